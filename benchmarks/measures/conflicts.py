@@ -23,7 +23,7 @@ from measures.stores import SCOPE, START, StoppedClock, embed_waiting, new_memor
 from measures.tables import ALL, Table, Tally, described
 from palimpsest.core.models import MAX_NAME_CHARS, Decision, EntityType, Event, Fact, NamedEntity, Provenance, Relation
 from palimpsest.learn.commit import apply_decisions
-from palimpsest.learn.reconcile import compared
+from palimpsest.learn.reconcile import ReconcileRequest, compare
 from palimpsest.memory import Memory
 from palimpsest.text.tokenizer import count_tokens
 from sentences import Sentences
@@ -95,12 +95,12 @@ async def _shown(memory: Memory, fact: Fact) -> list[str]:
     """Return the texts of the memories that the model is shown for a fact."""
     engine = memory.engine
 
-    def compare() -> list[str]:
+    def shown() -> list[str]:
         vectors = dict(zip([fact.text], engine.embedder.embed_passages([fact.text]), strict=True))
-        shown, _ = compared(engine, SCOPE, [fact], [], vectors)
-        return [entry.memory.text for entry in shown.entries]
+        basis = compare(engine, ReconcileRequest(SCOPE, (fact,), "benchmark", vectors=vectors))
+        return [entry.memory.text for entry in basis.shown.entries]
 
-    return await engine.run(compare)
+    return await engine.run(shown)
 
 
 def hand_written() -> dict[str, Fact]:

@@ -11,7 +11,7 @@ import pytest
 
 from palimpsest.core.clock import span_of
 from palimpsest.core.errors import InputError
-from palimpsest.core.filters import MAX_CONDITIONS, MAX_DEPTH, MAX_LISTED_VALUES, compile_filter
+from palimpsest.core.filters import MAX_CONDITIONS, MAX_DEPTH, MAX_LISTED_VALUES, Filter
 
 RECORD: dict[str, Any] = {
     "at": span_of(datetime(2026, 5, 8, 12, tzinfo=UTC), ""),
@@ -37,31 +37,31 @@ CASES = json.loads((Path(__file__).parent / "filters.json").read_text("utf-8"))
 @pytest.mark.parametrize("case", CASES["cases"], ids=lambda case: case["case"])
 def test_a_filter_matches_what_it_says(case: dict[str, Any]) -> None:
     """Guards the meaning of each operator, junction and type of value."""
-    assert [filters for filters in case["matching"] if not compile_filter(filters)(RECORD)] == []
-    assert [filters for filters in case["others"] if compile_filter(filters)(RECORD)] == []
+    assert [filters for filters in case["matching"] if not Filter.of(filters).matches(RECORD)] == []
+    assert [filters for filters in case["others"] if Filter.of(filters).matches(RECORD)] == []
 
 
 def test_metadata_that_is_named_like_a_junction_is_found_by_its_value() -> None:
     """Guards what older versions and imports stored: a junction takes filters, so a plain value means metadata."""
     record = {**RECORD, "metadata": {"not": 1, "or": "red"}}
-    assert compile_filter({"not": 1, "or": "red"})(record)
-    assert not compile_filter({"not": 2})(record)
-    assert not compile_filter({"not": {"or": "red"}})(record)
+    assert Filter.of({"not": 1, "or": "red"}).matches(record)
+    assert not Filter.of({"not": 2}).matches(record)
+    assert not Filter.of({"not": {"or": "red"}}).matches(record)
     with pytest.raises(InputError, match="a filter is an object"):
-        compile_filter({"NOT": 1})
+        Filter.of({"NOT": 1})
 
 
 def test_tags_come_from_the_model_and_from_the_metadata() -> None:
     """Guards the tags of an agent, which can store them only in the metadata."""
     record = {**RECORD, "metadata": {"tags": ["coding"]}}
-    assert [compile_filter({"tags": tag})(record) for tag in ("coding", "work", "music")] == [True, True, False]
+    assert [Filter.of({"tags": tag}).matches(record) for tag in ("coding", "work", "music")] == [True, True, False]
 
 
 @pytest.mark.parametrize(("filters", "expected_words"), CASES["errors"], ids=str)
 def test_the_error_about_a_wrong_filter_names_the_key(filters: dict[str, Any], expected_words: list[str]) -> None:
     """Guards the error text, which comes before any record is tested: the key, what is wrong, and what is valid."""
     with pytest.raises(InputError) as error:
-        compile_filter(filters)
+        Filter.of(filters)
     assert [word for word in expected_words if word not in str(error.value)] == []
 
 
@@ -101,9 +101,9 @@ LISTED = {"score": {"in": list(range(MAX_LISTED_VALUES))}}
 )
 def test_the_size_of_a_filter_is_bounded(largest: dict[str, Any], too_large: dict[str, Any], limit: int) -> None:
     """Guards the stack, and the time that every record under test takes, whatever form a large filter has."""
-    compile_filter(largest)
+    Filter.of(largest)
     with pytest.raises(InputError, match=str(limit)):
-        compile_filter(too_large)
+        Filter.of(too_large)
 
 
 def test_a_filter_that_is_too_large_is_refused_before_its_parts_are_looked_at() -> None:
@@ -116,5 +116,5 @@ def test_a_filter_that_is_too_large_is_refused_before_its_parts_are_looked_at() 
             return super().items()
 
     with pytest.raises(InputError, match=str(MAX_CONDITIONS)):
-        compile_filter({"OR": [Recorded(score=number) for number in range(100_000)]})
+        Filter.of({"OR": [Recorded(score=number) for number in range(100_000)]})
     assert len(seen) <= MAX_CONDITIONS + 1

@@ -150,7 +150,10 @@ def test_our_own_settings_win_over_the_openai_variables(monkeypatch: pytest.Monk
 
     def ports(config_file: Path | None = path) -> list[str]:
         settings = load_settings(config_file, data_dir=tmp_path)
-        return [(endpoint.base_url or "")[-4] for endpoint in (settings.llm_endpoint, settings.embedder_endpoint)]
+        return [
+            (endpoint.base_url or "")[-4]
+            for endpoint in map(settings.endpoint_of, (settings.llm.config, settings.embedder.config))
+        ]
 
     monkeypatch.setenv("OPENAI_BASE_URL", "http://localhost:1/v1")
     assert ports(None) == ["1", "1"]
@@ -192,7 +195,7 @@ def test_a_provider_that_the_settings_name_is_the_one(
     monkeypatch.setenv("OPENAI_API_KEY", "k")
     set_variables(monkeypatch, LLM__PROVIDER=provider)
     settings = load_settings(data_dir=tmp_path)
-    assert (settings.llm_provider, settings.llm_endpoint.api_key) == (provider, "k")
+    assert (settings.llm_provider, settings.endpoint_of(settings.llm.config).api_key) == (provider, "k")
     assert settings.unused_openai_variables == ()
 
 

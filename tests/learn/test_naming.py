@@ -14,7 +14,6 @@ from palimpsest.core.models import RESOLVE, NamedEntity, Relation, Scope, Undo
 from palimpsest.core.models import Memory as StoredMemory
 from palimpsest.core.validation import relations_from
 from palimpsest.memory import Memory
-from palimpsest.store import verify
 from palimpsest.store.graph.entity_edits import unnamed_memories
 from tests.support.graph_rows import entity_names, run_statement
 from tests.support.ledger_access import ignore_progress
@@ -94,27 +93,6 @@ async def test_what_naming_merges_is_an_edit_that_a_plain_undo_passes_over(tmp_p
         assert await memory_texts(memory) == []
         await memory.undo(ALICE, Undo(merge.number))
         assert len(entity_names(memory)) == 2
-
-
-async def test_names_of_an_older_ledger_are_found_by_their_new_spelling(tmp_path: Path) -> None:
-    """Guards keys in which an apostrophe had the form that the text gave it."""
-    async with memory_in(tmp_path) as memory:
-        await add_text(memory, "A neighbour is called O\u2019Brien.")
-        for table in ("mentions", "entity_aliases"):
-            run_statement(memory, f"UPDATE {table} SET key = 'o\u2019brien' WHERE key = 'o''brien'")  # noqa: S608 - ours
-        with pytest.raises(InputError):
-            await memory.graph.dossiers(ALICE, "O'Brien")
-    async with memory_in(tmp_path, background=True) as memory:
-        await memory.search(ALICE, "O'Brien")
-        with anyio.fail_after(60):
-            while not await memory.graph.names(ALICE, "o'b", 9):
-                await anyio.lowlevel.checkpoint()
-        await add_text(memory, "O'Brien keeps bees.")
-        (dossier,) = await memory.graph.dossiers(ALICE, "O'Brien")
-        assert len(dossier.holds) == 2
-        assert (
-            memory.engine.ledger.read_with(verify.verify, memory.engine.ledger.database, ignore_progress).texts() == []
-        )
 
 
 async def test_imported_memories_get_their_names_in_the_background(tmp_path: Path) -> None:

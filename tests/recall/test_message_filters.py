@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy import Engine, event
 
 from palimpsest.core.errors import InputError, MemoryNotFoundError, PalimpsestError
-from palimpsest.core.filters import compile_filter
+from palimpsest.core.filters import Filter
 from palimpsest.core.models import PAGE, Message, Provenance, Scope
 from palimpsest.memory import Memory
 from palimpsest.store.apply import Write
@@ -264,7 +264,7 @@ def test_a_filter_for_messages_leaves_out_pages_unless_it_names_a_role() -> None
         ({"NOT": {"kind": "memory"}}, True),
     )
     for filters, expected in cases:
-        assert compile_filter(filters)(page) is expected
+        assert Filter.of(filters).matches(page) is expected
 
 
 async def test_what_was_said_at_an_earlier_time_is_found_by_speaker_and_session(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from sqlalchemy.sql.functions import FunctionElement
 
 from palimpsest.core.errors import MemoryNotFoundError
 from palimpsest.core.models import Decision, Event, Fact, Provenance, Scope, Summary
-from palimpsest.store import entries, history, jobs, memories, messages, summaries
+from palimpsest.store import entries, history, jobs, memories, messages, schema, summaries
 from palimpsest.store.apply import Write
 from palimpsest.store.ledger import Ledger
 from palimpsest.store.postgres import postgres_schema
@@ -74,6 +74,7 @@ VALUES: dict[str, Any] = {
     "blocks": {ALICE: 1},
     "unit": "month",
     "days": memories.Days(NOW.date(), NOW.date(), UTC),
+    "at": schema.memories.c.created_at,
     "list_conversations.after": (NOW, "3a"),
     "list_messages.after": messages.MessagePosition(NOW, 9),
     "list_messages.bounds": BOUNDS,
@@ -141,6 +142,8 @@ def arguments(query: Callable[..., Any], values: dict[str, Any]) -> dict[str, An
     given: dict[str, Any] = {}
     for name, parameter in inspect.signature(query).parameters.items():
         own = f"{query.__name__}.{name}"
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            continue
         if own in values or parameter.default is parameter.empty:
             given[name] = values[own if own in values else name]
     return given

@@ -18,16 +18,7 @@ from palimpsest.core.errors import EmbedderError, InputError, PromptError, Reran
 from palimpsest.core.files import replace_file
 from palimpsest.core.models import EmbedderName, RerankerName
 from palimpsest.core.protocols import Progress
-from palimpsest.core.settings import (
-    ENV_PREFIX,
-    EmbedderChoice,
-    EmbedderConfig,
-    Llm,
-    LlmConfig,
-    RerankerChoice,
-    Settings,
-    environment_variable,
-)
+from palimpsest.core.settings import ENV_PREFIX, EmbedderConfig, LlmConfig, Settings, environment_variable
 from palimpsest.core.settings_file import Origin, keep_copy, set_values
 from palimpsest.embed.hub import HubModel, catalogue, fetch, is_fetched, model_of
 from palimpsest.learn.engine import NEEDED_PROMPTS, open_embedder, open_model, open_reranker, why_not_e5
@@ -74,7 +65,7 @@ def choose_embedder(settings: Settings, name: EmbedderName, folder: Path | None 
             f"the embedder {name} needs embedder.config.model in the settings file: "
             f"{'the folder of the model' if name == 'onnx' else 'the name of the model'}. Nothing was changed."
         )
-    choice = EmbedderChoice(provider=name, config=config)
+    choice = settings.embedder.model_copy(update={"provider": name, "config": config})
     try:
         embedder = open_embedder(settings.model_copy(update={"embedder": choice}))
         embedder.embed_queries(["a text to try the embedder with"])
@@ -101,7 +92,8 @@ def choose_reranker(settings: Settings, name: RerankerName, folder: Path | None 
         config = config.model_copy(update={"folder": str(folder)})
     if name == "endpoint" and not config.base_url:
         raise RerankerError("the reranker endpoint needs reranker.config.base_url. Nothing was changed.")
-    reranker = open_reranker(settings.model_copy(update={"reranker": RerankerChoice(provider=name, config=config)}))
+    choice = settings.reranker.model_copy(update={"provider": name, "config": config})
+    reranker = open_reranker(settings.model_copy(update={"reranker": choice}))
     try:
         if reranker is not None:
             reranker.scores("a question to try it with", ["a text", "another text"])
@@ -220,7 +212,7 @@ async def try_model(settings: Settings, choice: ModelChoice) -> str:
         "openai_base_url": choice.base_url,
         "api_key": choice.api_key or None,
     }
-    llm = Llm(provider="openai", config=LlmConfig.model_validate(config))
+    llm = settings.llm.model_copy(update={"provider": "openai", "config": LlmConfig.model_validate(config)})
     model = await anyio.to_thread.run_sync(lambda: open_model(settings.model_copy(update={"llm": llm})))
     if model is None:
         return ""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, closing
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -16,7 +16,7 @@ import anyio.to_thread
 import numpy as np
 from filelock import Timeout
 
-from palimpsest.admin.backup import stored_backups
+from palimpsest.admin.backup import inspect_copy, stored_backups
 from palimpsest.core.clock import Clock, now
 from palimpsest.core.errors import EmbedderError, LedgerError, PalimpsestError
 from palimpsest.core.files import file_lock
@@ -28,23 +28,14 @@ from palimpsest.hooks.intake import status
 from palimpsest.index.backfill import embed_missing
 from palimpsest.index.graph_database import GraphProjection, GraphServer, condition, differences
 from palimpsest.index.sync import FILE_NAME, Checkpoint, Projection, delete_outdated, index_folders, is_outdated
-from palimpsest.learn import job_reports
-from palimpsest.learn.engine import (
-    open_embedder,
-    open_model,
-    open_projection,
-    open_prompts,
-    open_reranker,
-    open_shared_projection,
-    why_not_e5,
-)
+from palimpsest.learn import engine, job_reports
 from palimpsest.learn.job_runner import WITH_MODEL
 from palimpsest.store import entries, memories
 from palimpsest.store import jobs as job_queries
 from palimpsest.store import verify as row_checks
 from palimpsest.store.graph import entities as entity_queries
 from palimpsest.store.jobs import MAX_DELAY, JobKind, JobState, ModelUse
-from palimpsest.store.ledger import Ledger, backups_of, open_ledger
+from palimpsest.store.ledger import Ledger, open_ledger
 from palimpsest.text.display import counted
 
 # The state of an open memory, in a word or a number for each part and without any content.
@@ -96,7 +87,12 @@ async def examine(settings: Settings, clock: Clock = now) -> list[Finding]:
     A ledger that is gone or emptied, while backups or an index of it are there, is not opened.
     """
     findings = await anyio.to_thread.run_sync(lambda: _local_findings(settings, clock))
-    return [*findings, *await _graph_findings(settings, clock), await _model_finding(settings)]
+    if settings.graph_store.provider != "ledger":
+        finding = await _with_graph_database(settings, clock, condition)
+        if isinstance(finding, str):
+            finding = Finding("graph", f"{settings.graph_store.provider}: {finding}", ok=False)
+        findings.append(finding)
+    return [*findings, await _model_finding(settings)]
 
 
 def _local_findings(settings: Settings, clock: Clock) -> list[Finding]:
@@ -108,7 +104,7 @@ def _local_findings(settings: Settings, clock: Clock) -> list[Finding]:
     findings.append(_or_error("prompts", lambda: _prompts_finding(settings)))
     embedder: Embedder | None = None
     try:
-        embedder = open_embedder(settings)
+        embedder = engine.open_embedder(settings)
         findings.append(_embedder_finding(settings, embedder))
     except PalimpsestError as error:
         findings.append(Finding("embedder", f"{error} Until this is fixed, searches match words only.", ok=False))
@@ -141,7 +137,7 @@ def _or_error(part: str, finding: Callable[[], Finding]) -> Finding:
 
 
 def _prompts_finding(settings: Settings) -> Finding:
-    prompts = open_prompts(settings)
+    prompts = engine.open_prompts(settings)
     own_prompts = [
         name for name in prompts.needed if settings.prompts_dir and prompts.path(name).parent == settings.prompts_dir
     ]
@@ -153,13 +149,13 @@ def _prompts_finding(settings: Settings) -> Finding:
 def _embedder_finding(settings: Settings, embedder: Embedder) -> Finding:
     embedder.embed_queries(["a text to try the embedder with"])
     is_fallback = settings.embedder.provider == "local" and embedder.fingerprint.startswith("local:")
-    if is_fallback and (reason := why_not_e5()) is not None:
+    if is_fallback and (reason := engine.why_not_e5()) is not None:
         return Finding("embedder", f"{embedder.fingerprint} works, and knows English best, because {reason}")
     return Finding("embedder", f"{embedder.fingerprint} works")
 
 
 def _reranker_finding(settings: Settings) -> Finding:
-    if (reranker := open_reranker(settings)) is not None:
+    if (reranker := engine.open_reranker(settings)) is not None:
         reranker.scores("a question to try it with", ["a text", "another text"])
     return Finding("reranker", f"{settings.reranker.provider} works")
 
@@ -252,7 +248,7 @@ def _index_finding(settings: Settings, ledger: Ledger, embedder: str) -> Finding
     if settings.vector_store.provider == "exact":
         return Finding("index", "exact: searches scan the vectors in the ledger")
     if settings.vector_store.config.host is not None:
-        return open_shared_projection(settings, ledger, embedder).condition()
+        return engine.open_shared_projection(settings, ledger, embedder).condition()
     folders = index_folders(settings.index_dir)
     if not folders:
         return Finding("index", f"{settings.index_dir}: no index yet; a server builds it when it starts")
@@ -264,20 +260,16 @@ def _index_finding(settings: Settings, ledger: Ledger, embedder: str) -> Finding
 def _folder_finding(settings: Settings, ledger: Ledger, embedder: str, folder: Path) -> Finding:
     """Compare one index folder with the ledger. A folder that no process has open is opened and counted."""
     name = f"folder {folder.name}"
-    checkpoint = Checkpoint.read(folder)
-    if checkpoint is None and not (folder / FILE_NAME).exists():
+    if not (folder / FILE_NAME).exists():
         return Finding(name, f"{name} is unfinished; the next server that uses it builds it")
     if is_outdated(folder, ledger):
         return Finding(name, f"{name} is of an earlier state of the ledger; the next server deletes or rebuilds it")
-    projection = open_projection(settings, ledger, embedder)
-    with ledger.read() as conn:
-        if checkpoint is None or not checkpoint.is_valid(projection.initial_checkpoint, conn):
-            text = (
-                f"{name} belongs to another ledger or embedder, or is damaged; the next server that uses it rebuilds it"
-            )
-            return Finding(name, text, ok=False)
-        behind = entries.newest_log_number(conn) - checkpoint.log_number
-        expected = entries.count_indexed(conn, embedder)
+    projection = engine.open_projection(settings, ledger, embedder)
+    behind = _changes_behind(ledger, projection, folder)
+    if behind is None:
+        text = f"{name} belongs to another ledger or embedder, or is damaged; the next server that uses it rebuilds it"
+        return Finding(name, text, ok=False)
+    expected = ledger.read_with(entries.count_indexed, embedder)
     try:
         with file_lock(folder.with_suffix(".lock")).acquire(timeout=0), closing(projection.open_index(folder)) as index:
             count = index.count()
@@ -289,27 +281,26 @@ def _folder_finding(settings: Settings, ledger: Ledger, embedder: str, folder: P
     return Finding(name, f"{name} is free, {counted(count, 'vector')}, {counted(behind, 'change')} behind")
 
 
-async def _graph_findings(settings: Settings, clock: Clock) -> list[Finding]:
-    """Return what is found about a graph database, if the settings name one."""
-    if settings.graph_store.provider == "ledger":
-        return []
-    try:
-        async with open_graph_database(settings, clock) as projection:
-            return [await condition(projection)]
-    except PalimpsestError as error:
-        return [Finding("graph", f"{settings.graph_store.provider}: {error}", ok=False)]
+def _changes_behind(ledger: Ledger, projection: Projection, folder: Path) -> int | None:
+    """Return how many changes an index folder is behind the ledger, or None if its index cannot follow the ledger."""
+    checkpoint = Checkpoint.read(folder)
+    with ledger.read() as conn:
+        if checkpoint is None or not checkpoint.is_valid(projection.initial_checkpoint, conn):
+            return None
+        return entries.newest_log_number(conn) - checkpoint.log_number
 
 
-@asynccontextmanager
-async def open_graph_database(settings: Settings, clock: Clock) -> AsyncGenerator[GraphProjection]:
-    """Return the graph database that the settings name, with a ledger that is closed at the end.
-
-    Raises PalimpsestError.
-    """
+async def _with_graph_database(
+    settings: Settings, clock: Clock, examine: Callable[[GraphProjection], Awaitable[Finding]]
+) -> Finding | str:
+    """Return what is found about the graph database that the settings name, or the error that prevented it."""
     threads = Threads((anyio.CapacityLimiter(1),), (anyio.CapacityLimiter(1),))
-    ledger = await threads.run(lambda: open_ledger(settings.ledger_place, clock, data_dir=settings.data_dir))
-    with closing(ledger):
-        yield GraphProjection(ledger, GraphServer(settings.graph_store), threads)
+    try:
+        ledger = await threads.run(lambda: open_ledger(settings.ledger_place, clock, data_dir=settings.data_dir))
+        with closing(ledger):
+            return await examine(GraphProjection(ledger, GraphServer(settings.graph_store), threads))
+    except PalimpsestError as error:
+        return str(error)
 
 
 async def _model_finding(settings: Settings) -> Finding:
@@ -320,7 +311,7 @@ async def _model_finding(settings: Settings) -> Finding:
         unused = settings.unused_openai_variables
         return Finding("model", f"{text}. {unused_variables_text(unused)}" if unused else text)
     try:
-        model = await anyio.to_thread.run_sync(lambda: open_model(settings))
+        model = await anyio.to_thread.run_sync(lambda: engine.open_model(settings))
         if model is None:
             return Finding("model", "none")
         try:
@@ -362,19 +353,20 @@ def verify(settings: Settings, progress: Progress, *, repair: bool, clock: Clock
 
 async def verify_graph(settings: Settings, progress: Progress, *, repair: bool, clock: Clock = now) -> list[Finding]:
     """Compare every row of a graph database with the ledger, if the settings name one. With `repair`, rebuild it."""
+
+    async def compare(projection: GraphProjection) -> Finding:
+        fault = await differences(projection, progress)
+        if not fault:
+            return Finding("graph rows", "every entity and relation is present and equals the ledger's")
+        if not repair:
+            return Finding("graph rows", f"{fault}: palimpsest rebuild --graph replaces it", ok=False)
+        await projection.rebuild(progress)
+        return Finding("graph rows", f"{fault}: rebuilt")
+
     if settings.graph_store.provider == "ledger":
         return []
-    try:
-        async with open_graph_database(settings, clock) as projection:
-            fault = await differences(projection, progress)
-            if fault and repair:
-                await projection.rebuild(progress)
-    except PalimpsestError as error:
-        return [Finding("graph rows", str(error), ok=False)]
-    if not fault:
-        return [Finding("graph rows", "every entity and relation is present and equals the ledger's")]
-    advice = "rebuilt" if repair else "palimpsest rebuild --graph replaces it"
-    return [Finding("graph rows", f"{fault}: {advice}", ok=repair)]
+    finding = await _with_graph_database(settings, clock, compare)
+    return [Finding("graph rows", finding, ok=False) if isinstance(finding, str) else finding]
 
 
 def _rows_finding(settings: Settings, ledger: Ledger, progress: Progress, *, repair: bool) -> Finding:
@@ -402,7 +394,7 @@ def _rows_finding(settings: Settings, ledger: Ledger, progress: Progress, *, rep
 def _embed_repaired(settings: Settings, ledger: Ledger) -> str:
     """Embed the entries that a repair has rewritten. Return a note if that fails, else ""."""
     try:
-        embed_missing(ledger, open_embedder(settings), only_failed=True)
+        embed_missing(ledger, engine.open_embedder(settings), only_failed=True)
     except EmbedderError as error:
         return f"; some entries are found by words only until they can be embedded: {error}"
     return ""
@@ -410,14 +402,13 @@ def _embed_repaired(settings: Settings, ledger: Ledger) -> str:
 
 def _restore_advice(settings: Settings) -> str:
     """Return how to go back to the newest backup of this ledger that can be read."""
-    backups = backups_of(settings.ledger_place, settings.data_dir)
-    copies = [file for file in backups.files() if file.match(f"{backups.name}-*.db")]
-    for file in sorted(copies, key=lambda file: -file.stat().st_mtime):
+    for backup in stored_backups(settings):
         try:
-            copy = backups.inspect(file)
+            copy = inspect_copy(settings, backup.path)
         except LedgerError:
             continue
-        return f"The newest readable backup has {copy.memories} memories; to go back to it: palimpsest restore {file}"
+        restore = f"palimpsest restore {backup.path}"
+        return f"The newest readable backup has {copy.memories} memories; to go back to it: {restore}"
     return "It has no readable backup. Keep the file: most of a damaged ledger can still be read."
 
 
@@ -426,7 +417,7 @@ def _index_findings(settings: Settings, ledger: Ledger, progress: Progress, *, r
     if settings.vector_store.provider == "exact":
         return
     try:
-        projection = open_projection(settings, ledger, open_embedder(settings).fingerprint)
+        projection = engine.open_projection(settings, ledger, engine.open_embedder(settings).fingerprint)
     except PalimpsestError as error:
         yield Finding("index", str(error), ok=False)
         return
@@ -461,16 +452,13 @@ def _verified_folder(
     ledger: Ledger, projection: Projection, folder: Path, progress: Progress, *, repair: bool
 ) -> Finding:
     part = f"index {folder.name}"
-    checkpoint = Checkpoint.read(folder)
-    with ledger.read() as conn:
-        head = entries.newest_log_number(conn)
-        is_valid = checkpoint is not None and checkpoint.is_valid(projection.initial_checkpoint, conn)
-    if checkpoint is None or not is_valid:
+    behind = _changes_behind(ledger, projection, folder)
+    if behind is None:
         finished = (folder / FILE_NAME).exists()
         state = "belongs to another ledger or embedder, or to an earlier state" if finished else "unfinished"
         return Finding(part, f"{state}; the next client that uses it rebuilds it")
-    if checkpoint.log_number < head:
-        return Finding(part, f"{head - checkpoint.log_number} changes behind; the next client that uses it catches up")
+    if behind:
+        return Finding(part, f"{behind} changes behind; the next client that uses it catches up")
     try:
         with closing(projection.open_index(folder)) as index:
             fault = _differences(ledger, projection.embedder, index, progress)

@@ -15,16 +15,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from palimpsest.admin.export import is_export, read_items
-from palimpsest.admin.importers import chatgpt, claude, mem0, server_memory
-from palimpsest.admin.importers.records import (
-    EXPECTED,
-    MAX_BYTES,
-    ImportedFile,
-    ImportedMemory,
-    ImportedMessage,
-    SourceFile,
-    open_source,
-)
+from palimpsest.admin.importers import chatgpt, claude, mem0, records, server_memory
 from palimpsest.core.errors import InputError
 from palimpsest.core.files import open_plain_file
 from palimpsest.core.models import MAX_SCOPE_CHARS, Event, Scope
@@ -45,7 +36,7 @@ from palimpsest.store.writes import MAX_TITLE_CHARS, session_id_of
 # format. It raises InputError if the file has its format but is damaged. A reader reads the whole file before it
 # returns anything, so a damaged file brings nothing.
 
-Reader: TypeAlias = Callable[[SourceFile, datetime], ImportedFile | None]
+Reader: TypeAlias = Callable[[records.SourceFile, datetime], records.ImportedFile | None]
 
 READERS: tuple[Reader, ...] = (
     mem0.read_history,
@@ -57,24 +48,24 @@ READERS: tuple[Reader, ...] = (
 """Every format. The first reader that recognizes a file reads it."""
 
 
-def read_file(file: Path, now: datetime, max_bytes: int = MAX_BYTES) -> ImportedFile:
+def read_file(file: Path, now: datetime, max_bytes: int = records.MAX_BYTES) -> records.ImportedFile:
     """Return the contents of another tool's file. Blocking.
 
     Times in the future and before 1970 become `now`. Raises InputError if the file is damaged, has none of the formats
     or more than `max_bytes`, unpacked. The error names the file, the line if there are lines, and the formats.
     """
-    source = open_source(file, max_bytes)
+    source = records.open_source(file, max_bytes)
     for read in READERS:
         imported = read(source, now)
         if imported is not None:
             return imported
     if source.is_database:
-        raise InputError(f"{source.name} is a database without a mem0 history. {EXPECTED}")
+        raise InputError(f"{source.name} is a database without a mem0 history. {records.EXPECTED}")
     if source.json_error:
         raise InputError(source.json_error)
     if not source.items:
         raise InputError(f"{source.name} contains an empty list, so there is nothing to import")
-    raise InputError(f"{source.name} is JSON in an unknown format. {EXPECTED}")
+    raise InputError(f"{source.name} is JSON in an unknown format. {records.EXPECTED}")
 
 
 # The conversations, messages and memories of another tool's file as items of the export format.
@@ -85,7 +76,7 @@ def read_file(file: Path, now: datetime, max_bytes: int = MAX_BYTES) -> Imported
 NAMESPACE = uuid.UUID("5b1f9a34-0a52-4a0e-9d0c-6a8f0f2c9b1e")
 
 
-def items_of(imported: ImportedFile, scope: Scope, cleaner: Cleaner, now: datetime) -> list[dict[str, Any]]:
+def items_of(imported: records.ImportedFile, scope: Scope, cleaner: Cleaner, now: datetime) -> list[dict[str, Any]]:
     """Return each conversation, message and memory of a file as an item for `scope`, without secrets.
 
     `now` is when they are imported, which is the time of the edit. All other times are those of the content.
@@ -97,18 +88,21 @@ def items_of(imported: ImportedFile, scope: Scope, cleaner: Cleaner, now: dateti
     return items
 
 
+_EDIT: Mapping[str, Any] = {"stage": "import", "caller": "cli", "change": 1}
+"""What all rows of history of an import have: they belong to one edit."""
+
+
 def derived_id(*parts: str) -> str:
     """Return the UUID that belongs to these texts: always the same one."""
     return str(uuid.uuid5(NAMESPACE, "\0".join(parts)))
 
 
-def _conversation_items(imported: ImportedFile, scope: Scope, cleaner: Cleaner) -> Iterator[dict[str, Any]]:
+def _conversation_items(imported: records.ImportedFile, scope: Scope, cleaner: Cleaner) -> Iterator[dict[str, Any]]:
     """Yield every conversation and, after it, its messages, which are one session however long it paused."""
     for conversation in imported.conversations:
         first = conversation.messages[0]
         external_id = one_line(cleaner.text(conversation.id))[:MAX_SCOPE_CHARS]
-        known_by = external_id or _message_id(imported, first, scope)
-        session_id = session_id_of(scope, imported.format, known_by)
+        session_id = session_id_of(scope, imported.format, external_id or _message_id(imported, first, scope))
         yield {
             "type": "conversation",
             "session_id": session_id,
@@ -119,39 +113,32 @@ def _conversation_items(imported: ImportedFile, scope: Scope, cleaner: Cleaner) 
             "created_at": first.said_at,
         }
         for message in conversation.messages:
-            yield _message_item(message, scope, _message_id(imported, message, scope), session_id, cleaner)
+            yield {
+                "type": "message",
+                "id": _message_id(imported, message, scope),
+                **_parts_of(scope),
+                "role": message.role,
+                "name": one_line(cleaner.text(message.name))[:MAX_SCOPE_CHARS],
+                "content": cleaner.text(message.content),
+                "external_id": one_line(cleaner.text(message.id))[:MAX_SCOPE_CHARS],
+                "session_id": session_id,
+                "said_at": message.said_at,
+                "created_at": message.said_at,
+                "learnt": False,
+                "deleted_at": None,
+                "history": [{"event": Event.ADD.value, "updated_at": message.said_at, **_EDIT}],
+            }
 
 
 def _parts_of(scope: Scope) -> dict[str, str]:
     return {"project": scope.project, "agent_id": scope.agent_id, "run_id": scope.run_id}
 
 
-def _message_id(imported: ImportedFile, message: ImportedMessage, scope: Scope) -> str:
+def _message_id(imported: records.ImportedFile, message: records.ImportedMessage, scope: Scope) -> str:
     return derived_id(imported.format, str(scope), message.id, message.said_at.isoformat(), message.content)
 
 
-def _message_item(
-    message: ImportedMessage, scope: Scope, message_id: str, session_id: str, cleaner: Cleaner
-) -> dict[str, Any]:
-    added = {"event": Event.ADD.value, "updated_at": message.said_at, "stage": "import", "caller": "cli", "change": 1}
-    return {
-        "type": "message",
-        "id": message_id,
-        **_parts_of(scope),
-        "role": message.role,
-        "name": one_line(cleaner.text(message.name))[:MAX_SCOPE_CHARS],
-        "content": cleaner.text(message.content),
-        "external_id": one_line(cleaner.text(message.id))[:MAX_SCOPE_CHARS],
-        "session_id": session_id,
-        "said_at": message.said_at,
-        "created_at": message.said_at,
-        "learnt": False,
-        "deleted_at": None,
-        "history": [added],
-    }
-
-
-def _memory_item(tool_format: str, memory: ImportedMemory, scope: Scope, cleaner: Cleaner) -> dict[str, Any]:
+def _memory_item(tool_format: str, memory: records.ImportedMemory, scope: Scope, cleaner: Cleaner) -> dict[str, Any]:
     first, last = memory.versions[0], memory.versions[-1]
     texts = [None if version.text is None else cleaner.text(version.text) for version in memory.versions]
     text = next((version_text for version_text in reversed(texts) if version_text), "")
@@ -161,6 +148,21 @@ def _memory_item(tool_format: str, memory: ImportedMemory, scope: Scope, cleaner
     memory_id = derived_id(tool_format, str(memory.metadata.get("mem0_id") or text), str(scope))
     labels: dict[str, Any] = {"metadata": metadata, "keywords": [], "tags": [cleaner.text(tag) for tag in memory.tags]}
     labels |= {"happened_at": None, "happened_precision": ""}
+    past = [
+        {
+            "id": derived_id(memory_id, str(index)),
+            "old_memory": next((previous for previous in reversed(texts[:index]) if previous), None),
+            "new_memory": text,
+            "event": version.event.value,
+            "created_at": first.at,
+            "updated_at": version.at,
+            "is_deleted": text is None,
+            **dict.fromkeys(("actor_id", "role", "model", "prompt"), ""),
+            "state": {**labels, "stated_at": version.at.isoformat(), "valid_from": None, "superseded_by": None},
+            **_EDIT,
+        }
+        for index, (version, text) in enumerate(zip(memory.versions, texts, strict=True))
+    ]
     return {
         "type": "memory",
         "id": memory_id,
@@ -175,32 +177,9 @@ def _memory_item(tool_format: str, memory: ImportedMemory, scope: Scope, cleaner
         "deleted_at": deleted_at,
         "is_forgotten": deleted_at is not None,
         "revision": len(memory.versions),
-        "history": _history_rows(memory, memory_id, texts, labels),
+        "history": past,
         "sources": [],
     }
-
-
-def _history_rows(
-    memory: ImportedMemory, memory_id: str, texts: Sequence[str | None], labels: Mapping[str, Any]
-) -> list[dict[str, Any]]:
-    """Return one row of history per version. All rows of an import belong to one edit."""
-    return [
-        {
-            "id": derived_id(memory_id, str(index)),
-            "old_memory": next((previous for previous in reversed(texts[:index]) if previous), None),
-            "new_memory": text,
-            "event": version.event.value,
-            "created_at": memory.versions[0].at,
-            "updated_at": version.at,
-            "is_deleted": text is None,
-            **dict.fromkeys(("actor_id", "role", "model", "prompt"), ""),
-            "state": {**labels, "stated_at": version.at.isoformat(), "valid_from": None, "superseded_by": None},
-            "stage": "import",
-            "caller": "cli",
-            "change": 1,
-        }
-        for index, (version, text) in enumerate(zip(memory.versions, texts, strict=True))
-    ]
 
 
 BATCH = 200
@@ -258,7 +237,9 @@ class ImportResult:
     edit: int = 0
 
 
-def plan_import(engine: Engine, scope: Scope, file: Path, now: datetime, max_bytes: int = MAX_BYTES) -> ImportPlan:
+def plan_import(
+    engine: Engine, scope: Scope, file: Path, now: datetime, max_bytes: int = records.MAX_BYTES
+) -> ImportPlan:
     """Read a whole file and return what it would bring. Nothing is stored.
 
     A file of another tool has at most `max_bytes`, unpacked.
@@ -272,10 +253,6 @@ def plan_import(engine: Engine, scope: Scope, file: Path, now: datetime, max_byt
     items = items_of(imported, scope, cleaner, now)
     notes = (*imported.notes, *cleaner.notes())
     return ImportPlan(imported.format, _key(file, scope), lambda: iter(items), len(items), 1, notes)
-
-
-_WRITTEN = frozenset({"text", "content", "old_memory", "new_memory", "title", "name", "context", "actor_id"})
-"""The keys of an item of an export whose values somebody wrote."""
 
 
 def _plan_export(engine: Engine, scope: Scope, file: Path) -> ImportPlan:
@@ -307,20 +284,19 @@ def _cleaned(cleaner: Cleaner, item: transfer.Item) -> transfer.Item:
     """Return an item of an export without secrets, because somebody may have edited the file."""
     if item.get("type") in ("alias", "entity"):
         return item
-    cleaned = dict(item)
-    for key in _WRITTEN & cleaned.keys():
-        cleaned[key] = cleaner.text(cleaned[key]) if cleaned[key] else cleaned[key]
-    for key in ("tags", "keywords"):
-        if key in cleaned:
-            cleaned[key] = [cleaner.text(label) for label in item[key]]
-    if "metadata" in cleaned:
-        cleaned["metadata"] = cleaner.value(item["metadata"])
-    if "history" in cleaned:
-        cleaned["history"] = [_cleaned(cleaner, row) for row in item["history"]]
-    for key in ("state", "gist"):
-        if cleaned.get(key):
-            cleaned[key] = _cleaned(cleaner, item[key])
-    return cleaned
+    return {key: _CLEANERS[key](cleaner, value) if value and key in _CLEANERS else value for key, value in item.items()}
+
+
+_CLEANERS: Mapping[str, Callable[[Cleaner, Any], Any]] = {
+    **dict.fromkeys(
+        ("text", "content", "old_memory", "new_memory", "title", "name", "context", "actor_id"), Cleaner.text
+    ),
+    **dict.fromkeys(("tags", "keywords"), lambda cleaner, labels: list(map(cleaner.text, labels))),
+    **dict.fromkeys(("state", "gist"), _cleaned),
+    "metadata": Cleaner.value,
+    "history": lambda cleaner, rows: [_cleaned(cleaner, row) for row in rows],
+}
+"""How the values of an item of an export that somebody wrote are cleaned, by their keys."""
 
 
 def preview_import(engine: Engine, scope: Scope, plan: ImportPlan, *, restore_deleted: bool = False) -> ImportResult:

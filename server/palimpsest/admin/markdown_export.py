@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import tzinfo
-from itertools import count, groupby
+from itertools import count, groupby, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -208,15 +208,11 @@ def link(page: Page, name: str) -> str:
 
 def marks_of(ids: Sequence[str]) -> dict[str, str]:
     """Return the mark of each memory: the beginning of its id, as long as it takes to tell it from the others."""
-    marks: dict[str, str] = {}
     ordered = sorted(ids)
-    for number, memory_id in enumerate(ordered):
-        length = SHORTEST_MARK
-        for neighbour in (*ordered[max(0, number - 1) : number], *ordered[number + 1 : number + 2]):
-            shared = next((at for at, (a, b) in enumerate(zip(memory_id, neighbour, strict=False)) if a != b), 36)
-            length = max(length, shared + 1)
-        marks[memory_id] = memory_id[:length]
-    return marks
+    pairs = (zip(one, other, strict=False) for one, other in pairwise(("", *ordered, "")))
+    shared = [next((at for at, (a, b) in enumerate(pair) if a != b), 0) for pair in pairs]
+    longest = (max(SHORTEST_MARK - 1, before, after) for before, after in pairwise(shared))
+    return {memory_id: memory_id[: length + 1] for memory_id, length in zip(ordered, longest, strict=True)}
 
 
 def front_of(page: Page, links: Links) -> str:

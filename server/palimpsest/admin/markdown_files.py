@@ -181,14 +181,19 @@ def read_item(lines: list[str], place: Place) -> Item | None:
             replace(place, line=place.line + marked + 1),
             "text after the line with the mark. Put it above that line, or begin a new item with '- '",
         )
-    line = lines[marked].rstrip()
-    found = _MARK.search(line)
-    mark, rest = found["mark"] if found else "", _MARK.sub("", line).strip()
+    rest, _, mark = lines[marked].rpartition("^")
     if marked == 0:  # the labels were removed, and the mark put behind the text
-        item = Item(ItemFields(canonical(rest)), mark, has_labels=False, place=place)
+        said = ItemFields(canonical(rest))
     else:
-        text = _joined(lines[:marked])
-        item = Item(_labelled(text, rest, replace(place, line=place.line + marked)), mark, has_labels=True, place=place)
+        at, labels = replace(place, line=place.line + marked), _labels(rest.strip())
+        if labels is None:
+            raise _unreadable(
+                at,
+                f"'{one_line(rest)[:60]}' cannot be read as labels, which look like: 2026-05-08 · since 2025-03 · "
+                "until 2026-12-31 · pinned · #tag",
+            )
+        said = _checked(replace(labels, text=canonical("\n".join(lines[:marked]))), at)
+    item = Item(said, mark.rstrip(), has_labels=marked > 0, place=place)
     if not item.fields.text:
         raise _unreadable(place, f"^{mark} has no text. Remove the whole item to delete the memory")
     return item
@@ -196,29 +201,15 @@ def read_item(lines: list[str], place: Place) -> Item | None:
 
 def _new_item(lines: list[str], place: Place) -> Item | None:
     """Return an item without a mark. Its last line may have labels if that begins with a day."""
-    text = _joined(lines)
+    text = canonical("\n".join(lines))
     if not text.strip("*-_ \t"):  # a bullet that waits for its text, or a line across the page
         return None
     last = lines[-1].strip()
     if len(lines) > 1 and _MARKED_DATE.match(last) and (labels := _labels(last)) is not None:
-        shown = _checked(replace(labels, text=_joined(lines[:-1])), replace(place, line=place.line + len(lines) - 1))
-        return Item(shown, "", has_labels=True, place=place)
+        said = replace(labels, text=canonical("\n".join(lines[:-1])))
+        said = _checked(said, replace(place, line=place.line + len(lines) - 1))
+        return Item(said, "", has_labels=True, place=place)
     return Item(ItemFields(text), "", has_labels=False, place=place)
-
-
-def _joined(lines: list[str]) -> str:
-    return canonical("\n".join(lines))
-
-
-def _labelled(text: str, line: str, place: Place) -> ItemFields:
-    labels = _labels(line)
-    if labels is None:
-        raise _unreadable(
-            place,
-            f"'{one_line(line)[:60]}' cannot be read as labels, which look like: 2026-05-08 · since 2025-03 · "
-            "until 2026-12-31 · pinned · #tag",
-        )
-    return _checked(replace(labels, text=text), place)
 
 
 def _labels(line: str) -> ItemFields | None:
@@ -231,24 +222,19 @@ def _labels(line: str) -> ItemFields | None:
         if match is None:
             return None
         kind, value = str(match.lastgroup), match[str(match.lastgroup)]
-        if kind in ("tag", "quoted"):
-            tag = value if kind == "tag" else _unquoted(value)
-            if tag is None:
-                return None
-            tags.append(tag)
-        elif kind in found:
+        if kind in found:
             return None
+        if kind == "quoted":
+            try:
+                tags.append(str(json.loads(value)))
+            except ValueError:
+                return None
+        elif kind == "tag":
+            tags.append(value)
         else:
             found[kind] = one_line(value)
         position = match.end()
     return ItemFields("", tags=tuple(dict.fromkeys(tags)), **found)
-
-
-def _unquoted(value: str) -> str | None:
-    try:
-        return str(json.loads(value))
-    except ValueError:
-        return None
 
 
 def _checked(shown: ItemFields, place: Place) -> ItemFields:
@@ -450,49 +436,41 @@ def items_of(file: FileText, *, is_ours: Callable[[str], bool]) -> list[Item]:
     quotes and lines across the page are no items.
     """
     items: list[Item] = []
-    lines: list[str] = []
-    place = Place(file.path, file.first)
-
-    def close() -> None:
-        if not lines:
-            return
-        if file.kind:
-            found = read_item(lines.copy(), place)
-            items.extend([found] if found is not None else [])
-        elif (found := _moved_item(lines.copy(), place, is_ours)) is not None:
-            items.append(found)
-        lines.clear()
-
-    for number, line in enumerate(file.body, file.first):
-        bullet = _BULLET.match(line)
-        if bullet is not None:
-            close()
-            place = Place(file.path, number)
-            lines.append(bullet["text"] or "")
-        elif lines and (not line.strip() or line.startswith(("  ", "\t"))):
-            lines.append(line[1:] if line.startswith("\t") else line[2:])
-        else:
-            close()
-            _refuse_stray(file, line, number)
-    close()
+    for place, lines in _lines_of_items(file):
+        try:
+            item = read_item(lines, place)
+        except InputError:
+            if file.kind:
+                raise
+            continue  # nothing can be at fault in a file that is none of ours
+        if item is not None and (file.kind or (item.mark and is_ours(item.mark))):
+            items.append(item)
     return items
 
 
-def _moved_item(lines: list[str], place: Place, is_ours: Callable[[str], bool]) -> Item | None:
-    """Return an item in a file that is none of ours, if it is one of ours; nothing else there can be at fault."""
-    try:
-        found = read_item(lines, place)
-    except InputError:
-        return None
-    return found if found is not None and found.mark and is_ours(found.mark) else None
+def _lines_of_items(file: FileText) -> Iterator[tuple[Place, list[str]]]:
+    """Yield the place and the lines of each item, without bullet and indentation. Raises InputError for a stray one."""
+    place, lines = Place(file.path, file.first), list[str]()
+    for number, line in enumerate(file.body, file.first):
+        bullet = _BULLET.match(line)
+        if bullet is None and lines and (not line.strip() or line.startswith(("  ", "\t"))):
+            lines.append(line[1:] if line.startswith("\t") else line[2:])
+            continue
+        if lines:
+            yield place, lines
+        place, lines = Place(file.path, number), [bullet["text"] or ""] if bullet is not None else []
+        if bullet is None:
+            _refuse_stray(file, line, place)
+    if lines:
+        yield place, lines
 
 
-def _refuse_stray(file: FileText, line: str, number: int) -> None:
+def _refuse_stray(file: FileText, line: str, place: Place) -> None:
     """Raise InputError for a line of one of our files that is neither an item nor anything that is left alone."""
     if not file.kind or not line.strip() or line.startswith(("#", ">")) or _RULE.match(line):
         return
     raise InputError(
-        f"{Place(file.path, number)}: '{one_line(line)[:60]}' belongs to no item. Begin it with '- ' to make it a "
+        f"{place}: '{one_line(line)[:60]}' belongs to no item. Begin it with '- ' to make it a "
         "memory, indent it by two spaces to add it to the item above, or begin it with '> ' to keep it as a note. "
         "Nothing was imported"
     )
@@ -612,10 +590,6 @@ def remove_file(folder: Path, path: str) -> None:
     """Remove a file of the export, and the folder it was in if that is empty now. Raises OSError."""
     target = folder / path
     target.unlink(missing_ok=True)
-    for parent in target.relative_to(folder).parents:
-        if parent == Path():
-            return
-        try:
+    with suppress(OSError):  # something else is in it
+        for parent in list(target.relative_to(folder).parents)[:-1]:
             (folder / parent).rmdir()
-        except OSError:  # something else is in it
-            return

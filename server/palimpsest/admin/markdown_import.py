@@ -40,7 +40,7 @@ class Step:
     """A memory to add, change or delete. `fields` is all that its item is to say then, and `parts` what changes of it.
 
     `where` is the place of its item, or the file that the item was removed from. `memory` is None for a new one, and
-    `item` for one that is to be deleted.
+    `item` for one that is to be deleted. `outcome` is what became of it, once it is done.
     """
 
     event: Event
@@ -50,6 +50,29 @@ class Step:
     parts: AbstractSet[str] = frozenset(markdown_files.PARTS)
     memory: Memory | None = None
     item: Item | None = None
+    outcome: Outcome | None = None
+
+    @property
+    def memory_id(self) -> str:
+        """Return the id of the memory, or "" for one that would be added."""
+        memory = self.memory or (self.outcome and self.outcome.memory)
+        return memory.id if memory else ""
+
+    @property
+    def before(self) -> ItemFields | None:
+        """Return what the memory said before."""
+        return fields_of(self.memory) if self.memory else None
+
+    @property
+    def after(self) -> ItemFields | None:
+        """Return what the memory says then."""
+        return self.fields if self.item else None
+
+    @property
+    def joined(self) -> str:
+        """Return the id of the memory that says the same already, if this one was closed in its favour, or ""."""
+        is_closed = self.outcome and (self.event, self.outcome.event) == (Event.UPDATE, Event.DELETE)
+        return (self.outcome.duplicate_of or "") if self.outcome and is_closed else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,17 +116,17 @@ class _Plan:
     """
 
     sides: _Sides
-    steps: Sequence[Step]
-    kept: Sequence[Step]
-    conflicts: Sequence[Conflict]
+    steps: tuple[Step, ...]
+    kept: tuple[Step, ...]
+    conflicts: tuple[Conflict, ...]
     missing: Mapping[str, int]
     agreed: Mapping[str, Item]
 
     @property
     def result(self) -> FolderImport:
         """Return what the import would do."""
-        done, kept = (tuple(map(_imported, steps)) for steps in (self.steps, self.kept))
-        return FolderImport(self.sides.scope, done, kept, tuple(self.conflicts), self.missing, self.sides.notes)
+        sides = self.sides
+        return FolderImport(sides.scope, self.steps, self.kept, self.conflicts, self.missing, sides.notes)
 
 
 def _compare(sides: _Sides, *, deletes: bool) -> _Plan:
@@ -140,8 +163,8 @@ def _compare(sides: _Sides, *, deletes: bool) -> _Plan:
         else:
             reason = "removed from the file, and changed here since"
             conflicts.append(Conflict(memory_id, entry.file, None, fields_of(memory), reason))
-    steps = [*(removals if deletes else ()), *changes.values(), *additions]
-    return _Plan(sides, steps, [] if deletes else removals, conflicts, missing, agreed)
+    steps = (*(removals if deletes else ()), *changes.values(), *additions)
+    return _Plan(sides, steps, () if deletes else tuple(removals), tuple(conflicts), missing, agreed)
 
 
 def _with_imported(sides: _Sides) -> tuple[dict[str, Item], list[tuple[Item, Scope]]]:
@@ -356,13 +379,13 @@ def _decide(
     read = {step.memory.id: step.memory.revision for step in plan.steps if step.memory is not None}
     decided: list[tuple[Write, Sequence[Step]]] = []
     for scope, steps in by_scope.items():
-        facts = with_names(engine, scope, [_fact(step) for step in steps])
+        with engine.ledger.read() as conn:
+            facts = with_names(conn, scope, [_fact(step) for step in steps])
         write = Write(
             scope,
             Provenance("import", caller=caller),
             decisions=tuple(_decision(step, fact) for step, fact in zip(steps, facts, strict=True)),
             vectors=vectors,
-            embedder=engine.embedder.fingerprint,
             read={} if decided else read,
         )
         decided.append((write, steps))
@@ -402,22 +425,6 @@ ATTEMPTS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Imported:
-    """A memory that an import changed or would change: what it said before, and what it says then.
-
-    `memory_id` is "" for one that would be added. `joined` is the id of the memory that says the same already, if this
-    one was closed in its favour.
-    """
-
-    event: Event
-    memory_id: str
-    where: str
-    before: ItemFields | None = None
-    after: ItemFields | None = None
-    joined: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class FolderImport:
     """What an import of a folder did or would do. `edit` is the number that undoes it, 0 if nothing was changed.
 
@@ -426,8 +433,8 @@ class FolderImport:
     """
 
     scope: Scope
-    done: tuple[Imported, ...] = ()
-    removed: tuple[Imported, ...] = ()
+    done: tuple[Step, ...] = ()
+    removed: tuple[Step, ...] = ()
     conflicts: tuple[Conflict, ...] = ()
     missing: Mapping[str, int] = field(default_factory=dict[str, int])
     notes: tuple[str, ...] = ()
@@ -465,28 +472,18 @@ async def _carry_out(engine: Engine, folder: Path, plan: _Plan, caller: str) -> 
         decided = await engine.run(lambda: _decide(engine, plan, vectors, caller))
         applied = await apply_as_one(engine, [write for write, _ in decided])
         outcomes = [outcome for each in applied for outcome in each.outcomes]
-        steps = list(zip((step for _, steps in decided for step in steps), outcomes, strict=True))
-        items |= {outcome.memory.id: step.item for step, outcome in steps if step.memory is None and step.item}
+        steps = zip((step for _, steps in decided for step in steps), outcomes, strict=True)
+        done = tuple(replace(step, outcome=outcome) for step, outcome in steps)
+        items |= {step.memory_id: step.item for step in done if step.memory is None and step.item}
         result = replace(
             result,
-            done=tuple(_imported(step, outcome) for step, outcome in steps),
+            done=done,
             notes=(*result.notes, *notes, *(note for each in applied for note in each.notes)),
             edit=applied[0].edit,
             outcomes=tuple(outcomes),
         )
     failure = await engine.run(lambda: _note_items(engine, folder, plan, items))
     return replace(result, notes=(*result.notes, *failure))
-
-
-def _imported(step: Step, outcome: Outcome | None = None) -> Imported:
-    before = None if step.memory is None else fields_of(step.memory)
-    after = None if step.item is None else step.fields
-    memory_id, joined = "" if step.memory is None else step.memory.id, ""
-    if outcome is not None and step.memory is None:
-        memory_id = outcome.memory.id
-    elif outcome is not None and step.event is Event.UPDATE and outcome.event is Event.DELETE:
-        joined = outcome.duplicate_of or ""
-    return Imported(step.event, memory_id, step.where, before, after, joined)
 
 
 def _note_items(engine: Engine, folder: Path, plan: _Plan, items: Mapping[str, Item]) -> list[str]:

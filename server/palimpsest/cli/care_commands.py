@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import typer
 
 from palimpsest import __version__
-from palimpsest.cli.console import CALLER, AsJson, command, progress_bar
+from palimpsest.cli.console import CALLER, Reply, command, progress_bar
 from palimpsest.cli.lazy import access_tokens, advice, catalog, client_status, models, output, replies, validation
-from palimpsest.cli.memory_commands import print_changed
+from palimpsest.cli.memory_commands import changed_reply
 from palimpsest.core.clock import parse_instant, shown_date
 from palimpsest.core.errors import InputError
 from palimpsest.text.display import counted, visible
@@ -30,31 +30,26 @@ SHOWN_TEXTS = 5
 
 
 @command(app, "log")
-async def log(memory: Memory, limit: int = 20, before: int | None = None, as_json: AsJson = False) -> None:
+async def log(memory: Memory, limit: int = 20, before: int | None = None) -> Reply:
     """List the edits, newest first, each with the number that undo takes."""
     edits = await memory.log(memory.scope, limit=limit, before=before)
-    output.print_result(as_json, replies.edits_json(edits), replies.edits_text(edits))
+    return Reply(replies.edits_json(edits), replies.edits_text(edits))
 
 
 @command(app, "undo")
-async def undo(memory: Memory, edit: int | None = None, since: str = "", as_json: AsJson = False) -> None:
+async def undo(memory: Memory, edit: int | None = None, since: str = "") -> Reply:
     """Undo the newest edit, one edit by its number, or every edit since a time. An undo can itself be undone."""
     if edit is not None and since:
         raise InputError("--edit and --since exclude each other. Nothing was undone. Give one of them")
     selection = models.Undo(edit, parse_instant(since, "--since", memory.zone) if since else None)
     result = await memory.undo(memory.scope, selection, caller=CALLER)
-    print_changed(as_json, result, memory.scope)
+    return changed_reply(result, memory.scope)
 
 
 @command(app, "purge")
 async def purge(
-    memory: Memory,
-    ids: list[str] | None = None,
-    everything: bool = False,
-    backups: bool = False,
-    yes: bool = False,
-    as_json: AsJson = False,
-) -> None:
+    memory: Memory, ids: list[str] | None = None, everything: bool = False, backups: bool = False, yes: bool = False
+) -> Reply:
     """Erase memories for good, with the messages they came from, and search the files to prove it.
 
     This cannot be undone.
@@ -75,9 +70,7 @@ async def purge(
         "backups": list(map(str, result.backups)),
         **output.picked(result, "clean notes"),
     }
-    output.print_result(as_json, content, text, done=text)
-    if not result.clean:
-        raise typer.Exit(1)
+    return Reply(content, text, done=text, ok=result.clean)
 
 
 def _purge_text(result: PurgeResult) -> str:
@@ -101,7 +94,7 @@ def _counted(memory_ids: Sized, message_ids: Sized) -> str:
 
 
 @command(app, "rebuild")
-async def rebuild(memory: Memory, graph: bool = False, as_json: AsJson = False) -> None:
+async def rebuild(memory: Memory, graph: bool = False) -> Reply:
     """Rebuild the full text and the vector index from the ledger, or the graph database outside."""
     with progress_bar("rebuilding") as progress:
         if graph:
@@ -114,11 +107,11 @@ async def rebuild(memory: Memory, graph: bool = False, as_json: AsJson = False) 
             content = {"full_text_rows": rows, "vectors": vectors, "index": place}
             counts = f"{counted(rows, 'full-text row')}, {counted(vectors, 'vector')}"
     text = f"rebuilt: {counts} in {place}"
-    output.print_result(as_json, content, text, done=text)
+    return Reply(content, text, done=text)
 
 
 @command(app, "doctor")
-async def doctor(settings: Settings, deep: bool = False, repair: bool = False, as_json: AsJson = False) -> None:
+async def doctor(settings: Settings, deep: bool = False, repair: bool = False) -> Reply:
     """Examine every part. Exit with 1 if one is degraded."""
     if repair and not deep:
         raise InputError("--repair needs --deep. Nothing was repaired")
@@ -138,17 +131,14 @@ async def doctor(settings: Settings, deep: bool = False, repair: bool = False, a
     for finding in findings:
         state = output.Text("ok", "green") if finding.ok else output.Text("degraded", "red")
         rows.add_row(finding.part, state, finding.text)
-    content = {"ok": ok, "version": __version__, "findings": findings}
-    output.print_result(as_json, content, rows)
-    if not ok:
-        raise typer.Exit(1)
+    return Reply({"ok": ok, "version": __version__, "findings": findings}, rows, ok=ok)
 
 
 # The commands that give old memories hints, and show what fades.
 
 
 @command(app, "enrich")
-async def enrich(memory: Memory, limit: int | None = None, dry_run: bool = False, as_json: AsJson = False) -> None:
+async def enrich(memory: Memory, limit: int | None = None, dry_run: bool = False) -> Reply:
     """Let the language model write hints for memories that have none, in the background.
 
     Hints are questions that a memory answers, and other words for it, by which it is found.
@@ -164,7 +154,7 @@ async def enrich(memory: Memory, limit: int | None = None, dry_run: bool = False
         lines.append("A server that runs does it in the background, palimpsest jobs --retry does it now.")
         lines.append(f"palimpsest undo --edit {found.edit} takes the hints back.")
     text = "\n".join(lines)
-    output.print_result(as_json, content, text, done=text)
+    return Reply(content, text, done=text)
 
 
 MODES = {
@@ -175,7 +165,7 @@ MODES = {
 
 
 @command(app, "fading")
-async def fading(memory: Memory, limit: int = 20, as_json: AsJson = False) -> None:
+async def fading(memory: Memory, limit: int = 20) -> Reply:
     """Show which memories fade, what is forgotten first, and why."""
     report = await memory.fading.report(memory.scope)
     content = {
@@ -206,4 +196,4 @@ async def fading(memory: Memory, limit: int = 20, as_json: AsJson = False) -> No
         reasons = ", ".join(f"{count} {reason}" for reason, count in report.kept.items())
         kept = sum(report.kept.values())
         parts.append(f"{counted(kept, 'memory')} never {'fades' if kept == 1 else 'fade'}: {reasons}")
-    output.print_result(as_json, content, *parts)
+    return Reply(content, *parts)

@@ -23,6 +23,7 @@ from typer.main import get_group
 from palimpsest.core.errors import PalimpsestError
 
 if TYPE_CHECKING:
+    from palimpsest.cli.output import Part
     from palimpsest.core.protocols import Progress
     from palimpsest.core.settings import Settings
     from palimpsest.memory import Memory
@@ -150,12 +151,9 @@ class CommandLine(Commands):
         self._shared = [param for param in self.params if isinstance(param, TyperOption) and param.name in _SHARED]
         for option in self._shared:
             option.rich_help_panel = SHARED_PANEL
-        self._prepare(self)
+        _prepare(self, self._shared)
         listed = [row for row in COMMANDS.values() if row.module not in ("", MAIN)]
-        self.commands = {
-            **{row.name: Command(row.name, help=row.help) for row in listed},
-            **self.commands,
-        }
+        self.commands = {**{row.name: Command(row.name, help=row.help) for row in listed}, **self.commands}
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command. A PalimpsestError becomes one line on stderr and exit code 1."""
@@ -196,43 +194,33 @@ class CommandLine(Commands):
         if name not in group.commands:  # the whole module is one command with commands of its own
             group.name = name
             group = TyperGroup(name="", commands={name: group})
-        self._prepare(group)
+        _prepare(group, self._shared)
         self.commands.update(group.commands)
-
-    def _prepare(self, group: TyperGroup) -> None:
-        """Give each command the shared options, and name in the help what each parameter takes."""
-        _share(group, self._shared)
-        _name_values(group)
 
 
 _SHARED = frozenset({"config", *SETTINGS})
 
 
-def _share(group: TyperGroup, shared: list[TyperOption]) -> None:
-    """Add the shared options to every command of a group. One that has an option of that name keeps its own."""
-    for command in group.commands.values():
-        if isinstance(command, TyperGroup):
-            _share(command, shared)
-        own = {name for param in command.params for name in param.opts}
-        for option in [copy.copy(option) for option in shared if own.isdisjoint(option.opts)]:
-            option.expose_value = False
-            option.callback = cast("Any", _keep)  # its type names classes that Typer keeps to itself
-            command.params.append(option)
+def _prepare(command: Any, shared: list[TyperOption]) -> None:
+    """Give a command, and the commands it has, the shared options, and name in the help what each parameter takes.
 
-
-def _name_values(group: TyperGroup) -> None:
-    """Name in the help what each option and argument takes. Typer would name the Python type: `<bool>` for a flag."""
-    for command in (group, *group.commands.values()):
-        if isinstance(command, TyperGroup) and command is not group:
-            _name_values(command)
-        for param in (*command.params, command.get_help_option(typer.Context(command))):
-            is_option = isinstance(param, TyperOption)
-            if is_option and param.is_flag:
-                param.metavar = ""
-            elif is_option and cast("Any", param).type_descriptor.is_choice:
-                continue  # the help names what may be chosen; of an argument beside its name
-            elif param is not None and param.metavar is None:
-                param.metavar = param.name.rpartition("_")[2].upper()
+    A command that has an option of that name keeps its own. Typer would name the Python type: `<bool>` for a flag.
+    """
+    own = {name for param in command.params for name in param.opts}
+    for option in [copy.copy(option) for option in shared if own.isdisjoint(option.opts)]:
+        option.expose_value = False
+        option.callback = cast("Any", _keep)  # its type names classes that Typer keeps to itself
+        command.params.append(option)
+    for param in (*command.params, command.get_help_option(typer.Context(command))):
+        is_option = isinstance(param, TyperOption)
+        if is_option and param.is_flag:
+            param.metavar = ""
+        elif is_option and param.type_descriptor.is_choice:
+            continue  # the help names what may be chosen; of an argument beside its name
+        elif param is not None and param.metavar is None:
+            param.metavar = param.name.rpartition("_")[2].upper()
+    for inner in command.commands.values() if isinstance(command, TyperGroup) else ():
+        _prepare(inner, shared)
 
 
 def _keep(ctx: typer.Context, param: TyperOption, value: Any) -> None:
@@ -267,6 +255,8 @@ def prepare_streams() -> None:
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
+_AS_JSON = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=AsJson)
+
 
 def settings_of(ctx: typer.Context) -> Settings:
     """Return the settings from files, environment and the options of the call. Raises SettingsError."""
@@ -276,27 +266,48 @@ def settings_of(ctx: typer.Context) -> Settings:
     return load_settings(options.config, **options.overrides)
 
 
+class Reply:
+    """What a command prints: `content` as JSON with `--json`, else the parts. If it is not `ok`, the exit code is 1.
+
+    `done`: what the command changed, for stderr if the reply cannot be written.
+    """
+
+    def __init__(
+        self, content: Mapping[str, Any], *parts: Part, done: str = "", soft_wrap: bool = False, ok: bool = True
+    ) -> None:
+        self.content, self.parts, self.done, self.soft_wrap, self.ok = content, parts, done, soft_wrap, ok
+
+
 def command(app: typer.Typer, name: str, cls: type[Command] = Command) -> Callable[[_Work], _Work]:
     """Make a function a command of an app, with the parameters that `commands.txt` describes.
 
     One that is called `memory`, `settings`, `options` or `ctx` is given the open memory, the settings, the shared
-    options or the context.
+    options or the context. A function that returns a `Reply` has the option `--json`. That of a command with commands
+    of its own is what it does if none of them is called.
     """
 
     def add(work: _Work) -> _Work:
-        takes = inspect.signature(work, eval_str=True, locals=dict.fromkeys(("Memory", "Settings"))).parameters
-        described = COMMANDS[name].parameters
+        signature = inspect.signature(work, eval_str=True, locals=dict.fromkeys(("Memory", "Settings")))
+        takes, described = signature.parameters, COMMANDS[name].parameters
+        replies = signature.return_annotation is Reply
 
         @functools.wraps(work)
         def run(ctx: typer.Context, **arguments: Any) -> None:
+            if ctx.invoked_subcommand is not None:
+                return
+            as_json = replies and bool(arguments.pop("as_json"))
             given = {**arguments, **{name: find(ctx) for name, find in _GIVEN.items() if name in takes}}
-            if "memory" in takes:
-                run_with_memory(ctx, lambda memory: work(memory=memory, **given))
-            elif inspect.iscoroutinefunction(work):
-                run_async(lambda: work(**given))
-            else:
-                work(**given)
 
+            async def work_with_memory() -> None:
+                async with opened(ctx) as memory:
+                    _print(await work(memory=memory, **given), as_json=as_json)
+
+            if "memory" in takes:
+                run_async(work_with_memory)
+            else:
+                _print(run_async(lambda: work(**given)) if is_async else work(**given), as_json=as_json)
+
+        is_async = inspect.iscoroutinefunction(work)
         parameters = [
             inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context),
             *(
@@ -304,13 +315,28 @@ def command(app: typer.Typer, name: str, cls: type[Command] = Command) -> Callab
                 for parameter in takes.values()
                 if parameter.name not in ("memory", *_GIVEN)
             ),
+            *([_AS_JSON] if replies else []),
         ]
         run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         cast("Any", run).__signature__ = inspect.Signature(parameters)
-        app.command(name.rpartition(" ")[2], cls=cls)(run)
+        is_group = ":" in COMMANDS[name].module
+        (app.callback(invoke_without_command=True) if is_group else app.command(name.rpartition(" ")[2], cls=cls))(run)
         return work
 
     return add
+
+
+def _print(reply: Reply | None, *, as_json: bool) -> None:
+    from palimpsest.cli.output import print_json, print_text  # noqa: PLC0415 - see above
+
+    if reply is None:
+        return
+    if as_json:
+        print_json(reply.content, reply.done)
+    else:
+        print_text(*reply.parts, done=reply.done, soft_wrap=reply.soft_wrap)
+    if not reply.ok:
+        raise typer.Exit(1)
 
 
 _GIVEN: Mapping[str, Callable[[typer.Context], Any]] = {
@@ -330,16 +356,6 @@ def _described(parameter: inspect.Parameter, declared: str, text: str) -> inspec
     kind = functools.partial(typer.Option, match["option"]) if match["option"] else typer.Argument
     information = kind(metavar=match["metavar"] or None, help=text or None, min=low, max=high)
     return parameter.replace(annotation=Annotated[parameter.annotation, information])
-
-
-def run_with_memory(ctx: typer.Context, work: Callable[[Memory], Awaitable[None]]) -> None:
-    """Run asynchronous work with the open memory."""
-
-    async def work_when_open() -> None:
-        async with opened(ctx) as memory:
-            await work(memory)
-
-    run_async(work_when_open)
 
 
 @asynccontextmanager
@@ -377,12 +393,7 @@ def run_async(work: Callable[[], Awaitable[_T]]) -> _T:
 @contextmanager
 def progress_bar(what: str) -> Generator[Progress]:
     """Give a callback that shows the progress of the work. It shows nothing if stderr is not a terminal."""
-    from rich.progress import (  # noqa: PLC0415 - see above
-        BarColumn,
-        MofNCompleteColumn,
-        TextColumn,
-        TimeRemainingColumn,
-    )
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn  # noqa: PLC0415 - see above
     from rich.progress import Progress as RichProgress  # noqa: PLC0415 - see above
 
     from palimpsest.cli.output import err  # noqa: PLC0415 - see above

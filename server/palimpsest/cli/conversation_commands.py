@@ -10,18 +10,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import typer
 
-from palimpsest.cli.console import CALLER, AsJson, Options, command, opened, progress_bar, settings_of
-from palimpsest.cli.lazy import (
-    advice,
-    document_pages,
-    files,
-    intake,
-    job_reports,
-    output,
-    readers,
-    replies,
-    validation,
-)
+from palimpsest.cli.console import CALLER, Options, Reply, command, opened, progress_bar, settings_of
+from palimpsest.cli.lazy import advice, document_pages, files, intake, job_reports, output, readers, replies, validation
 from palimpsest.cli.memory_commands import hits_parts, search_parts
 from palimpsest.core.clock import local_iso, parse_instant, shown_date
 from palimpsest.core.errors import InputError
@@ -47,12 +37,8 @@ TITLE_CHARS = 60
 
 @command(app, "conversations")
 async def conversations(
-    memory: Memory,
-    conversation_id: str | None = None,
-    limit: int = 20,
-    cursor: str | None = None,
-    as_json: AsJson = False,
-) -> None:
+    memory: Memory, conversation_id: str | None = None, limit: int = 20, cursor: str | None = None
+) -> Reply:
     """List conversations, the newest first, or read one."""
     if conversation_id is None:
         page = await memory.conversations.list(memory.scope, limit=limit, cursor=cursor)
@@ -70,17 +56,14 @@ async def conversations(
             date = f"{each.ended_at:%Y-%m-%d}"
             rows.add_row(each.id[:8], date, each.client, each.messages, each.project, _title(each))
         listed_parts = [rows, "palimpsest conversations ID reads one"] if listed else ["no conversations"]
-        output.print_result(as_json, content, *listed_parts, *_more(page.cursor))
-        return
+        return Reply(content, *listed_parts, *_more(page.cursor))
     read = await memory.conversations.read(memory.scope, conversation_id, limit=limit, cursor=cursor)
     parts: list[Part] = []
     for message in read.messages:
         who = f"{message.name} ({message.role})" if message.name else message.role
         parts += [f"{local_iso(message.said_at)} {who}:", message.content, ""]
     members = [output.picked(message, "id at=said_at role name text=content") for message in read.messages]
-    output.print_result(
-        as_json, {"id": read.id, "messages": members, "cursor": read.cursor}, *parts, *_more(read.cursor)
-    )
+    return Reply({"id": read.id, "messages": members, "cursor": read.cursor}, *parts, *_more(read.cursor))
 
 
 @command(app, "messages")
@@ -94,8 +77,7 @@ async def messages(  # noqa: PLR0913 - typer passes the options of a command by 
     until: str = "",
     limit: int = 20,
     cursor: str | None = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Reply:
     """List messages of all conversations page by page, newest first. palimpsest search finds them by meaning."""
     at = {name: value for name, value in {"gte": since, "lte": until}.items() if value}
     given = {"kind": "message", "words": words, "role": role, "speaker": speaker, "session": session, "at": at}
@@ -104,7 +86,7 @@ async def messages(  # noqa: PLR0913 - typer passes the options of a command by 
     parts = [*hits_parts(page.hits, f"messages of {memory.scope}"), *output.notes_text(page.notes)]
     if not page.hits and not page.cursor:
         parts.insert(0, "there are no more" if cursor else f"no message of {memory.scope} matches")
-    output.print_result(as_json, replies.page_json(page, memory.scope, advice.COMMANDS), *parts, *_more(page.cursor))
+    return Reply(replies.page_json(page, memory.scope, advice.COMMANDS), *parts, *_more(page.cursor))
 
 
 def _title(conversation: ConversationSummary) -> str:
@@ -126,32 +108,27 @@ MAX_NAMED = 10
 
 @command(app, "documents")
 async def documents(
-    memory: Memory,
-    document_id: str | None = None,
-    page: int | None = None,
-    delete: bool = False,
-    as_json: AsJson = False,
-) -> None:
+    memory: Memory, document_id: str | None = None, page: int | None = None, delete: bool = False
+) -> Reply:
     """List documents that were learned, show the pages of one, or delete one."""
     if document_id is None:
         if page is not None or delete:
             raise InputError("--page and --delete need the ID of a document. Nothing was done")
-        await _list(memory, as_json=as_json)
-    elif delete:
+        return await _list(memory)
+    if delete:
         found, result = await memory.documents.delete(memory.scope, document_id, caller=CALLER)
         done = f"deleted: {found.title}, {counted(found.pages, 'page')}"
         content = {"deleted": replies.document_json(found), "notes": result.notes}
-        output.print_result(as_json, content, done, *output.notes_text(result.notes), done=done)
-    elif page is not None:
+        return Reply(content, done, *output.notes_text(result.notes), done=done)
+    if page is not None:
         found, shown = await memory.documents.page(memory.scope, document_id, page)
         content = {**replies.document_json(found), "page": shown.number, "text": shown.message.content}
-        output.print_result(as_json, content, replies.document_page_text(found, shown, note=""))
-    else:
-        found, pages = await memory.documents.pages(memory.scope, document_id)
-        output.print_result(as_json, replies.pages_json(found, pages), replies.pages_text(found, pages, note=""))
+        return Reply(content, replies.document_page_text(found, shown, note=""))
+    found, pages = await memory.documents.pages(memory.scope, document_id)
+    return Reply(replies.pages_json(found, pages), replies.pages_text(found, pages, note=""))
 
 
-async def _list(memory: Memory, *, as_json: bool) -> None:
+async def _list(memory: Memory) -> Reply:
     listed = await memory.documents.list(memory.scope)
     rows = output.table("id", "learned", "pages", "project", "title", "source")
     for item in listed:
@@ -159,9 +136,7 @@ async def _list(memory: Memory, *, as_json: bool) -> None:
         rows.add_row(item.id[:8], date, count, item.project, item.title, item.uri)
     content = {"documents": [replies.document_json(item) for item in listed]}
     more = "palimpsest documents ID shows the pages of one"
-    output.print_result(
-        as_json, content, *([rows, more] if listed else ["no documents; palimpsest learn FILE adds one"])
-    )
+    return Reply(content, *([rows, more] if listed else ["no documents; palimpsest learn FILE adds one"]))
 
 
 async def _learn_documents(memory: Memory, path: Path) -> tuple[dict[str, Any], list[Part]]:
@@ -224,7 +199,7 @@ MAX_CHARS = 70
 """How much of a first text is shown: a line of a terminal."""
 
 
-async def learn_sessions(memory: Memory, request: SessionsRequest, *, as_json: bool) -> None:
+async def learn_sessions(memory: Memory, request: SessionsRequest) -> Reply:
     """Take in the sessions, or say what that would bring."""
     with progress_bar("reading") as progress:
         result = await memory.capture.take_in_sessions(request, progress)
@@ -254,7 +229,7 @@ async def learn_sessions(memory: Memory, request: SessionsRequest, *, as_json: b
         "edits": list(result.edits.values()),
         "queued": result.queued,
     }
-    output.print_result(as_json, content, *parts, done="" if request.is_dry_run else done)
+    return Reply(content, *parts, done="" if request.is_dry_run else done)
 
 
 # `palimpsest learn`: store a conversation from a file.
@@ -284,8 +259,7 @@ async def learn(  # noqa: PLR0913 - typer passes the options of a command by nam
     dry_run: bool = False,
     ask: list[str] | None = None,
     temporary: bool = False,
-    as_json: AsJson = False,
-) -> None:
+) -> Reply:
     """Store a conversation or documents from files, or the old sessions of a client, and learn from them."""
     clients = [name for name, is_chosen in (("claude-code", claude_code), ("codex", codex)) if is_chosen]
     if len(clients) + (file is not None) != 1:
@@ -296,8 +270,7 @@ async def learn(  # noqa: PLR0913 - typer passes the options of a command by nam
         at = parse_instant(since, "--since", settings_of(ctx).zones.default) if since else None
         request = intake.SessionsRequest(clients[0], folder, at, is_dry_run=dry_run, caller=CALLER)
         async with opened(ctx) as memory:
-            await learn_sessions(memory, request, as_json=as_json)
-        return
+            return await learn_sessions(memory, request)
     if folder or since or dry_run:
         raise InputError("--folder, --since and --dry-run go with sessions. Nothing was stored")
     is_conversation = _is_conversation(file)
@@ -311,7 +284,7 @@ async def learn(  # noqa: PLR0913 - typer passes the options of a command by nam
         found = {each: await memory.search(memory.scope, each, limit=3, caller=CALLER) for each in ask or ()}
         content["answers"] = {question: replies.search_json(answer, memory.scope) for question, answer in found.items()}
         parts += [part for question, answer in found.items() for part in search_parts(answer, question, memory.scope)]
-        output.print_result(as_json, content, *parts, done=done)
+        return Reply(content, *parts, done=done)
 
 
 def _is_conversation(file: Path) -> bool:
@@ -412,7 +385,7 @@ def _is_json_lines(text: str) -> bool:
 
 
 @command(app, "jobs")
-async def jobs(memory: Memory, retry: bool = False, as_json: AsJson = False) -> None:
+async def jobs(memory: Memory, retry: bool = False) -> Reply:
     """List the work in the background: what waits and for what, what failed, and how often a model was asked."""
     done = f"due at once: {counted(await memory.care.retry_jobs(), 'job')}" if retry else ""
     reports, use, settings = await memory.care.jobs(), await memory.care.model_use(), memory.settings
@@ -441,4 +414,4 @@ async def jobs(memory: Memory, retry: bool = False, as_json: AsJson = False) -> 
         kind = f"{job.kind} from {counts}" if counts else job.kind
         rows.add_row(kind, job.scope, local_iso(job.created_at), job.state, job.attempts or "", "\n".join(came))
     parts: list[Part] = [*([done] if done else []), rows if reports else "there are no jobs"]
-    output.print_result(as_json, values, *parts, f"model: {job_reports.in_words(use, settings)}", done=done)
+    return Reply(values, *parts, f"model: {job_reports.in_words(use, settings)}", done=done)

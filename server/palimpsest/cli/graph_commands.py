@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from palimpsest.cli.console import CALLER, AsJson, Commands, command
+from palimpsest.cli.console import CALLER, AsJson, Commands, Reply, command
 from palimpsest.cli.lazy import advice, files, output, replies, validation
 from palimpsest.core.clock import parse_until, shown_date
 from palimpsest.core.errors import InputError
@@ -49,8 +49,7 @@ async def entities(
     memory: Memory,
     type: EntityType | None = None,  # noqa: A002 - the option
     limit: int = 20,
-    as_json: AsJson = False,
-) -> None:
+) -> Reply:
     """List the people, places and things that memories mention, the one mentioned last first."""
     listed = await memory.graph.entities(memory.scope, type=type, limit=limit)
     rows = output.table("id", "type", "memories", "last", "name")
@@ -59,31 +58,31 @@ async def entities(
         name = f"{known.name} (the user)" if known.is_user else known.name
         rows.add_row(advice.short(known.id), known.type, item.mentions, shown_date(item.mentioned_at), name)
     nothing = f"no {type} is known yet" if type else replies.NO_ENTITIES
-    output.print_result(as_json, replies.entities_json(listed), rows if listed else nothing)
+    return Reply(replies.entities_json(listed), rows if listed else nothing)
 
 
 @command(entity, "entity show")
-async def show(memory: Memory, name: str, hops: int = 1, as_of: str = "", as_json: AsJson = False) -> None:
+async def show(memory: Memory, name: str, hops: int = 1, as_of: str = "") -> Reply:
     """Show what is known about somebody or something. The word show can be left out."""
     from palimpsest.learn.summaries.dossier import lines_of  # noqa: PLC0415 - its help needs none of it
 
     instant = parse_until(as_of, "--as-of", memory.zone) if as_of else None
     found = await memory.graph.dossiers(memory.scope, name, hops=hops, as_of=instant)
     texts = ["\n".join(lines) for lines in lines_of(found, validation.MAX_TOKENS)]
-    output.print_result(as_json, {"entities": [replies.dossier_json(dossier) for dossier in found]}, "\n\n".join(texts))
+    return Reply({"entities": [replies.dossier_json(dossier) for dossier in found]}, "\n\n".join(texts))
 
 
 @command(entity, "entity merge")
-async def merge(memory: Memory, name: str, into: str, as_json: AsJson = False) -> None:
+async def merge(memory: Memory, name: str, into: str) -> Reply:
     """Say that two entities are one."""
-    _print(as_json, await memory.graph.merge(memory.scope, name, into, caller=CALLER))
+    return _edited(await memory.graph.merge(memory.scope, name, into, caller=CALLER))
 
 
 @command(entity, "entity split")
-async def split(memory: Memory, name: str, memory_ids: list[str], new_name: str = "", as_json: AsJson = False) -> None:
+async def split(memory: Memory, name: str, memory_ids: list[str], new_name: str = "") -> Reply:
     """Say that some memories are about another one of the name."""
     scope = memory.scope
-    _print(as_json, await memory.graph.split(scope, name, memory_ids, new_name=new_name, caller=CALLER))
+    return _edited(await memory.graph.split(scope, name, memory_ids, new_name=new_name, caller=CALLER))
 
 
 @command(entity, "entity rename")
@@ -92,15 +91,14 @@ async def rename(
     name: str,
     new_name: str,
     type: EntityType | None = None,  # noqa: A002 - the option
-    as_json: AsJson = False,
-) -> None:
+) -> Reply:
     """Give an entity another name, and a type if one is given."""
-    _print(as_json, await memory.graph.rename(memory.scope, name, new_name, type=type, caller=CALLER))
+    return _edited(await memory.graph.rename(memory.scope, name, new_name, type=type, caller=CALLER))
 
 
-def _print(as_json: bool, edited: EntityEdited) -> None:
+def _edited(edited: EntityEdited) -> Reply:
     text = replies.edited_text(edited)
-    output.print_result(as_json, replies.edited_json(edited), text, done=text)
+    return Reply(replies.edited_json(edited), text, done=text)
 
 
 # The command that writes the graph as a drawing, or as data for other programs.

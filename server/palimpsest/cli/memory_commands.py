@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, cast
 
 import typer
 
-from palimpsest.cli.console import CALLER, AsJson, Command, Options, command, opened, settings_of
+from palimpsest.cli.console import CALLER, Command, Options, Reply, command, opened, settings_of
 from palimpsest.cli.lazy import advice, filters, models, output, replies, validation
 from palimpsest.core.clock import parse_instant, parse_until
 from palimpsest.core.errors import InputError
@@ -262,10 +262,10 @@ def _shortened(hits: Sequence[Hit]) -> list[str]:
 app = typer.Typer()
 
 
-def print_changed(as_json: bool, result: WriteResult, scope: Scope) -> None:
-    """Print what a command changed."""
+def changed_reply(result: WriteResult, scope: Scope) -> Reply:
+    """Return what a command changed."""
     text = replies.changed_text(result, scope, advice.COMMANDS)
-    output.print_result(as_json, replies.changed_json(result, scope, advice.COMMANDS), text, done=text)
+    return Reply(replies.changed_json(result, scope, advice.COMMANDS), text, done=text)
 
 
 @command(app, "edit")
@@ -278,8 +278,7 @@ async def edit(
     editor: Annotated[
         str, typer.Option(metavar="PROGRAM", envvar=["VISUAL", "EDITOR"], help="The program that opens the text.")
     ] = "",
-    as_json: AsJson = False,
-) -> None:
+) -> Reply:
     """Give a memory another text, other metadata or other hints. The history keeps the old ones."""
     from palimpsest.learn.edit import deleted_error  # noqa: PLC0415 - its help needs none of it
     from palimpsest.memory import open_memory  # noqa: PLC0415 - as the line above
@@ -309,38 +308,35 @@ async def edit(
             )
             if file is not None:
                 file.unlink(missing_ok=True)
-            print_changed(as_json, result, memory.scope)
+            return changed_reply(result, memory.scope)
     finally:
         if file is not None and file.exists():
             output.print_note(f"your text is kept in {file}")
 
 
 @command(app, "delete")
-async def delete(
-    memory: Memory, ids: list[str] | None = None, everything: bool = False, yes: bool = False, as_json: AsJson = False
-) -> None:
+async def delete(memory: Memory, ids: list[str] | None = None, everything: bool = False, yes: bool = False) -> Reply:
     """Delete memories and messages. They are no longer found, and can be restored with undelete or undo."""
     scope = memory.scope
     if everything == bool(ids):
         raise InputError("give either ids or --all. Nothing was deleted")
     if ids:
-        print_changed(as_json, await memory.delete(scope, ids, caller=CALLER), scope)
-        return
+        return changed_reply(await memory.delete(scope, ids, caller=CALLER), scope)
     stored = await memory.scope_contents(scope)
     if not yes and (stored.memories or stored.messages):
         kept = "what is outside the project stays" if scope.project else "what belongs to projects stays"
         typer.confirm(visible(f"Delete {stored} of {scope} ({kept})?"), abort=True, err=True)
     result = await memory.delete_all(scope, caller=CALLER)
     text = replies.all_deleted_text(result, scope, advice.COMMANDS)
-    output.print_result(as_json, replies.deleted_all_json(result), text, done=text)
+    return Reply(replies.deleted_all_json(result), text, done=text)
 
 
 @command(app, "undelete")
-async def undelete(memory: Memory, memory_id: str, as_json: AsJson = False) -> None:
+async def undelete(memory: Memory, memory_id: str) -> Reply:
     """Restore a deleted or replaced memory, or a deleted message. palimpsest list --deleted has their ids."""
     result = await memory.restore(memory.scope, memory_id, caller=CALLER)
     text = replies.restored_text(result, memory.scope)
-    output.print_result(as_json, replies.changed_json(result, memory.scope, advice.COMMANDS), text, done=text)
+    return Reply(replies.changed_json(result, memory.scope, advice.COMMANDS), text, done=text)
 
 
 # Commands that add, search, list and show memories.
@@ -358,8 +354,7 @@ async def add(  # noqa: PLR0913 - typer passes the options of a command by name
     hint: list[str] | None = None,
     since: str = "",
     until: str = "",
-    as_json: AsJson = False,
-) -> None:
+) -> Reply:
     """Store one fact."""
     scope, project = memory.scope, memory.scope.project
     said_at = parse_instant(at, "--at", memory.zone) if at else None
@@ -381,7 +376,7 @@ async def add(  # noqa: PLR0913 - typer passes the options of a command by name
     general = advice.general_notes("" if scope.project else project, advice.COMMANDS, is_successor=bool(replaces))
     result = replace(result, notes=(*result.notes, *general))
     reply = replies.added_text(result, scope, advice.COMMANDS)
-    output.print_result(as_json, replies.added_json(result, scope, advice.COMMANDS), reply, done=reply)
+    return Reply(replies.added_json(result, scope, advice.COMMANDS), reply, done=reply)
 
 
 @command(app, "search")
@@ -396,8 +391,7 @@ async def search(  # noqa: PLR0913 - typer passes the options of a command by na
     explain: bool = False,
     all_projects: bool = False,
     hops: int = 1,
-    as_json: AsJson = False,
-) -> None:
+) -> Reply:
     """Search memories and messages by meaning and by words."""
     instant = parse_until(as_of, "--as-of", memory.zone) if as_of else None
     wordings = validation.also_from(also)
@@ -431,18 +425,13 @@ async def search(  # noqa: PLR0913 - typer passes the options of a command by na
             parts.append("search without --filter, or see palimpsest list")
         else:
             parts.append("palimpsest list shows what is stored")
-    output.print_result(as_json, replies.search_json(answer, memory.scope, advice.COMMANDS), *parts)
+    return Reply(replies.search_json(answer, memory.scope, advice.COMMANDS), *parts)
 
 
 @command(app, "list")
 async def list_(
-    memory: Memory,
-    limit: int = 20,
-    filters: list[str] | None = None,
-    cursor: str | None = None,
-    deleted: bool = False,
-    as_json: AsJson = False,
-) -> None:
+    memory: Memory, limit: int = 20, filters: list[str] | None = None, cursor: str | None = None, deleted: bool = False
+) -> Reply:
     """List memories page by page, newest first."""
     page = await memory.list(
         memory.scope, limit=limit, cursor=cursor, deleted=deleted, filters=filters_from(filters or ())
@@ -456,7 +445,7 @@ async def list_(
         parts.insert(0, _nothing_listed(memory.scope, deleted=deleted, is_filtered=bool(filters), cursor=cursor))
     if page.cursor:
         parts.append(f"more: --cursor {page.cursor}")
-    output.print_result(as_json, replies.page_json(page, memory.scope, advice.COMMANDS), *parts)
+    return Reply(replies.page_json(page, memory.scope, advice.COMMANDS), *parts)
 
 
 def _nothing_listed(scope: Scope, *, deleted: bool, is_filtered: bool, cursor: str | None) -> str:
@@ -474,16 +463,16 @@ def _nothing_listed(scope: Scope, *, deleted: bool, is_filtered: bool, cursor: s
 
 
 @command(app, "get")
-async def get(memory: Memory, memory_id: str, as_json: AsJson = False) -> None:
+async def get(memory: Memory, memory_id: str) -> Reply:
     """Print a memory or message whole, with its sources, metadata and dates."""
     owner = await memory.get(memory.scope, memory_id)
     sources = () if isinstance(owner, models.Message) else await memory.sources(memory.scope, owner.id)
     content = replies.whole_json(owner, sources)
-    output.print_result(as_json, content, replies.whole_reply_text(owner, sources), soft_wrap=True)
+    return Reply(content, replies.whole_reply_text(owner, sources), soft_wrap=True)
 
 
 @command(app, "history")
-async def history(memory: Memory, memory_id: str, as_json: AsJson = False) -> None:
+async def history(memory: Memory, memory_id: str) -> Reply:
     """Show every version of a memory, or the whole text of a message."""
     owner = await memory.get(memory.scope, memory_id)
     if isinstance(owner, models.Message):
@@ -493,7 +482,7 @@ async def history(memory: Memory, memory_id: str, as_json: AsJson = False) -> No
         relatives = await memory.predecessors(memory.scope, stored.id), await memory.linked(memory.scope, stored)
         reply = replies.history_json(stored, versions, *relatives)
         text = replies.history_text(stored, versions, *relatives)
-    output.print_result(as_json, reply, text)
+    return Reply(reply, text)
 
 
 @command(app, "summary")
@@ -503,13 +492,11 @@ async def summary(
     kind: Annotated[str, typer.Option(help="The same as KIND.", hidden=True)] = "overall",
     days: int = 0,
     refresh: bool = False,
-    as_json: AsJson = False,
-) -> None:
+) -> Reply:
     """Summarize the memory in a paragraph, or its last days in one each."""
     kinds = await memory.last_days(memory.scope, days) if days else [name or kind]
     results = [await memory.summary(memory.scope, kind, refresh=refresh, caller=CALLER) for kind in kinds]
     as_values = [replies.summary_json(result, memory.scope) for result in results]
     if days:
-        output.print_result(as_json, {"days": as_values}, replies.days_text(results, memory.scope))
-    else:
-        output.print_result(as_json, as_values[0], replies.summary_text(results[0], memory.scope, advice.COMMANDS))
+        return Reply({"days": as_values}, replies.days_text(results, memory.scope))
+    return Reply(as_values[0], replies.summary_text(results[0], memory.scope, advice.COMMANDS))

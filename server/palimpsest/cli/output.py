@@ -224,24 +224,12 @@ def _as_json(value: object) -> Any:
     return dict(cast("Mapping[str, Any]", value)) if isinstance(value, Mapping) else str(value)
 
 
-def print_result(
-    as_json: bool,
-    content: dict[str, Any],
-    *parts: Part,
-    done: str = "",
-    soft_wrap: bool = False,
-) -> None:
-    """Print the content as JSON, or the parts as `print_text` does.
-
-    `done`: what the command changed, for stderr if the reply cannot be written. Exits as `printing` does.
-    """
-    if not as_json:
-        print_text(*parts, done=done, soft_wrap=soft_wrap)
-        return
+def print_json(content: Mapping[str, Any], done: str) -> None:
+    """Print the content as JSON, which a program reads: not wrapped."""
     with printing(done):
         is_ascii = not codecs.lookup(sys.stdout.encoding or "utf-8").name.startswith("utf")
         text = json.dumps(content, ensure_ascii=is_ascii, indent=2, default=_as_json)
-        print(visible_json(text))  # noqa: T201 - for programs: not wrapped
+        print(visible_json(text))  # noqa: T201 - see above
 
 
 def print_text(*parts: Part, done: str = "", soft_wrap: bool = False) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args
 import typer
 
 from palimpsest.cli.clients.catalog import CLIENTS, Client, Folders, client_named
-from palimpsest.cli.console import AsJson, Commands, Options, command, progress_bar, run_async, settings_of
+from palimpsest.cli.console import Commands, Options, Reply, command, progress_bar, run_async, settings_of
 from palimpsest.cli.lazy import (
     access_tokens,
     client_status,
@@ -42,13 +42,10 @@ embedder_app = typer.Typer(cls=Commands)
 reranker_app = typer.Typer(cls=Commands)
 
 
-@embedder_app.callback(invoke_without_command=True)
-def embedder(ctx: typer.Context, as_json: AsJson = False) -> None:
+@command(embedder_app, "embedder")
+async def embedder(settings: Settings) -> Reply:
     """Show the embedders and which one is in use, or use another one."""
-    if ctx.invoked_subcommand is not None:
-        return
-    settings = settings_of(ctx)
-    fingerprint, waiting = run_async(lambda: _in_use(settings))
+    fingerprint, waiting = await _in_use(settings)
     provider, infos = settings.embedder.provider, configuration.embedders(settings)
     rows = output.table("name", "can be used", "what it is")
     for info in infos:
@@ -62,47 +59,50 @@ def embedder(ctx: typer.Context, as_json: AsJson = False) -> None:
             "A server embeds them in the background; palimpsest rebuild does it now."
         )
     content = {"provider": provider, "fingerprint": fingerprint, "waiting": waiting, "embedders": infos}
-    output.print_result(as_json, {**content, "models": fetched}, *parts)
+    return Reply({**content, "models": fetched}, *parts)
 
 
 @command(embedder_app, "embedder use")
-async def use_embedder(ctx: typer.Context, name: str, yes: bool = False, as_json: AsJson = False) -> None:
+async def use_embedder(ctx: typer.Context, name: str, yes: bool = False) -> Reply:
     """Use another embedder from now on; fetch it first if it is a model of the hub."""
+    provider, folder = _provider(settings_of(ctx), name, "embedder", yes=yes)
+    file, fingerprint = configuration.choose_embedder(settings_of(ctx), provider, folder)
     settings = settings_of(ctx)
-    if name in get_args(EmbedderName):
-        provider, folder = cast("EmbedderName", name), None
-    else:
-        provider, folder = "onnx", _fetched(settings, name, "embedder", yes=yes)
-    file, chosen = configuration.choose_embedder(settings, provider, folder)
-    await _say_chosen(settings_of(ctx), name, file, chosen, as_json=as_json)
+    in_use, waiting = await _in_use(settings)
+    is_effective = in_use == fingerprint
+    done = f"{file}: embedder = {name} ({fingerprint})"
+    next_step = "Restart the clients."
+    if not is_effective:
+        next_step = _OVERRIDDEN.format("EMBEDDER")
+    elif waiting:
+        next_step = (
+            f"To be embedded again, and found by words until then: {counted(waiting, 'text')}. The next server "
+            "does it in the background, palimpsest rebuild does it now. Restart the clients."
+        )
+    content = {"file": file, "provider": settings.embedder.provider, "fingerprint": fingerprint}
+    return Reply({**content, "effective": is_effective, "waiting": waiting}, done, next_step, done=done)
 
 
-@reranker_app.callback(invoke_without_command=True)
-def reranker(ctx: typer.Context, as_json: AsJson = False) -> None:
+@command(reranker_app, "reranker")
+def reranker(settings: Settings) -> Reply:
     """Show the rerankers and which one is in use, or use another one."""
-    if ctx.invoked_subcommand is None:
-        settings = settings_of(ctx)
-        models, fetched = _hub_models(settings, "reranker")
-        choice = settings.reranker
-        place = {"onnx": choice.config.folder, "endpoint": choice.config.base_url}.get(choice.provider)
-        in_use = f"in use: {choice.provider}{f' ({place})' if place else ''}"
-        output.print_result(as_json, {"provider": choice.provider, "place": place, "models": fetched}, models, in_use)
+    models, fetched = _hub_models(settings, "reranker")
+    choice = settings.reranker
+    place = {"onnx": choice.config.folder, "endpoint": choice.config.base_url}.get(choice.provider)
+    in_use = f"in use: {choice.provider}{f' ({place})' if place else ''}"
+    return Reply({"provider": choice.provider, "place": place, "models": fetched}, models, in_use)
 
 
 @command(reranker_app, "reranker use")
-def use_reranker(ctx: typer.Context, name: str, yes: bool = False, as_json: AsJson = False) -> None:
+def use_reranker(ctx: typer.Context, name: str, yes: bool = False) -> Reply:
     """Use a reranker from now on; fetch it first if it is a model of the hub."""
-    settings = settings_of(ctx)
-    if name in get_args(RerankerName):
-        provider, folder = cast("RerankerName", name), None
-    else:
-        provider, folder = "onnx", _fetched(settings, name, "reranker", yes=yes)
-    file = configuration.choose_reranker(settings, provider, folder)
+    provider, folder = _provider(settings_of(ctx), name, "reranker", yes=yes)
+    file = configuration.choose_reranker(settings_of(ctx), provider, folder)
     done = f"{file}: reranker.provider = {provider}{f' ({folder})' if folder else ''}"
     is_effective = settings_of(ctx).reranker.provider == provider
     next_step = "Restart the clients." if is_effective else _OVERRIDDEN.format("RERANKER")
     content = {"file": file, "provider": provider, "folder": folder, "effective": is_effective}
-    output.print_result(as_json, content, done, next_step, done=done)
+    return Reply(content, done, next_step, done=done)
 
 
 _OVERRIDDEN = "It has no effect yet: an environment variable (PALIMPSEST_{}__…) overrides the file."
@@ -120,8 +120,13 @@ def _hub_models(settings: Settings, kind: str) -> tuple[output.Rows, list[dict[s
     return rows, content
 
 
-def _fetched(settings: Settings, name: str, kind: str, *, yes: bool) -> Path:
-    """Return the folder of a model of the hub; fetch it if need be, and first ask whether its licence is accepted."""
+def _provider(settings: Settings, name: str, kind: str, *, yes: bool) -> tuple[Any, Path | None]:
+    """Return the provider of a name, and for a model of the hub its folder.
+
+    It is fetched if need be, and first is asked whether its licence is accepted.
+    """
+    if name in get_args(EmbedderName if kind == "embedder" else RerankerName):
+        return name, None
     model, is_here = configuration.hub_model(settings, name, kind)
     if model.terms and not is_here and not yes:
         output.print_note(f"{model.name} may be used under the {model.licence} licence: {model.terms}")
@@ -132,7 +137,7 @@ def _fetched(settings: Settings, name: str, kind: str, *, yes: bool) -> Path:
                 f"the licence of {model.name} ({model.terms}) was not accepted; --yes accepts it. Nothing was changed"
             ) from error
     with progress_bar(f"{model.name}, MB") as progress:
-        return configuration.fetch_model(settings, model, progress)
+        return "onnx", configuration.fetch_model(settings, model, progress)
 
 
 async def _in_use(settings: Settings) -> tuple[str, int]:
@@ -144,23 +149,6 @@ async def _in_use(settings: Settings) -> tuple[str, int]:
             return memory.engine.embedder.fingerprint, await memory.care.waiting()
     except EmbedderError as error:
         return f"none: {error}", 0
-
-
-async def _say_chosen(settings: Settings, name: str, file: Path, fingerprint: str, *, as_json: bool) -> None:
-    in_use, waiting = await _in_use(settings)
-    is_effective = in_use == fingerprint
-    done = f"{file}: embedder = {name} ({fingerprint})"
-    next_step = "Restart the clients."
-    if not is_effective:
-        next_step = _OVERRIDDEN.format("EMBEDDER")
-    elif waiting:
-        next_step = (
-            f"To be embedded again, and found by words until then: {counted(waiting, 'text')}. The next server "
-            "does it in the background, palimpsest rebuild does it now. Restart the clients."
-        )
-    provider = settings.embedder.provider
-    content = {"file": file, "provider": provider, "fingerprint": fingerprint, "effective": is_effective}
-    output.print_result(as_json, {**content, "waiting": waiting}, done, next_step, done=done)
 
 
 # `palimpsest prompts`: list, show, check and compare the prompt files.
@@ -229,8 +217,7 @@ def create(
     read_only: bool = False,
     days: int | None = None,
     yes: bool = False,
-    as_json: AsJson = False,
-) -> None:
+) -> Reply:
     """Create an access token and print it. It is shown only once, because only its hash is stored."""
     scope = validation.scope_from(Scope(settings.user_id), validation.ScopeInput(user_id=user, project=project))
     if project is not None and not scope.project:
@@ -254,11 +241,11 @@ def create(
         f"token {token.id} was created. Its text is lost, because it is stored nowhere: run palimpsest token revoke "
         f"{token.id}, and create another one"
     )
-    output.print_result(as_json, {"token": text, **_token_json(token)}, text, done=done, soft_wrap=True)
+    return Reply({"token": text, **_token_json(token)}, text, done=done, soft_wrap=True)
 
 
 @command(token_app, "token list")
-def list_(settings: Settings, as_json: AsJson = False) -> None:
+def list_(settings: Settings) -> Reply:
     """List the access tokens, without their text.
 
     One of a project also opens what belongs to no project if it says "+ general".
@@ -275,15 +262,15 @@ def list_(settings: Settings, as_json: AsJson = False) -> None:
             until = f"{local_iso(in_zone(token.ends_at, zone))}{' (expired)' if token.is_expired(now()) else ''}"
         rows.add_row(token.id, token.user_id, project, access, created, until)
     part = rows if tokens else "there are no access tokens; palimpsest token create prints a new one"
-    output.print_result(as_json, {"tokens": [_token_json(token) for token in tokens]}, part)
+    return Reply({"tokens": [_token_json(token) for token in tokens]}, part)
 
 
 @command(token_app, "token revoke")
-def revoke(settings: Settings, token_id: str, as_json: AsJson = False) -> None:
+def revoke(settings: Settings, token_id: str) -> Reply:
     """Revoke an access token. A running server refuses it from the next request on."""
     token = access_tokens.revoke(settings.data_dir, token_id)
     text = f"revoked: {token.id} of {token.user_id}"
-    output.print_result(as_json, _token_json(token), text, done=text)
+    return Reply(_token_json(token), text, done=text)
 
 
 def _token_json(token: access_tokens.StoredToken) -> dict[str, Any]:
@@ -489,7 +476,7 @@ def _next_step(ctx: typer.Context, choice: ModelChoice) -> str:
         choice.provider != "openai" or (config.model, config.openai_base_url) == (choice.model, choice.base_url)
     )
     if not is_effective:
-        return "It has no effect yet: an environment variable (PALIMPSEST_LLM__…) overrides the file."
+        return _OVERRIDDEN.format("LLM")
     return "Restart the clients. palimpsest doctor shows what is used."
 
 
@@ -537,7 +524,9 @@ def _chosen_from_list(settings: Settings, given: _Given) -> ModelChoice:
 def _endpoint(settings: Settings, given: _Given) -> ModelChoice:
     """Return an endpoint; what the options leave open is asked for, or with `yes` as it is. Raises InputError."""
     config = settings.llm.config
-    url = given.base_url or _asked("Base URL", settings.llm_endpoint.base_url or configuration.OPENAI_URL, given)
+    url = given.base_url or _asked(
+        "Base URL", settings.endpoint_of(settings.llm.config).base_url or configuration.OPENAI_URL, given
+    )
     model = given.model or _asked("Model", config.model, given)
     return configuration.ModelChoice("openai", model, url.rstrip("/"), _key(url, given))
 

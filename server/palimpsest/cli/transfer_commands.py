@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import typer
 from pydantic import SecretStr
 
-from palimpsest.cli.console import CALLER, AsJson, Commands, absolute, command, progress_bar, run_with_memory
+from palimpsest.cli.console import CALLER, Commands, Reply, absolute, command, progress_bar
 from palimpsest.cli.lazy import backup, markdown_files, output
 from palimpsest.core.clock import now, shown_date
 from palimpsest.core.models import Event
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from palimpsest.admin.backup import Moved, PendingMigration
     from palimpsest.admin.import_file import ImportResult
     from palimpsest.admin.markdown_files import ItemFields
-    from palimpsest.admin.markdown_import import Conflict, Imported
+    from palimpsest.admin.markdown_import import Conflict, Step
     from palimpsest.core.settings import Settings
     from palimpsest.learn.browsing import MoveResult
     from palimpsest.memory import Memory
@@ -53,8 +53,8 @@ async def export_folder(memory: Memory, folder: Path, *, overwrites: bool) -> No
     output.print_text(*parts, done=text)
 
 
-async def import_folder(memory: Memory, folder: Path, *, dry_run: bool, deletes: bool, as_json: bool) -> None:
-    """Import what was edited in a folder, and print it."""
+async def import_folder(memory: Memory, folder: Path, *, dry_run: bool, deletes: bool) -> Reply:
+    """Import what was edited in a folder."""
     result = await memory.care.import_folder(folder, dry_run=dry_run, deletes=deletes, caller=CALLER)
     counts = [
         f"{would if dry_run else did} {counted(number, 'memory')}"
@@ -91,7 +91,7 @@ async def import_folder(memory: Memory, folder: Path, *, dry_run: bool, deletes:
         "conflicts": [output.picked(each, "id=memory_id where reason in_file here") for each in result.conflicts],
         **output.picked(result, "missing_files=missing notes"),
     }
-    output.print_result(as_json, content, *parts, done=done if result.edit else "")
+    return Reply(content, *parts, done=done if result.edit else "")
 
 
 def _lines(items: Sequence[_T], lines_of: Callable[[_T], list[str]]) -> list[str]:
@@ -100,7 +100,7 @@ def _lines(items: Sequence[_T], lines_of: Callable[[_T], list[str]]) -> list[str
     return [*lines, *([f"  and {len(items) - MAX_LISTED:,} more"] if len(items) > MAX_LISTED else [])]
 
 
-def _imported_lines(each: Imported) -> list[str]:
+def _imported_lines(each: Step) -> list[str]:
     place = f"[{each.memory_id[:8]}] {each.where}" if each.memory_id else each.where
     joined = f" (joined with [{each.joined[:8]}], which says the same)" if each.joined else ""
     first = f"{_MARKS[each.event]} {place}{joined}"
@@ -135,7 +135,7 @@ def _whole(shown: ItemFields) -> str:
     return " ".join(shown.text.split())
 
 
-def _imported_json(each: Imported) -> dict[str, Any]:
+def _imported_json(each: Step) -> dict[str, Any]:
     return {
         "event": each.event,
         "id": each.memory_id or None,
@@ -150,15 +150,15 @@ app = typer.Typer()
 
 
 @command(app, "backup")
-def backup_(settings: Settings, file: Path | None = None, as_json: AsJson = False) -> None:
+def backup_(settings: Settings, file: Path | None = None) -> Reply:
     """Copy the ledger, also while it is in use, and check the copy."""
     copy = backup.back_up(settings, file, now)
     text = f"backed up {_counted(copy.memories, copy.messages)} to {copy.path}; the copy was checked"
-    output.print_result(as_json, output.picked(copy, "file=path memories messages"), text, done=text)
+    return Reply(output.picked(copy, "file=path memories messages"), text, done=text)
 
 
 @command(app, "restore")
-def restore_(settings: Settings, file: Path, yes: bool = False, as_json: AsJson = False) -> None:
+def restore_(settings: Settings, file: Path, yes: bool = False) -> Reply:
     """Replace the ledger with a backup. The present ledger is backed up first."""
     if not yes:
         copy = backup.inspect_copy(settings, file)
@@ -169,9 +169,7 @@ def restore_(settings: Settings, file: Path, yes: bool = False, as_json: AsJson 
     result = backup.restore(settings, file, now)
     before = f"; the previous ledger is in {result.before}" if result.before else ""
     text = f"restored {_counted(result.copy.memories, result.copy.messages)}{before}"
-    output.print_result(
-        as_json, output.picked(result, "memories=copy.memories messages=copy.messages before"), text, done=text
-    )
+    return Reply(output.picked(result, "memories=copy.memories messages=copy.messages before"), text, done=text)
 
 
 def is_page(file: Path) -> bool:
@@ -205,9 +203,7 @@ async def export_(memory: Memory, file: str, form: Literal["jsonl", "markdown"] 
 
 
 @command(app, "import")
-async def import_(
-    memory: Memory, file: Path, dry_run: bool = False, deleted: bool = False, yes: bool = False, as_json: AsJson = False
-) -> None:
+async def import_(memory: Memory, file: Path, dry_run: bool = False, deleted: bool = False, yes: bool = False) -> Reply:
     """Import memories and conversations from a file. Items that are already stored are skipped.
 
     It may come from Palimpsest, ChatGPT, Claude, mem0 or the official MCP memory
@@ -217,8 +213,7 @@ async def import_(
     if markdown_files.has_manifest(file):
         if deleted:
             raise typer.BadParameter("--deleted is for files. palimpsest undelete brings back a memory.")
-        await import_folder(memory, file, dry_run=dry_run, deletes=yes, as_json=as_json)
-        return
+        return await import_folder(memory, file, dry_run=dry_run, deletes=yes)
     if yes:
         raise typer.BadParameter("--yes is for the folder of a Markdown export, and this is none.")
     with progress_bar("importing") as progress:
@@ -241,7 +236,7 @@ async def import_(
         "notes": notes,
         "waiting": result.waiting,
     }
-    output.print_result(as_json, content, *parts, done="" if dry_run else done)
+    return Reply(content, *parts, done="" if dry_run else done)
 
 
 def _counts(by_type: dict[str, int]) -> str:
@@ -268,7 +263,7 @@ def _notes(result: ImportResult) -> list[str]:
 
 
 @command(app, "move")
-def move_(settings: Settings, to: str, as_json: AsJson = False) -> None:
+def move_(settings: Settings, to: str) -> Reply:
     """Copy the whole ledger, with all users, to PostgreSQL or back to a file, and compare every row.
 
     Clients may go on using the ledger. If the command is interrupted, run it again: it
@@ -281,7 +276,7 @@ def move_(settings: Settings, to: str, as_json: AsJson = False) -> None:
         f"copied {counted(moved.rows['memories'], 'memory')}, {counted(moved.rows['messages'], 'message')} and all "
         f"that belongs to them ({counted(sum(moved.rows.values()), 'row')}) to {moved.location}; every row was compared"
     )
-    output.print_result(as_json, content, done, *_next_steps(settings, target, moved), done=done)
+    return Reply(content, done, *_next_steps(settings, target, moved), done=done)
 
 
 def _next_steps(settings: Settings, target: Path | SecretStr, moved: Moved) -> list[str]:
@@ -300,7 +295,7 @@ def _next_steps(settings: Settings, target: Path | SecretStr, moved: Moved) -> l
 
 
 @command(app, "migrate")
-def migrate_(settings: Settings, dry_run: bool = False, yes: bool = False, as_json: AsJson = False) -> None:
+def migrate_(settings: Settings, dry_run: bool = False, yes: bool = False) -> Reply:
     """Bring the schema of the ledger up to date, as a new version may need.
 
     A file is backed up first; it is also migrated whenever it is opened. A database that
@@ -314,14 +309,13 @@ def migrate_(settings: Settings, dry_run: bool = False, yes: bool = False, as_js
         "done": bool(pending.steps) and not dry_run,
     }
     if not pending.steps or dry_run:
-        output.print_result(as_json, content, *_plan(pending))
-        return
+        return Reply(content, *_plan(pending))
     if pending.dump_command and not yes:
         question = f"Are all servers stopped, and is {pending.location} copied, as with\n  {pending.dump_command}\n?"
         typer.confirm(visible(question), abort=True, err=True)
     backup.migrate(settings, now)
     done = f"migrated {pending.location} from schema {pending.revision} to {pending.steps[-1].revision}"
-    output.print_result(as_json, content, done, done=done)
+    return Reply(content, done, done=done)
 
 
 def _plan(pending: PendingMigration) -> list[str]:
@@ -343,21 +337,16 @@ def _plan(pending: PendingMigration) -> list[str]:
 projects_app = typer.Typer(cls=Commands)
 
 
-@projects_app.callback(invoke_without_command=True)
-def projects(ctx: typer.Context, as_json: AsJson = False) -> None:
+@command(projects_app, "projects")
+async def projects(memory: Memory) -> Reply:
     """List projects, rename one, or merge two. Without a command: list them."""
-    if ctx.invoked_subcommand is None:
-        run_with_memory(ctx, lambda memory: _list_projects(memory, as_json=as_json))
-
-
-async def _list_projects(memory: Memory, *, as_json: bool) -> None:
     found = await memory.projects.list()
     rows = output.table("project", "memories", "messages", "last used", "known by")
     for project in found:
         used_at = shown_date(project.used_at) if project.used_at else ""
         aliases = "\n".join(f"{alias.kind} {alias.alias}" for alias in project.aliases)
         rows.add_row(project.name, project.memories, project.messages, used_at, aliases)
-    markdown_files.listed = [
+    listed = [
         {
             "name": project.name,
             "aliases": [output.picked(alias, "kind alias") for alias in project.aliases],
@@ -366,24 +355,22 @@ async def _list_projects(memory: Memory, *, as_json: bool) -> None:
         for project in found
     ]
     part = rows if found else "there are no projects; memories of no project are in palimpsest list"
-    output.print_result(as_json, {"projects": markdown_files.listed}, part)
+    return Reply({"projects": listed}, part)
 
 
 @command(projects_app, "projects move")
-async def move(memory: Memory, old: str, new: str, dry_run: bool = False, as_json: AsJson = False) -> None:
+async def move(memory: Memory, old: str, new: str, dry_run: bool = False) -> Reply:
     """Give a project another name. A backup is made first."""
-    result = await memory.projects.move(old, new, caller=CALLER, dry_run=dry_run)
-    _print(as_json, result)
+    return _moved(await memory.projects.move(old, new, caller=CALLER, dry_run=dry_run))
 
 
 @command(projects_app, "projects merge")
-async def merge(memory: Memory, old: str, new: str, dry_run: bool = False, as_json: AsJson = False) -> None:
+async def merge(memory: Memory, old: str, new: str, dry_run: bool = False) -> Reply:
     """Move everything in one project into another. A backup is made first."""
-    result = await memory.projects.merge(old, new, caller=CALLER, dry_run=dry_run)
-    _print(as_json, result)
+    return _moved(await memory.projects.merge(old, new, caller=CALLER, dry_run=dry_run))
 
 
-def _print(as_json: bool, result: MoveResult) -> None:
+def _moved(result: MoveResult) -> Reply:
     move, backup = result.move, result.backup
     verb = "moved" if backup else "would move"
     lines = [f"{verb} from {move.old} to {move.new}: {_counted(move.memories, move.messages)}, deleted ones included"]
@@ -401,4 +388,4 @@ def _print(as_json: bool, result: MoveResult) -> None:
         **output.picked(move, "memories_in_both=same_memories messages_in_both=same_messages"),
         "backup": backup,
     }
-    output.print_result(as_json, content, *lines, done="\n".join(lines) if backup else "", soft_wrap=True)
+    return Reply(content, *lines, done="\n".join(lines) if backup else "", soft_wrap=True)

@@ -12,34 +12,17 @@ import getpass
 import ipaddress
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
 import platformdirs
+import pydantic
 import pydantic_settings
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    IPvAnyNetwork,
-    ModelWrapValidatorHandler,
-    PrivateAttr,
-    SecretStr,
-    ValidationError,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
-from pydantic_settings import (
-    BaseSettings,
-    EnvSettingsSource,
-    InitSettingsSource,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-)
+from pydantic import AfterValidator, BaseModel, Field, SecretStr, ValidationInfo, field_validator, model_validator
+from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from palimpsest.core.clock import Zones, system_zone, zone_named
 from palimpsest.core.errors import InputError, SettingsError
@@ -47,6 +30,8 @@ from palimpsest.core.git_project import Repository, repository_of
 from palimpsest.core.models import EmbedderName, RerankerName
 from palimpsest.core.settings_file import Origin, file_source, find_settings_file, origins
 from palimpsest.core.validation import fault_text, scope_part
+
+_T = TypeVar("_T")
 
 # Which endpoint a language model is asked at, and which addresses are on this machine.
 
@@ -106,21 +91,33 @@ def is_loopback(host: str) -> bool:
 # The sections of the settings, as they stand in a settings file. Keys that Mem0 has are called as in Mem0.
 
 
-def valid_scope_part(name: str, value: str) -> str:
-    """Return a valid part of a scope, without surrounding white space. Raises ValueError."""
+def _checked(check: Callable[..., _T], *values: str) -> _T:
+    """Return what a check returns. What it refuses is an error of pydantic's."""
     try:
-        plain = scope_part(name, value)
+        return check(*values)
     except InputError as error:
         raise ValueError(str(error)) from error
+
+
+def _scope_part(name: str, value: str) -> str:
+    """Return a valid part of a scope, without surrounding white space. Raises ValueError."""
+    plain = _checked(scope_part, name, value)
     if name == "user_id" and not plain:
         raise ValueError("user_id is empty")
     return plain
 
 
+def _of_field(value: str, info: ValidationInfo) -> str:
+    return _scope_part(info.field_name or "", value)
+
+
+ScopePart: TypeAlias = Annotated[str, AfterValidator(_of_field)]
+
+
 class Section(BaseModel):
     """A section of the settings. Unknown keys are an error."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
 
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -312,18 +309,17 @@ class StaticToken(Section):
     """
 
     token: SecretStr = Field(min_length=16)
-    user_id: str = Field(min_length=1)
+    user_id: Annotated[str, Field(min_length=1), AfterValidator(_of_field)]
     project: str = ""
     read_only: bool = False
     with_general: bool | None = None
 
-    @field_validator("user_id", "project")
+    @field_validator("project")
     @classmethod
-    def _is_scope(cls, value: str, info: ValidationInfo) -> str:
-        name = info.field_name or ""
-        plain = valid_scope_part(name, value)
+    def _names_project(cls, value: str) -> str:
+        plain = _checked(scope_part, "project", value)
         if value and not plain:
-            raise ValueError(f"{name} is white space; name the project, or leave it out for a token of all projects")
+            raise ValueError("project is white space; name the project, or leave it out for a token of all projects")
         return plain
 
 
@@ -341,7 +337,7 @@ class HttpSettings(Section):
     host: str = "127.0.0.1"
     port: int = Field(default=8765, ge=0, le=65535)
     allowed_hosts: tuple[str, ...] = ()
-    trusted_proxies: tuple[IPvAnyNetwork, ...] = ()
+    trusted_proxies: tuple[pydantic.IPvAnyNetwork, ...] = ()
     tokens: tuple[StaticToken, ...] = ()
     requests_per_minute: int = Field(default=1200, ge=1)
     issuer: str = ""
@@ -378,12 +374,11 @@ def _system_user() -> str:
         return "user"
 
 
-def _valid_zone(name: str) -> str:
-    try:
-        zone_named(name)
-    except InputError as error:
-        raise ValueError(str(error)) from error
-    return name
+_NEEDED = {
+    "embedder": {"openai": "model", "onnx": "model"},
+    "reranker": {"onnx": "folder", "endpoint": "base_url"},
+}
+"""What the configuration of a provider must have."""
 
 
 class Settings(BaseSettings):
@@ -408,10 +403,10 @@ class Settings(BaseSettings):
     data_dir: Path = Field(default_factory=lambda: platformdirs.user_data_path("palimpsest", appauthor=False))
     history_db_path: Path | None = None
     ledger_url: SecretStr | None = Field(default=None, exclude=True)
-    user_id: str = Field(default_factory=_system_user)
-    project: str = ""
-    agent_id: str = ""
-    run_id: str = ""
+    user_id: ScopePart = Field(default_factory=_system_user)
+    project: ScopePart = ""
+    agent_id: ScopePart = ""
+    run_id: ScopePart = ""
     vector_store: VectorStore = VectorStore()
     llm: Llm = Llm()
     embedder: EmbedderChoice = EmbedderChoice()
@@ -442,42 +437,37 @@ class Settings(BaseSettings):
     excludes: tuple[str, ...] = ()
     openai_api_key: SecretStr | None = Field(default=None, exclude=True)
     openai_base_url: str | None = Field(default=None, exclude=True)
-    _openai_variables: OpenAIVariables = PrivateAttr(default_factory=OpenAIVariables)
-    _repository: Repository | None = PrivateAttr(default=None)
-    _origins: Mapping[str, Origin] = PrivateAttr(default_factory=dict[str, Origin])
+    _openai_variables: OpenAIVariables = pydantic.PrivateAttr(default_factory=OpenAIVariables)
+    _repository: Repository | None = pydantic.PrivateAttr(default=None)
+    _origins: Mapping[str, Origin] = pydantic.PrivateAttr(default_factory=dict[str, Origin])
 
     @field_validator("config", "data_dir", "history_db_path", "prompts_dir")
     @classmethod
     def _expand(cls, value: Path | None) -> Path | None:
         return value.expanduser().absolute() if value is not None else None
 
-    @field_validator("user_id", "project", "agent_id", "run_id")
-    @classmethod
-    def _is_scope(cls, value: str, info: ValidationInfo) -> str:
-        return valid_scope_part(info.field_name or "", value)
-
     @field_validator("timezone")
     @classmethod
     def _is_zone(cls, value: str) -> str:
-        return _valid_zone(value) if value else ""
+        if value:
+            _checked(zone_named, value)
+        return value
 
     @field_validator("user_timezones")
     @classmethod
     def _are_zones(cls, value: dict[str, str]) -> dict[str, str]:
-        return {valid_scope_part("user_id", user): _valid_zone(name) for user, name in value.items()}
+        users = {_scope_part("user_id", user): name for user, name in value.items()}
+        for name in users.values():
+            _checked(zone_named, name)
+        return users
 
     @model_validator(mode="after")
-    def _embedder_needs_model(self) -> Settings:
-        provider = self.embedder.provider
-        if provider in ("openai", "onnx") and self.embedder.config.model is None:
-            raise ValueError(f"embedder.provider = '{provider}' needs embedder.config.model")
-        return self
-
-    @model_validator(mode="after")
-    def _reranker_needs_place(self) -> Settings:
-        needed = {"onnx": "folder", "endpoint": "base_url"}.get(self.reranker.provider)
-        if needed and not getattr(self.reranker.config, needed):
-            raise ValueError(f"reranker.provider = '{self.reranker.provider}' needs reranker.config.{needed}")
+    def _providers_need_places(self) -> Settings:
+        for section, needed_by in _NEEDED.items():
+            choice = getattr(self, section)
+            needed = needed_by.get(choice.provider)
+            if needed and not getattr(choice.config, needed):
+                raise ValueError(f"{section}.provider = '{choice.provider}' needs {section}.config.{needed}")
         return self
 
     @property
@@ -501,7 +491,7 @@ class Settings(BaseSettings):
     def with_origins_of(self, arguments: Mapping[str, Any]) -> Settings:
         """Return a copy of the settings that knows where they come from: these arguments, the environment, the file."""
         copy = self.model_copy()
-        given = {Origin.COMMAND_LINE: arguments, Origin.ENVIRONMENT: EnvSettingsSource(Settings)()}
+        given = {Origin.COMMAND_LINE: arguments, Origin.ENVIRONMENT: pydantic_settings.EnvSettingsSource(Settings)()}
         file = file_source(Settings, self.config)() if self.config is not None else {}
         copy._origins = origins({**given, Origin.FILE: file})  # noqa: SLF001 - an instance of this class
         return copy
@@ -563,17 +553,8 @@ class Settings(BaseSettings):
         """Return the names of OpenAI's variables that are set, and that `auto` alone does not follow."""
         return self._openai_variables.names if self.llm.provider == "auto" and self.llm_provider != "openai" else ()
 
-    @property
-    def llm_endpoint(self) -> Endpoint:
-        """Return where the language model is asked. What the settings leave open comes from OpenAI's variables."""
-        return self._endpoint(self.llm.config)
-
-    @property
-    def embedder_endpoint(self) -> Endpoint:
-        """Return where the embedder `openai` is asked. What the settings leave open comes from OpenAI's variables."""
-        return self._endpoint(self.embedder.config)
-
-    def _endpoint(self, config: LlmConfig | EmbedderConfig) -> Endpoint:
+    def endpoint_of(self, config: LlmConfig | EmbedderConfig) -> Endpoint:
+        """Return where a model is asked. What the settings leave open comes from OpenAI's variables."""
         variables = self._openai_variables
         key = config.api_key or self.openai_api_key or variables.openai_api_key
         url = config.openai_base_url or self.openai_base_url or variables.openai_base_url
@@ -581,11 +562,13 @@ class Settings(BaseSettings):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _raise_settings_error(cls, values: dict[str, Any], validate: ModelWrapValidatorHandler[Settings]) -> Settings:
+    def _raise_settings_error(
+        cls, values: dict[str, Any], validate: pydantic.ModelWrapValidatorHandler[Settings]
+    ) -> Settings:
         """Raise SettingsError with every wrong key in place of pydantic's ValidationError."""
         try:
             return validate(values)
-        except ValidationError as error:
+        except pydantic.ValidationError as error:
             raise SettingsError(_describe(error, values.get("config"))) from error
 
     @classmethod
@@ -614,19 +597,15 @@ def load_settings(config_file: Path | None = None, **overrides: Any) -> Settings
     if config_file is not None:
         overrides["config"] = config_file
     try:
-        return _with_project(Settings(**overrides).with_origins_of(overrides))
+        settings = Settings(**overrides).with_origins_of(overrides)
     except pydantic_settings.SettingsError as error:  # a variable that should hold JSON and does not
         raise SettingsError(f"the environment holds a setting that cannot be read: {error}") from error
+    return settings.with_project_of(Path.cwd()) if settings.project == AUTO else settings
 
 
 def environment_variable(name: str) -> str:
     """Return the value of a variable that a person named, without white space around it; "" if it is not set."""
     return os.environ.get(name, "").strip()
-
-
-def _with_project(settings: Settings) -> Settings:
-    """Return the settings with `project = "auto"` resolved to the project of the working directory."""
-    return settings.with_project_of(Path.cwd()) if settings.project == AUTO else settings
 
 
 def _refuse_unknown_variables() -> None:
@@ -648,7 +627,7 @@ def _known_names(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
             yield from _known_names(field.annotation, f"{prefix}{name}.")
 
 
-def _describe(error: ValidationError, path: str | Path | None) -> str:
+def _describe(error: pydantic.ValidationError, path: str | Path | None) -> str:
     """Return one line that names every wrong key, with the nearest known key where one is unknown."""
     known = set(_known_names(Settings)) - {"config"}
     lines: list[str] = []

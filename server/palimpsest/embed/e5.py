@@ -83,13 +83,10 @@ class E5Embedder:
     Raises EmbedderError if the engine is not installed or does not run on this machine.
     """
 
+    fingerprint = f"e5:multilingual-e5-small-q4:{DIMS}"
+
     def __init__(self) -> None:
         self._engine = _engine()
-
-    @property
-    def fingerprint(self) -> str:
-        """Return provider, model and dimensions."""
-        return f"e5:multilingual-e5-small-q4:{DIMS}"
 
     def embed_queries(self, texts: Sequence[str]) -> Vector:
         """Return unit vectors of shape (len(texts), 384). Only the first window of a long question is read."""

@@ -12,10 +12,14 @@ import json
 import shutil
 import tomllib
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal
+
+from pydantic import TypeAdapter
 
 from palimpsest.core.errors import InputError, ModelFetchError
 from palimpsest.core.files import replace_file
@@ -80,11 +84,9 @@ class HubModel:
 def catalogue() -> dict[str, HubModel]:
     """Return the models that can be fetched, by their names."""
     tables = tomllib.loads(CATALOGUE.read_text("utf-8"))
-    models: dict[str, HubModel] = {}
-    for name, table in tables.items():
-        table["files"] = {path: HubFile(**file) for path, file in table["files"].items()}
-        models[name] = HubModel(name=name, **table)
-    return models
+    return TypeAdapter(dict[str, HubModel]).validate_python(
+        {name: {"name": name, **table} for name, table in tables.items()}
+    )
 
 
 def is_fetched(model: HubModel, folder: Path) -> bool:
@@ -127,15 +129,18 @@ def fetch(model: HubModel, folder: Path, progress: Progress, *, endpoint: str = 
 
 
 def _download(model: HubModel, path: str, target: Path, received: Callable[[int], None], endpoint: str) -> None:
-    """Download a file beside its place, and put it there if its hash is right."""
+    """Download a file beside its place, and put it there if its hash is right.
+
+    `received` is told how many bytes came; a negative number takes some back.
+    """
     import httpx2  # noqa: PLC0415 - slow, and only a download needs it
 
     hub: Any = importlib.import_module("huggingface_hub.file_download")  # likewise
     # Else the library would tell the hub which agent runs this process.
     hub.constants.HF_HUB_DISABLE_TELEMETRY = True
 
-    class Bar(_Bar):
-        report = staticmethod(received)
+    def bar(**_: Any) -> Any:
+        return nullcontext(SimpleNamespace(update=received))
 
     file, partial = model.files[path], _partial(target, model.files[path])
     url: str = hub.hf_hub_url(model.repository, path, revision=model.revision, endpoint=endpoint or None)
@@ -155,7 +160,7 @@ def _download(model: HubModel, path: str, target: Path, received: Callable[[int]
                 resume_size=stream.tell(),
                 headers=hub.build_hf_headers(token=False),  # a person's key is for nothing here
                 expected_size=file.size,
-                tqdm_class=Bar,
+                tqdm_class=bar,
             )
     except (OSError, httpx2.HTTPError) as error:  # the hub's errors are both
         folder, reason = target.parents[path.count("/")], str(error).rstrip(". ") or type(error).__name__
@@ -169,25 +174,6 @@ def _download(model: HubModel, path: str, target: Path, received: Callable[[int]
         partial.unlink()
         raise _refused(model, path, found)
     partial.replace(target)
-
-
-class _Bar:
-    """What the hub's library takes for a progress bar. `report` receives how many bytes came."""
-
-    report: Callable[[int], None]
-
-    def __init__(self, **_: Any) -> None:
-        pass
-
-    def __enter__(self) -> _Bar:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def update(self, count: int) -> None:
-        """Report received bytes; a negative number takes some back."""
-        self.report(count)
 
 
 def _refused(model: HubModel, path: str, found: str) -> ModelFetchError:

@@ -23,7 +23,7 @@ from palimpsest.core.errors import EmbedderError, RerankerError
 from palimpsest.core.protocols import Vector
 from palimpsest.core.validation import well_formed
 from palimpsest.embed.hub import RECORD
-from palimpsest.embed.workers import Workers
+from palimpsest.embed.workers import TINY, Workers
 from palimpsest.text.tokenizer import windows
 
 Pooling: TypeAlias = Literal["mean", "cls", "last"]
@@ -46,9 +46,6 @@ VARIANTS = ("", "_quantized", "_int8", "_q4")
 
 QUESTION, PASSAGE = 0, 1
 """The order in which calls are served."""
-
-TINY = 1e-9
-"""A smaller length is taken for zero, and the vector is not scaled up."""
 
 _T = TypeVar("_T")
 
@@ -80,13 +77,9 @@ class OnnxEmbedder:
         # The session has threads of its own, which all work on one text.
         self._workers = Workers(1, lambda _: None)
         self._dims = len(self._vector("a text to try the model with"))
+        # A hash of the model's file and of how it is used is part of it.
         how = json.dumps([self._query_prefix, self._passage_prefix, self._pooling, self._max_tokens])
-        self._fingerprint = f"onnx:{folder.name[:40]}:{_digest(folder, model, how)}:{self._dims}"
-
-    @property
-    def fingerprint(self) -> str:
-        """Return provider, folder, a hash of the model's file and of how it is used, and dimensions."""
-        return self._fingerprint
+        self.fingerprint = f"onnx:{folder.name[:40]}:{_digest(folder, model, how)}:{self._dims}"
 
     def embed_queries(self, texts: Sequence[str]) -> Vector:
         """Return unit vectors of shape (len(texts), dims). Raises EmbedderError."""

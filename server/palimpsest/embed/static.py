@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from palimpsest.core.errors import EmbedderError
 from palimpsest.core.protocols import Vector
-from palimpsest.text.tokenizer import windows
+from palimpsest.embed.workers import PlainEmbedder
 
 DIMS = 256
 
@@ -25,19 +25,21 @@ WEIGHTS = "weights/l2_supercat_256.safetensors"
 TOKENIZER = "tokenizers/l2_supercat_tokenizer_config.json"
 TENSOR = "embedding.weight"
 
-MAX_CHARS = 8_000
-"""Only the beginning of a longer text is embedded, because a mean over more words says less and less."""
 
-
-class StaticEmbedder:
+class StaticEmbedder(PlainEmbedder):
     """WordLlama with the weights it ships, 256 dimensions. Creating it takes about a tenth of a second."""
+
+    fingerprint = f"local:wordllama-l2-supercat:{DIMS}"
+    dims = DIMS
+    max_chars = 8_000
+    """Only the beginning of a longer text is embedded, because a mean over more words says less and less."""
 
     def __init__(self) -> None:
         try:
             from tokenizers import Tokenizer  # noqa: PLC0415 - slow to import
 
             folder = _package_folder()
-            self._vectors = _mapped_vectors(folder / WEIGHTS)
+            self._weights = _mapped_vectors(folder / WEIGHTS)
             self._tokenizer: Any = Tokenizer.from_file(str(folder / TOKENIZER))
             self._tokenizer.no_truncation()
         except Exception as error:  # the tokenizers package raises Exception itself
@@ -45,36 +47,15 @@ class StaticEmbedder:
                 f"the static embedder could not be loaded: {error}. Reinstall palimpsest-mcp, or set embedder.provider."
             ) from error
 
-    @property
-    def fingerprint(self) -> str:
-        """Return provider, weights and dimensions."""
-        return "local:wordllama-l2-supercat:256"
-
-    def embed_queries(self, texts: Sequence[str]) -> Vector:
-        """Return unit vectors of shape (len(texts), 256), as those of passages."""
-        return self.embed_passages(texts)
-
-    def embed_passages(self, texts: Sequence[str], *, background: bool = False) -> Vector:
-        """Return unit vectors of shape (len(texts), 256)."""
-        del background  # it takes no time worth speaking of
-        if not texts:
-            return np.zeros((0, DIMS), dtype=np.float32)
-        return self._unit(np.stack([self._mean(text[:MAX_CHARS]) for text in texts]))
-
-    def windows(self, text: str) -> list[str]:
-        """Return the windows in which a text is embedded, each of up to 8,000 characters."""
-        return windows(text, MAX_CHARS)
+    def _vectors(self, texts: Sequence[str]) -> Vector:
+        return np.stack([self._mean(text[: self.max_chars]) for text in texts])
 
     def _mean(self, text: str) -> Vector:
         """Return the mean of a text's token vectors. Batches are slower: they wake threads for it."""
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
         if not ids:
             return np.zeros(DIMS, dtype=np.float32)
-        return np.asarray(self._vectors[ids].mean(axis=0, dtype=np.float32))
-
-    @staticmethod
-    def _unit(vectors: Vector) -> Vector:
-        return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9)
+        return np.asarray(self._weights[ids].mean(axis=0, dtype=np.float32))
 
 
 def _package_folder() -> Path:

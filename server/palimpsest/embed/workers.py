@@ -1,4 +1,4 @@
-"""Threads that embed: urgent work first, and the vectors of the last questions cached."""
+"""What embedders share: one that treats all texts alike, threads that embed urgent work first, and a cache."""
 
 from __future__ import annotations
 
@@ -16,14 +16,49 @@ from typing import Any, TypeVar
 import numpy as np
 
 from palimpsest.core.protocols import Embedder, Vector
-from palimpsest.text.tokenizer import first_words
+from palimpsest.text.tokenizer import first_words, windows
+
+_T = TypeVar("_T")
+
+TINY = 1e-9
+"""A smaller length is taken for zero, and the vector is not scaled up."""
+
+
+class PlainEmbedder:
+    """An embedder that embeds questions like passages, in windows of `max_chars` characters.
+
+    A class that derives from it has `_vectors`, which returns vectors of any length for one text or more.
+    """
+
+    fingerprint: str
+    dims = 0
+    max_chars: int
+
+    def windows(self, text: str) -> list[str]:
+        """Return the windows in which a text is embedded, each of up to `max_chars` characters."""
+        return windows(text, self.max_chars)
+
+    def embed_queries(self, texts: Sequence[str]) -> Vector:
+        """Return unit vectors of shape (len(texts), dims), as those of passages. Raises EmbedderError."""
+        return self.embed_passages(texts)
+
+    def embed_passages(self, texts: Sequence[str], *, background: bool = False) -> Vector:
+        """Return unit vectors of shape (len(texts), dims). Raises EmbedderError."""
+        del background  # it takes no time worth speaking of, or others do the work
+        if not texts:
+            return np.zeros((0, self.dims), dtype=np.float32)
+        vectors = self._vectors(texts)
+        return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), TINY)
+
+    def _vectors(self, texts: Sequence[str]) -> Vector:
+        raise NotImplementedError
+
 
 # Threads that compute for a caller who waits: one for what is urgent, and slow ones for what has time.
 #
 # Work in the background must not delay a call. Its threads have the lowest priority that the operating system
 # offers, and rest while urgent work is going on.
 
-_T = TypeVar("_T")
 
 _LOWEST_PRIORITY = 19
 """The highest niceness of Linux: a thread that has it gets a hundredth of a core beside one that is busy."""

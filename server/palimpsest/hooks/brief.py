@@ -279,7 +279,7 @@ def _profile(conn: Connection, scope: Scope, contradicted: frozenset[str]) -> tu
     """Return the lines of what was written of the user, unless it rests on what is contradicted or not confirmed."""
     for kind in KINDS:
         if summary := summaries.current_summary(conn, scope, kind):
-            behind = memory_queries.memories_by_id(conn, summaries.memories_behind(conn, summary.scope, summary.kind))
+            behind = memory_queries.memories_by_id(conn, list(summaries.behind(conn, summary.scope, summary.kind)[0]))
             is_confirmed = not any(is_unconfirmed(memory.metadata) for memory in behind.values())
             if is_confirmed and contradicted.isdisjoint(behind):
                 return tuple(line for line in map(plain, summary.text.splitlines()) if line)

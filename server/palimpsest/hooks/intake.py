@@ -138,7 +138,7 @@ async def _keep_statements(engine: Engine, messages: Sequence[Message], caller: 
         known = await engine.read(lambda conn, user=user, hashes=hashes: memories.hashes_known(conn, user, hashes))
         adds = [Decision(Event.ADD, fact) for digest, fact in facts.items() if digest not in known]
         if adds:
-            named = await engine.run(lambda scope=scope, adds=adds: with_named_facts(engine, scope, adds))
+            named = await engine.read(lambda conn, scope=scope, adds=adds: with_named_facts(conn, scope, adds))
             write = Write(scope, Provenance(STAGE, caller=caller), decisions=named, edit=edits.get(scope))
             edits[scope] = (await apply_write(engine, write)).edit
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, LiteralString, TypeAlias, TypeVar
 
 import anyio
 from sqlalchemy import Connection
 
-from palimpsest.core.clock import exact_iso
 from palimpsest.core.errors import GraphStoreError, LedgerError
 from palimpsest.core.models import Finding
 from palimpsest.core.protocols import Progress
@@ -21,7 +19,7 @@ from palimpsest.core.settings import GraphStore
 from palimpsest.core.threads import Threads, in_background
 from palimpsest.store import entries
 from palimpsest.store.graph import projection as projected
-from palimpsest.store.graph.projection import Edge, Node, Part, ledger_end
+from palimpsest.store.graph.projection import Part, Properties, ledger_end
 from palimpsest.store.ledger import Ledger
 from palimpsest.text.display import counted, shorten, visible
 
@@ -60,25 +58,11 @@ class GraphCheckpoint:
     filled_to: int = 0
 
     @classmethod
-    def read(cls, values: Mapping[str, Any]) -> GraphCheckpoint | None:
-        """Return the checkpoint in the properties of a node, or None if it is not one of this version."""
-        if values.get("layout") != LAYOUT:
-            return None
-        try:
-            return cls(**values)
-        except TypeError:
-            return None
-
-    @classmethod
     def at_start(cls, ledger: str, conn: Connection) -> GraphCheckpoint:
         """Return the checkpoint of a database that is to be filled with what the ledger is now."""
         end = ledger_end(conn)
         signature = entries.log_signature(conn, end.log_number)
         return cls(ledger, LAYOUT, "clearing", end.log_number, signature, end.edit_number, end.mention_number)
-
-    def moved_to(self, log_number: int, conn: Connection) -> GraphCheckpoint:
-        """Return the checkpoint moved to another row of the index log."""
-        return replace(self, log_number=log_number, log_signature=entries.log_signature(conn, log_number))
 
     def standing(self, conn: Connection) -> Standing:
         """Return whether the database can go on following the ledger.
@@ -113,7 +97,7 @@ Text: TypeAlias = LiteralString
 
 
 Statement: TypeAlias = tuple[Text, Mapping[str, Any]]
-"""A statement and its parameters."""
+"""A statement and its parameters besides the id of the ledger."""
 
 INDEXES: dict[Provider, tuple[Text, ...]] = {
     "neo4j": (
@@ -132,12 +116,7 @@ REMOVE_SOME: Text = "MATCH (n:Entity {ledger: $ledger}) WITH n LIMIT 1000 DETACH
 
 REMOVE_EDGES: Text = "MATCH (a:Entity)-[r:RELATES]->() WHERE r.memory_id IN $memory_ids AND a.ledger = $ledger DELETE r"
 
-PUT_NODES: Text = (
-    "UNWIND $rows AS row "
-    "MERGE (n:Entity {id: row.id, ledger: $ledger}) "
-    "SET n.user_id = row.user_id, n.project = row.project, n.name = row.name, n.type = row.type, "
-    "n.aliases = row.aliases, n.is_user = row.is_user"
-)
+PUT_NODES: Text = "UNWIND $rows AS row MERGE (n:Entity {id: row.id, ledger: $ledger}) SET n += row"
 
 PUT_EDGES: Text = (
     "UNWIND $rows AS row "
@@ -149,7 +128,7 @@ PUT_EDGES: Text = (
     "r.is_current = row.is_current"
 )
 
-REMOVE_NODES: Text = "UNWIND $ids AS id MATCH (n:Entity {id: id, ledger: $ledger}) DETACH DELETE n"
+REMOVE_NODES: Text = "UNWIND $rows AS id MATCH (n:Entity {id: id, ledger: $ledger}) DETACH DELETE n"
 
 COUNT_NODES: Text = "MATCH (n:Entity {ledger: $ledger}) RETURN count(n) AS count"
 
@@ -265,6 +244,8 @@ def _reason(error: Exception) -> str:
 BATCH = 100
 """Rows in one statement: it takes some ten milliseconds, and one server deadlocked at 500 rows."""
 
+NOTHING = Part()
+
 _T = TypeVar("_T")
 
 
@@ -282,23 +263,24 @@ class GraphCopy:
         with _graph_errors(self._server.address), anyio.fail_after(REPLY_SECONDS):
             async with await self._session.begin_transaction() as transaction:
                 for text, parameters in statements:
-                    result = await transaction.run(text, dict(parameters))
+                    result = await transaction.run(text, {"ledger": self._ledger, **parameters})
                     rows = [record.data() async for record in result]
                 await transaction.commit()
         return rows
 
     async def _ask(self, text: Text, **parameters: Any) -> list[dict[str, Any]]:
         """Run one statement, and return its rows."""
-        return await self._run(self._statement(text, **parameters))
+        return await self._run((text, parameters))
 
     async def checkpoint(self) -> GraphCheckpoint | None:
         """Return how much of the ledger it shows, or None if that is nothing, or written by another version."""
         rows = await self._ask(READ_CHECKPOINT)
-        return GraphCheckpoint.read(rows[0]["checkpoint"]) if rows else None
-
-    async def move_to(self, checkpoint: GraphCheckpoint) -> None:
-        """Write the checkpoint alone."""
-        await self._ask(WRITE_CHECKPOINT, values=asdict(checkpoint))
+        if not rows or rows[0]["checkpoint"].get("layout") != LAYOUT:
+            return None
+        try:
+            return GraphCheckpoint(**rows[0]["checkpoint"])
+        except TypeError:
+            return None
 
     async def prepare(self) -> None:
         """Create the indexes by which statements find our nodes and edges, unless the database has them.
@@ -318,19 +300,13 @@ class GraphCopy:
         while (await self._ask(REMOVE_SOME))[0]["removed"]:
             pass
 
-    async def put(self, part: Part, checkpoint: GraphCheckpoint) -> None:
-        """Bring it into the state of a part of the graph, and write the checkpoint, in one transaction."""
-        moved = self._statement(WRITE_CHECKPOINT, values=asdict(checkpoint))
-        await self._run(*self._changes(part), moved)
-
-    def _changes(self, part: Part) -> Iterator[Statement]:
-        yield self._statement(REMOVE_EDGES, memory_ids=list(part.memory_ids))
-        for nodes in _batches(part.nodes):
-            yield self._statement(PUT_NODES, rows=[node_properties(node) for node in nodes])
-        for edges in _batches(part.edges):
-            yield self._statement(PUT_EDGES, rows=[edge_properties(edge) for edge in edges])
-        for ids in _batches(part.hidden):
-            yield self._statement(REMOVE_NODES, ids=list(ids))
+    async def put(self, checkpoint: GraphCheckpoint, part: Part = NOTHING) -> None:
+        """Write the checkpoint, and bring the copy into the state of a part of the graph, in one transaction."""
+        changes: list[Statement] = [(REMOVE_EDGES, {"memory_ids": part.memory_ids})]
+        changes.extend((PUT_NODES, {"rows": batch}) for batch in _batches(part.nodes))
+        changes.extend((PUT_EDGES, {"rows": batch}) for batch in _batches(part.edges))
+        changes.extend((REMOVE_NODES, {"rows": batch}) for batch in _batches(part.hidden))
+        await self._run(*changes, (WRITE_CHECKPOINT, {"values": asdict(checkpoint)}))
 
     async def counts(self) -> tuple[int, int]:
         """Return the number of nodes and of edges."""
@@ -338,32 +314,16 @@ class GraphCopy:
         [edges] = await self._ask(COUNT_EDGES)
         return nodes["count"], edges["count"]
 
-    async def nodes(self, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
-        """Return the properties of nodes by id, as `node_properties` gives them."""
-        rows = await self._ask(NODES, ids=list(ids))
+    async def nodes(self, ids: Sequence[str]) -> dict[str, Properties]:
+        """Return the properties of nodes by id."""
+        rows = await self._ask(NODES, ids=ids)
         return {row["properties"]["id"]: row["properties"] for row in rows}
 
-    async def edges(self, memory_ids: Sequence[str]) -> list[tuple[str, str, dict[str, Any]]]:
-        """Return the edges of memories: the ids of source and destination, and what `edge_properties` gives."""
-        rows = await self._ask(EDGES, memory_ids=list(memory_ids))
-        return [(row["source_id"], row["destination_id"], row["properties"]) for row in rows]
-
-    def _statement(self, text: Text, **parameters: Any) -> Statement:
-        return text, {"ledger": self._ledger, **parameters}
-
-
-def node_properties(node: Node) -> dict[str, Any]:
-    """Return an entity as the properties of a node, without the id of the ledger."""
-    return asdict(node) | {"aliases": list(node.aliases)}
-
-
-def edge_properties(edge: Edge) -> dict[str, Any]:
-    """Return a relation as the properties of an edge, and the ids of its ends.
-
-    Times are ISO 8601 in UTC; None is no property at all.
-    """
-    values = asdict(edge) | {"is_current": edge.expired_at is None}
-    return {name: exact_iso(value) if isinstance(value, datetime) else value for name, value in values.items()}
+    async def edges(self, memory_ids: Sequence[str]) -> dict[str, Properties]:
+        """Return the properties of the edges of memories by id, and the ids of their ends."""
+        rows = await self._ask(EDGES, memory_ids=memory_ids)
+        ends = ("source_id", "destination_id")
+        return {row["properties"]["id"]: row["properties"] | {end: row[end] for end in ends} for row in rows}
 
 
 def _batches(values: Sequence[_T]) -> Iterator[Sequence[_T]]:
@@ -459,50 +419,31 @@ class GraphProjection:
         """Mark the database as one that is to be filled anew."""
         ledger_id = await self._threads.run(lambda: self._ledger.id)
         checkpoint = await self.read(lambda conn: GraphCheckpoint.at_start(ledger_id, conn))
-        await copy.move_to(checkpoint)
+        await copy.put(checkpoint)
         return checkpoint
 
     async def _follow(self, copy: GraphCopy, checkpoint: GraphCheckpoint, progress: Progress | None) -> None:
         """Bring the database from a checkpoint to the end of the ledger."""
+        total = await self.read(projected.count_memories_that_mention)
+        done = 0
         while True:
             if checkpoint.phase == "clearing":
                 await copy.clear()
                 await copy.prepare()
                 checkpoint = replace(checkpoint, phase="filling")
-                await copy.move_to(checkpoint)
-            if checkpoint.phase == "filling":
-                checkpoint = await self._fill(copy, checkpoint, progress)
-            if await self._apply_log(copy, checkpoint):
-                return
-            checkpoint = await self._begin(copy)  # something was purged meanwhile
-
-    async def _fill(self, copy: GraphCopy, checkpoint: GraphCheckpoint, progress: Progress | None) -> GraphCheckpoint:
-        total = await self.read(projected.count_memories_that_mention)
-        done = 0
-        while True:
-            step = await self.read(partial(_next_to_fill, checkpoint))
-            if step is None:
-                break
-            part, checkpoint = step
-            await copy.put(part, checkpoint)
-            done += len(part.memory_ids)
-            if progress is not None:
-                progress(done, max(total, done))
-        checkpoint = replace(checkpoint, phase="following")
-        await copy.move_to(checkpoint)
-        return checkpoint
-
-    async def _apply_log(self, copy: GraphCopy, checkpoint: GraphCheckpoint) -> bool:
-        """Apply all rows after a checkpoint. Return False if a purge or a restore made the database outdated."""
-        while True:
+                await copy.put(checkpoint)
             steps = await self.read(partial(_next_steps, checkpoint))
             if steps is None:
-                return False
+                checkpoint = await self._begin(copy)  # something was purged meanwhile
+                continue
             for part, reached in steps:
-                await copy.put(part, reached)
+                await copy.put(reached, part)
+                if progress is not None and checkpoint.phase == "filling":
+                    done += len(part.memory_ids)
+                    progress(done, max(total, done))
                 checkpoint = reached
             if not steps:
-                return True
+                return
 
 
 def graph_projection(store: GraphStore, ledger: Ledger, threads: Threads) -> GraphProjection | None:
@@ -519,27 +460,26 @@ def foreign_text(address: str) -> str:
     )
 
 
-def _next_to_fill(checkpoint: GraphCheckpoint, conn: Connection) -> _Step | None:
-    rows = projected.memories_that_mention(conn, checkpoint.filled_to, BATCH)
-    if not rows:
-        return None
-    part = projected.part_of(conn, [memory_id for _, memory_id in rows])
-    return part, replace(checkpoint, filled_to=rows[-1][0])
-
-
 def _next_steps(checkpoint: GraphCheckpoint, conn: Connection) -> list[_Step] | None:
     """Return what brings the next rows of the ledger into the database; none if it shows all of them.
 
-    Return None if the database cannot go on from there.
+    Return None if a purge or a restore made the database outdated.
     """
     if checkpoint.standing(conn) != "ours":
         return None
+    if checkpoint.phase == "filling":
+        rows = projected.memories_that_mention(conn, checkpoint.filled_to, BATCH)
+        if not rows:
+            return [(NOTHING, replace(checkpoint, phase="following"))]
+        part = projected.part_of(conn, [memory_id for _, memory_id in rows])
+        return [(part, replace(checkpoint, filled_to=rows[-1][0]))]
     end = projected.ledger_end(conn)
     if checkpoint.log_number < end.log_number or checkpoint.mention_number < end.mention_number:
         changed, log_number = projected.changed_memories(conn, checkpoint.log_number, BATCH)
         naming, mention_number = projected.newly_naming_memories(conn, checkpoint.mention_number, BATCH)
         part = projected.part_of(conn, list(dict.fromkeys((*changed, *naming))))
-        return [(part, replace(checkpoint.moved_to(log_number, conn), mention_number=mention_number))]
+        log = {"log_number": log_number, "log_signature": entries.log_signature(conn, log_number)}
+        return [(part, replace(checkpoint, **log, mention_number=mention_number))]
     if checkpoint.edit_number < end.edit_number:
         edited = projected.edited_entities(conn, checkpoint.edit_number)
         memory_ids = projected.memories_of(conn, edited)
@@ -585,10 +525,12 @@ async def differences(projection: GraphProjection, progress: Progress) -> str:
         while rows := await projection.read(lambda conn: projected.memories_that_mention(conn, last, BATCH)):  # noqa: B023 - called at once
             memory_ids = [memory_id for _, memory_id in rows]
             part = await projection.read(lambda conn: projected.part_of(conn, memory_ids))  # noqa: B023 - called at once
-            wrong_edges += await _wrong_edges(copy, memory_ids, part.edges)
-            wrong_nodes += await _wrong_nodes(copy, part.nodes)
+            stored = await copy.edges(memory_ids)
+            wrong_edges += _count_wrong(stored, part.edges) + len(stored.keys() - {edge["id"] for edge in part.edges})
+            node_ids = [node["id"] for node in part.nodes]
+            wrong_nodes += _count_wrong(await copy.nodes(node_ids), part.nodes)
             edges += len(part.edges)
-            entity_ids.update(node.id for node in part.nodes)
+            entity_ids.update(node_ids)
             last = rows[-1][0]
             done += len(rows)
             progress(done, max(done, total))
@@ -602,24 +544,10 @@ async def differences(projection: GraphProjection, progress: Progress) -> str:
     return ", ".join(f"{count} {what}" for what, count in faults.items() if count)
 
 
-async def _wrong_nodes(copy: GraphCopy, nodes: tuple[projected.Node, ...]) -> int:
-    stored = await copy.nodes([node.id for node in nodes])
-    return sum(not _has(stored.get(node.id, {}), node_properties(node)) for node in nodes)
-
-
-async def _wrong_edges(copy: GraphCopy, memory_ids: list[str], edges: tuple[projected.Edge, ...]) -> int:
-    stored = {properties["id"]: (source, to, properties) for source, to, properties in await copy.edges(memory_ids)}
-    wrong = 0
-    for edge in edges:
-        source, destination, properties = stored.pop(edge.id, ("", "", {}))
-        stored_edge = {**properties, "source_id": source, "destination_id": destination}
-        wrong += not _has(stored_edge, edge_properties(edge))
-    return wrong + len(stored)
-
-
-def _has(stored: dict[str, Any], expected: dict[str, Any]) -> bool:
-    """Return whether a node or an edge has these properties; none is the same as None."""
-    return all(stored.get(key) == value for key, value in expected.items())
+def _count_wrong(stored: dict[str, Properties], expected: Iterable[Properties]) -> int:
+    """Return how many nodes or edges do not have the properties that they should; none is the same as None."""
+    there = ((stored.get(each["id"], {}), each) for each in expected)
+    return sum(any(found.get(key) != value for key, value in each.items()) for found, each in there)
 
 
 # Follow the ledger with a graph database in the background, for as long as a memory is open.
@@ -652,7 +580,7 @@ class GraphFollower:
         self._projection = projection
         self._woken = anyio.Event()
         self._failures = 0
-        self._last_failure = ""
+        self._last_failure: str = ""
 
     def wake(self) -> None:
         """Look for what is new, unless the last attempt failed and it rests."""
@@ -671,23 +599,18 @@ class GraphFollower:
                     await anyio.sleep(min(FIRST_RETRY_SECONDS * 2 ** (self._failures - 1), MAX_RETRY_SECONDS))
 
     async def _try(self) -> bool:
-        """Catch up once, and return whether that went well."""
+        """Catch up once, and return whether that went well. The same failure is logged once."""
         try:
             await self._projection.catch_up()
-        except (GraphStoreError, LedgerError) as error:
-            self._failed(str(error))
-            return False
         except Exception as error:  # one that escaped would close the memory for all its callers
-            logger.exception("the graph database is not up to date")
-            self._failed(str(error))
+            failure = str(error)
+            if not isinstance(error, GraphStoreError | LedgerError):
+                logger.exception("the graph database is not up to date")
+            if failure != self._last_failure:
+                logger.warning("%s", failure)
+            self.state, self._failures, self._last_failure = "failing", self._failures + 1, failure
             return False
         if self._failures:
             logger.info("the graph database is up to date again")
         self.state, self._failures, self._last_failure = "ready", 0, ""
         return True
-
-    def _failed(self, text: str) -> None:
-        """Log a failure, unless it is the one that the log names already."""
-        if text != self._last_failure:
-            logger.warning("%s", text)
-        self.state, self._failures, self._last_failure = "failing", self._failures + 1, text

@@ -520,8 +520,7 @@ async def add_messages(
     provenance = Provenance("keep", caller=caller)
     learns_later = engine.learns_later and infer is not False
     later = LearnLater(tuple(sanitized.context), caller, stays_in_project) if learns_later else None
-    fingerprint = engine.embedder.fingerprint
-    write = Write(scope, provenance, sanitized.messages, vectors=vectors, embedder=fingerprint, learn_later=later)
+    write = Write(scope, provenance, sanitized.messages, vectors=vectors, learn_later=later)
     applied = await apply_write(engine, write)
     notes = [*sanitized.notes, *embedding_notes, *applied.notes]
     if not applied.new_message_ids:
@@ -609,7 +608,7 @@ async def _add_as_it_is(
     known: Mapping[str, Vector] | None = None,
 ) -> WriteResult:
     texts = [decision.fact.key_text] if decision.fact is not None else []
-    decisions = await engine.run(lambda: with_named_facts(engine, scope, [decision]))
+    decisions = await engine.read(lambda conn: with_named_facts(conn, scope, [decision]))
     vectors, embedding_notes = await embed_texts(engine, texts, known)
     provenance = Provenance("add", caller=caller)
     notes = [*notes, *embedding_notes]

@@ -140,7 +140,6 @@ async def apply_decisions(
         provenance,
         decisions=tuple(decisions),
         vectors=vectors or {},
-        embedder=engine.embedder.fingerprint,
         read=read or {},
         edit=edit,
     )
@@ -173,4 +172,4 @@ def _prepared(engine: Engine, write: Write) -> Write:
     partial = frozenset(text for text in write.vectors if len(engine.embedder.windows(text)) > 1)
     links = engine.has_links and write.decisions and write.provenance.stage != ENRICH
     later = (*write.later, LINK_LATER) if links else write.later
-    return replace(write, partial=partial, later=later)
+    return replace(write, embedder=engine.embedder.fingerprint, partial=partial, later=later)

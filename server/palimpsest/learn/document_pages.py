@@ -291,7 +291,6 @@ async def write_gists(engine: Engine, model: LanguageModel, job: Job) -> JobEnd:
             Provenance("gist", model.name, prompt.fingerprint),
             gists={page.id: gist},
             vectors=vectors,
-            embedder=engine.embedder.fingerprint,
         )
         await apply_write(engine, write)
     return JobEnd(is_unfinished=len(waiting) > PAGES_AT_ONCE)
@@ -493,7 +492,6 @@ async def _learned(engine: Engine, scope: Scope, source: DocumentText, caller: s
         Conversation(CLIENT, uri, plan.title),
         tuple(decisions),
         vectors=vectors,
-        embedder=engine.embedder.fingerprint,
         gists=plan.gists,
         pages_read=plan.read,
         later=(JobRequest("gist", "messages"),) if asks_model else (),

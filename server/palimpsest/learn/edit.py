@@ -116,7 +116,7 @@ async def update(  # noqa: PLR0913 - what can be changed, passed by name
             raise deleted_error(memory)
         return WriteResult((Outcome(Event.NONE, successor, duplicate_of=successor.id),), notes=tuple(notes))
     read_revision = refuse_changed(memory, revision)
-    (fact,) = await engine.run(lambda: with_names(engine, scope, [fact]))
+    (fact,) = await engine.read(lambda conn: with_names(conn, scope, [fact]))
     kept, tag_notes = (memory.tags, []) if tags is None else await clean_tags(engine, tags)
     sets_labels, notes = tags is not None or hints is not None, [*notes, *tag_notes]
     if sets_labels:

@@ -222,7 +222,7 @@ def _chosen_embedder(settings: Settings) -> Embedder:
         case "openai" if config.model is not None:
             from palimpsest.embed.openai import OpenAIEmbedder  # noqa: PLC0415 - slow, not the default
 
-            endpoint = settings.embedder_endpoint
+            endpoint = settings.endpoint_of(config)
             return OpenAIEmbedder(
                 config.model,
                 api_key=endpoint.api_key,
@@ -288,7 +288,8 @@ def open_model(settings: Settings) -> LanguageModel | None:
         return None
     from palimpsest.llm.openai import OpenAIModel  # noqa: PLC0415 - slow; most have no model
 
-    config, endpoint = settings.llm.config, settings.llm_endpoint
+    config = settings.llm.config
+    endpoint = settings.endpoint_of(config)
     return OpenAIModel(
         config.model,
         api_key=endpoint.api_key,

@@ -10,10 +10,8 @@ from typing import Any
 from sqlalchemy import Connection
 
 from palimpsest.core.models import USER_NAME, Decision, Event, Fact, NamedEntity, Scope, name_key
-from palimpsest.learn.engine import Engine
 from palimpsest.llm.user_name import is_about_user
-from palimpsest.store.graph import entity_edits
-from palimpsest.store.graph.entity_edits import known_types, outdated_keys, unnamed_memories
+from palimpsest.store.graph.entity_edits import known_types, unnamed_memories
 from palimpsest.store.ledger import Ledger
 from palimpsest.store.memories import memories_telling_name, name_of_user
 from palimpsest.text.names.known_names import name_candidates, told_self_name
@@ -25,20 +23,17 @@ BATCH = 50
 """How many memories get their names in one transaction. It takes some ten milliseconds."""
 
 
-def with_names(engine: Engine, scope: Scope, facts: Sequence[Fact]) -> tuple[Fact, ...]:
-    """Return facts with what their texts name. A fact that has entities already keeps those. Blocking.
+def with_names(conn: Connection, scope: Scope, facts: Sequence[Fact]) -> tuple[Fact, ...]:
+    """Return facts with what their texts name. A fact that has entities already keeps those.
 
     One that begins with what the user is called also has that name in its metadata.
     """
-    if all(fact.entities or not fact.text for fact in facts):
-        return tuple(facts)
-    with engine.ledger.read() as conn:
-        return tuple(
-            fact
-            if fact.entities or not fact.text
-            else replace(fact, entities=names_in(conn, scope, fact.text), metadata=_with_self_name(fact))
-            for fact in facts
-        )
+    return tuple(
+        fact
+        if fact.entities or not fact.text
+        else replace(fact, entities=names_in(conn, scope, fact.text), metadata=_with_self_name(fact))
+        for fact in facts
+    )
 
 
 def name_decision(conn: Connection, scope: Scope, name: str, sources: Sequence[str]) -> Decision | None:
@@ -60,8 +55,8 @@ def name_decision(conn: Connection, scope: Scope, name: str, sources: Sequence[s
     return Decision(Event.ADD, fact, replaces=tuple(older))
 
 
-def with_named_facts(engine: Engine, scope: Scope, decisions: Sequence[Decision]) -> tuple[Decision, ...]:
-    """Return decisions whose facts have what their texts name. Blocking.
+def with_named_facts(conn: Connection, scope: Scope, decisions: Sequence[Decision]) -> tuple[Decision, ...]:
+    """Return decisions whose facts have what their texts name.
 
     The text of an update is often not the one that was extracted: it joins a fact and a memory. So it has what the fact
     names, and what else is found in it.
@@ -69,8 +64,8 @@ def with_named_facts(engine: Engine, scope: Scope, decisions: Sequence[Decision]
     return tuple(
         replace(
             decision,
-            fact=_named(engine, scope, decision.fact, joins=decision.event is Event.UPDATE) if decision.fact else None,
-            outdated=with_names(engine, scope, decision.outdated),
+            fact=_named(conn, scope, decision.fact, joins=decision.event is Event.UPDATE) if decision.fact else None,
+            outdated=with_names(conn, scope, decision.outdated),
         )
         for decision in decisions
     )
@@ -90,10 +85,10 @@ def _with_self_name(fact: Fact) -> Mapping[str, Any]:
     return {USER_NAME: name, **fact.metadata} if name else fact.metadata
 
 
-def _named(engine: Engine, scope: Scope, fact: Fact, *, joins: bool) -> Fact:
+def _named(conn: Connection, scope: Scope, fact: Fact, *, joins: bool) -> Fact:
     if not joins or not fact.entities:
-        return with_names(engine, scope, [fact])[0]
-    (found,) = with_names(engine, scope, [replace(fact, entities=())])
+        return with_names(conn, scope, [fact])[0]
+    (found,) = with_names(conn, scope, [replace(fact, entities=())])
     named = {name_key(entity.name): entity for entity in (*found.entities, *fact.entities)}
     return replace(fact, entities=tuple(named.values()))
 
@@ -107,19 +102,12 @@ class Naming:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._last = 0
-        self._has_keys = False
 
     def run(self, stopped: Callable[[], bool]) -> bool:
         """Name memories until none waits or `stopped` says so, and return whether none waits.
 
-        Keys of names that were made by older rules are renewed before. Blocking. Raises LedgerError.
+        Blocking. Raises LedgerError.
         """
-        if not self._has_keys:
-            with self._ledger.read() as conn:
-                outdated = outdated_keys(conn)
-            if outdated:
-                self._ledger.run(entity_edits.renew_keys, outdated)
-            self._has_keys = True
         while not stopped():
             with self._ledger.read() as conn:
                 batch = unnamed_memories(conn, self._last, BATCH)

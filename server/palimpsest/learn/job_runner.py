@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 import anyio
+from sqlalchemy import Connection
 
 from palimpsest.core.clock import Precision, parse_date
 from palimpsest.core.errors import CutOffReplyError, DailyLimitError, LedgerError, PalimpsestError
@@ -35,6 +36,7 @@ from palimpsest.learn.engine import Engine
 from palimpsest.learn.enrichment import enrich
 from palimpsest.learn.linking import link
 from palimpsest.learn.reconcile import are_all_learned, not_learned_from
+from palimpsest.learn.summaries.summary_kinds import how_many_fit
 from palimpsest.learn.summaries.summary_writer import summarize_due
 from palimpsest.llm.ask import reported_tokens
 from palimpsest.llm.prompts import name_of
@@ -59,8 +61,14 @@ take a model one or two minutes."""
 
 async def learn(engine: Engine, model: LanguageModel, job: Job) -> JobEnd:
     """Learn from the messages of a job that were neither learned from nor deleted since it was queued."""
-    waiting = await engine.run(lambda: _messages(engine, job))
-    messages = _first(waiting, SLICE_TOKENS)
+    zone = engine.clock().tzinfo
+
+    def left(conn: Connection) -> list[Message]:
+        known = message_queries.messages_by_id(conn, job.message_ids)
+        return not_learned_from(conn, [known[key].in_zone(zone) for key in job.message_ids if key in known])
+
+    waiting = await engine.read(left)
+    messages = waiting[: how_many_fit([message.content for message in waiting], SLICE_TOKENS)]
     outcomes: list[Outcome] = []
     error: Exception | None
 
@@ -79,22 +87,6 @@ async def learn(engine: Engine, model: LanguageModel, job: Job) -> JobEnd:
     if error is not None and await are_all_learned(engine, messages):
         error = None
     return JobEnd(tuple(outcomes), error, is_unfinished=len(messages) < len(waiting))
-
-
-def _first(messages: list[Message], budget: int) -> list[Message]:
-    """Return the messages, from the first on, that fit a token budget; at least one."""
-    for number, message in enumerate(messages):
-        budget -= count_tokens(message.content)
-        if budget < 0:
-            return messages[: max(number, 1)]
-    return messages
-
-
-def _messages(engine: Engine, job: Job) -> list[Message]:
-    with engine.ledger.read() as conn:
-        messages = message_queries.messages_by_id(conn, job.message_ids)
-    zone = engine.clock().tzinfo
-    return not_learned_from(engine, [messages[key].in_zone(zone) for key in job.message_ids if key in messages])
 
 
 # Close memories whose time has come: what they say held until then.

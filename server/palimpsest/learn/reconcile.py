@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import math
 import re
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import partial
+from typing import TypeVar
 
 from sqlalchemy import Connection
 
@@ -94,34 +95,29 @@ async def home_of(engine: Engine, scope: Scope, fact: Fact, replaces: Sequence[s
     What replaces another memory belongs where that does. A long text, which is no fact, stays in the project, and so
     does what somebody says who does not see what is general.
     """
+
+    def is_general(conn: Connection) -> bool:
+        if replaces:
+            replaced = [entries_module.find_memory(conn, scope, memory_id).scope.project for memory_id in replaces]
+            return not any(replaced)
+        return bool(personal_facts(conn, scope, [fact]))
+
     if not _is_open(scope) or is_long(fact.text):
         return scope
-    return await engine.run(lambda: _home_of(engine, scope, fact, replaces))
+    return scope.general if await engine.read(is_general) else scope
 
 
-def personal_facts(engine: Engine, scope: Scope, facts: Sequence[Fact]) -> list[Fact]:
-    """Return those of the facts told in a scope that belong outside of its project. Blocking."""
+def personal_facts(conn: Connection, scope: Scope, facts: Sequence[Fact]) -> list[Fact]:
+    """Return those of the facts told in a scope that belong outside of its project."""
     if not _is_open(scope):
         return []
-    with engine.ledger.read() as conn:
-        own = _own_names(memories_module.name_of_user(conn, scope))
-        return [fact for fact in facts if not is_long(fact.text) and _is_general(conn, scope, fact, own)]
+    name = memories_module.name_of_user(conn, scope)
+    own = {name_key(part) for part in (name, *name.split()[:1]) if part}
+    return [fact for fact in facts if not is_long(fact.text) and _is_general(conn, scope, fact, own)]
 
 
 def _is_open(scope: Scope) -> bool:
     return bool(scope.project) and scope.with_general and not scope.agent_id and not scope.run_id
-
-
-def _own_names(name: str) -> Set[str]:
-    return {name_key(part) for part in (name, *name.split()[:1]) if part}
-
-
-def _home_of(engine: Engine, scope: Scope, fact: Fact, replaces: Sequence[str]) -> Scope:
-    with engine.ledger.read() as conn:
-        own = _own_names(memories_module.name_of_user(conn, scope))
-        replaced = [entries_module.find_memory(conn, scope, memory_id).scope.project for memory_id in replaces]
-        is_general = not any(replaced) if replaced else _is_general(conn, scope, fact, own)
-    return replace(scope, project="") if is_general else scope
 
 
 def _is_general(conn: Connection, scope: Scope, fact: Fact, own: Set[str]) -> bool:
@@ -201,6 +197,8 @@ USERS_NAME = "user"
 
 _NOBODY = frozenset[str]()
 
+_T = TypeVar("_T")
+
 
 class Nearness(IntEnum):
     """How near what a memory says of an entity is to what a fact says of it, the nearest first."""
@@ -208,15 +206,6 @@ class Nearness(IntEnum):
     SAME_RELATION = 0
     SIMILAR_RELATION = 1
     SAME_ENTITY = 2
-
-
-@dataclass(frozen=True, slots=True)
-class RelatedMemory:
-    """A memory that speaks of an entity of a fact, and how much its text resembles the fact's."""
-
-    memory: Memory
-    nearness: Nearness
-    likeness: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,8 +232,8 @@ class _Statement:
 
 def related_memories(
     engine: Engine, scope: Scope, fact: Fact, user_name: str, vectors: Mapping[str, Vector]
-) -> list[RelatedMemory]:
-    """Return the memories of the scope's project that speak of what a fact speaks of, the nearest first.
+) -> list[tuple[Memory, Nearness, float]]:
+    """Return the memories of the scope's project that speak of what a fact speaks of, and their likeness.
 
     First come those that state the same relation of the same source; then those of the same source that state a
     relation with a similar name, or to a destination of the same type; then those that name another entity of the
@@ -260,10 +249,8 @@ def related_memories(
     known = {memory.text: stored[memory.id] for memory in memories if memory.id in stored}
     texts = [fact.text, *(memory.text for memory in memories)]
     likeness = likeness_among(engine, scope, texts, {**known, **vectors})[0, 1:]
-    related = [
-        RelatedMemory(memory, found[memory.id], float(alike)) for memory, alike in zip(memories, likeness, strict=True)
-    ]
-    return sorted(related, key=lambda item: (item.nearness, -item.likeness))
+    related = [(memory, found[memory.id], float(alike)) for memory, alike in zip(memories, likeness, strict=True)]
+    return sorted(related, key=lambda item: (item[1], -item[2]))
 
 
 def _found(conn: Connection, scope: Scope, fact: Fact, user_name: str) -> dict[str, Nearness]:
@@ -356,221 +343,214 @@ MAX_FORGETTABLE_TOKENS = 2_400
 memories have room."""
 
 
-@dataclass(slots=True)
-class _Shown:
-    """The entries shown so far, each once, with its number, and `with_hints` with its hints."""
+@dataclass(frozen=True, slots=True)
+class ReconcileRequest:
+    """Facts to reconcile with the memories of a scope, and what its user asks to forget.
 
-    with_hints: bool
-    entries: list[KnownEntry] = field(default_factory=list[KnownEntry])
-    numbers: dict[str, int] = field(default_factory=dict[str, int])
-    tokens: int = 0
-
-    def number_of(self, entry: KnownEntry, max_tokens: float) -> int | None:
-        """Return the number of an entry, which is added if it has none; None if there is no room for it."""
-        memory = entry.memory
-        if memory.id not in self.numbers:
-            cost = count_tokens(entry.shown_text) + (count_tokens(entry.shown_hints) if self.with_hints else 0)
-            if self.tokens + cost > max_tokens:
-                return None
-            self.tokens += cost
-            self.numbers[memory.id] = len(self.entries)
-            self.entries.append(entry)
-        return self.numbers[memory.id]
-
-
-def compared(
-    engine: Engine,
-    scope: Scope,
-    facts: Sequence[Fact],
-    requests: Sequence[ForgetRequest],
-    vectors: Mapping[str, Vector],
-    user_name: str = "",
-    may_forget: int = MAX_FORGOTTEN_UNASKED,
-) -> tuple[Comparison, frozenset[str]]:
-    """Return what facts and requests are held against, and the ids of the memories that a decision depends on.
-
-    These resemble a fact or a request, or state the same relation of the same source. `vectors` maps texts to their
-    vectors, of shape (dims,), as far as they could be embedded. `user_name` is "" if it is not known. `may_forget` is
-    how many memories the requests may take without a question. Blocking. Raises LedgerError.
+    `learned_from` are the ids of the messages the facts come from. With `keep_all` a fact is added even if the model
+    finds it not worth keeping. The requests may take `may_forget` memories without a question. `user_name` is "" if it
+    is not known. `vectors` maps texts to their vectors, as far as they could be embedded. `told_name` is the decision
+    to store the user's name, if none of the facts keeps it. Unless it `stays_in_project`, a new fact about a person is
+    stored for all projects.
     """
-    shown = _Shown(with_hints=bool(requests))
-    near = _near_each_fact(engine, scope, facts, vectors, shown)
-    same_relation = _related_to_each_fact(engine, scope, facts, user_name, vectors, shown, near)
-    near_requests, partly_shown = _near_each_request(engine, scope, requests, vectors, shown)
-    near += near_requests
-    similar_ids = frozenset(
-        shown.entries[number].memory.id
-        for entries in near
-        for number, likeness in entries.items()
-        if likeness >= MIN_LIKENESS and shown.entries[number].kind == "memory"
-    )
-    similar_ids |= same_relation
-    listed = _near_facts(engine, scope, facts, vectors, len(shown.entries), near, all_listed=bool(requests))
-    entries = tuple(_last_said(engine, shown.entries))
-    now = engine.clock()
+
+    scope: Scope
+    facts: tuple[Fact, ...]
+    caller: str
+    requests: tuple[ForgetRequest, ...] = ()
+    learned_from: tuple[str, ...] = ()
+    keep_all: bool = False
+    may_forget: int = MAX_FORGOTTEN_UNASKED
+    user_name: str = ""
+    vectors: Mapping[str, Vector] = field(default_factory=dict[str, Vector])
+    told_name: Decision | None = None
+    stays_in_project: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """What decisions are made on: the end of the index log, the entries, and the ids of the most similar memories."""
+
+    seq: int
+    shown: Comparison
+    similar_ids: frozenset[str]
+
+    @property
+    def revisions(self) -> dict[str, int]:
+        """Return the revisions of the memories by id."""
+        memories = [entry.memory for entry in self.shown.entries if entry.kind == "memory"]
+        return {memory.id: memory.revision for memory in memories}
+
+
+class _Comparing:
+    """Gathers what facts and requests to forget are held against: entries, each once, with numbers.
+
+    `near` has for each item, the facts first, the numbers of the entries that are near it, and their likeness.
+    `same_relation` are the ids of the memories that state the same relation of the same source as a fact.
+    """
+
+    def __init__(self, engine: Engine, request: ReconcileRequest) -> None:
+        self.engine, self.request, self.scope = engine, request, request.scope
+        self.vectors = dict(request.vectors)
+        for fact in request.facts:
+            if fact.key_text in request.vectors:
+                self.vectors[fact.text] = request.vectors[fact.key_text]
+        self.entries: list[KnownEntry] = []
+        self.near: list[dict[int, float]] = [{} for _ in (*request.facts, *request.requests)]
+        self.same_relation: set[str] = set()
+        self._numbers: dict[str, int] = {}
+        self._tokens = 0
+
+    def _number_of(self, memory: Memory, max_tokens: float, kind: Kind = "memory") -> int | None:
+        """Return the number of an entry, which is added if it has none; None if there is no room for it."""
+        if memory.id not in self._numbers:
+            is_elsewhere = memory.scope.project != self.scope.project
+            entry = KnownEntry(memory, memory.stated_at, kind, is_elsewhere)
+            cost = count_tokens(entry.shown_text) + (count_tokens(entry.shown_hints) if self.request.requests else 0)
+            if self._tokens + cost > max_tokens:
+                return None
+            self._tokens += cost
+            self._numbers[memory.id] = len(self.entries)
+            self.entries.append(entry)
+        return self._numbers[memory.id]
+
+    def _show(self, item: int, memory: Memory, likeness: float, max_tokens: float, kind: Kind = "memory") -> bool:
+        """Show an entry that is near an item. Return whether there was room for it."""
+        number = self._number_of(memory, max_tokens, kind)
+        if number is not None:
+            self.near[item][number] = likeness
+        return number is not None
+
+    def show_near_facts(self) -> None:
+        """Show the memories that resemble each fact.
+
+        A project's facts do not change the user's global memories, which are visible outside the project too.
+        """
+        asked = {fact.text: self.vectors.get(fact.text) for fact in self.request.facts}
+        found = similar_memories(self.engine, self.scope, asked, NEAREST_MEMORIES)
+        own = [
+            [item for item in found[fact.text] if item.memory.scope.project == self.scope.project]
+            for fact in self.request.facts
+        ]
+        for place, number, item in _in_turns(own):
+            if item.likeness >= MIN_LIKENESS or place < ALWAYS_SHOWN:
+                self._show(number, item.memory, item.likeness, MAX_SHOWN_TOKENS if place else math.inf)
+
+    def show_related(self) -> None:
+        """Show the memories that speak of what each fact speaks of."""
+        max_tokens = self._tokens + MAX_RELATED_TOKENS
+        related: list[list[tuple[Memory, Nearness, float]]] = []
+        for number, fact in enumerate(self.request.facts):
+            found = related_memories(self.engine, self.scope, fact, self.request.user_name, self.vectors)
+            new = [item for item in found if self._numbers.get(item[0].id) not in self.near[number]]
+            related.append(new[:MAX_RELATED])
+        for _, number, (memory, nearness, likeness) in _in_turns(related):
+            if self._show(number, memory, max(likeness, 0.0), max_tokens) and nearness is Nearness.SAME_RELATION:
+                self.same_relation.add(memory.id)
+
+    def show_near_requests(self) -> list[frozenset[Kind]]:
+        """Show what the requests to forget may mean. Return for each of which kinds there is more than is shown.
+
+        A project's request does not change the user's global memories. They are shown, so that the reply can name them.
+        """
+        requests = self.request.requests
+        asked = {request.what: self.vectors.get(request.what) for request in requests}
+        own = {source for request in requests for source in request.sources}
+        memories = similar_memories(self.engine, self.scope, asked, FORGETTABLE_MEMORIES)
+        messages = similar_messages(self.engine, self.scope, asked, FORGETTABLE_MESSAGES + len(own))
+        partly_shown: list[frozenset[Kind]] = []
+        for item, request in enumerate(requests, len(self.request.facts)):
+            near, said = memories[request.what], messages[request.what]
+            found: list[tuple[Memory, Kind, float]] = [
+                *((each.memory, "memory", each.likeness) for each in near),
+                *((message.as_memory, "message", likeness) for message, likeness in said if message.id not in own),
+            ]
+            more: set[Kind] = {"memory"} if len(near) == FORGETTABLE_MEMORIES else set()
+            more |= {"message"} if len(said) == FORGETTABLE_MESSAGES + len(own) else set()
+            for memory, kind, likeness in found:
+                if not self._show(item, memory, likeness, MAX_FORGETTABLE_TOKENS, kind):
+                    more.add(kind)
+            partly_shown.append(frozenset(more))
+        for memory in self._closed() if requests else ():
+            self._number_of(memory, MAX_FORGETTABLE_TOKENS)
+        return partly_shown
+
+    def _closed(self) -> list[Memory]:
+        """Return the memories that those shown replaced, or that came from the messages shown, and that hold no more.
+
+        Those of another project, agent or run than the scope's are left out.
+        """
+        scope = self.scope
+        messages = [entry.memory.id for entry in self.entries if entry.kind == "message"]
+        shown = [entry.memory.id for entry in self.entries if entry.kind == "memory"]
+        with self.engine.ledger.read() as conn:
+            replaced = [old.memory for memory_id in shown for old in history.predecessors(conn, memory_id)]
+            told = [memory for found in memories_module.memories_from(conn, messages).values() for memory in found]
+        return [
+            memory
+            for memory in (*replaced, *told)
+            if memory.deleted_at is not None and not memory.is_forgotten
+            if memory.scope.project == scope.project
+            if scope.agent_id in ("", memory.scope.agent_id) and scope.run_id in ("", memory.scope.run_id)
+        ]
+
+    def show_near_each_other(self) -> tuple[int, ...]:
+        """Note for each fact the earlier ones that resemble it. Return these, in order.
+
+        If there are requests to forget all facts are returned, because a request may mean each of them.
+        """
+        facts = self.request.facts
+        likeness = likeness_among(self.engine, self.scope, [fact.text for fact in facts], self.vectors)
+        pairs = [
+            (number, other)
+            for number in range(len(facts))
+            for other in range(number)
+            if likeness[number, other] >= MIN_LIKENESS_OF_FACTS
+        ]
+        listed = range(len(facts)) if self.request.requests else sorted({other for _, other in pairs})
+        for number, other in pairs:
+            self.near[number][len(self.entries) + listed.index(other)] = float(likeness[number, other])
+        return tuple(listed)
+
+
+def _in_turns(found: Sequence[Sequence[_T]]) -> Iterator[tuple[int, int, _T]]:
+    """Yield the first item of each list, then the second of each, with its place and the number of the list."""
+    for place in range(max(map(len, found), default=0)):
+        for number, items in enumerate(found):
+            if place < len(items):
+                yield place, number, items[place]
+
+
+def compare(engine: Engine, request: ReconcileRequest) -> Basis:
+    """Return what facts and requests are held against. Blocking. Raises LedgerError."""
     with engine.ledger.read() as conn:
-        living = len(memories_module.memories_of(conn, scope)) if requests else 0
-    shown_to_model = Comparison(
-        tuple(facts),
-        entries,
-        tuple(requests),
-        tuple(dict(sorted(entries.items(), key=lambda item: -item[1])) for entries in near),
+        seq = entries_module.newest_log_number(conn)
+        living = len(memories_module.memories_of(conn, request.scope)) if request.requests else 0
+    comparing = _Comparing(engine, request)
+    comparing.show_near_facts()
+    comparing.show_related()
+    partly_shown = comparing.show_near_requests()
+    memories = [entry.kind == "memory" for entry in comparing.entries]
+    similar = {
+        comparing.entries[number].memory.id
+        for near in comparing.near
+        for number, likeness in near.items()
+        if likeness >= MIN_LIKENESS and memories[number]
+    }
+    listed = comparing.show_near_each_other()
+    shown = Comparison(
+        request.facts,
+        tuple(_last_said(engine, comparing.entries)),
+        request.requests,
+        tuple(dict(sorted(near.items(), key=lambda item: -item[1])) for near in comparing.near),
         listed,
         tuple(partly_shown),
-        user_name,
-        now=now,
-        may_forget=may_forget,
+        request.user_name,
+        now=engine.clock(),
+        may_forget=request.may_forget,
         living=living,
     )
-    return shown_to_model, similar_ids
-
-
-def _near_each_fact(
-    engine: Engine, scope: Scope, facts: Sequence[Fact], vectors: Mapping[str, Vector], shown: _Shown
-) -> list[dict[int, float]]:
-    """Return for each fact the numbers of the memories to show, and their likeness."""
-    texts = [fact.text for fact in facts]
-    memories = similar_memories(engine, scope, {text: vectors.get(text) for text in texts}, NEAREST_MEMORIES)
-    near: list[dict[int, float]] = [{} for _ in texts]
-    for place in range(NEAREST_MEMORIES):  # the best of each text first
-        for number, text in enumerate(texts):
-            # A project's facts do not change the user's global memories, which are visible outside the project too.
-            found = [item for item in memories[text] if item.memory.scope.project == scope.project]
-            if place >= len(found) or (found[place].likeness < MIN_LIKENESS and place >= ALWAYS_SHOWN):
-                continue
-            item = found[place]
-            entry = KnownEntry(item.memory, item.memory.stated_at)
-            shown_as = shown.number_of(entry, MAX_SHOWN_TOKENS if place else math.inf)
-            if shown_as is not None:
-                near[number][shown_as] = item.likeness
-    return near
-
-
-def _related_to_each_fact(
-    engine: Engine,
-    scope: Scope,
-    facts: Sequence[Fact],
-    user_name: str,
-    vectors: Mapping[str, Vector],
-    shown: _Shown,
-    near: Sequence[dict[int, float]],
-) -> frozenset[str]:
-    """Add to `near` the memories that speak of what a fact speaks of. Return the ids of those with the same relation.
-
-    A project's facts do not change the user's global memories here either.
-    """
-    max_tokens = shown.tokens + MAX_RELATED_TOKENS
-    numbers = shown.numbers
-    related = [
-        [
-            item
-            for item in related_memories(engine, scope, fact, user_name, vectors)
-            if numbers.get(item.memory.id) not in near[number]
-        ][:MAX_RELATED]
-        for number, fact in enumerate(facts)
-    ]
-    same: set[str] = set()
-    for place in range(MAX_RELATED):  # the first of each fact first
-        for number, found in enumerate(related):
-            if place >= len(found):
-                continue
-            item = found[place]
-            shown_as = shown.number_of(KnownEntry(item.memory, item.memory.stated_at), max_tokens)
-            if shown_as is not None:
-                near[number][shown_as] = max(item.likeness, 0.0)
-                same.update([item.memory.id] if item.nearness is Nearness.SAME_RELATION else [])
-    return frozenset(same)
-
-
-def _near_each_request(
-    engine: Engine, scope: Scope, requests: Sequence[ForgetRequest], vectors: Mapping[str, Vector], shown: _Shown
-) -> tuple[list[dict[int, float]], list[frozenset[Kind]]]:
-    """Return for each request the numbers of the entries to show and their likeness, and of which kinds there are more.
-
-    A project's request does not change the user's global memories. They are shown, so that the reply can name them.
-    """
-    asked = {request.what: vectors.get(request.what) for request in requests}
-    own = {source for request in requests for source in request.sources}
-    memories = similar_memories(engine, scope, asked, FORGETTABLE_MEMORIES)
-    messages = similar_messages(engine, scope, asked, FORGETTABLE_MESSAGES + len(own))
-    near: list[dict[int, float]] = []
-    partly_shown: list[frozenset[Kind]] = []
-    for request in requests:
-        found: list[tuple[Memory, Kind, float]] = [
-            *((item.memory, "memory", item.likeness) for item in memories[request.what]),
-            *((item.as_memory, "message", likeness) for item, likeness in messages[request.what] if item.id not in own),
-        ]
-        entries: dict[int, float] = {}
-        more: set[Kind] = set()
-        if len(memories[request.what]) == FORGETTABLE_MEMORIES:
-            more.add("memory")
-        if len(messages[request.what]) == FORGETTABLE_MESSAGES + len(own):
-            more.add("message")
-        for memory, kind, likeness in found:
-            shown_as = shown.number_of(_entry(scope, memory, kind), MAX_FORGETTABLE_TOKENS)
-            if shown_as is None:
-                more.add(kind)
-            else:
-                entries[shown_as] = likeness
-        near.append(entries)
-        partly_shown.append(frozenset(more))
-    for memory in _closed(engine, scope, shown.entries) if requests else ():
-        shown.number_of(_entry(scope, memory, "memory"), MAX_FORGETTABLE_TOKENS)
-    return near, partly_shown
-
-
-def _closed(engine: Engine, scope: Scope, entries: Sequence[KnownEntry]) -> list[Memory]:
-    """Return the memories that those shown replaced, or that came from the messages shown, and that hold no more.
-
-    Those of another project, agent or run than the scope's are left out.
-    """
-    messages = [entry.memory.id for entry in entries if entry.kind == "message"]
-    with engine.ledger.read() as conn:
-        told = [memory for found in memories_module.memories_from(conn, messages).values() for memory in found]
-        replaced = [
-            old.memory
-            for entry in entries
-            if entry.kind == "memory"
-            for old in history.predecessors(conn, entry.memory.id)
-        ]
-    return [
-        memory
-        for memory in (*replaced, *told)
-        if memory.deleted_at is not None and not memory.is_forgotten
-        if memory.scope.project == scope.project
-        if scope.agent_id in ("", memory.scope.agent_id) and scope.run_id in ("", memory.scope.run_id)
-    ]
-
-
-def _entry(scope: Scope, memory: Memory, kind: Kind) -> KnownEntry:
-    return KnownEntry(memory, memory.stated_at, kind, is_elsewhere=memory.scope.project != scope.project)
-
-
-def _near_facts(
-    engine: Engine,
-    scope: Scope,
-    facts: Sequence[Fact],
-    vectors: Mapping[str, Vector],
-    first_number: int,
-    near: Sequence[dict[int, float]],
-    *,
-    all_listed: bool,
-) -> tuple[int, ...]:
-    """Add to `near` the facts of the call that resemble an earlier one. Return the earlier ones, in order.
-
-    With `all_listed` all facts are returned, because a request to forget may mean each of them.
-    """
-    likeness = likeness_among(engine, scope, [fact.text for fact in facts], vectors)
-    pairs = [
-        (number, other)
-        for number in range(len(facts))
-        for other in range(number)
-        if likeness[number, other] >= MIN_LIKENESS_OF_FACTS
-    ]
-    listed = tuple(range(len(facts))) if all_listed else tuple(sorted({other for _, other in pairs}))
-    for number, other in pairs:
-        near[number][first_number + listed.index(other)] = float(likeness[number, other])
-    return listed
+    return Basis(seq, shown, frozenset(similar | comparing.same_relation))
 
 
 def _last_said(engine: Engine, entries: Sequence[KnownEntry]) -> list[KnownEntry]:
@@ -601,45 +581,6 @@ UNDECIDED = "added as it is, although the model decided nothing about it: "
 """How the notes begin that are left out first where there is little room."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReconcileRequest:
-    """Facts to reconcile with the memories of a scope, and what its user asks to forget.
-
-    `learned_from` are the ids of the messages the facts come from. With `keep_all` a fact is added even if the model
-    finds it not worth keeping. The requests may take `may_forget` memories without a question. `user_name` is "" if it
-    is not known. `vectors` maps texts to their vectors, as far as they could be embedded. `told_name` is the decision
-    to store the user's name, if none of the facts keeps it. Unless it `stays_in_project`, a new fact about a person is
-    stored for all projects.
-    """
-
-    scope: Scope
-    facts: tuple[Fact, ...]
-    caller: str
-    requests: tuple[ForgetRequest, ...] = ()
-    learned_from: tuple[str, ...] = ()
-    keep_all: bool = False
-    may_forget: int = MAX_FORGOTTEN_UNASKED
-    user_name: str = ""
-    vectors: Mapping[str, Vector] = field(default_factory=dict[str, Vector])
-    told_name: Decision | None = None
-    stays_in_project: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class _Basis:
-    """What decisions are made on: the end of the index log, the entries, and the ids of the most similar memories."""
-
-    seq: int
-    shown: Comparison
-    similar_ids: frozenset[str]
-
-    @property
-    def revisions(self) -> dict[str, int]:
-        """Return the revisions of the memories by id."""
-        memories = [entry.memory for entry in self.shown.entries if entry.kind == "memory"]
-        return {memory.id: memory.revision for memory in memories}
-
-
 async def reconcile(engine: Engine, model: LanguageModel, request: ReconcileRequest) -> WriteResult:
     """Decide what becomes of facts and apply it. Raises ModelError, PromptError and LedgerError.
 
@@ -647,23 +588,23 @@ async def reconcile(engine: Engine, model: LanguageModel, request: ReconcileRequ
     """
     if any(fact.key_text not in request.vectors for fact in request.facts):
         logger.warning("facts are compared by words only, because they could not be embedded")
-    decisions: Decisions | None = None
     provenance = Provenance("extract", model.name, caller=request.caller)
-    basis = _Basis(0, Comparison(()), frozenset())
-    rounds = 0
+    decided: tuple[Basis, Decisions] | None = None
+    rounds, messages = 0, request.learned_from
     for _ in range(MAX_COMPARISONS):
-        current = await engine.run(lambda: _compare(engine, request))
-        if decisions is None or not await engine.run(partial(_still_holds, engine, basis, current)):
+        current = await engine.run(lambda: compare(engine, request))
+        if decided is None or not await engine.read(partial(_still_holds, decided[0], current)):
             if rounds == MAX_DECISIONS:
                 break
             rounds += 1
             decisions, provenance = await _decide(engine, model, request, current.shown)
-            basis = current
-        basis = replace(basis, seq=current.seq)
+            decided = current, decisions
+        decided = replace(decided[0], seq=current.seq), decided[1]
         try:
-            return await _apply(engine, request, decisions, provenance, basis)
+            return await _apply(engine, request, decided[1], provenance, decided[0])
         except StaleDecisionError:
-            if request.learned_from and not await engine.run(lambda: _are_all_new(engine, request.learned_from)):
+            new = await engine.read(lambda conn: message_queries.awaiting_extraction(conn, messages))
+            if new != set(messages):
                 raise
             logger.info("comparing again: memories changed meanwhile")
     raise StaleDecisionError(
@@ -678,17 +619,9 @@ async def add_undecided(
 
     Requests to forget are not granted. Raises LedgerError.
     """
-    decisions = _with_told_name(request, tuple(Decision(Event.ADD, fact) for fact in request.facts))
-    homed = await engine.run(lambda: _with_homes(engine, request, decisions))
-    write = Write(
-        request.scope,
-        Provenance("extract", model.name, caller=request.caller),
-        decisions=tuple(await engine.run(lambda: with_named_facts(engine, request.scope, homed))),
-        vectors=request.vectors,
-        embedder=engine.embedder.fingerprint,
-        learned_from=request.learned_from,
-    )
-    applied = await apply_write(engine, write)
+    decisions = tuple(Decision(Event.ADD, fact) for fact in request.facts)
+    provenance = Provenance("extract", model.name, caller=request.caller)
+    applied = await apply_write(engine, await _write_of(engine, request, decisions, provenance))
     notes = [f"asked to forget, but that failed ({error}); ask again: {asked.what}" for asked in request.requests]
     if request.facts:
         notes.append(f"added as they are, not reconciled with what was known: {error}")
@@ -697,47 +630,23 @@ async def add_undecided(
     return await with_near_duplicates(engine, request.scope, result, request.vectors)
 
 
-def not_learned_from(engine: Engine, messages: Sequence[Message]) -> list[Message]:
-    """Return the messages that no facts were extracted from yet and that are not deleted. Blocking."""
-    with engine.ledger.read() as conn:
-        new_ids = message_queries.awaiting_extraction(conn, [message.id for message in messages])
+def not_learned_from(conn: Connection, messages: Sequence[Message]) -> list[Message]:
+    """Return the messages that no facts were extracted from yet and that are not deleted."""
+    new_ids = message_queries.awaiting_extraction(conn, [message.id for message in messages])
     return [message for message in messages if message.id in new_ids]
 
 
 async def are_all_learned(engine: Engine, messages: Sequence[Message]) -> bool:
     """Return whether nothing is left to learn from messages, as far as the ledger can be read."""
     try:
-        return not await engine.run(lambda: not_learned_from(engine, messages))
+        return not await engine.read(lambda conn: not_learned_from(conn, messages))
     except LedgerError:  # whoever asks has an error to tell already
         return False
 
 
-def _are_all_new(engine: Engine, message_ids: Sequence[str]) -> bool:
-    with engine.ledger.read() as conn:
-        return message_queries.awaiting_extraction(conn, message_ids) == set(message_ids)
-
-
-def _compare(engine: Engine, request: ReconcileRequest) -> _Basis:
-    """Return what the facts and requests resemble. Blocking."""
-    with engine.ledger.read() as conn:
-        seq = entries_module.newest_log_number(conn)
-    own = {fact.text: request.vectors[fact.key_text] for fact in request.facts if fact.key_text in request.vectors}
-    shown, similar_ids = compared(
-        engine,
-        request.scope,
-        request.facts,
-        request.requests,
-        {**request.vectors, **own},
-        request.user_name,
-        request.may_forget,
-    )
-    return _Basis(seq, shown, similar_ids)
-
-
-def _still_holds(engine: Engine, basis: _Basis, current: _Basis) -> bool:
+def _still_holds(basis: Basis, current: Basis, conn: Connection) -> bool:
     """Return whether decisions hold: none of the memories they were made on changed, and no similar one was added."""
-    with engine.ledger.read() as conn:
-        memories = memories_module.memories_by_id(conn, list(basis.revisions))
+    memories = memories_module.memories_by_id(conn, list(basis.revisions))
     unchanged = {memory_id: memory.revision for memory_id, memory in memories.items()} == basis.revisions
     return unchanged and current.similar_ids <= basis.revisions.keys()
 
@@ -764,7 +673,7 @@ async def _apply(
     request: ReconcileRequest,
     decisions: Decisions,
     provenance: Provenance,
-    basis: _Basis,
+    basis: Basis,
 ) -> WriteResult:
     # What asked to forget something is not found by a search for it. A request that was not granted stays.
     asking = {source: None for granted in decisions.granted for source in granted.request.sources}
@@ -774,22 +683,17 @@ async def _apply(
         for message_id in asking
         if message_id not in known
     )
-    decisions = replace(decisions, decisions=_with_told_name(request, decisions.decisions))
+    write = await _write_of(engine, request, decisions.decisions, provenance)
     # A decision may give a memory a text of the model's own, which has no vector yet.
-    facts = [fact for decision in decisions.decisions for fact in (decision.fact, *decision.outdated)]
+    facts = [fact for decision in write.decisions for fact in (decision.fact, *decision.outdated)]
     texts = [fact.key_text for fact in facts if fact is not None]
     vectors, notes = await embed_texts(engine, texts, request.vectors)
-    homed = await engine.run(lambda: _with_homes(engine, request, decisions.decisions))
-    named = await engine.run(lambda: with_named_facts(engine, request.scope, homed))
-    write = Write(
-        request.scope,
-        provenance,
-        decisions=(*named, *hidden),
+    write = replace(
+        write,
+        decisions=(*write.decisions, *hidden),
         vectors=vectors,
-        embedder=engine.embedder.fingerprint,
         read=basis.revisions,
         based_on=basis.seq,
-        learned_from=request.learned_from,
         forgets_name=any(asks_about_name(granted.request.what, request.user_name) for granted in decisions.granted),
     )
     applied = await apply_write(engine, write)
@@ -808,13 +712,31 @@ def _question(questioned: Forgotten, outcomes: Sequence[Outcome]) -> ForgetQuest
     return ForgetQuestion(request.what, ids, tuple(stored.values()), questioned.more_may_fit)
 
 
-def _with_homes(engine: Engine, request: ReconcileRequest, decisions: Sequence[Decision]) -> tuple[Decision, ...]:
-    """Return decisions whose new facts about a person belong to no project, unless they stay in it. Blocking."""
-    if request.stays_in_project:
-        return tuple(decisions)
-    added = [each.fact for each in decisions if each.event is Event.ADD and each.fact is not None]
-    general = personal_facts(engine, request.scope, added)
-    return tuple(replace(decision, is_general=decision.fact in general) for decision in decisions)
+async def _write_of(
+    engine: Engine, request: ReconcileRequest, decisions: tuple[Decision, ...], provenance: Provenance
+) -> Write:
+    """Return the write of decisions, which also keep the user's name if the messages tell it.
+
+    New facts about a person belong to no project, unless they stay in it.
+    """
+    keeps_name = any(decision.fact is not None and decision.fact.metadata.get(USER_NAME) for decision in decisions)
+    told_name = () if keeps_name or request.told_name is None else (request.told_name,)
+
+    def placed(conn: Connection) -> tuple[Decision, ...]:
+        every = (*decisions, *told_name)
+        if not request.stays_in_project:
+            added = [each.fact for each in every if each.event is Event.ADD and each.fact is not None]
+            general = personal_facts(conn, request.scope, added)
+            every = tuple(replace(decision, is_general=decision.fact in general) for decision in every)
+        return with_named_facts(conn, request.scope, every)
+
+    return Write(
+        request.scope,
+        provenance,
+        decisions=await engine.read(placed),
+        vectors=request.vectors,
+        learned_from=request.learned_from,
+    )
 
 
 def _general_note(scope: Scope, outcomes: Sequence[Outcome]) -> list[str]:
@@ -826,12 +748,6 @@ def _general_note(scope: Scope, outcomes: Sequence[Outcome]) -> list[str]:
     if not general:
         return []
     return [f"about a person, so stored for all projects and not in {scope.project} alone: {first_of(general)}"]
-
-
-def _with_told_name(request: ReconcileRequest, decisions: tuple[Decision, ...]) -> tuple[Decision, ...]:
-    """Return decisions that keep the user's name, if the messages tell it."""
-    keeps_it = any(decision.fact is not None and decision.fact.metadata.get(USER_NAME) for decision in decisions)
-    return decisions if keeps_it or request.told_name is None else (*decisions, request.told_name)
 
 
 def _notes(decisions: Decisions) -> list[str]:

@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 
 from palimpsest.core.clock import span_of
 from palimpsest.core.errors import FullTextError
-from palimpsest.core.filters import FADED, MESSAGES, Bounds, bounds_of, compile_filter, fields_named, plain, texts_of
+from palimpsest.core.filters import FADED, MESSAGES, Bounds, Filter, plain
 from palimpsest.core.models import PAGE, Candidate, DocumentPage, Hit, Memory, Message, Scope
 from palimpsest.core.threads import end_if_cancelled
 from palimpsest.store import documents, history
@@ -226,15 +226,15 @@ def hit_filter(
     returns the ids of what faded, and is called if the filter asks for them. Raises InputError, and
     MemoryNotFoundError for a conversation that the scope does not see.
     """
-    test = compile_filter(filters, zone)
+    asked = Filter.of(filters, zone)
     is_past = deleted or as_of is not None
     sessions = {
         plain("session", text): message_queries.find_conversation(conn, scope, text, zone, deleted=is_past)
-        for text in texts_of(filters, "session")
+        for text in asked.texts_of("session")
     }
     learned = message_queries.memories_of_sessions(conn, sessions.values()) if sessions else {}
-    words = {plain("words", text): frozenset(search_tokens(text)) for text in texts_of(filters, "words")}
-    names, fields = texts_of(filters, "entity"), fields_named(filters)
+    words = {plain("words", text): frozenset(search_tokens(text)) for text in asked.texts_of("words")}
+    names, fields = asked.texts_of("entity"), asked.fields
     owners = owners_mentioning(conn, scope, names, as_of) if names else {}
     faded_ids = faded() if FADED in fields else frozenset[str]()
 
@@ -258,7 +258,7 @@ def hit_filter(
             "words": [text for text, sought in words.items() if sought and sought <= tokens],
         }
 
-    bounds = bounds_of(filters, zone)
+    bounds = asked.bounds
     speakers = _names_of(conn, scope, bounds.speakers)
     messages = MessageBounds(
         bounds.roles,
@@ -273,7 +273,7 @@ def hit_filter(
         bounds.has_pages,
     )
     is_exact = bounds.is_exact and (bounds.speakers is None) == (speakers is None)
-    return HitFilter(lambda hit: test(record(hit)), bounds.kinds, messages, is_exact)
+    return HitFilter(lambda hit: asked.matches(record(hit)), bounds.kinds, messages, is_exact)
 
 
 def _names_of(conn: Connection, scope: Scope, speakers: AbstractSet[str] | None) -> Collection[str] | None:

@@ -19,7 +19,7 @@ from sqlalchemy import Connection
 
 from palimpsest.core.clock import TimeSpan
 from palimpsest.core.errors import EmbedderError, RerankerError
-from palimpsest.core.filters import FADED, MAX_SHOWN_CHARS, METADATA, fields_filtered, metadata_keys, narrows, texts_of
+from palimpsest.core.filters import FADED, MAX_SHOWN_CHARS, METADATA, RESERVED, Filter
 from palimpsest.core.models import Entity, Hit, KnownRelation, Scope, name_key, relation_key
 from palimpsest.core.protocols import Reranker
 from palimpsest.core.validation import MAX_TOKENS
@@ -117,11 +117,12 @@ def filter_notes(
     """
     if not filters:
         return ()
-    unknown = _unknown_names(ledger, scope, texts_of(filters, "entity"), deleted=deleted)
-    unknown += () if hits else _unknown_speakers(ledger, scope, texts_of(filters, "speaker"))
+    asked = Filter.of(filters)
+    unknown = _unknown_names(ledger, scope, asked.texts_of("entity"), deleted=deleted)
+    unknown += () if hits else _unknown_speakers(ledger, scope, asked.texts_of("speaker"))
     seen = {key for hit in hits for key in hit.metadata}
-    doubtful = [key for key in metadata_keys(filters) if key not in seen]
-    fields = [] if hits else fields_filtered(filters)
+    doubtful = [key for key in asked.metadata_keys if key not in seen]
+    fields = [] if hits else [name for name in asked.fields if name in RESERVED]
     if not doubtful and not fields:
         return unknown
     with ledger.read() as conn:
@@ -406,7 +407,7 @@ def rank_query(searchable: Searchable, query: SearchQuery) -> Ranking:
 
 
 def _rank(conn: Connection, searchable: Searchable, query: SearchQuery, request: _Request) -> Ranking:
-    embedder, now = searchable.embedder, query.as_of or query.now
+    embedder, now, asked = searchable.embedder, query.as_of or query.now, Filter.of(query.filters)
     candidates = request.past or candidates_in(conn, searchable, request.candidates, request.index_hits)
     notes = [
         *request.notes,
@@ -422,7 +423,7 @@ def _rank(conn: Connection, searchable: Searchable, query: SearchQuery, request:
     weights, alike = weights_for(embedder.fingerprint), alike_for(embedder.fingerprint)
     scoring = SearchScoring(request.parsed, now, weights, retention, named, alike)
     ranked = rank(candidates, scoring.parts)
-    if retention is not None and query.forgetting.mode == "archive" and FADED not in fields_filtered(query.filters):
+    if retention is not None and query.forgetting.mode == "archive" and FADED not in asked.fields:
         kept = [item for item in ranked if retention[item.row] >= query.forgetting.bound]
         found = matches(request.parsed, candidates, ranked, embedder.fingerprint)
         notes += left_out_note(ranked, kept, query.limit, found.of_rows >= found.least)
@@ -430,7 +431,7 @@ def _rank(conn: Connection, searchable: Searchable, query: SearchQuery, request:
     ranked = reranked(ranked, request.judged)
     found = matches(request.parsed, candidates, ranked, embedder.fingerprint)
     # What has no vector is found by its words alone, and may be missing.
-    is_whole = narrows(query.filters) and request.candidates.vectors is not None and not notes
+    is_whole = asked.narrows and request.candidates.vectors is not None and not notes
     notes += request.not_judged
     return Ranking(candidates, scoring, ranked, found, tuple(notes), request.entities, is_whole)
 

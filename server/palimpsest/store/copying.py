@@ -12,26 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from sqlalchemy import (
-    JSON,
-    Column,
-    ColumnElement,
-    Connection,
-    MetaData,
-    Table,
-    Text,
-    TypeDecorator,
-    bindparam,
-    cast,
-    delete,
-    func,
-    insert,
-    literal,
-    select,
-    text,
-    tuple_,
-    type_coerce,
-)
+import sqlalchemy as sa
 from sqlalchemy.types import TypeEngine
 
 from palimpsest.core.clock import Clock
@@ -55,37 +36,37 @@ StoredRow: TypeAlias = tuple[Any, ...]
 Key: TypeAlias = tuple[Any, ...]
 """The primary key of a row."""
 
-TABLES: tuple[Table, ...] = tuple(schema.metadata.sorted_tables)
+TABLES: tuple[sa.Table, ...] = tuple(schema.metadata.sorted_tables)
 """The tables of a ledger, those that others refer to first. The full text is not among them."""
 
 
-def _as_stored(table: Table) -> Table:
+def _as_stored(table: sa.Table) -> sa.Table:
     """Return a table whose times and JSON are the very texts that are stored."""
-    columns = (Column(column.name, _kind(column), primary_key=column.primary_key) for column in table.columns)
-    return Table(table.name, MetaData(), *columns)
+    columns = (sa.Column(column.name, _kind(column), primary_key=column.primary_key) for column in table.columns)
+    return sa.Table(table.name, sa.MetaData(), *columns)
 
 
-def _kind(column: Column[Any]) -> TypeEngine[Any]:
-    kind = column.type.impl_instance if isinstance(column.type, TypeDecorator) else column.type
-    return StoredJson() if isinstance(kind, JSON) else kind
+def _kind(column: sa.Column[Any]) -> TypeEngine[Any]:
+    kind = column.type.impl_instance if isinstance(column.type, sa.TypeDecorator) else column.type
+    return StoredJson() if isinstance(kind, sa.JSON) else kind
 
 
 @dataclass(frozen=True)
 class TableRows:
     """The rows of one table, in the order of the primary key, which is by bytes for texts."""
 
-    table: Table
+    table: sa.Table
 
-    def count(self, conn: Connection) -> int:
+    def count(self, conn: sa.Connection) -> int:
         """Return the number of rows."""
-        return conn.execute(select(func.count()).select_from(self.table)).scalar_one()
+        return conn.execute(sa.select(sa.func.count()).select_from(self.table)).scalar_one()
 
     def read(
-        self, conn: Connection, after: Key | None, upto: Key | None = None, limit: int | None = None
+        self, conn: sa.Connection, after: Key | None, upto: Key | None = None, limit: int | None = None
     ) -> list[StoredRow]:
         """Return the rows after a key up to another one, at most `limit`. None is no bound."""
-        key = tuple_(*self.table.primary_key)
-        query = select(*map(_as_text, self.table.columns)).order_by(*self.table.primary_key).limit(limit)
+        key = sa.tuple_(*self.table.primary_key)
+        query = sa.select(*map(_as_text, self.table.columns)).order_by(*self.table.primary_key).limit(limit)
         query = query if after is None else query.where(key > after)
         query = query if upto is None else query.where(key <= upto)
         return [tuple(row) for row in conn.execute(query)]
@@ -98,27 +79,27 @@ class TableRows:
         """Return the values of a row by the names of their columns."""
         return dict(zip(self.table.columns.keys(), row, strict=True))
 
-    def put(self, conn: Connection, rows: Sequence[StoredRow]) -> None:
+    def put(self, conn: sa.Connection, rows: Sequence[StoredRow]) -> None:
         """Store new rows."""
         if rows:
-            conn.execute(insert(self.table), [self.by_name(row) for row in rows])
+            conn.execute(sa.insert(self.table), [self.by_name(row) for row in rows])
 
-    def delete(self, conn: Connection, keys: Sequence[Key]) -> None:
+    def delete(self, conn: sa.Connection, keys: Sequence[Key]) -> None:
         """Delete the rows with these keys."""
         columns = [*self.table.primary_key]
-        is_row = [column == bindparam(f"key_{place}") for place, column in enumerate(columns)]
+        is_row = [column == sa.bindparam(f"key_{place}") for place, column in enumerate(columns)]
         if keys:
             values = [{f"key_{place}": value for place, value in enumerate(key)} for key in keys]
-            conn.execute(delete(self.table).where(*is_row), values)
+            conn.execute(sa.delete(self.table).where(*is_row), values)
 
     @cached_property
     def _key_places(self) -> tuple[int, ...]:
         return tuple(place for place, column in enumerate(self.table.columns) if column.primary_key)
 
 
-def _as_text(column: Column[Any]) -> ColumnElement[Any]:
+def _as_text(column: sa.Column[Any]) -> sa.ColumnElement[Any]:
     is_json = isinstance(column.type, StoredJson)
-    return type_coerce(cast(column, Text), column.type).label(column.name) if is_json else column
+    return sa.type_coerce(sa.cast(column, sa.Text), column.type).label(column.name) if is_json else column
 
 
 ROWS = tuple(TableRows(_as_stored(table)) for table in TABLES)
@@ -146,7 +127,7 @@ class Compared:
     written: int
 
 
-def make_equal(source: Connection, target: Database, progress: Progress, until: float | None = None) -> Compared:
+def make_equal(source: sa.Connection, target: Database, progress: Progress, until: float | None = None) -> Compared:
     """Make the rows of `target` those that `source` sees. What is written is read back.
 
     Raises LedgerError for a row that the target cannot store, and TooSlowError at the monotonic time `until`. The
@@ -199,10 +180,10 @@ def _not_given_back(location: str, rows: TableRows) -> LedgerError:
     )
 
 
-def replace_all(source: Connection, target: Connection, database: Database) -> None:
+def replace_all(source: sa.Connection, target: sa.Connection, database: Database) -> None:
     """Replace all rows in the transaction of `target`. Raises LedgerError for a row that it cannot store."""
     for rows in reversed(ROWS):
-        target.execute(delete(rows.table))
+        target.execute(sa.delete(rows.table))
     for rows in ROWS:
         last: Key | None = None
         while batch := rows.read(source, last, limit=BATCH):
@@ -230,17 +211,17 @@ def refuse_unfit(database: Database, rows: TableRows, new: Sequence[StoredRow]) 
 # What makes a ledger of copied rows: a new epoch, and numbers that go on above those in use.
 
 
-def begin_epoch(conn: Connection, previous: str, now: datetime) -> None:
+def begin_epoch(conn: sa.Connection, previous: str, now: datetime) -> None:
     """Begin the epoch after `previous`.
 
     It tells every index that it follows other rows now. A row of the index log for each user makes it look. A model's
     reply about the ledger as it was before is not stored (`purge.ERASED_AT`).
     """
     entries.set_meta(conn, entries.EPOCH, int(previous) + 1)
-    newest = select(func.max(vectors.c.seq), vectors.c.user_id, literal("upsert"), literal(now, UtcTime())).group_by(
-        vectors.c.user_id
-    )
-    conn.execute(insert(index_log).from_select(["unit_seq", "user_id", "op", "at"], newest))
+    newest = sa.select(
+        sa.func.max(vectors.c.seq), vectors.c.user_id, sa.literal("upsert"), sa.literal(now, UtcTime())
+    ).group_by(vectors.c.user_id)
+    conn.execute(sa.insert(index_log).from_select(["unit_seq", "user_id", "op", "at"], newest))
     entries.set_meta(conn, ERASED_AT, entries.newest_log_number(conn))
 
 
@@ -384,13 +365,13 @@ def _begin(target: Database, ledger_id: str | None) -> None:
         for table in TABLES:
             for index in table.indexes:
                 index.drop(conn)
-        conn.execute(text("CREATE TABLE unfinished_move (ledger_id TEXT NOT NULL)"))
-        conn.execute(text("INSERT INTO unfinished_move VALUES (:ledger_id)"), {"ledger_id": ledger_id})
+        conn.execute(sa.text("CREATE TABLE unfinished_move (ledger_id TEXT NOT NULL)"))
+        conn.execute(sa.text("INSERT INTO unfinished_move VALUES (:ledger_id)"), {"ledger_id": ledger_id})
         conn.execute(_SET_REVISION, {"revision": UNFINISHED})
 
 
-_COPIED = text("SELECT ledger_id FROM unfinished_move")
-_SET_REVISION = text("UPDATE alembic_version SET version_num = :revision")
+_COPIED = sa.text("SELECT ledger_id FROM unfinished_move")
+_SET_REVISION = sa.text("UPDATE alembic_version SET version_num = :revision")
 
 
 def _with_newest(
@@ -408,7 +389,9 @@ def _with_newest(
             return make_equal(conn, target, progress), counters, until
 
 
-def _finish(conn: Connection, target: Database, counters: Mapping[str, int], now: datetime, progress: Progress) -> None:
+def _finish(
+    conn: sa.Connection, target: Database, counters: Mapping[str, int], now: datetime, progress: Progress
+) -> None:
     """Create the indexes and the full text, and let the ledger be opened."""
     for number, table in enumerate(TABLES):
         for index in sorted(table.indexes, key=lambda index: str(index.name)):
@@ -418,6 +401,6 @@ def _finish(conn: Connection, target: Database, counters: Mapping[str, int], now
     contextual_keys.rebuild_full_text(conn, target.full_text)
     target.count_on(conn, counters)
     begin_epoch(conn, entries.epoch(conn), now)
-    conn.execute(text("DROP TABLE unfinished_move"))
+    conn.execute(sa.text("DROP TABLE unfinished_move"))
     conn.execute(_SET_REVISION, {"revision": HEAD})
     progress(len(TABLES) + 1, len(TABLES) + 1)

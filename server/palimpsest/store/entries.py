@@ -11,26 +11,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    Select,
-    String,
-    Text,
-    and_,
-    bindparam,
-    case,
-    cast,
-    delete,
-    exists,
-    false,
-    func,
-    insert,
-    or_,
-    select,
-    text,
-    type_coerce,
-)
+import sqlalchemy as sa
 
 from palimpsest.core.clock import span_of
 from palimpsest.core.errors import InputError, MemoryNotFoundError, Remedy
@@ -51,7 +32,9 @@ from palimpsest.core.protocols import Vector
 from palimpsest.store import messages as message_queries
 from palimpsest.store.rows import (
     Query,
+    among,
     begins,
+    count,
     is_living,
     is_seen,
     listed,
@@ -66,7 +49,18 @@ from palimpsest.store.rows import (
     unpacked_key,
     unpacked_keys,
 )
-from palimpsest.store.schema import IS_PAGE, index_log, means, memories, memory_sources, messages, meta, vectors
+from palimpsest.store.schema import (
+    IS_MEMORY,
+    IS_MESSAGE,
+    IS_PAGE,
+    index_log,
+    means,
+    memories,
+    memory_sources,
+    messages,
+    meta,
+    vectors,
+)
 
 # Read entries: memories and messages as search sees them.
 
@@ -92,7 +86,7 @@ class CandidateRow(NamedTuple):
 
 
 def candidates(
-    conn: Connection, scope: Scope, embedder: str, seqs: Sequence[int], now: datetime, chars: int = READ_CHARS
+    conn: sa.Connection, scope: Scope, embedder: str, seqs: Sequence[int], now: datetime, chars: int = READ_CHARS
 ) -> list[CandidateRow]:
     """Return those of the entries that are living `now` and visible to the scope, by number, with their vectors.
 
@@ -103,7 +97,7 @@ def candidates(
 
 
 def closed_candidates(
-    conn: Connection, scope: Scope, embedder: str, now: datetime, chars: int = READ_CHARS
+    conn: sa.Connection, scope: Scope, embedder: str, now: datetime, chars: int = READ_CHARS
 ) -> list[CandidateRow]:
     """Return the memories that the scope sees and that were replaced or ended and not forgotten, the newest ones."""
     values = {"embedder": embedder, "chars": chars, "limit": MAX_CLOSED, **scope_values(scope)}
@@ -141,9 +135,9 @@ def _rows_seen(rows: Iterable[tuple[Any, ...]], scope: Scope, now: datetime, *, 
     ]
 
 
-def _candidates() -> Select[*tuple[Any, ...]]:
+def _candidates() -> sa.Select[*tuple[Any, ...]]:
     first_session = (
-        select(messages.c.session_id)
+        sa.select(messages.c.session_id)
         .join(memory_sources, memory_sources.c.message_id == messages.c.id)
         .where(memory_sources.c.memory_id == vectors.c.owner_id, vectors.c.kind == "memory")
         .order_by(messages.c.seq)
@@ -151,23 +145,25 @@ def _candidates() -> Select[*tuple[Any, ...]]:
         .correlate(vectors)
         .scalar_subquery()
     )
-    trimmed = func.rtrim(messages.c.content)
+    trimmed = sa.func.rtrim(messages.c.content)
     return (
-        select(
+        sa.select(
             vectors.c.seq,
             vectors.c.kind,
             vectors.c.owner_id,
-            case((vectors.c.embedder == bindparam("embedder"), vectors.c.vector)),
-            case((vectors.c.embedder == bindparam("embedder"), vectors.c.key)),
-            func.coalesce(messages.c.name, memories.c.actor_id),
-            func.coalesce(messages.c.session_id, first_session, ""),
+            sa.case((vectors.c.embedder == sa.bindparam("embedder"), vectors.c.vector)),
+            sa.case((vectors.c.embedder == sa.bindparam("embedder"), vectors.c.key)),
+            sa.func.coalesce(messages.c.name, memories.c.actor_id),
+            sa.func.coalesce(messages.c.session_id, first_session, ""),
             # Read as text, because the type of the column would cost two calls per row.
-            type_coerce(func.coalesce(messages.c.said_at, memories.c.happened_at, memories.c.stated_at), String),
-            func.coalesce(func.length(messages.c.content), 0),
-            func.substr(trimmed, func.length(trimmed), 1),
-            func.substr(func.coalesce(messages.c.content, memories.c.text), 1, bindparam("chars")),
-            func.coalesce(messages.c.role == PAGE, false()),
-            func.coalesce(cast(memories.c.keywords, Text) != "[]", false()),
+            sa.type_coerce(
+                sa.func.coalesce(messages.c.said_at, memories.c.happened_at, memories.c.stated_at), sa.String
+            ),
+            sa.func.coalesce(sa.func.length(messages.c.content), 0),
+            sa.func.substr(trimmed, sa.func.length(trimmed), 1),
+            sa.func.substr(sa.func.coalesce(messages.c.content, memories.c.text), 1, sa.bindparam("chars")),
+            sa.func.coalesce(messages.c.role == PAGE, sa.false()),
+            sa.func.coalesce(sa.cast(memories.c.keywords, sa.Text) != "[]", sa.false()),
             memories.c.valid_from,
             memories.c.valid_from_precision,
             memories.c.valid_until,
@@ -178,8 +174,8 @@ def _candidates() -> Select[*tuple[Any, ...]]:
             vectors.c.agent_id,
             vectors.c.run_id,
         )
-        .outerjoin(messages, and_(vectors.c.kind == "message", messages.c.id == vectors.c.owner_id))
-        .outerjoin(memories, and_(vectors.c.kind == "memory", memories.c.id == vectors.c.owner_id))
+        .outerjoin(messages, IS_MESSAGE)
+        .outerjoin(memories, IS_MEMORY)
     )
 
 
@@ -192,10 +188,10 @@ _CANDIDATES: Query = (
 def _closed(parts: tuple[bool, ...]) -> Query:
     was_closed = (memories.c.deleted_at.is_not(None), memories.c.valid_until.is_not(None))
     is_kept = (memories.c.is_forgotten.is_(False), sees_named(memories, parts))
-    return _candidates().where(*was_closed, *is_kept).order_by(vectors.c.seq.desc()).limit(bindparam("limit"))
+    return _candidates().where(*was_closed, *is_kept).order_by(vectors.c.seq.desc()).limit(sa.bindparam("limit"))
 
 
-def is_narrow(conn: Connection, scope: Scope) -> bool:
+def is_narrow(conn: sa.Connection, scope: Scope) -> bool:
     """Return whether the scope sees so few entries that scanning them is faster than searching the user's index."""
     if not scope.agent_id and not scope.run_id:
         return False
@@ -204,30 +200,21 @@ def is_narrow(conn: Connection, scope: Scope) -> bool:
 
 @cache
 def _count_first(parts: tuple[bool, ...]) -> Query:
-    living = and_(sees_named(vectors, parts), vectors.c.live.is_(True))
-    first = select(vectors.c.seq).where(living).limit(NARROW_ENTRIES + 1)
-    return select(func.count()).select_from(first.subquery())
+    living = sa.and_(sees_named(vectors, parts), vectors.c.live.is_(True))
+    first = sa.select(vectors.c.seq).where(living).limit(NARROW_ENTRIES + 1)
+    return sa.select(sa.func.count()).select_from(first.subquery())
 
 
-def living_memories(conn: Connection, scope: Scope) -> Iterator[tuple[int, Memory]]:
+def living_memories(conn: sa.Connection, scope: Scope) -> Iterator[tuple[int, Memory]]:
     """Yield every living memory that the scope sees, with its entry number."""
-    query = (
-        select(memories, vectors.c.seq.label("entry_seq"))
-        .join(vectors, (vectors.c.kind == "memory") & (vectors.c.owner_id == memories.c.id))
-        .where(is_living(memories, scope))
-    )
-    return ((row.entry_seq, to_memory(row)) for row in conn.execute(query))
+    query = sa.select(memories, vectors.c.seq.label("entry_seq")).join(vectors, IS_MEMORY)
+    return ((row.entry_seq, to_memory(row)) for row in conn.execute(query.where(is_living(memories, scope))))
 
 
-def memories_at(conn: Connection, scope: Scope, seqs: Iterable[int]) -> list[Memory]:
+def memories_at(conn: sa.Connection, scope: Scope, seqs: Iterable[int]) -> list[Memory]:
     """Return the living memories that the scope sees among entries with these numbers, the newest first."""
-    query = (
-        select(memories)
-        .join(vectors, (vectors.c.kind == "memory") & (vectors.c.owner_id == memories.c.id))
-        .where(vectors.c.seq.in_(listed_numbers("seqs")), is_living(memories, scope))
-        .order_by(memories.c.seq.desc())
-    )
-    return [to_memory(row) for row in conn.execute(query, {"seqs": sorted(seqs)})]
+    query = sa.select(memories).join(vectors, IS_MEMORY).where(among(vectors.c.seq, seqs), is_living(memories, scope))
+    return [to_memory(row) for row in conn.execute(query.order_by(memories.c.seq.desc()))]
 
 
 # Read vectors: the keys that are searched, the vectors of the texts alone, means, and what is missing.
@@ -266,33 +253,33 @@ class Centre:
     has_pages: bool = False
 
 
-def keys_of(conn: Connection, embedder: str, seqs: Sequence[int]) -> dict[int, Vector]:
+def keys_of(conn: sa.Connection, embedder: str, seqs: Sequence[int]) -> dict[int, Vector]:
     """Return the keys of living entries, each of shape (dims,). Entries without a key of the embedder are left out."""
     rows = conn.execute(_KEYS, {"seqs": seqs, "embedder": embedder})
     return {seq: unpacked_key(blob, b"") for seq, blob in rows}
 
 
-_HAS_KEY = and_(vectors.c.live.is_(True), vectors.c.embedder == bindparam("embedder"), vectors.c.key.is_not(None))
-_KEY = case((func.length(vectors.c.key) > 0, vectors.c.key), else_=vectors.c.vector)
-_KEYS = select(vectors.c.seq, _KEY).where(vectors.c.seq.in_(listed_numbers("seqs")), _HAS_KEY)
+_HAS_KEY = sa.and_(vectors.c.live.is_(True), vectors.c.embedder == sa.bindparam("embedder"), vectors.c.key.is_not(None))
+_KEY = sa.case((sa.func.length(vectors.c.key) > 0, vectors.c.key), else_=vectors.c.vector)
+_KEYS = sa.select(vectors.c.seq, _KEY).where(vectors.c.seq.in_(listed_numbers("seqs")), _HAS_KEY)
 
 
-def own_vectors(conn: Connection, embedder: str, kind: Kind, owner_ids: Sequence[str]) -> dict[str, Vector]:
+def own_vectors(conn: sa.Connection, embedder: str, kind: Kind, owner_ids: Sequence[str]) -> dict[str, Vector]:
     """Return the vectors of the texts without context, each of shape (dims,), by the id of the memory or message."""
     rows = conn.execute(_OWN_VECTORS, {"ids": owner_ids, "kind": kind, "embedder": embedder})
     return {owner: unpacked(blob) for owner, blob in rows}
 
 
-_OWN_VECTORS = select(vectors.c.owner_id, vectors.c.vector).where(
-    vectors.c.kind == bindparam("kind"),
+_OWN_VECTORS = sa.select(vectors.c.owner_id, vectors.c.vector).where(
+    vectors.c.kind == sa.bindparam("kind"),
     vectors.c.owner_id.in_(listed("ids")),
-    vectors.c.embedder == bindparam("embedder"),
+    vectors.c.embedder == sa.bindparam("embedder"),
     vectors.c.vector.is_not(None),
 )
 
 
 def scope_keys(
-    conn: Connection, scope: Scope, embedder: str, kind: str | None = None
+    conn: sa.Connection, scope: Scope, embedder: str, kind: str | None = None
 ) -> Iterator[tuple[list[int], Vector]]:
     """Yield the numbers and the keys, of shape (n, dims), of all living entries that the scope sees, in batches."""
     values = {"embedder": embedder, "kind": kind, **scope_values(scope)}
@@ -301,30 +288,30 @@ def scope_keys(
 
 @cache
 def _scope_keys(parts: tuple[bool, ...], *, of_kind: bool) -> Query:
-    query = select(vectors.c.seq, _KEY).where(sees_named(vectors, parts), _HAS_KEY)
-    return query.where(vectors.c.kind == bindparam("kind")) if of_kind else query
+    query = sa.select(vectors.c.seq, _KEY).where(sees_named(vectors, parts), _HAS_KEY)
+    return query.where(vectors.c.kind == sa.bindparam("kind")) if of_kind else query
 
 
-def some_keys(conn: Connection, embedder: str, seqs: Sequence[int]) -> Iterator[tuple[list[int], Vector]]:
+def some_keys(conn: sa.Connection, embedder: str, seqs: Sequence[int]) -> Iterator[tuple[list[int], Vector]]:
     """Yield the numbers and the keys, of shape (n, dims), of those of some entries that are living, in batches."""
     return _batches(conn, _KEYS, {"seqs": seqs, "embedder": embedder})
 
 
-def user_keys(conn: Connection, user_id: str, embedder: str) -> Iterator[tuple[list[int], Vector]]:
+def user_keys(conn: sa.Connection, user_id: str, embedder: str) -> Iterator[tuple[list[int], Vector]]:
     """Yield the numbers and the keys, of shape (n, dims), of all living entries of a user, in batches."""
     return _batches(conn, _USER_KEYS, {"user_id": user_id, "embedder": embedder})
 
 
-_USER_KEYS = select(vectors.c.seq, _KEY).where(vectors.c.user_id == bindparam("user_id"), _HAS_KEY)
+_USER_KEYS = sa.select(vectors.c.seq, _KEY).where(vectors.c.user_id == sa.bindparam("user_id"), _HAS_KEY)
 
 
-def _batches(conn: Connection, query: Query, values: Mapping[str, object]) -> Iterator[tuple[list[int], Vector]]:
+def _batches(conn: sa.Connection, query: Query, values: Mapping[str, object]) -> Iterator[tuple[list[int], Vector]]:
     for rows in conn.execute(query, values).partitions(SCAN_BATCH):
         seqs, blobs = zip(*rows, strict=True)
         yield list(seqs), unpacked_keys(blobs)
 
 
-def centre(conn: Connection, user_id: str, embedder: str) -> Centre:
+def centre(conn: sa.Connection, user_id: str, embedder: str) -> Centre:
     """Return the number and the mean of a user's living keys, and whether there are pages. Every search needs them."""
     row = conn.execute(_MEAN, {"user_id": user_id, "embedder": embedder}).one_or_none()
     if row is None or row.units <= 0:
@@ -333,85 +320,83 @@ def centre(conn: Connection, user_id: str, embedder: str) -> Centre:
     return Centre(row.units, mean, bool(row.has_pages))
 
 
-_HAS_PAGES = exists().where(messages.c.user_id == bindparam("user_id"), text(IS_PAGE))
+_HAS_PAGES = sa.exists().where(messages.c.user_id == sa.bindparam("user_id"), sa.text(IS_PAGE))
 """It goes along an index, and takes the same time for any number of pages."""
 
-_MEAN = select(means.c.units, means.c.total, _HAS_PAGES.label("has_pages")).where(
-    means.c.user_id == bindparam("user_id"), means.c.embedder == bindparam("embedder")
+_MEAN = sa.select(means.c.units, means.c.total, _HAS_PAGES.label("has_pages")).where(
+    means.c.user_id == sa.bindparam("user_id"), means.c.embedder == sa.bindparam("embedder")
 )
 
 
-def indexed_keys(conn: Connection, embedder: str, after: int, limit: int) -> list[tuple[int, str, Vector]]:
+def indexed_keys(conn: sa.Connection, embedder: str, after: int, limit: int) -> list[tuple[int, str, Vector]]:
     """Return what an index holds, from above entry `after`: (entry, user, key), ordered by entry."""
-    query = select(vectors.c.seq, vectors.c.user_id, _KEY).where(vectors.c.seq > after, _HAS_KEY)
+    query = sa.select(vectors.c.seq, vectors.c.user_id, _KEY).where(vectors.c.seq > after, _HAS_KEY)
     rows = conn.execute(query.order_by(vectors.c.seq).limit(limit), {"embedder": embedder})
     return [(seq, user_id, unpacked_key(blob, b"")) for seq, user_id, blob in rows]
 
 
-def count_indexed(conn: Connection, embedder: str) -> int:
+def count_indexed(conn: sa.Connection, embedder: str) -> int:
     """Return how many vectors a complete index holds."""
-    return conn.execute(select(func.count()).select_from(vectors).where(_HAS_KEY), {"embedder": embedder}).scalar_one()
+    return conn.execute(
+        sa.select(sa.func.count()).select_from(vectors).where(_HAS_KEY), {"embedder": embedder}
+    ).scalar_one()
 
 
 def missing_vectors(
-    conn: Connection, embedder: str, limit: int, *, after: int = 0, only_failed: bool = False
+    conn: sa.Connection, embedder: str, limit: int, *, after: int = 0, only_failed: bool = False
 ) -> list[UnembeddedEntry]:
     """Return living entries above number `after` that wait to be embedded, oldest first.
 
     They have no vector of this embedder, with `only_failed` no vector at all, or only that of their first window.
     """
     rows = conn.execute(
-        select(vectors.c.seq, func.coalesce(memories.c.text, messages.c.content), memories.c.keywords)
-        .outerjoin(memories, (vectors.c.kind == "memory") & (memories.c.id == vectors.c.owner_id))
-        .outerjoin(messages, (vectors.c.kind == "message") & (messages.c.id == vectors.c.owner_id))
-        .where(vectors.c.live.is_(True), vectors.c.seq > after, _waits(embedder, only_failed=only_failed))
+        sa.select(vectors.c.seq, sa.func.coalesce(memories.c.text, messages.c.content), memories.c.keywords)
+        .outerjoin(memories, IS_MEMORY)
+        .outerjoin(messages, IS_MESSAGE)
+        .where(*_waits(embedder, after, only_failed=only_failed))
         .order_by(vectors.c.seq)
         .limit(limit)
     )
     return [UnembeddedEntry(seq, key_text(text, keywords or ())) for seq, text, keywords in rows]
 
 
-def count_missing_vectors(conn: Connection, embedder: str, *, after: int = 0, only_failed: bool = False) -> int:
+def count_missing_vectors(conn: sa.Connection, embedder: str, *, after: int = 0, only_failed: bool = False) -> int:
     """Return how many entries `missing_vectors` would return without a limit."""
-    query = select(func.count()).where(
-        vectors.c.live.is_(True), vectors.c.seq > after, _waits(embedder, only_failed=only_failed)
-    )
-    return conn.execute(query).scalar_one()
+    return count(conn, *_waits(embedder, after, only_failed=only_failed))
 
 
-def waiting(conn: Connection, embedder: str) -> Waiting:
+def waiting(conn: sa.Connection, embedder: str) -> Waiting:
     """Return how many living entries wait to be embedded by this embedder."""
-    living = select(func.count()).where(vectors.c.live.is_(True))
-    return Waiting(
-        conn.execute(living.where(vectors.c.embedder != embedder)).scalar_one(),
-        conn.execute(living.where(vectors.c.embedder == embedder, vectors.c.partial.is_(True))).scalar_one(),
-    )
+    is_live, is_partial = vectors.c.live.is_(True), vectors.c.partial.is_(True)
+    without = count(conn, is_live, vectors.c.embedder != embedder)
+    return Waiting(without, count(conn, is_live, vectors.c.embedder == embedder, is_partial))
 
 
-def has_partial_vectors(conn: Connection, embedder: str) -> bool:
+def has_partial_vectors(conn: sa.Connection, embedder: str) -> bool:
     """Return whether a living entry has the vector of its first window only. It takes the same time for any number."""
     is_partial = (vectors.c.embedder == embedder, vectors.c.live.is_(True), vectors.c.partial.is_(True))
-    return bool(conn.execute(select(exists().where(*is_partial))).scalar_one())
+    return bool(conn.execute(sa.select(sa.exists().where(*is_partial))).scalar_one())
 
 
-def has_missing_vectors(conn: Connection, embedder: str) -> bool:
+def has_missing_vectors(conn: sa.Connection, embedder: str) -> bool:
     """Return whether any living entry has no vector of this embedder. It takes the same time for any number of them."""
     return bool(conn.execute(_HAS_MISSING_VECTORS, {"embedder": embedder}).scalar_one())
 
 
-_HAS_MISSING_VECTORS = select(
-    or_(
-        exists().where(vectors.c.embedder < bindparam("embedder"), vectors.c.live.is_(True)),
-        exists().where(vectors.c.embedder > bindparam("embedder"), vectors.c.live.is_(True)),
+_HAS_MISSING_VECTORS = sa.select(
+    sa.or_(
+        sa.exists().where(vectors.c.embedder < sa.bindparam("embedder"), vectors.c.live.is_(True)),
+        sa.exists().where(vectors.c.embedder > sa.bindparam("embedder"), vectors.c.live.is_(True)),
     )
 )
 """Two ranges instead of one `!=`, because the index on `embedder` serves only ranges."""
 
 
-def _waits(embedder: str, *, only_failed: bool) -> ColumnElement[bool]:
-    """Return the condition for entries without a vector, and for those that have one of their first window only."""
+def _waits(embedder: str, after: int, *, only_failed: bool) -> tuple[sa.ColumnElement[bool], ...]:
+    """Return the conditions for living entries without a vector, and for those with one of their first window only."""
     is_missing = vectors.c.embedder == "" if only_failed else vectors.c.embedder != embedder
-    return or_(is_missing, and_(vectors.c.embedder == embedder, vectors.c.partial.is_(True)))
+    is_partial = sa.and_(vectors.c.embedder == embedder, vectors.c.partial.is_(True))
+    return vectors.c.live.is_(True), vectors.c.seq > after, sa.or_(is_missing, is_partial)
 
 
 # Read the index log, the numbered sequence of changes that vector indexes follow.
@@ -421,43 +406,43 @@ EPOCH = "epoch"
 built before must be rebuilt."""
 
 
-def newest_log_number(conn: Connection) -> int:
+def newest_log_number(conn: sa.Connection) -> int:
     """Return the newest number of the index log, or 0 if it is empty."""
     return conn.execute(_NEWEST).scalar_one() or 0
 
 
-def meta_value(conn: Connection, key: str) -> str | None:
+def meta_value(conn: sa.Connection, key: str) -> str | None:
     """Return what the ledger keeps under a key in `meta`."""
-    return conn.execute(select(meta.c.value).where(meta.c.key == key)).scalar()
+    return conn.execute(sa.select(meta.c.value).where(meta.c.key == key)).scalar()
 
 
-def set_meta(conn: Connection, key: str, value: object) -> None:
+def set_meta(conn: sa.Connection, key: str, value: object) -> None:
     """Keep a value under a key in `meta`, in place of the one before."""
-    conn.execute(delete(meta).where(meta.c.key == key))
-    conn.execute(insert(meta).values(key=key, value=str(value)))
+    conn.execute(sa.delete(meta).where(meta.c.key == key))
+    conn.execute(sa.insert(meta).values(key=key, value=str(value)))
 
 
-_NEWEST = select(func.max(index_log.c.seq))
+_NEWEST = sa.select(sa.func.max(index_log.c.seq))
 
 
-def log_rows_after(conn: Connection, log_number: int, limit: int) -> list[IndexLogRow]:
+def log_rows_after(conn: sa.Connection, log_number: int, limit: int) -> list[IndexLogRow]:
     """Return the next `limit` rows of the index log after a number, oldest first."""
-    query = select(index_log).where(index_log.c.seq > log_number).order_by(index_log.c.seq).limit(limit)
+    query = sa.select(index_log).where(index_log.c.seq > log_number).order_by(index_log.c.seq).limit(limit)
     return [IndexLogRow(row.seq, row.unit_seq, row.user_id, row.op) for row in conn.execute(query)]
 
 
-def log_signature(conn: Connection, log_number: int) -> str:
+def log_signature(conn: sa.Connection, log_number: int) -> str:
     """Return a text that identifies a row of the index log: the epoch, and what the row says.
 
     It tells the row from another row of the same number in a ledger that was restored from a backup. For 0, and for a
     number that the ledger does not have, it is the epoch alone.
     """
-    row = conn.execute(select(index_log).where(index_log.c.seq == log_number)).one_or_none()
+    row = conn.execute(sa.select(index_log).where(index_log.c.seq == log_number)).one_or_none()
     current = epoch(conn)
     return current if row is None else _signature(current, row)
 
 
-def newest_position(conn: Connection) -> tuple[int, str]:
+def newest_position(conn: sa.Connection) -> tuple[int, str]:
     """Return the newest number of the index log and its signature, in one statement for a log that is not empty."""
     row = conn.execute(_NEWEST_ROW).one_or_none()
     return (0, epoch(conn)) if row is None else (row.seq, _signature(row.epoch or "0", row))
@@ -467,15 +452,15 @@ def _signature(current_epoch: str, row: Any) -> str:
     return f"{current_epoch} {row.unit_seq} {row.op} {row.at.isoformat()}"
 
 
-def epoch(conn: Connection) -> str:
+def epoch(conn: sa.Connection) -> str:
     """Return how often rows were erased, or all rows were replaced."""
     return meta_value(conn, EPOCH) or "0"
 
 
-_EPOCH = select(meta.c.value).where(meta.c.key == EPOCH)
+_EPOCH = sa.select(meta.c.value).where(meta.c.key == EPOCH)
 
 _NEWEST_ROW = (
-    select(
+    sa.select(
         index_log.c.seq,
         index_log.c.unit_seq,
         index_log.c.op,
@@ -487,28 +472,28 @@ _NEWEST_ROW = (
 )
 
 
-def entries_changed_since(conn: Connection, user_id: str, log_number: int, limit: int) -> list[int]:
+def entries_changed_since(conn: sa.Connection, user_id: str, log_number: int, limit: int) -> list[int]:
     """Return up to `limit` entries of a user that the index log names after a number."""
     return list(conn.execute(_CHANGED, {"user_id": user_id, "log_number": log_number, "limit": limit}).scalars())
 
 
 _CHANGED = (
-    select(index_log.c.unit_seq)
+    sa.select(index_log.c.unit_seq)
     .distinct()
-    .where(index_log.c.seq > bindparam("log_number"), index_log.c.user_id == bindparam("user_id"))
-    .limit(bindparam("limit"))
+    .where(index_log.c.seq > sa.bindparam("log_number"), index_log.c.user_id == sa.bindparam("user_id"))
+    .limit(sa.bindparam("limit"))
 )
 
 
-def has_changed_since(conn: Connection, user_id: str, log_number: int) -> bool:
+def has_changed_since(conn: sa.Connection, user_id: str, log_number: int) -> bool:
     """Return whether the index log names anything of a user after a number."""
     return bool(entries_changed_since(conn, user_id, log_number, 1))
 
 
-def changed_memories(conn: Connection, log_number: int, limit: int) -> list[ChangedMemory]:
+def changed_memories(conn: sa.Connection, log_number: int, limit: int) -> list[ChangedMemory]:
     """Return the memories that changed after a number of the index log, in its order. Erased ones are left out."""
     columns = (index_log.c.seq, memories.c.id, memories.c.revision, memories.c.user_id, memories.c.project)
-    query = select(*columns).join(memories, memories.c.id == index_log.c.memory_id)
+    query = sa.select(*columns).join(memories, memories.c.id == index_log.c.memory_id)
     newer = query.where(index_log.c.seq > log_number).order_by(index_log.c.seq).limit(limit)
     return [ChangedMemory(*row) for row in conn.execute(newer)]
 
@@ -527,7 +512,7 @@ _ID = re.compile(r"(?<![0-9a-z])[0-9a-f]{8}[0-9a-f-]*(?![0-9a-z])")
 """An id within a caller's argument, which may put it in brackets or pass a whole line of a reply."""
 
 
-def find(conn: Connection, scope: Scope, owner_id: str) -> Memory | Message:
+def find(conn: sa.Connection, scope: Scope, owner_id: str) -> Memory | Message:
     """Return the memory or message, living or deleted, whose id is `owner_id` or is the only one to begin with it.
 
     Raises MemoryNotFoundError, and InputError for a beginning that is too short or that several ids have.
@@ -535,7 +520,7 @@ def find(conn: Connection, scope: Scope, owner_id: str) -> Memory | Message:
     prefix = _prefix(owner_id)
     matches: list[Memory | Message] = []
     for table, to_record in ((memories, to_memory), (messages, to_message)):
-        rows = conn.execute(select(table).where(begins(table.c.id, prefix), sees(table, scope)).limit(2))
+        rows = conn.execute(sa.select(table).where(begins(table.c.id, prefix), sees(table, scope)).limit(2))
         matches += [to_record(row) for row in rows]
     if len(matches) > 1:
         examples = "; ".join(f"{match.id} ({_text_of(match)[:60]})" for match in matches[:2])
@@ -547,18 +532,18 @@ def find(conn: Connection, scope: Scope, owner_id: str) -> Memory | Message:
     return matches[0]
 
 
-def find_shown(conn: Connection, scope: Scope, owner_id: str) -> Memory | Message:
+def find_shown(conn: sa.Connection, scope: Scope, owner_id: str) -> Memory | Message:
     """Return what `find` does. Of a message with a forgotten fact the text is not shown, only that there is one."""
     match = find(conn, scope, owner_id)
     return shown(conn, match) if isinstance(match, Message) else match
 
 
-def shown(conn: Connection, message: Message) -> Message:
+def shown(conn: sa.Connection, message: Message) -> Message:
     """Return a message as it may be shown: without its text if a fact of it is forgotten."""
     return message if message_queries.without_forgotten(conn, [message]) else replace(message, content=HIDDEN)
 
 
-def find_memory(conn: Connection, scope: Scope, memory_id: str) -> Memory:
+def find_memory(conn: sa.Connection, scope: Scope, memory_id: str) -> Memory:
     """Return the memory, living or deleted, that an id names. Raises as `find`, and InputError for a message's id."""
     match = find(conn, scope, memory_id)
     if isinstance(match, Message):
@@ -570,9 +555,9 @@ def find_memory(conn: Connection, scope: Scope, memory_id: str) -> Memory:
     return match
 
 
-def ids_beginning(conn: Connection, scope: Scope, prefix: str, limit: int) -> list[str]:
+def ids_beginning(conn: sa.Connection, scope: Scope, prefix: str, limit: int) -> list[str]:
     """Return up to `limit` ids of living memories that begin with a prefix, the newest memory first."""
-    query = select(memories.c.id).where(is_living(memories, scope)).order_by(memories.c.seq.desc()).limit(limit)
+    query = sa.select(memories.c.id).where(is_living(memories, scope)).order_by(memories.c.seq.desc()).limit(limit)
     if prefix:
         query = query.where(begins(memories.c.id, prefix))
     return list(conn.execute(query).scalars())

@@ -7,23 +7,7 @@ from datetime import datetime
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    FromClause,
-    Row,
-    Table,
-    Text,
-    and_,
-    cast,
-    exists,
-    func,
-    literal,
-    null,
-    or_,
-    select,
-    union_all,
-)
+import sqlalchemy as sa
 
 from palimpsest.core.models import (
     ENRICH,
@@ -56,32 +40,32 @@ from palimpsest.store.schema import (
 # Read the history: versions of a memory, and what was stored at an earlier time.
 
 
-def versions_of(conn: Connection, memory_id: str) -> list[Version]:
+def versions_of(conn: sa.Connection, memory_id: str) -> list[Version]:
     """Return every version of a memory, oldest first, with the ids by which callers know its source messages."""
     sources: dict[str, list[str]] = {}
     query = (
-        select(memory_sources.c.history_id, messages.c.id, messages.c.external_id)
+        sa.select(memory_sources.c.history_id, messages.c.id, messages.c.external_id)
         .join(messages, messages.c.id == memory_sources.c.message_id)
         .where(memory_sources.c.memory_id == memory_id)
         .order_by(messages.c.seq)
     )
     for row in conn.execute(query):
         sources.setdefault(row.history_id, []).append(row.external_id or row.id)
-    rows = conn.execute(select(history).where(history.c.memory_id == memory_id).order_by(history.c.seq))
+    rows = conn.execute(sa.select(history).where(history.c.memory_id == memory_id).order_by(history.c.seq))
     return [to_history(row, tuple(sources.get(row.id, ()))) for row in rows]
 
 
-def predecessors(conn: Connection, memory_id: str) -> list[Predecessor]:
+def predecessors(conn: sa.Connection, memory_id: str) -> list[Predecessor]:
     """Return the memories whose place a memory took, oldest first, without those that are forgotten."""
     is_shown = (memories.c.superseded_by == memory_id, memories.c.is_forgotten.is_(False))
-    query = select(memories).where(*is_shown).order_by(memories.c.seq)
+    query = sa.select(memories).where(*is_shown).order_by(memories.c.seq)
     replaced = [to_memory(row) for row in conn.execute(query)]
     sources = sources_of(conn, [memory.id for memory in replaced])
     return [Predecessor(old, tuple(message.source for message in sources.get(old.id, ()))) for old in replaced]
 
 
 def memories_at(
-    conn: Connection, scope: Scope, instant: datetime, memory_ids: Sequence[str] | None = None
+    conn: sa.Connection, scope: Scope, instant: datetime, memory_ids: Sequence[str] | None = None
 ) -> list[Memory]:
     """Return the memories that the scope sees and that were living at an instant, as they were then.
 
@@ -89,16 +73,16 @@ def memories_at(
     """
     is_read = sees(memories, scope)
     if memory_ids is not None:
-        is_read = and_(is_read, history.c.memory_id.in_(listed("ids")))
+        is_read = sa.and_(is_read, history.c.memory_id.in_(listed("ids")))
     newest = (
-        select(func.max(history.c.seq).label("seq"))
+        sa.select(sa.func.max(history.c.seq).label("seq"))
         .join(memories, memories.c.id == history.c.memory_id)
         .where(is_read, history.c.updated_at <= instant)
         .group_by(history.c.memory_id)
         .subquery()
     )
     query = (
-        select(memories, history.c.new_memory, history.c.state, history.c.updated_at.label("changed_at"))
+        sa.select(memories, history.c.new_memory, history.c.state, history.c.updated_at.label("changed_at"))
         .join(history, history.c.memory_id == memories.c.id)
         .join(newest, newest.c.seq == history.c.seq)
         .where(history.c.is_deleted.is_(False))
@@ -108,17 +92,17 @@ def memories_at(
     return [memory for memory in then if not has_expired(memory.metadata, instant)]
 
 
-def messages_at(conn: Connection, scope: Scope, instant: datetime) -> list[Message]:
+def messages_at(conn: sa.Connection, scope: Scope, instant: datetime) -> list[Message]:
     """Return the messages that the scope sees and that were stored and not deleted at an instant, oldest first."""
     newest = (
-        select(func.max(message_history.c.seq).label("seq"))
+        sa.select(sa.func.max(message_history.c.seq).label("seq"))
         .join(messages, messages.c.id == message_history.c.message_id)
         .where(sees(messages, scope), message_history.c.updated_at <= instant)
         .group_by(message_history.c.message_id)
         .subquery()
     )
     query = (
-        select(messages)
+        sa.select(messages)
         .join(message_history, message_history.c.message_id == messages.c.id)
         .join(newest, newest.c.seq == message_history.c.seq)
         .where(message_history.c.event == Event.ADD.value)
@@ -127,60 +111,61 @@ def messages_at(conn: Connection, scope: Scope, instant: datetime) -> list[Messa
     return [to_message(row) for row in conn.execute(query)]
 
 
-def owners_of_passage(conn: Connection, scope: Scope, passage: str) -> tuple[list[str], int]:
+def owners_of_passage(conn: sa.Connection, scope: Scope, passage: str) -> tuple[list[str], int]:
     """Return the ids of the scope's memories and messages that have a passage now or in their history.
 
     Also return how many others have it. Living and deleted ones are searched.
     """
     owners: set[str] = set()
     labels = (
-        cast(memories.c[name], Text) for name in ("keywords", "tags", "metadata", "entities", "relations", "links")
+        sa.cast(memories.c[name], sa.Text)
+        for name in ("keywords", "tags", "metadata", "entities", "relations", "links")
     )
     for table, owner_id, columns in (
         (memories, memories.c.id, (memories.c.text, memories.c.context, *labels)),
         (
             history,
             history.c.memory_id,
-            (history.c.old_memory, history.c.new_memory, cast(history.c.state, Text)),
+            (history.c.old_memory, history.c.new_memory, sa.cast(history.c.state, sa.Text)),
         ),
         (messages, messages.c.id, (messages.c.content, messages.c.name)),
     ):
         # Unlike LIKE, replace compares exactly and has no wildcards. Every database has it.
-        contains = or_(*(func.replace(column, passage, "") != column for column in columns))
-        owners.update(conn.execute(select(owner_id).select_from(table).where(contains)).scalars())
+        contains = sa.or_(*(sa.func.replace(column, passage, "") != column for column in columns))
+        owners.update(conn.execute(sa.select(owner_id).select_from(table).where(contains)).scalars())
     of_scope: set[str] = set()
     for table in (memories, messages):
-        query = select(table.c.id).where(among(table.c.id, owners), sees(table, scope))
+        query = sa.select(table.c.id).where(among(table.c.id, owners), sees(table, scope))
         of_scope.update(conn.execute(query).scalars())
     return sorted(of_scope), len(owners - of_scope)
 
 
-def is_in_names(conn: Connection, passage: str) -> bool:
+def is_in_names(conn: sa.Connection, passage: str) -> bool:
     """Return whether the name of a user, project, agent or run has a passage, or what a project is known by."""
     columns = [table.c[part] for table in (memories, messages) for part in ("user_id", "project", "agent_id", "run_id")]
     columns += [project_aliases.c.alias, project_aliases.c.project]
-    queries = (select(column).where(func.replace(column, passage, "") != column).limit(1) for column in columns)
+    queries = (sa.select(column).where(sa.func.replace(column, passage, "") != column).limit(1) for column in columns)
     return any(conn.execute(query).first() is not None for query in queries)
 
 
 # Read the edits of a scope: what each write changed, newest first.
 
 
-def recorded(table: Table) -> ColumnElement[datetime]:
+def recorded(table: sa.Table) -> sa.ColumnElement[datetime]:
     """Return when the edit of a row of a history was made.
 
     A row that was imported from another tool has the date of its content beside it. Edits of entities are never.
     """
     if "recorded_at" not in table.c:
         return table.c.updated_at
-    return func.coalesce(table.c.recorded_at, table.c.updated_at)
+    return sa.func.coalesce(table.c.recorded_at, table.c.updated_at)
 
 
-def edits(conn: Connection, scope: Scope, limit: int, before: int | None = None) -> list[Edit]:
+def edits(conn: sa.Connection, scope: Scope, limit: int, before: int | None = None) -> list[Edit]:
     """Return up to `limit` edits that the scope sees, newest first, from below number `before`."""
     numbers = sorted({number for of in HISTORIES for number in _newest(conn, scope, of, limit, before)}, reverse=True)
-    steps = union_all(*(_steps(of, scope, numbers[:limit]) for of in HISTORIES)).subquery()
-    rows = conn.execute(select(steps).order_by(steps.c.change.desc(), steps.c.kind, steps.c.seq)).all()
+    steps = sa.union_all(*(_steps(of, scope, numbers[:limit]) for of in HISTORIES)).subquery()
+    rows = conn.execute(sa.select(steps).order_by(steps.c.change.desc(), steps.c.kind, steps.c.seq)).all()
     return [_edit(list(group)) for _, group in groupby(rows, key=lambda row: row.change)]
 
 
@@ -193,17 +178,17 @@ class StatesAround(NamedTuple):
     after: Mapping[str, Any]
 
 
-def states_around(conn: Connection, scope: Scope, numbers: Sequence[int]) -> list[StatesAround]:
+def states_around(conn: sa.Connection, scope: Scope, numbers: Sequence[int]) -> list[StatesAround]:
     """Return the states of the memories that edits changed, but for their texts, as far as the scope sees them."""
     earlier = history.alias("earlier")
     before = (
-        select(earlier.c.state)
+        sa.select(earlier.c.state)
         .where(earlier.c.memory_id == history.c.memory_id, earlier.c.seq < history.c.seq)
         .order_by(earlier.c.seq.desc())
         .limit(1)
         .scalar_subquery()
     )
-    query = select(history.c.change, history.c.memory_id, before, history.c.state).where(
+    query = sa.select(history.c.change, history.c.memory_id, before, history.c.state).where(
         history.c.change.in_(numbers),
         history.c.event == Event.UPDATE.value,
         history.c.old_memory == history.c.new_memory,
@@ -212,39 +197,39 @@ def states_around(conn: Connection, scope: Scope, numbers: Sequence[int]) -> lis
     return [StatesAround(*row) for row in conn.execute(query)]
 
 
-def _newest(conn: Connection, scope: Scope, of: History, limit: int, before: int | None) -> list[int]:
+def _newest(conn: sa.Connection, scope: Scope, of: History, limit: int, before: int | None) -> list[int]:
     """Return the numbers of the newest edits that changed something of a kind that the scope sees."""
     changes = of.rows
-    query = select(changes.c.change).where(_is_seen(of.owners, of.owner_id, scope))
+    query = sa.select(changes.c.change).where(_is_seen(of.owners, of.owner_id, scope))
     if before is not None:
         query = query.where(changes.c.change < before)
     return list(conn.execute(query.distinct().order_by(changes.c.change.desc()).limit(limit)).scalars())
 
 
-def _is_seen(owners: FromClause, owner_id: ColumnElement[str], scope: Scope) -> ColumnElement[bool]:
+def _is_seen(owners: sa.FromClause, owner_id: sa.ColumnElement[str], scope: Scope) -> sa.ColumnElement[bool]:
     """Return the condition for rows of a history whose owner the scope sees.
 
     It is a subquery, so that the planner goes through the numbers of edits, and not through all rows of the scope.
     """
-    return exists().where(owners.c.id == owner_id, sees(owners, scope))
+    return sa.exists().where(owners.c.id == owner_id, sees(owners, scope))
 
 
-_CONTENT = select(messages.c.content).where(messages.c.id == message_history.c.message_id).scalar_subquery()
-_SHOWN: Mapping[str, tuple[ColumnElement[Any], ...]] = {
+_CONTENT = sa.select(messages.c.content).where(messages.c.id == message_history.c.message_id).scalar_subquery()
+_SHOWN: Mapping[str, tuple[sa.ColumnElement[Any], ...]] = {
     "memory": (history.c.event, history.c.old_memory, history.c.new_memory),
     "message": (message_history.c.event, _CONTENT, _CONTENT),
-    "entity": (literal(Event.UPDATE.value), null(), entity_history.c.text),
+    "entity": (sa.literal(Event.UPDATE.value), sa.null(), entity_history.c.text),
 }
 """What a step shows of a row of each history: its event, and what it says before and after."""
 
 
-def _edit(rows: Sequence[Row[Any]]) -> Edit:
+def _edit(rows: Sequence[sa.Row[Any]]) -> Edit:
     first = rows[0]
     provenance = Provenance(first.stage, first.model, first.prompt, first.caller)
     return Edit(first.change, first.made_at, provenance, tuple(_step(row) for row in rows))
 
 
-def _step(row: Row[Any]) -> Step:
+def _step(row: sa.Row[Any]) -> Step:
     deleted = row.event == Event.DELETE.value
     before = None if row.kind == "message" and not deleted else row.old
     return Step(row.kind, row.owner_id, Event(row.event), before, None if deleted else row.new)
@@ -253,17 +238,17 @@ def _step(row: Row[Any]) -> Step:
 def _steps(of: History, scope: Scope, numbers: Sequence[int]) -> Query:
     table = of.rows
     event, old, new = _SHOWN[of.kind]
-    return select(
+    return sa.select(
         table.c.change,
         table.c.seq,
-        literal(of.kind).label("kind"),
+        sa.literal(of.kind).label("kind"),
         of.owner_id.label("owner_id"),
         event.label("event"),
         old.label("old"),
         new.label("new"),
         recorded(table).label("made_at"),
         table.c.stage,
-        *(table.c[name] if name in table.c else literal("").label(name) for name in ("model", "prompt")),
+        *(table.c[name] if name in table.c else sa.literal("").label(name) for name in ("model", "prompt")),
         table.c.caller,
     ).where(table.c.change.in_(numbers), _is_seen(of.owners, of.owner_id, scope))
 
@@ -271,30 +256,32 @@ def _steps(of: History, scope: Scope, numbers: Sequence[int]) -> Query:
 # Hints: which memories have none, which a run is still to give some, and all that memories ever had.
 
 
-def without_hints(conn: Connection, scope: Scope) -> list[str]:
+def without_hints(conn: sa.Connection, scope: Scope) -> list[str]:
     """Return the ids of the living memories that a scope sees and that have no hints, the newest first."""
-    query = select(memories.c.id, memories.c.keywords).where(is_living(memories, scope)).order_by(memories.c.seq.desc())
+    query = (
+        sa.select(memories.c.id, memories.c.keywords).where(is_living(memories, scope)).order_by(memories.c.seq.desc())
+    )
     return [row.id for row in conn.execute(query) if not row.keywords]
 
 
-def left_to_enrich(conn: Connection, ids: Sequence[str], edit: int) -> list[Memory]:
+def left_to_enrich(conn: sa.Connection, ids: Sequence[str], edit: int) -> list[Memory]:
     """Return the living memories without hints that come after the last one that an edit gave hints, in order.
 
     If somebody undid the edit, these are none.
     """
-    of_edit = and_(history.c.change == edit, history.c.stage == ENRICH)
-    enriched = set(conn.execute(select(history.c.memory_id).where(of_edit)).scalars())
-    by_undo = or_(history.c.stage == f"{UNDO} {edit}", history.c.stage.like(f"{UNDO} since %"))
-    undone = select(history.c.seq).where(among(history.c.memory_id, enriched), history.c.change > edit, by_undo)
+    of_edit = sa.and_(history.c.change == edit, history.c.stage == ENRICH)
+    enriched = set(conn.execute(sa.select(history.c.memory_id).where(of_edit)).scalars())
+    by_undo = sa.or_(history.c.stage == f"{UNDO} {edit}", history.c.stage.like(f"{UNDO} since %"))
+    undone = sa.select(history.c.seq).where(among(history.c.memory_id, enriched), history.c.change > edit, by_undo)
     if conn.execute(undone.limit(1)).first() is not None:
         return []
     left = ids[max((place for place, memory_id in enumerate(ids, 1) if memory_id in enriched), default=0) :]
-    query = select(memories).where(among(memories.c.id, left), memories.c.deleted_at.is_(None))
+    query = sa.select(memories).where(among(memories.c.id, left), memories.c.deleted_at.is_(None))
     found = {row.id: to_memory(row) for row in conn.execute(query) if not row.keywords}
     return [found[memory_id] for memory_id in left if memory_id in found]
 
 
-def hints_of(conn: Connection, memory_ids: Sequence[str]) -> list[str]:
+def hints_of(conn: sa.Connection, memory_ids: Sequence[str]) -> list[str]:
     """Return the hints that memories have or had, each once."""
-    states = conn.execute(select(history.c.state).where(among(history.c.memory_id, memory_ids))).scalars()
+    states = conn.execute(sa.select(history.c.state).where(among(history.c.memory_id, memory_ids))).scalars()
     return list(dict.fromkeys(hint for state in states for hint in state.get("keywords", ())))

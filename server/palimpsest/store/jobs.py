@@ -9,21 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, Literal, TypeAlias, cast
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    Row,
-    TextClause,
-    and_,
-    case,
-    delete,
-    func,
-    insert,
-    or_,
-    select,
-    text,
-    update,
-)
+import sqlalchemy as sa
 
 from palimpsest.core.clock import in_zone
 from palimpsest.core.models import Event, Memory, Outcome, Scope
@@ -44,7 +30,7 @@ def tried_again(due_at: datetime) -> dict[str, Any]:
     return {"state": "waiting", "due_at": due_at, "attempts": 0, "error": "", "finished_at": None, "reported": False}
 
 
-def failed(row: Row[Any], now: datetime) -> dict[str, Any]:
+def failed(row: sa.Row[Any], now: datetime) -> dict[str, Any]:
     """Return the state of a job after a failure."""
     attempts = row.attempts + 1
     if attempts > len(PAUSES):
@@ -221,7 +207,7 @@ def whole_payload(stored: Mapping[str, Any]) -> dict[str, Any]:
     return joined(stored.get(TAKEN, {}), added)
 
 
-def to_job(row: Row[Any]) -> Job:
+def to_job(row: sa.Row[Any]) -> Job:
     """Return a row of `jobs` as a model."""
     payload = whole_payload(row.payload)
     same = ("seq", "kind", "created_at", "due_at", "attempts", "state", "error", "result", "finished_at")
@@ -229,86 +215,88 @@ def to_job(row: Row[Any]) -> Job:
     return Job(scope=scope, payload=payload, **{name: getattr(row, name) for name in same})
 
 
-def due_job(conn: Connection, now: datetime, kinds: Sequence[JobKind]) -> Row[Any] | None:
+def due_job(conn: sa.Connection, now: datetime, kinds: Sequence[JobKind]) -> sa.Row[Any] | None:
     """Return the row of the job of these kinds that is next, or None if none is due.
 
     It is the first by `ORDER` and the time it is due; before that, whatever is overdue.
     """
-    is_due = and_(jobs.c.state == "waiting", jobs.c.due_at <= now, jobs.c.kind.in_(kinds))
-    by_kind = case({kind: number for number, kind in enumerate(ORDER)}, value=jobs.c.kind)
-    rank = case((jobs.c.due_at <= now - OVERDUE, -1), else_=by_kind)
-    return conn.execute(select(jobs).where(is_due).order_by(rank, jobs.c.due_at, jobs.c.seq).limit(1)).one_or_none()
+    is_due = sa.and_(jobs.c.state == "waiting", jobs.c.due_at <= now, jobs.c.kind.in_(kinds))
+    by_kind = sa.case({kind: number for number, kind in enumerate(ORDER)}, value=jobs.c.kind)
+    rank = sa.case((jobs.c.due_at <= now - OVERDUE, -1), else_=by_kind)
+    return conn.execute(sa.select(jobs).where(is_due).order_by(rank, jobs.c.due_at, jobs.c.seq).limit(1)).one_or_none()
 
 
-def next_due_at(conn: Connection, kinds: Sequence[JobKind]) -> datetime | None:
+def next_due_at(conn: sa.Connection, kinds: Sequence[JobKind]) -> datetime | None:
     """Return when the next job of these kinds is due, or None if none waits."""
     waits = (jobs.c.state == "waiting", jobs.c.kind.in_(kinds))
-    return conn.execute(select(jobs.c.due_at).where(*waits).order_by(jobs.c.due_at).limit(1)).scalar_one_or_none()
+    return conn.execute(sa.select(jobs.c.due_at).where(*waits).order_by(jobs.c.due_at).limit(1)).scalar_one_or_none()
 
 
-def jobs_of(conn: Connection, user_id: str) -> list[Job]:
+def jobs_of(conn: sa.Connection, user_id: str) -> list[Job]:
     """Return the jobs of a user, the newest first."""
-    query = select(jobs).where(jobs.c.user_id == user_id).order_by(jobs.c.seq.desc())
+    query = sa.select(jobs).where(jobs.c.user_id == user_id).order_by(jobs.c.seq.desc())
     return [to_job(row) for row in conn.execute(query)]
 
 
-def jobs_seen(conn: Connection, scope: Scope, limit: int) -> list[Job]:
+def jobs_seen(conn: sa.Connection, scope: Scope, limit: int) -> list[Job]:
     """Return up to `limit` jobs that the scope sees, the newest first."""
-    query = select(jobs).where(sees(jobs, scope)).order_by(jobs.c.seq.desc()).limit(limit)
+    query = sa.select(jobs).where(sees(jobs, scope)).order_by(jobs.c.seq.desc()).limit(limit)
     return [to_job(row) for row in conn.execute(query)]
 
 
-def unreported_jobs(conn: Connection, scope: Scope) -> list[Job]:
+def unreported_jobs(conn: sa.Connection, scope: Scope) -> list[Job]:
     """Return the jobs the scope sees that have ended or failed, and that no reply has told of, the oldest first.
 
     Those that are silent are among them if they failed for good.
     """
-    is_told = or_(jobs.c.kind.in_(TOLD_KINDS), jobs.c.state == "failed")
-    query = select(jobs).where(sees(jobs, scope), text(UNREPORTED), is_told).order_by(jobs.c.seq)
+    is_told = sa.or_(jobs.c.kind.in_(TOLD_KINDS), jobs.c.state == "failed")
+    query = sa.select(jobs).where(sees(jobs, scope), sa.text(UNREPORTED), is_told).order_by(jobs.c.seq)
     return [to_job(row) for row in conn.execute(query)]
 
 
-def is_later(soon: datetime) -> ColumnElement[bool]:
+def is_later(soon: datetime) -> sa.ColumnElement[bool]:
     """Return the condition for jobs that wait for nothing but a time after `soon`."""
-    return and_(jobs.c.state == "waiting", jobs.c.error == "", jobs.c.due_at > soon)
+    return sa.and_(jobs.c.state == "waiting", jobs.c.error == "", jobs.c.due_at > soon)
 
 
-def count_states(conn: Connection, soon: datetime) -> Counter[tuple[JobKind, JobState]]:
+def count_states(conn: sa.Connection, soon: datetime) -> Counter[tuple[JobKind, JobState]]:
     """Return how many jobs of all users are of each kind and in each state, without those that are for later."""
     return _counted(conn, ~is_later(soon))
 
 
-def count_unfinished(conn: Connection) -> Counter[tuple[JobKind, JobState]]:
+def count_unfinished(conn: sa.Connection) -> Counter[tuple[JobKind, JobState]]:
     """Return how many jobs of all users are of each kind and in each state, without those that are done."""
-    return _counted(conn, text("state != 'done'"))
+    return _counted(conn, sa.text("state != 'done'"))
 
 
-def _counted(conn: Connection, condition: ColumnElement[bool] | TextClause) -> Counter[tuple[JobKind, JobState]]:
-    query = select(jobs.c.kind, jobs.c.state, func.count()).where(condition).group_by(jobs.c.kind, jobs.c.state)
+def _counted(
+    conn: sa.Connection, condition: sa.ColumnElement[bool] | sa.TextClause
+) -> Counter[tuple[JobKind, JobState]]:
+    query = sa.select(jobs.c.kind, jobs.c.state, sa.func.count()).where(condition).group_by(jobs.c.kind, jobs.c.state)
     return Counter({(row[0], row[1]): row[2] for row in conn.execute(query)})
 
 
-def memories_of_job(conn: Connection, job: Job) -> list[Memory]:
+def memories_of_job(conn: sa.Connection, job: Job) -> list[Memory]:
     """Return the memories that a job added or changed, the oldest first, without those that were deleted later.
 
     A fact that no longer held when it was learned is among them, as a memory that was closed at once.
     """
     cited = (
-        select(memory_sources.c.memory_id)
+        sa.select(memory_sources.c.memory_id)
         .join(history, history.c.id == memory_sources.c.history_id)
         .where(among(memory_sources.c.message_id, job.message_ids), history.c.updated_at >= job.created_at)
     )
-    closed_at_once = and_(
+    closed_at_once = sa.and_(
         memories.c.superseded_by.is_not(None),
         memories.c.created_at >= job.created_at,
         memories.c.deleted_at == memories.c.created_at,
     )
-    shown = or_(memories.c.deleted_at.is_(None), closed_at_once)
-    query = select(memories).where(memories.c.id.in_(cited), shown).order_by(memories.c.seq)
+    shown = sa.or_(memories.c.deleted_at.is_(None), closed_at_once)
+    query = sa.select(memories).where(memories.c.id.in_(cited), shown).order_by(memories.c.seq)
     return [to_memory(row) for row in conn.execute(query)]
 
 
-def model_use(conn: Connection, now: datetime) -> ModelUse:
+def model_use(conn: sa.Connection, now: datetime) -> ModelUse:
     """Return how often a model was asked in the background, today (UTC) and ever, over all processes and users."""
     value = meta_value(conn, MODEL_USE)
     stored: dict[str, Any] = {} if value is None else json.loads(value)
@@ -372,7 +360,7 @@ class JobRequest:
 
 
 def enqueue(
-    conn: Connection,
+    conn: sa.Connection,
     kind: JobKind,
     scope: Scope,
     payload: Mapping[str, Any],
@@ -389,7 +377,7 @@ def enqueue(
     if kind == "learn" and not scope.with_general:
         payload = {**payload, OWN_ONLY: True}
     row = conn.execute(
-        select(jobs).where(is_scope(jobs, scope), jobs.c.kind == kind, jobs.c.state != "done")
+        sa.select(jobs).where(is_scope(jobs, scope), jobs.c.kind == kind, jobs.c.state != "done")
     ).one_or_none()
     if row is None:
         insert_job(conn, kind, scope, payload, due_at or now + DEBOUNCE, now)
@@ -403,11 +391,11 @@ def enqueue(
         values |= tried_again(now + DEBOUNCE)
     elif not row.attempts and not row.error:
         values |= _sooner(row.created_at, row.due_at, due_at, now)
-    conn.execute(update(jobs).where(jobs.c.seq == row.seq).values(**values))
+    conn.execute(sa.update(jobs).where(jobs.c.seq == row.seq).values(**values))
 
 
 def enqueue_all(
-    conn: Connection,
+    conn: sa.Connection,
     scope: Scope,
     requests: Sequence[JobRequest],
     outcomes: Sequence[Outcome],
@@ -434,7 +422,7 @@ def enqueue_all(
 
 
 def insert_job(
-    conn: Connection, kind: JobKind, scope: Scope, payload: Mapping[str, Any], due_at: datetime, now: datetime
+    conn: sa.Connection, kind: JobKind, scope: Scope, payload: Mapping[str, Any], due_at: datetime, now: datetime
 ) -> None:
     """Store a new job."""
     row = {
@@ -446,7 +434,7 @@ def insert_job(
         "state": "waiting",
         "result": {},
     }
-    conn.execute(insert(jobs).values(row))
+    conn.execute(sa.insert(jobs).values(row))
 
 
 def with_request(stored: Mapping[str, Any], payload: Mapping[str, Any], due_at: datetime | None) -> dict[str, Any]:
@@ -491,7 +479,7 @@ def _after_failure(kind: JobKind, failed_at: datetime, now: datetime) -> dict[st
     return {"state": "waiting", "due_at": due_at, "attempts": len(PAUSES), "finished_at": None}
 
 
-def queue_enrichment(conn: Connection, scope: Scope, memory_ids: Sequence[str], now: datetime) -> int:
+def queue_enrichment(conn: sa.Connection, scope: Scope, memory_ids: Sequence[str], now: datetime) -> int:
     """Queue memories that are to get hints, and return the number of the edit that will give them."""
     edit = next_edit_number(conn)
     reserve_edit_numbers(conn, edit)
@@ -499,7 +487,7 @@ def queue_enrichment(conn: Connection, scope: Scope, memory_ids: Sequence[str], 
     return edit
 
 
-def queue_session(conn: Connection, user_id: str, client: str, session: str, minimum: int, now: datetime) -> int:
+def queue_session(conn: sa.Connection, user_id: str, client: str, session: str, minimum: int, now: datetime) -> int:
     """Queue the messages of a client's session that wait to be learned from, if there are `minimum`; return how many.
 
     A session has messages in several scopes if its folder changed. Each scope is counted by itself.
@@ -510,7 +498,7 @@ def queue_session(conn: Connection, user_id: str, client: str, session: str, min
         conversations.c.external_id == session,
     )
     queued = 0
-    for row in conn.execute(select(conversations).where(*of_session)).all():
+    for row in conn.execute(sa.select(conversations).where(*of_session)).all():
         scope = to_scope(row)
         waiting = _waiting(conn, scope, row.session_id)
         if len(waiting) >= minimum:
@@ -520,7 +508,7 @@ def queue_session(conn: Connection, user_id: str, client: str, session: str, min
     return queued
 
 
-def _waiting(conn: Connection, scope: Scope, session_id: str) -> list[str]:
+def _waiting(conn: sa.Connection, scope: Scope, session_id: str) -> list[str]:
     """Return the messages of a session that facts may be learned from and that no job has, the oldest first."""
     learnable = (
         is_scope(messages, scope),
@@ -528,9 +516,9 @@ def _waiting(conn: Connection, scope: Scope, session_id: str) -> list[str]:
         messages.c.learnt.is_(False),
         messages.c.deleted_at.is_(None),
     )
-    in_jobs = select(jobs.c.payload).where(is_scope(jobs, scope), jobs.c.kind == "capture", jobs.c.state != "done")
+    in_jobs = sa.select(jobs.c.payload).where(is_scope(jobs, scope), jobs.c.kind == "capture", jobs.c.state != "done")
     queued = {message_id for payload in conn.execute(in_jobs).scalars() for message_id in payload[MESSAGES]}
-    ids = conn.execute(select(messages.c.id).where(*learnable).order_by(messages.c.seq)).scalars()
+    ids = conn.execute(sa.select(messages.c.id).where(*learnable).order_by(messages.c.seq)).scalars()
     return [message_id for message_id in ids if message_id not in queued]
 
 
@@ -559,7 +547,7 @@ class ModelCall:
     tokens: int
 
 
-def begin_call(conn: Connection, call: ModelCall, limits: Limits, now: datetime) -> Refusal:
+def begin_call(conn: sa.Connection, call: ModelCall, limits: Limits, now: datetime) -> Refusal:
     """Count one more call, unless it is one too many; return which limit is reached then, else ""."""
     made = model_use(conn, now)
     if call.kind == "capture":
@@ -575,12 +563,12 @@ def begin_call(conn: Connection, call: ModelCall, limits: Limits, now: datetime)
     return ""
 
 
-def end_call(conn: Connection, call: ModelCall, tokens: int, now: datetime) -> None:
+def end_call(conn: sa.Connection, call: ModelCall, tokens: int, now: datetime) -> None:
     """Correct the tokens of a call that has ended."""
     _store(conn, model_use(conn, now), call, Use(0, tokens - call.tokens))
 
 
-def _store(conn: Connection, made: ModelUse, call: ModelCall, more: Use) -> None:
+def _store(conn: sa.Connection, made: ModelUse, call: ModelCall, more: Use) -> None:
     value = {
         "day": made.day,
         "today": _with(made.today, call, more),
@@ -605,48 +593,48 @@ ERASED_NOTES = "what was noted on it was erased by a purge"
 ERASED_MEANWHILE = "some of its messages were erased meanwhile"
 
 
-def erase(conn: Connection, user_id: str, owner_ids: Sequence[str]) -> None:
+def erase(conn: sa.Connection, user_id: str, owner_ids: Sequence[str]) -> None:
     """Take messages and memories out of the jobs of a user, and all text that may quote them.
 
     A job that was about nothing else goes too.
     """
-    conn.execute(delete(jobs).where(jobs.c.user_id == user_id, jobs.c.state == "done", jobs.c.reported.is_(True)))
+    conn.execute(sa.delete(jobs).where(jobs.c.user_id == user_id, jobs.c.state == "done", jobs.c.reported.is_(True)))
     erased = set(owner_ids)
-    for row in conn.execute(select(jobs).where(jobs.c.user_id == user_id)).all():
+    for row in conn.execute(sa.select(jobs).where(jobs.c.user_id == user_id)).all():
         payload = _with_ids(row.payload, lambda ids: [item for item in ids if item not in erased], with_texts=False)
         is_row = jobs.c.seq == row.seq
         if _is_about_owners(row.payload) and not _is_about_owners(payload):
-            conn.execute(delete(jobs).where(is_row))
+            conn.execute(sa.delete(jobs).where(is_row))
             continue
         notes = [ERASED_NOTES] if row.result.get(NOTES) else []
         result = {LEARNED: row.result.get(LEARNED, 0), NOTES: notes}
         error = ERASED_MEANWHILE if row.error else ""
-        conn.execute(update(jobs).where(is_row).values(payload=payload, error=error, result=result))
+        conn.execute(sa.update(jobs).where(is_row).values(payload=payload, error=error, result=result))
 
 
-def move(conn: Connection, user_id: str, old: str, new: str) -> None:
+def move(conn: sa.Connection, user_id: str, old: str, new: str) -> None:
     """Move the jobs of a project to another. One that waits joins the one that waits there."""
     in_project = (jobs.c.user_id == user_id, jobs.c.project == old)
-    for row in conn.execute(select(jobs).where(*in_project, jobs.c.state != "done")).all():
+    for row in conn.execute(sa.select(jobs).where(*in_project, jobs.c.state != "done")).all():
         scope = replace(to_scope(row), project=new)
         there = is_scope(jobs, scope) & (jobs.c.kind == row.kind) & (jobs.c.state != "done")
-        waiting = conn.execute(select(jobs).where(there)).one_or_none()
+        waiting = conn.execute(sa.select(jobs).where(there)).one_or_none()
         if waiting is not None:
             payload = with_request(waiting.payload, whole_payload(row.payload), None)
             values = {"payload": payload, **tried_again(min(waiting.due_at, row.due_at))}
-            conn.execute(update(jobs).where(jobs.c.seq == waiting.seq).values(**values))
-            conn.execute(delete(jobs).where(jobs.c.seq == row.seq))
-    conn.execute(update(jobs).where(*in_project).values(project=new))
+            conn.execute(sa.update(jobs).where(jobs.c.seq == waiting.seq).values(**values))
+            conn.execute(sa.delete(jobs).where(jobs.c.seq == row.seq))
+    conn.execute(sa.update(jobs).where(*in_project).values(project=new))
 
 
-def replace_owner(conn: Connection, user_id: str, owner_id: str, kept_id: str) -> None:
+def replace_owner(conn: sa.Connection, user_id: str, owner_id: str, kept_id: str) -> None:
     """Let jobs that wait be about a message or memory in place of another that says the same."""
-    for row in conn.execute(select(jobs).where(jobs.c.user_id == user_id, jobs.c.state != "done")).all():
+    for row in conn.execute(sa.select(jobs).where(jobs.c.user_id == user_id, jobs.c.state != "done")).all():
         payload = _with_ids(
             row.payload, lambda ids: list(dict.fromkeys(kept_id if item == owner_id else item for item in ids))
         )
         if payload != row.payload:
-            conn.execute(update(jobs).where(jobs.c.seq == row.seq).values(payload=payload))
+            conn.execute(sa.update(jobs).where(jobs.c.seq == row.seq).values(payload=payload))
 
 
 def _is_about_owners(stored: Mapping[str, Any]) -> bool:
@@ -684,7 +672,7 @@ KEPT_SILENT = 5
 work goes on, and say little else."""
 
 
-def take(conn: Connection, kinds: Sequence[JobKind], now: datetime) -> Job | None:
+def take(conn: sa.Connection, kinds: Sequence[JobKind], now: datetime) -> Job | None:
     """Return the job of these kinds that is next, and begin an attempt at it; None if none is due.
 
     What is added to it from now on is left to a job of its own.
@@ -695,11 +683,11 @@ def take(conn: Connection, kinds: Sequence[JobKind], now: datetime) -> Job | Non
     job = to_job(row)
     taken: dict[str, Any] = {key: value for key, value in job.payload.items() if isinstance(value, list)}
     rest = {key: value for key, value in job.payload.items() if key not in taken}
-    conn.execute(update(jobs).where(jobs.c.seq == row.seq).values(payload={**rest, TAKEN: taken}))
+    conn.execute(sa.update(jobs).where(jobs.c.seq == row.seq).values(payload={**rest, TAKEN: taken}))
     return job
 
 
-def progress(conn: Connection, job: Job, learned: int, notes: Sequence[str]) -> None:
+def progress(conn: sa.Connection, job: Job, learned: int, notes: Sequence[str]) -> None:
     """Record from how many more messages a job has learned, and what its caller should know.
 
     After progress the failures are counted from the first again.
@@ -713,10 +701,10 @@ def progress(conn: Connection, job: Job, learned: int, notes: Sequence[str]) -> 
         NOTES: list(dict.fromkeys((*row.result.get(NOTES, ()), *told))),
     }
     attempts = {"attempts": 0} if learned else {}
-    conn.execute(update(jobs).where(jobs.c.seq == job.seq).values(result=result, **attempts))
+    conn.execute(sa.update(jobs).where(jobs.c.seq == job.seq).values(result=result, **attempts))
 
 
-def finish(conn: Connection, job: Job, error: str, again_at: datetime | None, now: datetime) -> None:
+def finish(conn: sa.Connection, job: Job, error: str, again_at: datetime | None, now: datetime) -> None:
     """Record how an attempt at a job ended: with an error, or done if it is "".
 
     What was asked for meanwhile, or is to be done at `again_at`, waits as a job of its own.
@@ -726,12 +714,12 @@ def finish(conn: Connection, job: Job, error: str, again_at: datetime | None, no
         return
     if error:
         error = error if _is_whole(row, job) else ERASED_MEANWHILE
-        conn.execute(update(jobs).where(jobs.c.seq == job.seq).values(error=error, **failed(row, now)))
+        conn.execute(sa.update(jobs).where(jobs.c.seq == job.seq).values(error=error, **failed(row, now)))
         return
     added = {key: value for key, value in row.payload.items() if key not in (TAKEN, ASKED)}
     is_told = job.kind in TOLD_KINDS and bool(row.result.get(LEARNED) or row.result.get(NOTES))
     done = {"payload": {**added, **row.payload.get(TAKEN, {})}, "state": "done", "error": "", "finished_at": now}
-    conn.execute(update(jobs).where(jobs.c.seq == job.seq).values(**done, reported=not is_told))
+    conn.execute(sa.update(jobs).where(jobs.c.seq == job.seq).values(**done, reported=not is_told))
     times = [] if again_at is None else [again_at]
     if ASKED in row.payload:
         asked = row.payload[ASKED]
@@ -741,40 +729,42 @@ def finish(conn: Connection, job: Job, error: str, again_at: datetime | None, no
     _drop_oldest_done(conn, job)
 
 
-def interrupt(conn: Connection, job: Job, now: datetime) -> None:
+def interrupt(conn: sa.Connection, job: Job, now: datetime) -> None:
     """Let the rest of a job wait until others had their turn."""
     row = _under_way(conn, job)
     if row is not None:
-        conn.execute(update(jobs).where(jobs.c.seq == job.seq).values(due_at=now, attempts=0, error=""))
+        conn.execute(sa.update(jobs).where(jobs.c.seq == job.seq).values(due_at=now, attempts=0, error=""))
 
 
-def _under_way(conn: Connection, job: Job) -> Row[Any] | None:
+def _under_way(conn: sa.Connection, job: Job) -> sa.Row[Any] | None:
     """Return the row of a job that is being worked on, or None if a purge erased it."""
-    return conn.execute(select(jobs).where(jobs.c.seq == job.seq, jobs.c.state == "waiting")).one_or_none()
+    return conn.execute(sa.select(jobs).where(jobs.c.seq == job.seq, jobs.c.state == "waiting")).one_or_none()
 
 
-def _is_whole(row: Row[Any], job: Job) -> bool:
+def _is_whole(row: sa.Row[Any], job: Job) -> bool:
     """Return whether nothing that a job is about was erased while it was worked on. Else its notes may quote it."""
     left = whole_payload(row.payload)
     return all(set(job.payload.get(key, ())) <= set(left.get(key, ())) for key in ID_LISTS)
 
 
-def postpone(conn: Connection, job: Job, reason: str, due_at: datetime) -> None:
+def postpone(conn: sa.Connection, job: Job, reason: str, due_at: datetime) -> None:
     """Let a job wait until a time, which is no failure. `reason` is what `palimpsest jobs` says of it."""
     is_job = (jobs.c.seq == job.seq, jobs.c.state == "waiting")
-    conn.execute(update(jobs).where(*is_job).values(due_at=due_at, error=reason))
+    conn.execute(sa.update(jobs).where(*is_job).values(due_at=due_at, error=reason))
 
 
-def retry(conn: Connection, user_id: str, kinds: Sequence[JobKind], now: datetime) -> int:
+def retry(conn: sa.Connection, user_id: str, kinds: Sequence[JobKind], now: datetime) -> int:
     """Make all jobs of a user of these kinds due that wait or have failed, and return how many there are.
 
     Those that wait for their time alone, such as the end of a day, go on waiting.
     """
     unfinished = (jobs.c.user_id == user_id, jobs.c.state != "done", jobs.c.kind.in_(kinds))
-    return conn.execute(update(jobs).where(*unfinished, ~is_later(now + MAX_DELAY)).values(**tried_again(now))).rowcount
+    return conn.execute(
+        sa.update(jobs).where(*unfinished, ~is_later(now + MAX_DELAY)).values(**tried_again(now))
+    ).rowcount
 
 
-def mark_reported(conn: Connection, told: Sequence[Job]) -> None:
+def mark_reported(conn: sa.Connection, told: Sequence[Job]) -> None:
     """Record that a reply has told of jobs, unless something else has become of them since.
 
     The results of those that have ended are kept as they are given here.
@@ -782,15 +772,15 @@ def mark_reported(conn: Connection, told: Sequence[Job]) -> None:
     for job in told:
         is_same = (jobs.c.seq == job.seq, jobs.c.state == job.state, jobs.c.due_at == job.due_at)
         result = {} if job.state == "waiting" else {"result": dict(job.result)}
-        conn.execute(update(jobs).where(*is_same).values(reported=True, **result))
+        conn.execute(sa.update(jobs).where(*is_same).values(reported=True, **result))
 
 
-def _drop_oldest_done(conn: Connection, job: Job) -> None:
+def _drop_oldest_done(conn: sa.Connection, job: Job) -> None:
     """Drop the oldest jobs of a user that are done. Those that a reply is still to tell of stay longer."""
     is_reported, is_silent = jobs.c.reported.is_(True), jobs.c.kind.not_in(TOLD_KINDS)
     told = ((~is_silent, is_reported, KEPT_DONE), (~is_silent, ~is_reported, KEPT_UNREPORTED))
     silent = ((jobs.c.kind == job.kind, is_reported, KEPT_SILENT),)
     for *which, kept in told if job.kind in TOLD_KINDS else silent:
         of_user = (jobs.c.user_id == job.scope.user_id, jobs.c.state == "done", *which)
-        newest = select(jobs.c.seq).where(*of_user).order_by(jobs.c.seq.desc()).limit(kept)
-        conn.execute(delete(jobs).where(*of_user, jobs.c.seq.not_in(newest)))
+        newest = sa.select(jobs.c.seq).where(*of_user).order_by(jobs.c.seq.desc()).limit(kept)
+        conn.execute(sa.delete(jobs).where(*of_user, jobs.c.seq.not_in(newest)))

@@ -9,15 +9,18 @@ from datetime import UTC, date, datetime, timedelta, tzinfo
 from functools import cache
 from typing import Any, Literal, TypeAlias
 
-from sqlalchemy import ColumnElement, Connection, Text, and_, bindparam, cast, func, not_, or_, select, text
+import sqlalchemy as sa
 
 from palimpsest.core.clock import first_instant
 from palimpsest.core.errors import InputError, Remedy
 from palimpsest.core.models import CAPTURED, EXPIRES_AT, ORIGIN, PINNED, USER_NAME, Memory, Scope, has_expired
 from palimpsest.core.validation import json_object, one_line
 from palimpsest.store.rows import (
+    SCOPE,
     Query,
     among,
+    count,
+    is_deleted,
     is_living,
     is_scope,
     listed,
@@ -45,98 +48,92 @@ from palimpsest.text.display import shorten
 
 # Read memories as they are now.
 
-_BY_ID = select(memories).where(memories.c.id.in_(listed("ids")))
+NEWEST = (memories.c.seq.desc(),)
+LAST_STATED = (memories.c.stated_at.desc(), memories.c.seq.desc())
+"""The orders in which the memory that was stored, or stated, last comes first."""
+
+
+def read_memories(
+    conn: sa.Connection,
+    *conditions: sa.ColumnElement[bool] | sa.TextClause,
+    order: Sequence[sa.ColumnElement[Any]] = (memories.c.seq,),
+    limit: int | None = None,
+) -> list[Memory]:
+    """Return the memories under some conditions, at most `limit`, as they were stored or in another order."""
+    query = sa.select(memories).where(*conditions).order_by(*order).limit(limit)
+    return [to_memory(row) for row in conn.execute(query)]
+
+
+_BY_ID = sa.select(memories).where(memories.c.id.in_(listed("ids")))
 
 
 def list_memories(
-    conn: Connection, scope: Scope, limit: int, *, before: int | None = None, deleted: bool = False
+    conn: sa.Connection, scope: Scope, limit: int, *, before: int | None = None, deleted: bool = False
 ) -> list[tuple[int, Memory]]:
     """Return up to `limit` memories with their row numbers, newest first, from below row `before`."""
-    query = (
-        select(memories)
-        .where(
-            sees(memories, scope),
-            memories.c.deleted_at.is_not(None) if deleted else memories.c.deleted_at.is_(None),
-        )
-        .order_by(memories.c.seq.desc())
-        .limit(limit)
-    )
-    if before is not None:
-        query = query.where(memories.c.seq < before)
-    return [(row.seq, to_memory(row)) for row in conn.execute(query)]
+    is_older = () if before is None else (memories.c.seq < before,)
+    query = sa.select(memories).where(sees(memories, scope), is_deleted(memories, deleted=deleted), *is_older)
+    rows = conn.execute(query.order_by(memories.c.seq.desc()).limit(limit))
+    return [(row.seq, to_memory(row)) for row in rows]
 
 
-def count_before(conn: Connection, scope: Scope, row: int) -> int:
+def count_before(conn: sa.Connection, scope: Scope, row: int) -> int:
     """Return how many living memories that the scope sees are older than a row."""
-    is_older = (is_living(memories, scope), memories.c.seq < row)
-    return conn.execute(select(func.count()).select_from(memories).where(*is_older)).scalar_one()
+    return count(conn, is_living(memories, scope), memories.c.seq < row)
 
 
-def metadata_keys(conn: Connection, scope: Scope, *, deleted: bool | None) -> Iterator[str]:
+def metadata_keys(conn: sa.Connection, scope: Scope, *, deleted: bool | None) -> Iterator[str]:
     """Yield every key of the metadata of the memories that the scope sees; a key once for each memory that has it.
 
     `deleted`: of deleted memories, of living ones, or with None of both.
     """
     stored = memories.c.metadata
-    query = select(stored).where(sees(memories, scope), func.length(cast(stored, Text)) > len("{}"))
+    query = sa.select(stored).where(sees(memories, scope), sa.func.length(sa.cast(stored, sa.Text)) > len("{}"))
     if deleted is not None:
-        query = query.where(memories.c.deleted_at.is_not(None) if deleted else memories.c.deleted_at.is_(None))
+        query = query.where(is_deleted(memories, deleted=deleted))
     for metadata in conn.execute(query).scalars():
         yield from metadata
 
 
-def count_memories(conn: Connection, scope: Scope) -> int:
+def count_memories(conn: sa.Connection, scope: Scope) -> int:
     """Return how many living memories the scope sees."""
-    query = select(func.count()).where(is_living(memories, scope))
-    return conn.execute(query).scalar_one()
+    return count(conn, is_living(memories, scope))
 
 
-def count_living(conn: Connection, user_id: str) -> int:
+def count_living(conn: sa.Connection, user_id: str) -> int:
     """Return how many living memories a user has in all scopes. It reads an index of living memories alone."""
-    query = select(func.count()).where(memories.c.user_id == user_id, memories.c.deleted_at.is_(None))
-    return conn.execute(query).scalar_one()
+    return count(conn, memories.c.user_id == user_id, memories.c.deleted_at.is_(None))
 
 
-def memories_of(conn: Connection, scope: Scope) -> list[Memory]:
+def memories_of(conn: sa.Connection, scope: Scope) -> list[Memory]:
     """Return the living memories of a scope, oldest first. A project's scope does not include the global ones."""
-    query = select(memories).where(
-        sees(memories, scope), memories.c.project == scope.project, memories.c.deleted_at.is_(None)
-    )
-    return [to_memory(row) for row in conn.execute(query.order_by(memories.c.seq))]
+    return read_memories(conn, is_living(memories, scope), memories.c.project == scope.project)
 
 
-def newest_of_project(conn: Connection, scope: Scope, limit: int) -> list[Memory]:
+def newest_of_project(conn: sa.Connection, scope: Scope, limit: int) -> list[Memory]:
     """Return up to `limit` living memories of the scope's own project, the one that was stated last first."""
-    query = select(memories).where(
-        sees(memories, scope), memories.c.project == scope.project, memories.c.deleted_at.is_(None)
-    )
-    newest = query.order_by(memories.c.stated_at.desc(), memories.c.seq.desc()).limit(limit)
-    return [to_memory(row) for row in conn.execute(newest)]
+    is_own = (is_living(memories, scope), memories.c.project == scope.project)
+    return read_memories(conn, *is_own, order=LAST_STATED, limit=limit)
 
 
-def projects_of(conn: Connection, user_id: str) -> list[str]:
+def projects_of(conn: sa.Connection, user_id: str) -> list[str]:
     """Return the projects in which a user has living memories. "" stands for no project."""
-    query = (
-        select(memories.c.project)
-        .where(memories.c.user_id == user_id, memories.c.deleted_at.is_(None))
-        .distinct()
-        .order_by(memories.c.project)
-    )
-    return list(conn.execute(query).scalars())
+    query = sa.select(memories.c.project).where(memories.c.user_id == user_id, memories.c.deleted_at.is_(None))
+    return list(conn.execute(query.distinct().order_by(memories.c.project)).scalars())
 
 
-def memories_by_id(conn: Connection, ids: Sequence[str]) -> dict[str, Memory]:
+def memories_by_id(conn: sa.Connection, ids: Sequence[str]) -> dict[str, Memory]:
     """Return memories, living or deleted, by id."""
     return {row.id: to_memory(row) for row in rows_for(conn, _BY_ID, ids)}
 
 
-def rows_of(conn: Connection, ids: Sequence[str]) -> dict[str, int]:
+def rows_of(conn: sa.Connection, ids: Sequence[str]) -> dict[str, int]:
     """Return the row numbers of memories, living or deleted, by id. The larger one is that of the newer memory."""
-    query = select(memories.c.id, memories.c.seq).where(among(memories.c.id, ids))
+    query = sa.select(memories.c.id, memories.c.seq).where(among(memories.c.id, ids))
     return {row.id: row.seq for row in conn.execute(query)}
 
 
-def memories_from(conn: Connection, message_ids: Sequence[str]) -> dict[str, list[Memory]]:
+def memories_from(conn: sa.Connection, message_ids: Sequence[str]) -> dict[str, list[Memory]]:
     """Return the memories, living or deleted, that were learned from each message.
 
     Memories that only an undo deleted are left out.
@@ -147,22 +144,22 @@ def memories_from(conn: Connection, message_ids: Sequence[str]) -> dict[str, lis
     return by_message
 
 
-def messages_of(conn: Connection, memory_ids: Sequence[str]) -> list[tuple[str, str]]:
+def messages_of(conn: sa.Connection, memory_ids: Sequence[str]) -> list[tuple[str, str]]:
     """Return the ids of the memories with those of the messages they were learned from: (memory, message)."""
     return [(row.memory_id, row.message_id) for row in rows_for(conn, _OF, memory_ids)]
 
 
-_OF = select(memory_sources.c.memory_id, memory_sources.c.message_id).where(
+_OF = sa.select(memory_sources.c.memory_id, memory_sources.c.message_id).where(
     memory_sources.c.memory_id.in_(listed("ids"))
 )
 
 
-def name_of_user(conn: Connection, scope: Scope) -> str:
+def name_of_user(conn: sa.Connection, scope: Scope) -> str:
     """Return the user's name as the newest memory that tells it does, or "" if none does."""
     return str(conn.execute(_told_name(scope_parts(scope)), scope_values(scope)).scalar() or "")
 
 
-def memories_telling_name(conn: Connection, scope: Scope) -> list[Memory]:
+def memories_telling_name(conn: sa.Connection, scope: Scope) -> list[Memory]:
     """Return the living memories that tell the user's name, the newest first."""
     return [to_memory(row) for row in conn.execute(_telling_name(scope_parts(scope)), scope_values(scope))]
 
@@ -176,45 +173,46 @@ def _told_name(scope: tuple[bool, bool, bool]) -> Query:
 @cache
 def _telling_name(scope: tuple[bool, bool, bool]) -> Query:
     name = memories.c.metadata[USER_NAME].as_string()
-    may_tell = text(TELLS_A_NAME)  # in the words of the index
+    may_tell = sa.text(TELLS_A_NAME)  # in the words of the index
     told = (sees_named(memories, scope), may_tell, memories.c.deleted_at.is_(None), name.is_not(None))
-    return select(memories).where(*told).order_by(memories.c.seq.desc())
+    return sa.select(memories).where(*told).order_by(memories.c.seq.desc())
 
 
-def hashes_known(conn: Connection, user_id: str, hashes: Sequence[str]) -> set[str]:
+def hashes_known(conn: sa.Connection, user_id: str, hashes: Sequence[str]) -> set[str]:
     """Return which of these hashes of texts a memory of a user has, living or deleted, of whatever scope."""
-    query = select(memories.c.content_hash).where(memories.c.user_id == user_id, among(memories.c.content_hash, hashes))
+    query = sa.select(memories.c.content_hash).where(
+        memories.c.user_id == user_id, among(memories.c.content_hash, hashes)
+    )
     return set(conn.execute(query).scalars())
 
 
-def captured_memories(conn: Connection, scope: Scope, limit: int) -> list[Memory]:
+def captured_memories(conn: sa.Connection, scope: Scope, limit: int) -> list[Memory]:
     """Return the living memories that the scope sees and that were captured and not confirmed, the newest first."""
     is_captured = memories.c.metadata[ORIGIN].as_string() == CAPTURED
-    query = select(memories).where(is_living(memories, scope), is_captured)
-    return [to_memory(row) for row in conn.execute(query.order_by(memories.c.seq.desc()).limit(limit))]
+    return read_memories(conn, is_living(memories, scope), is_captured, order=NEWEST, limit=limit)
 
 
-def learned_memories() -> ColumnElement[bool]:
+def learned_memories() -> sa.ColumnElement[bool]:
     """Return the condition for memories that are living, forgotten, replaced or ended: not those of an undone add."""
     columns = memories.c
-    was_closed = or_(columns.superseded_by.is_not(None), columns.valid_until.is_not(None))
-    return or_(columns.deleted_at.is_(None), columns.is_forgotten.is_(True), was_closed)
+    was_closed = sa.or_(columns.superseded_by.is_not(None), columns.valid_until.is_not(None))
+    return sa.or_(columns.deleted_at.is_(None), columns.is_forgotten.is_(True), was_closed)
 
 
 _FROM_MESSAGES = (
-    select(memory_sources.c.message_id, memories)
+    sa.select(memory_sources.c.message_id, memories)
     .join(memories, memories.c.id == memory_sources.c.memory_id)
     .where(memory_sources.c.message_id.in_(listed("ids")), learned_memories())
 )
 
 
-def counts(conn: Connection, scope: Scope) -> dict[str, int]:
+def counts(conn: sa.Connection, scope: Scope) -> dict[str, int]:
     """Return the number of living memories, deleted memories and messages of the scope, and of users of the ledger."""
     queries = {
-        "memories": select(func.count()).where(is_living(memories, scope)),
-        "deleted": select(func.count()).where(sees(memories, scope), memories.c.deleted_at.is_not(None)),
-        "messages": select(func.count()).where(is_living(messages, scope)),
-        "users": select(func.count(vectors.c.user_id.distinct())),
+        "memories": sa.select(sa.func.count()).where(is_living(memories, scope)),
+        "deleted": sa.select(sa.func.count()).where(sees(memories, scope), memories.c.deleted_at.is_not(None)),
+        "messages": sa.select(sa.func.count()).where(is_living(messages, scope)),
+        "users": sa.select(sa.func.count(vectors.c.user_id.distinct())),
     }
     return {name: conn.execute(query).scalar_one() for name, query in queries.items()}
 
@@ -222,26 +220,27 @@ def counts(conn: Connection, scope: Scope) -> dict[str, int]:
 # Memories that end at a time. They are few, and have an index of their own.
 
 
-def ending_memories(conn: Connection, scope: Scope) -> list[Memory]:
+def ending_memories(conn: sa.Connection, scope: Scope) -> list[Memory]:
     """Return the living memories of exactly this scope that end at a time, the oldest first."""
-    query = select(memories).where(is_scope(memories, scope), *_ENDING).order_by(memories.c.seq)
-    return [to_memory(row) for row in conn.execute(query)]
+    return read_memories(conn, is_scope(memories, scope), *_ENDING)
 
 
-def scopes_ending(conn: Connection) -> list[tuple[Scope, Mapping[str, Any]]]:
+def scopes_ending(conn: sa.Connection) -> list[tuple[Scope, Mapping[str, Any]]]:
     """Return the scope and the metadata of each living memory of all users that ends at a time."""
-    columns = (memories.c[name] for name in ("user_id", "project", "agent_id", "run_id", "metadata"))
-    return [(to_scope(row), row[-1]) for row in conn.execute(select(*columns).where(*_ENDING))]
+    columns = (memories.c[name] for name in (*SCOPE, "metadata"))
+    return [(to_scope(row), row[-1]) for row in conn.execute(sa.select(*columns).where(*_ENDING))]
 
 
-def expired_ids(conn: Connection, scope: Scope, now: datetime) -> set[str]:
+def expired_ids(conn: sa.Connection, scope: Scope, now: datetime) -> set[str]:
     """Return the ids of the living memories of the scope's user that have expired and are not closed yet."""
     rows = conn.execute(_ENDING_OF_USER, {"user_id": scope.user_id})
     return {memory_id for memory_id, metadata in rows if has_expired(metadata, now)}
 
 
-_ENDING = (text(IS_MARKED), memories.c.metadata[EXPIRES_AT].as_string().is_not(None))
-_ENDING_OF_USER = select(memories.c.id, memories.c.metadata).where(memories.c.user_id == bindparam("user_id"), *_ENDING)
+_ENDING = (sa.text(IS_MARKED), memories.c.metadata[EXPIRES_AT].as_string().is_not(None))
+_ENDING_OF_USER = sa.select(memories.c.id, memories.c.metadata).where(
+    memories.c.user_id == sa.bindparam("user_id"), *_ENDING
+)
 
 
 # The pinned block of a scope: memories that head every summary and brief (the core memory of MemGPT), and its limit.
@@ -288,10 +287,14 @@ def in_order(pinned: Iterable[Memory]) -> list[Memory]:
     return sorted(pinned, key=place)
 
 
-def pinned_memories(conn: Connection, scope: Scope) -> list[Memory]:
+def pinned_memories(conn: sa.Connection, scope: Scope) -> list[Memory]:
     """Return the living memories that are pinned and that the scope sees, in the order of the block."""
-    query = select(memories).where(sees(memories, scope), text(IS_MARKED)).order_by(memories.c.seq)
-    return in_order(memory for memory in map(to_memory, conn.execute(query)) if is_pinned(memory.metadata))
+    return in_order(_pinned(conn, sees(memories, scope)))
+
+
+def _pinned(conn: sa.Connection, condition: sa.ColumnElement[bool]) -> list[Memory]:
+    marked = read_memories(conn, condition, sa.text(IS_MARKED))
+    return [memory for memory in marked if is_pinned(memory.metadata)]
 
 
 def note_change(blocks: GrownBlocks, old: Memory | None, new: Memory, *, is_undo: bool = False) -> None:
@@ -319,24 +322,22 @@ def _check_metadata(metadata: Mapping[str, Any], old_value: object) -> None:
         raise InputError(f"metadata.{PINNED} is true, or a number that orders (1 comes first). Nothing was changed")
 
 
-def notes_on_long_blocks(conn: Connection, user_id: str) -> list[str]:
+def notes_on_long_blocks(conn: sa.Connection, user_id: str) -> list[str]:
     """Return a note on each block of a user that is beyond the limit, as one may be after an import."""
     blocks: Counter[Scope] = Counter()
-    query = select(memories).where(memories.c.user_id == user_id, text(IS_MARKED))
-    for memory in map(to_memory, conn.execute(query)):
+    for memory in _pinned(conn, memories.c.user_id == user_id):
         blocks[memory.scope] += _size(memory)
     return [f"{scope}: {_use(chars)}" for scope, chars in blocks.items() if chars > MAX_CHARS]
 
 
-def check(conn: Connection, blocks: GrownBlocks, *, may_exceed: bool) -> list[str]:
+def check(conn: sa.Connection, blocks: GrownBlocks, *, may_exceed: bool) -> list[str]:
     """Return a note on the use of each block that a write changed.
 
     Raises InputError if one grew beyond the limit, unless it `may_exceed`: an undo is not refused.
     """
     notes: list[str] = []
     for scope, grown in blocks.items():
-        query = select(memories).where(is_scope(memories, scope), text(IS_MARKED))
-        block = [memory for memory in map(to_memory, conn.execute(query)) if is_pinned(memory.metadata)]
+        block = _pinned(conn, is_scope(memories, scope))
         chars = sum(map(_size, block))
         if chars > MAX_CHARS and grown > 0 and not may_exceed:
             raise InputError(_refusal(block, chars), Remedy.UNPIN)
@@ -378,7 +379,7 @@ A_DAY = timedelta(days=1)
 _CHARS: dict[Unit, int] = {"day": 10, "month": 7, "year": 4}
 """How much of an instant in ISO 8601 names its day, month or year."""
 
-_IS_DATE = and_(memories.c.happened_at.is_not(None), memories.c.happened_precision != "")
+_IS_DATE = sa.and_(memories.c.happened_at.is_not(None), memories.c.happened_precision != "")
 """The condition for memories of a day, a month or a year, which is the same date in every zone."""
 
 
@@ -390,116 +391,100 @@ class Days:
     end: date
     zone: tzinfo | None
 
-    def hold(self, at: ColumnElement[Any]) -> ColumnElement[bool]:
+    def hold(self, at: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
         """Return the condition that an exact time lies within them."""
-        return and_(at >= first_instant(self.first, self.zone), at < first_instant(self.end, self.zone))
+        return sa.and_(at >= first_instant(self.first, self.zone), at < first_instant(self.end, self.zone))
 
 
-def count_memories_by_time(conn: Connection, scope: Scope, unit: Unit, days: Days) -> Counter[str]:
+def count_memories_by_time(conn: sa.Connection, scope: Scope, unit: Unit, days: Days) -> Counter[str]:
     """Return how many living memories are about each of the days, or their months or years.
 
     The keys are as in ISO 8601; a unit without any is not among them.
     """
     is_counted = (is_living(memories, scope), *_are_about(days))
-    return _counted(conn, TIME_ABOUT, unit, (*is_counted, not_(_IS_DATE)), days.zone) + _counted(
-        conn, TIME_ABOUT, unit, (*is_counted, _IS_DATE), UTC
-    )
+    exact = count_by_day(conn, TIME_ABOUT, days.zone, *is_counted, sa.not_(_IS_DATE))
+    return _by_unit(exact + count_by_day(conn, TIME_ABOUT, UTC, *is_counted, _IS_DATE), unit)
 
 
-def count_stored_memories(conn: Connection, scope: Scope, unit: Unit, days: Days) -> Counter[str]:
+def count_stored_memories(conn: sa.Connection, scope: Scope, unit: Unit, days: Days) -> Counter[str]:
     """Return how many of the living memories were stored on each day, in each month or year."""
     stored = memories.c.created_at
-    is_counted = (is_living(memories, scope), days.hold(stored))
-    return _counted(conn, stored, unit, is_counted, days.zone)
+    return _by_unit(count_by_day(conn, stored, days.zone, is_living(memories, scope), days.hold(stored)), unit)
 
 
-def count_messages(conn: Connection, scope: Scope, unit: Unit, days: Days) -> Counter[str]:
+def count_messages(conn: sa.Connection, scope: Scope, unit: Unit, days: Days) -> Counter[str]:
     """Return how many living messages of conversations were said on each day, in each month or year."""
     said = messages.c.said_at
-    is_counted = (is_living(messages, scope), IS_SAID, days.hold(said))
-    return _counted(conn, said, unit, is_counted, days.zone)
+    return _by_unit(count_by_day(conn, said, days.zone, is_living(messages, scope), IS_SAID, days.hold(said)), unit)
 
 
-def memories_about(conn: Connection, scope: Scope, days: Days, limit: int) -> list[Memory]:
+def memories_about(conn: sa.Connection, scope: Scope, days: Days, limit: int) -> list[Memory]:
     """Return up to `limit` living memories that are about some days, in the order of their times."""
-    query = (
-        select(memories)
-        .where(is_living(memories, scope), *_are_about(days))
-        .order_by(TIME_ABOUT, memories.c.seq)
-        .limit(limit)
-    )
-    return [to_memory(row) for row in conn.execute(query)]
+    is_read = (is_living(memories, scope), *_are_about(days))
+    return read_memories(conn, *is_read, order=(TIME_ABOUT, memories.c.seq), limit=limit)
 
 
-def conversations_within(conn: Connection, scope: Scope, days: Days, limit: int) -> list[str]:
+def conversations_within(conn: sa.Connection, scope: Scope, days: Days, limit: int) -> list[str]:
     """Return the ids of up to `limit` conversations in which something was said on some days, in that order."""
     said = messages.c.said_at
-    query = (
-        select(messages.c.session_id)
-        .where(is_living(messages, scope), IS_SAID, days.hold(said))
-        .group_by(messages.c.session_id)
-        .order_by(func.min(said), messages.c.session_id)
-        .limit(limit)
-    )
-    return list(conn.execute(query).scalars())
+    query = sa.select(messages.c.session_id).where(is_living(messages, scope), IS_SAID, days.hold(said))
+    sessions = query.group_by(messages.c.session_id).order_by(sa.func.min(said), messages.c.session_id)
+    return list(conn.execute(sessions.limit(limit)).scalars())
 
 
-def bounds(conn: Connection, scope: Scope) -> tuple[datetime, datetime] | None:
+def bounds(conn: sa.Connection, scope: Scope) -> tuple[datetime, datetime] | None:
     """Return the first and the last time that living memories of a scope are about; None if there are none."""
-    query = select(TIME_ABOUT).where(is_living(memories, scope)).limit(1)
+    query = sa.select(TIME_ABOUT).where(is_living(memories, scope)).limit(1)
     first = conn.execute(query.order_by(TIME_ABOUT, memories.c.seq)).scalar()
     last = conn.execute(query.order_by(TIME_ABOUT.desc(), memories.c.seq.desc())).scalar()
     return None if first is None or last is None else (first, last)
 
 
-def first_stored_at(conn: Connection, scope: Scope) -> datetime | None:
+def first_stored_at(conn: sa.Connection, scope: Scope) -> datetime | None:
     """Return when the oldest row of a scope's memories was stored, deleted or not; None if there is none."""
-    query = select(memories.c.created_at).where(sees(memories, scope)).order_by(memories.c.seq).limit(1)
+    query = sa.select(memories.c.created_at).where(sees(memories, scope)).order_by(memories.c.seq).limit(1)
     return conn.execute(query).scalar()
 
 
 def living_at(
-    conn: Connection, scope: Scope, instant: datetime, limit: int, before: int | None
+    conn: sa.Connection, scope: Scope, instant: datetime, limit: int, before: int | None
 ) -> list[tuple[int, str]]:
     """Return the row numbers and ids of up to `limit` memories that may have been living at an instant, newest first.
 
     Only the history says which were.
     """
-    query = (
-        select(memories.c.seq, memories.c.id)
-        .where(
-            sees(memories, scope),
-            memories.c.created_at <= instant,
-            or_(memories.c.deleted_at.is_(None), memories.c.deleted_at > instant),
-        )
-        .order_by(memories.c.seq.desc())
-        .limit(limit)
+    was_living = sa.or_(memories.c.deleted_at.is_(None), memories.c.deleted_at > instant)
+    query = sa.select(memories.c.seq, memories.c.id).where(
+        sees(memories, scope), memories.c.created_at <= instant, was_living
     )
-    if before is not None:
-        query = query.where(memories.c.seq < before)
-    return [(row.seq, row.id) for row in conn.execute(query)]
+    query = query if before is None else query.where(memories.c.seq < before)
+    return [(row.seq, row.id) for row in conn.execute(query.order_by(memories.c.seq.desc()).limit(limit))]
 
 
-def _are_about(days: Days) -> tuple[ColumnElement[bool], ...]:
+def _are_about(days: Days) -> tuple[sa.ColumnElement[bool], ...]:
     """Return the conditions for memories that are about some days. The first two alone can use the index."""
     begin, end = first_instant(days.first, UTC), first_instant(days.end, UTC)
     earliest, latest = begin - A_DAY, end + A_DAY
-    is_date = and_(_IS_DATE, begin <= TIME_ABOUT, end > TIME_ABOUT)
+    is_date = sa.and_(_IS_DATE, begin <= TIME_ABOUT, end > TIME_ABOUT)
     return (
         earliest <= TIME_ABOUT,
         latest > TIME_ABOUT,
-        or_(is_date, and_(not_(_IS_DATE), days.hold(TIME_ABOUT))),
+        sa.or_(is_date, sa.and_(sa.not_(_IS_DATE), days.hold(TIME_ABOUT))),
     )
 
 
-def _counted(
-    conn: Connection,
-    at: ColumnElement[Any],
-    unit: Unit,
-    is_counted: Sequence[ColumnElement[bool]],
-    zone: tzinfo | None,
+def count_by_day(
+    conn: sa.Connection, at: sa.ColumnElement[Any], zone: tzinfo | None, *conditions: sa.ColumnElement[bool]
 ) -> Counter[str]:
-    minute, counts = minute_of(at), Counter[str]()
-    for each, number in conn.execute(select(minute, func.count()).where(*is_counted).group_by(minute)):
-        counts[local_day(each, zone)[: _CHARS[unit]]] += number
+    """Return how many rows under some conditions have a time on each day of a zone. A key is "2026-11-21"."""
+    minute, days = minute_of(at), Counter[str]()
+    for each, number in conn.execute(sa.select(minute, sa.func.count()).where(*conditions).group_by(minute)):
+        days[local_day(each, zone)] += number
+    return days
+
+
+def _by_unit(days: Counter[str], unit: Unit) -> Counter[str]:
+    counts = Counter[str]()
+    for day, number in days.items():
+        counts[day[: _CHARS[unit]]] += number
     return counts

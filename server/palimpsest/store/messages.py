@@ -16,9 +16,12 @@ from palimpsest.core.errors import InputError, MemoryNotFoundError
 from palimpsest.core.models import PAGE, UNDO, Message, Scope
 from palimpsest.store.memories import learned_memories
 from palimpsest.store.rows import (
+    SCOPE,
     Query,
     among,
     begins,
+    count,
+    is_deleted,
     is_living,
     is_scope,
     listed,
@@ -32,6 +35,7 @@ from palimpsest.store.rows import (
     to_scope,
 )
 from palimpsest.store.schema import (
+    IS_MESSAGE,
     IS_SAID,
     conversations,
     memories,
@@ -52,6 +56,21 @@ LAST_MESSAGES = 200
 
 _BY_ID = select(messages).where(messages.c.id.in_(listed("ids")))
 
+NEWEST = (messages.c.seq.desc(),)
+LAST_SAID = (messages.c.said_at.desc(), messages.c.seq.desc())
+"""The orders in which the message that was stored, or said, last comes first."""
+
+
+def read_messages(
+    conn: Connection,
+    *conditions: ColumnElement[bool],
+    order: Sequence[ColumnElement[Any]] = (messages.c.seq,),
+    limit: int | None = None,
+) -> list[Message]:
+    """Return the messages under some conditions, at most `limit`, as they were stored or in another order."""
+    query = select(messages).where(*conditions).order_by(*order).limit(limit)
+    return [to_message(row) for row in conn.execute(query)]
+
 
 def messages_by_id(conn: Connection, ids: Sequence[str]) -> dict[str, Message]:
     """Return messages, living or deleted, by id."""
@@ -60,10 +79,7 @@ def messages_by_id(conn: Connection, ids: Sequence[str]) -> dict[str, Message]:
 
 def messages_of(conn: Connection, scope: Scope) -> list[Message]:
     """Return the living messages of a scope, oldest first. A project's scope does not include the global ones."""
-    query = select(messages).where(
-        sees(messages, scope), messages.c.project == scope.project, messages.c.deleted_at.is_(None)
-    )
-    return [to_message(row) for row in conn.execute(query.order_by(messages.c.seq))]
+    return read_messages(conn, is_living(messages, scope), messages.c.project == scope.project)
 
 
 def messages_before(conn: Connection, scope: Scope, message_id: str, limit: int) -> list[Message]:
@@ -72,13 +88,13 @@ def messages_before(conn: Connection, scope: Scope, message_id: str, limit: int)
     Those with a forgotten fact are left out.
     """
     first = select(messages.c.seq).where(messages.c.id == message_id).scalar_subquery()
-    return _newest(conn, limit, is_scope(messages, scope), messages.c.deleted_at.is_(None), messages.c.seq < first)
+    return newest_said(conn, limit, is_scope(messages, scope), messages.c.deleted_at.is_(None), messages.c.seq < first)
 
 
-def _newest(conn: Connection, limit: int, *conditions: ColumnElement[bool]) -> list[Message]:
+def newest_said(conn: Connection, limit: int, *conditions: ColumnElement[bool]) -> list[Message]:
     """Return those of the newest `limit` messages of conversations under some conditions that nobody forgot."""
-    query = select(messages).where(*conditions, IS_SAID).order_by(messages.c.seq.desc()).limit(limit)
-    return without_forgotten(conn, [to_message(row) for row in conn.execute(query)][::-1])
+    newest = read_messages(conn, *conditions, IS_SAID, order=NEWEST, limit=limit)
+    return without_forgotten(conn, newest[::-1])
 
 
 def last_conversation(conn: Connection, scope: Scope) -> list[Message]:
@@ -86,7 +102,7 @@ def last_conversation(conn: Connection, scope: Scope) -> list[Message]:
 
     Deleted messages, and those with a forgotten fact, are left out.
     """
-    newest = _newest(conn, LAST_MESSAGES, is_living(messages, scope), messages.c.project == scope.project)
+    newest = newest_said(conn, LAST_MESSAGES, is_living(messages, scope), messages.c.project == scope.project)
     newest.sort(key=lambda message: message.said_at)  # an import stores old conversations last
     return [message for message in newest if message.session_id == newest[-1].session_id]
 
@@ -291,12 +307,11 @@ def list_conversations(
         at, last_id = after
         query = query.having(or_(ended_at < at, and_(ended_at == at, session_id > last_id)))
     rows = conn.execute(query).all()
-    known = select(conversations).where(
-        sees(conversations, scope), conversations.c.session_id.in_([r[0] for r in rows])
-    )
-    by_id = {row.session_id: row for row in conn.execute(known.order_by(conversations.c.seq))}
-    begin = conn.execute(select(messages).where(messages.c.seq.in_([row.first for row in rows])))
-    first = {message.session_id: message for message in without_forgotten(conn, [to_message(row) for row in begin])}
+    is_listed = (sees(conversations, scope), among(conversations.c.session_id, [row.session_id for row in rows]))
+    known = select(conversations).where(*is_listed).order_by(conversations.c.seq)
+    by_id = {row.session_id: row for row in conn.execute(known)}
+    begin = read_messages(conn, among(messages.c.seq, [row.first for row in rows]))
+    first = {message.session_id: message for message in without_forgotten(conn, begin)}
     titled = by_id.keys() - sessions_with_forgotten(conn, list(by_id))
     return [
         ConversationSummary(
@@ -322,8 +337,7 @@ def count_conversations(conn: Connection, scope: Scope) -> tuple[int, int]:
 
 def count_deleted_messages(conn: Connection, scope: Scope) -> int:
     """Return how many messages that the scope sees are deleted."""
-    query = select(func.count()).select_from(messages)
-    return conn.execute(query.where(sees(messages, scope), messages.c.deleted_at.is_not(None), IS_SAID)).scalar_one()
+    return count(conn, sees(messages, scope), messages.c.deleted_at.is_not(None), IS_SAID)
 
 
 def find_conversation(
@@ -357,14 +371,9 @@ def ids_beginning(conn: Connection, scope: Scope, prefix: str, limit: int) -> li
     """Return up to `limit` ids of conversations that begin with a prefix, the one with the newest message first."""
     if not prefix:
         return [each.id for each in list_conversations(conn, scope, limit)]
-    query = (
-        select(messages.c.session_id)
-        .where(begins(messages.c.session_id, prefix), is_living(messages, scope), IS_SAID)
-        .group_by(messages.c.session_id)
-        .order_by(func.max(messages.c.said_at).desc())
-        .limit(limit)
-    )
-    return list(conn.execute(query).scalars())
+    is_meant = (begins(messages.c.session_id, prefix), is_living(messages, scope), IS_SAID)
+    query = select(messages.c.session_id).where(*is_meant).group_by(messages.c.session_id)
+    return list(conn.execute(query.order_by(func.max(messages.c.said_at).desc()).limit(limit)).scalars())
 
 
 def messages_in(
@@ -416,8 +425,7 @@ def list_messages(
 ) -> list[tuple[MessagePosition, Message]]:
     """Return up to `limit` messages with their positions, the one that was said last first, from after a position."""
     rows = _rows_within(bounds)
-    is_deleted = rows.c.deleted_at.is_not(None) if deleted else rows.c.deleted_at.is_(None)
-    query = select(rows).where(sees(rows, scope), is_deleted, *bounds.conditions(rows))
+    query = select(rows).where(sees(rows, scope), is_deleted(rows, deleted=deleted), *bounds.conditions(rows))
     query = query.order_by(rows.c.said_at.desc(), rows.c.seq.desc()).limit(limit)
     if after is not None:
         query = query.where(rows.c.said_at <= after.said_at)
@@ -456,20 +464,16 @@ def message_entries_among(conn: Connection, scope: Scope, bounds: MessageBounds,
 
     They are looked up one by one: the limit keeps the query planner from beginning with all messages.
     """
-    names = ("id", "user_id", "project", "agent_id", "run_id", "role", "name", "session_id", "said_at", "deleted_at")
-    is_entry = and_(vectors.c.kind == "message", vectors.c.owner_id == messages.c.id)
-    chosen = select(vectors.c.seq.label("entry_seq"), *(messages.c[name] for name in names)).join_from(
-        vectors, messages, is_entry
-    )
+    names = ("id", *SCOPE, "role", "name", "session_id", "said_at", "deleted_at")
+    columns = (vectors.c.seq.label("entry_seq"), *(messages.c[name] for name in names))
+    chosen = select(*columns).join_from(vectors, messages, IS_MESSAGE)
     rows = chosen.where(vectors.c.seq.in_(listed_numbers("seqs"))).limit(MAX_ROWS).subquery()
     query = select(rows.c.entry_seq).where(is_living(rows, scope), *bounds.conditions(rows))
     return set(conn.execute(query, {"seqs": list(seqs), **bounds.parameters}).scalars())
 
 
 def _living(query: Query, scope: Scope, bounds: MessageBounds) -> Query:
-    return query.join_from(
-        messages, vectors, and_(vectors.c.kind == "message", vectors.c.owner_id == messages.c.id)
-    ).where(is_living(messages, scope), *bounds.conditions())
+    return query.join_from(messages, vectors, IS_MESSAGE).where(is_living(messages, scope), *bounds.conditions())
 
 
 # Read what tells captured messages from others.

@@ -8,25 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    FromClause,
-    Row,
-    Table,
-    and_,
-    bindparam,
-    delete,
-    exists,
-    func,
-    insert,
-    literal,
-    or_,
-    select,
-    union,
-    union_all,
-    update,
-)
+import sqlalchemy as sa
 
 from palimpsest.core.git_project import Alias, AliasKind, Move, Project, Repository
 from palimpsest.core.models import MOVE, Annotation, Event, Fact, Link, Memory, Provenance, Scope, name_key
@@ -67,7 +49,7 @@ class Identified:
     new_aliases: tuple[Alias, ...] = ()
 
 
-def identify(conn: Connection, user_id: str, repository: Repository, missing: AbstractSet[str]) -> Identified:
+def identify(conn: sa.Connection, user_id: str, repository: Repository, missing: AbstractSet[str]) -> Identified:
     """Return the project of a repository. Nothing is written.
 
     `missing` are those of `claimed_paths` that do not exist any more. Raises InputError for a name that is not valid
@@ -90,9 +72,9 @@ def identify(conn: Connection, user_id: str, repository: Repository, missing: Ab
     return _contradictory(conn, user_id, repository, here, remote)
 
 
-def claimed_paths(conn: Connection, user_id: str, repository: Repository) -> list[str]:
+def claimed_paths(conn: sa.Connection, user_id: str, repository: Repository) -> list[str]:
     """Return the paths of other repositories whose project has the name that this one would get."""
-    query = select(project_aliases.c.alias).where(
+    query = sa.select(project_aliases.c.alias).where(
         *_of_project(user_id, repository.project),
         project_aliases.c.kind == "path",
         project_aliases.c.alias != repository.path,
@@ -100,35 +82,35 @@ def claimed_paths(conn: Connection, user_id: str, repository: Repository) -> lis
     return list(conn.execute(query).scalars())
 
 
-def current_name(conn: Connection, user_id: str, project: str) -> str:
+def current_name(conn: sa.Connection, user_id: str, project: str) -> str:
     """Return the name that a project has now, if this is an older one, else the name as it is."""
     alias = _alias(conn, user_id, "name", project) if project else None
     return project if alias is None else alias.project
 
 
-def unreported(conn: Connection, user_id: str, project: str) -> list[Alias]:
+def unreported(conn: sa.Connection, user_id: str, project: str) -> list[Alias]:
     """Return the aliases of a project that a reply should tell of, and that none has told of."""
-    query = select(project_aliases).where(*_of_project(user_id, project), project_aliases.c.reported.is_(False))
+    query = sa.select(project_aliases).where(*_of_project(user_id, project), project_aliases.c.reported.is_(False))
     return [_to_alias(row) for row in conn.execute(query)]
 
 
-def aliases(conn: Connection, user_id: str) -> list[Alias]:
+def aliases(conn: sa.Connection, user_id: str) -> list[Alias]:
     """Return all aliases of a user's projects."""
     table = project_aliases
     query = (
-        select(table).where(table.c.user_id == user_id).order_by(table.c.project, table.c.kind.desc(), table.c.alias)
+        sa.select(table).where(table.c.user_id == user_id).order_by(table.c.project, table.c.kind.desc(), table.c.alias)
     )
     return [_to_alias(row) for row in conn.execute(query)]
 
 
-def projects(conn: Connection, user_id: str) -> list[Project]:
+def projects(conn: sa.Connection, user_id: str) -> list[Project]:
     """Return the projects of a user that hold something or have aliases, by name."""
     of_project: dict[str, list[Alias]] = {}
     for alias in aliases(conn, user_id):
         of_project.setdefault(alias.project, []).append(alias)
-    stored = union_all(_stored(memories, "updated_at", user_id), _stored(messages, "created_at", user_id)).subquery()
-    counts = select(
-        stored.c.project, func.sum(stored.c.memories), func.sum(stored.c.messages), func.max(stored.c.used_at)
+    stored = sa.union_all(_stored(memories, "updated_at", user_id), _stored(messages, "created_at", user_id)).subquery()
+    counts = sa.select(
+        stored.c.project, sa.func.sum(stored.c.memories), sa.func.sum(stored.c.messages), sa.func.max(stored.c.used_at)
     ).group_by(stored.c.project)
     found = {name: Project(name, tuple(own)) for name, own in of_project.items()}
     for name, *counted, used_at in conn.execute(counts):
@@ -137,10 +119,10 @@ def projects(conn: Connection, user_id: str) -> list[Project]:
     return [found[name] for name in sorted(found)]
 
 
-def planned_move(conn: Connection, user_id: str, old: str, new: str) -> Move:
+def planned_move(conn: sa.Connection, user_id: str, old: str, new: str) -> Move:
     """Return what a move takes along."""
     counts = [
-        conn.execute(select(func.count()).where(table.c.user_id == user_id, table.c.project == old)).scalar_one()
+        conn.execute(sa.select(sa.func.count()).where(table.c.user_id == user_id, table.c.project == old)).scalar_one()
         for table in (memories, messages)
     ]
     same = [len(conn.execute(query(user_id, old, new)).all()) for query in (same_memories, same_messages)]
@@ -160,36 +142,36 @@ def same_messages(user_id: str, old: str, new: str) -> Query:
     return _same(ours, theirs, ("external_id", "content_hash"), user_id, old, new).where(ours.c.external_id != "")
 
 
-def _same(ours: FromClause, theirs: FromClause, names: Sequence[str], user_id: str, old: str, new: str) -> Query:
+def _same(ours: sa.FromClause, theirs: sa.FromClause, names: Sequence[str], user_id: str, old: str, new: str) -> Query:
     """Return the query for the ids of rows of two projects that have the same values of some columns."""
-    is_same = and_(*(ours.c[name] == theirs.c[name] for name in ("user_id", "agent_id", "run_id", *names)))
+    is_same = sa.and_(*(ours.c[name] == theirs.c[name] for name in ("user_id", "agent_id", "run_id", *names)))
     of_projects = (ours.c.user_id == user_id, ours.c.project == old, theirs.c.project == new)
-    return select(ours.c.id, theirs.c.id).join(theirs, is_same).where(*of_projects).order_by(ours.c.seq)
+    return sa.select(ours.c.id, theirs.c.id).join(theirs, is_same).where(*of_projects).order_by(ours.c.seq)
 
 
-def has_content(conn: Connection, user_id: str, project: str) -> bool:
+def has_content(conn: sa.Connection, user_id: str, project: str) -> bool:
     """Return whether a project has memories or messages, living or deleted."""
     of_project = [
-        select(literal(1)).where(table.c.user_id == user_id, table.c.project == project).limit(1)
+        sa.select(sa.literal(1)).where(table.c.user_id == user_id, table.c.project == project).limit(1)
         for table in (memories, messages)
     ]
     return any(conn.execute(query).first() is not None for query in of_project)
 
 
-def project_names(conn: Connection, user_id: str) -> list[str]:
+def project_names(conn: sa.Connection, user_id: str) -> list[str]:
     """Return the projects in which a user has something living; "" stands for no project."""
     stored = [
-        select(table.c.project).where(table.c.user_id == user_id, table.c.deleted_at.is_(None))
+        sa.select(table.c.project).where(table.c.user_id == user_id, table.c.deleted_at.is_(None))
         for table in (memories, messages)
     ]
-    return sorted(conn.execute(union(*stored)).scalars())
+    return sorted(conn.execute(sa.union(*stored)).scalars())
 
 
-def exists_project(conn: Connection, user_id: str, project: str) -> bool:
+def exists_project(conn: sa.Connection, user_id: str, project: str) -> bool:
     """Return whether a name is that of a project, or was."""
     table = project_aliases
     is_name = (table.c.kind == "name") & (table.c.alias == project)
-    known = select(exists().where(table.c.user_id == user_id, (table.c.project == project) | is_name))
+    known = sa.select(sa.exists().where(table.c.user_id == user_id, (table.c.project == project) | is_name))
     return bool(conn.execute(known).scalar_one()) or has_content(conn, user_id, project)
 
 
@@ -197,7 +179,7 @@ ITEM = ("kind", "alias", "project", "repository_created")
 """The columns of an item of an export, besides the time."""
 
 
-def record(conn: Connection, user_id: str, aliases: Sequence[Alias], now: datetime) -> None:
+def record(conn: sa.Connection, user_id: str, aliases: Sequence[Alias], now: datetime) -> None:
     """Store aliases. One that is known belongs to its new project from now on."""
     for alias in aliases:
         values = {
@@ -206,20 +188,20 @@ def record(conn: Connection, user_id: str, aliases: Sequence[Alias], now: dateti
             "repository_created": alias.repository_created,
             "reported": alias.reported,
         }
-        known = update(project_aliases).where(_is(user_id, alias)).values(**values)
+        known = sa.update(project_aliases).where(_is(user_id, alias)).values(**values)
         if not conn.execute(known).rowcount:
             key = {"user_id": user_id, "kind": alias.kind, "alias": alias.alias}
-            conn.execute(insert(project_aliases).values(**key, **values, created_at=now))
+            conn.execute(sa.insert(project_aliases).values(**key, **values, created_at=now))
 
 
-def items_of_user(conn: Connection, user_id: str) -> Iterator[dict[str, Any]]:
+def items_of_user(conn: sa.Connection, user_id: str) -> Iterator[dict[str, Any]]:
     """Yield the aliases of a user's projects as items of an export."""
     names = ("agent_id", "run_id", *ITEM)
     for values in exported_rows(conn, project_aliases, user_id, names, project_aliases.c.kind, project_aliases.c.alias):
         yield {"type": "alias", **values}
 
 
-def is_known(conn: Connection, user_id: str, item: Mapping[str, Any]) -> bool:
+def is_known(conn: sa.Connection, user_id: str, item: Mapping[str, Any]) -> bool:
     """Return whether the ledger has the alias of an item of an export.
 
     One of another project in which nothing is stored does not count: a folder was opened before its memory came. A
@@ -228,12 +210,12 @@ def is_known(conn: Connection, user_id: str, item: Mapping[str, Any]) -> bool:
     if item["kind"] == "name" and has_content(conn, user_id, item["alias"]):
         return True
     key = (project_aliases.c.kind == item["kind"], project_aliases.c.alias == item["alias"])
-    query = select(project_aliases.c.project).where(project_aliases.c.user_id == user_id, *key)
+    query = sa.select(project_aliases.c.project).where(project_aliases.c.user_id == user_id, *key)
     project = conn.execute(query).scalar()
     return project is not None and (project == item["project"] or has_content(conn, user_id, project))
 
 
-def store_item(conn: Connection, user_id: str, item: Mapping[str, Any]) -> bool:
+def store_item(conn: sa.Connection, user_id: str, item: Mapping[str, Any]) -> bool:
     """Store the alias of an item of an export, unless it is known. Return whether it is new."""
     if is_known(conn, user_id, item):
         return False
@@ -242,14 +224,14 @@ def store_item(conn: Connection, user_id: str, item: Mapping[str, Any]) -> bool:
     return True
 
 
-def mark_reported(conn: Connection, user_id: str, aliases: Sequence[Alias]) -> None:
+def mark_reported(conn: sa.Connection, user_id: str, aliases: Sequence[Alias]) -> None:
     """Record that a reply has told of aliases, unless they belong to another project since."""
     for alias in aliases:
-        is_same = and_(_is(user_id, alias), project_aliases.c.project == alias.project)
-        conn.execute(update(project_aliases).where(is_same).values(reported=True))
+        is_same = sa.and_(_is(user_id, alias), project_aliases.c.project == alias.project)
+        conn.execute(sa.update(project_aliases).where(is_same).values(reported=True))
 
 
-def _unknown(conn: Connection, user_id: str, repository: Repository, missing: AbstractSet[str]) -> Identified:
+def _unknown(conn: sa.Connection, user_id: str, repository: Repository, missing: AbstractSet[str]) -> Identified:
     """Return the project of a repository of which neither the path nor the remote is known."""
     folder, remote = repository.names[0], repository.remote
     # Somebody may have named the project by its folder before the folder was opened.
@@ -268,7 +250,7 @@ def _unknown(conn: Connection, user_id: str, repository: Repository, missing: Ab
     return Identified(name, (_path(repository, name, taken, reported=not taken),))
 
 
-def _known_by_path(conn: Connection, user_id: str, repository: Repository, here: Alias) -> Identified:
+def _known_by_path(conn: sa.Connection, user_id: str, repository: Repository, here: Alias) -> Identified:
     """Return the project of a repository at a known path, whose remote, if it has one, is new."""
     remote = repository.remote
     if not remote:
@@ -278,7 +260,7 @@ def _known_by_path(conn: Connection, user_id: str, repository: Repository, here:
     return Identified(here.project, (Alias("remote", remote, here.project, reported=False),))
 
 
-def _contradictory(conn: Connection, user_id: str, repository: Repository, here: Alias, remote: Alias) -> Identified:
+def _contradictory(conn: sa.Connection, user_id: str, repository: Repository, here: Alias, remote: Alias) -> Identified:
     """Return the project of a repository whose path and remote belong to two projects: that of the remote.
 
     Only if nothing is stored in that one, the remote goes to the project of the path.
@@ -297,7 +279,7 @@ def _identified(project: str, new_aliases: tuple[Alias, ...], remote: Alias) -> 
     )
 
 
-def _by_remote(conn: Connection, user_id: str, remote: str) -> Alias | None:
+def _by_remote(conn: sa.Connection, user_id: str, remote: str) -> Alias | None:
     """Return the alias of a remote. A project that is named like the remote has it too."""
     if not remote:
         return None
@@ -307,7 +289,7 @@ def _by_remote(conn: Connection, user_id: str, remote: str) -> Alias | None:
     return known
 
 
-def _moved_from(conn: Connection, user_id: str, repository: Repository, missing: AbstractSet[str]) -> Alias | None:
+def _moved_from(conn: sa.Connection, user_id: str, repository: Repository, missing: AbstractSet[str]) -> Alias | None:
     """Return the alias of a folder of the same name that is gone, if this is probably the same repository."""
     if not missing or _has_remote(conn, user_id, repository.project):
         return None
@@ -323,48 +305,51 @@ def _is_another(here: Alias, repository: Repository) -> bool:
     return all(created) and created[0] != created[1]
 
 
-def _unclaimed(conn: Connection, user_id: str, name: str) -> str:
+def _unclaimed(conn: sa.Connection, user_id: str, name: str) -> str:
     """Return the project of a name if something is stored in it and it belongs to no repository yet, else ""."""
     project = current_name(conn, user_id, name)
     of_repository = project_aliases.c.kind.in_(("path", "remote"))
-    claimed = select(literal(1)).where(*_of_project(user_id, project), of_repository).limit(1)
+    claimed = sa.select(sa.literal(1)).where(*_of_project(user_id, project), of_repository).limit(1)
     is_free = conn.execute(claimed).first() is None and has_content(conn, user_id, project)
     return project if is_free else ""
 
 
-def _has_remote(conn: Connection, user_id: str, project: str) -> bool:
+def _has_remote(conn: sa.Connection, user_id: str, project: str) -> bool:
     of_kind = project_aliases.c.kind == "remote"
-    return conn.execute(select(literal(1)).where(*_of_project(user_id, project), of_kind).limit(1)).first() is not None
+    return (
+        conn.execute(sa.select(sa.literal(1)).where(*_of_project(user_id, project), of_kind).limit(1)).first()
+        is not None
+    )
 
 
 def _path(repository: Repository, project: str, other_project: str = "", *, reported: bool = True) -> Alias:
     return Alias("path", repository.path, project, other_project, repository.created, reported)
 
 
-def _alias(conn: Connection, user_id: str, kind: AliasKind, alias: str) -> Alias | None:
+def _alias(conn: sa.Connection, user_id: str, kind: AliasKind, alias: str) -> Alias | None:
     table = project_aliases
-    query = select(table).where(table.c.user_id == user_id, table.c.kind == kind, table.c.alias == alias)
+    query = sa.select(table).where(table.c.user_id == user_id, table.c.kind == kind, table.c.alias == alias)
     row = conn.execute(query).one_or_none()
     return None if row is None else _to_alias(row)
 
 
-def _to_alias(row: Row[Any]) -> Alias:
+def _to_alias(row: sa.Row[Any]) -> Alias:
     return Alias(row.kind, row.alias, row.project, row.other_project, row.repository_created, row.reported)
 
 
-def _of_project(user_id: str, project: str) -> tuple[ColumnElement[bool], ...]:
+def _of_project(user_id: str, project: str) -> tuple[sa.ColumnElement[bool], ...]:
     return project_aliases.c.user_id == user_id, project_aliases.c.project == project
 
 
-def _stored(table: Table, used_at: str, user_id: str) -> Query:
+def _stored(table: sa.Table, used_at: str, user_id: str) -> Query:
     """Return the query for how many living rows a table has in each project, and when the last one changed."""
-    count, none = func.count(), literal(0)
+    count, none = sa.func.count(), sa.literal(0)
     return (
-        select(
+        sa.select(
             table.c.project,
             (count if table is memories else none).label("memories"),
             (count if table is messages else none).label("messages"),
-            func.max(table.c[used_at]).label("used_at"),
+            sa.func.max(table.c[used_at]).label("used_at"),
         )
         .where(table.c.user_id == user_id, table.c.project != "", table.c.deleted_at.is_(None))
         .group_by(table.c.project)
@@ -373,13 +358,13 @@ def _stored(table: Table, used_at: str, user_id: str) -> Query:
 
 def _is(user_id: str, alias: Alias) -> Any:
     columns = project_aliases.c
-    return and_(columns.user_id == user_id, columns.kind == alias.kind, columns.alias == alias.alias)
+    return sa.and_(columns.user_id == user_id, columns.kind == alias.kind, columns.alias == alias.alias)
 
 
 # Find entities of a user's project by their name and type: those that an import or a move takes for the same.
 
 
-def namesakes(conn: Connection, user_id: str, project: str, name: str, entity_type: str) -> list[Row[Any]]:
+def namesakes(conn: sa.Connection, user_id: str, project: str, name: str, entity_type: str) -> list[sa.Row[Any]]:
     """Return the entities of exactly this project that have a name and a type that fits, oldest first.
 
     "other" fits every type, because it is not known then. Entities that were merged are left out, and the user's own.
@@ -390,12 +375,12 @@ def namesakes(conn: Connection, user_id: str, project: str, name: str, entity_ty
 
 
 _BY_NAME: Query = (
-    select(entities.c.id, entities.c.type)
+    sa.select(entities.c.id, entities.c.type)
     .join(entity_aliases, entity_aliases.c.entity_id == entities.c.id)
     .where(
-        entity_aliases.c.user_id == bindparam("user_id"),
-        entity_aliases.c.key == bindparam("key"),
-        entities.c.project == bindparam("project"),
+        entity_aliases.c.user_id == sa.bindparam("user_id"),
+        entity_aliases.c.key == sa.bindparam("key"),
+        entities.c.project == sa.bindparam("project"),
         entities.c.merged_into.is_(None),
         entities.c.is_user.is_(False),
     )
@@ -412,13 +397,13 @@ def move_entities(tx: Transaction, old: str) -> None:
     Global entities, such as the user's own, belong to no project and stay.
     """
     of_project = (entities.c.user_id == tx.scope.user_id, entities.c.project == old)
-    for row in tx.conn.execute(select(entities).where(*of_project).order_by(entities.c.seq)).all():
+    for row in tx.conn.execute(sa.select(entities).where(*of_project).order_by(entities.c.seq)).all():
         if row.merged_into is None:
             _merge_with_namesake(tx, row)
-    tx.conn.execute(update(entities).where(*of_project).values(project=tx.scope.project))
+    tx.conn.execute(sa.update(entities).where(*of_project).values(project=tx.scope.project))
 
 
-def _merge_with_namesake(tx: Transaction, row: Row[Any]) -> None:
+def _merge_with_namesake(tx: Transaction, row: sa.Row[Any]) -> None:
     """Merge an entity into the one of the new project that is the same, unless two of either project may be meant."""
     ours, theirs = (
         namesakes(tx.conn, row.user_id, project, row.name, row.type) for project in (row.project, tx.scope.project)
@@ -437,7 +422,9 @@ SCOPED_TABLES = (memories, messages, vectors, summaries, conversations, recalls)
 """The tables with scopes, apart from that of the jobs, of which a scope may have only one that is not done."""
 
 
-def move(conn: Connection, full_text: FullText, user_id: str, old: str, new: str, caller: str, now: datetime) -> Move:
+def move(
+    conn: sa.Connection, full_text: FullText, user_id: str, old: str, new: str, caller: str, now: datetime
+) -> Move:
     """Move everything in a project to another, which also gets its aliases and its name as an older name."""
     planned = planned_move(conn, user_id, old, new)
     is_merge = has_content(conn, user_id, new)
@@ -450,13 +437,13 @@ def move(conn: Connection, full_text: FullText, user_id: str, old: str, new: str
     _merge_documents(tx, old, new)
     _merge_conversations(conn, user_id, old, new)
     if is_merge:  # each would be taken for one of both projects
-        of_old = select(summaries.c.id).where(summaries.c.user_id == user_id, summaries.c.project == old)
+        of_old = sa.select(summaries.c.id).where(summaries.c.user_id == user_id, summaries.c.project == old)
         summary_queries.erase_of(conn, conn.execute(of_old).scalars().all())
     for table, ids in ((memories, touched.memories), (messages, touched.messages)):
         in_project = (table.c.user_id == user_id, table.c.project == old)
-        ids.update(conn.execute(select(table.c.id).where(*in_project)).scalars())
+        ids.update(conn.execute(sa.select(table.c.id).where(*in_project)).scalars())
     for table in SCOPED_TABLES:
-        conn.execute(update(table).where(table.c.user_id == user_id, table.c.project == old).values(project=new))
+        conn.execute(sa.update(table).where(table.c.user_id == user_id, table.c.project == old).values(project=new))
     move_entities(tx, old)
     jobs.move(conn, user_id, old, new)
     _move_aliases(conn, user_id, old, new, now)
@@ -466,31 +453,31 @@ def move(conn: Connection, full_text: FullText, user_id: str, old: str, new: str
     return planned
 
 
-def _move_aliases(conn: Connection, user_id: str, old: str, new: str, now: datetime) -> None:
+def _move_aliases(conn: sa.Connection, user_id: str, old: str, new: str, now: datetime) -> None:
     columns = project_aliases.c
     of_user = columns.user_id == user_id
-    conn.execute(update(project_aliases).where(of_user, columns.project == old).values(project=new))
+    conn.execute(sa.update(project_aliases).where(of_user, columns.project == old).values(project=new))
     # What a note would say of these two has been decided.
-    settled = and_(columns.project == new, columns.other_project.in_((old, new)))
-    conn.execute(update(project_aliases).where(of_user, settled).values(other_project="", reported=True))
-    conn.execute(update(project_aliases).where(of_user, columns.other_project == old).values(other_project=new))
+    settled = sa.and_(columns.project == new, columns.other_project.in_((old, new)))
+    conn.execute(sa.update(project_aliases).where(of_user, settled).values(other_project="", reported=True))
+    conn.execute(sa.update(project_aliases).where(of_user, columns.other_project == old).values(other_project=new))
     record(conn, user_id, [Alias("name", old, new)], now)
-    conn.execute(delete(project_aliases).where(of_user, columns.kind == "name", columns.alias == new))
+    conn.execute(sa.delete(project_aliases).where(of_user, columns.kind == "name", columns.alias == new))
 
 
 def _merge_messages(tx: Transaction, old: str, new: str) -> None:
     """Keep one of two messages that a caller stored in both projects: the one that is not deleted."""
     query = same_messages(tx.scope.user_id, old, new)
     for pair in tx.conn.execute(query).all():
-        rows = {row.id: row for row in tx.conn.execute(select(messages).where(messages.c.id.in_(pair)))}
+        rows = {row.id: row for row in tx.conn.execute(sa.select(messages).where(messages.c.id.in_(pair)))}
         ours, theirs = (rows[message_id] for message_id in pair)
         kept, other = (ours, theirs) if theirs.deleted_at is not None and ours.deleted_at is None else (theirs, ours)
         _cite_instead(tx, other.id, kept.id)
         learnt = kept.learnt or other.learnt
-        tx.conn.execute(update(messages).where(messages.c.id == kept.id).values(learnt=learnt))
+        tx.conn.execute(sa.update(messages).where(messages.c.id == kept.id).values(learnt=learnt))
         # Of messages with the same id of their caller, a scope has one.
         values = {"external_id": "", "deleted_at": other.deleted_at or tx.now}
-        tx.conn.execute(update(messages).where(messages.c.id == other.id).values(**values))
+        tx.conn.execute(sa.update(messages).where(messages.c.id == other.id).values(**values))
         if other.deleted_at is None:
             record_message(tx, Event.DELETE, other.id)
         jobs.replace_owner(tx.conn, tx.scope.user_id, other.id, kept.id)
@@ -499,11 +486,11 @@ def _merge_messages(tx: Transaction, old: str, new: str) -> None:
 def _cite_instead(tx: Transaction, message_id: str, kept_id: str) -> None:
     """Let memories cite a message in place of another."""
     columns = memory_sources.c
-    citing = set(tx.conn.execute(select(columns.memory_id).where(columns.message_id == message_id)).scalars())
-    known = set(tx.conn.execute(select(columns.memory_id).where(columns.message_id == kept_id)).scalars())
+    citing = set(tx.conn.execute(sa.select(columns.memory_id).where(columns.message_id == message_id)).scalars())
+    known = set(tx.conn.execute(sa.select(columns.memory_id).where(columns.message_id == kept_id)).scalars())
     of_message = columns.message_id == message_id
-    tx.conn.execute(delete(memory_sources).where(of_message, columns.memory_id.in_(citing & known)))
-    tx.conn.execute(update(memory_sources).where(of_message).values(message_id=kept_id))
+    tx.conn.execute(sa.delete(memory_sources).where(of_message, columns.memory_id.in_(citing & known)))
+    tx.conn.execute(sa.update(memory_sources).where(of_message).values(message_id=kept_id))
     tx.touched.memories.update(citing)
     tx.touched.messages.add(kept_id)
 
@@ -513,7 +500,7 @@ def _merge_memories(tx: Transaction, old: str, new: str) -> None:
     for old_id, new_id in tx.conn.execute(same_memories(tx.scope.user_id, old, new)).all():
         ours, theirs = _memory(tx, old_id), _memory(tx, new_id)
         of_memory = memory_sources.c.memory_id == ours.id
-        sources = tuple(tx.conn.execute(select(memory_sources.c.message_id).where(of_memory)).scalars())
+        sources = tuple(tx.conn.execute(sa.select(memory_sources.c.message_id).where(of_memory)).scalars())
         lacking = Fact(
             theirs.text,
             sources,
@@ -554,45 +541,46 @@ def _merge_documents(tx: Transaction, old: str, new: str) -> None:
     """Make one document of two of the same source. Where both have a page, that of the older one is deleted."""
     for ours, theirs in documents.of_same_source(tx.conn, tx.scope.user_id, old, new):
         for page in documents.outdated_pages(tx.conn, tx.scope.user_id, (old, ours), (new, theirs)):
-            tx.conn.execute(update(messages).where(messages.c.id == page).values(deleted_at=tx.now))
+            tx.conn.execute(sa.update(messages).where(messages.c.id == page).values(deleted_at=tx.now))
             record_message(tx, Event.DELETE, page)
         of_user = (messages.c.user_id == tx.scope.user_id, messages.c.project.in_((old, new)))
         in_ours, in_theirs = messages.c.session_id == ours, messages.c.session_id == theirs
-        tx.conn.execute(update(messages).where(*of_user, in_ours).values(session_id=theirs))
-        tx.touched.messages.update(tx.conn.execute(select(messages.c.id).where(*of_user, in_theirs)).scalars())
+        tx.conn.execute(sa.update(messages).where(*of_user, in_ours).values(session_id=theirs))
+        tx.touched.messages.update(tx.conn.execute(sa.select(messages.c.id).where(*of_user, in_theirs)).scalars())
         row = (conversations.c.user_id == tx.scope.user_id, conversations.c.project == old)
-        tx.conn.execute(delete(conversations).where(*row, conversations.c.session_id == ours))
+        tx.conn.execute(sa.delete(conversations).where(*row, conversations.c.session_id == ours))
 
 
-def _merge_conversations(conn: Connection, user_id: str, old: str, new: str) -> None:
+def _merge_conversations(conn: sa.Connection, user_id: str, old: str, new: str) -> None:
     """Keep one row of a session that was held in both projects, with a title if one of them has it."""
     ours, theirs = conversations.alias(), conversations.alias()
     query = (
-        select(ours.c.seq, ours.c.title, theirs.c.seq.label("kept"), theirs.c.title.label("kept_title"))
+        sa.select(ours.c.seq, ours.c.title, theirs.c.seq.label("kept"), theirs.c.title.label("kept_title"))
         .join(
-            theirs, and_(*(ours.c[name] == theirs.c[name] for name in ("user_id", "agent_id", "run_id", "session_id")))
+            theirs,
+            sa.and_(*(ours.c[name] == theirs.c[name] for name in ("user_id", "agent_id", "run_id", "session_id"))),
         )
         .where(ours.c.user_id == user_id, ours.c.project == old, theirs.c.project == new)
     )
     for row in conn.execute(query).all():
         is_kept = conversations.c.seq == row.kept
-        conn.execute(update(conversations).where(is_kept).values(title=row.kept_title or row.title))
-        conn.execute(delete(conversations).where(conversations.c.seq == row.seq))
+        conn.execute(sa.update(conversations).where(is_kept).values(title=row.kept_title or row.title))
+        conn.execute(sa.delete(conversations).where(conversations.c.seq == row.seq))
 
 
 def _memory(tx: Transaction, memory_id: str) -> Memory:
-    return to_memory(tx.conn.execute(select(memories).where(memories.c.id == memory_id)).one())
+    return to_memory(tx.conn.execute(sa.select(memories).where(memories.c.id == memory_id)).one())
 
 
-def _newest_change(conn: Connection, user_id: str, project: str) -> int:
+def _newest_change(conn: sa.Connection, user_id: str, project: str) -> int:
     """Return the newest row of the index log that a summary of a project should include."""
-    seen = and_(memories.c.user_id == user_id, or_(memories.c.project == project, memories.c.project == ""))
-    query = select(func.max(index_log.c.seq)).join(memories, memories.c.id == index_log.c.memory_id).where(seen)
+    seen = sa.and_(memories.c.user_id == user_id, sa.or_(memories.c.project == project, memories.c.project == ""))
+    query = sa.select(sa.func.max(index_log.c.seq)).join(memories, memories.c.id == index_log.c.memory_id).where(seen)
     return conn.execute(query).scalar_one() or 0
 
 
-def _keep_current(conn: Connection, user_id: str, project: str, current_from: int) -> None:
+def _keep_current(conn: sa.Connection, user_id: str, project: str, current_from: int) -> None:
     """Keep the summaries current that were so before their project got another name."""
     of_project = (summaries.c.user_id == user_id, summaries.c.project == project, summaries.c.seq >= current_from)
     newest = entries.newest_log_number(conn)
-    conn.execute(update(summaries).where(*of_project).values(seq=newest))
+    conn.execute(sa.update(summaries).where(*of_project).values(seq=newest))

@@ -5,29 +5,13 @@ from __future__ import annotations
 import hashlib
 import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import astuple, replace
 from datetime import UTC, datetime, tzinfo
 from itertools import islice
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
-from sqlalchemy import (
-    JSON,
-    ColumnElement,
-    Connection,
-    FromClause,
-    Row,
-    Select,
-    String,
-    Table,
-    and_,
-    bindparam,
-    cast,
-    false,
-    func,
-    or_,
-    select,
-)
+import sqlalchemy as sa
 from sqlalchemy.engine import Dialect
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import Integer, TypeDecorator
@@ -48,6 +32,9 @@ from palimpsest.core.models import (
 )
 from palimpsest.core.protocols import Vector
 
+SCOPE = ("user_id", "project", "agent_id", "run_id")
+"""The columns of a scope."""
+
 BATCH = 500
 """How many values one statement is made for, where many are worked on in turn."""
 
@@ -57,7 +44,7 @@ FULL_STOPS = " .!。।॥۔։።။។"  # noqa: RUF001 - full stops are meant
 NFKC makes the other forms of these one of them. A question mark is not among them, because a question says nothing.
 """
 
-ListedValues: TypeAlias = "Select[tuple[Any]]"
+ListedValues: TypeAlias = "sa.Select[tuple[Any]]"
 
 _T = TypeVar("_T")
 
@@ -72,7 +59,7 @@ def batched(values: Iterable[_T]) -> Iterator[list[_T]]:
 class UtcTime(TypeDecorator[datetime]):
     """An aware datetime, stored as ISO 8601 text in UTC with microseconds. Text order is time order."""
 
-    impl = String(32)
+    impl = sa.String(32)
     cache_ok = True
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> str | None:
@@ -90,9 +77,9 @@ class UtcTime(TypeDecorator[datetime]):
         return None if value is None else datetime.fromisoformat(value)
 
 
-def minute_of(at: ColumnElement[Any]) -> ColumnElement[str]:
+def minute_of(at: sa.ColumnElement[Any]) -> sa.ColumnElement[str]:
     """Return the minute of a time as a column: days in a zone are made of minutes, and no database knows all zones."""
-    return func.substr(cast(at, String), 1, len("2026-11-21T09:30"))
+    return sa.func.substr(sa.cast(at, sa.String), 1, len("2026-11-21T09:30"))
 
 
 def local_day(minute: str, zone: tzinfo | None) -> str:
@@ -100,7 +87,7 @@ def local_day(minute: str, zone: tzinfo | None) -> str:
     return f"{in_zone(datetime.fromisoformat(minute).replace(tzinfo=UTC), zone):%Y-%m-%d}"
 
 
-class StoredJson(String):
+class StoredJson(sa.String):
     """The text of a value of JSON, as a row that is copied has it."""
 
 
@@ -134,37 +121,47 @@ def listed(name: str) -> ListedValues:
 
     The statement then has the same text for every length of the list, and is compiled and prepared once.
     """
-    return select(json_elements(bindparam(name, type_=JSON)).table_valued("value").c.value)
+    return sa.select(json_elements(sa.bindparam(name, type_=sa.JSON)).table_valued("value").c.value)
 
 
-def rows_for(conn: Connection, query: Query, ids: Sequence[str]) -> Sequence[Any]:
+def rows_for(conn: sa.Connection, query: Query, ids: Sequence[str]) -> Sequence[Any]:
     """Return the rows of a query with a list of `ids`. No statement is run for an empty list, as half of them are."""
     return conn.execute(query, {"ids": ids}).all() if ids else ()
 
 
 def listed_numbers(name: str) -> ListedValues:
     """Return a bound list of integers for IN, as `listed` does of texts."""
-    return select(json_numbers(bindparam(name, type_=JSON)).table_valued("value").c.value)
+    return sa.select(json_numbers(sa.bindparam(name, type_=sa.JSON)).table_valued("value").c.value)
 
 
-def among(column: ColumnElement[Any], values: Iterable[Any]) -> ColumnElement[bool]:
+def among(column: sa.ColumnElement[Any], values: Iterable[Any]) -> sa.ColumnElement[bool]:
     """Return the condition that a column of texts or integers is one of some values, however many there are.
 
     As with `listed`, they are one parameter.
     """
     elements = json_numbers if isinstance(column.type, Integer) else json_elements
-    array = bindparam(None, list(values), type_=JSON, unique=True)
-    return column.in_(select(elements(array).table_valued("value").c.value))
+    array = sa.bindparam(None, list(values), type_=sa.JSON, unique=True)
+    return column.in_(sa.select(elements(array).table_valued("value").c.value))
 
 
-def begins(column: ColumnElement[str], prefix: str) -> ColumnElement[bool]:
+def begins(column: sa.ColumnElement[str], prefix: str) -> sa.ColumnElement[bool]:
     """Return the condition that an id begins with hexadecimal digits. It is a range, so that it can use an index."""
-    return and_(column >= prefix, column < f"{prefix}g")  # "g" comes after every hexadecimal digit
+    return sa.and_(column >= prefix, column < f"{prefix}g")  # "g" comes after every hexadecimal digit
 
 
-def is_living(table: FromClause, scope: Scope) -> ColumnElement[bool]:
+def is_living(table: sa.FromClause, scope: Scope) -> sa.ColumnElement[bool]:
     """Return the condition for the rows that `scope` sees and that are not deleted."""
-    return and_(sees(table, scope), table.c.deleted_at.is_(None))
+    return sa.and_(sees(table, scope), table.c.deleted_at.is_(None))
+
+
+def is_deleted(table: sa.FromClause, *, deleted: bool) -> sa.ColumnElement[bool]:
+    """Return the condition for the rows that are deleted, or for the others."""
+    return table.c.deleted_at.is_not(None) if deleted else table.c.deleted_at.is_(None)
+
+
+def count(conn: sa.Connection, *conditions: sa.ColumnElement[bool]) -> int:
+    """Return how many rows of the table that conditions are about fulfil them."""
+    return conn.execute(sa.select(sa.func.count()).where(*conditions)).scalar_one()
 
 
 def packed(vector: Vector) -> bytes:
@@ -216,47 +213,43 @@ def _digest(plain: str) -> str:
 
 
 def exported_rows(
-    conn: Connection, table: Table, user_id: str, names: Sequence[str], *order: ColumnElement[Any]
+    conn: sa.Connection, table: sa.Table, user_id: str, names: Sequence[str], *order: sa.ColumnElement[Any]
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows of a user as items of an export: these columns, "" where there is none, and the time."""
-    for row in conn.execute(select(table).where(table.c.user_id == user_id).order_by(*order)):
+    for row in conn.execute(sa.select(table).where(table.c.user_id == user_id).order_by(*order)):
         yield {**{name: getattr(row, name, "") for name in names}, "created_at": exact_iso(row.created_at)}
 
 
-def sees(table: FromClause, scope: Scope) -> ColumnElement[bool]:
+def sees(table: sa.FromClause, scope: Scope) -> sa.ColumnElement[bool]:
     """Return the condition for the rows that `scope` sees.
 
     These are the user's rows, general or of the project, and only those of the agent and the run if they are given.
     Entities belong to no agent and no run.
     """
     if not scope.with_general and not scope.project:
-        return false()  # of a scope that sees a project alone, whose project was taken away
-    columns = table.c
-    conditions: list[ColumnElement[bool]] = [
-        columns.user_id == scope.user_id,
-        _is_in(columns.project, scope.beside, scope.project, has_both=scope.beside != scope.project),
-    ]
-    if scope.agent_id and "agent_id" in columns:
-        conditions.append(columns.agent_id == scope.agent_id)
-    if scope.run_id and "run_id" in columns:
-        conditions.append(columns.run_id == scope.run_id)
-    return and_(*conditions)
+        return sa.false()  # of a scope that sees a project alone, whose project was taken away
+    return _sees(table, scope_parts(scope), seen_values(scope))
 
 
-def sees_named(table: Table, parts: tuple[bool, ...]) -> ColumnElement[bool]:
+def sees_named(table: sa.Table, parts: tuple[bool, ...]) -> sa.ColumnElement[bool]:
     """Return the condition of `sees` with the values of a scope as parameters (`scope_values`).
 
     `parts` is `scope_parts` of the scope. A statement can then be built once for each combination of them.
     """
-    has_both, has_agent, has_run = parts
+    return _sees(table, parts, {**{name: sa.bindparam(name) for name in SCOPE}, "beside": ""})
+
+
+def _sees(table: sa.FromClause, parts: tuple[bool, ...], values: Mapping[str, Any]) -> sa.ColumnElement[bool]:
+    has_both, *is_given = parts
     columns = table.c
-    conditions = [
-        columns.user_id == bindparam("user_id"),
-        _is_in(columns.project, "", bindparam("project"), has_both=has_both),
+    is_own = columns.project == values["project"]
+    is_seen = sa.or_(columns.project == values["beside"], is_own) if has_both else is_own
+    narrowing = [
+        name for name, given in zip(("agent_id", "run_id"), is_given, strict=True) if given and name in columns
     ]
-    conditions += [columns.agent_id == bindparam("agent_id")] if has_agent else []
-    conditions += [columns.run_id == bindparam("run_id")] if has_run else []
-    return and_(*conditions)
+    return sa.and_(
+        columns.user_id == values["user_id"], is_seen, *(columns[name] == values[name] for name in narrowing)
+    )
 
 
 def scope_parts(scope: Scope) -> tuple[bool, bool, bool]:
@@ -264,12 +257,7 @@ def scope_parts(scope: Scope) -> tuple[bool, bool, bool]:
     return scope.beside != scope.project, bool(scope.agent_id), bool(scope.run_id)
 
 
-def _is_in(column: ColumnElement[str], beside: str, project: Any, *, has_both: bool) -> ColumnElement[bool]:
-    """Return the condition for one project, or for two."""
-    return or_(column == beside, column == project) if has_both else column == project
-
-
-Query: TypeAlias = "Select[*tuple[Any, ...]]"
+Query: TypeAlias = "sa.Select[*tuple[Any, ...]]"
 
 
 def is_seen(scope: Scope, owner: Scope) -> bool:
@@ -287,25 +275,24 @@ def is_seen(scope: Scope, owner: Scope) -> bool:
     )
 
 
-def is_scope(table: Table, scope: Scope) -> ColumnElement[bool]:
+def is_scope(table: sa.Table, scope: Scope) -> sa.ColumnElement[bool]:
     """Return the condition for the rows of exactly this scope."""
-    columns = table.c
-    return and_(
-        columns.user_id == scope.user_id,
-        columns.project == scope.project,
-        columns.agent_id == scope.agent_id,
-        columns.run_id == scope.run_id,
-    )
+    return sa.and_(*(table.c[name] == value for name, value in scope_values(scope).items()))
+
+
+def is_named_scope(table: sa.Table) -> sa.ColumnElement[bool]:
+    """Return the condition of `is_scope` with the values of the scope as parameters (`scope_values`)."""
+    return sa.and_(*(table.c[name] == sa.bindparam(name) for name in SCOPE))
+
+
+def agree(one: sa.FromClause, other: sa.FromClause, names: Iterable[str] = SCOPE) -> sa.ColumnElement[bool]:
+    """Return the condition that two rows have the same values of some columns, those of the scope if none are named."""
+    return sa.and_(*(one.c[name] == other.c[name] for name in names))
 
 
 def scope_values(scope: Scope) -> dict[str, str]:
     """Return a scope as the values of its columns."""
-    return {
-        "user_id": scope.user_id,
-        "project": scope.project,
-        "agent_id": scope.agent_id,
-        "run_id": scope.run_id,
-    }
+    return {name: getattr(scope, name) for name in SCOPE}
 
 
 def seen_values(scope: Scope) -> dict[str, str]:
@@ -313,44 +300,29 @@ def seen_values(scope: Scope) -> dict[str, str]:
     return {**scope_values(scope), "beside": scope.beside}
 
 
-def to_scope(row: Row[Any]) -> Scope:
+def to_scope(row: sa.Row[Any]) -> Scope:
     """Return the scope of a row that has its columns."""
     return Scope(row.user_id, row.project, row.agent_id, row.run_id)
 
 
-def to_memory(row: Row[Any]) -> Memory:
+def to_memory(row: sa.Row[Any]) -> Memory:
     """Return a row of `memories` as a model."""
     values = {field.name: field.from_column(getattr(row, field.name)) for field in MEMORY_FIELDS}
     return Memory(id=row.id, scope=to_scope(row), text=row.text, **values)
 
 
-def to_entities(stored: Sequence[Sequence[Any]] | None) -> tuple[NamedEntity, ...]:
-    """Return what a memory names, from `[[name, type], …]`."""
-    return tuple(NamedEntity(*item) for item in stored or ())
+def _made_of(kind: Callable[..., _T]) -> Callable[[Sequence[Sequence[Any]] | None], tuple[_T, ...]]:
+    """Return what makes values of a kind of the lists of their parts, which a column may lack."""
+    return lambda stored: tuple(kind(*parts) for parts in stored or ())
 
 
-def to_relations(stored: Sequence[Sequence[str]] | None) -> tuple[Relation, ...]:
-    """Return the relations that a memory states, from `[[source, name, destination], …]`, perhaps with a `since`."""
-    return tuple(Relation(*item) for item in stored or ())
+to_relations = _made_of(Relation)
+"""Return the relations that a memory states, from `[[source, name, destination], …]`, perhaps with a `since`."""
 
 
-def to_links(stored: Sequence[Sequence[str]] | None) -> tuple[Link, ...]:
-    """Return the links of a memory, from `[[memory id, reason], …]`."""
-    return tuple(Link(*item) for item in stored or ())
-
-
-def _relations_column(relations: Sequence[Relation]) -> list[list[str]]:
-    return [
-        [item.source, item.name, item.destination, *([] if item.since is None else [item.since])] for item in relations
-    ]
-
-
-def _entities_column(entities: Sequence[NamedEntity]) -> list[list[str]]:
-    return [[entity.name, entity.type] for entity in entities]
-
-
-def _links_column(linked: Sequence[Link]) -> list[list[str]]:
-    return [[link.memory_id, link.reason] for link in linked]
+def _as_lists(values: Iterable[NamedEntity | Relation | Link]) -> list[list[str]]:
+    """Return values as the lists of their parts. A relation may have no `since`, which is the last."""
+    return [[part for part in astuple(value) if part is not None] for value in values]
 
 
 def _same(value: Any) -> Any:
@@ -380,10 +352,10 @@ MEMORY_FIELDS = (
     MemoryField("valid_until_precision", default=""),
     MemoryField("superseded_by"),
     MemoryField("is_forgotten", default=False),
-    MemoryField("entities", _entities_column, to_entities),
-    MemoryField("relations", _relations_column, to_relations),
+    MemoryField("entities", _as_lists, _made_of(NamedEntity)),
+    MemoryField("relations", _as_lists, to_relations),
     MemoryField("context", default=""),
-    MemoryField("links", _links_column, to_links),
+    MemoryField("links", _as_lists, _made_of(Link)),
     MemoryField("actor_id", in_state=False),
     MemoryField("role", in_state=False),
     MemoryField("created_at", in_state=False),
@@ -446,7 +418,7 @@ def to_time(value: str | None) -> datetime | None:
     return datetime.fromisoformat(value) if value else None
 
 
-def to_message(row: Row[Any]) -> Message:
+def to_message(row: sa.Row[Any]) -> Message:
     """Return a row of `messages` as a model."""
     return Message(scope=to_scope(row), **{name: getattr(row, name) for name in MESSAGE_FIELDS})
 
@@ -456,7 +428,7 @@ MESSAGE_FIELDS = ("id", *_WHAT_IS_SAID, "created_at", "deleted_at")
 """All fields of a message but its scope."""
 
 
-def to_history(row: Row[Any], sources: tuple[str, ...]) -> Version:
+def to_history(row: sa.Row[Any], sources: tuple[str, ...]) -> Version:
     """Return a row of `history` as a model."""
     same = ("id", "memory_id", "old_memory", "new_memory", "created_at", "updated_at", "is_deleted", "actor_id", "role")
     return Version(
@@ -471,6 +443,6 @@ def to_history(row: Row[Any], sources: tuple[str, ...]) -> Version:
     )
 
 
-def to_summary(row: Row[Any]) -> Summary:
+def to_summary(row: sa.Row[Any]) -> Summary:
     """Return a row of `summaries` as a model."""
     return Summary(to_scope(row), row.kind, row.text, row.seq, row.created_at)

@@ -7,38 +7,13 @@ from dataclasses import replace
 from datetime import datetime, tzinfo
 from typing import Any
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    Label,
-    Row,
-    Select,
-    and_,
-    delete,
-    exists,
-    false,
-    func,
-    insert,
-    literal,
-    or_,
-    select,
-)
+import sqlalchemy as sa
 
 from palimpsest.core.models import LINK, Memory, Message, Scope, Summary
 from palimpsest.store.history import memories_at
-from palimpsest.store.memories import memories_by_id
-from palimpsest.store.messages import without_forgotten
-from palimpsest.store.rows import (
-    among,
-    is_living,
-    is_scope,
-    local_day,
-    minute_of,
-    sees,
-    to_memory,
-    to_message,
-    to_summary,
-)
+from palimpsest.store.memories import LAST_STATED, NEWEST, count_by_day, memories_by_id, read_memories
+from palimpsest.store.messages import LAST_SAID, newest_said, read_messages, without_forgotten
+from palimpsest.store.rows import among, count, is_living, is_scope, sees, to_summary
 from palimpsest.store.schema import (
     IS_SAID,
     history,
@@ -58,38 +33,35 @@ KEPT_MONTHS = 12
 the next is written from such an older one, which the correction does not concern, and not from the beginning."""
 
 
-def put(conn: Connection, summary_id: int, summary: Summary) -> None:
+def put(conn: sa.Connection, summary_id: int, summary: Summary) -> None:
     """Store what a new summary rests on. Of older ones, the last of each earlier month keeps it, for a year."""
     store(conn, summary_id, summary.sources, summary.message_ids)
     _thin_out(conn, summary_id, summary)
 
 
-def store(conn: Connection, summary_id: int, of_memories: Mapping[str, int], message_ids: Sequence[str]) -> None:
+def store(conn: sa.Connection, summary_id: int, of_memories: Mapping[str, int], message_ids: Sequence[str]) -> None:
     """Store what a summary rests on, and leave older ones as they are."""
-    rows = [{"kind": "message", "owner_id": message_id, "revision": 0} for message_id in dict.fromkeys(message_ids)]
-    rows += [
-        {"kind": "memory", "owner_id": memory_id, "revision": revision} for memory_id, revision in of_memories.items()
-    ]
-    if rows:
-        conn.execute(insert(summary_sources), [{"summary_id": summary_id, **row} for row in rows])
+    owners = [("message", message_id, 0) for message_id in dict.fromkeys(message_ids)]
+    owners += [("memory", memory_id, revision) for memory_id, revision in of_memories.items()]
+    of_summary = sa.insert(summary_sources).values(summary_id=summary_id)
+    if rows := [{"kind": kind, "owner_id": owner, "revision": revision} for kind, owner, revision in owners]:
+        conn.execute(of_summary, rows)
 
 
-def _thin_out(conn: Connection, newest_id: int, summary: Summary) -> None:
+def _thin_out(conn: sa.Connection, newest_id: int, summary: Summary) -> None:
     of_kind = (is_scope(summaries, summary.scope), _same_subject(summary.kind), summaries.c.id != newest_id)
-    query = (
-        select(summaries.c.id, summaries.c.created_at).where(*of_kind, has_sources()).order_by(summaries.c.id.desc())
-    )
+    query = sa.select(summaries.c.id, summaries.c.created_at).where(*of_kind, has_sources())
     kept = {f"{summary.created_at:%Y-%m}"}
     surplus: list[int] = []
-    for row in conn.execute(query).all():
+    for row in conn.execute(query.order_by(summaries.c.id.desc())).all():
         month = f"{row.created_at:%Y-%m}"
         if month in kept or len(kept) > KEPT_MONTHS:
             surplus.append(row.id)
         kept.add(month)
-    conn.execute(delete(summary_sources).where(among(summary_sources.c.summary_id, surplus)))
+    conn.execute(sa.delete(summary_sources).where(among(summary_sources.c.summary_id, surplus)))
 
 
-def _same_subject(kind: str) -> ColumnElement[bool]:
+def _same_subject(kind: str) -> sa.ColumnElement[bool]:
     """Return the condition for summaries of a kind. What ends in a sign of its content, as ABOUT does, is one kind."""
     name, _, argument = kind.partition(":")
     subject, colon, _ = argument.rpartition(":")
@@ -98,71 +70,70 @@ def _same_subject(kind: str) -> ColumnElement[bool]:
     return summaries.c.kind.startswith(f"{name}:{subject}:", autoescape=True)
 
 
-def read(conn: Connection, summary_id: int) -> tuple[Mapping[str, int], tuple[str, ...]]:
+def read(conn: sa.Connection, summary_id: int) -> tuple[Mapping[str, int], tuple[str, ...]]:
     """Return the memories that a summary rests on, by id with the revision that was read, and the ids of messages."""
-    query = select(summary_sources).where(summary_sources.c.summary_id == summary_id)
+    query = sa.select(summary_sources).where(summary_sources.c.summary_id == summary_id)
     rows = conn.execute(query.order_by(summary_sources.c.kind, summary_sources.c.owner_id)).all()
     of_memories = {row.owner_id: row.revision for row in rows if row.kind == "memory"}
     return of_memories, tuple(row.owner_id for row in rows if row.kind == "message")
 
 
-def has_sources() -> ColumnElement[bool]:
+def has_sources() -> sa.ColumnElement[bool]:
     """Return the condition for summaries of which it is known what they rest on."""
-    return exists().where(summary_sources.c.summary_id == summaries.c.id)
+    return sa.exists().where(summary_sources.c.summary_id == summaries.c.id)
 
 
-def have_changed() -> ColumnElement[bool]:
+def have_changed() -> sa.ColumnElement[bool]:
     """Return the condition for summaries that rest on something that was changed, deleted, forgotten or erased since.
 
     A memory may have ended before a summary was written that says so; then nothing has changed.
     """
-    return _rests_on(and_(memories.c.revision != summary_sources.c.revision, reworded_since(summaries.c.seq)))
+    return _rests_on(sa.and_(memories.c.revision != summary_sources.c.revision, reworded_since(summaries.c.seq)))
 
 
-def have_gone() -> ColumnElement[bool]:
+def have_gone() -> sa.ColumnElement[bool]:
     """Return the condition for summaries that rest on something that was deleted, forgotten or erased since.
 
     What was reworded, was replaced or has ended is not gone: the next summary can be written from one that has it.
     """
     return _rests_on(
-        and_(memories.c.deleted_at.is_not(None), memories.c.superseded_by.is_(None), memories.c.valid_until.is_(None))
+        sa.and_(
+            memories.c.deleted_at.is_not(None), memories.c.superseded_by.is_(None), memories.c.valid_until.is_(None)
+        )
     )
 
 
-def _rests_on(is_other: ColumnElement[bool]) -> ColumnElement[bool]:
+def _rests_on(is_other: sa.ColumnElement[bool]) -> sa.ColumnElement[bool]:
     """Return the condition for summaries that rest on something forgotten or erased, or on a memory of a condition.
 
     A message is forgotten with a memory that was learned from it.
     """
     of_summary = summary_sources.c.summary_id == summaries.c.id
-    of_memory = and_(of_summary, summary_sources.c.kind == "memory")
-    of_message = and_(of_summary, summary_sources.c.kind == "message")
-    with_memory = summary_sources.outerjoin(memories, memories.c.id == summary_sources.c.owner_id)
-    with_message = summary_sources.outerjoin(messages, messages.c.id == summary_sources.c.owner_id)
-    learned = summary_sources.join(memory_sources, memory_sources.c.message_id == summary_sources.c.owner_id).join(
+    owner, kind, is_forgotten = summary_sources.c.owner_id, summary_sources.c.kind, memories.c.is_forgotten.is_(True)
+    with_memory = summary_sources.outerjoin(memories, memories.c.id == owner)
+    with_message = summary_sources.outerjoin(messages, messages.c.id == owner)
+    learned = summary_sources.join(memory_sources, memory_sources.c.message_id == owner).join(
         memories, memories.c.id == memory_sources.c.memory_id
     )
-    is_gone = or_(memories.c.id.is_(None), memories.c.is_forgotten.is_(True), is_other)
-    is_unsaid = or_(messages.c.id.is_(None), messages.c.deleted_at.is_not(None))
-    return or_(
-        select(summary_sources.c.owner_id).select_from(with_memory).where(of_memory, is_gone).exists(),
-        select(summary_sources.c.owner_id).select_from(with_message).where(of_message, is_unsaid).exists(),
-        select(summary_sources.c.owner_id)
-        .select_from(learned)
-        .where(of_message, memories.c.is_forgotten.is_(True))
-        .exists(),
+    is_gone = sa.or_(memories.c.id.is_(None), is_forgotten, is_other)
+    is_unsaid = sa.or_(messages.c.id.is_(None), messages.c.deleted_at.is_not(None))
+    of_summary = sa.select(owner).where(summary_sources.c.summary_id == summaries.c.id)
+    return sa.or_(
+        of_summary.select_from(with_memory).where(kind == "memory", is_gone).exists(),
+        of_summary.select_from(with_message).where(kind == "message", is_unsaid).exists(),
+        of_summary.select_from(learned).where(kind == "message", is_forgotten).exists(),
     )
 
 
-def reworded_since(log_number: ColumnElement[int]) -> ColumnElement[bool]:
+def reworded_since(log_number: sa.ColumnElement[int]) -> sa.ColumnElement[bool]:
     """Return the condition for memories with an edit after a number of the index log that changed what they say."""
     # An edit of the stage LINK only says where a memory belongs, which no summary says.
     # A mention of a memory is in the log too. What changes the memory also leaves a row of history, at the same time.
     edited = history.join(
-        index_log, and_(index_log.c.memory_id == history.c.memory_id, index_log.c.at == history.c.updated_at)
+        index_log, sa.and_(index_log.c.memory_id == history.c.memory_id, index_log.c.at == history.c.updated_at)
     )
     return (
-        select(history.c.seq)
+        sa.select(history.c.seq)
         .select_from(edited)
         .where(
             history.c.memory_id == memories.c.id,
@@ -175,58 +146,58 @@ def reworded_since(log_number: ColumnElement[int]) -> ColumnElement[bool]:
     )
 
 
-def unread_by(summary_id: int | None) -> ColumnElement[bool]:
+def unread_by(summary_id: int | None) -> sa.ColumnElement[bool]:
     """Return the condition for memories that a summary does not rest on; with None all of them."""
     is_read = (summary_sources.c.summary_id == summary_id, summary_sources.c.kind == "memory")
-    return ~exists().where(*is_read, summary_sources.c.owner_id == memories.c.id)
+    return ~sa.exists().where(*is_read, summary_sources.c.owner_id == memories.c.id)
 
 
-def erase_of(conn: Connection, summary_ids: Sequence[int]) -> None:
+def erase_of(conn: sa.Connection, summary_ids: Sequence[int]) -> None:
     """Erase summaries with what they rest on."""
-    conn.execute(delete(summary_sources).where(among(summary_sources.c.summary_id, summary_ids)))
-    conn.execute(delete(summaries).where(among(summaries.c.id, summary_ids)))
+    conn.execute(sa.delete(summary_sources).where(among(summary_sources.c.summary_id, summary_ids)))
+    conn.execute(sa.delete(summaries).where(among(summaries.c.id, summary_ids)))
 
 
-def resting_on(conn: Connection, user_id: str, owner_ids: Sequence[str]) -> list[int]:
+def resting_on(conn: sa.Connection, user_id: str, owner_ids: Sequence[str]) -> list[int]:
     """Return the ids of a user's summaries that may quote memories or messages.
 
     These are the ones that rest on them, and the ones of which it is not known what they rest on.
     """
-    rests_on_one = exists().where(
+    rests_on_one = sa.exists().where(
         summary_sources.c.summary_id == summaries.c.id, among(summary_sources.c.owner_id, owner_ids)
     )
-    query = select(summaries.c.id).where(summaries.c.user_id == user_id, or_(~has_sources(), rests_on_one))
+    query = sa.select(summaries.c.id).where(summaries.c.user_id == user_id, sa.or_(~has_sources(), rests_on_one))
     return list(conn.execute(query.order_by(summaries.c.id)).scalars())
 
 
 # Read summaries, what they are written from, and what changed since one was written.
 
 
-def latest_summary(conn: Connection, scope: Scope, kind: str) -> Summary | None:
+def latest_summary(conn: sa.Connection, scope: Scope, kind: str) -> Summary | None:
     """Return the newest summary of exactly this scope and kind, or None if there is none."""
     row = conn.execute(_of_kind(scope, kind).limit(1)).one_or_none()
     return None if row is None else to_summary(row)
 
 
-def newest_number(conn: Connection, user_id: str) -> int:
+def newest_number(conn: sa.Connection, user_id: str) -> int:
     """Return the row number of a user's newest summary of whatever scope and kind; 0 if there is none."""
-    return conn.execute(select(func.max(summaries.c.id)).where(summaries.c.user_id == user_id)).scalar() or 0
+    return conn.execute(sa.select(sa.func.max(summaries.c.id)).where(summaries.c.user_id == user_id)).scalar() or 0
 
 
-def newest_texts(conn: Connection, scope: Scope, limit: int) -> list[str]:
+def newest_texts(conn: sa.Connection, scope: Scope, limit: int) -> list[str]:
     """Return the texts of the newest summaries of exactly this scope, of whatever kind, newest first."""
-    query = select(summaries.c.text).where(is_scope(summaries, scope)).order_by(summaries.c.id.desc()).limit(limit)
+    query = sa.select(summaries.c.text).where(is_scope(summaries, scope)).order_by(summaries.c.id.desc()).limit(limit)
     return list(conn.execute(query).scalars())
 
 
-def kinds_with_passage(conn: Connection, passage: str) -> list[str]:
+def kinds_with_passage(conn: sa.Connection, passage: str) -> list[str]:
     """Return the kinds of the summaries, of all scopes, that have a passage."""
     # Unlike LIKE, replace compares exactly and has no wildcards. Every database has it.
-    query = select(summaries.c.kind).where(func.replace(summaries.c.text, passage, "") != summaries.c.text)
+    query = sa.select(summaries.c.kind).where(sa.func.replace(summaries.c.text, passage, "") != summaries.c.text)
     return sorted(conn.execute(query.distinct()).scalars())
 
 
-def current_summary(conn: Connection, scope: Scope, kind: str) -> Summary | None:
+def current_summary(conn: sa.Connection, scope: Scope, kind: str) -> Summary | None:
     """Return the newest summary of exactly this scope and kind unless it may say what no longer holds.
 
     It may if something that it rests on was changed or deleted since. Of a summary of which it is not known what it
@@ -241,7 +212,7 @@ def current_summary(conn: Connection, scope: Scope, kind: str) -> Summary | None
     return None if is_outdated else last
 
 
-def base_summary(conn: Connection, scope: Scope, kind: str) -> tuple[int | None, Summary | None]:
+def base_summary(conn: sa.Connection, scope: Scope, kind: str) -> tuple[int | None, Summary | None]:
     """Return the newest summary that the next one can be written from, with what it rests on, and its row number.
 
     That is one of which it is known what it rests on, and nothing of that was deleted. It may have changed since.
@@ -252,12 +223,12 @@ def base_summary(conn: Connection, scope: Scope, kind: str) -> tuple[int | None,
     return row.id, _with_sources(conn, row)
 
 
-def _with_sources(conn: Connection, row: Row[Any]) -> Summary:
+def _with_sources(conn: sa.Connection, row: sa.Row[Any]) -> Summary:
     of_memories, message_ids = read(conn, row.id)
     return replace(to_summary(row), sources=of_memories, message_ids=message_ids)
 
 
-def changed_behind(conn: Connection, scope: Scope, summary: Summary) -> list[tuple[Memory, str]]:
+def changed_behind(conn: sa.Connection, scope: Scope, summary: Summary) -> list[tuple[Memory, str]]:
     """Return the memories that a summary rests on and that have changed since, each with its text at that time.
 
     Some of them have ended, or were replaced.
@@ -271,163 +242,150 @@ def changed_behind(conn: Connection, scope: Scope, summary: Summary) -> list[tup
     return [(memory, texts.get(memory.id, memory.text)) for memory in changed]
 
 
-def memories_behind(conn: Connection, scope: Scope, kind: str) -> list[str]:
-    """Return the ids of the memories that the newest summary of exactly this scope and kind rests on."""
+def behind(conn: sa.Connection, scope: Scope, kind: str) -> tuple[Mapping[str, int], tuple[str, ...]]:
+    """Return what `read` does of the newest summary of exactly this scope and kind, if there is one."""
     row = conn.execute(_of_kind(scope, kind).limit(1)).one_or_none()
-    return [] if row is None else list(read(conn, row.id)[0])
+    return ({}, ()) if row is None else read(conn, row.id)
 
 
-def messages_behind(conn: Connection, scope: Scope, kind: str) -> list[str]:
-    """Return the ids of the messages that the newest summary of exactly this scope and kind rests on."""
-    row = conn.execute(_of_kind(scope, kind).limit(1)).one_or_none()
-    return [] if row is None else list(read(conn, row.id)[1])
-
-
-def summaries_beyond(conn: Connection, scope: Scope, prefix: str, base_id: int | None, limit: int) -> list[Summary]:
+def summaries_beyond(conn: sa.Connection, scope: Scope, prefix: str, base_id: int | None, limit: int) -> list[Summary]:
     """Return the newest summaries of kinds that begin with a prefix and rest on what a summary does not rest on.
 
     Each is returned with what it rests on; outdated ones are left out. Those of the last kinds come first.
     """
     beyond, known = summary_sources.alias(), summary_sources.alias()
     is_known = (known.c.summary_id == base_id, known.c.kind == beyond.c.kind, known.c.owner_id == beyond.c.owner_id)
-    rests_beyond = exists().where(beyond.c.summary_id == summaries.c.id, ~exists().where(*is_known))
-    begins = and_(summaries.c.kind >= prefix, summaries.c.kind < f"{prefix}\U0010ffff")
+    rests_beyond = sa.exists().where(beyond.c.summary_id == summaries.c.id, ~sa.exists().where(*is_known))
+    begins = sa.and_(summaries.c.kind >= prefix, summaries.c.kind < f"{prefix}\U0010ffff")
     good = (_is_of(scope), begins, rests_beyond, has_sources(), ~have_changed())
-    query = select(summaries).where(*good).order_by(summaries.c.kind.desc())
+    query = sa.select(summaries).where(*good).order_by(summaries.c.kind.desc())
     return [_with_sources(conn, row) for row in conn.execute(query.limit(limit)).all()]
 
 
-def _of_kind(scope: Scope, kind: str, *flags: Label[bool]) -> Select[Any]:
+def _of_kind(scope: Scope, kind: str, *flags: sa.Label[bool]) -> sa.Select[Any]:
     of_kind = (_is_of(scope), summaries.c.kind == kind)
-    return select(summaries, *flags).where(*of_kind).order_by(summaries.c.id.desc())
+    return sa.select(summaries, *flags).where(*of_kind).order_by(summaries.c.id.desc())
 
 
-def _is_of(scope: Scope) -> ColumnElement[bool]:
+def _is_of(scope: Scope) -> sa.ColumnElement[bool]:
     """Return the condition for the summaries of exactly this scope.
 
     The kept ones of a project rest on what is general too, so there is none for a scope that does not see that.
     """
-    return is_scope(summaries, scope) if scope.with_general else false()
+    return is_scope(summaries, scope) if scope.with_general else sa.false()
 
 
-def count_changes_since(conn: Connection, scope: Scope, log_number: int) -> int:
+def count_changes_since(conn: sa.Connection, scope: Scope, log_number: int) -> int:
     """Return how many memories that the scope sees changed after a number of the index log, each counted once."""
     query = (
-        select(func.count(index_log.c.memory_id.distinct()))
+        sa.select(sa.func.count(index_log.c.memory_id.distinct()))
         .select_from(index_log.join(memories, memories.c.id == index_log.c.memory_id))
         .where(index_log.c.user_id == scope.user_id, index_log.c.seq > log_number, sees(memories, scope))
     )
     return conn.execute(query).scalar_one()
 
 
-def memories_beyond(conn: Connection, scope: Scope, base_id: int | None, limit: int) -> list[Memory]:
+def memories_beyond(conn: sa.Connection, scope: Scope, base_id: int | None, limit: int) -> list[Memory]:
     """Return the newest living memories that the scope sees and a summary does not rest on, newest first."""
-    query = select(memories).where(is_living(memories, scope), unread_by(base_id))
-    return [to_memory(row) for row in conn.execute(query.order_by(memories.c.seq.desc()).limit(limit))]
+    return read_memories(conn, is_living(memories, scope), unread_by(base_id), order=NEWEST, limit=limit)
 
 
-def memories_said(conn: Connection, scope: Scope, since: datetime, until: datetime, limit: int) -> list[Memory]:
+def memories_said(conn: sa.Connection, scope: Scope, since: datetime, until: datetime, limit: int) -> list[Memory]:
     """Return the newest living memories that were said from a time on until before another, newest first."""
-    query = select(memories).where(is_living(memories, scope), *_between(memories.c.stated_at, since, until))
-    newest = query.order_by(memories.c.stated_at.desc(), memories.c.seq.desc())
-    return [to_memory(row) for row in conn.execute(newest.limit(limit))]
+    is_read = (is_living(memories, scope), _between(memories.c.stated_at, since, until))
+    return read_memories(conn, *is_read, order=LAST_STATED, limit=limit)
 
 
-def memories_of_time(conn: Connection, scope: Scope, since: datetime, until: datetime, limit: int) -> list[Memory]:
+def memories_of_time(conn: sa.Connection, scope: Scope, since: datetime, until: datetime, limit: int) -> list[Memory]:
     """Return the living memories that were said, or of which the matter happened, in a time; the newest first.
 
     When they were stored does not count: an import stores what was said years ago.
     """
-    said, happened = (_between(at, since, until) for at in (memories.c.stated_at, memories.c.happened_at))
-    query = select(memories).where(is_living(memories, scope), or_(and_(*said), and_(*happened)))
-    newest = query.order_by(memories.c.stated_at.desc(), memories.c.seq.desc())
-    return [to_memory(row) for row in conn.execute(newest.limit(limit))]
+    is_then = sa.or_(*(_between(at, since, until) for at in (memories.c.stated_at, memories.c.happened_at)))
+    return read_memories(conn, is_living(memories, scope), is_then, order=LAST_STATED, limit=limit)
 
 
-def messages_said(conn: Connection, scope: Scope, since: datetime, until: datetime, limit: int) -> list[Message]:
+def messages_said(conn: sa.Connection, scope: Scope, since: datetime, until: datetime, limit: int) -> list[Message]:
     """Return the newest living messages that were said from a time on until before another, oldest first.
 
     Pages of documents, and messages with a forgotten fact, are left out.
     """
-    query = select(messages).where(_is_said(scope), *_between(messages.c.said_at, since, until))
-    newest = query.order_by(messages.c.said_at.desc(), messages.c.seq.desc()).limit(limit)
-    return without_forgotten(conn, [to_message(row) for row in conn.execute(newest)][::-1])
+    is_read = (_is_said(scope), _between(messages.c.said_at, since, until))
+    return without_forgotten(conn, read_messages(conn, *is_read, order=LAST_SAID, limit=limit)[::-1])
 
 
-def messages_of_session(conn: Connection, scope: Scope, session_id: str, limit: int) -> list[Message]:
+def messages_of_session(conn: sa.Connection, scope: Scope, session_id: str, limit: int) -> list[Message]:
     """Return the newest living messages of a conversation, in order. Those with a forgotten fact are left out."""
-    query = select(messages).where(_is_said(scope), messages.c.session_id == session_id)
-    newest = query.order_by(messages.c.seq.desc()).limit(limit)
-    return without_forgotten(conn, [to_message(row) for row in conn.execute(newest)][::-1])
+    return newest_said(conn, limit, is_living(messages, scope), messages.c.session_id == session_id)
 
 
-def last_session(conn: Connection, scope: Scope) -> str:
+def last_session(conn: sa.Connection, scope: Scope) -> str:
     """Return the id of the conversation with the newest message, or "" if there is none."""
-    query = select(messages.c.session_id).where(_is_said(scope))
-    newest = query.order_by(messages.c.said_at.desc(), messages.c.seq.desc()).limit(1)
-    return conn.execute(newest).scalar_one_or_none() or ""
+    query = sa.select(messages.c.session_id).where(_is_said(scope))
+    return conn.execute(query.order_by(*LAST_SAID).limit(1)).scalar_one_or_none() or ""
 
 
 def dates_with_something_said(
-    conn: Connection, scope: Scope, since: datetime, until: datetime, zone: tzinfo | None
+    conn: sa.Connection, scope: Scope, since: datetime, until: datetime, zone: tzinfo | None
 ) -> list[str]:
     """Return the days between two times on which a memory or message that lives was said, the last first.
 
     They are days in a zone.
     """
-    days: set[str] = set()
-    for at, lives in ((memories.c.stated_at, is_living(memories, scope)), (messages.c.said_at, _is_said(scope))):
-        minute = minute_of(at)
-        minutes = conn.execute(select(minute).where(lives, *_between(at, since, until)).distinct()).scalars()
-        days.update(local_day(each, zone) for each in minutes)
+    said = ((memories.c.stated_at, is_living(memories, scope)), (messages.c.said_at, _is_said(scope)))
+    days = {day for at, lives in said for day in count_by_day(conn, at, zone, lives, _between(at, since, until))}
     return sorted(days, reverse=True)
 
 
-def count_said(conn: Connection, scope: Scope, since: datetime, until: datetime) -> int:
+def count_said(conn: sa.Connection, scope: Scope, since: datetime, until: datetime) -> int:
     """Return how many living memories and messages were said from a time on until before another."""
-    of_memories = select(func.count()).where(is_living(memories, scope), *_between(memories.c.stated_at, since, until))
-    of_messages = select(func.count()).where(_is_said(scope), *_between(messages.c.said_at, since, until))
-    return conn.execute(of_memories).scalar_one() + conn.execute(of_messages).scalar_one()
+    of_memories = count(conn, is_living(memories, scope), _between(memories.c.stated_at, since, until))
+    return of_memories + count(conn, _is_said(scope), _between(messages.c.said_at, since, until))
 
 
-def count_said_since(conn: Connection, scope: Scope, last: Summary, since: datetime, until: datetime) -> int:
+def count_said_since(conn: sa.Connection, scope: Scope, last: Summary, since: datetime, until: datetime) -> int:
     """Return how many memories and messages of a time were stored or reworded after a summary was written."""
-    of_memories = select(func.count()).where(
-        is_living(memories, scope), *_between(memories.c.stated_at, since, until), reworded_since(literal(last.seq))
-    )
-    of_messages = select(func.count()).where(
-        _is_said(scope), *_between(messages.c.said_at, since, until), messages.c.created_at > last.created_at
-    )
-    return conn.execute(of_memories).scalar_one() + conn.execute(of_messages).scalar_one()
+    of_time = _is_said(scope), _between(messages.c.said_at, since, until)
+    return _count_newer(conn, scope, last, _between(memories.c.stated_at, since, until), *of_time)
 
 
-def count_in_session_since(conn: Connection, scope: Scope, last: Summary, session_id: str) -> int:
+def count_in_session_since(conn: sa.Connection, scope: Scope, last: Summary, session_id: str) -> int:
     """Return how many memories and messages of a conversation were stored or reworded after a summary was written."""
     of_session = (_is_said(scope), messages.c.session_id == session_id)
-    cited = select(memory_sources.c.memory_id).join(messages, messages.c.id == memory_sources.c.message_id)
-    is_cited = memories.c.id.in_(cited.where(*of_session))
-    of_memories = select(func.count()).where(is_living(memories, scope), is_cited, reworded_since(literal(last.seq)))
-    of_messages = select(func.count()).where(*of_session, messages.c.created_at > last.created_at)
-    return conn.execute(of_memories).scalar_one() + conn.execute(of_messages).scalar_one()
+    cited = sa.select(memory_sources.c.memory_id).join(messages, messages.c.id == memory_sources.c.message_id)
+    return _count_newer(conn, scope, last, memories.c.id.in_(cited.where(*of_session)), *of_session)
 
 
-def _is_said(scope: Scope) -> ColumnElement[bool]:
-    return and_(is_living(messages, scope), IS_SAID)
+def _count_newer(
+    conn: sa.Connection,
+    scope: Scope,
+    last: Summary,
+    of_memories: sa.ColumnElement[bool],
+    *of_messages: sa.ColumnElement[bool],
+) -> int:
+    reworded = count(conn, is_living(memories, scope), of_memories, reworded_since(sa.literal(last.seq)))
+    return reworded + count(conn, *of_messages, messages.c.created_at > last.created_at)
 
 
-def _between(column: ColumnElement[datetime], since: datetime, until: datetime) -> tuple[ColumnElement[bool], ...]:
-    return column >= since, column < until
+def _is_said(scope: Scope) -> sa.ColumnElement[bool]:
+    return sa.and_(is_living(messages, scope), IS_SAID)
 
 
-def has_corrections_since(conn: Connection, scope: Scope, log_number: int) -> bool:
+def _between(column: sa.ColumnElement[datetime], since: datetime, until: datetime) -> sa.ColumnElement[bool]:
+    return sa.and_(column >= since, column < until)
+
+
+def has_corrections_since(conn: sa.Connection, scope: Scope, log_number: int) -> bool:
     """Return whether what a summary may say was deleted, replaced or reworded after a number of the index log.
 
     Such a summary is not shown again, because a model would believe it.
     """
     # A mention of a memory is in the log too. What changes the memory also leaves a row of history, at the same time.
-    changed = exists().where(history.c.memory_id == memories.c.id, history.c.updated_at == index_log.c.at)
-    is_other = or_(memories.c.deleted_at.is_not(None), and_(memories.c.revision > 1, changed))
-    later = select(index_log.c.seq).where(index_log.c.user_id == scope.user_id, index_log.c.seq > log_number).limit(1)
+    changed = sa.exists().where(history.c.memory_id == memories.c.id, history.c.updated_at == index_log.c.at)
+    is_other = sa.or_(memories.c.deleted_at.is_not(None), sa.and_(memories.c.revision > 1, changed))
+    later = (
+        sa.select(index_log.c.seq).where(index_log.c.user_id == scope.user_id, index_log.c.seq > log_number).limit(1)
+    )
     of_memories = later.join(memories, memories.c.id == index_log.c.memory_id).where(is_other, sees(memories, scope))
     is_deletion = (index_log.c.op == "delete", vectors.c.kind == "message", sees(vectors, scope))
     of_messages = later.join(vectors, vectors.c.seq == index_log.c.unit_seq).where(*is_deletion)

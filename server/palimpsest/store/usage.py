@@ -8,26 +8,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    Select,
-    and_,
-    bindparam,
-    delete,
-    false,
-    func,
-    insert,
-    select,
-    union_all,
-    update,
-)
+import sqlalchemy as sa
 
 from palimpsest.core.clock import exact_iso
 from palimpsest.core.models import Scope
+from palimpsest.store import memories as memory_queries
 from palimpsest.store.history import hints_of
 from palimpsest.store.links import content_words
-from palimpsest.store.rows import Query, among, listed, local_day, minute_of, scope_values, sees, to_scope
+from palimpsest.store.rows import Query, among, listed, scope_values, sees, to_scope
 from palimpsest.store.schema import history, memories, memory_sources, memory_uses, messages, recalled, recalls
 
 # How often and when memories were used, and what else says how well they are remembered.
@@ -62,39 +50,41 @@ class Trace(NamedTuple):
     metadata: Mapping[str, Any]
 
 
-def note_uses(conn: Connection, uses: Mapping[str, Use]) -> None:
+def note_uses(conn: sa.Connection, uses: Mapping[str, Use]) -> None:
     """Note uses of memories by id. Those that are deleted or were erased meanwhile are left out."""
     are_living = (among(memories.c.id, sorted(uses)), memories.c.deleted_at.is_(None))
-    for memory_id in conn.execute(select(memories.c.id).where(*are_living)).scalars().all():
+    for memory_id in conn.execute(sa.select(memories.c.id).where(*are_living)).scalars().all():
         _put(conn, memory_id, uses[memory_id].times, uses[memory_id].last_at)
 
 
-def _put(conn: Connection, memory_id: str, times: int, at: datetime) -> None:
+def _put(conn: sa.Connection, memory_id: str, times: int, at: datetime) -> None:
     """Add uses to those of a memory."""
     known = conn.execute(_KNOWN, {"memory": memory_id}).one_or_none()
     if known is None:
-        conn.execute(insert(memory_uses), {"memory_id": memory_id, "strength": FIRST_STRENGTH + times, "used_at": at})
+        conn.execute(
+            sa.insert(memory_uses), {"memory_id": memory_id, "strength": FIRST_STRENGTH + times, "used_at": at}
+        )
         return
     values = {"strength": known.strength + times, "used_at": max(known.used_at, at)}
-    conn.execute(update(memory_uses).where(memory_uses.c.memory_id == memory_id).values(**values))
+    conn.execute(sa.update(memory_uses).where(memory_uses.c.memory_id == memory_id).values(**values))
 
 
-_KNOWN = select(memory_uses).where(memory_uses.c.memory_id == bindparam("memory"))
+_KNOWN = sa.select(memory_uses).where(memory_uses.c.memory_id == sa.bindparam("memory"))
 
 
-def exported(conn: Connection, memory_id: str) -> dict[str, Any]:
+def exported(conn: sa.Connection, memory_id: str) -> dict[str, Any]:
     """Return the strength of a memory and when it was used as JSON values; nothing if it never was."""
     row = conn.execute(_KNOWN, {"memory": memory_id}).one_or_none()
     return {} if row is None else {"strength": row.strength, "used_at": exact_iso(row.used_at)}
 
 
-def restore(conn: Connection, memory_id: str, strength: int | None, used_at: datetime | None) -> None:
+def restore(conn: sa.Connection, memory_id: str, strength: int | None, used_at: datetime | None) -> None:
     """Store the uses of a memory that was exported; None if it had none."""
     if strength is not None and used_at is not None:
         _put(conn, memory_id, strength - FIRST_STRENGTH, used_at)
 
 
-def give(conn: Connection, memory_id: str, other_id: str) -> None:
+def give(conn: sa.Connection, memory_id: str, other_id: str) -> None:
     """Add the uses of a memory to those of another one, which says the same."""
     row = conn.execute(_KNOWN, {"memory": memory_id}).one_or_none()
     if row is not None:
@@ -102,29 +92,29 @@ def give(conn: Connection, memory_id: str, other_id: str) -> None:
         erase_uses(conn, [memory_id])
 
 
-def erase_uses(conn: Connection, memory_ids: Sequence[str]) -> None:
+def erase_uses(conn: sa.Connection, memory_ids: Sequence[str]) -> None:
     """Erase the uses of memories."""
-    conn.execute(delete(memory_uses).where(among(memory_uses.c.memory_id, memory_ids)))
+    conn.execute(sa.delete(memory_uses).where(among(memory_uses.c.memory_id, memory_ids)))
 
 
-def orphaned_uses(conn: Connection) -> list[str]:
+def orphaned_uses(conn: sa.Connection) -> list[str]:
     """Return the ids in the table of uses that no memory has."""
-    known = select(memories.c.id)
-    return list(conn.execute(select(memory_uses.c.memory_id).where(memory_uses.c.memory_id.not_in(known))).scalars())
+    known = sa.select(memories.c.id)
+    return list(conn.execute(sa.select(memory_uses.c.memory_id).where(memory_uses.c.memory_id.not_in(known))).scalars())
 
 
-def traces(conn: Connection, memory_ids: Sequence[str], message_ids: Sequence[str] = ()) -> list[Trace]:
+def traces(conn: sa.Connection, memory_ids: Sequence[str], message_ids: Sequence[str] = ()) -> list[Trace]:
     """Return the traces of living memories, and of the living memories that messages were learned as."""
     return _read(conn, _BY_ID, {"memories": memory_ids, "messages": message_ids})
 
 
-def traces_in(conn: Connection, scope: Scope) -> list[Trace]:
+def traces_in(conn: sa.Connection, scope: Scope) -> list[Trace]:
     """Return the traces of all living memories that a scope sees, and of the messages they were learned from."""
     seen = sees(memories, scope)
-    return _read(conn, union_all(_OF_MEMORIES.where(seen), _OF_MESSAGES.where(seen)), {})
+    return _read(conn, sa.union_all(_OF_MEMORIES.where(seen), _OF_MESSAGES.where(seen)), {})
 
 
-def _read(conn: Connection, query: Any, values: Mapping[str, Any]) -> list[Trace]:
+def _read(conn: sa.Connection, query: Any, values: Mapping[str, Any]) -> list[Trace]:
     return [
         Trace(
             row.owner_id,
@@ -139,17 +129,17 @@ def _read(conn: Connection, query: Any, values: Mapping[str, Any]) -> list[Trace
     ]
 
 
-def _trace(owner: ColumnElement[Any]) -> Query:
+def _trace(owner: sa.ColumnElement[Any]) -> Query:
     """Return the query for living memories and what says how well they are remembered, by owner."""
     last_said = (
-        select(func.max(messages.c.said_at))
+        sa.select(sa.func.max(messages.c.said_at))
         .join(memory_sources, memory_sources.c.message_id == messages.c.id)
         .where(memory_sources.c.memory_id == memories.c.id)
         .correlate(memories)
         .scalar_subquery()
     )
     return (
-        select(
+        sa.select(
             owner.label("owner_id"),
             memories.c.id.label("memory_id"),
             memories.c.stated_at,
@@ -168,7 +158,7 @@ def _trace(owner: ColumnElement[Any]) -> Query:
 _CITED = memory_sources.alias("cited")
 _OF_MEMORIES = _trace(memories.c.id)
 _OF_MESSAGES = _trace(_CITED.c.message_id).join(_CITED, _CITED.c.memory_id == memories.c.id)
-_BY_ID = union_all(
+_BY_ID = sa.union_all(
     _OF_MEMORIES.where(memories.c.id.in_(listed("memories"))),
     _OF_MESSAGES.where(_CITED.c.message_id.in_(listed("messages"))),
 )
@@ -208,7 +198,7 @@ class Recall:
     rank: int
 
 
-def note_recalls(conn: Connection, new: Sequence[NewRecall]) -> None:
+def note_recalls(conn: sa.Connection, new: Sequence[NewRecall]) -> None:
     """Note recalls, without the hits that were deleted meanwhile.
 
     One with a hit that was erased or forgotten meanwhile is left out, because its question may say the same.
@@ -225,40 +215,40 @@ def note_recalls(conn: Connection, new: Sequence[NewRecall]) -> None:
             "at": recall.at,
             "caller": recall.caller,
         }
-        seq = conn.execute(insert(recalls).returning(recalls.c.seq), row).scalar_one()
+        seq = conn.execute(sa.insert(recalls).returning(recalls.c.seq), row).scalar_one()
         hits = [{"recall_seq": seq, "owner_id": owner_id, "rank": rank} for owner_id, rank in ranks.items()]
-        conn.execute(insert(recalled), hits)
+        conn.execute(sa.insert(recalled), hits)
     for user_id in {recall.scope.user_id for recall in new}:
-        of_user = select(recalls.c.seq).where(recalls.c.user_id == user_id).order_by(recalls.c.seq.desc())
+        of_user = sa.select(recalls.c.seq).where(recalls.c.user_id == user_id).order_by(recalls.c.seq.desc())
         erase_numbered(conn, conn.execute(of_user.offset(MAX_RECALLS)).scalars().all())
 
 
-def _states(conn: Connection, owner_ids: Sequence[str]) -> tuple[set[str], set[str]]:
+def _states(conn: sa.Connection, owner_ids: Sequence[str]) -> tuple[set[str], set[str]]:
     """Return which memories and messages are living, and which were erased or forgotten."""
     living: set[str] = set()
     unspeakable = set(owner_ids)
-    for table, is_forgotten in ((memories, memories.c.is_forgotten), (messages, false())):
+    for table, is_forgotten in ((memories, memories.c.is_forgotten), (messages, sa.false())):
         columns = (table.c.id, table.c.deleted_at, is_forgotten.label("is_forgotten"))
-        for row in conn.execute(select(*columns).where(among(table.c.id, owner_ids))):
+        for row in conn.execute(sa.select(*columns).where(among(table.c.id, owner_ids))):
             living |= {row.id} if row.deleted_at is None else set()
             unspeakable -= set() if row.is_forgotten else {row.id}
     cited = memory_sources.join(memories, memories.c.id == memory_sources.c.memory_id)
-    behind = select(memory_sources.c.message_id).select_from(cited).where(memories.c.is_forgotten.is_(True))
+    behind = sa.select(memory_sources.c.message_id).select_from(cited).where(memories.c.is_forgotten.is_(True))
     unspeakable |= set(conn.execute(behind.where(among(memory_sources.c.message_id, owner_ids))).scalars())
     return living, unspeakable
 
 
 def recalls_of(
-    conn: Connection, scope: Scope, owner_id: str, since: datetime, limit: int, *, in_all_projects: bool
+    conn: sa.Connection, scope: Scope, owner_id: str, since: datetime, limit: int, *, in_all_projects: bool
 ) -> Sequence[Recall]:
     """Return up to `limit` recalls of a memory or message, the newest first.
 
     They are those of searches that a scope sees. With `in_all_projects` they are those of the user.
     """
     of_user = recalls.c.user_id == scope.user_id
-    is_seen = of_user if in_all_projects else and_(sees(recalls, scope), recalls.c.all_projects.is_(False))
+    is_seen = of_user if in_all_projects else sa.and_(sees(recalls, scope), recalls.c.all_projects.is_(False))
     query = (
-        select(recalls, recalled.c.rank)
+        sa.select(recalls, recalled.c.rank)
         .join(recalled, recalled.c.recall_seq == recalls.c.seq)
         .where(recalled.c.owner_id == owner_id, recalls.c.at >= since, is_seen)
         .order_by(recalled.c.recall_seq.desc())
@@ -267,75 +257,70 @@ def recalls_of(
     return [Recall(to_scope(row), row.question, row.at, row.caller, row.rank) for row in conn.execute(query)]
 
 
-def count_by_day(conn: Connection, scope: Scope, since: datetime) -> Counter[str]:
+def count_by_day(conn: sa.Connection, scope: Scope, since: datetime) -> Counter[str]:
     """Return how many searches a scope sees of each day from a time on, in its zone. A key is "2026-11-21"."""
-    minute = minute_of(recalls.c.at)
-    is_seen = and_(sees(recalls, scope), recalls.c.all_projects.is_(False))
-    query = select(minute, func.count()).where(recalls.c.at >= since, is_seen).group_by(minute)
-    days: Counter[str] = Counter()
-    for each, number in conn.execute(query):
-        days[local_day(each, since.tzinfo)] += number
-    return days
+    is_seen = (sees(recalls, scope), recalls.c.all_projects.is_(False))
+    return memory_queries.count_by_day(conn, recalls.c.at, since.tzinfo, recalls.c.at >= since, *is_seen)
 
 
-def has_outdated(conn: Connection, since: datetime | None) -> bool:
+def has_outdated(conn: sa.Connection, since: datetime | None) -> bool:
     """Return whether there is a recall of before a time; with None, whether there is any."""
     return conn.execute(_outdated(since).limit(1)).first() is not None
 
 
-def erase_outdated(conn: Connection, since: datetime | None) -> None:
+def erase_outdated(conn: sa.Connection, since: datetime | None) -> None:
     """Erase the recalls of before a time; with None all."""
     outdated = _outdated(since)
-    conn.execute(delete(recalled).where(recalled.c.recall_seq.in_(outdated)))
-    conn.execute(delete(recalls).where(recalls.c.seq.in_(outdated)))
+    conn.execute(sa.delete(recalled).where(recalled.c.recall_seq.in_(outdated)))
+    conn.execute(sa.delete(recalls).where(recalls.c.seq.in_(outdated)))
 
 
-def _outdated(since: datetime | None) -> Select[tuple[int]]:
-    query = select(recalls.c.seq)
+def _outdated(since: datetime | None) -> sa.Select[tuple[int]]:
+    query = sa.select(recalls.c.seq)
     return query if since is None else query.where(recalls.c.at < since)
 
 
-def erase_recalls(conn: Connection, user_id: str, owner_ids: Sequence[str], texts: Sequence[str]) -> None:
+def erase_recalls(conn: sa.Connection, user_id: str, owner_ids: Sequence[str], texts: Sequence[str]) -> None:
     """Erase the recalls of a user that brought back one of some memories and messages, or whose question may quote it.
 
     `texts` are those of the memories and messages, and their hints. A question may quote them if it has a word of
     theirs, apart from function words.
     """
-    erased = set(conn.execute(select(recalled.c.recall_seq).where(among(recalled.c.owner_id, owner_ids))).scalars())
+    erased = set(conn.execute(sa.select(recalled.c.recall_seq).where(among(recalled.c.owner_id, owner_ids))).scalars())
     words = content_words(" ".join(texts))
-    asked = conn.execute(select(recalls.c.seq, recalls.c.question).where(recalls.c.user_id == user_id)).all()
+    asked = conn.execute(sa.select(recalls.c.seq, recalls.c.question).where(recalls.c.user_id == user_id)).all()
     erased.update(row.seq for row in asked if content_words(row.question) & words)
     erase_numbered(conn, sorted(erased))
 
 
-def erase_of_scope(conn: Connection, scope: Scope) -> None:
+def erase_of_scope(conn: sa.Connection, scope: Scope) -> None:
     """Erase the recalls of searches in a scope itself. If it is a project, those of global searches stay."""
     of_scope = sees(recalls, scope) & (recalls.c.project == scope.project)
-    erase_numbered(conn, conn.execute(select(recalls.c.seq).where(of_scope)).scalars().all())
+    erase_numbered(conn, conn.execute(sa.select(recalls.c.seq).where(of_scope)).scalars().all())
 
 
-def forget(conn: Connection, user_id: str, memory_ids: Sequence[str]) -> None:
+def forget(conn: sa.Connection, user_id: str, memory_ids: Sequence[str]) -> None:
     """Erase the recalls that may quote memories that somebody asked to forget, or the messages behind them."""
     owner_ids, texts = list(memory_ids), list[str]()
     of_memories = (among(history.c.memory_id, memory_ids), history.c.new_memory.is_not(None))
-    texts += [*conn.execute(select(history.c.new_memory).where(*of_memories)).scalars(), *hints_of(conn, memory_ids)]
+    texts += [*conn.execute(sa.select(history.c.new_memory).where(*of_memories)).scalars(), *hints_of(conn, memory_ids)]
     behind = memory_sources.join(messages, messages.c.id == memory_sources.c.message_id)
-    query = select(messages.c.id, messages.c.content).select_from(behind)
+    query = sa.select(messages.c.id, messages.c.content).select_from(behind)
     for row in conn.execute(query.where(among(memory_sources.c.memory_id, memory_ids))):
         owner_ids.append(row.id)
         texts.append(row.content)
     erase_recalls(conn, user_id, owner_ids, texts)
 
 
-def orphaned_recalls(conn: Connection) -> list[int]:
+def orphaned_recalls(conn: sa.Connection) -> list[int]:
     """Return the recalls that name a memory or message that there is not, or none."""
-    known = (recalled.c.owner_id.not_in(select(table.c.id)) for table in (memories, messages))
-    lost = set(conn.execute(select(recalled.c.recall_seq).where(*known)).scalars())
-    empty = select(recalls.c.seq).where(recalls.c.seq.not_in(select(recalled.c.recall_seq)))
+    known = (recalled.c.owner_id.not_in(sa.select(table.c.id)) for table in (memories, messages))
+    lost = set(conn.execute(sa.select(recalled.c.recall_seq).where(*known)).scalars())
+    empty = sa.select(recalls.c.seq).where(recalls.c.seq.not_in(sa.select(recalled.c.recall_seq)))
     return sorted(lost.union(conn.execute(empty).scalars()))
 
 
-def erase_numbered(conn: Connection, seqs: Sequence[int]) -> None:
+def erase_numbered(conn: sa.Connection, seqs: Sequence[int]) -> None:
     """Erase recalls by number."""
-    conn.execute(delete(recalled).where(among(recalled.c.recall_seq, seqs)))
-    conn.execute(delete(recalls).where(among(recalls.c.seq, seqs)))
+    conn.execute(sa.delete(recalled).where(among(recalled.c.recall_seq, seqs)))
+    conn.execute(sa.delete(recalls).where(among(recalls.c.seq, seqs)))

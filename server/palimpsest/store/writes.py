@@ -55,15 +55,7 @@ from palimpsest.store.rows import (
     to_message,
     to_time,
 )
-from palimpsest.store.schema import (
-    conversations,
-    history,
-    memories,
-    memory_sources,
-    message_history,
-    messages,
-    vectors,
-)
+from palimpsest.store.schema import conversations, history, memories, memory_sources, message_history, messages, vectors
 from palimpsest.store.transaction import Transaction, put_entry
 from palimpsest.text.names.known_names import told_self_name
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from itertools import pairwise
 
@@ -21,7 +21,7 @@ from palimpsest.text.names.known_names import bare_name
 from palimpsest.text.names.name_finder import find_names
 from palimpsest.text.stopwords import ALL_FUNCTION_WORDS
 from palimpsest.text.tokenizer import query_tokens, search_tokens
-from palimpsest.text.word_lists import patterns, word_lists, word_sets
+from palimpsest.text.word_lists import headed, headings, patterns, word_lists, word_sets
 
 _LISTS = word_lists("palimpsest.text", "relation_updates.txt")
 _WORDS = word_sets("palimpsest.text", "relation_updates.txt")
@@ -45,17 +45,12 @@ ONE_AT_A_TIME = SINGLE_VALUED | _WORDS["one at a time"]
 ONE_HOLDER = _WORDS["one holder"]
 """The keys of relations that only one has to somebody or something at a time, such as who leads a team."""
 
-_AREAS = {name.removeprefix("area "): tuple(words) for name, words in _WORDS.items() if name.startswith("area ")}
+_AREAS = {area: tuple(words) for area, words in headed(_WORDS, "area ").items()}
 """How the words begin by which relations and texts speak of home, work, and so on."""
 
 _OTHER_AREAS = tuple(_WORDS["other areas"])
 
-_ENDS_ITS_AREA = {
-    word: name.removeprefix("ends area ")
-    for name, words in _WORDS.items()
-    if name.startswith("ends area ")
-    for word in words
-}
+_ENDS_ITS_AREA = headings(_WORDS, "ends area ")
 """Words that end what was so of somebody in an area, whether they name it or not."""
 
 _NEAR = 2
@@ -94,7 +89,7 @@ def since_of(relation: Relation, memory_since: str) -> str:
 def dated(owner: Memory | Fact) -> tuple[Relation, ...]:
     """Return the relations of a memory or a fact, each with the date that is its own."""
     since = shown_date(owner.valid_from, owner.valid_from_precision) if owner.valid_from else ""
-    return tuple(_at(relation, since_of(relation, since)) for relation in owner.relations)
+    return tuple(replace(relation, since=since_of(relation, since)) for relation in owner.relations)
 
 
 def begun(text: str, relations: Sequence[Relation], date_places: Iterable[int]) -> tuple[Relation, ...]:
@@ -110,15 +105,10 @@ def begun(text: str, relations: Sequence[Relation], date_places: Iterable[int]) 
         for relation in open_ones
         if any(has_name(words_in(clause), clause, relation.destination) for clause in clauses)
     ]
-    if not beside or len(beside) == len(open_ones):
+    if not beside:
         return tuple(relations)
-    return tuple(
-        relation if relation not in open_ones or relation in beside else _at(relation, "") for relation in relations
-    )
-
-
-def _at(relation: Relation, since: str) -> Relation:
-    return Relation(relation.source, relation.name, relation.destination, since)
+    others = [relation for relation in open_ones if relation not in beside]
+    return tuple(replace(relation, since="") if relation in others else relation for relation in relations)
 
 
 def _clause_spans(text: str) -> list[tuple[int, int]]:
@@ -146,17 +136,13 @@ def outliving(old: Memory, new: Fact, self_keys: AbstractSet[str]) -> tuple[Rela
 class _Clause:
     """A part of a text: its words, and which of them are a genitive, such as "Petra's"."""
 
-    text: str
     words: tuple[str, ...]
     genitives: frozenset[str]
 
     @classmethod
     def of(cls, text: str) -> _Clause:
         genitives = frozenset(name_key(part) for part in text.split() if _RE["possessive"].search(part))
-        return cls(text, tuple(words_in(text)), genitives)
-
-    def has(self, name: str) -> bool:
-        return has_name(self.words, self.text, name)
+        return cls(tuple(words_in(text)), genitives)
 
     def place(self, name: str) -> int | None:
         """Return the number of the first word of a name that is not a genitive; None if the clause has none."""
@@ -428,12 +414,6 @@ def _names(text: str) -> frozenset[str]:
 
 
 @lru_cache(maxsize=KEPT)
-def _people(text: str) -> frozenset[str]:
-    """Return the tokens of the names of the people that a text names."""
-    return frozenset(query_tokens(" ".join(_names(text))))
-
-
-@lru_cache(maxsize=KEPT)
 def _subject(text: str) -> str:
     """Return the key of the name with which a text begins, as in "Jonas likes chess" and "Jonas's dog"; "" if none."""
     first, second = (*text[:MAX_CHARS].split(maxsplit=2), "", "")[:2]
@@ -442,12 +422,6 @@ def _subject(text: str) -> str:
     is_subject = first[:1].isupper() and (is_owner or second in _WORDS["verbs"] or second.endswith(_VERB_ENDINGS))
     key = name_key(first)
     return key if is_subject and key not in _WORDS["self"] and name_key(second) not in _WORDS["prepositions"] else ""
-
-
-@lru_cache(maxsize=KEPT)
-def _named_tokens(text: str) -> frozenset[str]:
-    """Return the tokens of the words with a capital."""
-    return frozenset(query_tokens(" ".join(word for word in text[:MAX_CHARS].split() if word[:1].isupper())))
 
 
 @lru_cache(maxsize=KEPT)
@@ -513,13 +487,14 @@ def says_ended(newer: str, older: str) -> bool:
             for tokens in ending.denied
         ):
             return True
-        people = _people(newer)
+        people = frozenset(query_tokens(" ".join(_names(newer))))
         things = [tokens - people for tokens in ending.ended]
         if any(tokens & before and tokens <= before | _OF_PLANS for tokens in things):
             return True
-        if ending.areas & _areas_in(older) and _is_about_same(newer, older):
+        if ending.areas and ending.areas & _areas(words_in(older)) and _is_about_same(newer, older):
             return True
-        if ending.died & before & _named_tokens(older):
+        named = (word for word in older[:MAX_CHARS].split() if word[:1].isupper())
+        if (died := ending.died & before) and not died.isdisjoint(query_tokens(" ".join(named))):
             return True
     return _excludes(newer, older)
 
@@ -545,11 +520,6 @@ def _is_of_self(text: str) -> bool:
     words = words_in(text)
     is_note = len(words) <= _SHORT and words[0].endswith(_VERB_ENDINGS) if words else False
     return is_note or not _WORDS["self"].isdisjoint(words)
-
-
-@lru_cache(maxsize=KEPT)
-def _areas_in(text: str) -> frozenset[str]:
-    return frozenset(_areas(words_in(text)))
 
 
 @lru_cache(maxsize=KEPT)

@@ -7,14 +7,10 @@ import unicodedata
 from collections.abc import Sequence
 from typing import Literal, TypeAlias, get_args
 
-from palimpsest.text.word_lists import patterns, word_sets
+from palimpsest.text.word_lists import headed, patterns, word_sets
 
 _WORDS = word_sets("palimpsest.text", "stopwords.txt")
 _RE = patterns("palimpsest.text", "stopwords.txt")
-
-
-def _by_language(heading: str) -> dict[str, frozenset[str]]:
-    return {name.removeprefix(heading): words for name, words in _WORDS.items() if name.startswith(heading)}
 
 
 # Function words by language: articles, pronouns, prepositions, conjunctions, auxiliaries, question words and
@@ -23,7 +19,7 @@ def _by_language(heading: str) -> dict[str, frozenset[str]]:
 # They build a sentence and say nothing about its subject. A question is searched without them, because in a small
 # collection they are rare enough to look significant.
 
-FUNCTION_WORDS = _by_language("function words ")
+FUNCTION_WORDS = headed(_WORDS, "function words ")
 ALL_FUNCTION_WORDS = frozenset[str]().union(*FUNCTION_WORDS.values())
 
 ASKING_WORDS = _WORDS["asking"]
@@ -65,7 +61,7 @@ def _language_of(words: Sequence[str]) -> str:
 # The first are signs that a new fact replaces an older one: "since", "moved", "no longer". The second turn the order
 # of two such facts around: "before", "used to", "originally".
 
-_CHANGE_WORDS = _by_language("change words ")
+_CHANGE_WORDS = headed(_WORDS, "change words ")
 _ALL_CHANGE_WORDS = frozenset[str]().union(*_CHANGE_WORDS.values())
 _WORD = re.compile(r"[^\W\d_]+")
 

@@ -6,7 +6,9 @@ import re
 from collections.abc import Mapping
 from functools import cached_property
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+_T = TypeVar("_T")
 
 _HEADING = re.compile(r"\[(\w[\w &-]*)\]")
 _PLACEHOLDER = re.compile(r"\{([a-zA-Z][\w ]*)\}")
@@ -27,6 +29,16 @@ def word_lists(package: str, name: str, between: str = "\n") -> Mapping[str, str
 def word_sets(package: str, name: str) -> Mapping[str, frozenset[str]]:
     """Return the words of each section of a file."""
     return {heading: frozenset(text.split()) for heading, text in word_lists(package, name).items()}
+
+
+def headed(lists: Mapping[str, _T], beginning: str) -> dict[str, _T]:
+    """Return the sections whose heading begins so, by the rest of it."""
+    return {heading.removeprefix(beginning): of for heading, of in lists.items() if heading.startswith(beginning)}
+
+
+def headings(words: Mapping[str, frozenset[str]], beginning: str) -> dict[str, str]:
+    """Return by each word of these sections what the heading goes on with."""
+    return {word: rest for rest, section in headed(words, beginning).items() for word in section}
 
 
 def patterns(package: str, name: str, between: str = "") -> Mapping[str, re.Pattern[str]]:

@@ -12,13 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from palimpsest.admin.importers import records
-from palimpsest.admin.importers.records import (
-    ImportedFile,
-    ImportedMemory,
-    Skipped,
-    instant_of,
-    text_of,
-)
+from palimpsest.admin.importers.records import ImportedFile, ImportedMemory, Skipped, instant_of, text_of
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Event
 from palimpsest.core.validation import MAX_METADATA_BYTES, MAX_TEXT_CHARS, list_of, object_of, well_formed

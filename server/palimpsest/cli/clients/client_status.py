@@ -107,9 +107,9 @@ def _examined(client: Client, folders: Folders) -> tuple[list[str], list[str]]:
         has_entry = True
         if off := installation.is_off(entry):
             faults.append(f"{file}: our entry is turned off ({off})")
-        if _is_missing(invocation.start[0]):
+        if _is_missing(invocation.program):
             repair = _repair_command(client, folders, file)
-            faults.append(f"{file}: {invocation.start[0]} no longer exists; {repair}")
+            faults.append(f"{file}: {invocation.program} no longer exists; {repair}")
     has_hooks, hook_faults = _examined_hooks(client, folders)
     has_plugin = active_plugin(client, folders)
     faults += hook_faults

@@ -258,7 +258,10 @@ def with_table(text: str, name: str, key: str, values: Mapping[str, Any] | None)
 
     Raises ValueError if that would change anything else.
     """
-    if _table(parse(text), name).get(key) == values:
+    tables: Any = parse(text).get(name, {})
+    if not isinstance(tables, Mapping):
+        raise ValueError(f"a table is expected where '{name}' is {tables!r:.40}")  # noqa: TRY004 - of the text
+    if cast("Mapping[str, Any]", tables).get(key) == values:
         return text
     mark = BYTE_ORDER_MARK if text.startswith(BYTE_ORDER_MARK) else ""
 
@@ -269,14 +272,6 @@ def with_table(text: str, name: str, key: str, values: Mapping[str, Any] | None)
             document.setdefault(name, {})[key] = dict(values)
 
     return mark + edited_toml(text.removeprefix(mark), change)
-
-
-def _table(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Return a table, empty if there is none. Raises ValueError if something else has its name."""
-    table: Any = values.get(name, {})
-    if isinstance(table, Mapping):
-        return cast("Mapping[str, Any]", table)
-    raise ValueError(f"a table is expected where '{name}' is {table!r:.40}")
 
 
 # Edits of clients' files: read with care, written only if nothing else has changed, with a copy that stays.
@@ -367,16 +362,9 @@ def _mode_to_keep(edit: FileEdit) -> int:
 
 def _copied(target: Path, text: str, mode: int) -> Path:
     """Return a copy of a file beside it. An earlier copy is never overwritten; one with the same text is used again."""
-    for number in count(1):
-        copy = target.with_name(f"{target.name}{COPY_SUFFIX}{'' if number == 1 else f'-{number}'}")
-        try:
-            descriptor = os.open(copy, os.O_CREAT | os.O_EXCL | os.O_WRONLY, OWNER_ONLY)
-        except FileExistsError:
-            if copy.is_file() and copy.read_bytes() == text.encode():
-                return copy
-            continue
-        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
+    names = (target.with_name(f"{target.name}{COPY_SUFFIX}{'' if n == 1 else f'-{n}'}") for n in count(1))
+    copy = next(name for name in names if not name.exists() or (name.is_file() and name.read_bytes() == text.encode()))
+    if not copy.exists():
+        with replace_file(copy, mode) as file:
             file.write(text)
-        copy.chmod(mode)
-        return copy
-    raise AssertionError("count never ends")
+    return copy

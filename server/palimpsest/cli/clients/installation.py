@@ -10,14 +10,15 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePath, PureWindowsPath
-from typing import Any, TypeAlias, cast
+from typing import Any, cast
 
 from palimpsest.cli.clients import config_files
 from palimpsest.cli.clients.catalog import Client, Folders, Hooks
 from palimpsest.cli.clients.config_files import FileEdit, edit_of
 from palimpsest.core.errors import InputError
-from palimpsest.core.validation import object_of
+from palimpsest.core.validation import list_of, object_of
 
 # Our programs as commands of a client: where they are on this machine, and which commands start them.
 
@@ -25,17 +26,22 @@ DISTRIBUTION = "palimpsest-mcp"
 SERVER = "palimpsest"
 HOOK = "palimpsest-hook"
 
-_SERVER_NAMES = {SERVER, DISTRIBUTION}
-_REQUIREMENT = re.compile(rf"{DISTRIBUTION}(?:$|[\[@=<>~! ])")
-_PYTHON = re.compile(r"(?:python|pypy)[\d.]*w?|py")
-_RUNNERS = {"uvx", "uv", "pipx"}
-_SUBCOMMANDS = {"run", "tool"}
-_PACKAGE_OPTIONS = {"--from", "--spec"}
-_VALUE_OPTIONS = {
-    *("--with", "--with-editable", "--python", "-p", "--directory", "--project", "--index", "--default-index"),
-    *("--index-url", "-i", "--extra-index-url", "--pip-args", "--cache-dir", "--env-file", "--extra", "--group"),
-}
+_VALUE = (
+    "--with|--with-editable|--python|-p|--directory|--project|--index|--default-index|--index-url|-i|--extra-index-url"
+    "|--pip-args|--cache-dir|--env-file|--extra|--group"
+)
 """Options of uv and pipx whose value is the next argument."""
+
+# Words of a command, each but the first after a NUL.
+_OPTION = rf"(?>\0(?:{_VALUE})\0[^\0]*|\0-(?!-(?:from|spec)[=\0])[^\0]*)"
+_REQUIREMENT = rf"{DISTRIBUTION}(?![^\0\[@=<>~! ])[^\0]*"
+_START = re.compile(
+    rf"(?:{SERVER}|{DISTRIBUTION}"
+    rf"|(?:(?:python|pypy)[\d.]*w?|py)(?:\0-(?!m\0)[^\0]*)*\0-m\0{SERVER}"
+    rf"|(?:uvx|(?:uv|pipx){_OPTION}?(?:\0(?:tool|run)){{0,2}}){_OPTION}*+"
+    rf"(?:\0--(?:from|spec)[=\0]{_REQUIREMENT}{_OPTION}*+\0[^\0-][^\0]*|\0(?:{SERVER}|{_REQUIREMENT})))(?=\0|$)"
+)
+"""The words that start our server: its program, `python -m palimpsest`, or uv, uvx or pipx with our distribution."""
 
 _TEMPORARY = re.compile(r"/(?:archive-v\d+|environments-v\d+|builds-v\d+)/|/\.cache/pipx/|/pipx/\.cache/")
 """Folders where `uvx` and `pipx run` keep an environment until they clean up."""
@@ -43,68 +49,25 @@ _TEMPORARY = re.compile(r"/(?:archive-v\d+|environments-v\d+|builds-v\d+)/|/\.ca
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """A command that starts our server: how it is started, and the arguments that the server itself gets."""
+    """A command that starts our server: the program, and the arguments that the server itself gets."""
 
-    start: tuple[str, ...]
+    program: str
     arguments: tuple[str, ...]
 
 
 def invocation_of(entry: object) -> Invocation | None:
-    """Return how an entry of a client starts our server, or None if it starts something else.
-
-    Ours is a program called palimpsest, `python -m palimpsest`, and uv, uvx or pipx with our distribution.
-    """
-    if not isinstance(entry, Mapping):
-        return None
-    values = cast("Mapping[str, Any]", entry)
-    command, arguments = values.get("command"), values.get("args", [])
+    """Return how an entry of a client starts our server, or None if it starts something else."""
+    command, arguments = object_of(entry).get("command"), object_of(entry).get("args", [])
     if not isinstance(command, str) or not isinstance(arguments, list):
         return None
     words = [str(argument) for argument in cast("list[object]", arguments)]
-    program = program_name(command)
-    if program in _SERVER_NAMES:
-        used = 0
-    elif _PYTHON.fullmatch(program):
-        used = _module_end(words)
-    elif program in _RUNNERS:
-        used = _runner_end(words)
-    else:
-        return None
-    return None if used is None else Invocation((command, *words[:used]), tuple(words[used:]))
+    start = _START.match("\0".join((program_name(command), *words)))
+    return None if start is None else Invocation(command, tuple(words[start[0].count("\0") :]))
 
 
 def program_name(command: str) -> str:
     """Return the name of a program without its folder and .exe, in lower case, whatever the platform of its path."""
     return PureWindowsPath(command).name.lower().removesuffix(".exe")  # it splits at / and at \
-
-
-def _module_end(words: Sequence[str]) -> int | None:
-    """Return how many arguments of Python it takes to start our module, or None if they start something else."""
-    for number, word in enumerate(words):
-        if word == "-m":
-            return number + 2 if words[number + 1 : number + 2] == [SERVER] else None
-        if not word.startswith("-"):
-            return None
-    return None
-
-
-def _runner_end(words: Sequence[str]) -> int | None:
-    """Return how many arguments of uv or pipx it takes to start our server, or None if they start something else."""
-    package, number = "", 0
-    while number < len(words):
-        word = words[number]
-        name, _, value = word.partition("=")
-        if name in _PACKAGE_OPTIONS:
-            package = value or " ".join(words[number + 1 : number + 2])
-            number += 1 if value else 2
-        elif word in _VALUE_OPTIONS:
-            number += 2
-        elif word.startswith("-") or (word in _SUBCOMMANDS and number < len(_SUBCOMMANDS)):
-            number += 1
-        else:
-            ours = _REQUIREMENT.match(package) if package else word == SERVER or _REQUIREMENT.match(word)
-            return number + 1 if ours else None
-    return None
 
 
 def server_command(*, shared: bool) -> list[str]:
@@ -192,19 +155,22 @@ def with_entry(client: Client, file: Path, text: str, entry: Mapping[str, Any]) 
             f"{file}: the env of the entry '{ENTRY_NAME}' is not a table of variables. Nothing was changed. Correct it "
             "and try again"
         )
-    merged = _merged(ours, entry)
-    if file.suffix == ".toml":
-        return config_files.with_table(text, client.section, ENTRY_NAME, merged)
-    return config_files.with_entry(text, (client.section, ENTRY_NAME), merged)
+    return _with_values(client, file, text, _merged(ours, entry))
 
 
 def without_entry(client: Client, file: Path, text: str) -> str:
     """Return the text of a file without our entry. Raises ValueError if the file cannot be parsed."""
     if invocation_of(servers_in(client, file, text).get(ENTRY_NAME)) is None:
         return text
+    return _with_values(client, file, text, None)
+
+
+def _with_values(client: Client, file: Path, text: str, values: Mapping[str, Any] | None) -> str:
+    """Return the text of a file with these values as our entry, or with None without it."""
     if file.suffix == ".toml":
-        return config_files.with_table(text, client.section, ENTRY_NAME, None)
-    return config_files.without_entry(text, (client.section, ENTRY_NAME))
+        return config_files.with_table(text, client.section, ENTRY_NAME, values)
+    path = (client.section, ENTRY_NAME)
+    return config_files.without_entry(text, path) if values is None else config_files.with_entry(text, path, values)
 
 
 def is_off(entry: Any) -> str:
@@ -218,19 +184,16 @@ def _merged(present: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, A
     """Return the new entry with what a person added to the present one: variables, arguments, other keys."""
     invocation = invocation_of(present)
     arguments = [*entry.get("args", []), *(invocation.arguments if invocation is not None else ())]
-    given: Mapping[str, Any] = present.get("env") or {}
-    env = {**given, **entry.get("env", {})}
-    changed = {"args": arguments, "env": env}
-    kept = {key: value for key, value in present.items() if key not in {"args", "env"}}
-    merged = {**kept, **{key: value for key, value in entry.items() if key not in changed}}
-    return {**merged, **{key: value for key, value in changed.items() if value}}
+    merged = {"args": arguments, "env": {**object_of(present.get("env")), **entry.get("env", {})}}
+    others = {key: value for key, value in {**present, **entry}.items() if key not in merged}
+    return {**others, **{key: value for key, value in merged.items() if value}}
 
 
 def _command_of(entry: object) -> str:
     """Return what an entry starts or connects to, in a few words; never its variables, which may be secret."""
-    if not isinstance(entry, Mapping):
+    if not isinstance(entry, dict):
         return "it is no object"
-    values = cast("Mapping[str, object]", entry)
+    values = object_of(entry)
     return f"{values.get('command') or values.get('url') or 'it has no command'}"
 
 
@@ -257,14 +220,13 @@ class Handler:
 
 def handlers_in(text: str) -> list[Handler]:
     """Return our handlers of all events, in groups and without. Raises ValueError if the text cannot be parsed."""
-    events = config_files.value_at(text, ("hooks",))
     found: list[Handler] = []
-    for event, groups in _items(events):
+    for event, groups in _items(config_files.value_at(text, ("hooks",))):
         for number, group in _items(groups):
-            found += _ours(("hooks", event, number), group)
-            if isinstance(group, Mapping):
-                for inner, handler in _items(cast("Mapping[str, Any]", group).get("hooks")):
-                    found += _ours(("hooks", event, number, "hooks", inner), handler)
+            path = ("hooks", event, number)
+            inside = [((*path, "hooks", inner), each) for inner, each in _items(object_of(group).get("hooks"))]
+            handlers = [(place, object_of(each)) for place, each in ((path, group), *inside)]
+            found += [Handler(*each) for each in handlers if HOOK in map(program_name, _programs(each[1]))]
     return found
 
 
@@ -333,14 +295,6 @@ def _without_hooks(text: str, handler: Handler) -> str:
     return config_files.without_entry(text, path)
 
 
-def _ours(path: tuple[config_files.Step, ...], handler: object) -> list[Handler]:
-    if not isinstance(handler, Mapping):
-        return []
-    values = cast("Mapping[str, Any]", handler)
-    ours = any(program_name(program) == HOOK for program in _programs(values))
-    return [Handler(path, values)] if ours else []
-
-
 def _programs(values: Mapping[str, Any]) -> list[str]:
     """Return what a handler may start: its command, or the first word of it as a shell of either platform reads it."""
     command = values.get("command")
@@ -358,14 +312,10 @@ def _programs(values: Mapping[str, Any]) -> list[str]:
 
 def _items(values: object) -> list[tuple[Any, Any]]:
     """Return the members of an object or a list with their keys or numbers; of anything else, none."""
-    if isinstance(values, Mapping):
-        return list(cast("Mapping[str, Any]", values).items())
-    return list(enumerate(cast("list[Any]", values))) if isinstance(values, list) else []
+    return [*object_of(values).items(), *enumerate(list_of(values))]
 
 
 # What `install` and `uninstall` change: the edits of all files of a client.
-
-_Change: TypeAlias = Callable[[str], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -395,29 +345,32 @@ class Target:
             )
         return self.client.hooks
 
+    def edits(self, entry: Callable[[str], str], hooks: Callable[[str], str] | None) -> list[FileEdit]:
+        """Return the edits that change the entry and, if they are changed, the hooks, which may be in one file."""
+        changes = {self.entry_file: [entry]}
+        if hooks is not None:
+            changes.setdefault(self.hooks_file, []).append(hooks)
+        inside = Path(self.folders.project) if self.in_project else None
+        return [edit_of(file, of_file, inside=inside) for file, of_file in changes.items()]
+
 
 def installation(target: Target, env: Mapping[str, str], hook_arguments: Sequence[str] | None) -> list[FileEdit]:
     """Return the edits that install the entry and, with arguments for them, the hooks.
 
     Raises InputError if a file cannot be read, is not valid, or holds another server under our name.
     """
-    client, file = target.client, target.entry_file
+    client, file, change = target.client, target.entry_file, None
     entry = entry_for(client, env, shared=target.in_project)
-    changes: dict[Path, list[_Change]] = {file: [lambda text: with_entry(client, file, text, entry)]}
     if hook_arguments is not None:
-        hooks = target.hooks
         command = [hook_program(), "--client", client.name, *hook_arguments]
-        changes.setdefault(target.hooks_file, []).append(lambda text: with_hooks(hooks, text, command))
-    return _edits(target, changes)
+        change = partial(with_hooks, target.hooks, command=command)
+    return target.edits(lambda text: with_entry(client, file, text, entry), change)
 
 
 def removal(target: Target) -> list[FileEdit]:
     """Return the edits that remove the entry and the hooks. Raises InputError as `installation` does."""
-    client, file = target.client, target.entry_file
-    changes: dict[Path, list[_Change]] = {file: [lambda text: without_entry(client, file, text)]}
-    if client.hooks is not None:
-        changes.setdefault(target.hooks_file, []).append(without_hooks)
-    return _edits(target, changes)
+    remove_hooks = None if target.client.hooks is None else without_hooks
+    return target.edits(lambda text: without_entry(target.client, target.entry_file, text), remove_hooks)
 
 
 def off_notes(target: Target, edit: FileEdit) -> list[str]:
@@ -432,8 +385,3 @@ def foreign_notes(target: Target, edit: FileEdit) -> list[str]:
     servers = servers_in(target.client, edit.file, edit.after)
     is_foreign = ENTRY_NAME in servers and invocation_of(servers[ENTRY_NAME]) is None
     return [f"{edit.file}: the entry '{ENTRY_NAME}' belongs to another server and stays"] if is_foreign else []
-
-
-def _edits(target: Target, changes: Mapping[Path, list[_Change]]) -> list[FileEdit]:
-    inside = Path(target.folders.project) if target.in_project else None
-    return [edit_of(file, file_changes, inside=inside) for file, file_changes in changes.items()]

@@ -226,9 +226,7 @@ async def _written(
     if view.keeps_plain:
         plain = await engine.read(lambda conn: view.plain(conn, request))
         text = f"{text}\n{plain.text}" if plain.of == "memories" else text
-    sources = summary.sources or await engine.read(
-        lambda conn: summaries.memories_behind(conn, request.scope, summary.kind)
-    )
+    sources = summary.sources or await engine.read(lambda conn: summaries.behind(conn, request.scope, summary.kind)[0])
     return SummaryResult(text, summary.kind, missed, sources=tuple(sources), is_cut=is_cut(text))
 
 
@@ -373,7 +371,7 @@ def _with_sources(conn: Connection, scope: Scope, own: Scope, result: SummaryRes
     """Return a summary with what it rests on, as far as a scope sees it. `own` is the scope that it is kept under."""
     last = None if result.is_plain else summaries.latest_summary(conn, own, result.kind)
     stored = memory_queries.memories_by_id(conn, result.sources[:limit])
-    said = [] if last is None else summaries.messages_behind(conn, own, result.kind)[:limit]
+    said = () if last is None else summaries.behind(conn, own, result.kind)[1][:limit]
     messages = message_queries.messages_by_id(conn, said).values()
     shown = [message for message in messages if message.deleted_at is None and is_seen(scope, message.scope)]
     return KeptSummary(

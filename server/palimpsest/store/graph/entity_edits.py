@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, delete, exists, select, update
+from sqlalchemy import ColumnElement, Connection, Row, and_, exists, select, update
 
 from palimpsest.core.errors import InputError, MemoryNotFoundError
 from palimpsest.core.models import (
@@ -365,24 +365,6 @@ def unnamed_memories(conn: Connection, after: int, limit: int) -> list[UnnamedMe
     """Return memories of all users whose names were not looked for, those with the lowest numbers above `after`."""
     query = select(memories).where(memories.c.seq > after, _IS_NULL).order_by(memories.c.seq).limit(limit)
     return [UnnamedMemory(row.seq, row.id, to_scope(row), row.text) for row in conn.execute(query)]
-
-
-def outdated_keys(conn: Connection) -> list[tuple[str, str]]:
-    """Return the keys of names that were made by older rules, each with its entity."""
-    rows = conn.execute(select(entity_aliases.c.entity_id, entity_aliases.c.key))
-    return [(row.entity_id, row.key) for row in rows if not row.key.isascii() and name_key(row.key) != row.key]
-
-
-def renew_keys(conn: Connection, outdated: Sequence[tuple[str, str]]) -> None:
-    """Give names the keys that they have today. Where something is known under both, one of the two stays."""
-    for entity_id, key in outdated:
-        new = name_key(key)
-        for table, owner in ((entity_aliases, ("entity_id",)), (mentions, ("kind", "owner_id"))):
-            is_old = and_(table.c.entity_id == entity_id, table.c.key == key)
-            same = table.alias()
-            is_known = exists().where(*(same.c[name] == table.c[name] for name in owner), same.c.key == new)
-            conn.execute(delete(table).where(is_old, is_known))
-            conn.execute(update(table).where(is_old).values(key=new))
 
 
 def give_names(

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, cast
+from typing import Any, TypeAlias
 
 from sqlalchemy import Connection, Row, and_, exists, func, select, text
 
-from palimpsest.core.clock import parse_date
-from palimpsest.core.models import SELF_NAMES, EntityType, Scope
-from palimpsest.store.graph.identity import USER, members_of, roots_of
+from palimpsest.core.clock import exact_iso, parse_date
+from palimpsest.core.models import SELF_NAMES, Scope
+from palimpsest.store.graph.identity import USER, members_of, roots_of, told
 from palimpsest.store.graph.relations import since_in
 from palimpsest.store.memories import learned_memories, name_of_user
 from palimpsest.store.rows import Query, among
@@ -29,47 +28,18 @@ from palimpsest.store.schema import (
     relations,
 )
 
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    """An entity that memories mention, with all the names that they give it apart from its own."""
-
-    id: str
-    user_id: str
-    project: str
-    name: str
-    type: EntityType
-    aliases: tuple[str, ...]
-    is_user: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Edge:
-    """A relation that a memory states, with its own beginning, if it has one, and the times of the memory.
-
-    It holds from `valid_from` until `valid_until`, and the ledger knew it from `created_at` until `expired_at`.
-    """
-
-    id: str
-    source_id: str
-    destination_id: str
-    name: str
-    memory_id: str
-    text: str
-    valid_from: datetime
-    valid_until: datetime | None
-    created_at: datetime
-    expired_at: datetime | None
+Properties: TypeAlias = dict[str, Any]
+"""A node or an edge as a graph database has it. Times are ISO 8601 in UTC; None is no property at all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
     """All edges of some memories, and the entities they mention: those that are shown, and the ids of the others."""
 
-    memory_ids: tuple[str, ...]
-    nodes: tuple[Node, ...]
-    hidden: tuple[str, ...]
-    edges: tuple[Edge, ...]
+    memory_ids: tuple[str, ...] = ()
+    nodes: tuple[Properties, ...] = ()
+    hidden: tuple[str, ...] = ()
+    edges: tuple[Properties, ...] = ()
 
 
 def part_of(conn: Connection, memory_ids: Sequence[str], entity_ids: Iterable[str] = ()) -> Part:
@@ -81,7 +51,7 @@ def part_of(conn: Connection, memory_ids: Sequence[str], entity_ids: Iterable[st
     named |= set(conn.execute(own).scalars())  # its name may be told anywhere
     roots = {entity_id: root.id for entity_id, root in roots_of(conn, named).items()}
     nodes = _nodes(conn, set(roots.values()))
-    shown = {node.id for node in nodes}
+    shown = {node["id"] for node in nodes}
     edges = tuple(
         _edge(row, roots[row.source_id], roots[row.destination_id])
         for row in conn.execute(_RELATIONS.where(among(relations.c.memory_id, memory_ids)))
@@ -95,13 +65,8 @@ _IS_SHOWN = and_(learned_memories(), memories.c.is_forgotten.is_(False))
 _RELATIONS: Query = (
     select(
         *(relations.c[name] for name in ("memory_id", "position", "source_id", "name", "destination_id")),
-        *(
-            memories.c[name]
-            for name in (
-                *("text", "valid_from", "valid_from_precision", "stated_at", "valid_until", "created_at"),
-                *("deleted_at", "relations"),
-            )
-        ),
+        *(memories.c[name] for name in ("text", "valid_from", "valid_from_precision", "stated_at", "valid_until")),
+        *(memories.c[name] for name in ("created_at", "deleted_at", "relations")),
     )
     .join(memories, memories.c.id == relations.c.memory_id)
     .where(_IS_SHOWN)
@@ -109,23 +74,33 @@ _RELATIONS: Query = (
 )
 
 
-def _edge(row: Row[Any], source_id: str, destination_id: str) -> Edge:
-    return Edge(
-        f"{row.memory_id}:{row.position}",
-        source_id,
-        destination_id,
-        row.name,
-        row.memory_id,
-        row.text,
-        begun[0] if (begun := parse_date(since_in(row))) is not None else row.stated_at,
-        row.valid_until,
-        row.created_at,
-        row.deleted_at,
-    )
+def _edge(row: Row[Any], source_id: str, destination_id: str) -> Properties:
+    """Return a relation that a memory states, with its own beginning, if it has one, and the times of the memory.
+
+    It holds from `valid_from` until `valid_until`, and the ledger knew it from `created_at` until `expired_at`.
+    """
+    begun = parse_date(since_in(row))
+    times = {
+        "valid_from": row.stated_at if begun is None else begun[0],
+        "valid_until": row.valid_until,
+        "created_at": row.created_at,
+        "expired_at": row.deleted_at,
+    }
+    return {
+        "id": f"{row.memory_id}:{row.position}",
+        "source_id": source_id,
+        "destination_id": destination_id,
+        **{name: getattr(row, name) for name in ("name", "memory_id", "text")},
+        "is_current": row.deleted_at is None,
+        **{name: None if at is None else exact_iso(at) for name, at in times.items()},
+    }
 
 
-def _nodes(conn: Connection, roots: Iterable[str]) -> tuple[Node, ...]:
-    """Return the nodes of those entities that a memory which is shown mentions, by their own name or a merged one."""
+def _nodes(conn: Connection, roots: Iterable[str]) -> tuple[Properties, ...]:
+    """Return those entities that a memory which is shown mentions, by their own name or a merged one.
+
+    Each has all the names that memories give it as `aliases`, apart from its own.
+    """
     root_of = members_of(conn, roots)
     is_named = (mentions.c.kind == "memory", mentions.c.current, among(mentions.c.entity_id, root_of))
     is_in_shown = exists().where(memories.c.id == mentions.c.owner_id, _IS_SHOWN)
@@ -140,10 +115,11 @@ def _nodes(conn: Connection, roots: Iterable[str]) -> tuple[Node, ...]:
     return tuple(_node(conn, row, names[row.id]) for row in rows)
 
 
-def _node(conn: Connection, row: Row[Any], names: Mapping[str, str]) -> Node:
+def _node(conn: Connection, row: Row[Any], names: Mapping[str, str]) -> Properties:
     name = (name_of_user(conn, Scope(row.user_id)) or USER) if row.is_user else row.name
     aliases = {alias for key, alias in names.items() if alias != name and key not in SELF_NAMES}
-    return Node(row.id, row.user_id, row.project, name, row.type, tuple(sorted(aliases)), row.is_user)
+    own = {column: getattr(row, column) for column in ("id", "user_id", "project", "type", "is_user")}
+    return {**own, "name": name, "aliases": sorted(aliases)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,21 +168,9 @@ def newly_naming_memories(conn: Connection, mention_number: int, limit: int) -> 
 
 def edited_entities(conn: Connection, edit_number: int) -> list[str]:
     """Return the ids in the rows of the history of entities after a number: of entities that are other ones now."""
-    found: dict[str, None] = {}
-    query = select(entity_history).where(entity_history.c.seq > edit_number).order_by(entity_history.c.seq)
-    for row in conn.execute(query):
-        found.update(dict.fromkeys((row.entity_id, *_strings(row.before), *_strings(row.after))))
-    known = select(entities.c.id).where(among(entities.c.id, found)).order_by(entities.c.seq)
-    return list(conn.execute(known).scalars())
-
-
-def _strings(value: Any) -> list[str]:
-    """Return every string in a JSON value."""
-    if isinstance(value, str):
-        return [value]
-    if isinstance(value, dict):
-        value = list(cast("dict[str, Any]", value).values())
-    return [text for part in cast("list[Any]", value) for text in _strings(part)] if isinstance(value, list) else []
+    rows = conn.execute(select(entity_history).where(entity_history.c.seq > edit_number))
+    found = {text for row in rows for text in told(row)}
+    return list(conn.execute(select(entities.c.id).where(among(entities.c.id, found))).scalars())
 
 
 def memories_of(conn: Connection, entity_ids: Sequence[str]) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Literal, cast
 
 from palimpsest.core.models import EntityType
 from palimpsest.text.tokenizer import stem_in
-from palimpsest.text.word_lists import LazyPattern, word_lists, word_sets
+from palimpsest.text.word_lists import LazyPattern, headings, word_lists, word_sets
 
 # Words that show that a name is beside them and of what, and capitalized words that are no names.
 
@@ -17,26 +17,21 @@ WORDS = word_sets("palimpsest.text.names", "lexicon.txt")
 _LISTS = word_lists("palimpsest.text.names", "lexicon.txt")
 
 
-def _by_type(heading: str) -> dict[str, EntityType]:
+def _types(beginning: str) -> dict[str, EntityType]:
     """Return the type of each word in the sections that begin with a word and go on with a type."""
-    return {
-        word: cast("EntityType", name.removeprefix(heading))
-        for name, words in WORDS.items()
-        if name.startswith(heading)
-        for word in words
-    }
+    return cast("dict[str, EntityType]", headings(WORDS, beginning))
 
 
-CUES: dict[str, EntityType | Literal["pet"]] = {**_by_type("cue ")}
+CUES: dict[str, EntityType | Literal["pet"]] = {**_types("cue ")}
 """What a word says about the name that follows it, by the word in lower case."""
 
-LAST_WORDS, FIRST_WORDS = _by_type("last "), _by_type("first ")
+LAST_WORDS, FIRST_WORDS = _types("last "), _types("first ")
 """What the last or the first word of a name says about it, by the word in lower case."""
 
-LAST_PARTS = _by_type("end ")
+LAST_PARTS = _types("end ")
 """What the end of a compound says about the name that it is."""
 
-CUES_AFTER = _by_type("after ")
+CUES_AFTER = _types("after ")
 """What a word says about the name before it."""
 
 RUSSIAN_CASES = _LISTS["russian cases"].split()
