@@ -214,7 +214,7 @@ def create(
 
         unknown = unknown_project(settings, now, scope.user_id, scope.project)
         if unknown:
-            typer.confirm(visible(f"{unknown} Create the token anyway?"), abort=True, err=True)
+            output.confirm(f"{unknown} Create the token anyway?")
     text, token = access_tokens.create(
         settings.data_dir,
         scope.user_id,

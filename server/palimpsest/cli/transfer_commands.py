@@ -14,7 +14,7 @@ from palimpsest.cli.console import CALLER, Commands, Memory, Reply, Settings, ab
 from palimpsest.cli.lazy import backup, browsing, import_file, markdown_files, markdown_import, output, replies
 from palimpsest.core.clock import now, shown_date
 from palimpsest.core.models import Event
-from palimpsest.text.display import counted, visible
+from palimpsest.text.display import counted
 
 # What the commands export and import print of a folder of Markdown files.
 
@@ -137,7 +137,7 @@ app = typer.Typer()
 def backup_(settings: Settings, file: Path | None = None) -> Reply:
     """Copy the ledger, also while it is in use, and check the copy."""
     copy = backup.back_up(settings, file, now)
-    text = f"backed up {_counted(copy.memories, copy.messages)} to {copy.path}; the copy was checked"
+    text = f"backed up {output.counts(copy.memories, copy.messages)} to {copy.path}; the copy was checked"
     return Reply(replies.picked(copy, "file=path memories messages"), text, done=text)
 
 
@@ -147,17 +147,11 @@ def restore_(settings: Settings, file: Path, yes: bool = False) -> Reply:
     if not yes:
         copy = backup.inspect_copy(settings, file)
         ledger = settings.ledger_path if settings.ledger_url is None else "the whole ledger, with all its users,"
-        typer.confirm(
-            visible(f"Replace {ledger} with {file} ({_counted(copy.memories, copy.messages)})?"), abort=True, err=True
-        )
+        output.confirm(f"Replace {ledger} with {file} ({output.counts(copy.memories, copy.messages)})?")
     result = backup.restore(settings, file, now)
     before = f"; the previous ledger is in {result.before}" if result.before else ""
-    text = f"restored {_counted(result.copy.memories, result.copy.messages)}{before}"
+    text = f"restored {output.counts(result.copy.memories, result.copy.messages)}{before}"
     return Reply(replies.picked(result, "memories=copy.memories messages=copy.messages before"), text, done=text)
-
-
-def _counted(memories: int, messages: int) -> str:
-    return f"{counted(memories, 'memory')} and {counted(messages, 'message')}"
 
 
 @command(app, "export")
@@ -289,7 +283,7 @@ def migrate_(settings: Settings, dry_run: bool = False, yes: bool = False) -> Re
         return Reply(content, *_plan(pending))
     if pending.dump_command and not yes:
         question = f"Are all servers stopped, and is {pending.location} copied, as with\n  {pending.dump_command}\n?"
-        typer.confirm(visible(question), abort=True, err=True)
+        output.confirm(question)
     backup.migrate(settings, now)
     done = f"migrated {pending.location} from schema {pending.revision} to {pending.steps[-1].revision}"
     return Reply(content, done, done=done)
@@ -350,9 +344,10 @@ async def merge(memory: Memory, old: str, new: str, dry_run: bool = False) -> Re
 def _moved(result: browsing.MoveResult) -> Reply:
     move, backup = result.move, result.backup
     verb = "moved" if backup else "would move"
-    lines = [f"{verb} from {move.old} to {move.new}: {_counted(move.memories, move.messages)}, deleted ones included"]
+    counts = output.counts(move.memories, move.messages)
+    lines = [f"{verb} from {move.old} to {move.new}: {counts}, deleted ones included"]
     if move.same_memories or move.same_messages:
-        same = _counted(move.same_memories, move.same_messages)
+        same = output.counts(move.same_memories, move.same_messages)
         lines.append(
             f"of these, {same} {'were' if backup else 'are'} in both projects; one of each stays, no text is lost"
         )

@@ -145,9 +145,12 @@ def with_entry(client: Client, file: Path, text: str, entry: Mapping[str, Any]) 
     servers = servers_in(client, file, text)
     present = servers.get(ENTRY_NAME)
     if present is not None and invocation_of(present) is None:
+        # never its variables, which may be secret
+        what = object_of(present).get("command") or object_of(present).get("url") or "it has no command"
         raise InputError(
-            f"{file} has an entry '{ENTRY_NAME}' that does not start this program: {_command_of(present)}. Nothing was "
-            "changed. Rename that entry or remove it, and try again"
+            f"{file} has an entry '{ENTRY_NAME}' that does not start this program: "
+            f"{what if isinstance(present, dict) else 'it is no object'}. Nothing was changed. Rename that entry or "
+            "remove it, and try again"
         )
     ours = cast("Mapping[str, Any]", present or {})
     if not isinstance(ours.get("env") or {}, Mapping):
@@ -187,14 +190,6 @@ def _merged(present: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, A
     merged = {"args": arguments, "env": {**object_of(present.get("env")), **entry.get("env", {})}}
     others = {key: value for key, value in {**present, **entry}.items() if key not in merged}
     return {**others, **{key: value for key, value in merged.items() if value}}
-
-
-def _command_of(entry: object) -> str:
-    """Return what an entry starts or connects to, in a few words; never its variables, which may be secret."""
-    if not isinstance(entry, dict):
-        return "it is no object"
-    values = object_of(entry)
-    return f"{values.get('command') or values.get('url') or 'it has no command'}"
 
 
 # Our hooks in a client's file: what a handler holds, which ones are ours, and the file with or without them.
