@@ -8,9 +8,9 @@ import importlib
 import inspect
 import io
 import os
-import re
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
+import tomllib
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -38,36 +38,22 @@ else:
 
 @dataclass(frozen=True, slots=True)
 class ListedCommand:
-    """A command as `commands.txt` has it: its module below `cli/`, as `module` or `module:app`, its panel and help.
+    """A command as `commands.toml` has it: its panel, its help, and its module, as `module` or `module:app`.
 
-    `parameters` are what is declared of each, and the help. `other_names` are what others call the command.
+    `parameters` are what Typer is told of each. `other_names` are what others call the command.
     """
 
     name: str
-    module: str
     panel: str
     help: str
-    parameters: dict[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
-    other_names: list[str] = field(default_factory=list[str])
+    module: str = ""
+    parameters: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
+    other_names: Sequence[str] = ()
 
 
-def _listed_commands() -> dict[str, ListedCommand]:
-    panel, found = "", dict[str, ListedCommand]()
-    for line in Path(__file__).with_name("commands.txt").read_text("utf-8").splitlines():
-        if line.startswith("["):
-            panel = line.strip("[]")
-        elif line.startswith("  = "):
-            found[next(reversed(found))].other_names.extend(line.split()[1:])
-        elif line and not line.startswith("#"):
-            name, declared, text = (part.strip() for part in re.split(r" \|(?= |$)", line))
-            if line.startswith(" "):
-                found[next(reversed(found))].parameters[name] = (declared, text)
-            else:
-                found[name] = ListedCommand(name, declared, panel, text)
-    return found
+_STORED = tomllib.loads(Path(__file__).with_name("commands.toml").read_text("utf-8"))
 
-
-COMMANDS = _listed_commands()
+COMMANDS = {name: ListedCommand(name, panel, **row) for panel, rows in _STORED.items() for name, row in rows.items()}
 """All commands, and the commands of commands under both names."""
 
 MAIN = "main"
@@ -276,7 +262,7 @@ class Reply:
 
 
 def command(app: typer.Typer, name: str, cls: type[Command] = Command) -> Callable[[_Work], _Work]:
-    """Make a function a command of an app, with the parameters that `commands.txt` describes.
+    """Make a function a command of an app, with the parameters that `commands.toml` describes.
 
     One that is called `memory`, `settings`, `options` or `ctx` is given the open memory, the settings, the shared
     options or the context. A function that returns a `Reply` has the option `--json`. That of a command with commands
@@ -308,7 +294,7 @@ def command(app: typer.Typer, name: str, cls: type[Command] = Command) -> Callab
         parameters = [
             inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context),
             *(
-                _described(parameter, *described[parameter.name]) if parameter.name in described else parameter
+                _described(parameter, **described[parameter.name]) if parameter.name in described else parameter
                 for parameter in takes.values()
                 if parameter.name not in ("memory", *_GIVEN)
             ),
@@ -343,16 +329,11 @@ _GIVEN: Mapping[str, Callable[[typer.Context], Any]] = {
 }
 """What a command is given if it has a parameter of such a name."""
 
-_DECLARED = re.compile(r"(?P<option>--\S+)? ?(?P<metavar>.*?) ?(?:(?P<min>\d+)\.\.(?P<max>\d*))?")
 
-
-def _described(parameter: inspect.Parameter, declared: str, text: str) -> inspect.Parameter:
-    """Return a parameter as an argument, or as an option if one is declared, with its bounds and its help."""
-    match = cast("re.Match[str]", _DECLARED.fullmatch(declared))
-    low, high = (int(match[name]) if match[name] else None for name in ("min", "max"))
-    kind = functools.partial(typer.Option, match["option"]) if match["option"] else typer.Argument
-    information = kind(metavar=match["metavar"] or None, help=text or None, min=low, max=high)
-    return parameter.replace(annotation=Annotated[parameter.annotation, information])
+def _described(parameter: inspect.Parameter, option: str = "", **information: Any) -> inspect.Parameter:
+    """Return a parameter as an argument, or as an option if one is named, with its bounds and its help."""
+    kind = functools.partial(typer.Option, option) if option else typer.Argument
+    return parameter.replace(annotation=Annotated[parameter.annotation, kind(**information)])
 
 
 @asynccontextmanager
