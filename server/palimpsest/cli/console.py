@@ -20,10 +20,10 @@ import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 from typer.main import get_group
 
+from palimpsest.cli.lazy import advice, core_settings, facade, output
 from palimpsest.core.errors import PalimpsestError
 
 if TYPE_CHECKING:
-    from palimpsest.cli.output import Part
     from palimpsest.core.protocols import Progress
     from palimpsest.core.settings import Settings
     from palimpsest.memory import Memory
@@ -146,11 +146,7 @@ class CommandLine(Commands):
             error: PalimpsestError | BaseExceptionGroup[PalimpsestError] = group
             while isinstance(error, BaseExceptionGroup):
                 error = error.exceptions[0]
-            from palimpsest.cli.output import print_error  # noqa: PLC0415 - see below
-            from palimpsest.server.advice import COMMANDS as TEXTS  # noqa: PLC0415 - see below
-            from palimpsest.server.advice import error_text  # noqa: PLC0415 - see below
-
-            print_error(error_text(error, TEXTS))
+            output.print_error(advice.error_text(error, advice.COMMANDS))
         raise typer.Exit(1)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -243,10 +239,8 @@ _AS_JSON = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=
 
 def settings_of(ctx: typer.Context) -> Settings:
     """Return the settings from files, environment and the options of the call. Raises SettingsError."""
-    from palimpsest.core.settings import load_settings  # noqa: PLC0415 - see above
-
     options = cast("Options", ctx.obj)
-    return load_settings(options.config, **options.overrides)
+    return core_settings.load_settings(options.config, **options.overrides)
 
 
 class Reply:
@@ -256,7 +250,7 @@ class Reply:
     """
 
     def __init__(
-        self, content: Mapping[str, Any], *parts: Part, done: str = "", soft_wrap: bool = False, ok: bool = True
+        self, content: Mapping[str, Any], *parts: output.Part, done: str = "", soft_wrap: bool = False, ok: bool = True
     ) -> None:
         self.content, self.parts, self.done, self.soft_wrap, self.ok = content, parts, done, soft_wrap, ok
 
@@ -310,14 +304,12 @@ def command(app: typer.Typer, name: str, cls: type[Command] = Command) -> Callab
 
 
 def _print(reply: Reply | None, *, as_json: bool) -> None:
-    from palimpsest.cli.output import print_json, print_text  # noqa: PLC0415 - see above
-
     if reply is None:
         return
     if as_json:
-        print_json(reply.content, reply.done)
+        output.print_json(reply.content, reply.done)
     else:
-        print_text(*reply.parts, done=reply.done, soft_wrap=reply.soft_wrap)
+        output.print_text(*reply.parts, done=reply.done, soft_wrap=reply.soft_wrap)
     if not reply.ok:
         raise typer.Exit(1)
 
@@ -341,23 +333,20 @@ async def opened(ctx: typer.Context, *, temporary: bool = False) -> AsyncGenerat
     """Open the memory of a call, or if it is `temporary` a new one that is deleted at the end."""
     from tempfile import TemporaryDirectory  # noqa: PLC0415 - see above
 
-    from palimpsest.cli.output import print_note  # noqa: PLC0415 - see above
-    from palimpsest.memory import open_memory  # noqa: PLC0415 - see above
-
     settings, options = settings_of(ctx), cast("Options", ctx.obj)
     with TemporaryDirectory(prefix="palimpsest-") if temporary else nullcontext() as folder:
         if folder is not None:
             settings = settings.model_copy(update={"data_dir": Path(folder), "history_db_path": None})
-        async with open_memory(settings, background=False) as memory, memory.briefs.kept_current():
+        async with facade.open_memory(settings, background=False) as memory, memory.briefs.kept_current():
             scope = memory.scope
             unknown = await memory.projects.unknown(scope.project) if options.names_project and not temporary else ""
             for note in (*await memory.projects.news(scope), *([unknown] if unknown else [])):
-                print_note(note)
+                output.print_note(note)
             if not temporary and OTHER_SCOPE.isdisjoint(options.overrides):
                 try:  # the command goes on after a moment, and whatever happens
                     await memory.capture.take_in(INTAKE_SECONDS)
                 except (PalimpsestError, OSError) as error:
-                    print_note(f"what hooks captured waits in the spool: {error}")
+                    output.print_note(f"what hooks captured waits in the spool: {error}")
             yield memory
 
 
@@ -374,8 +363,7 @@ def progress_bar(what: str) -> Generator[Progress]:
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn  # noqa: PLC0415 - see above
     from rich.progress import Progress as RichProgress  # noqa: PLC0415 - see above
 
-    from palimpsest.cli.output import err  # noqa: PLC0415 - see above
-
+    err = output.err
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with RichProgress(*columns, console=err, transient=True, disable=not err.is_terminal) as bar:
         task = bar.add_task(what, total=None)
