@@ -482,18 +482,11 @@ MAX_NAMED = 5
 MEGABYTE = 2**20
 
 
-@dataclass(frozen=True, slots=True)
-class FolderFiles:
-    """The Markdown files of a folder by their paths in it, and those that were not read, with the reason."""
-
-    files: Mapping[str, bytes]
-    unread: Mapping[str, str]
-
-
-def read_folder(folder: Path) -> FolderFiles:
+def read_folder(folder: Path) -> tuple[dict[str, bytes], dict[str, str]]:
     """Return the Markdown files of a folder and the folders in it, without hidden ones and other exports.
 
-    Raises InputError for a folder beyond the bounds, or that cannot be read.
+    They have their paths in it, and so do those that were not read, with the reason. Raises InputError for a folder
+    beyond the bounds, or that cannot be read.
     """
     files: dict[str, bytes] = {}
     unread: dict[str, str] = {}
@@ -512,7 +505,7 @@ def read_folder(folder: Path) -> FolderFiles:
                 megabytes = MAX_FOLDER_BYTES // MEGABYTE
                 raise InputError(f"{folder} has more than {megabytes} MB of Markdown. Nothing was done")
             files[name] = _read(path)
-    return FolderFiles(files, unread)
+    return files, unread
 
 
 def listed(paths: Sequence[str]) -> str:

@@ -131,7 +131,8 @@ class CommandLine(Commands):
 
     def __init__(self, *args: Any, **keywords: Any) -> None:
         super().__init__(*args, **keywords)
-        self._shared = [param for param in self.params if isinstance(param, TyperOption) and param.name in _SHARED]
+        own = [param for param in self.params if isinstance(param, TyperOption)]
+        self._shared = [option for option in own if option.name == "config" or option.name in SETTINGS]
         for option in self._shared:
             option.rich_help_panel = SHARED_PANEL
         _prepare(self, self._shared)
@@ -175,9 +176,6 @@ class CommandLine(Commands):
             group = TyperGroup(name="", commands={name: group})
         _prepare(group, self._shared)
         self.commands.update(group.commands)
-
-
-_SHARED = frozenset({"config", *SETTINGS})
 
 
 def _prepare(command: Any, shared: list[TyperOption]) -> None:

@@ -324,12 +324,17 @@ class Target:
     @property
     def entry_file(self) -> Path:
         """Return the file with the servers. Raises InputError if the client has none in a project."""
-        return self.folders.entry_file(self.client, in_project=self.in_project)
+        if not self.in_project:
+            return self.folders.of_user(self.client.user_file)
+        if self.client.project_file is None:
+            raise InputError(f"{self.client.title} has no configuration file in a project. Leave --project out")
+        return self.folders.of_project(self.client.project_file)
 
     @property
     def hooks_file(self) -> Path:
         """Return the file with the hooks. Raises InputError if the client runs no hooks."""
-        return self.folders.hooks_file(self.hooks, in_project=self.in_project)
+        folders, hooks = self.folders, self.hooks
+        return folders.of_project(hooks.project_file) if self.in_project else folders.of_user(hooks.user_file)
 
     @property
     def hooks(self) -> Hooks:

@@ -185,7 +185,7 @@ def observers(
     """
     chosen: list[Observer] = []
     if settings.log == "json":
-        chosen.append(event_log(lambda: memory.opened.care.ledger_id if memory.opened is not None else ""))
+        chosen.append(event_log(lambda: memory.opened.projection.ledger_id if memory.opened is not None else ""))
     if not settings.metrics:
         return chosen, []
     if protected and settings.metrics_token is None:
