@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal, TypeAlias
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
 from palimpsest.admin.export import Id, ScopePart
 from palimpsest.core.clock import parse_date, parse_until
@@ -270,11 +270,7 @@ FilePath: TypeAlias = Annotated[str, AfterValidator(_path_in_folder)]
 Digest: TypeAlias = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class ManifestEntry(_Part):
+class ManifestEntry(BaseModel, extra="forbid", frozen=True):
     """A memory at the export or the last import: the file of its item, the revision, and digests of text and item."""
 
     file: str
@@ -289,7 +285,7 @@ class ManifestEntry(_Part):
         return self.text == digest(item.fields.text.encode())
 
 
-class Manifest(_Part):
+class Manifest(BaseModel, extra="forbid", frozen=True):
     """The whole file."""
 
     format: Literal["palimpsest-markdown"] = "palimpsest-markdown"
