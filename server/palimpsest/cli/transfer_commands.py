@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import typer
 from pydantic import SecretStr
@@ -20,8 +21,6 @@ from palimpsest.text.display import counted
 
 MAX_LISTED = 100
 """How many memories of each kind are printed: JSON has all of them."""
-
-_T = TypeVar("_T")
 
 _MARKS = {Event.ADD: "+", Event.UPDATE: "~", Event.DELETE: "-"}
 _VERBS = {Event.ADD: ("add", "added"), Event.UPDATE: ("change", "changed"), Event.DELETE: ("delete", "deleted")}
@@ -48,15 +47,15 @@ async def import_folder(memory: Memory, folder: Path, *, dry_run: bool, deletes:
     ]
     verb = "would " if dry_run and counts else ""
     done = f"{folder}: {verb}{', '.join(counts) or 'nothing to change'}"
-    parts = [done, *_lines(result.done, _imported_lines)]
+    parts = [done, *_lines(map(_imported_lines, result.done))]
     if result.removed:
         count = counted(len(result.removed), "memory")
         parts.append(f"not deleted: {count} whose items were removed. --yes deletes them:")
-        parts += _lines(result.removed, _imported_lines)
+        parts += _lines(map(_imported_lines, result.removed))
     if result.conflicts:
         parts += [
             f"{counted(len(result.conflicts), 'conflict')}, in which the memory stays as it is:",
-            *_lines(result.conflicts, _conflict_lines),
+            *_lines(map(_conflict_lines, result.conflicts)),
             "To keep what is here, write it into the file. To keep what the file says: palimpsest edit ID TEXT.",
         ]
     if result.edit:
@@ -79,10 +78,11 @@ async def import_folder(memory: Memory, folder: Path, *, dry_run: bool, deletes:
     return Reply(content, *parts, done=done if result.edit else "")
 
 
-def _lines(items: Sequence[_T], lines_of: Callable[[_T], list[str]]) -> list[str]:
+def _lines(items: Iterable[list[str]]) -> list[str]:
     """Return the lines of the first items, and how many more there are."""
-    lines = [line for each in items[:MAX_LISTED] for line in lines_of(each)]
-    return [*lines, *([f"  and {len(items) - MAX_LISTED:,} more"] if len(items) > MAX_LISTED else [])]
+    all_items = list(items)
+    more = len(all_items) - MAX_LISTED
+    return [*chain.from_iterable(all_items[:MAX_LISTED]), *([f"  and {more:,} more"] if more > 0 else [])]
 
 
 def _imported_lines(each: markdown_import.Step) -> list[str]:
