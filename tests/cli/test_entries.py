@@ -96,12 +96,12 @@ def test_every_client_but_claude_desktop_has_a_file_in_a_project(tmp_path: Path)
     """Guards the files that are shared with everyone who works on a project, and a misspelt client."""
     folders = Folders(LINUX, LINUX, PurePosixPath("/src"), {})
     names = ("claude-code", "codex", "gemini", "cursor", "vscode")
-    assert [str(folders.entry_file(CLIENTS[name], in_project=True)) for name in names] == [
+    assert [str(Target(CLIENTS[name], folders, in_project=True).entry_file) for name in names] == [
         *("/src/.mcp.json", "/src/.codex/config.toml", "/src/.gemini/settings.json", "/src/.cursor/mcp.json"),
         "/src/.vscode/mcp.json",
     ]
     with pytest.raises(InputError, match="Leave --project out"):
-        folders.entry_file(CLIENTS["claude-desktop"], in_project=True)
+        _ = Target(CLIENTS["claude-desktop"], folders, in_project=True).entry_file
     error = palimpsest(tmp_path, "install", "emacs", code=2)
     assert [name for name in ("'emacs' is not a known client", *CLIENTS) if name not in error] == []
 

@@ -48,7 +48,7 @@ def hooks_file(home: Path, client: str) -> Path:
     """Return the file in which a client has the hooks of the user."""
     hooks = CLIENTS[client].hooks
     assert hooks is not None
-    return Folders(home, home, home, {}).hooks_file(hooks, in_project=False)
+    return Folders(home, home, home, {}).of_user(hooks.user_file)
 
 
 def handlers(content: Any) -> Iterator[tuple[str, dict[str, Any]]]:

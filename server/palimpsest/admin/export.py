@@ -9,16 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TextIO, TypeAlias, cast
 
-from pydantic import (
-    AfterValidator,
-    AwareDatetime,
-    BaseModel,
-    ConfigDict,
-    Field,
-    TypeAdapter,
-    ValidationError,
-    model_validator,
-)
+from pydantic import AfterValidator, AwareDatetime, BaseModel, Field, TypeAdapter, ValidationError, model_validator
 
 from palimpsest.core.clock import Precision, parse_date
 from palimpsest.core.errors import InputError, raised_as
@@ -123,8 +114,8 @@ Metadata: TypeAlias = Annotated[dict[str, Any], AfterValidator(json_object)]
 Number: TypeAlias = Annotated[int, Field(ge=1, le=2**53)]
 
 
-class _Line(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
+class _Line(BaseModel, extra="forbid", strict=True):
+    """A line of an export, or a part of one."""
 
 
 class _InScope(_Line):

@@ -38,13 +38,7 @@ from palimpsest.store.writes import MAX_TITLE_CHARS, session_id_of
 
 Reader: TypeAlias = Callable[[records.SourceFile, datetime], records.ImportedFile | None]
 
-READERS: tuple[Reader, ...] = (
-    mem0.read_history,
-    chatgpt.read,
-    claude.read,
-    mem0.read_export,
-    server_memory.read,
-)
+READERS: tuple[Reader, ...] = (mem0.read_history, chatgpt.read, claude.read, mem0.read_export, server_memory.read)
 """Every format. The first reader that recognizes a file reads it."""
 
 
@@ -259,7 +253,11 @@ def _plan_export(engine: Engine, scope: Scope, file: Path) -> ImportPlan:
     total, edits = 0, 0
     mentioned = MentionsOfFile()
     cleaner = Cleaner(engine)
-    items = (_cleaned(cleaner, item) for item in read_items(file))
+
+    def cleaned_items() -> Iterator[transfer.Item]:
+        return (_cleaned(cleaner, item) for item in read_items(file))
+
+    items = cleaned_items()
     while batch := list(islice(items, BATCH)):
         total += len(batch)
         edits = max([edits, *(row["change"] for item in batch for row in item.get("history", ()))])
@@ -268,16 +266,8 @@ def _plan_export(engine: Engine, scope: Scope, file: Path) -> ImportPlan:
                 raise InputError(f"{file} contains items of another user of this ledger. Nothing was imported")
             for item in batch:
                 mentioned.read(item, was_purged=bool(item.get("mentions")) and transfer.was_purged(conn, item))
-    return ImportPlan(
-        "palimpsest",
-        _key(file, scope),
-        lambda: (_cleaned(Cleaner(engine), item) for item in read_items(file)),
-        total,
-        edits,
-        tuple(cleaner.notes()),
-        entities=frozenset(mentioned.merged_into),
-        only_purged=mentioned.only_purged(),
-    )
+    key, notes, entities = _key(file, scope), tuple(cleaner.notes()), frozenset(mentioned.merged_into)
+    return ImportPlan("palimpsest", key, cleaned_items, total, edits, notes, entities, mentioned.only_purged())
 
 
 def _cleaned(cleaner: Cleaner, item: transfer.Item) -> transfer.Item:

@@ -202,11 +202,6 @@ class Care:
         with in_background():
             await self._engine.run(lambda: self._engine.ledger.id)
 
-    @property
-    def ledger_id(self) -> str:
-        """Return the id that the ledger was created with."""
-        return self._projection.initial_checkpoint.ledger
-
     async def numbers(self) -> Numbers:
         """Return the numbers of the ledger for whoever operates the server."""
         with in_background():

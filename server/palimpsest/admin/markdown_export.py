@@ -383,8 +383,8 @@ def _write(
             f"these files were edited or removed since they were exported: {listed(sorted(edited))}. "
             f"Nothing was written. palimpsest import {folder} takes the edits in; export with --yes writes them anew"
         )
-    found = markdown_files.read_folder(folder).files.items() if folder.is_dir() else ()
-    left = [path for path, data in found if path not in present and markdown_files.is_like_ours(data)]
+    found = markdown_files.read_folder(folder)[0] if folder.is_dir() else {}
+    left = [path for path, data in found.items() if path not in present and markdown_files.is_like_ours(data)]
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for path in changing:
         markdown_files.write_file(folder, path, files[path])

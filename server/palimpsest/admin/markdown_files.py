@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal, TypeAlias
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
 from palimpsest.admin.export import Id, ScopePart
 from palimpsest.core.clock import parse_date, parse_until
@@ -270,11 +270,7 @@ FilePath: TypeAlias = Annotated[str, AfterValidator(_path_in_folder)]
 Digest: TypeAlias = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class ManifestEntry(_Part):
+class ManifestEntry(BaseModel, extra="forbid", frozen=True):
     """A memory at the export or the last import: the file of its item, the revision, and digests of text and item."""
 
     file: str
@@ -289,7 +285,7 @@ class ManifestEntry(_Part):
         return self.text == digest(item.fields.text.encode())
 
 
-class Manifest(_Part):
+class Manifest(BaseModel, extra="forbid", frozen=True):
     """The whole file."""
 
     format: Literal["palimpsest-markdown"] = "palimpsest-markdown"
@@ -482,18 +478,11 @@ MAX_NAMED = 5
 MEGABYTE = 2**20
 
 
-@dataclass(frozen=True, slots=True)
-class FolderFiles:
-    """The Markdown files of a folder by their paths in it, and those that were not read, with the reason."""
-
-    files: Mapping[str, bytes]
-    unread: Mapping[str, str]
-
-
-def read_folder(folder: Path) -> FolderFiles:
+def read_folder(folder: Path) -> tuple[dict[str, bytes], dict[str, str]]:
     """Return the Markdown files of a folder and the folders in it, without hidden ones and other exports.
 
-    Raises InputError for a folder beyond the bounds, or that cannot be read.
+    They have their paths in it, and so do those that were not read, with the reason. Raises InputError for a folder
+    beyond the bounds, or that cannot be read.
     """
     files: dict[str, bytes] = {}
     unread: dict[str, str] = {}
@@ -512,7 +501,7 @@ def read_folder(folder: Path) -> FolderFiles:
                 megabytes = MAX_FOLDER_BYTES // MEGABYTE
                 raise InputError(f"{folder} has more than {megabytes} MB of Markdown. Nothing was done")
             files[name] = _read(path)
-    return FolderFiles(files, unread)
+    return files, unread
 
 
 def listed(paths: Sequence[str]) -> str:

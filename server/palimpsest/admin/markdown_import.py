@@ -283,13 +283,12 @@ def _read_sides(engine: Engine, user_id: str, folder: Path) -> _Sides:
 
 def _read_files(manifest: Manifest, folder: Path) -> tuple[list[FileText], list[str]]:
     """Return the files that may hold items, and notes on what is not imported."""
-    found = markdown_files.read_folder(folder)
-    unread = dict(found.unread)
+    found, unread = markdown_files.read_folder(folder)
     for path, reason in unread.items():
         if path in manifest.files:
             raise InputError(f"{folder / path} is {reason}, and was a file of the export. Nothing was imported")
     files: list[FileText] = []
-    for path, data in found.files.items():
+    for path, data in found.items():
         is_ours = path in manifest.files
         try:
             file = markdown_files.split_file(path, data)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sized
-
 import typer
 
 from palimpsest import __version__
@@ -12,7 +10,7 @@ from palimpsest.cli.lazy import access_tokens, advice, catalog, client_status, m
 from palimpsest.cli.memory_commands import changed_reply
 from palimpsest.core.clock import parse_instant, shown_date
 from palimpsest.core.errors import InputError
-from palimpsest.text.display import counted, visible
+from palimpsest.text.display import counted
 
 # The commands that look after a memory: log, undo, purge, rebuild and doctor.
 
@@ -52,16 +50,17 @@ async def purge(
     owner_ids = None if everything else ids
     selection = await memory.care.purge_selection(memory.scope, owner_ids)
     if not yes:
-        counts = f"{_counted(selection.memory_ids, selection.message_ids)} of {memory.scope}"
+        counts = output.counts(len(selection.memory_ids), len(selection.message_ids))
         examples = "".join(f"\n  {' '.join(text.split())[:100]}" for text in selection.texts[:SHOWN_TEXTS])
-        typer.confirm(visible(f"Erase {counts} for good?{examples}\n"), abort=True, err=True)
+        output.confirm(f"Erase {counts} of {memory.scope} for good?{examples}\n")
     result = await memory.care.purge(memory.scope, owner_ids, and_backups=backups)
     erased = result.erased
     unexplained = [trace for trace in result.traces if not trace.explained and trace.file not in result.backups]
     outcome = counted(len(unexplained), "unexplained trace") if result.traces else "none was found"
     tables = f"{counted(result.tables, 'table')} and " if result.tables else ""
+    counts = output.counts(len(erased.memory_ids), len(erased.message_ids))
     lines = [
-        f"erased: {_counted(erased.memory_ids, erased.message_ids)} with their history, and the summaries",
+        f"erased: {counts} with their history, and the summaries",
         f"searched {tables}{counted(result.files, 'file')} for {counted(len(erased.texts), 'text')}: {outcome}",
         *(f"STILL IN {trace.file}: {trace.piece}" for trace in unexplained),
         *sorted({f"{trace.piece}: {trace.explained}" for trace in result.traces if trace.explained}),
@@ -76,10 +75,6 @@ async def purge(
         **replies.picked(result, "clean notes"),
     }
     return Reply(content, text, done=text, ok=result.clean)
-
-
-def _counted(memory_ids: Sized, message_ids: Sized) -> str:
-    return f"{counted(len(memory_ids), 'memory')} and {counted(len(message_ids), 'message')}"
 
 
 @command(app, "rebuild")

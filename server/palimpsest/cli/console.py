@@ -8,9 +8,9 @@ import importlib
 import inspect
 import io
 import os
-import re
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
+import tomllib
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,10 +20,10 @@ import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 from typer.main import get_group
 
+from palimpsest.cli.lazy import advice, core_settings, facade, output
 from palimpsest.core.errors import PalimpsestError
 
 if TYPE_CHECKING:
-    from palimpsest.cli.output import Part
     from palimpsest.core.protocols import Progress
     from palimpsest.core.settings import Settings
     from palimpsest.memory import Memory
@@ -38,36 +38,22 @@ else:
 
 @dataclass(frozen=True, slots=True)
 class ListedCommand:
-    """A command as `commands.txt` has it: its module below `cli/`, as `module` or `module:app`, its panel and help.
+    """A command as `commands.toml` has it: its panel, its help, and its module, as `module` or `module:app`.
 
-    `parameters` are what is declared of each, and the help. `other_names` are what others call the command.
+    `parameters` are what Typer is told of each. `other_names` are what others call the command.
     """
 
     name: str
-    module: str
     panel: str
     help: str
-    parameters: dict[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
-    other_names: list[str] = field(default_factory=list[str])
+    module: str = ""
+    parameters: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
+    other_names: Sequence[str] = ()
 
 
-def _listed_commands() -> dict[str, ListedCommand]:
-    panel, found = "", dict[str, ListedCommand]()
-    for line in Path(__file__).with_name("commands.txt").read_text("utf-8").splitlines():
-        if line.startswith("["):
-            panel = line.strip("[]")
-        elif line.startswith("  = "):
-            found[next(reversed(found))].other_names.extend(line.split()[1:])
-        elif line and not line.startswith("#"):
-            name, declared, text = (part.strip() for part in re.split(r" \|(?= |$)", line))
-            if line.startswith(" "):
-                found[next(reversed(found))].parameters[name] = (declared, text)
-            else:
-                found[name] = ListedCommand(name, declared, panel, text)
-    return found
+_STORED = tomllib.loads(Path(__file__).with_name("commands.toml").read_text("utf-8"))
 
-
-COMMANDS = _listed_commands()
+COMMANDS = {name: ListedCommand(name, panel, **row) for panel, rows in _STORED.items() for name, row in rows.items()}
 """All commands, and the commands of commands under both names."""
 
 MAIN = "main"
@@ -145,7 +131,8 @@ class CommandLine(Commands):
 
     def __init__(self, *args: Any, **keywords: Any) -> None:
         super().__init__(*args, **keywords)
-        self._shared = [param for param in self.params if isinstance(param, TyperOption) and param.name in _SHARED]
+        own = [param for param in self.params if isinstance(param, TyperOption)]
+        self._shared = [option for option in own if option.name == "config" or option.name in SETTINGS]
         for option in self._shared:
             option.rich_help_panel = SHARED_PANEL
         _prepare(self, self._shared)
@@ -160,11 +147,7 @@ class CommandLine(Commands):
             error: PalimpsestError | BaseExceptionGroup[PalimpsestError] = group
             while isinstance(error, BaseExceptionGroup):
                 error = error.exceptions[0]
-            from palimpsest.cli.output import print_error  # noqa: PLC0415 - see below
-            from palimpsest.server.advice import COMMANDS as TEXTS  # noqa: PLC0415 - see below
-            from palimpsest.server.advice import error_text  # noqa: PLC0415 - see below
-
-            print_error(error_text(error, TEXTS))
+            output.print_error(advice.error_text(error, advice.COMMANDS))
         raise typer.Exit(1)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -193,9 +176,6 @@ class CommandLine(Commands):
             group = TyperGroup(name="", commands={name: group})
         _prepare(group, self._shared)
         self.commands.update(group.commands)
-
-
-_SHARED = frozenset({"config", *SETTINGS})
 
 
 def _prepare(command: Any, shared: list[TyperOption]) -> None:
@@ -257,10 +237,8 @@ _AS_JSON = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=
 
 def settings_of(ctx: typer.Context) -> Settings:
     """Return the settings from files, environment and the options of the call. Raises SettingsError."""
-    from palimpsest.core.settings import load_settings  # noqa: PLC0415 - see above
-
     options = cast("Options", ctx.obj)
-    return load_settings(options.config, **options.overrides)
+    return core_settings.load_settings(options.config, **options.overrides)
 
 
 class Reply:
@@ -270,13 +248,13 @@ class Reply:
     """
 
     def __init__(
-        self, content: Mapping[str, Any], *parts: Part, done: str = "", soft_wrap: bool = False, ok: bool = True
+        self, content: Mapping[str, Any], *parts: output.Part, done: str = "", soft_wrap: bool = False, ok: bool = True
     ) -> None:
         self.content, self.parts, self.done, self.soft_wrap, self.ok = content, parts, done, soft_wrap, ok
 
 
 def command(app: typer.Typer, name: str, cls: type[Command] = Command) -> Callable[[_Work], _Work]:
-    """Make a function a command of an app, with the parameters that `commands.txt` describes.
+    """Make a function a command of an app, with the parameters that `commands.toml` describes.
 
     One that is called `memory`, `settings`, `options` or `ctx` is given the open memory, the settings, the shared
     options or the context. A function that returns a `Reply` has the option `--json`. That of a command with commands
@@ -308,7 +286,7 @@ def command(app: typer.Typer, name: str, cls: type[Command] = Command) -> Callab
         parameters = [
             inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context),
             *(
-                _described(parameter, *described[parameter.name]) if parameter.name in described else parameter
+                _described(parameter, **described[parameter.name]) if parameter.name in described else parameter
                 for parameter in takes.values()
                 if parameter.name not in ("memory", *_GIVEN)
             ),
@@ -324,14 +302,12 @@ def command(app: typer.Typer, name: str, cls: type[Command] = Command) -> Callab
 
 
 def _print(reply: Reply | None, *, as_json: bool) -> None:
-    from palimpsest.cli.output import print_json, print_text  # noqa: PLC0415 - see above
-
     if reply is None:
         return
     if as_json:
-        print_json(reply.content, reply.done)
+        output.print_json(reply.content, reply.done)
     else:
-        print_text(*reply.parts, done=reply.done, soft_wrap=reply.soft_wrap)
+        output.print_text(*reply.parts, done=reply.done, soft_wrap=reply.soft_wrap)
     if not reply.ok:
         raise typer.Exit(1)
 
@@ -343,16 +319,11 @@ _GIVEN: Mapping[str, Callable[[typer.Context], Any]] = {
 }
 """What a command is given if it has a parameter of such a name."""
 
-_DECLARED = re.compile(r"(?P<option>--\S+)? ?(?P<metavar>.*?) ?(?:(?P<min>\d+)\.\.(?P<max>\d*))?")
 
-
-def _described(parameter: inspect.Parameter, declared: str, text: str) -> inspect.Parameter:
-    """Return a parameter as an argument, or as an option if one is declared, with its bounds and its help."""
-    match = cast("re.Match[str]", _DECLARED.fullmatch(declared))
-    low, high = (int(match[name]) if match[name] else None for name in ("min", "max"))
-    kind = functools.partial(typer.Option, match["option"]) if match["option"] else typer.Argument
-    information = kind(metavar=match["metavar"] or None, help=text or None, min=low, max=high)
-    return parameter.replace(annotation=Annotated[parameter.annotation, information])
+def _described(parameter: inspect.Parameter, option: str = "", **information: Any) -> inspect.Parameter:
+    """Return a parameter as an argument, or as an option if one is named, with its bounds and its help."""
+    kind = functools.partial(typer.Option, option) if option else typer.Argument
+    return parameter.replace(annotation=Annotated[parameter.annotation, kind(**information)])
 
 
 @asynccontextmanager
@@ -360,23 +331,20 @@ async def opened(ctx: typer.Context, *, temporary: bool = False) -> AsyncGenerat
     """Open the memory of a call, or if it is `temporary` a new one that is deleted at the end."""
     from tempfile import TemporaryDirectory  # noqa: PLC0415 - see above
 
-    from palimpsest.cli.output import print_note  # noqa: PLC0415 - see above
-    from palimpsest.memory import open_memory  # noqa: PLC0415 - see above
-
     settings, options = settings_of(ctx), cast("Options", ctx.obj)
     with TemporaryDirectory(prefix="palimpsest-") if temporary else nullcontext() as folder:
         if folder is not None:
             settings = settings.model_copy(update={"data_dir": Path(folder), "history_db_path": None})
-        async with open_memory(settings, background=False) as memory, memory.briefs.kept_current():
+        async with facade.open_memory(settings, background=False) as memory, memory.briefs.kept_current():
             scope = memory.scope
             unknown = await memory.projects.unknown(scope.project) if options.names_project and not temporary else ""
             for note in (*await memory.projects.news(scope), *([unknown] if unknown else [])):
-                print_note(note)
+                output.print_note(note)
             if not temporary and OTHER_SCOPE.isdisjoint(options.overrides):
                 try:  # the command goes on after a moment, and whatever happens
                     await memory.capture.take_in(INTAKE_SECONDS)
                 except (PalimpsestError, OSError) as error:
-                    print_note(f"what hooks captured waits in the spool: {error}")
+                    output.print_note(f"what hooks captured waits in the spool: {error}")
             yield memory
 
 
@@ -393,8 +361,7 @@ def progress_bar(what: str) -> Generator[Progress]:
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn  # noqa: PLC0415 - see above
     from rich.progress import Progress as RichProgress  # noqa: PLC0415 - see above
 
-    from palimpsest.cli.output import err  # noqa: PLC0415 - see above
-
+    err = output.err
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with RichProgress(*columns, console=err, transient=True, disable=not err.is_terminal) as bar:
         task = bar.add_task(what, total=None)

@@ -324,16 +324,14 @@ def _conversations_in(file: Path, memory: Memory) -> tuple[list[validation.Conve
     """Return the conversations in a JSON file, in any form that messages are read in, and notes. Raises InputError."""
     try:
         now, (text, notes) = memory.engine.clock(), _text_in(file)
-        value: Any = (
-            [json.loads(line) for line in text.split("\n") if line.strip()]
-            if file.suffix.lower() in JSON_LINES or _is_json_lines(text)
-            else json.loads(text)
-        )
+        is_lines = file.suffix.lower() in JSON_LINES or _is_json_lines(text)
+        lines = [line for line in text.split("\n") if line.strip()] if is_lines else [text]
+        values = [json.loads(line) for line in lines]
     except OSError as error:
         raise InputError(f"{file} cannot be read: {error}. Nothing was stored") from error
     except (json.JSONDecodeError, RecursionError) as error:
         raise InputError(f"{file} is not JSON: {error}. Nothing was stored") from error
-    found = validation.conversations_in(value)
+    found = validation.conversations_in(values if is_lines else values[0])
     read = [validation.read_conversation(messages, memory.scope, now) for messages in found]
     conversations = [conversation for conversation in read if conversation.messages]
     if not conversations:

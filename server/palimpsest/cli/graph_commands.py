@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -18,8 +18,6 @@ from palimpsest.text.display import counted
 
 SHOW = "show"
 """The command of `entity` that need not be named."""
-
-Name = Annotated[str, typer.Argument(metavar="NAME", help="A name, or the id from palimpsest entities.")]
 
 
 class EntityCommands(Commands):

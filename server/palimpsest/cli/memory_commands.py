@@ -301,7 +301,7 @@ async def delete(memory: Memory, ids: list[str] | None = None, everything: bool 
     stored = await memory.scope_contents(scope)
     if not yes and (stored.memories or stored.messages):
         kept = "what is outside the project stays" if scope.project else "what belongs to projects stays"
-        typer.confirm(visible(f"Delete {stored} of {scope} ({kept})?"), abort=True, err=True)
+        output.confirm(f"Delete {stored} of {scope} ({kept})?")
     result = await memory.delete_all(scope, caller=CALLER)
     text = replies.all_deleted_text(result, scope, advice.COMMANDS)
     return Reply(replies.deleted_all_json(result), text, done=text)

@@ -25,7 +25,7 @@ from rich.table import Table
 from rich.text import Text
 
 from palimpsest.core.clock import iso
-from palimpsest.text.display import ELLIPSIS, visible, visible_json
+from palimpsest.text.display import ELLIPSIS, counted, visible, visible_json
 
 # Tables that fit any terminal.
 #
@@ -242,6 +242,16 @@ def printing(done: str = "") -> Generator[None]:
         kept = f". This was done and is kept: {done}" if done else ""
         print_error(f"standard output cannot be written ({error.strerror}){kept}")
         raise typer.Exit(LOST_OUTPUT) from error
+
+
+def confirm(question: str) -> None:
+    """Ask a person whether to go on. Raises typer.Abort if not."""
+    typer.confirm(visible(question), abort=True, err=True)
+
+
+def counts(memories: int, messages: int) -> str:
+    """Return how many memories and messages there are, in words."""
+    return f"{counted(memories, 'memory')} and {counted(messages, 'message')}"
 
 
 def notes_text(notes: Sequence[str]) -> list[str]:

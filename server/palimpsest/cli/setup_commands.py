@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast, get_args
 
@@ -214,7 +214,7 @@ def create(
 
         unknown = unknown_project(settings, now, scope.user_id, scope.project)
         if unknown:
-            typer.confirm(visible(f"{unknown} Create the token anyway?"), abort=True, err=True)
+            output.confirm(f"{unknown} Create the token anyway?")
     text, token = access_tokens.create(
         settings.data_dir,
         scope.user_id,
@@ -309,15 +309,10 @@ def install(
     target = installation.Target(client, Folders.of_this_machine(), project)
     options = cast("Options", ctx.obj)
     settings = settings_of(ctx) if hooks else None
-    env = _variables(options, None if project else settings)
-    arguments: list[str] | None = None
-    if settings is not None:
-        arguments = ["--data-dir", str(settings.data_dir.absolute()), "--user", settings.user_id]
-    edits = installation.installation(target, env, arguments)
-    unchanged = [
-        f"{edit.file}: '{installation.ENTRY_NAME}' is already up to date" for edit in edits if not edit.has_changes
-    ]
-    _apply(edits, unchanged, dry_run=dry_run)
+    arguments = settings and ["--data-dir", str(settings.data_dir.absolute()), "--user", settings.user_id]
+    edits = installation.installation(target, _variables(options, None if project else settings), arguments)
+    same = f"'{installation.ENTRY_NAME}' is already up to date"
+    _apply(edits, [f"{edit.file}: {same}" for edit in edits if not edit.has_changes], dry_run=dry_run)
     output.print_text(*installation.off_notes(target, edits[0]), soft_wrap=True)
     if not dry_run:
         off = client_status.switched_off(client, target.folders) if hooks else []
@@ -484,27 +479,25 @@ def _model(settings: Settings, given: _Given) -> configuration.ModelChoice:
 
 
 def _chosen_from_list(settings: Settings, given: _Given) -> configuration.ModelChoice:
-    servers = run_async(configuration.local_servers)
-    options = [
-        "none: agents write their facts themselves, and nothing is sent anywhere",
-        "the client's own, where a client lends it",
-    ]
-    for server in servers:
+    choices = {
+        "none: agents write their facts themselves, and nothing is sent anywhere": configuration.ModelChoice("none"),
+        "the client's own, where a client lends it": configuration.ModelChoice("sampling"),
+    }
+    for server in run_async(configuration.local_servers):
         more = len(server.models) - _SHOWN_MODELS
         listed = visible(", ".join(server.models[:_SHOWN_MODELS])) + (f" and {more} more" if more > 0 else "")
-        options.append(f"{server.name} on this machine: {listed}")
-    options.append("another endpoint that speaks OpenAI's protocol")
+        choice = configuration.ModelChoice("openai", server.models[0], server.base_url)
+        choices[f"{server.name} on this machine: {listed}"] = choice
+    options = [*choices, "another endpoint that speaks OpenAI's protocol"]
     lines = [f"  {number}  {option}" for number, option in enumerate(options, 1)]
     output.print_text("Which language model finds the facts in conversations?", *lines, soft_wrap=True)
     in_use = {"none": 1, "sampling": 2, "openai": len(options)}[settings.llm_provider]
-    numbers = tuple(map(str, range(1, len(options) + 1)))
-    number = int(_answer("Number", str(in_use), numbers))
-    if number == len(options):
+    number = _answer("Number", str(in_use), tuple(str(number) for number in range(1, len(options) + 1)))
+    chosen = choices.get(options[int(number) - 1])
+    if chosen is None:
         return _endpoint(settings, given)
-    if own := {1: configuration.ModelChoice("none"), 2: configuration.ModelChoice("sampling")}.get(number):
-        return own
-    server = servers[number - 3]
-    return configuration.ModelChoice("openai", given.model or _asked("Model", server.models[0], given), server.base_url)
+    is_server = chosen.provider == "openai"
+    return replace(chosen, model=given.model or _asked("Model", chosen.model, given)) if is_server else chosen
 
 
 def _endpoint(settings: Settings, given: _Given) -> configuration.ModelChoice:
@@ -536,12 +529,9 @@ def _key(url: str, given: _Given) -> str:
     """Return the key for the file, or "" if there is none, or if it stays in OPENAI_API_KEY. Raises InputError."""
     variable = given.key_variable
     if variable is None and not given.yes:
-        is_set = bool(
-            core_settings.environment_variable(READ_FROM_ENVIRONMENT)
-        ) and not core_settings.is_on_this_machine(url)
         question = "Environment variable that holds the key ('-' if there is no key, '+' to type it)"
-        default = READ_FROM_ENVIRONMENT if is_set else "-" if core_settings.is_on_this_machine(url) else "+"
-        variable = _answer(question, default)
+        set_already = READ_FROM_ENVIRONMENT if core_settings.environment_variable(READ_FROM_ENVIRONMENT) else "+"
+        variable = _answer(question, "-" if core_settings.is_on_this_machine(url) else set_already)
     if variable == "+":
         return cast("str", typer.prompt("Key (it is not shown)", hide_input=True, err=True)).strip()
     if variable is None or variable == "-":

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import typer
 from pydantic import SecretStr
@@ -14,14 +15,12 @@ from palimpsest.cli.console import CALLER, Commands, Memory, Reply, Settings, ab
 from palimpsest.cli.lazy import backup, browsing, import_file, markdown_files, markdown_import, output, replies
 from palimpsest.core.clock import now, shown_date
 from palimpsest.core.models import Event
-from palimpsest.text.display import counted, visible
+from palimpsest.text.display import counted
 
 # What the commands export and import print of a folder of Markdown files.
 
 MAX_LISTED = 100
 """How many memories of each kind are printed: JSON has all of them."""
-
-_T = TypeVar("_T")
 
 _MARKS = {Event.ADD: "+", Event.UPDATE: "~", Event.DELETE: "-"}
 _VERBS = {Event.ADD: ("add", "added"), Event.UPDATE: ("change", "changed"), Event.DELETE: ("delete", "deleted")}
@@ -48,15 +47,15 @@ async def import_folder(memory: Memory, folder: Path, *, dry_run: bool, deletes:
     ]
     verb = "would " if dry_run and counts else ""
     done = f"{folder}: {verb}{', '.join(counts) or 'nothing to change'}"
-    parts = [done, *_lines(result.done, _imported_lines)]
+    parts = [done, *_lines(map(_imported_lines, result.done))]
     if result.removed:
         count = counted(len(result.removed), "memory")
         parts.append(f"not deleted: {count} whose items were removed. --yes deletes them:")
-        parts += _lines(result.removed, _imported_lines)
+        parts += _lines(map(_imported_lines, result.removed))
     if result.conflicts:
         parts += [
             f"{counted(len(result.conflicts), 'conflict')}, in which the memory stays as it is:",
-            *_lines(result.conflicts, _conflict_lines),
+            *_lines(map(_conflict_lines, result.conflicts)),
             "To keep what is here, write it into the file. To keep what the file says: palimpsest edit ID TEXT.",
         ]
     if result.edit:
@@ -79,10 +78,11 @@ async def import_folder(memory: Memory, folder: Path, *, dry_run: bool, deletes:
     return Reply(content, *parts, done=done if result.edit else "")
 
 
-def _lines(items: Sequence[_T], lines_of: Callable[[_T], list[str]]) -> list[str]:
+def _lines(items: Iterable[list[str]]) -> list[str]:
     """Return the lines of the first items, and how many more there are."""
-    lines = [line for each in items[:MAX_LISTED] for line in lines_of(each)]
-    return [*lines, *([f"  and {len(items) - MAX_LISTED:,} more"] if len(items) > MAX_LISTED else [])]
+    all_items = list(items)
+    more = len(all_items) - MAX_LISTED
+    return [*chain.from_iterable(all_items[:MAX_LISTED]), *([f"  and {more:,} more"] if more > 0 else [])]
 
 
 def _imported_lines(each: markdown_import.Step) -> list[str]:
@@ -137,7 +137,7 @@ app = typer.Typer()
 def backup_(settings: Settings, file: Path | None = None) -> Reply:
     """Copy the ledger, also while it is in use, and check the copy."""
     copy = backup.back_up(settings, file, now)
-    text = f"backed up {_counted(copy.memories, copy.messages)} to {copy.path}; the copy was checked"
+    text = f"backed up {output.counts(copy.memories, copy.messages)} to {copy.path}; the copy was checked"
     return Reply(replies.picked(copy, "file=path memories messages"), text, done=text)
 
 
@@ -147,17 +147,11 @@ def restore_(settings: Settings, file: Path, yes: bool = False) -> Reply:
     if not yes:
         copy = backup.inspect_copy(settings, file)
         ledger = settings.ledger_path if settings.ledger_url is None else "the whole ledger, with all its users,"
-        typer.confirm(
-            visible(f"Replace {ledger} with {file} ({_counted(copy.memories, copy.messages)})?"), abort=True, err=True
-        )
+        output.confirm(f"Replace {ledger} with {file} ({output.counts(copy.memories, copy.messages)})?")
     result = backup.restore(settings, file, now)
     before = f"; the previous ledger is in {result.before}" if result.before else ""
-    text = f"restored {_counted(result.copy.memories, result.copy.messages)}{before}"
+    text = f"restored {output.counts(result.copy.memories, result.copy.messages)}{before}"
     return Reply(replies.picked(result, "memories=copy.memories messages=copy.messages before"), text, done=text)
-
-
-def _counted(memories: int, messages: int) -> str:
-    return f"{counted(memories, 'memory')} and {counted(messages, 'message')}"
 
 
 @command(app, "export")
@@ -289,7 +283,7 @@ def migrate_(settings: Settings, dry_run: bool = False, yes: bool = False) -> Re
         return Reply(content, *_plan(pending))
     if pending.dump_command and not yes:
         question = f"Are all servers stopped, and is {pending.location} copied, as with\n  {pending.dump_command}\n?"
-        typer.confirm(visible(question), abort=True, err=True)
+        output.confirm(question)
     backup.migrate(settings, now)
     done = f"migrated {pending.location} from schema {pending.revision} to {pending.steps[-1].revision}"
     return Reply(content, done, done=done)
@@ -350,9 +344,10 @@ async def merge(memory: Memory, old: str, new: str, dry_run: bool = False) -> Re
 def _moved(result: browsing.MoveResult) -> Reply:
     move, backup = result.move, result.backup
     verb = "moved" if backup else "would move"
-    lines = [f"{verb} from {move.old} to {move.new}: {_counted(move.memories, move.messages)}, deleted ones included"]
+    counts = output.counts(move.memories, move.messages)
+    lines = [f"{verb} from {move.old} to {move.new}: {counts}, deleted ones included"]
     if move.same_memories or move.same_messages:
-        same = _counted(move.same_memories, move.same_messages)
+        same = output.counts(move.same_memories, move.same_messages)
         lines.append(
             f"of these, {same} {'were' if backup else 'are'} in both projects; one of each stays, no text is lost"
         )

@@ -34,20 +34,14 @@ def read(source: records.SourceFile, now: datetime) -> ImportedFile | None:
     skipped, memories = Skipped(), Memories()
     conversations = records.in_order([_conversation(object_of(item), now, skipped, memories) for item in source.items])
     memories_notes = (SAVED,) if memories else ()
-    for item in source.beside.get("memories", ()):
-        _take_listed(object_of(item), now, skipped, memories)
-    notes = (*memories_notes, *records.skipped_notes(skipped), *records.unread_notes(source.unread))
-    return ImportedFile("chatgpt", tuple(memories.values()), conversations, notes)
-
-
-def _take_listed(item: dict[str, Any], now: datetime, skipped: Skipped, memories: Memories) -> None:
-    """Take in a memory of the export's own list."""
-    text = text_of(item.get("content"))
-    if not text or item.get("enabled") is False:
-        skipped["memories that are turned off" if text else "memories in an unknown format"] += 1
-    else:
+    for item in map(object_of, source.beside.get("memories", ())):  # the export's own list
+        if not (text := text_of(item.get("content"))) or item.get("enabled") is False:
+            skipped["memories that are turned off" if text else "memories in an unknown format"] += 1
+            continue
         at = records.plausible_instant(records.first_instant(item, "updated_at", "created_at"), now)
         records.keep_memory(memories, skipped, "chatgpt", text, at)
+    notes = (*memories_notes, *records.skipped_notes(skipped), *records.unread_notes(source.unread))
+    return ImportedFile("chatgpt", tuple(memories.values()), conversations, notes)
 
 
 def _is_conversation(value: Any) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from itertools import chain
 from typing import Any
 
 from palimpsest.admin.importers import records
@@ -44,8 +45,13 @@ def memories_of(values: Sequence[Any], now: datetime, skipped: Skipped) -> tuple
             prefix = f"{names[project_id]}: " if names.get(project_id) else ""
             for tags, text in _paragraphs(text_of(memory)):
                 records.keep_memory(memories, skipped, "claude", f"{prefix}{text}", at, tags)
-    for project in projects:
-        _take_project(project, now, skipped, memories)
+    for project in projects:  # the description; the instructions are orders and no facts, and the documents are books
+        name, description = one_line(text_of(project.get("name"))), text_of(project.get("description"))
+        at = records.plausible_instant(instant_of(project.get("updated_at")), now)
+        if description:
+            records.keep_memory(memories, skipped, "claude", f"{name}: {description}" if name else description, at)
+        skipped["instructions of projects"] += bool(text_of(project.get("prompt_template")))
+        skipped["documents of projects"] += len(list_of(project.get("docs")))
     return tuple(memories.values())
 
 
@@ -57,16 +63,6 @@ def _is_project(value: dict[str, Any]) -> bool:
     return (
         "chat_messages" not in value and isinstance(value.get("name"), str) and {"prompt_template", "docs"} <= {*value}
     )
-
-
-def _take_project(project: dict[str, Any], now: datetime, skipped: Skipped, memories: Memories) -> None:
-    """Take in the description of a project. Its instructions are orders and no facts, and its documents are books."""
-    name, description = one_line(text_of(project.get("name"))), text_of(project.get("description"))
-    if description:
-        at = records.plausible_instant(instant_of(project.get("updated_at")), now)
-        records.keep_memory(memories, skipped, "claude", f"{name}: {description}" if name else description, at)
-    skipped["instructions of projects"] += bool(text_of(project.get("prompt_template")))
-    skipped["documents of projects"] += len(list_of(project.get("docs")))
 
 
 def _paragraphs(text: str) -> Iterator[tuple[tuple[str, ...], str]]:
@@ -104,18 +100,15 @@ def read(source: records.SourceFile, now: datetime) -> ImportedFile | None:
     Memories are what Claude remembers of the chats and of its projects, and the descriptions of the projects. Return
     None if the file has none of these.
     """
-    if not any(_is_conversation(item) or is_of_claude(item) for item in (*source.items, *_beside(source))):
+    everything = [*source.items, *chain.from_iterable(source.beside.values())]
+    if not any(_is_conversation(item) or is_of_claude(item) for item in everything):
         return None
     skipped = Skipped()
     items = [item for item in source.items if not is_of_claude(item)]
     conversations = records.in_order([_conversation(object_of(item), now, skipped) for item in items])
-    memories = memories_of([*source.items, *_beside(source)], now, skipped)
+    memories = memories_of(everything, now, skipped)
     notes = (*records.skipped_notes(skipped), *records.unread_notes(source.unread))
     return ImportedFile("claude", memories, conversations, notes)
-
-
-def _beside(source: records.SourceFile) -> list[Any]:
-    return [item for items in source.beside.values() for item in items]
 
 
 def _is_conversation(value: Any) -> bool:

@@ -41,9 +41,8 @@ def read_history(source: records.SourceFile, now: datetime) -> ImportedFile | No
             database.text_factory = partial(str, encoding="utf-8", errors="replace")
             if not _has_history(source.path, database):
                 return None
-            cursor = database.execute("SELECT * FROM history ORDER BY rowid")
-            names = [column[0] for column in cursor.description]
-            rows = [dict(zip(names, row, strict=True)) for row in cursor]
+            database.row_factory = sqlite3.Row
+            rows = [dict(row) for row in database.execute("SELECT * FROM history ORDER BY rowid")]
             tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
             (recent,) = database.execute("SELECT count(*) FROM messages").fetchone() if "messages" in tables else (0,)
     except sqlite3.Error as error:

@@ -98,11 +98,6 @@ class ImportedFile:
     conversations: tuple[ImportedConversation, ...] = ()
     notes: tuple[str, ...] = ()
 
-    @property
-    def messages(self) -> tuple[ImportedMessage, ...]:
-        """Return the messages of all conversations."""
-        return tuple(message for conversation in self.conversations for message in conversation.messages)
-
 
 def skipped_notes(skipped: Skipped) -> tuple[str, ...]:
     """Return one note for each reason why something was left out."""

@@ -102,17 +102,9 @@ class Folders:
         """Return the path of a file of the user on this machine."""
         return Path(self.place_of(file))
 
-    def entry_file(self, client: Client, *, in_project: bool) -> Path:
-        """Return the file with a client's servers. Raises InputError if the client has none in a project."""
-        if not in_project:
-            return self.of_user(client.user_file)
-        if client.project_file is None:
-            raise InputError(f"{client.title} has no configuration file in a project. Leave --project out")
-        return Path(self.project / client.project_file)
-
-    def hooks_file(self, hooks: Hooks, *, in_project: bool) -> Path:
-        """Return the file with a client's hooks."""
-        return Path(self.project / hooks.project_file) if in_project else self.of_user(hooks.user_file)
+    def of_project(self, file: str) -> Path:
+        """Return the path of a file of the open project on this machine."""
+        return Path(self.project / file)
 
 
 def client_named(name: str) -> Client:

@@ -31,7 +31,7 @@ def switched_off(client: Client, folders: Folders) -> list[str]:
         features = object_of(_settings(file).get("features"))
         off = [name for name in ("hooks", "codex_hooks") if features.get(name) is False]
         return [f"{file} turns hooks off ([features] {name} = false)" for name in off]
-    files = [folders.of_user(client.hooks.user_file), folders.hooks_file(client.hooks, in_project=True)]
+    files = [folders.of_user(client.hooks.user_file), folders.of_project(client.hooks.project_file)]
     if client.name == "claude-code":
         files.append(files[1].with_name("settings.json"))
     return [f"{file} turns hooks off ({why})" for file in dict.fromkeys(files) for why in _why_off(_settings(file))]
@@ -41,7 +41,7 @@ def active_plugin(client: Client, folders: Folders) -> bool:
     """Return whether the settings of Claude Code have our plugin turned on. Raises InputError."""
     if client.name != "claude-code" or client.hooks is None:
         return False
-    local = folders.hooks_file(client.hooks, in_project=True)
+    local = folders.of_project(client.hooks.project_file)
     on = False
     for file in (folders.of_user(client.hooks.user_file), local.with_name("settings.json"), local):
         for name, state in object_of(_settings(file).get("enabledPlugins")).items():
@@ -98,7 +98,7 @@ def _examined(client: Client, folders: Folders) -> tuple[list[str], list[str]]:
     """Return what of ours a client has, and what is wrong with it. Raises InputError if a file cannot be read."""
     has_entry = False
     faults: list[str] = []
-    inside = [folders.entry_file(client, in_project=True)] if client.project_file is not None else []
+    inside = [folders.of_project(client.project_file)] if client.project_file is not None else []
     for file in dict.fromkeys([folders.of_user(client.user_file), *inside]):
         entry = _servers(client, file).get(installation.ENTRY_NAME)
         if (invocation := invocation_of(entry)) is None:
@@ -160,7 +160,8 @@ def state_of(client: Client, folders: Folders) -> tuple[bool, str, str]:
 def _hooks_files(client: Client, folders: Folders) -> list[Path]:
     if client.hooks is None:
         return []
-    return list(dict.fromkeys(folders.hooks_file(client.hooks, in_project=inside) for inside in (False, True)))
+    files = (folders.of_user(client.hooks.user_file), folders.of_project(client.hooks.project_file))
+    return list(dict.fromkeys(files))
 
 
 def _servers(client: Client, file: Path) -> Mapping[str, Any]:

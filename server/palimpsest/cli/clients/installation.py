@@ -145,9 +145,12 @@ def with_entry(client: Client, file: Path, text: str, entry: Mapping[str, Any]) 
     servers = servers_in(client, file, text)
     present = servers.get(ENTRY_NAME)
     if present is not None and invocation_of(present) is None:
+        # never its variables, which may be secret
+        what = object_of(present).get("command") or object_of(present).get("url") or "it has no command"
         raise InputError(
-            f"{file} has an entry '{ENTRY_NAME}' that does not start this program: {_command_of(present)}. Nothing was "
-            "changed. Rename that entry or remove it, and try again"
+            f"{file} has an entry '{ENTRY_NAME}' that does not start this program: "
+            f"{what if isinstance(present, dict) else 'it is no object'}. Nothing was changed. Rename that entry or "
+            "remove it, and try again"
         )
     ours = cast("Mapping[str, Any]", present or {})
     if not isinstance(ours.get("env") or {}, Mapping):
@@ -187,14 +190,6 @@ def _merged(present: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, A
     merged = {"args": arguments, "env": {**object_of(present.get("env")), **entry.get("env", {})}}
     others = {key: value for key, value in {**present, **entry}.items() if key not in merged}
     return {**others, **{key: value for key, value in merged.items() if value}}
-
-
-def _command_of(entry: object) -> str:
-    """Return what an entry starts or connects to, in a few words; never its variables, which may be secret."""
-    if not isinstance(entry, dict):
-        return "it is no object"
-    values = object_of(entry)
-    return f"{values.get('command') or values.get('url') or 'it has no command'}"
 
 
 # Our hooks in a client's file: what a handler holds, which ones are ours, and the file with or without them.
@@ -329,12 +324,17 @@ class Target:
     @property
     def entry_file(self) -> Path:
         """Return the file with the servers. Raises InputError if the client has none in a project."""
-        return self.folders.entry_file(self.client, in_project=self.in_project)
+        if not self.in_project:
+            return self.folders.of_user(self.client.user_file)
+        if self.client.project_file is None:
+            raise InputError(f"{self.client.title} has no configuration file in a project. Leave --project out")
+        return self.folders.of_project(self.client.project_file)
 
     @property
     def hooks_file(self) -> Path:
         """Return the file with the hooks. Raises InputError if the client runs no hooks."""
-        return self.folders.hooks_file(self.hooks, in_project=self.in_project)
+        folders, hooks = self.folders, self.hooks
+        return folders.of_project(hooks.project_file) if self.in_project else folders.of_user(hooks.user_file)
 
     @property
     def hooks(self) -> Hooks:
