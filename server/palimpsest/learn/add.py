@@ -17,20 +17,8 @@ from typing import Any
 import anyio
 from sqlalchemy import Connection
 
-from palimpsest.core import errors
+from palimpsest.core import errors, models
 from palimpsest.core.clock import in_zone, shown_date
-from palimpsest.core.models import (
-    USER_NAME,
-    Decision,
-    Event,
-    Fact,
-    ForgetQuestion,
-    ForgetRequest,
-    Memory,
-    Message,
-    Provenance,
-    Scope,
-)
 from palimpsest.core.protocols import LanguageModel, Vector
 from palimpsest.core.validation import one_line
 from palimpsest.learn.commit import WriteResult, apply_decisions, apply_write, embed_texts
@@ -76,7 +64,7 @@ class Part:
     `beginning` and `before` are how the long message begins and what stands just before this part; "" for the first.
     """
 
-    message: Message
+    message: models.Message
     number: int = 1
     count: int = 1
     beginning: str = ""
@@ -95,7 +83,7 @@ class Piece:
     parts: tuple[Part, ...]
 
     @property
-    def messages(self) -> tuple[Message, ...]:
+    def messages(self) -> tuple[models.Message, ...]:
         """Return the messages, a long one with the text of its part."""
         return tuple(part.message for part in self.parts)
 
@@ -128,7 +116,7 @@ def _note(number: int, part: Part) -> str:
     return note
 
 
-def pieces(messages: Sequence[Message]) -> Iterator[Piece]:
+def pieces(messages: Sequence[models.Message]) -> Iterator[Piece]:
     """Split messages into pieces of about `PIECE_TOKENS`, where a session ends if possible.
 
     A message that is longer than a piece is split at the ends of its lines and sentences.
@@ -148,7 +136,7 @@ def pieces(messages: Sequence[Message]) -> Iterator[Piece]:
         yield Piece(tuple(piece))
 
 
-def _parts(messages: Sequence[Message]) -> Iterator[Part]:
+def _parts(messages: Sequence[models.Message]) -> Iterator[Part]:
     """Return the messages, a long one as several parts."""
     for message in messages:
         texts = list(_texts(message.content))
@@ -197,8 +185,8 @@ class Lesson:
     for all projects either.
     """
 
-    scope: Scope
-    messages: Sequence[Message]
+    scope: models.Scope
+    messages: Sequence[models.Message]
     context: Sequence[str] = ()
     caller: str = ""
     vectors: Mapping[str, Vector] = field(default_factory=dict[str, Vector])
@@ -239,16 +227,16 @@ async def learn_from(engine: Engine, model: LanguageModel, lesson: Lesson) -> Wr
     return learned
 
 
-def _each_once(questions: Sequence[ForgetQuestion]) -> tuple[ForgetQuestion, ...]:
+def _each_once(questions: Sequence[models.ForgetQuestion]) -> tuple[models.ForgetQuestion, ...]:
     """Return the questions of all pieces, those about one matter as one."""
-    by_what: dict[str, ForgetQuestion] = {}
+    by_what: dict[str, models.ForgetQuestion] = {}
     for question in questions:
         known = by_what.get(question.what, question)
         ids, texts = (
             tuple(dict.fromkeys(both)) for both in ((*known.ids, *question.ids), (*known.texts, *question.texts))
         )
         more = known.more_may_fit or question.more_may_fit
-        by_what[question.what] = ForgetQuestion(question.what, ids, texts, more)
+        by_what[question.what] = models.ForgetQuestion(question.what, ids, texts, more)
     return tuple(by_what.values())
 
 
@@ -275,8 +263,8 @@ class _Carried:
     how many memories may still be forgotten without a question.
     """
 
-    requests: tuple[ForgetRequest, ...] = ()
-    facts: tuple[Fact, ...] = ()
+    requests: tuple[models.ForgetRequest, ...] = ()
+    facts: tuple[models.Fact, ...] = ()
     may_forget: int = MAX_FORGOTTEN_UNASKED
 
 
@@ -301,7 +289,7 @@ async def _learn_from_piece(
     sources = [message.id for message in piece.messages if found.user_name in message.content]
     told = await engine.read(lambda conn: name_decision(conn, scope, found.user_name, sources))
     if not found.facts and not found.requests:
-        provenance = Provenance("extract", model.name, prompt.fingerprint, lesson.caller)
+        provenance = models.Provenance("extract", model.name, prompt.fingerprint, lesson.caller)
         decisions = [told] if told is not None else []
         write = Write(scope, provenance, decisions=tuple(decisions), learned_from=piece.finished)
         applied = await apply_write(engine, write)
@@ -312,7 +300,7 @@ async def _learn_from_piece(
     teller = next((fact for fact in found.facts if name and name in fact.text), None)
     request = ReconcileRequest(
         scope,
-        tuple(replace(fact, metadata={USER_NAME: name}) if fact is teller else fact for fact in found.facts),
+        tuple(replace(fact, metadata={models.USER_NAME: name}) if fact is teller else fact for fact in found.facts),
         lesson.caller,
         found.requests,
         piece.finished,
@@ -342,13 +330,13 @@ async def _reconciled(engine: Engine, model: LanguageModel, request: ReconcileRe
         return await add_undecided(engine, model, request, error)
 
 
-def _with_own_requests(found: Extraction, messages: Sequence[Message]) -> Extraction:
+def _with_own_requests(found: Extraction, messages: Sequence[models.Message]) -> Extraction:
     """Return an extraction with the requests to forget that users make in their own words. Blocking.
 
     The whole messages are read: the head of a pasted mail may stand in an earlier part.
     """
     texts = {message.id: message.content for message in messages}
-    requests: list[ForgetRequest] = []
+    requests: list[models.ForgetRequest] = []
     refused = list(found.refused)
     for request in found.requests:
         asking = {asks_to_forget(texts[source], request.what) for source in request.sources}
@@ -385,7 +373,7 @@ async def _learn_later(engine: Engine, lesson: Lesson) -> bool:
     return True
 
 
-def _failure(messages: Sequence[Message], done: int, error: Exception, *, is_learning: bool) -> str:
+def _failure(messages: Sequence[models.Message], done: int, error: Exception, *, is_learning: bool) -> str:
     """Return the note on an error that ended the learning after `done` messages."""
     logger.warning("learned from %d of %d messages: %s", done, len(messages), error)
     rest = "the rest is" if done else "they are"
@@ -416,7 +404,9 @@ def _with_notes(result: WriteResult, *notes: str) -> WriteResult:
     return replace(result, notes=(*result.notes, *notes))
 
 
-def _conversation(engine: Engine, scope: Scope, messages: Sequence[Message], context: Sequence[str]) -> Conversation:
+def _conversation(
+    engine: Engine, scope: models.Scope, messages: Sequence[models.Message], context: Sequence[str]
+) -> Conversation:
     """Return what extraction reads: the new messages, those before them, and the last summary."""
     with engine.ledger.read() as conn:
         summary = _summary(conn, scope, engine.clock().tzinfo)
@@ -428,7 +418,7 @@ def _conversation(engine: Engine, scope: Scope, messages: Sequence[Message], con
     return Conversation(messages, before, context, summary, user_name)
 
 
-def _summary(conn: Connection, scope: Scope, zone: tzinfo | None) -> str:
+def _summary(conn: Connection, scope: models.Scope, zone: tzinfo | None) -> str:
     """Return the last summary of which nothing was deleted, with its age; "" if there is none.
 
     In a project without one it is that of the user, if the project sees what is general.
@@ -459,8 +449,8 @@ MAX_QUOTED_CHARS = 200
 
 async def add_messages(
     engine: Engine,
-    scope: Scope,
-    messages: Sequence[Message],
+    scope: models.Scope,
+    messages: Sequence[models.Message],
     context: Sequence[str],
     *,
     infer: bool | None,
@@ -472,7 +462,7 @@ async def add_messages(
     if not sanitized.messages:
         return WriteResult(notes=sanitized.notes)
     vectors, embedding_notes = await embed_texts(engine, [message.content for message in sanitized.messages])
-    provenance = Provenance("keep", caller=caller)
+    provenance = models.Provenance("keep", caller=caller)
     learns_later = engine.learns_later and infer is not False
     later = LearnLater(tuple(sanitized.context), caller, stays_in_project) if learns_later else None
     write = Write(scope, provenance, sanitized.messages, vectors=vectors, learn_later=later)
@@ -506,7 +496,7 @@ async def add_messages(
     return replace(learned, kept_messages=kept.kept_messages, notes=(*kept.notes, *learned.notes))
 
 
-async def _with_requests(engine: Engine, kept: WriteResult, messages: Sequence[Message]) -> WriteResult:
+async def _with_requests(engine: Engine, kept: WriteResult, messages: Sequence[models.Message]) -> WriteResult:
     """Return the result of messages that no model reads, with a note if somebody asks in them to forget something."""
     own = [message.content for message in messages if message.role == "user"]
     is_asked = await engine.run(lambda: any(asks_to_forget(text) is Asking.CLEARLY for text in own))
@@ -514,7 +504,7 @@ async def _with_requests(engine: Engine, kept: WriteResult, messages: Sequence[M
 
 
 async def add_text(
-    engine: Engine, scope: Scope, fact: Fact, *, replaces: Sequence[str], infer: bool | None, caller: str
+    engine: Engine, scope: models.Scope, fact: models.Fact, *, replaces: Sequence[str], infer: bool | None, caller: str
 ) -> WriteResult:
     """Store a fact in the caller's words, reconciled with what is known if there is a model.
 
@@ -530,48 +520,35 @@ async def add_text(
     fact, notes, replaced = await engine.run(lambda: _prepared(engine, scope, fact, replaces))
     if infer and engine.model is not None and not replaces:
         now = engine.clock()
-        message = Message(str(uuid.uuid4()), scope, "user", fact.text, fact.said_at or now, now)
+        message = models.Message(str(uuid.uuid4()), scope, "user", fact.text, fact.said_at or now, now)
         result = await add_messages(engine, scope, [message], (), infer=True, caller=caller)
         return replace(result, notes=(*notes, *result.notes))
-    if engine.model is None or replaces or infer is False:
-        if infer and engine.model is None:
-            notes.append(f"{NO_MODEL}stored as one memory, in your words")
-        return await _add_as_it_is(engine, scope, Decision(Event.ADD, fact, replaces=replaced), caller, notes)
-    vectors, _ = await embed_texts(engine, [fact.key_text])
-    request = ReconcileRequest(scope, (fact,), caller, keep_all=True, vectors=vectors)
-    try:
-        result = await reconcile(engine, engine.model, request)
-    except (errors.ModelError, errors.PromptError, errors.StaleDecisionError, errors.MemoryNotFoundError) as error:
-        notes.append(f"stored in your words, not reconciled with what was known: {error}")
-        return await _add_as_it_is(engine, scope, Decision(Event.ADD, fact), caller, notes, vectors)
-    return replace(result, notes=(*notes, *result.notes))
-
-
-async def _add_as_it_is(
-    engine: Engine,
-    scope: Scope,
-    decision: Decision,
-    caller: str,
-    notes: Sequence[str],
-    known: Mapping[str, Vector] | None = None,
-) -> WriteResult:
-    texts = [decision.fact.key_text] if decision.fact is not None else []
+    vectors: Mapping[str, Vector] | None = None
+    if engine.model is not None and not replaces and infer is not False:
+        vectors, _ = await embed_texts(engine, [fact.key_text])
+        request = ReconcileRequest(scope, (fact,), caller, keep_all=True, vectors=vectors)
+        try:
+            result = await reconcile(engine, engine.model, request)
+        except (errors.ModelError, errors.PromptError, errors.StaleDecisionError, errors.MemoryNotFoundError) as error:
+            notes.append(f"stored in your words, not reconciled with what was known: {error}")
+        else:
+            return replace(result, notes=(*notes, *result.notes))
+    elif infer and engine.model is None:
+        notes.append(f"{NO_MODEL}stored as one memory, in your words")
+    decision = models.Decision(models.Event.ADD, fact, replaces=replaced)
     decisions = await engine.read(lambda conn: with_named_facts(conn, scope, [decision]))
-    vectors, embedding_notes = await embed_texts(engine, texts, known)
-    provenance = Provenance("add", caller=caller)
-    notes = [*notes, *embedding_notes]
-    result = await apply_decisions(engine, scope, decisions, provenance, vectors=vectors, notes=notes)
-    if decision.fact is not None:
-        said_at = decision.fact.said_at
-        memories = [outcome.memory for outcome in result.outcomes if outcome.duplicate_of is not None]
-        later = [memory.date for memory in memories if said_at is not None and memory.at > said_at]
-        result = _with_notes(result, *(f"its date stays {day}, which is later" for day in later))
+    vectors, embedding_notes = await embed_texts(engine, [fact.key_text], vectors)
+    write = Write(scope, models.Provenance("add", caller=caller), decisions=decisions, vectors=vectors)
+    result = await apply_decisions(engine, write, [*notes, *embedding_notes])
+    memories = [outcome.memory for outcome in result.outcomes if outcome.duplicate_of is not None]
+    later = [memory.date for memory in memories if fact.said_at is not None and memory.at > fact.said_at]
+    result = _with_notes(result, *(f"its date stays {day}, which is later" for day in later))
     return await with_near_duplicates(engine, scope, result, vectors)
 
 
 def _prepared(
-    engine: Engine, scope: Scope, fact: Fact, replaces: Sequence[str]
-) -> tuple[Fact, list[str], tuple[str, ...]]:
+    engine: Engine, scope: models.Scope, fact: models.Fact, replaces: Sequence[str]
+) -> tuple[models.Fact, list[str], tuple[str, ...]]:
     """Return the fact without secrets and without the frame of a search hit, notes, and the ids it replaces."""
     text = original_text(engine, scope, fact.text)
     sanitized, notes = sanitize_fact(engine, replace(fact, text=text))
@@ -597,7 +574,7 @@ def _notes_on_dates(text: str, at: datetime) -> list[str]:
     return notes
 
 
-def _ids_to_replace(engine: Engine, scope: Scope, ids: Sequence[str], text: str) -> tuple[str, ...]:
+def _ids_to_replace(engine: Engine, scope: models.Scope, ids: Sequence[str], text: str) -> tuple[str, ...]:
     """Return the full ids, without those that this very text replaced already: then the call is a repetition.
 
     Raises MemoryNotFoundError for a memory that is deleted or was superseded by another.
@@ -614,7 +591,7 @@ def _ids_to_replace(engine: Engine, scope: Scope, ids: Sequence[str], text: str)
     return tuple(dict.fromkeys(memory.id for memory in memories if memory.deleted_at is None))
 
 
-def _cannot_replace(memory: Memory, successor: Memory | None) -> errors.MemoryNotFoundError:
+def _cannot_replace(memory: models.Memory, successor: models.Memory | None) -> errors.MemoryNotFoundError:
     """Return the error for a memory that can no longer be replaced, with the call that does what was meant."""
     if successor is not None and successor.deleted_at is None:
         successor_id = successor.id[:8]

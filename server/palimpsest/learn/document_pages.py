@@ -628,10 +628,9 @@ class Documents(OfMemory):
     async def delete(self, scope: Scope, document_id: str, *, caller: str = "") -> tuple[Document, WriteResult]:
         """Delete the pages of a document. An undo brings them back."""
         found, pages = await self.pages(scope, document_id)
-        decisions = [Decision(Event.DELETE, memory_id=page.message.id, kind="message") for page in pages]
-        provenance = Provenance("delete document", caller=caller)
-        deleting = apply_decisions(self.engine, scope, decisions, provenance)
-        return found, await self._after_write(scope, deleting)
+        decisions = tuple(Decision(Event.DELETE, memory_id=page.message.id, kind="message") for page in pages)
+        write = Write(scope, Provenance("delete document", caller=caller), decisions=decisions)
+        return found, await self._after_write(scope, apply_decisions(self.engine, write))
 
     async def _learn(self, scope: Scope, read: Source, caller: str) -> LearnedDocument:
         learned: list[LearnedDocument] = []

@@ -126,9 +126,8 @@ class _TimedModel(OtherModel):
         raise CallTimeError(f"the model takes longer than a call may ({self.seconds:g} seconds, learn.call_seconds).")
 
 
-async def _ignore_progress(message: str) -> None:
+async def _ignore_progress(_: str) -> None:
     """Ignore progress reports."""
-    del message
 
 
 @dataclass(frozen=True, slots=True)

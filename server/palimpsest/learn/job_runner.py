@@ -19,11 +19,10 @@ from palimpsest.core.errors import CutOffReplyError, DailyLimitError, LedgerErro
 from palimpsest.core.protocols import LanguageModel
 from palimpsest.core.threads import in_background
 from palimpsest.learn.add import Lesson, learn_pieces
+from palimpsest.learn.annotations import enrich, link
 from palimpsest.learn.commit import apply_write
 from palimpsest.learn.document_pages import write_gists
 from palimpsest.learn.engine import Engine, OtherModel
-from palimpsest.learn.enrichment import enrich
-from palimpsest.learn.linking import link
 from palimpsest.learn.reconcile import are_all_learned, not_learned_from
 from palimpsest.learn.summaries.summary_kinds import how_many_fit
 from palimpsest.learn.summaries.summary_writer import summarize_due
@@ -273,6 +272,7 @@ class JobRunner:
     async def run(self) -> None:
         """Work on what is due until cancelled, beginning with what waits from before."""
         with in_background():
+            await queue_expiry(self._engine)
             while True:
                 self._woken = anyio.Event()
                 rest = await self._work()
