@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, tzinfo
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import anyio
 from sqlalchemy import Connection
@@ -75,45 +75,18 @@ class Part:
         """Return whether the message ends here."""
         return self.number == self.count
 
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """Messages, and parts of long ones, that are extracted in one call."""
-
-    parts: tuple[Part, ...]
-
-    @property
-    def messages(self) -> tuple[models.Message, ...]:
-        """Return the messages, a long one with the text of its part."""
-        return tuple(part.message for part in self.parts)
-
-    @property
-    def finished(self) -> tuple[str, ...]:
-        """Return the ids of the messages that end in this piece."""
-        return tuple(part.message.id for part in self.parts if part.is_last)
-
-    @property
-    def unfinished(self) -> set[str]:
-        """Return the ids of the messages that end in a later piece."""
-        return {part.message.id for part in self.parts if not part.is_last}
-
-    @property
-    def continued(self) -> set[str]:
-        """Return the ids of the messages that began in an earlier piece."""
-        return {part.message.id for part in self.parts if part.number > 1}
-
-    def notes(self) -> list[str]:
-        """Return what the model must know of the parts: that a message goes on, and what came before."""
-        return [_note(number, part) for number, part in enumerate(self.parts, 1) if part.count > 1]
+    def note(self, number: int) -> str:
+        """Return what the model must know of the part that it is shown as message `number`."""
+        note = f"Message {number} is part {self.number} of {self.count} of one long message"
+        if not self.is_last:
+            note += ", which goes on after it"
+        if self.number > 1:
+            note += f'. The message begins: "{self.beginning}" Just before this part it says: "{self.before}"'
+        return note
 
 
-def _note(number: int, part: Part) -> str:
-    note = f"Message {number} is part {part.number} of {part.count} of one long message"
-    if not part.is_last:
-        note += ", which goes on after it"
-    if part.number > 1:
-        note += f'. The message begins: "{part.beginning}" Just before this part it says: "{part.before}"'
-    return note
+Piece: TypeAlias = Sequence[Part]
+"""Messages, and parts of long ones, that are extracted in one call."""
 
 
 def pieces(messages: Sequence[models.Message]) -> Iterator[Piece]:
@@ -128,12 +101,12 @@ def pieces(messages: Sequence[models.Message]) -> Iterator[Piece]:
         cost = count_tokens(message.content)
         is_next_session = bool(piece) and message.session_id != piece[-1].message.session_id
         if piece and (tokens + cost > PIECE_TOKENS or (is_next_session and tokens >= FULL_SHARE * PIECE_TOKENS)):
-            yield Piece(tuple(piece))
+            yield tuple(piece)
             piece, tokens = [], 0
         piece.append(part)
         tokens += cost
     if piece:
-        yield Piece(tuple(piece))
+        yield tuple(piece)
 
 
 def _parts(messages: Sequence[models.Message]) -> Iterator[Part]:
@@ -252,7 +225,7 @@ async def learn_pieces(engine: Engine, model: LanguageModel, lesson: Lesson) -> 
         which = f", piece {number} of {len(parts)}" if len(parts) > 1 else ""
         await engine.report_progress(f"{kept}; asking the model for facts{which}")
         result, carried = await _learn_from_piece(engine, model, lesson, piece, carried)
-        yield len(piece.finished), result
+        yield sum(part.is_last for part in piece), result
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,24 +247,28 @@ async def _learn_from_piece(
     """Return what was learned, and what the next piece must know."""
     scope = lesson.scope
     prompt = engine.prompts.get("extract_agent" if scope.agent_id else "extract")
-    context = (*lesson.context, *piece.notes(), *_known_facts(piece, carried))
-    conversation = await engine.run(lambda: _conversation(engine, scope, piece.messages, context))
+    messages = [part.message for part in piece]
+    finished = tuple(part.message.id for part in piece if part.is_last)
+    unfinished = {part.message.id for part in piece if not part.is_last}
+    notes_on_parts = [part.note(number) for number, part in enumerate(piece, 1) if part.count > 1]
+    context = (*lesson.context, *notes_on_parts, *_known_facts(piece, carried))
+    conversation = await engine.read(lambda conn: _conversation(conn, engine.clock().tzinfo, scope, messages, context))
     found = await extract(model, prompt, conversation, engine.clock())
     found = await engine.run(lambda: _with_own_requests(found, lesson.messages))
     facts, left_out = await engine.run(lambda: without_secret_names(engine, found.facts))
     kept, excluded = without_excluded(facts, engine.excluded_topics)
     requests = (*carried.requests, *found.requests)
-    later = tuple(request for request in requests if piece.unfinished & set(request.sources))
-    known = tuple(fact for fact in (*carried.facts, *kept) if piece.unfinished & set(fact.sources))
+    later = tuple(request for request in requests if unfinished & set(request.sources))
+    known = tuple(fact for fact in (*carried.facts, *kept) if unfinished & set(fact.sources))
     carried = replace(carried, requests=later, facts=known)
     found = replace(found, facts=tuple(kept), requests=tuple(item for item in requests if item not in later))
     notes = (*_notes(found), *excluded, *left_out)
-    sources = [message.id for message in piece.messages if found.user_name in message.content]
+    sources = [message.id for message in messages if found.user_name in message.content]
     told = await engine.read(lambda conn: name_decision(conn, scope, found.user_name, sources))
     if not found.facts and not found.requests:
         provenance = models.Provenance("extract", model.name, prompt.fingerprint, lesson.caller)
         decisions = [told] if told is not None else []
-        write = Write(scope, provenance, decisions=tuple(decisions), learned_from=piece.finished)
+        write = Write(scope, provenance, decisions=tuple(decisions), learned_from=finished)
         applied = await apply_write(engine, write)
         return WriteResult(applied.outcomes, notes=(*notes, *applied.notes)), carried
     texts = [*(fact.key_text for fact in found.facts), *(request.what for request in found.requests)]
@@ -303,7 +280,7 @@ async def _learn_from_piece(
         tuple(replace(fact, metadata={models.USER_NAME: name}) if fact is teller else fact for fact in found.facts),
         lesson.caller,
         found.requests,
-        piece.finished,
+        finished,
         user_name=found.user_name or conversation.user_name,
         vectors=vectors,
         may_forget=carried.may_forget,
@@ -349,7 +326,8 @@ def _with_own_requests(found: Extraction, messages: Sequence[models.Message]) ->
 
 def _known_facts(piece: Piece, carried: _Carried) -> list[str]:
     """Return the newest facts of earlier parts of a message as a note, because who "she" is may be far above."""
-    texts = [fact.text for fact in reversed(carried.facts) if piece.continued & set(fact.sources)]
+    continued = {part.message.id for part in piece if part.number > 1}
+    texts = [fact.text for fact in reversed(carried.facts) if continued & set(fact.sources)]
     shown = lines_within(texts, EARLIER_FACTS_TOKENS)[::-1] if texts else []
     return [f"Its earlier parts say, among other things: {' '.join(shown)}"] if shown else []
 
@@ -405,17 +383,19 @@ def _with_notes(result: WriteResult, *notes: str) -> WriteResult:
 
 
 def _conversation(
-    engine: Engine, scope: models.Scope, messages: Sequence[models.Message], context: Sequence[str]
+    conn: Connection,
+    zone: tzinfo | None,
+    scope: models.Scope,
+    messages: Sequence[models.Message],
+    context: Sequence[str],
 ) -> Conversation:
     """Return what extraction reads: the new messages, those before them, and the last summary."""
-    with engine.ledger.read() as conn:
-        summary = _summary(conn, scope, engine.clock().tzinfo)
-        before = message_queries.messages_before(conn, scope, messages[0].id, RECENT_MESSAGES)
-        told_name = memory_queries.name_of_user(conn, scope)
+    before = message_queries.messages_before(conn, scope, messages[0].id, RECENT_MESSAGES)
     names = {message.name for message in (*before, *messages) if message.role == "user" and message.name}
-    user_name = names.pop() if len(names) == 1 else "" if names else told_name
-    before = [message.in_zone(engine.clock().tzinfo) for message in before]
-    return Conversation(messages, before, context, summary, user_name)
+    told_name = "" if names else memory_queries.name_of_user(conn, scope)
+    user_name = names.pop() if len(names) == 1 else told_name
+    before = [message.in_zone(zone) for message in before]
+    return Conversation(messages, before, context, _summary(conn, scope, zone), user_name)
 
 
 def _summary(conn: Connection, scope: models.Scope, zone: tzinfo | None) -> str:

@@ -8,45 +8,14 @@ from dataclasses import dataclass, replace
 from datetime import UTC
 from typing import Any
 
+from palimpsest.core import errors, models
 from palimpsest.core.clock import parse_date, parse_instant, parse_until, span_of
-from palimpsest.core.errors import (
-    ChangedMeanwhileError,
-    EmbedderError,
-    InputError,
-    LedgerError,
-    MemoryNotFoundError,
-    Remedy,
-)
-from palimpsest.core.models import (
-    DELETE,
-    EXPIRES_AT,
-    ORIGIN,
-    PINNED,
-    USER_NAME,
-    Decision,
-    Event,
-    Fact,
-    Kind,
-    Memory,
-    Message,
-    Outcome,
-    Provenance,
-    Scope,
-    Undo,
-    has_expired,
-    key_text,
-)
+from palimpsest.core.errors import ChangedMeanwhileError, EmbedderError, InputError, LedgerError, MemoryNotFoundError
+from palimpsest.core.models import EXPIRES_AT, ORIGIN, Decision, Event, Fact, Kind, Memory, Message, Provenance, Scope
 from palimpsest.core.validation import one_line
 from palimpsest.index.backfill import Backfill
 from palimpsest.learn import duplicates
-from palimpsest.learn.commit import (
-    CALL_SECONDS,
-    AfterWrite,
-    WriteResult,
-    apply_decisions,
-    apply_write,
-    embed_texts,
-)
+from palimpsest.learn.commit import CALL_SECONDS, AfterWrite, WriteResult, apply_decisions, apply_write, embed_texts
 from palimpsest.learn.engine import Engine, OfMemory
 from palimpsest.learn.entity_resolution import with_names
 from palimpsest.learn.sanitize import Cleaner, sanitize_fact
@@ -102,14 +71,14 @@ async def update(  # noqa: PLR0913 - what can be changed, passed by name
         successor = (await _successors(engine, [memory])).get(memory.id)
         if successor is None or not has_text(successor, fact.text):
             raise deleted_error(memory)
-        return WriteResult((Outcome(Event.NONE, successor, duplicate_of=successor.id),), notes=tuple(notes))
+        return WriteResult((models.Outcome(Event.NONE, successor, duplicate_of=successor.id),), notes=tuple(notes))
     read_revision = refuse_changed(memory, revision)
     (fact,) = await engine.read(lambda conn: with_names(conn, scope, [fact]))
     kept, tag_notes = (memory.tags, []) if tags is None else await clean_tags(engine, tags)
     sets_labels, notes = tags is not None or hints is not None, [*notes, *tag_notes]
     if sets_labels:
         fact = with_labels(memory, fact, kept, fact.keywords if hints is not None else memory.keywords)
-    new_key = key_text(fact.text or memory.text, fact.keywords if sets_labels else memory.keywords)
+    new_key = models.key_text(fact.text or memory.text, fact.keywords if sets_labels else memory.keywords)
     vectors, embedding_notes = await embed_texts(engine, [new_key] if new_key != memory.key_text else [])
     changed = without_untold_name(memory, fact)
     if ORIGIN in memory.metadata:  # whoever edits the text stands by it
@@ -161,8 +130,8 @@ def without_untold_name(memory: Memory, fact: Fact) -> Fact:
 
     The name that something else told stays: where somebody lives may change without it.
     """
-    told = told_self_name(memory.text) and str(memory.metadata.get(USER_NAME, "")) not in fact.text
-    return _without(fact, USER_NAME) if told else fact
+    told = told_self_name(memory.text) and str(memory.metadata.get(models.USER_NAME, "")) not in fact.text
+    return _without(fact, models.USER_NAME) if told else fact
 
 
 def _without(fact: Fact, key: str) -> Fact:
@@ -190,7 +159,7 @@ async def restore(engine: Engine, scope: Scope, owner_ids: Sequence[str], caller
         successor = successors.get(owner.id)
         if successor is not None and (successor.deleted_at is None or successor.id in restored):
             notes.append(f"[{successor.id[:8]}], which had replaced it, is current too; delete one if they disagree")
-        if owner.deleted_at is not None and has_expired(owner.metadata, engine.clock()):
+        if owner.deleted_at is not None and models.has_expired(owner.metadata, engine.clock()):
             end = owner.metadata[EXPIRES_AT]
             notes.append(
                 f"{EXPIRES_AT} was {end}, which has passed; it was removed, so that this holds until you say so"
@@ -201,7 +170,7 @@ async def restore(engine: Engine, scope: Scope, owner_ids: Sequence[str], caller
 async def delete(engine: Engine, scope: Scope, owner_ids: Sequence[str], caller: str) -> WriteResult:
     """Delete memories and messages, all or none. One that is deleted already stays deleted."""
     decisions = _deletions(await _owners(engine, scope, owner_ids))
-    return await apply_decisions(engine, Write(scope, Provenance(DELETE, caller=caller), decisions=decisions))
+    return await apply_decisions(engine, Write(scope, Provenance(models.DELETE, caller=caller), decisions=decisions))
 
 
 async def forget(engine: Engine, scope: Scope, owner_ids: Sequence[str], caller: str, what: str) -> WriteResult:
@@ -211,7 +180,7 @@ async def forget(engine: Engine, scope: Scope, owner_ids: Sequence[str], caller:
     """
     decisions = _deletions(await _owners(engine, scope, owner_ids), forgets=True)
     name = await engine.read(lambda conn: memory_queries.name_of_user(conn, scope))
-    provenance = Provenance(DELETE, caller=caller)
+    provenance = Provenance(models.DELETE, caller=caller)
     write = Write(scope, provenance, decisions=decisions, forgets_name=asks_about_name(what, name))
     return await apply_decisions(engine, write)
 
@@ -232,11 +201,11 @@ async def delete_all(engine: Engine, scope: Scope, caller: str) -> WriteResult:
     """
     contents = await scope_contents(engine, scope)
     decisions = _deletions((*contents.memories, *contents.messages))
-    write = Write(scope, Provenance(DELETE, caller=caller), decisions=decisions, erases_recalls=True)
+    write = Write(scope, Provenance(models.DELETE, caller=caller), decisions=decisions, erases_recalls=True)
     return await apply_decisions(engine, write)
 
 
-async def undo(engine: Engine, scope: Scope, request: Undo, caller: str) -> WriteResult:
+async def undo(engine: Engine, scope: Scope, request: models.Undo, caller: str) -> WriteResult:
     """Undo one edit, all edits since an instant, or the newest one still in effect.
 
     Raises InputError if that is not possible.
@@ -253,7 +222,7 @@ def has_text(memory: Memory, text: str) -> bool:
 
 def past_end_notes(engine: Engine, fact: Fact) -> list[str]:
     """Return a note if a fact has expired before it is stored."""
-    if not has_expired(fact.metadata, engine.clock()):
+    if not models.has_expired(fact.metadata, engine.clock()):
         return []
     return [f"{EXPIRES_AT} {fact.metadata[EXPIRES_AT]} has passed, so this is kept as what held until then"]
 
@@ -262,7 +231,7 @@ def deleted_error(memory: Memory) -> MemoryNotFoundError:
     """Return the error that says how a memory was deleted or superseded."""
     fate = f"was superseded by '{memory.superseded_by[:8]}'" if memory.superseded_by else "is deleted already"
     memory_id = memory.id[:8]
-    return MemoryNotFoundError(f"memory '{memory_id}' {fate}, so nothing was changed", Remedy.RESTORE, memory_id)
+    return MemoryNotFoundError(f"memory '{memory_id}' {fate}, so nothing was changed", errors.Remedy.RESTORE, memory_id)
 
 
 def _deletions(owners: Sequence[Memory | Message], *, forgets: bool = False) -> tuple[Decision, ...]:
@@ -310,7 +279,7 @@ def _kind(owner: Memory | Message) -> Kind:
 #
 # Every method that writes makes one edit, which can be undone, or changes nothing.
 
-OWN_METADATA = frozenset({USER_NAME, EXPIRES_AT})
+OWN_METADATA = frozenset({models.USER_NAME, EXPIRES_AT})
 """What a merge does not take over: it is true of the one text that says it."""
 
 
@@ -374,7 +343,7 @@ class Corrections(OfMemory):
         revision: int | None = None,
     ) -> WriteResult:
         """Give a memory this text, these tags and no others, and pin it or not. `revision` as in `Memory.update`."""
-        metadata = {PINNED: pinned or None}
+        metadata = {models.PINNED: pinned or None}
         updating = update(self.engine, scope, memory_id, text, metadata, caller, tags=tags, revision=revision)
         return await self._after_write(scope, updating)
 
@@ -432,7 +401,7 @@ class Corrections(OfMemory):
 
     async def pin(self, scope: Scope, owner_ids: Sequence[str], *, pinned: bool, caller: str = "") -> WriteResult:
         """Pin memories, or take them from the pinned ones."""
-        return await self._set(scope, owner_ids, {PINNED: pinned or None}, caller)
+        return await self._set(scope, owner_ids, {models.PINNED: pinned or None}, caller)
 
     async def captured(self, scope: Scope, limit: int) -> Sequence[Memory]:
         """Return what was recognized in conversations without a model and nobody has confirmed, the newest first."""

@@ -14,20 +14,10 @@ from xml.etree import ElementTree as ET
 
 from sqlalchemy import Connection
 
+from palimpsest.core import models
 from palimpsest.core.clock import in_zone, shown_date
 from palimpsest.core.errors import InputError
-from palimpsest.core.models import (
-    Entity,
-    EntityEdit,
-    EntityType,
-    GraphForm,
-    KnownRelation,
-    Merge,
-    Provenance,
-    Rename,
-    Scope,
-    Split,
-)
+from palimpsest.core.models import Entity, EntityEdit, EntityType, GraphForm, KnownRelation, Merge, Scope, Split
 from palimpsest.core.validation import one_line
 from palimpsest.learn.engine import OfMemory, reads
 from palimpsest.learn.summaries.dossier import MAX_HOPS, Dossier, described, find_entities, lines_of, read_dossier
@@ -302,7 +292,7 @@ class Graph(OfMemory):
         """Give an entity another name, another type, or both. The old name still means it."""
 
         def plan(conn: Connection) -> EntityEdit:
-            return Rename(_one(conn, scope, name, self.zone).id, new_name, type)
+            return models.Rename(_one(conn, scope, name, self.zone).id, new_name, type)
 
         return await self._edit(scope, "rename of an entity", plan, caller)
 
@@ -315,7 +305,7 @@ class Graph(OfMemory):
         def work() -> EntityEdited:
             with ledger.read() as conn:
                 edit = plan(conn)
-            applied = ledger.apply(Write(scope, Provenance(stage, caller=caller), entity_edits=(edit,)))
+            applied = ledger.apply(Write(scope, models.Provenance(stage, caller=caller), entity_edits=(edit,)))
             with ledger.read() as conn:
                 lines = entities_module.texts_of_edit(conn, applied.edit)
             return EntityEdited("\n".join(lines) or "nothing had to change", applied.edit if lines else None)

@@ -197,7 +197,8 @@ class _CountedModel(OtherModel):
         ledger = self.engine.ledger
         prompt = sum(count_tokens(message["content"]) for message in messages)
         call = ModelCall(self.kind, name_of(messages) or "other", prompt)
-        limits = self._limits
+        background = self.engine.background
+        limits = Limits(self.engine.captured_calls_per_day, background.calls_per_day, background.tokens_per_day)
         refusal: Refusal = await self.engine.write(
             lambda: ledger.run(job_queries.begin_call, call, limits, ledger.clock())
         )
@@ -216,11 +217,6 @@ class _CountedModel(OtherModel):
         tokens = sum(reported) or call.tokens + count_tokens(reply)
         ledger = self.engine.ledger
         await self.engine.write(lambda: ledger.run(job_queries.end_call, call, tokens, ledger.clock()))
-
-    @property
-    def _limits(self) -> Limits:
-        background = self.engine.background
-        return Limits(self.engine.captured_calls_per_day, background.calls_per_day, background.tokens_per_day)
 
 
 def _refused(refusal: Refusal, limits: Limits, prompt: int) -> str:
