@@ -22,9 +22,10 @@ from measures.personas import Persona, read_personas
 from measures.stores import SCOPE, START, StoppedClock, embed_waiting, new_memory
 from measures.tables import ALL, Table, Tally, described
 from palimpsest.core.models import MAX_NAME_CHARS, Decision, EntityType, Event, Fact, NamedEntity, Provenance, Relation
-from palimpsest.learn.commit import apply_decisions
+from palimpsest.learn.commit import apply_write
 from palimpsest.learn.reconcile import ReconcileRequest, compare
 from palimpsest.memory import Memory
+from palimpsest.store.apply import Write
 from palimpsest.text.tokenizer import count_tokens
 from sentences import Sentences
 
@@ -87,8 +88,8 @@ async def _compare(memory: Memory, pair: Pair, fact: Fact, tally: Tally) -> None
 
 async def _store(memory: Memory, facts: Sequence[Fact]) -> None:
     for start in range(0, len(facts), BATCH):
-        adds = [Decision(Event.ADD, fact) for fact in facts[start : start + BATCH]]
-        await apply_decisions(memory.engine, SCOPE, adds, Provenance("benchmark"))
+        adds = tuple(Decision(Event.ADD, fact) for fact in facts[start : start + BATCH])
+        await apply_write(memory.engine, Write(SCOPE, Provenance("benchmark"), decisions=adds))
 
 
 async def _shown(memory: Memory, fact: Fact) -> list[str]:

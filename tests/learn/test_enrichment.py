@@ -12,7 +12,7 @@ import pytest
 
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Decision, Event, Fact, Undo
-from palimpsest.learn.enrichment import AT_ONCE
+from palimpsest.learn.annotations import ENRICHED_AT_ONCE
 from palimpsest.learn.job_runner import work_on_jobs
 from palimpsest.memory import Memory
 from tests.support.ledger_access import write_decisions
@@ -104,17 +104,21 @@ async def test_the_daily_limit_stops_it_and_the_next_day_goes_on_with_the_same_e
     monkeypatch.setenv("PALIMPSEST_BACKGROUND", '{"calls_per_day": 1}')
     clock = StoppedClock()
     async with memory_with(model, tmp_path, clock) as (memory, server):
-        write_decisions(memory, *(Decision(Event.ADD, Fact(f"boat {number}")) for number in range(3 * AT_ONCE)))
+        write_decisions(
+            memory, *(Decision(Event.ADD, Fact(f"boat {number}")) for number in range(3 * ENRICHED_AT_ONCE))
+        )
         ids = [stored.id for stored in (await memory.scope_contents(ALICE)).memories]
         queued = await memory.care.enrich()
         assert (queued.without, queued.chosen, queued.calls) == (len(ids), len(ids), 3)
         await work(memory, clock)
         (report,) = await memory.care.jobs()
-        assert report.job.error.endswith(f"This goes on tomorrow (UTC). {2 * AT_ONCE} memories still to get hints.")
-        assert (await memory.care.enrich(dry_run=True)).without == 2 * AT_ONCE
+        assert report.job.error.endswith(
+            f"This goes on tomorrow (UTC). {2 * ENRICHED_AT_ONCE} memories still to get hints."
+        )
+        assert (await memory.care.enrich(dry_run=True)).without == 2 * ENRICHED_AT_ONCE
         clock.forward(days=1)
         await work(memory, clock)
-        assert sum(map(bool, await hints_of(memory, *ids))) == 2 * AT_ONCE
+        assert sum(map(bool, await hints_of(memory, *ids))) == 2 * ENRICHED_AT_ONCE
         await memory.undo(ALICE, Undo(queued.edit))
         clock.forward(days=1)
         await work(memory, clock)

@@ -73,7 +73,7 @@ class TestPieces:
     def test_a_text_of_full_stops_is_split_in_linear_time(self, unit: str) -> None:
         """Guards every caller: in quadratic time such a text takes half an hour, and the interpreter with it."""
         (given_message,) = messages_from(("user", unit * (180_000 // len(unit)) + "end"))
-        parts = [part for piece in pieces([given_message]) for part in piece.parts]
+        parts = [part for piece in pieces([given_message]) for part in piece]
         assert "".join(part.message.content for part in parts) == given_message.content
         assert [part.is_last for part in parts] == [False] * (len(parts) - 1) + [True]
 

@@ -11,6 +11,7 @@ import pytest
 
 from palimpsest.core.models import Decision, Event, Fact, Provenance, Relation, Scope
 from palimpsest.learn.commit import apply_decisions
+from palimpsest.store.apply import Write
 from tests.support.memory import ALICE, messages_from
 from tests.support.page import OWN, Browser, OpenPage, done, undo_paths
 
@@ -64,7 +65,7 @@ async def test_a_merge_takes_over_the_messages_behind(page: OpenPage, browser: B
     await page.memory.add_messages(messages_from({"role": "user", "content": "No nuts for me, please."}), infer=False)
     (message,) = (await page.memory.list(ALICE, filters={"kind": "message"})).hits
     learned = Decision(Event.ADD, Fact("Alice cannot eat nuts", sources=(message.id,)))
-    added = await apply_decisions(page.memory.engine, ALICE, [learned], Provenance("add"))
+    added = await apply_decisions(page.memory.engine, Write(ALICE, Provenance("add"), decisions=(learned,)))
     other = added.outcomes[0].memory.id
     await page.memory.update(ALICE, other, metadata={"pinned": True, "expires_at": "2999", "origin": "a letter"})
     await browser.post("/duplicates/merge", data={"kept": kept, "id": [kept, other]})

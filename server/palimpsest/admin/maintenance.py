@@ -28,8 +28,8 @@ from palimpsest.index.graph_database import GraphProjection, graph_projection
 from palimpsest.index.keys import KeptKeys
 from palimpsest.index.sync import Projection
 from palimpsest.learn import job_reports
+from palimpsest.learn.annotations import Enrichment, queue_enrichment
 from palimpsest.learn.engine import Engine
-from palimpsest.learn.enrichment import Enrichment, queue_enrichment
 from palimpsest.learn.job_runner import kinds_for, queue_expiry, work_on_jobs
 from palimpsest.store import contextual_keys, entries
 from palimpsest.store import jobs as job_queries

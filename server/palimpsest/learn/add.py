@@ -13,24 +13,13 @@ from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, tzinfo
 from functools import partial
+from typing import TypeAlias
 
 import anyio
 from sqlalchemy import Connection
 
-from palimpsest.core import errors
+from palimpsest.core import errors, models
 from palimpsest.core.clock import in_zone, shown_date
-from palimpsest.core.models import (
-    USER_NAME,
-    Decision,
-    Event,
-    Fact,
-    ForgetQuestion,
-    ForgetRequest,
-    Memory,
-    Message,
-    Provenance,
-    Scope,
-)
 from palimpsest.core.protocols import LanguageModel, Vector
 from palimpsest.core.validation import one_line
 from palimpsest.learn.commit import WriteResult, apply_decisions, apply_write, embed_texts
@@ -76,7 +65,7 @@ class Part:
     `beginning` and `before` are how the long message begins and what stands just before this part; "" for the first.
     """
 
-    message: Message
+    message: models.Message
     number: int = 1
     count: int = 1
     beginning: str = ""
@@ -87,48 +76,21 @@ class Part:
         """Return whether the message ends here."""
         return self.number == self.count
 
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """Messages, and parts of long ones, that are extracted in one call."""
-
-    parts: tuple[Part, ...]
-
-    @property
-    def messages(self) -> tuple[Message, ...]:
-        """Return the messages, a long one with the text of its part."""
-        return tuple(part.message for part in self.parts)
-
-    @property
-    def finished(self) -> tuple[str, ...]:
-        """Return the ids of the messages that end in this piece."""
-        return tuple(part.message.id for part in self.parts if part.is_last)
-
-    @property
-    def unfinished(self) -> set[str]:
-        """Return the ids of the messages that end in a later piece."""
-        return {part.message.id for part in self.parts if not part.is_last}
-
-    @property
-    def continued(self) -> set[str]:
-        """Return the ids of the messages that began in an earlier piece."""
-        return {part.message.id for part in self.parts if part.number > 1}
-
-    def notes(self) -> list[str]:
-        """Return what the model must know of the parts: that a message goes on, and what came before."""
-        return [_note(number, part) for number, part in enumerate(self.parts, 1) if part.count > 1]
+    def note(self, number: int) -> str:
+        """Return what the model must know of the part that it is shown as message `number`."""
+        note = f"Message {number} is part {self.number} of {self.count} of one long message"
+        if not self.is_last:
+            note += ", which goes on after it"
+        if self.number > 1:
+            note += f'. The message begins: "{self.beginning}" Just before this part it says: "{self.before}"'
+        return note
 
 
-def _note(number: int, part: Part) -> str:
-    note = f"Message {number} is part {part.number} of {part.count} of one long message"
-    if not part.is_last:
-        note += ", which goes on after it"
-    if part.number > 1:
-        note += f'. The message begins: "{part.beginning}" Just before this part it says: "{part.before}"'
-    return note
+Piece: TypeAlias = Sequence[Part]
+"""Messages, and parts of long ones, that are extracted in one call."""
 
 
-def pieces(messages: Sequence[Message]) -> Iterator[Piece]:
+def pieces(messages: Sequence[models.Message]) -> Iterator[Piece]:
     """Split messages into pieces of about `PIECE_TOKENS`, where a session ends if possible.
 
     A message that is longer than a piece is split at the ends of its lines and sentences.
@@ -140,15 +102,15 @@ def pieces(messages: Sequence[Message]) -> Iterator[Piece]:
         cost = count_tokens(message.content)
         is_next_session = bool(piece) and message.session_id != piece[-1].message.session_id
         if piece and (tokens + cost > PIECE_TOKENS or (is_next_session and tokens >= FULL_SHARE * PIECE_TOKENS)):
-            yield Piece(tuple(piece))
+            yield tuple(piece)
             piece, tokens = [], 0
         piece.append(part)
         tokens += cost
     if piece:
-        yield Piece(tuple(piece))
+        yield tuple(piece)
 
 
-def _parts(messages: Sequence[Message]) -> Iterator[Part]:
+def _parts(messages: Sequence[models.Message]) -> Iterator[Part]:
     """Return the messages, a long one as several parts."""
     for message in messages:
         texts = list(_texts(message.content))
@@ -197,8 +159,8 @@ class Lesson:
     for all projects either.
     """
 
-    scope: Scope
-    messages: Sequence[Message]
+    scope: models.Scope
+    messages: Sequence[models.Message]
     context: Sequence[str] = ()
     caller: str = ""
     vectors: Mapping[str, Vector] = field(default_factory=dict[str, Vector])
@@ -239,16 +201,16 @@ async def learn_from(engine: Engine, model: LanguageModel, lesson: Lesson) -> Wr
     return learned
 
 
-def _each_once(questions: Sequence[ForgetQuestion]) -> tuple[ForgetQuestion, ...]:
+def _each_once(questions: Sequence[models.ForgetQuestion]) -> tuple[models.ForgetQuestion, ...]:
     """Return the questions of all pieces, those about one matter as one."""
-    by_what: dict[str, ForgetQuestion] = {}
+    by_what: dict[str, models.ForgetQuestion] = {}
     for question in questions:
         known = by_what.get(question.what, question)
         ids, texts = (
             tuple(dict.fromkeys(both)) for both in ((*known.ids, *question.ids), (*known.texts, *question.texts))
         )
         more = known.more_may_fit or question.more_may_fit
-        by_what[question.what] = ForgetQuestion(question.what, ids, texts, more)
+        by_what[question.what] = models.ForgetQuestion(question.what, ids, texts, more)
     return tuple(by_what.values())
 
 
@@ -264,7 +226,7 @@ async def learn_pieces(engine: Engine, model: LanguageModel, lesson: Lesson) -> 
         which = f", piece {number} of {len(parts)}" if len(parts) > 1 else ""
         await engine.report_progress(f"{kept}; asking the model for facts{which}")
         result, carried = await _learn_from_piece(engine, model, lesson, piece, carried)
-        yield len(piece.finished), result
+        yield sum(part.is_last for part in piece), result
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,8 +237,8 @@ class _Carried:
     how many memories may still be forgotten without a question.
     """
 
-    requests: tuple[ForgetRequest, ...] = ()
-    facts: tuple[Fact, ...] = ()
+    requests: tuple[models.ForgetRequest, ...] = ()
+    facts: tuple[models.Fact, ...] = ()
     may_forget: int = MAX_FORGOTTEN_UNASKED
 
 
@@ -286,24 +248,28 @@ async def _learn_from_piece(
     """Return what was learned, and what the next piece must know."""
     scope = lesson.scope
     prompt = engine.prompts.get("extract_agent" if scope.agent_id else "extract")
-    context = (*lesson.context, *piece.notes(), *_known_facts(piece, carried))
-    conversation = await engine.run(lambda: _conversation(engine, scope, piece.messages, context))
+    messages = [part.message for part in piece]
+    finished = tuple(part.message.id for part in piece if part.is_last)
+    unfinished = {part.message.id for part in piece if not part.is_last}
+    notes_on_parts = [part.note(number) for number, part in enumerate(piece, 1) if part.count > 1]
+    context = (*lesson.context, *notes_on_parts, *_known_facts(piece, carried))
+    conversation = await engine.read(lambda conn: _conversation(conn, engine.clock().tzinfo, scope, messages, context))
     found = await extract(model, prompt, conversation, engine.clock())
     found = await engine.run(lambda: _with_own_requests(found, lesson.messages))
     facts, left_out = await engine.run(lambda: without_secret_names(engine, found.facts))
     kept, excluded = without_excluded(facts, engine.excluded_topics)
     requests = (*carried.requests, *found.requests)
-    later = tuple(request for request in requests if piece.unfinished & set(request.sources))
-    known = tuple(fact for fact in (*carried.facts, *kept) if piece.unfinished & set(fact.sources))
+    later = tuple(request for request in requests if unfinished & set(request.sources))
+    known = tuple(fact for fact in (*carried.facts, *kept) if unfinished & set(fact.sources))
     carried = replace(carried, requests=later, facts=known)
     found = replace(found, facts=tuple(kept), requests=tuple(item for item in requests if item not in later))
     notes = (*_notes(found), *excluded, *left_out)
-    sources = [message.id for message in piece.messages if found.user_name in message.content]
+    sources = [message.id for message in messages if found.user_name in message.content]
     told = await engine.read(lambda conn: name_decision(conn, scope, found.user_name, sources))
     if not found.facts and not found.requests:
-        provenance = Provenance("extract", model.name, prompt.fingerprint, lesson.caller)
+        provenance = models.Provenance("extract", model.name, prompt.fingerprint, lesson.caller)
         decisions = [told] if told is not None else []
-        write = Write(scope, provenance, decisions=tuple(decisions), learned_from=piece.finished)
+        write = Write(scope, provenance, decisions=tuple(decisions), learned_from=finished)
         applied = await apply_write(engine, write)
         return WriteResult(applied.outcomes, notes=(*notes, *applied.notes)), carried
     texts = [*(fact.key_text for fact in found.facts), *(request.what for request in found.requests)]
@@ -312,10 +278,10 @@ async def _learn_from_piece(
     teller = next((fact for fact in found.facts if name and name in fact.text), None)
     request = ReconcileRequest(
         scope,
-        tuple(replace(fact, metadata={USER_NAME: name}) if fact is teller else fact for fact in found.facts),
+        tuple(replace(fact, metadata={models.USER_NAME: name}) if fact is teller else fact for fact in found.facts),
         lesson.caller,
         found.requests,
-        piece.finished,
+        finished,
         user_name=found.user_name or conversation.user_name,
         vectors=vectors,
         may_forget=carried.may_forget,
@@ -342,13 +308,13 @@ async def _reconciled(engine: Engine, model: LanguageModel, request: ReconcileRe
         return await add_undecided(engine, model, request, error)
 
 
-def _with_own_requests(found: Extraction, messages: Sequence[Message]) -> Extraction:
+def _with_own_requests(found: Extraction, messages: Sequence[models.Message]) -> Extraction:
     """Return an extraction with the requests to forget that users make in their own words. Blocking.
 
     The whole messages are read: the head of a pasted mail may stand in an earlier part.
     """
     texts = {message.id: message.content for message in messages}
-    requests: list[ForgetRequest] = []
+    requests: list[models.ForgetRequest] = []
     refused = list(found.refused)
     for request in found.requests:
         asking = {asks_to_forget(texts[source], request.what) for source in request.sources}
@@ -361,7 +327,8 @@ def _with_own_requests(found: Extraction, messages: Sequence[Message]) -> Extrac
 
 def _known_facts(piece: Piece, carried: _Carried) -> list[str]:
     """Return the newest facts of earlier parts of a message as a note, because who "she" is may be far above."""
-    texts = [fact.text for fact in reversed(carried.facts) if piece.continued & set(fact.sources)]
+    continued = {part.message.id for part in piece if part.number > 1}
+    texts = [fact.text for fact in reversed(carried.facts) if continued & set(fact.sources)]
     shown = lines_within(texts, EARLIER_FACTS_TOKENS)[::-1] if texts else []
     return [f"Its earlier parts say, among other things: {' '.join(shown)}"] if shown else []
 
@@ -384,7 +351,7 @@ async def _learn_later(engine: Engine, lesson: Lesson) -> bool:
     return True
 
 
-def _failure(messages: Sequence[Message], done: int, error: Exception, *, is_learning: bool) -> str:
+def _failure(messages: Sequence[models.Message], done: int, error: Exception, *, is_learning: bool) -> str:
     """Return the note on an error that ended the learning after `done` messages."""
     logger.warning("learned from %d of %d messages: %s", done, len(messages), error)
     rest = "the rest is" if done else "they are"
@@ -415,19 +382,23 @@ def _with_notes(result: WriteResult, *notes: str) -> WriteResult:
     return replace(result, notes=(*result.notes, *notes))
 
 
-def _conversation(engine: Engine, scope: Scope, messages: Sequence[Message], context: Sequence[str]) -> Conversation:
+def _conversation(
+    conn: Connection,
+    zone: tzinfo | None,
+    scope: models.Scope,
+    messages: Sequence[models.Message],
+    context: Sequence[str],
+) -> Conversation:
     """Return what extraction reads: the new messages, those before them, and the last summary."""
-    with engine.ledger.read() as conn:
-        summary = _summary(conn, scope, engine.clock().tzinfo)
-        before = message_queries.messages_before(conn, scope, messages[0].id, RECENT_MESSAGES)
-        told_name = memory_queries.name_of_user(conn, scope)
+    before = message_queries.messages_before(conn, scope, messages[0].id, RECENT_MESSAGES)
     names = {message.name for message in (*before, *messages) if message.role == "user" and message.name}
-    user_name = names.pop() if len(names) == 1 else "" if names else told_name
-    before = [message.in_zone(engine.clock().tzinfo) for message in before]
-    return Conversation(messages, before, context, summary, user_name)
+    told_name = "" if names else memory_queries.name_of_user(conn, scope)
+    user_name = names.pop() if len(names) == 1 else told_name
+    before = [message.in_zone(zone) for message in before]
+    return Conversation(messages, before, context, _summary(conn, scope, zone), user_name)
 
 
-def _summary(conn: Connection, scope: Scope, zone: tzinfo | None) -> str:
+def _summary(conn: Connection, scope: models.Scope, zone: tzinfo | None) -> str:
     """Return the last summary of which nothing was deleted, with its age; "" if there is none.
 
     In a project without one it is that of the user, if the project sees what is general.
@@ -458,8 +429,8 @@ MAX_QUOTED_CHARS = 200
 
 async def add_messages(
     engine: Engine,
-    scope: Scope,
-    messages: Sequence[Message],
+    scope: models.Scope,
+    messages: Sequence[models.Message],
     context: Sequence[str],
     *,
     infer: bool | None,
@@ -471,7 +442,7 @@ async def add_messages(
     if not sanitized.messages:
         return WriteResult(notes=sanitized.notes)
     vectors, embedding_notes = await embed_texts(engine, [message.content for message in sanitized.messages])
-    provenance = Provenance("keep", caller=caller)
+    provenance = models.Provenance("keep", caller=caller)
     learns_later = engine.learns_later and infer is not False
     what = learning_payload(sanitized.context, caller, stays_in_project=stays_in_project)
     write = Write(scope, provenance, sanitized.messages, vectors=vectors, learn_later=what if learns_later else None)
@@ -505,7 +476,7 @@ async def add_messages(
     return replace(learned, kept_messages=kept.kept_messages, notes=(*kept.notes, *learned.notes))
 
 
-async def _with_requests(engine: Engine, kept: WriteResult, messages: Sequence[Message]) -> WriteResult:
+async def _with_requests(engine: Engine, kept: WriteResult, messages: Sequence[models.Message]) -> WriteResult:
     """Return the result of messages that no model reads, with a note if somebody asks in them to forget something."""
     own = [message.content for message in messages if message.role == "user"]
     is_asked = await engine.run(lambda: any(asks_to_forget(text) is Asking.CLEARLY for text in own))
@@ -522,7 +493,7 @@ _FACT_END = re.compile(r"(?<=\w\w[.!?…])\s+|\n+")
 
 
 async def add_text(
-    engine: Engine, scope: Scope, fact: Fact, *, replaces: Sequence[str], infer: bool | None, caller: str
+    engine: Engine, scope: models.Scope, fact: models.Fact, *, replaces: Sequence[str], infer: bool | None, caller: str
 ) -> WriteResult:
     """Store a fact in the caller's words, reconciled with what is known if there is a model.
 
@@ -538,50 +509,38 @@ async def add_text(
     fact, notes, replaced = await engine.run(lambda: _prepared(engine, scope, fact, replaces))
     if infer and engine.model is not None and not replaces:
         now = engine.clock()
-        message = Message(str(uuid.uuid4()), scope, "user", fact.text, fact.said_at or now, now)
+        message = models.Message(str(uuid.uuid4()), scope, "user", fact.text, fact.said_at or now, now)
         result = await add_messages(engine, scope, [message], (), infer=True, caller=caller)
         return replace(result, notes=(*notes, *result.notes))
-    if engine.model is None or replaces or infer is False:
+    vectors: Mapping[str, Vector] | None = None
+    if engine.model is not None and not replaces and infer is not False:
+        vectors, _ = await embed_texts(engine, [fact.key_text])
+        request = ReconcileRequest(scope, (fact,), caller, keep_all=True, vectors=vectors)
+        try:
+            result = await reconcile(engine, engine.model, request)
+        except (errors.ModelError, errors.PromptError, errors.StaleDecisionError, errors.MemoryNotFoundError) as error:
+            notes.append(f"stored in your words, not reconciled with what was known: {error}")
+        else:
+            return replace(result, notes=(*notes, *result.notes))
+    else:
         if infer and engine.model is None:
             notes.append(f"{NO_MODEL}stored as one memory, in your words")
         if (count := sum(len(part.split()) >= MIN_WORDS for part in _FACT_END.split(fact.text))) >= SEVERAL:
             notes.append(f"{count} sentences are one memory now; facts are found better if each is added by itself")
-        return await _add_as_it_is(engine, scope, Decision(Event.ADD, fact, replaces=replaced), caller, notes)
-    vectors, _ = await embed_texts(engine, [fact.key_text])
-    request = ReconcileRequest(scope, (fact,), caller, keep_all=True, vectors=vectors)
-    try:
-        result = await reconcile(engine, engine.model, request)
-    except (errors.ModelError, errors.PromptError, errors.StaleDecisionError, errors.MemoryNotFoundError) as error:
-        notes.append(f"stored in your words, not reconciled with what was known: {error}")
-        return await _add_as_it_is(engine, scope, Decision(Event.ADD, fact), caller, notes, vectors)
-    return replace(result, notes=(*notes, *result.notes))
-
-
-async def _add_as_it_is(
-    engine: Engine,
-    scope: Scope,
-    decision: Decision,
-    caller: str,
-    notes: Sequence[str],
-    known: Mapping[str, Vector] | None = None,
-) -> WriteResult:
-    texts = [decision.fact.key_text] if decision.fact is not None else []
+    decision = models.Decision(models.Event.ADD, fact, replaces=replaced)
     decisions = await engine.read(lambda conn: with_named_facts(conn, scope, [decision]))
-    vectors, embedding_notes = await embed_texts(engine, texts, known)
-    provenance = Provenance("add", caller=caller)
-    notes = [*notes, *embedding_notes]
-    result = await apply_decisions(engine, scope, decisions, provenance, vectors=vectors, notes=notes)
-    if decision.fact is not None:
-        said_at = decision.fact.said_at
-        memories = [outcome.memory for outcome in result.outcomes if outcome.duplicate_of is not None]
-        later = [memory.date for memory in memories if said_at is not None and memory.at > said_at]
-        result = _with_notes(result, *(f"its date stays {day}, which is later" for day in later))
+    vectors, embedding_notes = await embed_texts(engine, [fact.key_text], vectors)
+    write = Write(scope, models.Provenance("add", caller=caller), decisions=decisions, vectors=vectors)
+    result = await apply_decisions(engine, write, [*notes, *embedding_notes])
+    memories = [outcome.memory for outcome in result.outcomes if outcome.duplicate_of is not None]
+    later = [memory.date for memory in memories if fact.said_at is not None and memory.at > fact.said_at]
+    result = _with_notes(result, *(f"its date stays {day}, which is later" for day in later))
     return await with_near_duplicates(engine, scope, result, vectors)
 
 
 def _prepared(
-    engine: Engine, scope: Scope, fact: Fact, replaces: Sequence[str]
-) -> tuple[Fact, list[str], tuple[str, ...]]:
+    engine: Engine, scope: models.Scope, fact: models.Fact, replaces: Sequence[str]
+) -> tuple[models.Fact, list[str], tuple[str, ...]]:
     """Return the fact without secrets and without the frame of a search hit, notes, and the ids it replaces."""
     text = original_text(engine, scope, fact.text)
     sanitized, notes = sanitize_fact(engine, replace(fact, text=text))
@@ -607,7 +566,7 @@ def _notes_on_dates(text: str, at: datetime) -> list[str]:
     return notes
 
 
-def _ids_to_replace(engine: Engine, scope: Scope, ids: Sequence[str], text: str) -> tuple[str, ...]:
+def _ids_to_replace(engine: Engine, scope: models.Scope, ids: Sequence[str], text: str) -> tuple[str, ...]:
     """Return the full ids, without those that this very text replaced already: then the call is a repetition.
 
     Raises MemoryNotFoundError for a memory that is deleted or was superseded by another.
@@ -624,7 +583,7 @@ def _ids_to_replace(engine: Engine, scope: Scope, ids: Sequence[str], text: str)
     return tuple(dict.fromkeys(memory.id for memory in memories if memory.deleted_at is None))
 
 
-def _cannot_replace(memory: Memory, successor: Memory | None) -> errors.MemoryNotFoundError:
+def _cannot_replace(memory: models.Memory, successor: models.Memory | None) -> errors.MemoryNotFoundError:
     """Return the error for a memory that can no longer be replaced, with the call that does what was meant."""
     if successor is not None and successor.deleted_at is None:
         successor_id = successor.id[:8]

@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
+from functools import partial
 from typing import TypeAlias
 
 import anyio
@@ -24,7 +25,7 @@ from palimpsest.index.sync import Projection, finish_purge
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.entity_resolution import Naming
 from palimpsest.learn.job_reports import JobReport, notes_on, once_told
-from palimpsest.learn.job_runner import JobRunner, queue_expiry
+from palimpsest.learn.job_runner import JobRunner
 from palimpsest.learn.summaries.summary_writer import DueSummaries
 from palimpsest.store import jobs as job_queries
 from palimpsest.store.jobs import Job
@@ -100,18 +101,13 @@ class BackgroundWork:
         Learning goes on at once. The first round of the rest waits until the first call was answered. Opening the index
         imports much, which would delay the answer.
         """
-        self._tasks.start_soon(self._run_jobs)
+        self._tasks.start_soon(self._jobs.run)
         await self._work_waits.wait()
         if self._graph is not None:
             self._tasks.start_soon(self._graph.run)
         with in_background():
             await self._log_failure(self._finish_purge)
             await self._follow()
-
-    async def _run_jobs(self) -> None:
-        with in_background():
-            await queue_expiry(self._engine)
-        await self._jobs.run()
 
     async def _follow(self) -> None:
         while True:
@@ -185,21 +181,23 @@ class BackgroundWork:
         """Name and embed for a while unless another process does. Return whether nothing is left to do."""
         engine, stopped = self._engine, self._projection.stopping
         end = time.monotonic() + ROUND_SECONDS
+
+        def is_over() -> bool:
+            return stopped() or time.monotonic() > end
+
         with engine.ledger.database.alone_at("embedding") as is_our_turn:
             if not is_our_turn:
                 return False
-            is_finished = self._naming.run(lambda: stopped() or time.monotonic() > end)
-            for backfill in (Backfill(engine.ledger, engine.embedder, only_failed=True), self._change_over):
+            is_finished = self._naming.run(is_over)
+            for what, embed in (
+                ("texts", partial(_finish, Backfill(engine.ledger, engine.embedder, only_failed=True), is_over)),
+                ("texts", partial(_finish, self._change_over, is_over)),
+                ("gists of pages", partial(embed_gists, engine.ledger, engine.embedder, is_over)),
+            ):
                 try:
-                    backfill.run(lambda: stopped() or time.monotonic() > end)
-                    is_finished = is_finished and backfill.is_finished
+                    is_finished = embed() and is_finished
                 except (EmbedderError, LedgerError) as error:
-                    logger.warning("some texts are found by words only: %s", error)
-            try:
-                are_embedded = embed_gists(engine.ledger, engine.embedder, lambda: stopped() or time.monotonic() > end)
-                is_finished = is_finished and are_embedded
-            except (EmbedderError, LedgerError) as error:
-                logger.warning("some gists of pages are found by words only: %s", error)
+                    logger.warning("some %s are found by words only: %s", what, error)
         return is_finished
 
     def _finish_purge(self) -> None:
@@ -211,6 +209,12 @@ class BackgroundWork:
             await self._engine.run(work)
         except (VectorIndexError, LedgerError) as error:
             logger.warning("the vector index is not up to date: %s", error)
+
+
+def _finish(backfill: Backfill, stopped: Callable[[], bool]) -> bool:
+    """Embed what waits until stopped. Return whether nothing is left."""
+    backfill.run(stopped)
+    return backfill.is_finished
 
 
 def _state(job: Job) -> _JobState:

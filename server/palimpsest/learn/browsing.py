@@ -243,7 +243,10 @@ class Conversations(OfMemory):
             raise _not_a_cursor(cursor)
         session_id = message_queries.find_conversation(conn, scope, conversation_id, self.zone)
         found = message_queries.messages_in(conn, scope, session_id, limit + 1, int(cursor or 0))
-        shown = found[: _fitting([message for _, message in found[:limit]], max_tokens)]
+        shown = found[:limit]
+        if max_tokens is not None:
+            totals = accumulate(count_tokens(message.content) for _, message in shown)
+            shown = shown[: max(1, sum(total <= max_tokens for total in totals))]
         kept = {message.id for message in message_queries.without_forgotten(conn, [each for _, each in shown])}
         about = message_queries.list_conversations(conn, scope, 1, only=session_id)
         texts = [message if message.id in kept else replace(message, content=HIDDEN) for _, message in shown]
@@ -254,14 +257,6 @@ class Conversations(OfMemory):
 
 def _of_zone(summary: ConversationSummary, zone: tzinfo | None) -> ConversationSummary:
     return replace(summary, began_at=in_zone(summary.began_at, zone), ended_at=in_zone(summary.ended_at, zone))
-
-
-def _fitting(messages: Sequence[Message], max_tokens: int | None) -> int:
-    """Return how many of the first messages fit the tokens, at least one."""
-    if max_tokens is None:
-        return len(messages)
-    total = accumulate(count_tokens(message.content) for message in messages)
-    return max(1, sum(tokens <= max_tokens for tokens in total))
 
 
 def _position(cursor: str) -> tuple[datetime, str]:

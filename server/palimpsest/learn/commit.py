@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from palimpsest.core.errors import EmbedderError
-from palimpsest.core.models import ENRICH, AppliedWrite, Decision, Event, ForgetQuestion, Outcome, Provenance, Scope
+from palimpsest.core.models import ENRICH, AppliedWrite, Event, ForgetQuestion, Outcome, Scope
 from palimpsest.core.protocols import Embedder, Vector
 from palimpsest.core.validation import one_line
 from palimpsest.learn.engine import Engine
@@ -119,35 +119,9 @@ def _embed_in_time(embedder: Embedder, texts: Sequence[str]) -> tuple[list[Vecto
     return vectors, sum(len(parts) > 1 for parts in windows[: len(vectors)])
 
 
-async def apply_decisions(
-    engine: Engine,
-    scope: Scope,
-    decisions: Sequence[Decision],
-    provenance: Provenance,
-    *,
-    vectors: Mapping[str, Vector] | None = None,
-    notes: Sequence[str] = (),
-    read: Mapping[str, int] | None = None,
-    edit: int | None = None,
-) -> WriteResult:
-    """Apply what a caller decided; `vectors` are those of the decisions' texts. Raises as `Ledger.apply`.
-
-    `read`: the revisions that the caller has read, by the ids of the memories. The write is refused if one is not the
-    present one. `edit` is as in `Write`.
-    """
-    write = Write(
-        scope,
-        provenance,
-        decisions=tuple(decisions),
-        vectors=vectors or {},
-        read=read or {},
-        edit=edit,
-    )
-    return result_of(await apply_write(engine, write), notes)
-
-
-def result_of(applied: AppliedWrite, notes: Sequence[str] = ()) -> WriteResult:
-    """Return what a write of decisions did, with notes for the caller before its own."""
+async def apply_decisions(engine: Engine, write: Write, notes: Sequence[str] = ()) -> WriteResult:
+    """Apply what a caller decided and return what that did, with notes for the caller before its own."""
+    applied = await apply_write(engine, write)
     has_changed = any(outcome.event is not Event.NONE for outcome in applied.outcomes)
     dropped = [
         f"no longer marked as from {one_line(outcome.dropped_origin)}, since it was said again without an origin"

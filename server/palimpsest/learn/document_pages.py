@@ -31,15 +31,7 @@ from palimpsest.llm.summarize import write_gist
 from palimpsest.store import documents, messages
 from palimpsest.store import entries as entry_queries
 from palimpsest.store.apply import Write
-from palimpsest.store.documents import (
-    CLIENT,
-    Document,
-    Gist,
-    PagesRead,
-    PageWithGist,
-    external_id,
-    kept_uri,
-)
+from palimpsest.store.documents import CLIENT, Document, Gist, PagesRead, PageWithGist, external_id, kept_uri
 from palimpsest.store.jobs import Job, JobEnd, JobRequest
 from palimpsest.store.rows import content_hash
 from palimpsest.store.writes import Conversation, session_id_of
@@ -339,7 +331,7 @@ def documents_in(folder: Path) -> FolderContents:
         except OSError as error:
             if place == folder:
                 raise errors.InputError(f"{folder} cannot be read: {error.strerror}. Nothing was stored") from error
-            found.skipped.append(_skipped(folder, place, f"cannot be read: {error.strerror}"))
+            found.skipped.append(Skipped(place.relative_to(folder).as_posix(), f"cannot be read: {error.strerror}"))
             continue
         ignored = (*ignored, *_ignored_in(place, entries))
         folders: list[Path] = []
@@ -349,7 +341,7 @@ def documents_in(folder: Path) -> FolderContents:
                 continue
             reason = _reason(entry, ignored)
             if reason:
-                found.skipped.append(_skipped(folder, path, reason))
+                found.skipped.append(Skipped(path.relative_to(folder).as_posix(), reason))
             elif entry.is_dir(follow_symlinks=False):
                 folders.append(path)
             else:
@@ -360,10 +352,6 @@ def documents_in(folder: Path) -> FolderContents:
                 f"{folder} has more than {MAX_FILES:,} documents. Name a folder in it. Nothing was stored"
             )
     return found
-
-
-def _skipped(folder: Path, path: Path, reason: str) -> Skipped:
-    return Skipped(path.relative_to(folder).as_posix(), reason)
 
 
 def _ignored_in(place: Path, entries: Sequence[os.DirEntry[str]]) -> Iterator[tuple[Path, GitIgnoreSpec]]:
@@ -382,7 +370,8 @@ def _reason(entry: os.DirEntry[str], ignored: Sequence[tuple[Path, GitIgnoreSpec
     suffix = Path(entry.name).suffix.lower()
     if entry.is_symlink():
         return "a link, which is not followed"
-    if any(spec.match_file(_below(base, entry.path, is_folder=is_folder)) for base, spec in ignored):
+    end = "/" if is_folder else ""
+    if any(spec.match_file(f"{Path(entry.path).relative_to(base).as_posix()}{end}") for base, spec in ignored):
         return "ignored by .gitignore"
     if is_folder:
         return ""
@@ -393,10 +382,6 @@ def _reason(entry: os.DirEntry[str], ignored: Sequence[tuple[Path, GitIgnoreSpec
     if suffix not in TEXT | MARKUP:
         return f"not a document ({suffix or 'no suffix'})"
     return f"larger than {MAX_BYTES:,} bytes" if entry.stat(follow_symlinks=False).st_size > MAX_BYTES else ""
-
-
-def _below(base: Path, path: str, *, is_folder: bool) -> str:
-    return Path(path).relative_to(base).as_posix() + ("/" if is_folder else "")
 
 
 # Keep a document as pages, each a message, and bring the pages of one that has changed up to date.
@@ -628,10 +613,9 @@ class Documents(OfMemory):
     async def delete(self, scope: Scope, document_id: str, *, caller: str = "") -> tuple[Document, WriteResult]:
         """Delete the pages of a document. An undo brings them back."""
         found, pages = await self.pages(scope, document_id)
-        decisions = [Decision(Event.DELETE, memory_id=page.message.id, kind="message") for page in pages]
-        provenance = Provenance("delete document", caller=caller)
-        deleting = apply_decisions(self.engine, scope, decisions, provenance)
-        return found, await self._after_write(scope, deleting)
+        decisions = tuple(Decision(Event.DELETE, memory_id=page.message.id, kind="message") for page in pages)
+        write = Write(scope, Provenance("delete document", caller=caller), decisions=decisions)
+        return found, await self._after_write(scope, apply_decisions(self.engine, write))
 
     async def _learn(self, scope: Scope, read: Source, caller: str) -> LearnedDocument:
         learned: list[LearnedDocument] = []

@@ -5,51 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC
 from typing import Any
 
-from sqlalchemy import Connection
-
-from palimpsest.core.clock import Precision, parse_date, parse_instant, parse_until, span_of
-from palimpsest.core.errors import (
-    ChangedMeanwhileError,
-    EmbedderError,
-    InputError,
-    LedgerError,
-    MemoryNotFoundError,
-    Remedy,
-)
-from palimpsest.core.models import (
-    DELETE,
-    EXPIRES_AT,
-    ORIGIN,
-    PINNED,
-    USER_NAME,
-    Decision,
-    Event,
-    Fact,
-    Kind,
-    Memory,
-    Message,
-    Outcome,
-    Provenance,
-    Scope,
-    Undo,
-    has_expired,
-    key_text,
-)
+from palimpsest.core import errors, models
+from palimpsest.core.clock import parse_date, parse_instant, parse_until, span_of
+from palimpsest.core.errors import ChangedMeanwhileError, EmbedderError, InputError, LedgerError, MemoryNotFoundError
+from palimpsest.core.models import EXPIRES_AT, ORIGIN, Decision, Event, Fact, Kind, Memory, Message, Provenance, Scope
 from palimpsest.core.validation import one_line
 from palimpsest.index.backfill import Backfill
 from palimpsest.learn import duplicates
-from palimpsest.learn.commit import (
-    CALL_SECONDS,
-    AfterWrite,
-    WriteResult,
-    apply_decisions,
-    apply_write,
-    embed_texts,
-    result_of,
-)
+from palimpsest.learn.commit import CALL_SECONDS, AfterWrite, WriteResult, apply_decisions, apply_write, embed_texts
 from palimpsest.learn.engine import Engine, OfMemory
 from palimpsest.learn.entity_resolution import with_names
 from palimpsest.learn.sanitize import Cleaner, sanitize_fact
@@ -105,22 +71,23 @@ async def update(  # noqa: PLR0913 - what can be changed, passed by name
         successor = (await _successors(engine, [memory])).get(memory.id)
         if successor is None or not has_text(successor, fact.text):
             raise deleted_error(memory)
-        return WriteResult((Outcome(Event.NONE, successor, duplicate_of=successor.id),), notes=tuple(notes))
+        return WriteResult((models.Outcome(Event.NONE, successor, duplicate_of=successor.id),), notes=tuple(notes))
     read_revision = refuse_changed(memory, revision)
     (fact,) = await engine.read(lambda conn: with_names(conn, scope, [fact]))
     kept, tag_notes = (memory.tags, []) if tags is None else await clean_tags(engine, tags)
     sets_labels, notes = tags is not None or hints is not None, [*notes, *tag_notes]
     if sets_labels:
         fact = with_labels(memory, fact, kept, fact.keywords if hints is not None else memory.keywords)
-    new_key = key_text(fact.text or memory.text, fact.keywords if sets_labels else memory.keywords)
+    new_key = models.key_text(fact.text or memory.text, fact.keywords if sets_labels else memory.keywords)
     vectors, embedding_notes = await embed_texts(engine, [new_key] if new_key != memory.key_text else [])
-    changed = _confirmed(memory, without_untold_name(memory, fact))
+    changed = without_untold_name(memory, fact)
+    if ORIGIN in memory.metadata:  # whoever edits the text stands by it
+        changed = _without(changed, ORIGIN)
     decision = Decision(Event.UPDATE, changed, memory.id, sets_labels=sets_labels)
     provenance = Provenance("update", caller=caller)
     notes = [*notes, *embedding_notes, *past_end_notes(engine, fact)]
-    result = await apply_decisions(
-        engine, scope, [decision], provenance, vectors=vectors, notes=notes, read=read_revision
-    )
+    write = Write(scope, provenance, decisions=(decision,), vectors=vectors, read=read_revision)
+    result = await apply_decisions(engine, write, notes)
     return await duplicates.with_near_duplicates(engine, scope, result, vectors)
 
 
@@ -163,21 +130,15 @@ def without_untold_name(memory: Memory, fact: Fact) -> Fact:
 
     The name that something else told stays: where somebody lives may change without it.
     """
-    if (
-        fact.text
-        and told_self_name(memory.text)
-        and str(memory.metadata.get(USER_NAME, "")) not in fact.text
-        and USER_NAME not in fact.metadata
-    ):
-        return replace(fact, metadata={**fact.metadata, USER_NAME: None})
-    return fact
+    told = told_self_name(memory.text) and str(memory.metadata.get(models.USER_NAME, "")) not in fact.text
+    return _without(fact, models.USER_NAME) if told else fact
 
 
-def _confirmed(memory: Memory, fact: Fact) -> Fact:
-    """Return a fact that takes its origin from a memory: whoever edits the text stands by it."""
-    if fact.text and ORIGIN in memory.metadata and ORIGIN not in fact.metadata:
-        return replace(fact, metadata={**fact.metadata, ORIGIN: None})
-    return fact
+def _without(fact: Fact, key: str) -> Fact:
+    """Return a fact whose text takes the place of another one, and that takes its metadata of a key from the memory."""
+    if not fact.text or key in fact.metadata:
+        return fact
+    return replace(fact, metadata={**fact.metadata, key: None})
 
 
 async def restore(engine: Engine, scope: Scope, owner_ids: Sequence[str], caller: str) -> WriteResult:
@@ -188,8 +149,9 @@ async def restore(engine: Engine, scope: Scope, owner_ids: Sequence[str], caller
     owners = await _owners(engine, scope, owner_ids)
     successors = await _successors(engine, owners)
     restored = {owner.id for owner in owners}
-    decisions = [Decision(Event.ADD, memory_id=owner.id, kind=_kind(owner)) for owner in owners]
-    result = await apply_decisions(engine, scope, decisions, Provenance("restore", caller=caller))
+    decisions = tuple(Decision(Event.ADD, memory_id=owner.id, kind=_kind(owner)) for owner in owners)
+    write = Write(scope, Provenance("restore", caller=caller), decisions=decisions)
+    result = await apply_decisions(engine, write)
     notes = list(result.notes)
     for owner in owners:
         if not isinstance(owner, Memory):
@@ -197,7 +159,7 @@ async def restore(engine: Engine, scope: Scope, owner_ids: Sequence[str], caller
         successor = successors.get(owner.id)
         if successor is not None and (successor.deleted_at is None or successor.id in restored):
             notes.append(f"[{successor.id[:8]}], which had replaced it, is current too; delete one if they disagree")
-        if owner.deleted_at is not None and has_expired(owner.metadata, engine.clock()):
+        if owner.deleted_at is not None and models.has_expired(owner.metadata, engine.clock()):
             end = owner.metadata[EXPIRES_AT]
             notes.append(
                 f"{EXPIRES_AT} was {end}, which has passed; it was removed, so that this holds until you say so"
@@ -208,7 +170,7 @@ async def restore(engine: Engine, scope: Scope, owner_ids: Sequence[str], caller
 async def delete(engine: Engine, scope: Scope, owner_ids: Sequence[str], caller: str) -> WriteResult:
     """Delete memories and messages, all or none. One that is deleted already stays deleted."""
     decisions = _deletions(await _owners(engine, scope, owner_ids))
-    return await apply_decisions(engine, scope, decisions, Provenance(DELETE, caller=caller))
+    return await apply_decisions(engine, Write(scope, Provenance(models.DELETE, caller=caller), decisions=decisions))
 
 
 async def forget(engine: Engine, scope: Scope, owner_ids: Sequence[str], caller: str, what: str) -> WriteResult:
@@ -216,11 +178,11 @@ async def forget(engine: Engine, scope: Scope, owner_ids: Sequence[str], caller:
 
     `what` was asked for, in the person's words.
     """
-    decisions = [replace(decision, forgets=True) for decision in _deletions(await _owners(engine, scope, owner_ids))]
+    decisions = _deletions(await _owners(engine, scope, owner_ids), forgets=True)
     name = await engine.read(lambda conn: memory_queries.name_of_user(conn, scope))
-    provenance = Provenance(DELETE, caller=caller)
-    write = Write(scope, provenance, decisions=tuple(decisions), forgets_name=asks_about_name(what, name))
-    return result_of(await apply_write(engine, write))
+    provenance = Provenance(models.DELETE, caller=caller)
+    write = Write(scope, provenance, decisions=decisions, forgets_name=asks_about_name(what, name))
+    return await apply_decisions(engine, write)
 
 
 async def scope_contents(engine: Engine, scope: Scope) -> ScopeContents:
@@ -239,13 +201,11 @@ async def delete_all(engine: Engine, scope: Scope, caller: str) -> WriteResult:
     """
     contents = await scope_contents(engine, scope)
     decisions = _deletions((*contents.memories, *contents.messages))
-    provenance = Provenance(DELETE, caller=caller)
-    return result_of(
-        await apply_write(engine, Write(scope, provenance, decisions=tuple(decisions), erases_recalls=True))
-    )
+    write = Write(scope, Provenance(models.DELETE, caller=caller), decisions=decisions, erases_recalls=True)
+    return await apply_decisions(engine, write)
 
 
-async def undo(engine: Engine, scope: Scope, request: Undo, caller: str) -> WriteResult:
+async def undo(engine: Engine, scope: Scope, request: models.Undo, caller: str) -> WriteResult:
     """Undo one edit, all edits since an instant, or the newest one still in effect.
 
     Raises InputError if that is not possible.
@@ -262,7 +222,7 @@ def has_text(memory: Memory, text: str) -> bool:
 
 def past_end_notes(engine: Engine, fact: Fact) -> list[str]:
     """Return a note if a fact has expired before it is stored."""
-    if not has_expired(fact.metadata, engine.clock()):
+    if not models.has_expired(fact.metadata, engine.clock()):
         return []
     return [f"{EXPIRES_AT} {fact.metadata[EXPIRES_AT]} has passed, so this is kept as what held until then"]
 
@@ -271,11 +231,11 @@ def deleted_error(memory: Memory) -> MemoryNotFoundError:
     """Return the error that says how a memory was deleted or superseded."""
     fate = f"was superseded by '{memory.superseded_by[:8]}'" if memory.superseded_by else "is deleted already"
     memory_id = memory.id[:8]
-    return MemoryNotFoundError(f"memory '{memory_id}' {fate}, so nothing was changed", Remedy.RESTORE, memory_id)
+    return MemoryNotFoundError(f"memory '{memory_id}' {fate}, so nothing was changed", errors.Remedy.RESTORE, memory_id)
 
 
-def _deletions(owners: Sequence[Memory | Message]) -> list[Decision]:
-    return [Decision(Event.DELETE, memory_id=owner.id, kind=_kind(owner)) for owner in owners]
+def _deletions(owners: Sequence[Memory | Message], *, forgets: bool = False) -> tuple[Decision, ...]:
+    return tuple(Decision(Event.DELETE, memory_id=owner.id, kind=_kind(owner), forgets=forgets) for owner in owners)
 
 
 async def _successors(engine: Engine, owners: Sequence[Memory | Message]) -> dict[str, Memory]:
@@ -319,7 +279,7 @@ def _kind(owner: Memory | Message) -> Kind:
 #
 # Every method that writes makes one edit, which can be undone, or changes nothing.
 
-OWN_METADATA = frozenset({USER_NAME, EXPIRES_AT})
+OWN_METADATA = frozenset({models.USER_NAME, EXPIRES_AT})
 """What a merge does not take over: it is true of the one text that says it."""
 
 
@@ -356,12 +316,10 @@ class Corrections(OfMemory):
     async def merge(self, scope: Scope, kept_id: str, other_ids: Sequence[str], *, caller: str = "") -> WriteResult:
         """Close memories in favour of one that says the same, which takes over their messages, tags and metadata."""
         kept, others = await self._kept_and_others(scope, kept_id, other_ids)
-
-        def messages(conn: Connection) -> tuple[str, ...]:
-            behind = message_queries.sources_of(conn, [other.id for other in others])
-            return tuple(dict.fromkeys(message.id for found in behind.values() for message in found))
-
-        taken = _lacking(kept, others, await self.engine.read(messages))
+        ids = [other.id for other in others]
+        behind = await self.engine.read(lambda conn: message_queries.sources_of(conn, ids))
+        sources = tuple(dict.fromkeys(message.id for found in behind.values() for message in found))
+        taken = _lacking(kept, others, sources)
         decisions = [Decision(Event.UPDATE, taken, kept.id), *_closing(kept, others)]
         return await self._write(scope, decisions, "merge", caller)
 
@@ -370,10 +328,8 @@ class Corrections(OfMemory):
     ) -> WriteResult:
         """Close memories in favour of the one that is true now, or delete them if they never `were_true`."""
         kept, others = await self._kept_and_others(scope, kept_id, other_ids)
-        if were_true:
-            return await self._write(scope, _closing(kept, others), "settle", caller)
-        deletions = [Decision(Event.DELETE, memory_id=other.id) for other in others]
-        return await self._write(scope, deletions, "settle", caller)
+        ended = _closing(kept, others) if were_true else _deletions(others)
+        return await self._write(scope, ended, "settle", caller)
 
     async def correct(
         self,
@@ -387,7 +343,7 @@ class Corrections(OfMemory):
         revision: int | None = None,
     ) -> WriteResult:
         """Give a memory this text, these tags and no others, and pin it or not. `revision` as in `Memory.update`."""
-        metadata = {PINNED: pinned or None}
+        metadata = {models.PINNED: pinned or None}
         updating = update(self.engine, scope, memory_id, text, metadata, caller, tags=tags, revision=revision)
         return await self._after_write(scope, updating)
 
@@ -402,24 +358,24 @@ class Corrections(OfMemory):
         if not memories:
             raise InputError("a message has no dates to correct; nothing was changed")
         zone = self.engine.clock().tzinfo or UTC
-        begins = _beginning(since.strip(), zone)
-        end = parse_until(until, EXPIRES_AT, zone) if until.strip() else None
+        since, until = since.strip(), until.strip()
+        begins = (parse_date(since) or (parse_instant(since, "valid_from", zone), "")) if since else None
+        end = parse_until(until, EXPIRES_AT, zone) if until else None
         if begins is not None and end is not None and end <= span_of(*begins, zone).first:
             raise InputError(f"{until} is before {since}; nothing was changed")
         (memory,) = memories
         read = refuse_changed(memory, revision)
+        valid_from, precision = begins or (None, "")
         fact = replace(
-            with_labels(memory, Fact(""), memory.tags, memory.keywords), valid_from=None, valid_from_precision=""
+            with_labels(memory, Fact(""), memory.tags, memory.keywords),
+            valid_from=valid_from,
+            valid_from_precision=precision,
+            metadata={EXPIRES_AT: until or None},
         )
-        fact = replace(fact, metadata={EXPIRES_AT: until.strip() or None})
-        if begins is not None:
-            fact = replace(fact, valid_from=begins[0], valid_from_precision=begins[1])
         decision = Decision(Event.UPDATE, fact, memory.id, sets_labels=True)
         notes = past_end_notes(self.engine, fact)
-        applying = apply_decisions(
-            self.engine, scope, [decision], Provenance("update", caller=caller), notes=notes, read=read
-        )
-        return await self._after_write(scope, applying)
+        write = Write(scope, Provenance("update", caller=caller), decisions=(decision,), read=read)
+        return await self._after_write(scope, apply_decisions(self.engine, write, notes))
 
     async def add_tag(self, scope: Scope, owner_ids: Sequence[str], tag: str, *, caller: str = "") -> WriteResult:
         """Give memories one more tag."""
@@ -435,17 +391,17 @@ class Corrections(OfMemory):
         """Take a tag from the memories that have it."""
         memories, notes = await self._chosen(scope, owner_ids)
         (removed,), _ = await self._tag(tag)
+        left = [(memory, [kept for kept in memory.tags if kept != removed]) for memory in memories]
         decisions = [
-            Decision(Event.UPDATE, with_labels(memory, Fact(""), left, memory.keywords), memory.id, sets_labels=True)
-            for memory in memories
-            if removed in memory.tags
-            for left in [tuple(kept for kept in memory.tags if kept != removed)]
+            Decision(Event.UPDATE, with_labels(memory, Fact(""), tags, memory.keywords), memory.id, sets_labels=True)
+            for memory, tags in left
+            if len(tags) < len(memory.tags)
         ]
         return await self._write(scope, decisions, "update", caller, notes)
 
     async def pin(self, scope: Scope, owner_ids: Sequence[str], *, pinned: bool, caller: str = "") -> WriteResult:
         """Pin memories, or take them from the pinned ones."""
-        return await self._set(scope, owner_ids, {PINNED: pinned or None}, caller)
+        return await self._set(scope, owner_ids, {models.PINNED: pinned or None}, caller)
 
     async def captured(self, scope: Scope, limit: int) -> Sequence[Memory]:
         """Return what was recognized in conversations without a model and nobody has confirmed, the newest first."""
@@ -471,8 +427,8 @@ class Corrections(OfMemory):
     ) -> WriteResult:
         if not decisions:
             return WriteResult(notes=tuple(notes))
-        applying = apply_decisions(self.engine, scope, decisions, Provenance(stage, caller=caller), notes=notes)
-        return await self._after_write(scope, applying)
+        write = Write(scope, Provenance(stage, caller=caller), decisions=tuple(decisions))
+        return await self._after_write(scope, apply_decisions(self.engine, write, notes))
 
     async def _tag(self, tag: str) -> tuple[tuple[str, ...], Sequence[str]]:
         tags, notes = await clean_tags(self.engine, [tag])
@@ -506,33 +462,25 @@ class Corrections(OfMemory):
         return kept, others
 
 
-def _beginning(since: str, zone: tzinfo) -> tuple[datetime, Precision] | None:
-    """Return an ISO 8601 time and how exactly it is given; None for an empty text. Raises InputError."""
-    if not since:
-        return None
-    return parse_date(since) or (parse_instant(since, "valid_from", zone), "")
-
-
 def _closing(kept: Memory, others: Iterable[Memory]) -> list[Decision]:
     return [Decision(Event.DELETE, memory_id=other.id, successor=kept.id) for other in others]
 
 
 def _lacking(kept: Memory, others: Sequence[Memory], sources: tuple[str, ...]) -> Fact:
     """Return what others know and a memory does not. What is pinned stays pinned."""
-    metadata: dict[str, Any] = {}
-    for other in others:
-        metadata = {**other.metadata, **metadata}
-    metadata = {key: value for key, value in metadata.items() if key not in {*kept.metadata, *OWN_METADATA}}
-    fact = Fact(
+    metadata = {key: value for other in reversed(others) for key, value in other.metadata.items()}
+    known = {*kept.metadata, *OWN_METADATA}
+    dated = next((other for other in others if other.happened_at is not None), kept)
+    begun = next((other for other in others if other.valid_from is not None), kept)
+    is_dated, is_begun = kept.happened_at is not None, kept.valid_from is not None
+    return Fact(
         "",
         sources,
         keywords=tuple(word for other in others for word in other.keywords),
         tags=tuple(tag for other in others for tag in other.tags),
-        metadata=metadata,
+        metadata={key: value for key, value in metadata.items() if key not in known},
+        happened_at=None if is_dated else dated.happened_at,
+        happened_precision="" if is_dated else dated.happened_precision,
+        valid_from=None if is_begun else begun.valid_from,
+        valid_from_precision="" if is_begun else begun.valid_from_precision,
     )
-    for other in others:
-        if kept.happened_at is None and fact.happened_at is None and other.happened_at is not None:
-            fact = replace(fact, happened_at=other.happened_at, happened_precision=other.happened_precision)
-        if kept.valid_from is None and fact.valid_from is None and other.valid_from is not None:
-            fact = replace(fact, valid_from=other.valid_from, valid_from_precision=other.valid_from_precision)
-    return fact

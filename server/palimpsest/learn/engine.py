@@ -56,13 +56,10 @@ def without_excluded(facts: Sequence[Fact], excludes: Sequence[str]) -> tuple[li
     kept: list[Fact] = []
     notes: list[str] = []
     for fact in facts:
-        labels = {
-            word
-            for label in (*fact.tags, *fact.keywords)
-            if not label.endswith("?")  # a question has many words, and names no topic
-            for word in search_tokens(label)
-        }
-        topic = next((topic for topic, words in unwanted if words <= labels), None)
+        # A keyword that is a question has many words, and names no topic.
+        labels = [label for label in (*fact.tags, *fact.keywords) if not label.endswith("?")]
+        named = {word for label in labels for word in search_tokens(label)}
+        topic = next((topic for topic, words in unwanted if words <= named), None)
         if topic is None:
             kept.append(fact)
         else:
@@ -126,9 +123,8 @@ class _TimedModel(OtherModel):
         raise CallTimeError(f"the model takes longer than a call may ({self.seconds:g} seconds, learn.call_seconds).")
 
 
-async def _ignore_progress(message: str) -> None:
+async def _ignore_progress(_: str) -> None:
     """Ignore progress reports."""
-    del message
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,20 +14,10 @@ from xml.etree import ElementTree as ET
 
 from sqlalchemy import Connection
 
+from palimpsest.core import models
 from palimpsest.core.clock import in_zone, shown_date
 from palimpsest.core.errors import InputError
-from palimpsest.core.models import (
-    Entity,
-    EntityEdit,
-    EntityType,
-    GraphForm,
-    KnownRelation,
-    Merge,
-    Provenance,
-    Rename,
-    Scope,
-    Split,
-)
+from palimpsest.core.models import Entity, EntityEdit, EntityType, GraphForm, KnownRelation, Merge, Scope, Split
 from palimpsest.core.validation import one_line
 from palimpsest.learn.engine import OfMemory, reads
 from palimpsest.learn.summaries.dossier import MAX_HOPS, Dossier, described, find_entities, lines_of, read_dossier
@@ -71,17 +61,12 @@ def written(graph: Subgraph, form: GraphForm) -> str:
     """Return a graph in a format, with a line break at its end."""
     entities = sorted(graph.entities, key=lambda entity: (entity.name.casefold(), entity.name, entity.id))
     numbers = {entity.id: number for number, entity in enumerate(entities, start=1)}
-    relations = sorted(
-        graph.relations,
-        key=lambda item: (
-            numbers[item.source_id],
-            item.relationship,
-            numbers[item.destination_id],
-            item.valid_from,
-            item.memory_id,
-        ),
-    )
-    return _WRITERS[form](entities, relations)
+
+    def place(item: KnownRelation) -> tuple[int, str, int, str, str]:
+        source, destination = numbers[item.source_id], numbers[item.destination_id]
+        return source, item.relationship, destination, item.valid_from, item.memory_id
+
+    return _WRITERS[form](entities, sorted(graph.relations, key=place))
 
 
 def as_json(entities: Sequence[Entity], relations: Sequence[KnownRelation]) -> dict[str, list[dict[str, str]]]:
@@ -128,18 +113,16 @@ def _graphml(entities: Sequence[Entity], relations: Sequence[KnownRelation]) -> 
             ET.SubElement(root, "key", {"id": key, "for": owner, "attr.name": key, "attr.type": "string"})
     graph = ET.SubElement(root, "graph", edgedefault="directed")
     for entity in entities:
-        node = ET.SubElement(graph, "node", id=entity.id)
-        _put_data(node, {"name": entity.name, "type": entity.type})
+        _put_data(ET.SubElement(graph, "node", id=entity.id), entity, _NODE_KEYS)
     for item in relations:
-        edge = ET.SubElement(graph, "edge", source=item.source_id, target=item.destination_id)
-        _put_data(edge, {key: getattr(item, key) for key in _EDGE_KEYS})
+        _put_data(ET.SubElement(graph, "edge", source=item.source_id, target=item.destination_id), item, _EDGE_KEYS)
     ET.indent(root)
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(root, encoding="unicode")}\n'
 
 
-def _put_data(element: ET.Element, values: Mapping[str, str]) -> None:
-    for key, value in values.items():
-        if value:
+def _put_data(element: ET.Element, owner: Entity | KnownRelation, keys: Sequence[str]) -> None:
+    for key in keys:
+        if value := str(getattr(owner, key)):
             ET.SubElement(element, "data", key=key).text = _NOT_IN_XML.sub("\ufffd", _plain(value))
 
 
@@ -157,9 +140,8 @@ def _node_names(entities: Sequence[Entity]) -> dict[str, str]:
 
 def _label(item: KnownRelation) -> list[str]:
     """Return the lines at an edge: what the relation is, and since and until when it holds."""
-    since = f"since {item.valid_from}" if item.valid_from else ""
-    until = f"until {item.valid_until}" if item.valid_until else ""
-    return [line for line in (item.relationship, since, until) if line]
+    times = (("since", item.valid_from), ("until", item.valid_until))
+    return [*([item.relationship] if item.relationship else []), *(f"{word} {time}" for word, time in times if time)]
 
 
 def _plain(text: str) -> str:
@@ -310,7 +292,7 @@ class Graph(OfMemory):
         """Give an entity another name, another type, or both. The old name still means it."""
 
         def plan(conn: Connection) -> EntityEdit:
-            return Rename(_one(conn, scope, name, self.zone).id, new_name, type)
+            return models.Rename(_one(conn, scope, name, self.zone).id, new_name, type)
 
         return await self._edit(scope, "rename of an entity", plan, caller)
 
@@ -323,7 +305,7 @@ class Graph(OfMemory):
         def work() -> EntityEdited:
             with ledger.read() as conn:
                 edit = plan(conn)
-            applied = ledger.apply(Write(scope, Provenance(stage, caller=caller), entity_edits=(edit,)))
+            applied = ledger.apply(Write(scope, models.Provenance(stage, caller=caller), entity_edits=(edit,)))
             lines = applied.entity_edits
             return EntityEdited("\n".join(lines) or "nothing had to change", applied.edit if lines else None)
 
@@ -351,10 +333,8 @@ def _one(conn: Connection, scope: Scope, name: str, zone: tzinfo | None) -> Enti
 
 def _subgraph(conn: Connection, scope: Scope, wanted: Sequence[Entity], relations: Sequence[KnownRelation]) -> Subgraph:
     """Return relations with the entities at their ends, and those that are wanted in any case."""
-    ends = entities_module.entities_with_ids(
-        conn, scope, {end for item in relations for end in (item.source_id, item.destination_id)}
-    )
-    by_id = {entity.id: entity for entity in (*wanted, *ends)}
+    ids = {end for item in relations for end in (item.source_id, item.destination_id)}
+    by_id = {entity.id: entity for entity in (*wanted, *entities_module.entities_with_ids(conn, scope, ids))}
     return Subgraph(tuple(by_id.values()), tuple(relations))
 
 

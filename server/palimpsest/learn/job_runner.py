@@ -19,11 +19,10 @@ from palimpsest.core.errors import CutOffReplyError, DailyLimitError, LedgerErro
 from palimpsest.core.protocols import LanguageModel
 from palimpsest.core.threads import in_background
 from palimpsest.learn.add import Lesson, learn_pieces
+from palimpsest.learn.annotations import enrich, link
 from palimpsest.learn.commit import apply_write
 from palimpsest.learn.document_pages import write_gists
 from palimpsest.learn.engine import Engine, OtherModel
-from palimpsest.learn.enrichment import enrich
-from palimpsest.learn.linking import link
 from palimpsest.learn.reconcile import are_all_learned, not_learned_from
 from palimpsest.learn.summaries.summary_kinds import how_many_fit
 from palimpsest.learn.summaries.summary_writer import summarize_due
@@ -198,7 +197,8 @@ class _CountedModel(OtherModel):
         ledger = self.engine.ledger
         prompt = sum(count_tokens(message["content"]) for message in messages)
         call = ModelCall(self.kind, name_of(messages) or "other", prompt)
-        limits = self._limits
+        background = self.engine.background
+        limits = Limits(self.engine.captured_calls_per_day, background.calls_per_day, background.tokens_per_day)
         refusal: Refusal = await self.engine.write(
             lambda: ledger.run(job_queries.begin_call, call, limits, ledger.clock())
         )
@@ -217,11 +217,6 @@ class _CountedModel(OtherModel):
         tokens = sum(reported) or call.tokens + count_tokens(reply)
         ledger = self.engine.ledger
         await self.engine.write(lambda: ledger.run(job_queries.end_call, call, tokens, ledger.clock()))
-
-    @property
-    def _limits(self) -> Limits:
-        background = self.engine.background
-        return Limits(self.engine.captured_calls_per_day, background.calls_per_day, background.tokens_per_day)
 
 
 def _refused(refusal: Refusal, limits: Limits, prompt: int) -> str:
@@ -273,6 +268,7 @@ class JobRunner:
     async def run(self) -> None:
         """Work on what is due until cancelled, beginning with what waits from before."""
         with in_background():
+            await queue_expiry(self._engine)
             while True:
                 self._woken = anyio.Event()
                 rest = await self._work()

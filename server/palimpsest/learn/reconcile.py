@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from functools import partial
+from functools import lru_cache, partial
 from typing import TypeVar
 
 from sqlalchemy import Connection
@@ -133,11 +133,8 @@ def is_personal(fact: models.Fact, own_names: Set[str], project: str = "") -> bo
     own = own_names | models.SELF_NAMES
     if any(models.name_key(relation.source) in own for relation in fact.relations):
         return True
-    if (
-        _CODE.search(fact.text)
-        or portrait_signs.OF_PROJECTS.count(fact.text)
-        or portrait_signs.DECIDED.count(fact.text)
-    ):
+    of_projects = (portrait_signs.OF_PROJECTS, portrait_signs.DECIDED)
+    if _CODE.search(fact.text) or any(some.count(fact.text) for some in of_projects):
         return False
     return bool(_PRIVATE.count(fact.text)) or (
         _is_about_person(fact.text, own, project) and any(some.count(fact.text) for some in _OF_A_PERSON)
@@ -150,9 +147,8 @@ def _is_about_person(text: str, own: Set[str], project: str) -> bool:
         return True
     first = _first_name(text)
     is_projects = first.casefold() in re.split(r"[/.]", project.casefold())
-    return bool(first and not is_projects) and (
-        models.name_key(first) in own or is_given_name(first.split(maxsplit=1)[0])
-    )
+    is_known = models.name_key(first) in own or is_given_name((first.split() or [""])[0])
+    return bool(first) and not is_projects and is_known
 
 
 def _first_name(text: str) -> str:
@@ -193,26 +189,23 @@ class Nearness(IntEnum):
     SAME_ENTITY = 2
 
 
-@dataclass(frozen=True, slots=True)
-class _Statement:
-    """A relation of a fact: the entities that its source may mean, its key, and the words and type it is told by."""
+def _nearness(stated: models.Relation, type_of: models.EntityType, known: StatedRelation) -> Nearness | None:
+    """Return how near a known relation of a source is to one that a fact states, or None if it is about another matter.
 
-    source_ids: frozenset[str]
-    key: str
-    name_words: frozenset[str]
-    destination_words: frozenset[str]
-    destination_type: models.EntityType
+    `type_of` is what the destination that the fact states is.
+    """
+    if known.key == models.relation_key(stated.name):
+        return Nearness.SAME_RELATION
+    name, words = _words(stated.name), _words(known.name)
+    shares_words = name & (words | _words(known.destination)) or words & _words(stated.destination)
+    has_type = type_of == known.destination_type != "other"
+    return Nearness.SIMILAR_RELATION if shares_words or has_type else None
 
-    def nearness(self, other: StatedRelation) -> Nearness | None:
-        """Return how near the relation of a memory is, or None if it is about something else."""
-        if other.source_id not in self.source_ids:
-            return None
-        if other.key == self.key:
-            return Nearness.SAME_RELATION
-        name_words, words = _words(other.name), _words(other.destination)
-        shares_words = self.name_words & (name_words | words) or name_words & self.destination_words
-        has_type = self.destination_type == other.destination_type != "other"
-        return Nearness.SIMILAR_RELATION if shares_words or has_type else None
+
+@lru_cache(maxsize=4_096)
+def _words(name: str) -> frozenset[str]:
+    """Return the words of a name that say something."""
+    return frozenset(without_function_words(search_tokens(name.replace("_", " "))))
 
 
 def related_memories(
@@ -250,16 +243,20 @@ def _found(conn: Connection, scope: models.Scope, fact: models.Fact, user_name: 
     groups = relations.groups_named(conn, scope, [*keys, *similar, USERS_NAME])
     own = groups.pop(USERS_NAME, _NOBODY)
     others = {entity_id for key in groups.keys() - own_keys for entity_id in groups[key]} - own
-    stated = _stated(fact, {**groups, **{key: groups.get(key, _NOBODY) | own for key in own_keys}})
-    sources = {entity_id for item in stated for entity_id in item.source_ids}
+    groups |= {key: groups.get(key, _NOBODY) | own for key in own_keys}
+    types: dict[str, models.EntityType] = {models.name_key(entity.name): entity.type for entity in fact.entities}
+    stated = [(item, groups.get(models.name_key(item.source), _NOBODY)) for item in fact.relations]
+    sources = {entity_id for _, ids in stated for entity_id in ids}
+    relation_keys = {models.relation_key(item.name) for item, _ in stated}
     found: dict[str, Nearness] = {}
-    for relation in (
-        *relations.relations_from(conn, scope, sources, {item.key for item in stated}),
+    for known in (
+        *relations.relations_from(conn, scope, sources, relation_keys),
         *relations.relations_from(conn, scope, sources),
     ):
-        near = [nearness for item in stated if (nearness := item.nearness(relation)) is not None]
-        if near:
-            found[relation.memory_id] = min(*near, found.get(relation.memory_id, Nearness.SAME_ENTITY))
+        for item, ids in stated:
+            nearness = _nearness(item, types.get(models.name_key(item.destination), "other"), known)
+            if known.source_id in ids and nearness is not None:
+                found[known.memory_id] = min(nearness, found.get(known.memory_id, Nearness.SAME_ENTITY))
     for memory_id in relations.memories_naming(conn, scope, others):
         found.setdefault(memory_id, Nearness.SAME_ENTITY)
     return found
@@ -273,25 +270,6 @@ def _similar_names(conn: Connection, scope: models.Scope, keys: AbstractSet[str]
         for count in range(1, min(len(words), MAX_BEGINNING_WORDS + 1))
     }
     return [*relations.names_extending(conn, scope, keys), *(shorter - models.SELF_NAMES)]
-
-
-def _stated(fact: models.Fact, groups: Mapping[str, frozenset[str]]) -> list[_Statement]:
-    types: dict[str, models.EntityType] = {models.name_key(entity.name): entity.type for entity in fact.entities}
-    return [
-        _Statement(
-            groups.get(models.name_key(relation.source), _NOBODY),
-            models.relation_key(relation.name),
-            _words(relation.name),
-            _words(relation.destination),
-            types.get(models.name_key(relation.destination), "other"),
-        )
-        for relation in fact.relations
-    ]
-
-
-def _words(name: str) -> frozenset[str]:
-    """Return the words of a name that say something."""
-    return frozenset(without_function_words(search_tokens(name.replace("_", " "))))
 
 
 # Find what new facts, and requests to forget, are held against before the model decides.

@@ -138,14 +138,8 @@ def sanitize_messages(
     before = ""
     for message, (text, _) in zip(messages, rest, strict=True):
         if text:
-            kept.append(
-                replace(
-                    message,
-                    content=_answer(cleaner, before, text),
-                    name=cleaner.text(message.name),
-                    external_id=cleaner.text(message.external_id),
-                )
-            )
+            content, name = _answer(cleaner, before, text), cleaner.text(message.name)
+            kept.append(replace(message, content=content, name=name, external_id=cleaner.text(message.external_id)))
         before = text
     context = tuple(cleaner.text(text) for text in context)
     notes = cleaner.notes()
@@ -171,9 +165,8 @@ def sanitize_fact(engine: Engine, fact: Fact) -> tuple[Fact, list[str]]:
     """
     cleaner = Cleaner(engine)
     keywords = tuple(map(cleaner.text, fact.keywords))
-    cleaned = replace(
-        fact, text=cleaner.text(fact.text), keywords=keywords, metadata=cleaner.value(dict(fact.metadata))
-    )
+    metadata = cleaner.value(dict(fact.metadata))
+    cleaned = replace(fact, text=cleaner.text(fact.text), keywords=keywords, metadata=metadata)
     if cleaner.kinds and is_marker(cleaned.text):
         raise InputError(
             f"the text is a secret ({cleaner.kinds[0]}) and nothing else; nothing was stored. Secrets are not kept",
@@ -194,14 +187,12 @@ def without_secret_names(engine: Engine, facts: Iterable[Fact], told: str = "") 
     kept: list[Fact] = []
     left_out = 0
     for fact in facts:
-        secret = {relation for relation in fact.relations if _states_secret(relation, fact.text, told)}
+        text = fact.text
+        secret = {relation for relation in fact.relations if _states_secret(relation, text, told)}
         relations = tuple(relation for relation in fact.relations if relation not in secret)
-        ends = {end for relation in secret for end in (relation.source, relation.destination) if end not in fact.text}
-        entities = tuple(
-            entity
-            for entity in fact.entities
-            if entity.name not in ends and not _is_secret([entity.name], fact.text, told)
-        )
+        ends = {end for relation in secret for end in (relation.source, relation.destination) if end not in text}
+        named = [entity for entity in fact.entities if entity.name not in ends]
+        entities = tuple(entity for entity in named if not _is_secret([entity.name], text, told))
         left_out += len(fact.relations) - len(relations) + len(fact.entities) - len(entities)
         kept.append(replace(fact, entities=entities, relations=relations))
     notes = [f"left out what holds a secret: {left_out:,} of the entities and relations"]
@@ -209,8 +200,8 @@ def without_secret_names(engine: Engine, facts: Iterable[Fact], told: str = "") 
 
 
 def _states_secret(relation: Relation, text: str, told: str) -> bool:
-    stated = any(secret_kind(key, relation.destination) for key in (relation.name, relation.source))
-    return stated or _is_secret([relation.source, relation.name, relation.destination], text, told)
+    source, name, end = relation.source, relation.name, relation.destination
+    return any(secret_kind(key, end) for key in (name, source)) or _is_secret([source, name, end], text, told)
 
 
 def _is_secret(names: Sequence[str], text: str, told: str) -> bool:
@@ -246,8 +237,7 @@ def without_recalled(conn: Connection, scope: Scope, text: str, summaries: Itera
 
 def _recalled(conn: Connection, scope: Scope, line: str) -> str | None:
     """Return the text that a line of a search result repeats: of a memory, now or in the past, or of a message."""
-    match = _HIT.fullmatch(line)
-    if match is None:
+    if (match := _HIT.fullmatch(line)) is None:
         return None
     try:
         owner = entries.find(conn, scope, match["id"])

@@ -14,20 +14,9 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, model_validator
 
+from palimpsest.core import models
 from palimpsest.core.clock import Precision, parse_date
-from palimpsest.core.models import (
-    ENTITY_TYPES,
-    MAX_NAME_CHARS,
-    SELF_NAMES,
-    EntityType,
-    Fact,
-    ForgetRequest,
-    Message,
-    NamedEntity,
-    Relation,
-    name_key,
-    relation_key,
-)
+from palimpsest.core.models import SELF_NAMES, Fact, ForgetRequest, Message, NamedEntity, Relation, name_key
 from palimpsest.core.protocols import LanguageModel
 from palimpsest.core.validation import MAX_HINTS, object_of, one_line
 from palimpsest.llm import ask
@@ -48,7 +37,7 @@ _SOURCE_KEYS = ("source", "source_node", "subject")
 _RELATION_KEYS = ("relationship", "relation", "name", "predicate")
 _DESTINATION_KEYS = ("destination", "destination_node", "target", "object")
 
-_OTHER_WORDS: Mapping[str, EntityType] = {
+_OTHER_WORDS: Mapping[str, models.EntityType] = {
     **dict.fromkeys(("company", "organisation", "org"), "organization"),
     **dict.fromkeys(("city", "country", "location"), "place"),
     **dict.fromkeys(("human", "people", "user"), "person"),
@@ -65,7 +54,7 @@ class EntityReply(BaseModel):
     """An entity that a fact names."""
 
     name: str
-    type: EntityType
+    type: models.EntityType
 
 
 def entities_in(value: Any) -> list[dict[str, str]]:
@@ -85,7 +74,7 @@ def _entity(value: Any) -> dict[str, str]:
     else:
         name, kind = map(ask.text_in, (*ask.list_in(value), "", "")[:2])
     word = one_line(kind).casefold()
-    return {"name": one_line(name), "type": word if word in ENTITY_TYPES else _OTHER_WORDS.get(word, "other")}
+    return {"name": one_line(name), "type": word if word in models.ENTITY_TYPES else _OTHER_WORDS.get(word, "other")}
 
 
 def relations_in(value: Any) -> list[list[str]]:
@@ -248,7 +237,9 @@ class GraphReader:
         notes: list[str] = []
         if self._too_long:
             names = counted(self._too_long, "name")
-            notes.append(f"left out {names} of entities and relations with more than {MAX_NAME_CHARS} characters")
+            notes.append(
+                f"left out {names} of entities and relations with more than {models.MAX_NAME_CHARS} characters"
+            )
         if self._too_many:
             bounds = f"{MAX_ENTITIES} entities and {MAX_RELATIONS} relations"
             notes.append(f"left out {self._too_many:,} entities and relations: a fact has at most {bounds}")
@@ -278,7 +269,7 @@ class GraphReader:
         return tuple(entities.values())[:MAX_ENTITIES]
 
     def _fit(self, *names: str) -> bool:
-        too_long = sum(len(name) > MAX_NAME_CHARS for name in names)
+        too_long = sum(len(name) > models.MAX_NAME_CHARS for name in names)
         self._too_long += too_long
         return not too_long
 
@@ -300,7 +291,7 @@ def _one_name(name: str, user_name: str) -> str:
 
 
 def _key(relation: Relation) -> tuple[str, str, str]:
-    return _name(relation.source), relation_key(relation.name), _name(relation.destination)
+    return _name(relation.source), models.relation_key(relation.name), _name(relation.destination)
 
 
 def _name(name: str) -> str:

@@ -7,21 +7,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
 import anyio
+from mcp import types
 from mcp.shared.exceptions import MCPError
-from mcp.types import (
-    CreateMessageRequest,
-    CreateMessageRequestParams,
-    CreateMessageResult,
-    CreateMessageResultWithTools,
-    SamplingMessage,
-    TextContent,
-    ToolUseContent,
-)
 from pydantic import BaseModel, ValidationError
 
 from palimpsest.core.errors import CutOffReplyError, ModelRefusedError, ModelUnreachableError, ReplyError
 
-Send: TypeAlias = Callable[[CreateMessageRequest], Awaitable[BaseModel]]
+Send: TypeAlias = Callable[[types.CreateMessageRequest], Awaitable[BaseModel]]
 """A function that sends a request to the client and returns its answer. Raises MCPError if the client declines."""
 
 MAX_NAME_CHARS = 100
@@ -72,17 +64,17 @@ class SamplingModel:
     async def aclose(self) -> None:
         """Do nothing. The connection belongs to the session."""
 
-    def _request(self, messages: Sequence[Mapping[str, str]]) -> CreateMessageRequest:
+    def _request(self, messages: Sequence[Mapping[str, str]]) -> types.CreateMessageRequest:
         system = "\n\n".join(message["content"] for message in messages if message["role"] == "system")
         conversation = [
-            SamplingMessage(
-                role=cast("Any", message["role"]), content=TextContent(type="text", text=message["content"])
+            types.SamplingMessage(
+                role=cast("Any", message["role"]), content=types.TextContent(type="text", text=message["content"])
             )
             for message in messages
             if message["role"] != "system"
         ]
-        return CreateMessageRequest(
-            params=CreateMessageRequestParams(
+        return types.CreateMessageRequest(
+            params=types.CreateMessageRequestParams(
                 messages=conversation,
                 system_prompt=system or None,
                 temperature=self._temperature,
@@ -92,13 +84,13 @@ class SamplingModel:
 
     def _text(self, result: BaseModel) -> str:
         """Return the text of an answer, which may have several parts, and remember the model's name."""
-        if not isinstance(result, CreateMessageResult | CreateMessageResultWithTools):
+        if not isinstance(result, types.CreateMessageResult | types.CreateMessageResultWithTools):
             raise ReplyError(f"{UNNAMED} sent an answer of the wrong type ({type(result).__name__}).")
         # The name goes into the history, one line per row, and the client chooses it freely.
         self._name = " ".join(result.model.split())[:MAX_NAME_CHARS] or UNNAMED
         parts = result.content if isinstance(result.content, list) else [result.content]
-        text = "\n".join(part.text for part in parts if isinstance(part, TextContent) and part.text.strip())
-        text = text or "\n".join(json.dumps(part.input) for part in parts if isinstance(part, ToolUseContent))
+        text = "\n".join(part.text for part in parts if isinstance(part, types.TextContent) and part.text.strip())
+        text = text or "\n".join(json.dumps(part.input) for part in parts if isinstance(part, types.ToolUseContent))
         if not text.strip():
             advice = " Raise llm.config.max_tokens." if result.stop_reason == "maxTokens" else ""
             raise ReplyError(

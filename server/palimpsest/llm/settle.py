@@ -11,20 +11,9 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
+from palimpsest.core import models
 from palimpsest.core.clock import Precision, TimeSpan, span_of
-from palimpsest.core.models import (
-    SELF_NAMES,
-    Decision,
-    Event,
-    Fact,
-    ForgetRequest,
-    Kind,
-    Memory,
-    Relation,
-    name_key,
-    plain_name,
-    relation_key,
-)
+from palimpsest.core.models import SELF_NAMES, Decision, Event, Fact, ForgetRequest, Kind, name_key, relation_key
 from palimpsest.core.validation import one_line
 from palimpsest.llm.user_name import has_user_as_subject, with_name
 from palimpsest.text.dates.date_finder import dates_in
@@ -51,7 +40,7 @@ class KnownEntry:
     `is_elsewhere` is whether it is stored for all projects, so that what is said in one of them does not change it.
     """
 
-    memory: Memory
+    memory: models.Memory
     said_at: datetime
     kind: Kind = "memory"
     is_elsewhere: bool = False
@@ -388,28 +377,23 @@ def _is_plausible(verdict: Verdict, comparison: Comparison) -> bool:
     fact, text = comparison.facts[verdict.item], comparison.text_of(verdict.entry)
     entry = comparison.stored(verdict.entry)
     relations = entry.memory.relations if entry is not None else ()
-    if _states_same(fact.relations, relations, comparison.user_name):
+    user = comparison.user_name
+    stated = [{(_key(item.source, user), relation_key(item.name)) for item in of} for of in (fact.relations, relations)]
+    if stated[0] & stated[1]:  # the same relation of the same source, such as where one lives
         return True
     likeness = comparison.near[verdict.item].get(verdict.entry)
     is_known = verdict.event is Event.NONE
-    if _is_about_others(fact, relations, text, comparison.user_name) or (
+    if _is_about_others(fact, relations, text, user) or (
         is_known and (likeness or 0.0) < SAME_NAMES_LIKENESS and not _names_some(fact, text)
     ):
         return False
     if likeness is not None and not LEAST_LIKENESS <= likeness < CERTAIN_LIKENESS:
         return likeness >= CERTAIN_LIKENESS
-    user = comparison.user_name
     is_of_user = has_user_as_subject(fact.text, user) and has_user_as_subject(text, user)
     return _shares_words(fact.text, text, user) or (likeness is not None and is_of_user and not is_known)
 
 
-def _states_same(first: Iterable[Relation], second: Iterable[Relation], user_name: str) -> bool:
-    """Return whether two texts state the same relation of the same source, such as where one lives."""
-    stated = [{(_key(item.source, user_name), relation_key(item.name)) for item in items} for items in (first, second)]
-    return not stated[0].isdisjoint(stated[1])
-
-
-def _is_about_others(fact: Fact, relations: Sequence[Relation], text: str, user_name: str) -> bool:
+def _is_about_others(fact: Fact, relations: Sequence[models.Relation], text: str, user_name: str) -> bool:
     """Return whether a fact and a memory state relations of different people or things, and nothing in common."""
     sources = [{_key(item.source, user_name) for item in items} for items in (fact.relations, relations)]
     if not all(sources) or not sources[0].isdisjoint(sources[1]):
@@ -601,8 +585,9 @@ def _end(links: dict[int, int], number: int) -> int:
 def _group(numbers: Sequence[int], text: str | None, stored: Sequence[Verdict], facts: Sequence[Fact]) -> FactGroup:
     root = numbers[0]
     verdicts = [replace(verdict, item=root) for verdict in stored if verdict.item in numbers]
-    if len(numbers) > 1 and any(_is_about_entry(verdict) for verdict in verdicts):
-        verdicts = [verdict for verdict in verdicts if verdict.entry is not None]  # what an entry has is not new
+    about_entries = [verdict for verdict in verdicts if verdict.entry is not None]
+    if len(numbers) > 1 and any(verdict.event in (Event.NONE, Event.UPDATE) for verdict in about_entries):
+        verdicts = about_entries  # what an entry has is not new
     same = [facts[number] for number in numbers]
     fact = replace(
         facts[root],
@@ -615,21 +600,16 @@ def _group(numbers: Sequence[int], text: str | None, stored: Sequence[Verdict], 
     return FactGroup(tuple(numbers), with_text(fact, text), tuple(verdicts))
 
 
-def _is_about_entry(verdict: Verdict) -> bool:
-    return verdict.entry is not None and verdict.event in (Event.NONE, Event.UPDATE)
-
-
 def _with_older(group: FactGroup, older: Iterable[FactGroup]) -> FactGroup:
     """Return a group with those that were true before it. What these are about, the group contradicts."""
     own = {verdict.entry for verdict in group.verdicts}
     for old in older:
-        about = [verdict.entry for verdict in old.verdicts if verdict.entry is not None and verdict.entry not in own]
-        saying = [
-            verdict.entry for verdict in old.verdicts if verdict.event is Event.NONE and verdict.entry is not None
-        ]
+        about = [(verdict.event, verdict.entry) for verdict in old.verdicts if verdict.entry is not None]
+        saying = [entry for event, entry in about if event is Event.NONE]
+        contradicted = [Verdict(group.numbers[0], Event.DELETE, entry) for _, entry in about if entry not in own]
         group = replace(
             group,
-            verdicts=(*group.verdicts, *(Verdict(group.numbers[0], Event.DELETE, entry) for entry in about)),
+            verdicts=(*group.verdicts, *contradicted),
             outdated=group.outdated if saying else (*group.outdated, old.fact),
             known=(*group.known, *((old.fact, entry) for entry in saying)),
         )
@@ -751,12 +731,12 @@ def _about(group: FactGroup, comparison: Comparison, deleted: AbstractSet[int], 
     return [*decisions, Decision(Event.ADD, with_text(fact, text))] if adds else decisions
 
 
-def _joined(fact: Fact, memory: Memory) -> Fact:
+def _joined(fact: Fact, memory: models.Memory) -> Fact:
     """Return a fact that completes a memory, with what the memory names and states and the new text still names.
 
     Of relations with one name from one source, only those of the fact stay: that may be what has changed.
     """
-    text = plain_name(fact.text)
+    text = models.plain_name(fact.text)
     changed = {(name_key(relation.source), relation_key(relation.name)) for relation in fact.relations}
     relations = [
         relation

@@ -272,10 +272,6 @@ def _resolved_session(conn: Connection, request: SummaryRequest) -> str:
     return summaries.last_session(conn, request.scope)
 
 
-def _missed_of_session(conn: Connection, request: SummaryRequest, last: Summary) -> int:
-    return summaries.count_in_session_since(conn, request.scope, last, request.argument)
-
-
 SESSION = SummaryKind(
     "session",
     "session",
@@ -283,7 +279,7 @@ SESSION = SummaryKind(
     _plain_session,
     argument="ID",
     resolved=_resolved_session,
-    missed=_missed_of_session,
+    missed=lambda conn, request, last: summaries.count_in_session_since(conn, request.scope, last, request.argument),
     keeps_plain=True,
     has_pinned=False,
 )

@@ -14,6 +14,7 @@ from itertools import zip_longest
 
 from sqlalchemy import Connection
 
+from palimpsest.core import models
 from palimpsest.core.clock import local_iso, parse_date, span_of
 from palimpsest.core.errors import InputError, ModelError, PromptError
 from palimpsest.core.models import (
@@ -23,9 +24,7 @@ from palimpsest.core.models import (
     Hit,
     KnownRelation,
     Memory,
-    Provenance,
     Scope,
-    Summary,
     name_key,
     relation_key,
 )
@@ -388,8 +387,8 @@ async def _written(engine: Engine, model: LanguageModel, prompt: Prompt, scope: 
     """Let a model write the text about an entity, and keep it. Raises ModelError."""
     await engine.report_progress(f"asking the model about {read.name}")
     text = await about(model, prompt, name=read.name, lines=read.lines, now=engine.clock())
-    provenance = Provenance("about", model.name, prompt.fingerprint, caller)
-    summary = Summary(scope, read.kind, text, read.seq, engine.clock(), read.sources)
+    provenance = models.Provenance("about", model.name, prompt.fingerprint, caller)
+    summary = models.Summary(scope, read.kind, text, read.seq, engine.clock(), read.sources)
     await engine.write(lambda: engine.ledger.apply(Write(scope, provenance, summary=summary)))
     return text
 

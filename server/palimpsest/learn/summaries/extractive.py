@@ -65,9 +65,9 @@ def most_telling(
     """
     if not passages:
         return []
-    words = _Words.of([passage.text for passage in passages])
     cosines = _cosines([passage.vector for passage in passages])
-    resemblance, said = _mean_of(words.cosines, cosines), _mean_of(words.covered, cosines)
+    by_words, covered_by_words = _by_words([passage.text for passage in passages])
+    resemblance, said = _mean_of(by_words, cosines), _mean_of(covered_by_words, cosines)
     worth = np.array([passage.weight for passage in passages], dtype=np.float64)
     if now is not None and half_life is not None:
         worth *= LEAST_RECENCY + (1 - LEAST_RECENCY) * _recency(passages, now, half_life)
@@ -97,28 +97,21 @@ def ended(texts: Sequence[tuple[str, datetime | None]]) -> npt.NDArray[np.bool_]
     return has_ended
 
 
-@dataclass(frozen=True, slots=True)
-class _Words:
-    """How n texts compare by their words, of which those that fewer texts have weigh more: both of shape (n, n).
+def _by_words(texts: Sequence[str]) -> tuple[features.Matrix, features.Matrix]:
+    """Return how n texts compare by their words, of which those that fewer texts have weigh more: both of shape (n, n).
 
-    `covered[i, j]` is how much of text i text j says, and `cosines` are alike from both sides.
+    The first are cosines, alike from both sides. The second has for i and j how much of text i text j says.
     """
-
-    cosines: features.Matrix
-    covered: features.Matrix
-
-    @classmethod
-    def of(cls, texts: Sequence[str]) -> _Words:
-        words = [frozenset(query_tokens(text) or search_tokens(text)) for text in texts]
-        frequency = Counter(word for of_text in words for word in of_text)
-        columns = {word: column for column, word in enumerate(frequency)}
-        has_word = np.zeros((len(words), len(columns)))
-        for row, of_text in enumerate(words):
-            has_word[row, [columns[word] for word in of_text]] = 1.0
-        weights = np.array([math.log(1 + len(words) / (1 + count)) for count in frequency.values()])
-        common = (has_word * weights) @ has_word.T
-        totals = np.maximum(common.diagonal(), features.TINY)[:, np.newaxis]
-        return cls(common / np.sqrt(totals * totals.T), common / totals)
+    words = [frozenset(query_tokens(text) or search_tokens(text)) for text in texts]
+    frequency = Counter(word for of_text in words for word in of_text)
+    columns = {word: column for column, word in enumerate(frequency)}
+    has_word = np.zeros((len(words), len(columns)))
+    for row, of_text in enumerate(words):
+        has_word[row, [columns[word] for word in of_text]] = 1.0
+    weights = np.array([math.log(1 + len(words) / (1 + count)) for count in frequency.values()])
+    common = (has_word * weights) @ has_word.T
+    totals = np.maximum(common.diagonal(), features.TINY)[:, np.newaxis]
+    return common / np.sqrt(totals * totals.T), common / totals
 
 
 def _cosines(vectors: Sequence[Vector | None]) -> features.Matrix:

@@ -16,25 +16,10 @@ from sqlalchemy import Connection
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import EXPIRES_AT, SELF_NAMES, USER_NAME, Memory, NamedEntity, name_key
 from palimpsest.core.protocols import Vector
-from palimpsest.learn.summaries import portrait_signs
+from palimpsest.learn.summaries import portrait_signs, summary_kinds
 from palimpsest.learn.summaries.extractive import Passage, most_telling, without_contradicted
 from palimpsest.learn.summaries.portrait_signs import MUST, Rank, Signs, is_about, rank_of
-from palimpsest.learn.summaries.summary_kinds import (
-    MAX_SOURCE_MEMORIES,
-    NOTHING,
-    Item,
-    Material,
-    PlainText,
-    SummaryKind,
-    SummaryRequest,
-    corrections,
-    dated,
-    fitting,
-    memory_item,
-    omitted,
-    revisions,
-    shown_text,
-)
+from palimpsest.learn.summaries.summary_kinds import Material, PlainText, SummaryKind, SummaryRequest, memory_item
 from palimpsest.llm.user_name import is_about_user
 from palimpsest.recall.features import centred_vectors
 from palimpsest.store import memories as memory_queries
@@ -129,8 +114,12 @@ def portrait(
         kept = in_order_of_rank([memory for memory in some if memory.id not in hidden], name)
         lines += [f"{heading}:", *map(line_of, kept)] if kept else []
         shown += kept
-    lines += omitted(sum(map(len, sorted_in.values())) - len(shown), "memory")
-    return PlainText("\n".join(lines) if shown else NOTHING, "memories" if shown else "", revisions(shown))
+    lines += summary_kinds.omitted(sum(map(len, sorted_in.values())) - len(shown), "memory")
+    return PlainText(
+        "\n".join(lines) if shown else summary_kinds.NOTHING,
+        "memories" if shown else "",
+        summary_kinds.revisions(shown),
+    )
 
 
 def most_telling_of(
@@ -140,7 +129,7 @@ def most_telling_of(
 
     What a group does not need of its room is shared by those that need more.
     """
-    compared = {name: sorted(groups[name], key=_certainty, reverse=True)[:COMPARED] for name in rooms}
+    compared = {name: sorted(groups[name], key=_doubt)[:COMPARED] for name in rooms}
     ids = [memory.id for some in compared.values() for memory in some]
     vectors = centred_vectors(conn, request.embedder, request.scope, "memory", ids)
 
@@ -186,9 +175,9 @@ def _words_of(memory: Memory) -> tuple[AbstractSet[str], bool]:
     return frozenset(query_tokens(memory.text)), is_denial(memory.text)
 
 
-def _certainty(memory: Memory) -> int:
-    """Return how surely a memory belongs where it was sorted: by its tags, or else if it is about the user."""
-    return 2 if memory.all_tags else 1 if is_about_user(memory.text) else 0
+def _doubt(memory: Memory) -> int:
+    """Return how doubtful it is that a memory belongs where it was sorted: it has tags, or else it is of the user."""
+    return 0 if memory.all_tags else 1 if is_about_user(memory.text) else 2
 
 
 def _passage(memory: Memory, vector: Vector | None, now: datetime) -> Passage:
@@ -199,7 +188,7 @@ def _passage(memory: Memory, vector: Vector | None, now: datetime) -> Passage:
 
 
 def _cost(memory: Memory) -> int:
-    return count_tokens(f"{dated(memory)}\n")
+    return count_tokens(f"{summary_kinds.dated(memory)}\n")
 
 
 def _costs(memories: Iterable[Memory]) -> int:
@@ -208,7 +197,7 @@ def _costs(memories: Iterable[Memory]) -> int:
 
 def line_of(memory: Memory) -> str:
     """Return a memory as a line, with its date if the text counts from it."""
-    text = shown_text(memory)
+    text = summary_kinds.shown_text(memory)
     return f"- {date_and_sense(memory, text)} {text}" if _counts_from_its_date(memory) else f"- {text}"
 
 
@@ -233,7 +222,7 @@ def lasting(memories: Sequence[Memory]) -> list[Memory]:
 
 
 def material(
-    conn: Connection, request: SummaryRequest, memories: Sequence[Memory], item: Item = memory_item
+    conn: Connection, request: SummaryRequest, memories: Sequence[Memory], item: summary_kinds.Item = memory_item
 ) -> Material:
     """Return the memories that fit one prompt, and the last portrait of the kind of which nothing was deleted.
 
@@ -241,13 +230,13 @@ def material(
     What has changed since is shown as it was.
     """
     _, last = summaries.base_summary(conn, request.scope, request.kind.name)
-    kept = [memory.in_zone(request.now.tzinfo) for memory in fitting(memories)]
-    changed = corrections(conn, request, last, item)
+    kept = [memory.in_zone(request.now.tzinfo) for memory in summary_kinds.fitting(memories)]
+    changed = summary_kinds.corrections(conn, request, last, item)
     corrected = [memory for memory, _ in changed.values()]
     return Material(
         (*(each for _, each in changed.values()), *(item(memory) for memory in kept if memory.id not in changed)),
         previous="" if last is None else last.text,
-        sources={**({} if last is None else last.sources), **revisions((*corrected, *kept))},
+        sources={**({} if last is None else last.sources), **summary_kinds.revisions((*corrected, *kept))},
         message_ids=() if last is None else last.message_ids,
     )
 
@@ -284,7 +273,7 @@ facts."""
 
 
 def _profile_material(conn: Connection, request: SummaryRequest) -> Material:
-    memories = lasting(_newest(conn, request, MAX_SOURCE_MEMORIES))
+    memories = lasting(_newest(conn, request, summary_kinds.MAX_SOURCE_MEMORIES))
     name, own = _own_names(conn, request, memories)
 
     def item(memory: Memory) -> Mapping[str, Any]:
@@ -362,17 +351,14 @@ def _place_in_profile(own: Set[str], memory: Memory) -> str:
 def _subject(own: Set[str], memory: Memory) -> str:
     """Return the name of the other person that a memory begins with; "" if it is about the user, or about no person."""
     text = memory.text
-    people = (entity.name for entity in _others(own, memory) if entity.type == "person")
-    return next((name for name in people if text.startswith(name) and _is_persons(name, text)), "")
+    people = [entity.name for entity in _others(own, memory) if entity.type == "person"]
+    # A name that was taken for a person's may be a project's, such as Kestrel or Nightjar.
+    sure = [name for name in people if " " in name or is_given_name(name) or portrait_signs.PEOPLE.count(text)]
+    return next((name for name in sure if text.startswith(name)), "")
 
 
 def _others(own: Set[str], memory: Memory) -> list[NamedEntity]:
     return [entity for entity in memory.entities if name_key(entity.name) not in own]
-
-
-def _is_persons(name: str, text: str) -> bool:
-    """Return whether a name that was taken for a person's surely is one. Projects are called Kestrel and Nightjar."""
-    return " " in name or is_given_name(name) or portrait_signs.PEOPLE.count(text) > 0
 
 
 PROFILE = SummaryKind("profile", "profile", _profile_material, _plain_profile, due_after=SLOWER, is_of_user=True)
@@ -396,7 +382,7 @@ NO_PROJECT = 'the scope has no project. Pass scope={"project": its name}; get_su
 
 
 def _project_material(conn: Connection, request: SummaryRequest) -> Material:
-    return material(conn, request, _project_memories(conn, request, MAX_SOURCE_MEMORIES))
+    return material(conn, request, _project_memories(conn, request, summary_kinds.MAX_SOURCE_MEMORIES))
 
 
 def _plain_project(conn: Connection, request: SummaryRequest) -> PlainText:
@@ -449,7 +435,7 @@ def _procedure_material(conn: Connection, request: SummaryRequest) -> Material:
     def item(memory: Memory) -> Mapping[str, Any]:
         return {**memory_item(memory), "about": place(memory)}
 
-    return material(conn, request, about[:MAX_SOURCE_MEMORIES], item)
+    return material(conn, request, about[: summary_kinds.MAX_SOURCE_MEMORIES], item)
 
 
 def _plain_procedures(conn: Connection, request: SummaryRequest) -> PlainText:

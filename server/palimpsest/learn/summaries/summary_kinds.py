@@ -282,11 +282,8 @@ NOTHING = "Nothing is known yet."
 def held_memories(conn: Connection, request: SummaryRequest, limit: int) -> list[Memory]:
     """Return the newest memories that hold now and are not pinned, which stand above every list. Newest first."""
     listed = (memory for _, memory in memory_queries.list_memories(conn, request.scope, limit))
-    return [memory for memory in holding(listed, request.now) if _is_current(memory, request.now)]
-
-
-def _is_current(memory: Memory, now: datetime) -> bool:
-    return not (is_pinned(memory.metadata) or memory.has_ended(now))
+    held = [memory for memory in holding(listed, request.now) if not memory.has_ended(request.now)]
+    return [memory for memory in held if not is_pinned(memory.metadata)]
 
 
 def dated(memory: Memory) -> str:
@@ -375,15 +372,12 @@ HEADING = "Pinned:"
 def pinned_block(conn: Connection, scope: Scope, now: datetime) -> str:
     """Return what is pinned for a scope, in order and word for word, with the ids to edit it by; "" if nothing is."""
     pinned = pinned_memories(conn, scope)
-    lines = [_line(memory) for memory in pinned if not has_expired(memory.metadata, now)]
+    held = [memory for memory in pinned if not has_expired(memory.metadata, now)]
+    # Further lines of a text are indented, so that they are seen to belong to it.
+    lines = [f"- [{memory.id[:SHORT_ID]}] " + "\n  ".join(memory.text.splitlines()) for memory in held]
     return "\n".join((HEADING, *lines)) if lines else ""
 
 
 def under(block: str, text: str) -> str:
     """Return a summary below the pinned block; only the block if nothing else is known."""
     return block if text == NOTHING else f"{block}\n\n{text}"
-
-
-def _line(memory: Memory) -> str:
-    """Return a memory with its id. Further lines of its text are indented, so that they are seen to belong to it."""
-    return f"- [{memory.id[:8]}] " + "\n  ".join(memory.text.splitlines())

@@ -15,21 +15,10 @@ from palimpsest.core.errors import CallTimeError, InputError, LedgerError, Model
 from palimpsest.core.models import Memory, Message, Provenance, Scope, Summary
 from palimpsest.core.protocols import LanguageModel
 from palimpsest.learn.engine import Engine, OfMemory
-from palimpsest.learn.summaries import digests
+from palimpsest.learn.summaries import digests, summary_kinds
 from palimpsest.learn.summaries.dossier import ABOUT, TIMELINE
 from palimpsest.learn.summaries.portrait import PROCEDURES, PROFILE, PROJECT
-from palimpsest.learn.summaries.summary_kinds import (
-    MAX_SOURCE_TOKENS,
-    LiveKind,
-    Material,
-    SummaryKind,
-    SummaryRequest,
-    SummaryResult,
-    how_many_fit,
-    is_cut,
-    pinned_block,
-    under,
-)
+from palimpsest.learn.summaries.summary_kinds import LiveKind, Material, SummaryKind, SummaryRequest, SummaryResult
 from palimpsest.llm.summarize import summarize
 from palimpsest.store import entries, summaries
 from palimpsest.store import memories as memory_queries
@@ -117,8 +106,8 @@ def _request(engine: Engine, scope: Scope, view: SummaryKind, argument: str = ""
 async def _under_pinned(engine: Engine, scope: Scope, view: SummaryKind, result: SummaryResult) -> SummaryResult:
     """Return a summary with the pinned memories above it, if its kind has them."""
     now = engine.clock()
-    block = await engine.read(lambda conn: pinned_block(conn, scope, now)) if view.has_pinned else ""
-    return replace(result, text=under(block, result.text)) if block else result
+    block = await engine.read(lambda conn: summary_kinds.pinned_block(conn, scope, now)) if view.has_pinned else ""
+    return replace(result, text=summary_kinds.under(block, result.text)) if block else result
 
 
 async def _summary(engine: Engine, asked: SummaryRequest, *, refresh: bool, caller: str) -> SummaryResult:
@@ -218,14 +207,14 @@ async def _written(engine: Engine, request: SummaryRequest, summary: Summary, mi
         plain = await engine.read(lambda conn: request.kind.plain(conn, request))
         text = f"{text}\n{plain.text}" if plain.of == "memories" else text
     sources = summary.sources or await engine.read(lambda conn: summaries.behind(conn, request.scope, summary.kind)[0])
-    return SummaryResult(text, summary.kind, missed, sources=tuple(sources), is_cut=is_cut(text))
+    return SummaryResult(text, summary.kind, missed, sources=tuple(sources), is_cut=summary_kinds.is_cut(text))
 
 
 async def _plain(engine: Engine, request: SummaryRequest, reason: str) -> SummaryResult:
     """Return the form of a summary without a model, and why it is that."""
     plain = await engine.read(lambda conn: request.kind.plain(conn, request))
     notes = (f"{reason}: these are the {plain.of} themselves",) if plain.of else ()
-    sources, cut = tuple(plain.sources), is_cut(plain.text)
+    sources, cut = tuple(plain.sources), summary_kinds.is_cut(plain.text)
     return SummaryResult(plain.text, request.name, 0, notes, sources=sources, is_plain=True, is_cut=cut)
 
 
@@ -233,7 +222,7 @@ def _batches(material: Material) -> Iterator[Sequence[Mapping[str, Any]]]:
     """Yield the memories of each prompt: the oldest that fit first, each newest first. At least one, if it is empty."""
     left = material.memories[::-1]
     while True:
-        size = how_many_fit([item["text"] for item in left], MAX_SOURCE_TOKENS)
+        size = summary_kinds.how_many_fit([item["text"] for item in left], summary_kinds.MAX_SOURCE_TOKENS)
         yield left[:size][::-1]
         left = left[size:]
         if not left:

@@ -162,7 +162,9 @@ def observers(
     """
     chosen, memory = list[Observer](), state.memory
     if settings.log == "json":
-        chosen.append(event_log(lambda: memory.opened.projection.initial_checkpoint.ledger if memory.opened is not None else ""))
+        chosen.append(
+            event_log(lambda: memory.opened.projection.initial_checkpoint.ledger if memory.opened is not None else "")
+        )
     if not settings.metrics:
         return chosen, []
     if protected and settings.metrics_token is None:
