@@ -64,9 +64,7 @@ def erase_from_pages(conn: Connection, message_ids: Sequence[str]) -> set[str]:
     are_erased = (among(messages.c.id, message_ids), messages.c.role == PAGE)
     changed: set[str] = set()
     for document in set(conn.execute(select(messages.c.session_id).where(*are_erased)).scalars()):
-        query = select(messages.c.id, messages.c.content).where(
-            messages.c.session_id == document, messages.c.role == PAGE
-        )
+        query = select(messages.c.id, messages.c.content).filter_by(session_id=document, role=PAGE)
         words = {row.id: content_words(row.content) for row in conn.execute(query)}
         gone = frozenset[str]().union(*(words[page] for page in words.keys() & erased))
         left = words.keys() - erased

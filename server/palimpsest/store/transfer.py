@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Row, Table, and_, bindparam, delete, insert, 
 
 from palimpsest.core.clock import exact_iso
 from palimpsest.core.models import UNDO, Provenance, Scope, name_key
-from palimpsest.store import contextual_keys, documents, links, projects, usage, writes
+from palimpsest.store import contextual_keys, documents, links, projects, rows, usage, writes
 from palimpsest.store import messages as message_queries
 from palimpsest.store import summaries as summary_queries
 from palimpsest.store.database import FullText
@@ -26,18 +26,6 @@ from palimpsest.store.graph.identity import texts_in, told, users_own, with_ids
 from palimpsest.store.history import edits_of_entities
 from palimpsest.store.memories import memories_by_id
 from palimpsest.store.projects import namesakes
-from palimpsest.store.rows import (
-    MEMORY_FIELDS,
-    Query,
-    among,
-    content_hash,
-    exported_rows,
-    has_row,
-    is_scope,
-    memory_hash,
-    scope_values,
-)
-from palimpsest.store.rows import count as count_rows
 from palimpsest.store.schema import (
     HISTORIES,
     conversations,
@@ -119,14 +107,16 @@ def is_of_other_user(conn: Connection, user_id: str, item: Item) -> bool:
     for version in item["history"]:
         ids |= texts_in(version["before"]) | texts_in(version["after"])
     tables = (entities, memories, messages)
-    return any(has_row(conn, select(t.c.seq).where(among(t.c.id, ids), t.c.user_id != user_id)) for t in tables)
+    return any(
+        rows.has_row(conn, select(t.c.seq).where(rows.among(t.c.id, ids), t.c.user_id != user_id)) for t in tables
+    )
 
 
 def entities_of(conn: Connection, user_id: str) -> list[Row[Any]]:
     """Return the entities of a user: an entity after the one that it was merged into, else oldest first."""
-    rows = _rows(conn, entities, user_id=user_id)
-    into = {row.id: row.merged_into for row in rows}
-    return sorted(rows, key=lambda row: _depth(row.id, into))
+    found = _rows(conn, entities, user_id=user_id)
+    into = {row.id: row.merged_into for row in found}
+    return sorted(found, key=lambda row: _depth(row.id, into))
 
 
 def _depth(entity_id: str, into: Mapping[str, str | None]) -> int:
@@ -244,7 +234,7 @@ def items_of(conn: Connection, user_id: str) -> Iterator[dict[str, Any]]:
 def known(conn: Connection, scope: Scope, item: Mapping[str, Any]) -> str | None:
     """Return the row number of a summary that the ledger has already, or None."""
     columns = (summaries.c[name] == item[name] for name in ("kind", "text", "created_at"))
-    summary_id = conn.execute(select(summaries.c.id).where(is_scope(summaries, scope), *columns).limit(1)).scalar()
+    summary_id = conn.execute(select(summaries.c.id).where(rows.is_scope(summaries, scope), *columns).limit(1)).scalar()
     return None if summary_id is None else str(summary_id)
 
 
@@ -269,7 +259,7 @@ def store_item(conn: Connection, scope: Scope, item: Mapping[str, Any], owner_id
 MESSAGE = ("id", "project", "agent_id", "run_id", "role", "name", "content", "external_id", "session_id", "said_at")
 MESSAGE_STATE = ("created_at", "learnt", "deleted_at")
 MESSAGE_HISTORY = ("event", "updated_at", "stage", "caller")
-MEMORY = ("id", "project", "agent_id", "run_id", "text", *(field.name for field in MEMORY_FIELDS))
+MEMORY = ("id", "project", "agent_id", "run_id", "text", *(field.name for field in rows.MEMORY_FIELDS))
 _NOT_EXPORTED = ("seq", "memory_id", "change", "recorded_at")
 HISTORY = tuple(column.name for column in history.c if column.name not in _NOT_EXPORTED)
 
@@ -308,19 +298,19 @@ class ImportState:
 def count(conn: Connection, user_id: str) -> int:
     """Return the number of items that `export_items` yields."""
     tables = (project_aliases, conversations, entities, messages, memories, summaries)
-    return sum(count_rows(conn, table.c.user_id == user_id) for table in tables)
+    return sum(rows.count(conn, table.c.user_id == user_id) for table in tables)
 
 
 def export_items(conn: Connection, user_id: str) -> Iterator[dict[str, Any]]:
     """Yield every alias of a project, conversation, entity, message, memory and summary of a user, oldest first."""
     of_alias = (project_aliases.c.kind, project_aliases.c.alias)
-    yield from exported_rows(conn, project_aliases, "alias", user_id, ALIAS, *of_alias)
-    yield from exported_rows(conn, conversations, "conversation", user_id, writes.ITEM, conversations.c.seq)
+    yield from rows.exported_rows(conn, project_aliases, "alias", user_id, ALIAS, *of_alias)
+    yield from rows.exported_rows(conn, conversations, "conversation", user_id, writes.ITEM, conversations.c.seq)
     rank = _ranks(conn, user_id)
 
     def past(table: Table, names: Sequence[str], **owner: str) -> list[dict[str, Any]]:
-        rows = _rows(conn, table, **owner)
-        return [_ranked(_version(version, names), version.change, rank) for version in rows]
+        found = _rows(conn, table, **owner)
+        return [_ranked(_version(version, names), version.change, rank) for version in found]
 
     for row in entities_of(conn, user_id):
         yield {**_entity_item(conn, row), "history": past(entity_history, ENTITY_HISTORY, entity_id=row.id)}
@@ -435,7 +425,7 @@ def _standing(conn: Connection, scope: Scope, item: Item) -> tuple[Standing, str
 
 def was_purged(conn: Connection, item: Item) -> bool:
     """Return whether a person purged the memory or message that an item is."""
-    return has_row(conn, select(purged.c.owner_id).where(purged.c.owner_id == item.get("id")))
+    return rows.has_row(conn, select(purged.c.owner_id).where(purged.c.owner_id == item.get("id")))
 
 
 def belongs_to_other_user(conn: Connection, user_id: str, item: Item) -> bool:
@@ -445,25 +435,25 @@ def belongs_to_other_user(conn: Connection, user_id: str, item: Item) -> bool:
     table = {"message": messages, "memory": memories}.get(item["type"])
     if table is None:
         return False
-    return has_row(conn, select(table.c.seq).where(table.c.id == item["id"], table.c.user_id != user_id))
+    return rows.has_row(conn, select(table.c.seq).where(table.c.id == item["id"], table.c.user_id != user_id))
 
 
 def _known_message(conn: Connection, scope: Scope, item: Item) -> str | None:
     is_named = and_(messages.c.external_id != "", messages.c.external_id == item["external_id"])
-    same_text = messages.c.content_hash == content_hash(item["content"])
-    is_known = or_(messages.c.id == item["id"], and_(is_scope(messages, scope), is_named, same_text))
+    same_text = messages.c.content_hash == rows.content_hash(item["content"])
+    is_known = or_(messages.c.id == item["id"], and_(rows.is_scope(messages, scope), is_named, same_text))
     return conn.execute(select(messages.c.id).where(is_known).limit(1)).scalar()
 
 
 def _known_memory(conn: Connection, scope: Scope, item: Item) -> str | None:
-    values = {**scope_values(scope), "id": item["id"], "digest": memory_hash(item["text"])}
+    values = {**rows.scope_values(scope), "id": item["id"], "digest": rows.memory_hash(item["text"])}
     return conn.execute(_KNOWN_DELETED_MEMORY if item["deleted_at"] else _KNOWN_MEMORY, values).scalar()
 
 
 _SAME_ID = memories.c.id == bindparam("id")
-_KNOWN_DELETED_MEMORY: Query = select(memories.c.id).where(_SAME_ID).limit(1)
+_KNOWN_DELETED_MEMORY: rows.Query = select(memories.c.id).where(_SAME_ID).limit(1)
 # A living duplicate comes first: then nothing is brought back.
-_KNOWN_MEMORY: Query = (
+_KNOWN_MEMORY: rows.Query = (
     select(memories.c.id)
     .where(or_(_SAME_ID, writes.IS_DUPLICATE))
     .order_by(memories.c.deleted_at.is_not(None))
@@ -473,7 +463,7 @@ _KNOWN_MEMORY: Query = (
 
 def _store_message(tx: Transaction, item: Item, state: ImportState) -> None:
     values = {name: item[name] for name in MESSAGE + MESSAGE_STATE} | {"user_id": tx.scope.user_id}
-    values |= {"content_hash": content_hash(item["content"]), "change": state.base + item["history"][0]["change"]}
+    values |= {"content_hash": rows.content_hash(item["content"]), "change": state.base + item["history"][0]["change"]}
     tx.conn.execute(insert(messages), values)
     documents.put_imported(tx.conn, item)
     store_mentions(tx.conn, "message", item, state.entities)
@@ -502,7 +492,7 @@ def _join_conversation(tx: Transaction, item: Item, message_id: str) -> None:
 
 def _store_memory(tx: Transaction, item: Item, state: ImportState) -> None:
     values = {name: item.get(name) for name in MEMORY}  # files of other tools have no entities
-    values |= {"user_id": tx.scope.user_id, "content_hash": memory_hash(item["text"])}
+    values |= {"user_id": tx.scope.user_id, "content_hash": rows.memory_hash(item["text"])}
     tx.conn.execute(insert(memories), values)
     store_mentions(tx.conn, "memory", item, state.entities)
     numbered = replace(tx, edit=state.base + max(version["change"] for version in item["history"]))

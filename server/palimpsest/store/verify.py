@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 import numpy as np
-from sqlalchemy import Connection, Row, Table, delete, func, insert, select, update
+from sqlalchemy import Connection, Row, delete, func, insert, select, update
 
 from palimpsest.core.models import Event, Kind, Memory, Provenance, Scope
 from palimpsest.core.protocols import Progress
@@ -232,8 +232,7 @@ def verify(conn: Connection, database: Database, progress: Progress) -> Faults:
     words = full_text.rows(conn)
     faults.words = not full_text.is_sound(conn, words)
     total, done = len(entries_by_owner), 0
-    owners: tuple[tuple[Kind, Table], ...] = (("message", messages), ("memory", memories))
-    for kind, table in owners:
+    for kind, table in contextual_keys.OWNERS:
         ids = conn.execute(select(table.c.id).order_by(table.c.seq)).scalars().all()
         keys = {entry.owner_id: entry.key for entry in contextual_keys.keyed_entries(conn, kind, ids)}
         for owner in ids:
@@ -265,13 +264,12 @@ def repair(conn: Connection, database: Database, faults: Faults, now: datetime) 
     # Other processes may have written since the faults were found, and the full text is whole now.
     faults = verify(conn, database, lambda _done, _total: None)
     conn.execute(delete(means))  # a stored sum may have a wrong length; `_write_means` writes them again
-    for seq in faults.orphans:
-        full_text.remove(conn, [seq])
-        conn.execute(delete(vectors).where(vectors.c.seq == seq))
+    full_text.remove(conn, sorted(faults.orphans))
+    conn.execute(delete(vectors).where(among(vectors.c.seq, faults.orphans)))
     for owner, kind in faults.owners.items():
-        table = memories if kind == "memory" else messages
+        table = dict(contextual_keys.OWNERS)[kind]
         row = conn.execute(select(table).where(table.c.id == owner)).one()
-        entry = conn.execute(select(vectors).where(vectors.c.kind == kind, vectors.c.owner_id == owner)).one_or_none()
+        entry = conn.execute(select(vectors).filter_by(kind=kind, owner_id=owner)).one_or_none()
         if entry is None:
             put_entry(tx, kind, owner, to_scope(row), "")
         else:
