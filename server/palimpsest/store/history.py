@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from palimpsest.core import models
 from palimpsest.store.memories import read_memories
 from palimpsest.store.messages import sources_of
-from palimpsest.store.rows import Query, among, is_living, sees, to_history, to_memory, to_message, with_state
+from palimpsest.store.rows import Query, among, grouped, is_living, sees, to_history, to_memory, to_message, with_state
 from palimpsest.store.schema import (
     HISTORIES,
     History,
@@ -31,15 +31,13 @@ from palimpsest.store.schema import (
 
 def versions_of(conn: sa.Connection, memory_id: str) -> list[models.Version]:
     """Return every version of a memory, oldest first, with the ids by which callers know its source messages."""
-    sources: dict[str, list[str]] = {}
     query = (
         sa.select(memory_sources.c.history_id, messages.c.id, messages.c.external_id)
         .join(messages, messages.c.id == memory_sources.c.message_id)
         .where(memory_sources.c.memory_id == memory_id)
         .order_by(messages.c.seq)
     )
-    for row in conn.execute(query):
-        sources.setdefault(row.history_id, []).append(row.external_id or row.id)
+    sources = grouped((row.history_id, row.external_id or row.id) for row in conn.execute(query))
     rows = conn.execute(sa.select(history).where(history.c.memory_id == memory_id).order_by(history.c.seq))
     return [to_history(row, tuple(sources.get(row.id, ()))) for row in rows]
 
@@ -98,23 +96,18 @@ def owners_of_passage(conn: sa.Connection, scope: models.Scope, passage: str) ->
 
     Also return how many others have it. Living and deleted ones are searched.
     """
+    labels = ("keywords", "tags", "metadata", "entities", "relations", "links")
+    of_memories = (memories.c.text, memories.c.context, *(sa.cast(memories.c[name], sa.Text) for name in labels))
+    of_history = (history.c.old_memory, history.c.new_memory, sa.cast(history.c.state, sa.Text))
     owners: set[str] = set()
-    labels = (
-        sa.cast(memories.c[name], sa.Text)
-        for name in ("keywords", "tags", "metadata", "entities", "relations", "links")
-    )
-    for table, owner_id, columns in (
-        (memories, memories.c.id, (memories.c.text, memories.c.context, *labels)),
-        (
-            history,
-            history.c.memory_id,
-            (history.c.old_memory, history.c.new_memory, sa.cast(history.c.state, sa.Text)),
-        ),
-        (messages, messages.c.id, (messages.c.content, messages.c.name)),
+    for owner_id, columns in (
+        (memories.c.id, of_memories),
+        (history.c.memory_id, of_history),
+        (messages.c.id, (messages.c.content, messages.c.name)),
     ):
         # Unlike LIKE, replace compares exactly and has no wildcards. Every database has it.
         contains = sa.or_(*(sa.func.replace(column, passage, "") != column for column in columns))
-        owners.update(conn.execute(sa.select(owner_id).select_from(table).where(contains)).scalars())
+        owners.update(conn.execute(sa.select(owner_id).where(contains)).scalars())
     of_scope: set[str] = set()
     for table in (memories, messages):
         query = sa.select(table.c.id).where(among(table.c.id, owners), sees(table, scope))

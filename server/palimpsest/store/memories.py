@@ -120,10 +120,8 @@ def memories_from(conn: sa.Connection, message_ids: Sequence[str]) -> dict[str, 
 
     Memories that only an undo deleted are left out.
     """
-    by_message: dict[str, list[Memory]] = {}
-    for row in rows.rows_for(conn, _FROM_MESSAGES, message_ids):
-        by_message.setdefault(row.message_id, []).append(rows.to_memory(row))
-    return by_message
+    learned = rows.rows_for(conn, _FROM_MESSAGES, message_ids)
+    return rows.grouped((row.message_id, rows.to_memory(row)) for row in learned)
 
 
 def messages_of(conn: sa.Connection, memory_ids: Sequence[str]) -> list[tuple[str, str]]:

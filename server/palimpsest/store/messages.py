@@ -93,10 +93,8 @@ def last_conversation(conn: Connection, scope: Scope) -> list[Message]:
 
 def sources_of(conn: Connection, memory_ids: Sequence[str]) -> dict[str, list[Message]]:
     """Return the messages that each memory was learned from, oldest first."""
-    by_memory: dict[str, list[Message]] = {}
-    for row in rows.rows_for(conn, _SOURCES, memory_ids):
-        by_memory.setdefault(row.memory_id, []).append(rows.to_message(row))
-    return by_memory
+    said = rows.rows_for(conn, _SOURCES, memory_ids)
+    return rows.grouped((row.memory_id, rows.to_message(row)) for row in said)
 
 
 _SOURCES = (
@@ -490,10 +488,8 @@ def undone(conn: Connection, message_ids: Sequence[str]) -> dict[Scope, list[str
         .where(rows.among(messages.c.id, message_ids), messages.c.deleted_at.is_not(None))
         .where(message_history.c.seq == newest, message_history.c.stage.like(f"{UNDO}%"))
     )
-    by_scope: dict[Scope, list[str]] = {}
-    for row in conn.execute(query.order_by(messages.c.seq)):
-        by_scope.setdefault(rows.to_scope(row), []).append(row.id)
-    return by_scope
+    deleted = conn.execute(query.order_by(messages.c.seq))
+    return rows.grouped((rows.to_scope(row), row.id) for row in deleted)
 
 
 def said_then(user_id: str, external_id: str, role: str, content_hash: str, said_at: datetime) -> tuple[str, str, str]:

@@ -39,6 +39,7 @@ NFKC makes the other forms of these one of them. A question mark is not among th
 ListedValues: TypeAlias = "sa.Select[tuple[Any]]"
 
 _T = TypeVar("_T")
+_K = TypeVar("_K")
 
 
 def batched(values: Iterable[_T]) -> Iterator[list[_T]]:
@@ -46,6 +47,14 @@ def batched(values: Iterable[_T]) -> Iterator[list[_T]]:
     iterator = iter(values)
     while batch := list(islice(iterator, BATCH)):
         yield batch
+
+
+def grouped(pairs: Iterable[tuple[_K, _T]]) -> dict[_K, list[_T]]:
+    """Return the second parts of pairs by the first."""
+    by_first: dict[_K, list[_T]] = {}
+    for first, second in pairs:
+        by_first.setdefault(first, []).append(second)
+    return by_first
 
 
 class UtcTime(TypeDecorator[datetime]):

@@ -62,9 +62,8 @@ def _put(conn: sa.Connection, memory_id: str, times: int, at: datetime) -> None:
     """Add uses to those of a memory."""
     known = conn.execute(_KNOWN, {"memory": memory_id}).one_or_none()
     if known is None:
-        conn.execute(
-            sa.insert(memory_uses), {"memory_id": memory_id, "strength": FIRST_STRENGTH + times, "used_at": at}
-        )
+        row = {"memory_id": memory_id, "strength": FIRST_STRENGTH + times, "used_at": at}
+        conn.execute(sa.insert(memory_uses), row)
         return
     values = {"strength": known.strength + times, "used_at": max(known.used_at, at)}
     conn.execute(sa.update(memory_uses).where(memory_uses.c.memory_id == memory_id).values(**values))
