@@ -100,19 +100,16 @@ def cite(tx: Transaction, memory_id: str, fact: Fact, history_id: str | None) ->
     """
     if not fact.sources:
         return
-    known = set(
-        tx.conn.execute(select(memory_sources.c.message_id).where(memory_sources.c.memory_id == memory_id)).scalars()
-    )
+    of_memory = select(memory_sources.c.message_id).where(memory_sources.c.memory_id == memory_id)
+    known = set(tx.conn.execute(of_memory).scalars())
     new = [source for source in dict.fromkeys(fact.sources) if source not in known]
     if not new:
         return
     if history_id is None:
         newest = select(history.c.id).where(history.c.memory_id == memory_id).order_by(history.c.seq.desc()).limit(1)
         history_id = tx.conn.execute(newest).scalar_one()
-    tx.conn.execute(
-        insert(memory_sources),
-        [{"memory_id": memory_id, "message_id": source, "history_id": history_id} for source in new],
-    )
+    cited = [{"memory_id": memory_id, "message_id": source, "history_id": history_id} for source in new]
+    tx.conn.execute(insert(memory_sources), cited)
     mention_with(tx.conn, memory_id)
     tx.touched.memories.add(memory_id)
 
@@ -133,12 +130,10 @@ _DUPLICATE: rows.Query = select(memories).where(IS_DUPLICATE)
 
 def find(tx: Transaction, memory_id: str | None) -> Memory:
     """Return the memory with that id in this scope, living or deleted. Raises MemoryNotFoundError."""
-    row = tx.conn.execute(
-        select(memories).where(memories.c.id == memory_id, rows.sees(memories, tx.scope))
-    ).one_or_none()
-    if row is None:
+    found = pinned.read_memories(tx.conn, memories.c.id == memory_id, rows.sees(memories, tx.scope))
+    if not found:
         raise MemoryNotFoundError(f"there is no memory {memory_id} in this scope; nothing was changed")
-    return rows.to_memory(row)
+    return found[0]
 
 
 def find_living(tx: Transaction, memory_id: str | None) -> Memory:
