@@ -51,7 +51,7 @@ def pending_migration(settings: Settings) -> PendingMigration:
 def migrate(settings: Settings, clock: Clock) -> None:
     """Migrate the schema of the ledger, a file after a backup. Raises LedgerError."""
     with _present_ledger(settings) as database:
-        upgrade.migrate(database, backups_of(settings.ledger_place, settings.data_dir), clock())
+        upgrade.upgrade(database, backups_of(settings.ledger_place, settings.data_dir), clock(), at_opening=False)
 
 
 @contextmanager

@@ -14,24 +14,9 @@ from typing import Any
 
 from sqlalchemy import Connection, and_, exists, select, update
 
+from palimpsest.core import models
 from palimpsest.core.clock import iso
 from palimpsest.core.errors import InputError, StaleDecisionError
-from palimpsest.core.models import (
-    ENRICH,
-    Annotation,
-    AppliedWrite,
-    Decision,
-    EntityEdit,
-    Event,
-    Fact,
-    Message,
-    Outcome,
-    Provenance,
-    Scope,
-    Summary,
-    Undo,
-    end_of,
-)
 from palimpsest.core.protocols import Vector
 from palimpsest.store import contextual_keys, documents, undo, usage, writes
 from palimpsest.store import memories as memory_queries
@@ -69,11 +54,11 @@ class Write:
     With `erases_recalls` the recall log of the scope itself is erased, which no undo brings back.
     """
 
-    scope: Scope
-    provenance: Provenance
-    messages: tuple[Message, ...] = ()
+    scope: models.Scope
+    provenance: models.Provenance
+    messages: tuple[models.Message, ...] = ()
     conversation: Conversation | None = None
-    decisions: tuple[Decision, ...] = ()
+    decisions: tuple[models.Decision, ...] = ()
     vectors: Mapping[str, Vector] = field(default_factory=dict[str, Vector])
     embedder: str = ""
     partial: AbstractSet[str] = frozenset()
@@ -82,10 +67,10 @@ class Write:
     learned_from: tuple[str, ...] = ()
     learn_later: Mapping[str, Any] | None = None
     later: tuple[JobRequest, ...] = ()
-    summary: Summary | None = None
-    entity_edits: tuple[EntityEdit, ...] = ()
-    annotations: tuple[Annotation, ...] = ()
-    undo: Undo | None = None
+    summary: models.Summary | None = None
+    entity_edits: tuple[models.EntityEdit, ...] = ()
+    annotations: tuple[models.Annotation, ...] = ()
+    undo: models.Undo | None = None
     edit: int | None = None
     gists: Mapping[str, Gist] = field(default_factory=dict[str, Gist])
     pages_read: PagesRead | None = None
@@ -93,7 +78,9 @@ class Write:
     erases_recalls: bool = False
 
 
-def apply(conn: Connection, full_text: FullText, write: Write, now: datetime, max_memories: int = 0) -> AppliedWrite:
+def apply(
+    conn: Connection, full_text: FullText, write: Write, now: datetime, max_memories: int = 0
+) -> models.AppliedWrite:
     """Carry out a write and return what it did. Raises the errors that `Ledger.apply` lists."""
     write = _in_current_project(conn, write)
     _refuse_stale(conn, write)
@@ -129,7 +116,7 @@ def apply(conn: Connection, full_text: FullText, write: Write, now: datetime, ma
         _refuse_too_many(conn, write.scope.user_id, before, max_memories)
     on_pinned = memory_queries.check(conn, tx.pinned, may_exceed=write.undo is not None)
     touched.messages.update(documents.put(conn, write.gists, write.vectors, write.embedder))
-    if write.provenance.stage == ENRICH:  # whoever read these memories need not read them again
+    if write.provenance.stage == models.ENRICH:  # whoever read these memories need not read them again
         touched.annotated, touched.memories = touched.memories, set()
     contextual_keys.index(conn, full_text, touched, now)
     if write.summary is not None and write.summary.scope.with_general:  # the others see less than the scope says
@@ -137,7 +124,7 @@ def apply(conn: Connection, full_text: FullText, write: Write, now: datetime, ma
     if write.erases_recalls:
         usage.erase_of_scope(conn, write.scope)
     notes = (*notes, *tx.entity_edits, *tx.notes, *on_pinned)
-    return AppliedWrite(tuple(outcomes), stored, new_ids, unlearned, notes, edit, tuple(tx.entity_edits))
+    return models.AppliedWrite(tuple(outcomes), stored, new_ids, unlearned, notes, edit, tuple(tx.entity_edits))
 
 
 def _in_current_project(conn: Connection, write: Write) -> Write:
@@ -185,7 +172,7 @@ def _refuse_stale(conn: Connection, write: Write) -> None:
 
 def _count_before(conn: Connection, write: Write) -> int | None:
     """Return how many memories the user has, if the write may add some. An undo may: it only brings back what was."""
-    if not any(decision.event is Event.ADD and decision.kind == "memory" for decision in write.decisions):
+    if not any(decision.event is models.Event.ADD and decision.kind == "memory" for decision in write.decisions):
         return None
     return memory_queries.count_living(conn, write.scope.user_id)
 
@@ -212,15 +199,15 @@ def _mark_learned(conn: Connection, message_ids: tuple[str, ...]) -> None:
         raise StaleDecisionError("another call has learned from these messages, or they were deleted")
 
 
-def _expire_later(conn: Connection, outcomes: Sequence[Outcome], now: datetime) -> None:
+def _expire_later(conn: Connection, outcomes: Sequence[models.Outcome], now: datetime) -> None:
     """Queue a job that closes the memories of a write that end at a time."""
     for memory in (outcome.memory for outcome in outcomes):
-        end = end_of(memory.metadata, now.tzinfo or UTC)
+        end = models.end_of(memory.metadata, now.tzinfo or UTC)
         if end is not None and memory.deleted_at is None:
             enqueue(conn, "expire", memory.scope, {}, now, end)
 
 
-def _carry_out(tx: Transaction, decision: Decision) -> list[Outcome]:
+def _carry_out(tx: Transaction, decision: models.Decision) -> list[models.Outcome]:
     """Return what became of a decision, and of what goes with it: facts that were true before, or replaced memories."""
     if decision.forgets and decision.kind == "memory":
         return writes.forget(tx, find(tx, decision.memory_id))
@@ -228,31 +215,31 @@ def _carry_out(tx: Transaction, decision: Decision) -> list[Outcome]:
     return [outcome, *(writes.add_outdated(tx, fact, outcome.memory) for fact in decision.outdated)]
 
 
-def _change(tx: Transaction, decision: Decision) -> Outcome:
+def _change(tx: Transaction, decision: models.Decision) -> models.Outcome:
     if decision.kind == "message":
-        return writes.set_deleted(tx, decision.memory_id, deleted=decision.event is Event.DELETE)
+        return writes.set_deleted(tx, decision.memory_id, deleted=decision.event is models.Event.DELETE)
     match decision.event:
-        case Event.ADD if decision.memory_id is not None:
+        case models.Event.ADD if decision.memory_id is not None:
             return writes.restore(tx, find(tx, decision.memory_id))
-        case Event.ADD if decision.successor is not None:
+        case models.Event.ADD if decision.successor is not None:
             return writes.add_between(tx, _required(decision.fact), decision)
-        case Event.ADD:
+        case models.Event.ADD:
             is_general = decision.is_general and not decision.replaces
             scope = tx.scope.general if is_general else tx.scope
             return writes.add(tx, _required(decision.fact), decision.replaces, scope)
-        case Event.UPDATE:
+        case models.Event.UPDATE:
             memory = find(tx, decision.memory_id)
             return writes.change(tx, memory, _required(decision.fact), sets_labels=decision.sets_labels)
-        case Event.DELETE if decision.successor is not None:
+        case models.Event.DELETE if decision.successor is not None:
             return writes.replace_by(tx, find(tx, decision.memory_id), find_newest(tx, decision.successor))
-        case Event.DELETE:
+        case models.Event.DELETE:
             return writes.delete_memory(tx, find(tx, decision.memory_id), decision)
-        case Event.NONE:
+        case models.Event.NONE:
             # A decision before this one may have closed the memory. It still is what the fact repeats or came before.
             return writes.mention(tx, find(tx, decision.memory_id), decision.fact)
 
 
-def _required(fact: Fact | None) -> Fact:
+def _required(fact: models.Fact | None) -> models.Fact:
     if fact is None:
         raise ValueError("ADD and UPDATE need a fact")
     return fact

@@ -16,7 +16,7 @@ from palimpsest.core.protocols import Vector
 from palimpsest.store import documents
 from palimpsest.store.database import FullText, FullTextRow
 from palimpsest.store.documents import EmbeddedText
-from palimpsest.store.rows import Query, batched, listed, packed, to_scope, unpacked, unpacked_key
+from palimpsest.store.rows import Query, batched, grouped, listed, packed, to_scope, unpacked, unpacked_key
 from palimpsest.store.schema import IS_MEMORY, IS_MESSAGE, index_log, means, memories, memory_sources, messages, vectors
 from palimpsest.text.tokenizer import search_tokens
 
@@ -104,8 +104,7 @@ def _message_entries(conn: Connection, ids: Sequence[str]) -> Iterator[Entry]:
     neighbours_rows = conn.execute(_TEXTS, {"ids": all_neighbours}).all()
     said_at = {row.id: row.said_at for row in neighbours_rows}
     texts = _texts(conn, "message", neighbours_rows)
-    rows = conn.execute(_FACTS, {"ids": ids}).all()
-    facts = _grouped(rows, _texts(conn, "memory", rows))
+    facts = _texts_by_owner(conn, "memory", _FACTS, ids)
     entries = conn.execute(_MESSAGES, {"ids": ids}).all()
     told = documents.vectors_of(conn, [row.id for row in entries if row.role == PAGE])
     for row in entries:
@@ -124,8 +123,7 @@ def _message_entries(conn: Connection, ids: Sequence[str]) -> Iterator[Entry]:
 
 
 def _memory_entries(conn: Connection, ids: Sequence[str]) -> Iterator[Entry]:
-    rows = conn.execute(_SOURCES, {"ids": ids}).all()
-    sources = _grouped(rows, _texts(conn, "message", rows))
+    sources = _texts_by_owner(conn, "message", _SOURCES, ids)
     for row in conn.execute(_MEMORIES, {"ids": ids}).all():
         if row.deleted_at is not None:
             yield _keyed_entry(row, None)
@@ -158,11 +156,12 @@ def _texts(conn: Connection, kind: Kind, rows: Iterable[Row[Any]]) -> dict[str, 
     }
 
 
-def _grouped(rows: Iterable[Row[Any]], texts: Mapping[str, EmbeddedText]) -> dict[str, list[EmbeddedText]]:
-    grouped: dict[str, list[EmbeddedText]] = {}
-    for row in rows:
-        grouped.setdefault(row.owner_id, []).append(texts[row.id])
-    return grouped
+def _texts_by_owner(
+    conn: Connection, kind: Kind, query: Query, owner_ids: Sequence[str]
+) -> dict[str, list[EmbeddedText]]:
+    rows = conn.execute(query, {"ids": owner_ids}).all()
+    texts = _texts(conn, kind, rows)
+    return grouped((row.owner_id, texts[row.id]) for row in rows)
 
 
 def _nearest(*, after: bool) -> ScalarSelect[str]:
@@ -314,8 +313,10 @@ def give_gist_vectors(
 def rebuild_full_text(conn: Connection, full_text: FullText) -> int:
     """Rebuild the full text and return the number of its rows."""
     full_text.clear(conn)
-    for keys in batched(_living_keys(conn)):
-        full_text.put(conn, [key.row for key in keys])
+    for kind, table in OWNERS:
+        living = select(table.c.id).where(table.c.deleted_at.is_(None)).order_by(table.c.seq)
+        for entries in batched(keyed_entries(conn, kind, conn.execute(living).scalars().all())):
+            full_text.put(conn, [entry.key.row for entry in entries if entry.key is not None])
     return full_text.count(conn)
 
 
@@ -327,14 +328,6 @@ def rebuild(conn: Connection, full_text: FullText, now: datetime) -> None:
         ids = conn.execute(select(table.c.id).order_by(table.c.seq)).scalars().all()
         _write_entries(conn, full_text, kind, ids, touched, now)
     _move_means(conn, touched)
-
-
-def _living_keys(conn: Connection) -> Iterator[Key]:
-    for kind, table in OWNERS:
-        living = select(table.c.id).where(table.c.deleted_at.is_(None)).order_by(table.c.seq)
-        for entry in keyed_entries(conn, kind, conn.execute(living).scalars().all()):
-            if entry.key is not None:
-                yield entry.key
 
 
 def _write_entries(

@@ -333,19 +333,14 @@ def _begin(target: Database, ledger_id: str | None) -> None:
     with target.read() as conn:
         revision = revision_in(conn, target.location)
         if revision == UNFINISHED:
-            copied = conn.execute(_COPIED).scalar_one()
-            if copied != ledger_id:
-                raise InputError(
-                    f"{target.location} holds a part of another ledger, which palimpsest move was copying. Nothing was "
-                    "changed. Name an empty database or a new file"
-                )
-            return
-        if revision is not None:
+            if conn.execute(_COPIED).scalar_one() == ledger_id:
+                return
+            held = "holds a part of another ledger, which palimpsest move was copying"
+        else:
             same = revision == HEAD and entries.meta_value(conn, "ledger_id") == ledger_id
-            raise InputError(
-                f"{target.location} already holds {'this ledger' if same else 'another ledger'}. Nothing was changed. "
-                "Name an empty database or a new file"
-            )
+            held = f"already holds {'this' if same else 'another'} ledger"
+        if revision is not None:
+            raise InputError(f"{target.location} {held}. Nothing was changed. Name an empty database or a new file")
     with target.write() as conn:
         create_tables(conn, target)
         target.drop_references(conn)

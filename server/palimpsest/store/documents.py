@@ -14,19 +14,8 @@ from palimpsest.core.errors import InputError, MemoryNotFoundError, StaleDecisio
 from palimpsest.core.models import MAX_SCOPE_CHARS, PAGE, DocumentPage, Message, Scope
 from palimpsest.core.protocols import Vector
 from palimpsest.core.validation import one_line
+from palimpsest.store import rows
 from palimpsest.store.messages import read_messages
-from palimpsest.store.rows import (
-    among,
-    begins,
-    in_both,
-    is_scope,
-    listed,
-    listed_numbers,
-    long_enough,
-    packed,
-    sees,
-    unpacked,
-)
 from palimpsest.store.schema import IS_MESSAGE, OF_CONVERSATION, conversations, gists, messages, vectors
 
 # The gists of pages: what a page says in a few sentences. Search reads a gist beside its page.
@@ -57,27 +46,27 @@ def put(
     `made` are the vectors of texts by the embedder. Only what a model wrote has one: other gists repeat their page.
     """
     known = made or {}
-    are_pages = (among(messages.c.id, new), messages.c.role == PAGE)
+    are_pages = (rows.among(messages.c.id, new), messages.c.role == PAGE)
     stored = list(conn.execute(select(messages.c.id).where(*are_pages)).scalars())
     erase(conn, stored)
-    rows = [
+    values = [
         {"message_id": page, **asdict(new[page])}
         | _vector_values(known.get(new[page].text) if new[page].model else None, embedder)
         for page in stored
     ]
-    if rows:
-        conn.execute(insert(gists), rows)
+    if values:
+        conn.execute(insert(gists), values)
     return stored
 
 
 def _vector_values(vector: Vector | None, embedder: str) -> dict[str, Any]:
-    return {"vector": None, "embedder": ""} if vector is None else {"vector": packed(vector), "embedder": embedder}
+    return {"vector": None, "embedder": ""} if vector is None else {"vector": rows.packed(vector), "embedder": embedder}
 
 
 def vectors_of(conn: Connection, page_ids: Sequence[str]) -> dict[str, EmbeddedText]:
     """Return the gists of pages with their vectors, by the ids of the pages."""
     return {
-        row.message_id: EmbeddedText(row.text, row.embedder, None if row.vector is None else unpacked(row.vector))
+        row.message_id: EmbeddedText(row.text, row.embedder, None if row.vector is None else rows.unpacked(row.vector))
         for row in conn.execute(_OF_PAGES, {"ids": page_ids})
     }
 
@@ -107,11 +96,11 @@ def give_vectors(conn: Connection, embedder: str, texts: Mapping[str, str], made
 
 def of_pages(conn: Connection, page_ids: Sequence[str]) -> dict[str, Gist]:
     """Return the gists of pages by the ids of these, as far as they have one."""
-    rows = conn.execute(_OF_PAGES, {"ids": page_ids})
-    return {row.message_id: Gist(row.text, row.model, row.prompt) for row in rows}
+    found = conn.execute(_OF_PAGES, {"ids": page_ids})
+    return {row.message_id: Gist(row.text, row.model, row.prompt) for row in found}
 
 
-_OF_PAGES = select(gists).where(gists.c.message_id.in_(listed("ids")))
+_OF_PAGES = select(gists).where(gists.c.message_id.in_(rows.listed("ids")))
 
 
 def exported(conn: Connection, message: Row[Any]) -> dict[str, Any]:
@@ -134,7 +123,7 @@ def strays(conn: Connection) -> list[str]:
 
 def erase(conn: Connection, page_ids: Sequence[str]) -> None:
     """Delete the gists of pages."""
-    conn.execute(delete(gists).where(among(gists.c.message_id, page_ids)))
+    conn.execute(delete(gists).where(rows.among(gists.c.message_id, page_ids)))
 
 
 # Read documents: conversations of the client "document", whose messages are their pages.
@@ -214,11 +203,11 @@ def pages_of_uri(conn: Connection, scope: Scope, uri: str) -> list[StoredPage]:
     prefix = external_id(uri, 0)[:-1]
     in_document = and_(messages.c.external_id >= prefix, messages.c.external_id < f"{prefix};")  # ";" follows "9"
     columns = (messages.c.id, messages.c.external_id, messages.c.content_hash, messages.c.deleted_at)
-    query = select(*columns).where(is_scope(messages, scope), in_document, messages.c.role == PAGE)
-    rows = conn.execute(query.order_by(messages.c.deleted_at.is_not(None), messages.c.seq)).all()
+    query = select(*columns).where(rows.is_scope(messages, scope), in_document, messages.c.role == PAGE)
+    found = conn.execute(query.order_by(messages.c.deleted_at.is_not(None), messages.c.seq)).all()
     return [
         StoredPage(page, _number(external), digest, deleted_at is not None)
-        for page, external, digest, deleted_at in rows
+        for page, external, digest, deleted_at in found
     ]
 
 
@@ -238,7 +227,7 @@ def documents(conn: Connection, scope: Scope, session_id: str = "") -> list[Docu
     query = (
         select(known.session_id, known.project, known.title, known.external_id, func.count(), learned_at)
         .join(messages, OF_CONVERSATION)
-        .where(sees(conversations, scope), known.client == CLIENT, *_IS_NUMBERED)
+        .where(rows.sees(conversations, scope), known.client == CLIENT, *_IS_NUMBERED)
         .group_by(known.seq)
         .order_by(learned_at.desc(), known.seq.desc())
     )
@@ -251,7 +240,7 @@ def document(conn: Connection, scope: Scope, document_id: str) -> Document:
 
     Raises MemoryNotFoundError, and InputError for a beginning that is too short or that several ids have.
     """
-    prefix = long_enough(document_id)
+    prefix = rows.long_enough(document_id)
     ids = ids_beginning(conn, scope, prefix, 2)
     if len(ids) > 1:
         raise InputError(f"several documents begin with '{prefix}': {', '.join(ids)}. Use more characters")
@@ -264,8 +253,8 @@ def document(conn: Connection, scope: Scope, document_id: str) -> Document:
 def ids_beginning(conn: Connection, scope: Scope, prefix: str, limit: int) -> list[str]:
     """Return up to `limit` ids of documents that begin with a prefix, the newest first."""
     known = conversations.c
-    query = select(known.session_id).where(sees(conversations, scope), known.client == CLIENT)
-    query = query.where(begins(known.session_id, prefix)) if prefix else query
+    query = select(known.session_id).where(rows.sees(conversations, scope), known.client == CLIENT)
+    query = query.where(rows.begins(known.session_id, prefix)) if prefix else query
     newest = query.group_by(known.session_id).order_by(func.max(known.seq).desc())
     return list(conn.execute(newest.limit(limit)).scalars())
 
@@ -273,7 +262,7 @@ def ids_beginning(conn: Connection, scope: Scope, prefix: str, limit: int) -> li
 def pages(conn: Connection, scope: Scope, found: Document, number: int | None = None) -> list[PageWithGist]:
     """Return the living pages of a document in order, with their gists; with a number only that one."""
     of_document = (messages.c.session_id == found.id, messages.c.project == found.project)
-    read = read_messages(conn, sees(messages, scope), *of_document, *_IS_NUMBERED)
+    read = read_messages(conn, rows.sees(messages, scope), *of_document, *_IS_NUMBERED)
     read = [message for message in read if number in {None, _number(message.external_id)}]
     told = of_pages(conn, [message.id for message in read])
     made = [
@@ -285,7 +274,7 @@ def pages(conn: Connection, scope: Scope, found: Document, number: int | None = 
 
 def of_same_source(conn: Connection, user_id: str, project: str, other: str) -> list[tuple[str, str]]:
     """Return the ids of the documents that two projects have of the same source, in pairs."""
-    ours, theirs, is_same = in_both(conversations, ("client", "external_id"), user_id, project, other)
+    ours, theirs, is_same = rows.in_both(conversations, ("client", "external_id"), user_id, project, other)
     query = select(ours.c.session_id, theirs.c.session_id).where(is_same, ours.c.client == CLIENT)
     return [(one, another) for one, another in conn.execute(query.order_by(ours.c.seq))]
 
@@ -313,7 +302,7 @@ def page_entries_among(conn: Connection, seqs: Sequence[int]) -> set[int]:
     return set(conn.execute(_PAGE_ENTRIES, {"seqs": seqs}).scalars())
 
 
-_ARE_PAGES = (vectors.c.seq.in_(listed_numbers("seqs")), messages.c.role == PAGE)
+_ARE_PAGES = (vectors.c.seq.in_(rows.listed_numbers("seqs")), messages.c.role == PAGE)
 _PAGE_ENTRIES = select(vectors.c.seq).join(messages, IS_MESSAGE).where(*_ARE_PAGES)
 
 
@@ -329,5 +318,5 @@ def places(conn: Connection, page_ids: Sequence[str]) -> dict[str, DocumentPage]
 _PLACES = (
     select(messages.c.id, messages.c.session_id, conversations.c.title, messages.c.external_id)
     .outerjoin(conversations, OF_CONVERSATION)
-    .where(messages.c.id.in_(listed("ids")), messages.c.role == PAGE)
+    .where(messages.c.id.in_(rows.listed("ids")), messages.c.role == PAGE)
 )

@@ -13,43 +13,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import sqlalchemy as sa
 
+from palimpsest.core import models
 from palimpsest.core.clock import span_of
 from palimpsest.core.errors import InputError, MemoryNotFoundError, Remedy
-from palimpsest.core.models import (
-    EXPIRES_AT,
-    PAGE,
-    Candidate,
-    ChangedMemory,
-    IndexLogRow,
-    Kind,
-    Memory,
-    Message,
-    Scope,
-    has_expired,
-    key_text,
-)
 from palimpsest.core.protocols import Vector
 from palimpsest.store import messages as message_queries
-from palimpsest.store.rows import (
-    MIN_PREFIX,
-    Query,
-    among,
-    begins,
-    count,
-    is_living,
-    is_seen,
-    listed,
-    listed_numbers,
-    scope_parts,
-    scope_values,
-    sees,
-    sees_named,
-    to_memory,
-    to_message,
-    unpacked,
-    unpacked_key,
-    unpacked_keys,
-)
+from palimpsest.store import rows
 from palimpsest.store.schema import (
     IS_MEMORY,
     IS_MESSAGE,
@@ -81,36 +50,38 @@ QUESTION_MARKS = frozenset("?\uff1f\u061f\u037e")
 class CandidateRow(NamedTuple):
     """A candidate with the vector of its text and its key as they are stored, if it has them of the embedder."""
 
-    candidate: Candidate
+    candidate: models.Candidate
     vector: bytes | None
     key: bytes | None
 
 
 def candidates(
-    conn: sa.Connection, scope: Scope, embedder: str, seqs: Sequence[int], now: datetime, chars: int = READ_CHARS
+    conn: sa.Connection, scope: models.Scope, embedder: str, seqs: Sequence[int], now: datetime, chars: int = READ_CHARS
 ) -> list[CandidateRow]:
     """Return those of the entries that are living `now` and visible to the scope, by number, with their vectors.
 
     Vectors of another embedder are left out. Of each text only the first `chars` characters are read.
     """
-    rows = conn.execute(_CANDIDATES, {"seqs": sorted(seqs), "embedder": embedder, "chars": chars}).all()
-    return _rows_seen(rows, scope, now, is_closed=False)
+    found = conn.execute(_CANDIDATES, {"seqs": sorted(seqs), "embedder": embedder, "chars": chars}).all()
+    return _rows_seen(found, scope, now, is_closed=False)
 
 
 def closed_candidates(
-    conn: sa.Connection, scope: Scope, embedder: str, now: datetime, chars: int = READ_CHARS
+    conn: sa.Connection, scope: models.Scope, embedder: str, now: datetime, chars: int = READ_CHARS
 ) -> list[CandidateRow]:
     """Return the memories that the scope sees and that were replaced or ended and not forgotten, the newest ones."""
-    values = {"embedder": embedder, "chars": chars, "limit": MAX_CLOSED, **scope_values(scope)}
-    return _rows_seen(conn.execute(_closed(scope_parts(scope)), values).all(), scope, now, is_closed=True)
+    values = {"embedder": embedder, "chars": chars, "limit": MAX_CLOSED, **rows.scope_values(scope)}
+    return _rows_seen(conn.execute(_closed(rows.scope_parts(scope)), values).all(), scope, now, is_closed=True)
 
 
-def _rows_seen(rows: Iterable[tuple[Any, ...]], scope: Scope, now: datetime, *, is_closed: bool) -> list[CandidateRow]:
-    is_visible = cache(lambda *parts: is_seen(scope, Scope(*parts)))
+def _rows_seen(
+    found: Iterable[tuple[Any, ...]], scope: models.Scope, now: datetime, *, is_closed: bool
+) -> list[CandidateRow]:
+    is_visible = cache(lambda *parts: rows.is_seen(scope, models.Scope(*parts)))
     zone = now.tzinfo or UTC
     return [
         CandidateRow(
-            Candidate(
+            models.Candidate(
                 seq,
                 kind,
                 owner,
@@ -129,10 +100,10 @@ def _rows_seen(rows: Iterable[tuple[Any, ...]], scope: Scope, now: datetime, *, 
             vector,
             key,
         )
-        for row in rows
+        for row in found
         for seq, kind, owner, vector, key, speaker, session, at, length, last, text, page, hinted in [row[:13]]
         for since, since_unit, until, until_unit, end in [row[13:18]]
-        if is_visible(*row[18:]) and (is_closed or not (end and has_expired({EXPIRES_AT: end}, now)))
+        if is_visible(*row[18:]) and (is_closed or not (end and models.has_expired({models.EXPIRES_AT: end}, now)))
     ]
 
 
@@ -163,59 +134,59 @@ def _candidates() -> sa.Select[*tuple[Any, ...]]:
             sa.func.coalesce(sa.func.length(messages.c.content), 0),
             sa.func.substr(trimmed, sa.func.length(trimmed), 1),
             sa.func.substr(sa.func.coalesce(messages.c.content, memories.c.text), 1, sa.bindparam("chars")),
-            sa.func.coalesce(messages.c.role == PAGE, sa.false()),
+            sa.func.coalesce(messages.c.role == models.PAGE, sa.false()),
             sa.func.coalesce(sa.cast(memories.c.keywords, sa.Text) != "[]", sa.false()),
-            memories.c.valid_from,
-            memories.c.valid_from_precision,
-            memories.c.valid_until,
-            memories.c.valid_until_precision,
-            memories.c.metadata[EXPIRES_AT].as_string(),
-            vectors.c.user_id,
-            vectors.c.project,
-            vectors.c.agent_id,
-            vectors.c.run_id,
+            *(memories.c[name] for name in rows.VALIDITY),
+            memories.c.metadata[models.EXPIRES_AT].as_string(),
+            *(vectors.c[name] for name in rows.SCOPE),
         )
         .outerjoin(messages, IS_MESSAGE)
         .outerjoin(memories, IS_MEMORY)
     )
 
 
-_CANDIDATES: Query = (
-    _candidates().where(vectors.c.seq.in_(listed_numbers("seqs")), vectors.c.live.is_(True)).order_by(vectors.c.seq)
+_CANDIDATES: rows.Query = (
+    _candidates()
+    .where(vectors.c.seq.in_(rows.listed_numbers("seqs")), vectors.c.live.is_(True))
+    .order_by(vectors.c.seq)
 )
 
 
 @cache
-def _closed(parts: tuple[bool, ...]) -> Query:
+def _closed(parts: tuple[bool, ...]) -> rows.Query:
     was_closed = (memories.c.deleted_at.is_not(None), memories.c.valid_until.is_not(None))
-    is_kept = (memories.c.is_forgotten.is_(False), sees_named(memories, parts))
+    is_kept = (memories.c.is_forgotten.is_(False), rows.sees_named(memories, parts))
     return _candidates().where(*was_closed, *is_kept).order_by(vectors.c.seq.desc()).limit(sa.bindparam("limit"))
 
 
-def is_narrow(conn: sa.Connection, scope: Scope) -> bool:
+def is_narrow(conn: sa.Connection, scope: models.Scope) -> bool:
     """Return whether the scope sees so few entries that scanning them is faster than searching the user's index."""
     if not scope.agent_id and not scope.run_id:
         return False
-    return conn.execute(_count_first(scope_parts(scope)), scope_values(scope)).scalar_one() <= NARROW_ENTRIES
+    return conn.execute(_count_first(rows.scope_parts(scope)), rows.scope_values(scope)).scalar_one() <= NARROW_ENTRIES
 
 
 @cache
-def _count_first(parts: tuple[bool, ...]) -> Query:
-    living = sa.and_(sees_named(vectors, parts), vectors.c.live.is_(True))
+def _count_first(parts: tuple[bool, ...]) -> rows.Query:
+    living = sa.and_(rows.sees_named(vectors, parts), vectors.c.live.is_(True))
     first = sa.select(vectors.c.seq).where(living).limit(NARROW_ENTRIES + 1)
     return sa.select(sa.func.count()).select_from(first.subquery())
 
 
-def living_memories(conn: sa.Connection, scope: Scope) -> Iterator[tuple[int, Memory]]:
+def living_memories(conn: sa.Connection, scope: models.Scope) -> Iterator[tuple[int, models.Memory]]:
     """Yield every living memory that the scope sees, with its entry number."""
     query = sa.select(memories, vectors.c.seq.label("entry_seq")).join(vectors, IS_MEMORY)
-    return ((row.entry_seq, to_memory(row)) for row in conn.execute(query.where(is_living(memories, scope))))
+    return ((row.entry_seq, rows.to_memory(row)) for row in conn.execute(query.where(rows.is_living(memories, scope))))
 
 
-def memories_at(conn: sa.Connection, scope: Scope, seqs: Iterable[int]) -> list[Memory]:
+def memories_at(conn: sa.Connection, scope: models.Scope, seqs: Iterable[int]) -> list[models.Memory]:
     """Return the living memories that the scope sees among entries with these numbers, the newest first."""
-    query = sa.select(memories).join(vectors, IS_MEMORY).where(among(vectors.c.seq, seqs), is_living(memories, scope))
-    return [to_memory(row) for row in conn.execute(query.order_by(memories.c.seq.desc()))]
+    query = (
+        sa.select(memories)
+        .join(vectors, IS_MEMORY)
+        .where(rows.among(vectors.c.seq, seqs), rows.is_living(memories, scope))
+    )
+    return [rows.to_memory(row) for row in conn.execute(query.order_by(memories.c.seq.desc()))]
 
 
 # Read vectors: the keys that are searched, the vectors of the texts alone, means, and what is missing.
@@ -256,40 +227,40 @@ class Centre:
 
 def keys_of(conn: sa.Connection, embedder: str, seqs: Sequence[int]) -> dict[int, Vector]:
     """Return the keys of living entries, each of shape (dims,). Entries without a key of the embedder are left out."""
-    rows = conn.execute(_KEYS, {"seqs": seqs, "embedder": embedder})
-    return {seq: unpacked_key(blob, b"") for seq, blob in rows}
+    found = conn.execute(_KEYS, {"seqs": seqs, "embedder": embedder})
+    return {seq: rows.unpacked_key(blob, b"") for seq, blob in found}
 
 
 _HAS_KEY = sa.and_(vectors.c.live.is_(True), vectors.c.embedder == sa.bindparam("embedder"), vectors.c.key.is_not(None))
 _KEY = sa.case((sa.func.length(vectors.c.key) > 0, vectors.c.key), else_=vectors.c.vector)
-_KEYS = sa.select(vectors.c.seq, _KEY).where(vectors.c.seq.in_(listed_numbers("seqs")), _HAS_KEY)
+_KEYS = sa.select(vectors.c.seq, _KEY).where(vectors.c.seq.in_(rows.listed_numbers("seqs")), _HAS_KEY)
 
 
-def own_vectors(conn: sa.Connection, embedder: str, kind: Kind, owner_ids: Sequence[str]) -> dict[str, Vector]:
+def own_vectors(conn: sa.Connection, embedder: str, kind: models.Kind, owner_ids: Sequence[str]) -> dict[str, Vector]:
     """Return the vectors of the texts without context, each of shape (dims,), by the id of the memory or message."""
-    rows = conn.execute(_OWN_VECTORS, {"ids": owner_ids, "kind": kind, "embedder": embedder})
-    return {owner: unpacked(blob) for owner, blob in rows}
+    found = conn.execute(_OWN_VECTORS, {"ids": owner_ids, "kind": kind, "embedder": embedder})
+    return {owner: rows.unpacked(blob) for owner, blob in found}
 
 
 _OWN_VECTORS = sa.select(vectors.c.owner_id, vectors.c.vector).where(
     vectors.c.kind == sa.bindparam("kind"),
-    vectors.c.owner_id.in_(listed("ids")),
+    vectors.c.owner_id.in_(rows.listed("ids")),
     vectors.c.embedder == sa.bindparam("embedder"),
     vectors.c.vector.is_not(None),
 )
 
 
 def scope_keys(
-    conn: sa.Connection, scope: Scope, embedder: str, kind: str | None = None
+    conn: sa.Connection, scope: models.Scope, embedder: str, kind: str | None = None
 ) -> Iterator[tuple[list[int], Vector]]:
     """Yield the numbers and the keys, of shape (n, dims), of all living entries that the scope sees, in batches."""
-    values = {"embedder": embedder, "kind": kind, **scope_values(scope)}
-    yield from _batches(conn, _scope_keys(scope_parts(scope), of_kind=kind is not None), values)
+    values = {"embedder": embedder, "kind": kind, **rows.scope_values(scope)}
+    yield from _batches(conn, _scope_keys(rows.scope_parts(scope), of_kind=kind is not None), values)
 
 
 @cache
-def _scope_keys(parts: tuple[bool, ...], *, of_kind: bool) -> Query:
-    query = sa.select(vectors.c.seq, _KEY).where(sees_named(vectors, parts), _HAS_KEY)
+def _scope_keys(parts: tuple[bool, ...], *, of_kind: bool) -> rows.Query:
+    query = sa.select(vectors.c.seq, _KEY).where(rows.sees_named(vectors, parts), _HAS_KEY)
     return query.where(vectors.c.kind == sa.bindparam("kind")) if of_kind else query
 
 
@@ -306,10 +277,12 @@ def user_keys(conn: sa.Connection, user_id: str, embedder: str) -> Iterator[tupl
 _USER_KEYS = sa.select(vectors.c.seq, _KEY).where(vectors.c.user_id == sa.bindparam("user_id"), _HAS_KEY)
 
 
-def _batches(conn: sa.Connection, query: Query, values: Mapping[str, object]) -> Iterator[tuple[list[int], Vector]]:
-    for rows in conn.execute(query, values).partitions(SCAN_BATCH):
-        seqs, blobs = zip(*rows, strict=True)
-        yield list(seqs), unpacked_keys(blobs)
+def _batches(
+    conn: sa.Connection, query: rows.Query, values: Mapping[str, object]
+) -> Iterator[tuple[list[int], Vector]]:
+    for found in conn.execute(query, values).partitions(SCAN_BATCH):
+        seqs, blobs = zip(*found, strict=True)
+        yield list(seqs), rows.unpacked_keys(blobs)
 
 
 def centre(conn: sa.Connection, user_id: str, embedder: str) -> Centre:
@@ -332,8 +305,8 @@ _MEAN = sa.select(means.c.units, means.c.total, _HAS_PAGES.label("has_pages")).w
 def indexed_keys(conn: sa.Connection, embedder: str, after: int, limit: int) -> list[tuple[int, str, Vector]]:
     """Return what an index holds, from above entry `after`: (entry, user, key), ordered by entry."""
     query = sa.select(vectors.c.seq, vectors.c.user_id, _KEY).where(vectors.c.seq > after, _HAS_KEY)
-    rows = conn.execute(query.order_by(vectors.c.seq).limit(limit), {"embedder": embedder})
-    return [(seq, user_id, unpacked_key(blob, b"")) for seq, user_id, blob in rows]
+    found = conn.execute(query.order_by(vectors.c.seq).limit(limit), {"embedder": embedder})
+    return [(seq, user_id, rows.unpacked_key(blob, b"")) for seq, user_id, blob in found]
 
 
 def count_indexed(conn: sa.Connection, embedder: str) -> int:
@@ -350,7 +323,7 @@ def missing_vectors(
 
     They have no vector of this embedder, with `only_failed` no vector at all, or only that of their first window.
     """
-    rows = conn.execute(
+    found = conn.execute(
         sa.select(vectors.c.seq, sa.func.coalesce(memories.c.text, messages.c.content), memories.c.keywords)
         .outerjoin(memories, IS_MEMORY)
         .outerjoin(messages, IS_MESSAGE)
@@ -358,19 +331,19 @@ def missing_vectors(
         .order_by(vectors.c.seq)
         .limit(limit)
     )
-    return [UnembeddedEntry(seq, key_text(text, keywords or ())) for seq, text, keywords in rows]
+    return [UnembeddedEntry(seq, models.key_text(text, keywords or ())) for seq, text, keywords in found]
 
 
 def count_missing_vectors(conn: sa.Connection, embedder: str, *, after: int = 0, only_failed: bool = False) -> int:
     """Return how many entries `missing_vectors` would return without a limit."""
-    return count(conn, *_waits(embedder, after, only_failed=only_failed))
+    return rows.count(conn, *_waits(embedder, after, only_failed=only_failed))
 
 
 def waiting(conn: sa.Connection, embedder: str) -> Waiting:
     """Return how many living entries wait to be embedded by this embedder."""
     is_live, is_partial = vectors.c.live.is_(True), vectors.c.partial.is_(True)
-    without = count(conn, is_live, vectors.c.embedder != embedder)
-    return Waiting(without, count(conn, is_live, vectors.c.embedder == embedder, is_partial))
+    without = rows.count(conn, is_live, vectors.c.embedder != embedder)
+    return Waiting(without, rows.count(conn, is_live, vectors.c.embedder == embedder, is_partial))
 
 
 def has_partial_vectors(conn: sa.Connection, embedder: str) -> bool:
@@ -439,10 +412,10 @@ def set_meta(conn: sa.Connection, key: str, value: object) -> None:
 _NEWEST = sa.select(sa.func.max(index_log.c.seq))
 
 
-def log_rows_after(conn: sa.Connection, log_number: int, limit: int) -> list[IndexLogRow]:
+def log_rows_after(conn: sa.Connection, log_number: int, limit: int) -> list[models.IndexLogRow]:
     """Return the next `limit` rows of the index log after a number, oldest first."""
     query = sa.select(index_log).where(index_log.c.seq > log_number).order_by(index_log.c.seq).limit(limit)
-    return [IndexLogRow(row.seq, row.unit_seq, row.user_id, row.op) for row in conn.execute(query)]
+    return [models.IndexLogRow(row.seq, row.unit_seq, row.user_id, row.op) for row in conn.execute(query)]
 
 
 def log_signature(conn: sa.Connection, log_number: int) -> str:
@@ -493,12 +466,12 @@ def has_changed_since(conn: sa.Connection, user_id: str, log_number: int) -> boo
     return bool(entries_changed_since(conn, user_id, log_number, 1))
 
 
-def changed_memories(conn: sa.Connection, log_number: int, limit: int) -> list[ChangedMemory]:
+def changed_memories(conn: sa.Connection, log_number: int, limit: int) -> list[models.ChangedMemory]:
     """Return the memories that changed after a number of the index log, in its order. Erased ones are left out."""
     columns = (index_log.c.seq, memories.c.id, memories.c.revision, memories.c.user_id, memories.c.project)
     query = sa.select(*columns).join(memories, memories.c.id == index_log.c.memory_id)
     newer = query.where(index_log.c.seq > log_number).order_by(index_log.c.seq).limit(limit)
-    return [ChangedMemory(*row) for row in conn.execute(newer)]
+    return [models.ChangedMemory(*row) for row in conn.execute(newer)]
 
 
 # Find the memory or message that an id, or the beginning of one, names in a scope.
@@ -512,16 +485,16 @@ _ID = re.compile(r"(?<![0-9a-z])[0-9a-f]{8}[0-9a-f-]*(?![0-9a-z])")
 """An id within a caller's argument, which may put it in brackets or pass a whole line of a reply."""
 
 
-def find(conn: sa.Connection, scope: Scope, owner_id: str) -> Memory | Message:
+def find(conn: sa.Connection, scope: models.Scope, owner_id: str) -> models.Memory | models.Message:
     """Return the memory or message, living or deleted, whose id is `owner_id` or is the only one to begin with it.
 
     Raises MemoryNotFoundError, and InputError for a beginning that is too short or that several ids have.
     """
     prefix = _prefix(owner_id)
-    matches: list[Memory | Message] = []
-    for table, to_record in ((memories, to_memory), (messages, to_message)):
-        rows = conn.execute(sa.select(table).where(begins(table.c.id, prefix), sees(table, scope)).limit(2))
-        matches += [to_record(row) for row in rows]
+    matches: list[models.Memory | models.Message] = []
+    for table, to_record in ((memories, rows.to_memory), (messages, rows.to_message)):
+        found = conn.execute(sa.select(table).where(rows.begins(table.c.id, prefix), rows.sees(table, scope)).limit(2))
+        matches += [to_record(row) for row in found]
     if len(matches) > 1:
         examples = "; ".join(f"{match.id} ({_text_of(match)[:60]})" for match in matches[:2])
         raise InputError(f"several memories begin with '{prefix}'. Use more characters of the id: {examples}")
@@ -532,34 +505,34 @@ def find(conn: sa.Connection, scope: Scope, owner_id: str) -> Memory | Message:
     return matches[0]
 
 
-def find_shown(conn: sa.Connection, scope: Scope, owner_id: str) -> Memory | Message:
+def find_shown(conn: sa.Connection, scope: models.Scope, owner_id: str) -> models.Memory | models.Message:
     """Return what `find` does. Of a message with a forgotten fact the text is not shown, only that there is one."""
     match = find(conn, scope, owner_id)
-    return shown(conn, match) if isinstance(match, Message) else match
+    return shown(conn, match) if isinstance(match, models.Message) else match
 
 
-def shown(conn: sa.Connection, message: Message) -> Message:
+def shown(conn: sa.Connection, message: models.Message) -> models.Message:
     """Return a message as it may be shown: without its text if a fact of it is forgotten."""
     return message if message_queries.without_forgotten(conn, [message]) else replace(message, content=HIDDEN)
 
 
-def find_memory(conn: sa.Connection, scope: Scope, memory_id: str) -> Memory:
+def find_memory(conn: sa.Connection, scope: models.Scope, memory_id: str) -> models.Memory:
     """Return the memory, living or deleted, that an id names. Raises as `find`, and InputError for a message's id."""
     match = find(conn, scope, memory_id)
-    if isinstance(match, Message):
+    if isinstance(match, models.Message):
         raise InputError(
             f"'{memory_id[:80]}' is a message of a conversation, not a memory. Messages cannot be edited",
             Remedy.DELETE,
-            match.id[:MIN_PREFIX],
+            match.id[: rows.MIN_PREFIX],
         )
     return match
 
 
-def ids_beginning(conn: sa.Connection, scope: Scope, prefix: str, limit: int) -> list[str]:
+def ids_beginning(conn: sa.Connection, scope: models.Scope, prefix: str, limit: int) -> list[str]:
     """Return up to `limit` ids of living memories that begin with a prefix, the newest memory first."""
-    query = sa.select(memories.c.id).where(is_living(memories, scope)).order_by(memories.c.seq.desc()).limit(limit)
+    query = sa.select(memories.c.id).where(rows.is_living(memories, scope)).order_by(memories.c.seq.desc()).limit(limit)
     if prefix:
-        query = query.where(begins(memories.c.id, prefix))
+        query = query.where(rows.begins(memories.c.id, prefix))
     return list(conn.execute(query).scalars())
 
 
@@ -570,7 +543,7 @@ def _prefix(argument: str) -> str:
     if not ids or not line.startswith((ids[0], f"[{ids[0]}", f"id:{ids[0]}")):
         raise InputError(
             f"'{argument[:80]}' is not a memory id. Use an id from a search or a list, such as "
-            f"3a090c21, or at least its first {MIN_PREFIX} characters"
+            f"3a090c21, or at least its first {rows.MIN_PREFIX} characters"
         )
     if len(ids) > 1 and not line.startswith("["):
         raise InputError(f"'{argument[:80]}' has several memory ids", Remedy.ONE_ID)
@@ -579,5 +552,5 @@ def _prefix(argument: str) -> str:
     return ids[0]
 
 
-def _text_of(owner: Memory | Message) -> str:
-    return owner.content if isinstance(owner, Message) else owner.text
+def _text_of(owner: models.Memory | models.Message) -> str:
+    return owner.content if isinstance(owner, models.Message) else owner.text

@@ -9,23 +9,10 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from palimpsest.core.models import (
-    ENRICH,
-    UNDO,
-    Edit,
-    Event,
-    Memory,
-    Message,
-    Predecessor,
-    Provenance,
-    Scope,
-    Step,
-    Version,
-    has_expired,
-)
+from palimpsest.core import models
 from palimpsest.store.memories import read_memories
 from palimpsest.store.messages import sources_of
-from palimpsest.store.rows import Query, among, is_living, sees, to_history, to_memory, to_message, with_state
+from palimpsest.store.rows import Query, among, grouped, is_living, sees, to_history, to_memory, to_message, with_state
 from palimpsest.store.schema import (
     HISTORIES,
     History,
@@ -42,31 +29,29 @@ from palimpsest.store.schema import (
 # Read the history: versions of a memory, and what was stored at an earlier time.
 
 
-def versions_of(conn: sa.Connection, memory_id: str) -> list[Version]:
+def versions_of(conn: sa.Connection, memory_id: str) -> list[models.Version]:
     """Return every version of a memory, oldest first, with the ids by which callers know its source messages."""
-    sources: dict[str, list[str]] = {}
     query = (
         sa.select(memory_sources.c.history_id, messages.c.id, messages.c.external_id)
         .join(messages, messages.c.id == memory_sources.c.message_id)
         .where(memory_sources.c.memory_id == memory_id)
         .order_by(messages.c.seq)
     )
-    for row in conn.execute(query):
-        sources.setdefault(row.history_id, []).append(row.external_id or row.id)
+    sources = grouped((row.history_id, row.external_id or row.id) for row in conn.execute(query))
     rows = conn.execute(sa.select(history).where(history.c.memory_id == memory_id).order_by(history.c.seq))
     return [to_history(row, tuple(sources.get(row.id, ()))) for row in rows]
 
 
-def predecessors(conn: sa.Connection, memory_id: str) -> list[Predecessor]:
+def predecessors(conn: sa.Connection, memory_id: str) -> list[models.Predecessor]:
     """Return the memories whose place a memory took, oldest first, without those that are forgotten."""
     replaced = read_memories(conn, memories.c.superseded_by == memory_id, memories.c.is_forgotten.is_(False))
     sources = sources_of(conn, [memory.id for memory in replaced])
-    return [Predecessor(old, tuple(message.source for message in sources.get(old.id, ()))) for old in replaced]
+    return [models.Predecessor(old, tuple(message.source for message in sources.get(old.id, ()))) for old in replaced]
 
 
 def memories_at(
-    conn: sa.Connection, scope: Scope, instant: datetime, memory_ids: Sequence[str] | None = None
-) -> list[Memory]:
+    conn: sa.Connection, scope: models.Scope, instant: datetime, memory_ids: Sequence[str] | None = None
+) -> list[models.Memory]:
     """Return the memories that the scope sees and that were living at an instant, as they were then.
 
     One that had expired by then was not living, even if it was closed later. With `memory_ids` only these are read.
@@ -81,51 +66,48 @@ def memories_at(
     )
     rows = conn.execute(query)
     then = (with_state(to_memory(row), row.new_memory, row.state, row.changed_at) for row in rows)
-    return [memory for memory in then if not has_expired(memory.metadata, instant)]
+    return [memory for memory in then if not models.has_expired(memory.metadata, instant)]
 
 
-def messages_at(conn: sa.Connection, scope: Scope, instant: datetime) -> list[Message]:
+def messages_at(conn: sa.Connection, scope: models.Scope, instant: datetime) -> list[models.Message]:
     """Return the messages that the scope sees and that were stored and not deleted at an instant, oldest first."""
     newest = _newest_rows(HISTORIES[1], scope, instant)
     query = (
         sa.select(messages)
         .join(message_history, message_history.c.message_id == messages.c.id)
         .join(newest, newest.c.seq == message_history.c.seq)
-        .where(message_history.c.event == Event.ADD.value)
+        .where(message_history.c.event == models.Event.ADD.value)
         .order_by(messages.c.seq)
     )
     return [to_message(row) for row in conn.execute(query)]
 
 
-def _newest_rows(of: History, scope: Scope, instant: datetime, *conditions: sa.ColumnElement[bool]) -> sa.Subquery:
+def _newest_rows(
+    of: History, scope: models.Scope, instant: datetime, *conditions: sa.ColumnElement[bool]
+) -> sa.Subquery:
     """Return the newest row of history of each memory or message that the scope sees, as it was at an instant."""
     until_then = of.rows.c.updated_at <= instant
     newest = sa.select(sa.func.max(of.rows.c.seq).label("seq")).join(of.owners, of.owners.c.id == of.owner_id)
     return newest.where(sees(of.owners, scope), until_then, *conditions).group_by(of.owner_id).subquery()
 
 
-def owners_of_passage(conn: sa.Connection, scope: Scope, passage: str) -> tuple[list[str], int]:
+def owners_of_passage(conn: sa.Connection, scope: models.Scope, passage: str) -> tuple[list[str], int]:
     """Return the ids of the scope's memories and messages that have a passage now or in their history.
 
     Also return how many others have it. Living and deleted ones are searched.
     """
+    labels = ("keywords", "tags", "metadata", "entities", "relations", "links")
+    of_memories = (memories.c.text, memories.c.context, *(sa.cast(memories.c[name], sa.Text) for name in labels))
+    of_history = (history.c.old_memory, history.c.new_memory, sa.cast(history.c.state, sa.Text))
     owners: set[str] = set()
-    labels = (
-        sa.cast(memories.c[name], sa.Text)
-        for name in ("keywords", "tags", "metadata", "entities", "relations", "links")
-    )
-    for table, owner_id, columns in (
-        (memories, memories.c.id, (memories.c.text, memories.c.context, *labels)),
-        (
-            history,
-            history.c.memory_id,
-            (history.c.old_memory, history.c.new_memory, sa.cast(history.c.state, sa.Text)),
-        ),
-        (messages, messages.c.id, (messages.c.content, messages.c.name)),
+    for owner_id, columns in (
+        (memories.c.id, of_memories),
+        (history.c.memory_id, of_history),
+        (messages.c.id, (messages.c.content, messages.c.name)),
     ):
         # Unlike LIKE, replace compares exactly and has no wildcards. Every database has it.
         contains = sa.or_(*(sa.func.replace(column, passage, "") != column for column in columns))
-        owners.update(conn.execute(sa.select(owner_id).select_from(table).where(contains)).scalars())
+        owners.update(conn.execute(sa.select(owner_id).where(contains)).scalars())
     of_scope: set[str] = set()
     for table in (memories, messages):
         query = sa.select(table.c.id).where(among(table.c.id, owners), sees(table, scope))
@@ -154,7 +136,7 @@ def recorded(table: sa.Table) -> sa.ColumnElement[datetime]:
     return sa.func.coalesce(table.c.recorded_at, table.c.updated_at)
 
 
-def edits(conn: sa.Connection, scope: Scope, limit: int, before: int | None = None) -> list[Edit]:
+def edits(conn: sa.Connection, scope: models.Scope, limit: int, before: int | None = None) -> list[models.Edit]:
     """Return up to `limit` edits that the scope sees, newest first, from below number `before`."""
     numbers = sorted({number for of in HISTORIES for number in _newest(conn, scope, of, limit, before)}, reverse=True)
     steps = sa.union_all(*(_steps(of, scope, numbers[:limit]) for of in HISTORIES)).subquery()
@@ -171,26 +153,22 @@ class StatesAround(NamedTuple):
     after: Mapping[str, Any]
 
 
-def states_around(conn: sa.Connection, scope: Scope, numbers: Sequence[int]) -> list[StatesAround]:
+def states_around(conn: sa.Connection, scope: models.Scope, numbers: Sequence[int]) -> list[StatesAround]:
     """Return the states of the memories that edits changed, but for their texts, as far as the scope sees them."""
     earlier = history.alias("earlier")
-    before = (
-        sa.select(earlier.c.state)
-        .where(earlier.c.memory_id == history.c.memory_id, earlier.c.seq < history.c.seq)
-        .order_by(earlier.c.seq.desc())
-        .limit(1)
-        .scalar_subquery()
-    )
+    is_earlier = (earlier.c.memory_id == history.c.memory_id, earlier.c.seq < history.c.seq)
+    newest = sa.select(earlier.c.state).where(*is_earlier).order_by(earlier.c.seq.desc()).limit(1)
+    before = newest.scalar_subquery()
     query = sa.select(history.c.change, history.c.memory_id, before, history.c.state).where(
         history.c.change.in_(numbers),
-        history.c.event == Event.UPDATE.value,
+        history.c.event == models.Event.UPDATE.value,
         history.c.old_memory == history.c.new_memory,
         _is_seen(memories, history.c.memory_id, scope),
     )
     return [StatesAround(*row) for row in conn.execute(query)]
 
 
-def _newest(conn: sa.Connection, scope: Scope, of: History, limit: int, before: int | None) -> list[int]:
+def _newest(conn: sa.Connection, scope: models.Scope, of: History, limit: int, before: int | None) -> list[int]:
     """Return the numbers of the newest edits that changed something of a kind that the scope sees."""
     changes = of.rows
     query = sa.select(changes.c.change).where(_is_seen(of.owners, of.owner_id, scope))
@@ -199,7 +177,7 @@ def _newest(conn: sa.Connection, scope: Scope, of: History, limit: int, before: 
     return list(conn.execute(query.distinct().order_by(changes.c.change.desc()).limit(limit)).scalars())
 
 
-def _is_seen(owners: sa.FromClause, owner_id: sa.ColumnElement[str], scope: Scope) -> sa.ColumnElement[bool]:
+def _is_seen(owners: sa.FromClause, owner_id: sa.ColumnElement[str], scope: models.Scope) -> sa.ColumnElement[bool]:
     """Return the condition for rows of a history whose owner the scope sees.
 
     It is a subquery, so that the planner goes through the numbers of edits, and not through all rows of the scope.
@@ -211,24 +189,24 @@ _CONTENT = sa.select(messages.c.content).where(messages.c.id == message_history.
 _SHOWN: Mapping[str, tuple[sa.ColumnElement[Any], ...]] = {
     "memory": (history.c.event, history.c.old_memory, history.c.new_memory),
     "message": (message_history.c.event, _CONTENT, _CONTENT),
-    "entity": (sa.literal(Event.UPDATE.value), sa.null(), entity_history.c.text),
+    "entity": (sa.literal(models.Event.UPDATE.value), sa.null(), entity_history.c.text),
 }
 """What a step shows of a row of each history: its event, and what it says before and after."""
 
 
-def _edit(rows: Sequence[sa.Row[Any]]) -> Edit:
+def _edit(rows: Sequence[sa.Row[Any]]) -> models.Edit:
     first = rows[0]
-    provenance = Provenance(first.stage, first.model, first.prompt, first.caller)
-    return Edit(first.change, first.made_at, provenance, tuple(_step(row) for row in rows))
+    provenance = models.Provenance(first.stage, first.model, first.prompt, first.caller)
+    return models.Edit(first.change, first.made_at, provenance, tuple(_step(row) for row in rows))
 
 
-def _step(row: sa.Row[Any]) -> Step:
-    deleted = row.event == Event.DELETE.value
+def _step(row: sa.Row[Any]) -> models.Step:
+    deleted = row.event == models.Event.DELETE.value
     before = None if row.kind == "message" and not deleted else row.old
-    return Step(row.kind, row.owner_id, Event(row.event), before, None if deleted else row.new)
+    return models.Step(row.kind, row.owner_id, models.Event(row.event), before, None if deleted else row.new)
 
 
-def _steps(of: History, scope: Scope, numbers: Sequence[int]) -> Query:
+def _steps(of: History, scope: models.Scope, numbers: Sequence[int]) -> Query:
     table = of.rows
     event, old, new = _SHOWN[of.kind]
     return sa.select(
@@ -255,7 +233,7 @@ def edits_of_entities(conn: sa.Connection, user_id: str) -> Sequence[sa.Row[Any]
 # Hints: which memories have none, which a run is still to give some, and all that memories ever had.
 
 
-def without_hints(conn: sa.Connection, scope: Scope) -> list[str]:
+def without_hints(conn: sa.Connection, scope: models.Scope) -> list[str]:
     """Return the ids of the living memories that a scope sees and that have no hints, the newest first."""
     query = (
         sa.select(memories.c.id, memories.c.keywords).where(is_living(memories, scope)).order_by(memories.c.seq.desc())
@@ -263,20 +241,20 @@ def without_hints(conn: sa.Connection, scope: Scope) -> list[str]:
     return [row.id for row in conn.execute(query) if not row.keywords]
 
 
-def left_to_enrich(conn: sa.Connection, ids: Sequence[str], edit: int) -> list[Memory]:
+def left_to_enrich(conn: sa.Connection, ids: Sequence[str], edit: int) -> list[models.Memory]:
     """Return the living memories without hints that come after the last one that an edit gave hints, in order.
 
     If somebody undid the edit, these are none.
     """
-    of_edit = sa.and_(history.c.change == edit, history.c.stage == ENRICH)
+    of_edit = sa.and_(history.c.change == edit, history.c.stage == models.ENRICH)
     enriched = set(conn.execute(sa.select(history.c.memory_id).where(of_edit)).scalars())
-    by_undo = sa.or_(history.c.stage == f"{UNDO} {edit}", history.c.stage.like(f"{UNDO} since %"))
+    by_undo = sa.or_(history.c.stage == f"{models.UNDO} {edit}", history.c.stage.like(f"{models.UNDO} since %"))
     undone = sa.select(history.c.seq).where(among(history.c.memory_id, enriched), history.c.change > edit, by_undo)
     if conn.execute(undone.limit(1)).first() is not None:
         return []
     left = ids[max((place for place, memory_id in enumerate(ids, 1) if memory_id in enriched), default=0) :]
-    query = sa.select(memories).where(among(memories.c.id, left), memories.c.deleted_at.is_(None))
-    found = {row.id: to_memory(row) for row in conn.execute(query) if not row.keywords}
+    living = read_memories(conn, among(memories.c.id, left), memories.c.deleted_at.is_(None))
+    found = {memory.id: memory for memory in living if not memory.keywords}
     return [found[memory_id] for memory_id in left if memory_id in found]
 
 

@@ -15,7 +15,7 @@ from palimpsest.core.clock import times_in_zone
 from palimpsest.core.models import Event, Memory, Outcome, Scope
 from palimpsest.store.entries import meta_value, set_meta
 from palimpsest.store.memories import read_memories
-from palimpsest.store.rows import among, is_scope, scope_values, sees, to_scope
+from palimpsest.store.rows import Query, among, grouped, is_scope, scope_values, sees, to_scope
 from palimpsest.store.schema import UNREPORTED, conversations, history, jobs, memories, memory_sources, messages
 from palimpsest.store.transaction import next_edit_number, reserve_edit_numbers
 
@@ -210,17 +210,6 @@ def to_job(row: sa.Row[Any]) -> Job:
     return Job(scope=scope, payload=payload, **{name: getattr(row, name) for name in same})
 
 
-def due_job(conn: sa.Connection, now: datetime, kinds: Sequence[JobKind]) -> sa.Row[Any] | None:
-    """Return the row of the job of these kinds that is next, or None if none is due.
-
-    It is the first by `ORDER` and the time it is due; before that, whatever is overdue.
-    """
-    is_due = sa.and_(jobs.c.state == "waiting", jobs.c.due_at <= now, jobs.c.kind.in_(kinds))
-    by_kind = sa.case({kind: number for number, kind in enumerate(ORDER)}, value=jobs.c.kind)
-    rank = sa.case((jobs.c.due_at <= now - OVERDUE, -1), else_=by_kind)
-    return conn.execute(sa.select(jobs).where(is_due).order_by(rank, jobs.c.due_at, jobs.c.seq).limit(1)).one_or_none()
-
-
 def next_due_at(conn: sa.Connection, kinds: Sequence[JobKind]) -> datetime | None:
     """Return when the next job of these kinds is due, or None if none waits."""
     waits = (jobs.c.state == "waiting", jobs.c.kind.in_(kinds))
@@ -229,12 +218,12 @@ def next_due_at(conn: sa.Connection, kinds: Sequence[JobKind]) -> datetime | Non
 
 def jobs_of(conn: sa.Connection, user_id: str) -> list[Job]:
     """Return the jobs of a user, the newest first."""
-    return _read(conn, jobs.c.user_id == user_id, order=jobs.c.seq.desc())
+    return _read(conn, sa.select(jobs).where(jobs.c.user_id == user_id).order_by(jobs.c.seq.desc()))
 
 
 def jobs_seen(conn: sa.Connection, scope: Scope, limit: int) -> list[Job]:
     """Return up to `limit` jobs that the scope sees, the newest first."""
-    return _read(conn, sees(jobs, scope), order=jobs.c.seq.desc(), limit=limit)
+    return _read(conn, sa.select(jobs).where(sees(jobs, scope)).order_by(jobs.c.seq.desc()).limit(limit))
 
 
 def unreported_jobs(conn: sa.Connection, scope: Scope) -> list[Job]:
@@ -243,16 +232,10 @@ def unreported_jobs(conn: sa.Connection, scope: Scope) -> list[Job]:
     Those that are silent are among them if they failed for good.
     """
     is_told = sa.or_(jobs.c.kind.in_(TOLD_KINDS), jobs.c.state == "failed")
-    return _read(conn, sees(jobs, scope), sa.text(UNREPORTED), is_told, order=jobs.c.seq)
+    return _read(conn, sa.select(jobs).where(sees(jobs, scope), sa.text(UNREPORTED), is_told).order_by(jobs.c.seq))
 
 
-def _read(
-    conn: sa.Connection,
-    *conditions: sa.ColumnElement[bool] | sa.TextClause,
-    order: sa.ColumnElement[int],
-    limit: int | None = None,
-) -> list[Job]:
-    query = sa.select(jobs).where(*conditions).order_by(order).limit(limit)
+def _read(conn: sa.Connection, query: Query) -> list[Job]:
     return [to_job(row) for row in conn.execute(query)]
 
 
@@ -390,11 +373,8 @@ def enqueue_all(
     now: datetime,
 ) -> None:
     """Queue what a write asks for, given what it did."""
-    changed: dict[Scope, list[str]] = {}
-    for outcome in outcomes:
-        is_changed = outcome.event in (Event.ADD, Event.UPDATE) and outcome.memory.deleted_at is None
-        if outcome.kind == "memory" and is_changed:
-            changed.setdefault(outcome.memory.scope, []).append(outcome.memory.id)
+    written = [o.memory for o in outcomes if o.kind == "memory" and o.event in (Event.ADD, Event.UPDATE)]
+    changed = grouped((memory.scope, memory.id) for memory in written if memory.deleted_at is None)
     new_messages = {scope: list(new_message_ids)} if new_message_ids else {}
     for request in requests:
         if not request.about:
@@ -634,9 +614,13 @@ work goes on, and say little else."""
 def take(conn: sa.Connection, kinds: Sequence[JobKind], now: datetime) -> Job | None:
     """Return the job of these kinds that is next, and begin an attempt at it; None if none is due.
 
-    What is added to it from now on is left to a job of its own.
+    It is the first by `ORDER` and the time it is due; before that, whatever is overdue. What is added to it from now on
+    is left to a job of its own.
     """
-    row = due_job(conn, now, kinds)
+    is_due = (jobs.c.state == "waiting", jobs.c.due_at <= now, jobs.c.kind.in_(kinds))
+    by_kind = sa.case({kind: number for number, kind in enumerate(ORDER)}, value=jobs.c.kind)
+    rank = sa.case((jobs.c.due_at <= now - OVERDUE, -1), else_=by_kind)
+    row = conn.execute(sa.select(jobs).where(*is_due).order_by(rank, jobs.c.due_at, jobs.c.seq).limit(1)).one_or_none()
     if row is None:
         return None
     job = to_job(row)

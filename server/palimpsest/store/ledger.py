@@ -202,7 +202,7 @@ def open_ledger(
     if data_dir is not None and not isinstance(place, Path):
         _make_data_dir(data_dir)
     database = open_database(place)
-    backups = _backups(place, lambda: nullcontext(database), data_dir)
+    backups = backups_of(place, data_dir or Path(), database)
     try:
         upgrade(database, backups, clock())
     except BaseException:
@@ -233,16 +233,12 @@ def open_database(place: Path | SecretStr) -> Database:
     return PostgresDatabase.open(place.get_secret_value())
 
 
-def backups_of(place: Path | SecretStr, data_dir: Path) -> Backups:
-    """Return the copies of the ledger at a place, which may be missing or damaged."""
-    return _backups(place, lambda: closing(open_database(place)), data_dir)
-
-
-def _backups(
-    place: Path | SecretStr, opened: Callable[[], AbstractContextManager[Database]], data_dir: Path | None
-) -> Backups:
+def backups_of(place: Path | SecretStr, data_dir: Path, database: Database | None = None) -> Backups:
+    """Return the copies of the ledger at a place, which may be missing or damaged if the `database` is not open."""
     if isinstance(place, Path):
         return Backups(place)
     from palimpsest.store.copying import DatabaseBackups  # noqa: PLC0415 - as above
 
-    return DatabaseBackups(opened, data_dir or Path())
+    return DatabaseBackups(
+        lambda: closing(open_database(place)) if database is None else nullcontext(database), data_dir
+    )

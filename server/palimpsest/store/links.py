@@ -11,7 +11,8 @@ from typing import Any, TypeAlias
 from sqlalchemy import Connection, Row, Text, and_, cast, delete, func, insert, or_, select, union, update
 
 from palimpsest.core.models import LINK, LinkedMemory, Memory, Scope
-from palimpsest.store.rows import among, listed, sees, to_memory
+from palimpsest.store.memories import NEWEST, memories_by_id, read_memories
+from palimpsest.store.rows import among, is_living, listed
 from palimpsest.store.schema import history, memories, memory_links, purged, vectors
 from palimpsest.text.stopwords import without_function_words
 from palimpsest.text.tokenizer import search_tokens
@@ -37,10 +38,10 @@ def entries_linked_with(conn: Connection, memory_ids: Sequence[str]) -> list[tup
 
 def without_annotation(conn: Connection, memory_ids: Sequence[str]) -> list[Memory]:
     """Return those of some memories, in order, that are living and were added or edited since they were annotated."""
-    newest = select(func.max(history.c.seq)).where(history.c.memory_id.in_(listed("ids"))).group_by(history.c.memory_id)
+    newest = select(func.max(history.c.seq)).where(among(history.c.memory_id, memory_ids)).group_by(history.c.memory_id)
     others = select(history.c.memory_id).where(history.c.seq.in_(newest), history.c.stage != LINK)
-    query = select(memories).where(memories.c.id.in_(others), memories.c.deleted_at.is_(None))
-    found = {row.id: to_memory(row) for row in conn.execute(query, {"ids": memory_ids})}
+    living = read_memories(conn, memories.c.id.in_(others), memories.c.deleted_at.is_(None))
+    found = {memory.id: memory for memory in living}
     return [found[memory_id] for memory_id in memory_ids if memory_id in found]
 
 
@@ -53,13 +54,8 @@ def linking_to(conn: Connection, memory_id: str) -> list[str]:
 def linked_with(conn: Connection, scope: Scope, memory: Memory) -> list[LinkedMemory]:
     """Return the living memories that a memory is linked with, in either direction, and why, the newest first."""
     ids = [other for _, other, _ in entries_linked_with(conn, [memory.id])]
-    query = (
-        select(memories)
-        .where(memories.c.id.in_(listed("ids")), memories.c.deleted_at.is_(None), sees(memories, scope))
-        .order_by(memories.c.seq.desc())
-    )
     own = {link.memory_id: link.reason for link in memory.links}
-    others = [to_memory(row) for row in conn.execute(query, {"ids": ids})]
+    others = read_memories(conn, among(memories.c.id, ids), is_living(memories, scope), order=NEWEST)
     theirs = {other.id: link.reason for other in others for link in other.links if link.memory_id == memory.id}
     return [LinkedMemory(other, own.get(other.id) or theirs.get(other.id, "")) for other in others]
 
@@ -110,9 +106,8 @@ def erase(conn: Connection, user_id: str, memory_ids: Sequence[str], texts: Sequ
     erased = _erased(conn, memory_ids, texts)
     changed: set[str] = set()
     for row in conn.execute(_annotated(user_id)).all():
-        if row.id not in erased.ids and _rewrite(
-            conn, row, partial(_without, erased, is_beside=row.id in erased.beside)
-        ):
+        without = partial(_without, erased, is_beside=row.id in erased.beside)
+        if row.id not in erased.ids and _rewrite(conn, row, without):
             changed.add(row.id)
     for end in (memory_links.c.memory_id, memory_links.c.other_id):
         conn.execute(delete(memory_links).where(among(end, erased.ids)))
@@ -146,11 +141,9 @@ def _lead_to(conn: Connection, user_id: str, old_id: str, new_id: str) -> None:
         kept = [(new_id if other == old_id else other, reason) for other, reason in state["links"]]
         return {**state, "links": _each_once(kept)}
 
-    for memory_id in linking_to(conn, old_id):
-        query = select(memories).where(memories.c.id == memory_id, memories.c.user_id == user_id)
-        row = conn.execute(query).one_or_none()
-        if row is not None:
-            _rewrite(conn, row, led)
+    is_linking = (memories.c.user_id == user_id, among(memories.c.id, linking_to(conn, old_id)))
+    for row in conn.execute(select(memories).where(*is_linking).order_by(memories.c.id)).all():
+        _rewrite(conn, row, led)
 
 
 def _each_once(pairs: Iterable[tuple[str, str]]) -> list[list[str]]:
@@ -171,11 +164,9 @@ def differing(conn: Connection) -> set[str]:
 
 def repair(conn: Connection, memory_ids: AbstractSet[str]) -> None:
     """Write the rows of memories in `memory_links` again, from what the memories say."""
-    for memory_id in sorted(memory_ids):
-        conn.execute(delete(memory_links).where(memory_links.c.memory_id == memory_id))
-        row = conn.execute(select(memories).where(memories.c.id == memory_id)).one_or_none()
-        if row is not None:
-            put(conn, to_memory(row))
+    conn.execute(delete(memory_links).where(among(memory_links.c.memory_id, memory_ids)))
+    for memory in memories_by_id(conn, sorted(memory_ids)).values():
+        put(conn, memory)
 
 
 def _erased(conn: Connection, memory_ids: Sequence[str], texts: Sequence[str]) -> _Erased:
@@ -218,7 +209,7 @@ def _rewrite(conn: Connection, row: Row[Any], change: Callable[[State, str, Abst
     if all(new[name] == old[name] for name in _PARTS):
         return False
     conn.execute(update(memories).where(memories.c.id == row.id).values(**new))
-    put(conn, to_memory(conn.execute(select(memories).where(memories.c.id == row.id)).one()))
+    put(conn, memories_by_id(conn, [row.id])[row.id])
     return True
 
 

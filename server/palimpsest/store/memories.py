@@ -15,25 +15,7 @@ from palimpsest.core.clock import first_instant
 from palimpsest.core.errors import InputError, Remedy
 from palimpsest.core.models import CAPTURED, EXPIRES_AT, ORIGIN, PINNED, USER_NAME, Memory, Scope, has_expired
 from palimpsest.core.validation import json_object, one_line
-from palimpsest.store.rows import (
-    SCOPE,
-    Query,
-    among,
-    count,
-    is_deleted,
-    is_living,
-    is_scope,
-    listed,
-    local_day,
-    minute_of,
-    rows_for,
-    scope_parts,
-    scope_values,
-    sees,
-    sees_named,
-    to_memory,
-    to_scope,
-)
+from palimpsest.store import rows
 from palimpsest.store.schema import (
     IS_MARKED,
     IS_SAID,
@@ -61,10 +43,10 @@ def read_memories(
 ) -> list[Memory]:
     """Return the memories under some conditions, at most `limit`, as they were stored or in another order."""
     query = sa.select(memories).where(*conditions).order_by(*order).limit(limit)
-    return [to_memory(row) for row in conn.execute(query)]
+    return [rows.to_memory(row) for row in conn.execute(query)]
 
 
-_BY_ID = sa.select(memories).where(memories.c.id.in_(listed("ids")))
+_BY_ID = sa.select(memories).where(memories.c.id.in_(rows.listed("ids")))
 
 
 def list_memories(
@@ -72,14 +54,14 @@ def list_memories(
 ) -> list[tuple[int, Memory]]:
     """Return up to `limit` memories with their row numbers, newest first, from below row `before`."""
     is_older = () if before is None else (memories.c.seq < before,)
-    query = sa.select(memories).where(sees(memories, scope), is_deleted(memories, deleted=deleted), *is_older)
-    rows = conn.execute(query.order_by(memories.c.seq.desc()).limit(limit))
-    return [(row.seq, to_memory(row)) for row in rows]
+    query = sa.select(memories).where(rows.sees(memories, scope), rows.is_deleted(memories, deleted=deleted), *is_older)
+    found = conn.execute(query.order_by(memories.c.seq.desc()).limit(limit))
+    return [(row.seq, rows.to_memory(row)) for row in found]
 
 
 def count_before(conn: sa.Connection, scope: Scope, row: int) -> int:
     """Return how many living memories that the scope sees are older than a row."""
-    return count(conn, is_living(memories, scope), memories.c.seq < row)
+    return rows.count(conn, rows.is_living(memories, scope), memories.c.seq < row)
 
 
 def metadata_keys(conn: sa.Connection, scope: Scope, *, deleted: bool | None) -> Iterator[str]:
@@ -88,31 +70,31 @@ def metadata_keys(conn: sa.Connection, scope: Scope, *, deleted: bool | None) ->
     `deleted`: of deleted memories, of living ones, or with None of both.
     """
     stored = memories.c.metadata
-    query = sa.select(stored).where(sees(memories, scope), sa.func.length(sa.cast(stored, sa.Text)) > len("{}"))
+    query = sa.select(stored).where(rows.sees(memories, scope), sa.func.length(sa.cast(stored, sa.Text)) > len("{}"))
     if deleted is not None:
-        query = query.where(is_deleted(memories, deleted=deleted))
+        query = query.where(rows.is_deleted(memories, deleted=deleted))
     for metadata in conn.execute(query).scalars():
         yield from metadata
 
 
 def count_memories(conn: sa.Connection, scope: Scope) -> int:
     """Return how many living memories the scope sees."""
-    return count(conn, is_living(memories, scope))
+    return rows.count(conn, rows.is_living(memories, scope))
 
 
 def count_living(conn: sa.Connection, user_id: str) -> int:
     """Return how many living memories a user has in all scopes. It reads an index of living memories alone."""
-    return count(conn, memories.c.user_id == user_id, memories.c.deleted_at.is_(None))
+    return rows.count(conn, memories.c.user_id == user_id, memories.c.deleted_at.is_(None))
 
 
 def memories_of(conn: sa.Connection, scope: Scope) -> list[Memory]:
     """Return the living memories of a scope, oldest first. A project's scope does not include the global ones."""
-    return read_memories(conn, is_living(memories, scope), memories.c.project == scope.project)
+    return read_memories(conn, rows.is_living(memories, scope), memories.c.project == scope.project)
 
 
 def newest_of_project(conn: sa.Connection, scope: Scope, limit: int) -> list[Memory]:
     """Return up to `limit` living memories of the scope's own project, the one that was stated last first."""
-    is_own = (is_living(memories, scope), memories.c.project == scope.project)
+    is_own = (rows.is_living(memories, scope), memories.c.project == scope.project)
     return read_memories(conn, *is_own, order=LAST_STATED, limit=limit)
 
 
@@ -124,12 +106,12 @@ def projects_of(conn: sa.Connection, user_id: str) -> list[str]:
 
 def memories_by_id(conn: sa.Connection, ids: Sequence[str]) -> dict[str, Memory]:
     """Return memories, living or deleted, by id."""
-    return {row.id: to_memory(row) for row in rows_for(conn, _BY_ID, ids)}
+    return {row.id: rows.to_memory(row) for row in rows.rows_for(conn, _BY_ID, ids)}
 
 
 def rows_of(conn: sa.Connection, ids: Sequence[str]) -> dict[str, int]:
     """Return the row numbers of memories, living or deleted, by id. The larger one is that of the newer memory."""
-    query = sa.select(memories.c.id, memories.c.seq).where(among(memories.c.id, ids))
+    query = sa.select(memories.c.id, memories.c.seq).where(rows.among(memories.c.id, ids))
     return {row.id: row.seq for row in conn.execute(query)}
 
 
@@ -138,50 +120,50 @@ def memories_from(conn: sa.Connection, message_ids: Sequence[str]) -> dict[str, 
 
     Memories that only an undo deleted are left out.
     """
-    by_message: dict[str, list[Memory]] = {}
-    for row in rows_for(conn, _FROM_MESSAGES, message_ids):
-        by_message.setdefault(row.message_id, []).append(to_memory(row))
-    return by_message
+    learned = rows.rows_for(conn, _FROM_MESSAGES, message_ids)
+    return rows.grouped((row.message_id, rows.to_memory(row)) for row in learned)
 
 
 def messages_of(conn: sa.Connection, memory_ids: Sequence[str]) -> list[tuple[str, str]]:
     """Return the ids of the memories with those of the messages they were learned from: (memory, message)."""
-    return [(row.memory_id, row.message_id) for row in rows_for(conn, _OF, memory_ids)]
+    return [(row.memory_id, row.message_id) for row in rows.rows_for(conn, _OF, memory_ids)]
 
 
 _OF = sa.select(memory_sources.c.memory_id, memory_sources.c.message_id).where(
-    memory_sources.c.memory_id.in_(listed("ids"))
+    memory_sources.c.memory_id.in_(rows.listed("ids"))
 )
 
 
 def name_of_user(conn: sa.Connection, scope: Scope) -> str:
     """Return the user's name as the newest memory that tells it does, or "" if none does."""
-    return str(conn.execute(_told_name(scope_parts(scope)), scope_values(scope)).scalar() or "")
+    return str(conn.execute(_told_name(rows.scope_parts(scope)), rows.scope_values(scope)).scalar() or "")
 
 
 def memories_telling_name(conn: sa.Connection, scope: Scope) -> list[Memory]:
     """Return the living memories that tell the user's name, the newest first."""
-    return [to_memory(row) for row in conn.execute(_telling_name(scope_parts(scope)), scope_values(scope))]
+    return [
+        rows.to_memory(row) for row in conn.execute(_telling_name(rows.scope_parts(scope)), rows.scope_values(scope))
+    ]
 
 
 @cache
-def _told_name(scope: tuple[bool, bool, bool]) -> Query:
+def _told_name(scope: tuple[bool, bool, bool]) -> rows.Query:
     name = memories.c.metadata[USER_NAME].as_string()
     return _telling_name(scope).with_only_columns(name).limit(1)
 
 
 @cache
-def _telling_name(scope: tuple[bool, bool, bool]) -> Query:
+def _telling_name(scope: tuple[bool, bool, bool]) -> rows.Query:
     name = memories.c.metadata[USER_NAME].as_string()
     may_tell = sa.text(TELLS_A_NAME)  # in the words of the index
-    told = (sees_named(memories, scope), may_tell, memories.c.deleted_at.is_(None), name.is_not(None))
+    told = (rows.sees_named(memories, scope), may_tell, memories.c.deleted_at.is_(None), name.is_not(None))
     return sa.select(memories).where(*told).order_by(memories.c.seq.desc())
 
 
 def hashes_known(conn: sa.Connection, user_id: str, hashes: Sequence[str]) -> set[str]:
     """Return which of these hashes of texts a memory of a user has, living or deleted, of whatever scope."""
     query = sa.select(memories.c.content_hash).where(
-        memories.c.user_id == user_id, among(memories.c.content_hash, hashes)
+        memories.c.user_id == user_id, rows.among(memories.c.content_hash, hashes)
     )
     return set(conn.execute(query).scalars())
 
@@ -189,7 +171,7 @@ def hashes_known(conn: sa.Connection, user_id: str, hashes: Sequence[str]) -> se
 def captured_memories(conn: sa.Connection, scope: Scope, limit: int) -> list[Memory]:
     """Return the living memories that the scope sees and that were captured and not confirmed, the newest first."""
     is_captured = memories.c.metadata[ORIGIN].as_string() == CAPTURED
-    return read_memories(conn, is_living(memories, scope), is_captured, order=NEWEST, limit=limit)
+    return read_memories(conn, rows.is_living(memories, scope), is_captured, order=NEWEST, limit=limit)
 
 
 def learned_memories() -> sa.ColumnElement[bool]:
@@ -202,16 +184,16 @@ def learned_memories() -> sa.ColumnElement[bool]:
 _FROM_MESSAGES = (
     sa.select(memory_sources.c.message_id, memories)
     .join(memories, memories.c.id == memory_sources.c.memory_id)
-    .where(memory_sources.c.message_id.in_(listed("ids")), learned_memories())
+    .where(memory_sources.c.message_id.in_(rows.listed("ids")), learned_memories())
 )
 
 
 def counts(conn: sa.Connection, scope: Scope) -> dict[str, int]:
     """Return the number of living memories, deleted memories and messages of the scope, and of users of the ledger."""
     queries = {
-        "memories": sa.select(sa.func.count()).where(is_living(memories, scope)),
-        "deleted": sa.select(sa.func.count()).where(sees(memories, scope), memories.c.deleted_at.is_not(None)),
-        "messages": sa.select(sa.func.count()).where(is_living(messages, scope)),
+        "memories": sa.select(sa.func.count()).where(rows.is_living(memories, scope)),
+        "deleted": sa.select(sa.func.count()).where(rows.sees(memories, scope), memories.c.deleted_at.is_not(None)),
+        "messages": sa.select(sa.func.count()).where(rows.is_living(messages, scope)),
         "users": sa.select(sa.func.count(vectors.c.user_id.distinct())),
     }
     return {name: conn.execute(query).scalar_one() for name, query in queries.items()}
@@ -222,19 +204,19 @@ def counts(conn: sa.Connection, scope: Scope) -> dict[str, int]:
 
 def ending_memories(conn: sa.Connection, scope: Scope) -> list[Memory]:
     """Return the living memories of exactly this scope that end at a time, the oldest first."""
-    return read_memories(conn, is_scope(memories, scope), *_ENDING)
+    return read_memories(conn, rows.is_scope(memories, scope), *_ENDING)
 
 
 def scopes_ending(conn: sa.Connection) -> list[tuple[Scope, Mapping[str, Any]]]:
     """Return the scope and the metadata of each living memory of all users that ends at a time."""
-    columns = (memories.c[name] for name in (*SCOPE, "metadata"))
-    return [(to_scope(row), row[-1]) for row in conn.execute(sa.select(*columns).where(*_ENDING))]
+    columns = (memories.c[name] for name in (*rows.SCOPE, "metadata"))
+    return [(rows.to_scope(row), row[-1]) for row in conn.execute(sa.select(*columns).where(*_ENDING))]
 
 
 def expired_ids(conn: sa.Connection, scope: Scope, now: datetime) -> set[str]:
     """Return the ids of the living memories of the scope's user that have expired and are not closed yet."""
-    rows = conn.execute(_ENDING_OF_USER, {"user_id": scope.user_id})
-    return {memory_id for memory_id, metadata in rows if has_expired(metadata, now)}
+    found = conn.execute(_ENDING_OF_USER, {"user_id": scope.user_id})
+    return {memory_id for memory_id, metadata in found if has_expired(metadata, now)}
 
 
 _ENDING = (sa.text(IS_MARKED), memories.c.metadata[EXPIRES_AT].as_string().is_not(None))
@@ -289,7 +271,7 @@ def in_order(pinned: Iterable[Memory]) -> list[Memory]:
 
 def pinned_memories(conn: sa.Connection, scope: Scope) -> list[Memory]:
     """Return the living memories that are pinned and that the scope sees, in the order of the block."""
-    return in_order(_pinned(conn, sees(memories, scope)))
+    return in_order(_pinned(conn, rows.sees(memories, scope)))
 
 
 def _pinned(conn: sa.Connection, condition: sa.ColumnElement[bool]) -> list[Memory]:
@@ -337,7 +319,7 @@ def check(conn: sa.Connection, blocks: GrownBlocks, *, may_exceed: bool) -> list
     """
     notes: list[str] = []
     for scope, grown in blocks.items():
-        block = _pinned(conn, is_scope(memories, scope))
+        block = _pinned(conn, rows.is_scope(memories, scope))
         chars = sum(map(_size, block))
         if chars > MAX_CHARS and grown > 0 and not may_exceed:
             raise InputError(_refusal(block, chars), Remedy.UNPIN)
@@ -401,7 +383,7 @@ def count_memories_by_time(conn: sa.Connection, scope: Scope, unit: Unit, days: 
 
     The keys are as in ISO 8601; a unit without any is not among them.
     """
-    is_counted = (is_living(memories, scope), *_are_about(days))
+    is_counted = (rows.is_living(memories, scope), *_are_about(days))
     exact = count_by_day(conn, TIME_ABOUT, days.zone, *is_counted, sa.not_(_IS_DATE))
     return _by_unit(exact + count_by_day(conn, TIME_ABOUT, UTC, *is_counted, _IS_DATE), unit)
 
@@ -409,32 +391,34 @@ def count_memories_by_time(conn: sa.Connection, scope: Scope, unit: Unit, days: 
 def count_stored_memories(conn: sa.Connection, scope: Scope, unit: Unit, days: Days) -> Counter[str]:
     """Return how many of the living memories were stored on each day, in each month or year."""
     stored = memories.c.created_at
-    return _by_unit(count_by_day(conn, stored, days.zone, is_living(memories, scope), days.hold(stored)), unit)
+    return _by_unit(count_by_day(conn, stored, days.zone, rows.is_living(memories, scope), days.hold(stored)), unit)
 
 
 def count_messages(conn: sa.Connection, scope: Scope, unit: Unit, days: Days) -> Counter[str]:
     """Return how many living messages of conversations were said on each day, in each month or year."""
     said = messages.c.said_at
-    return _by_unit(count_by_day(conn, said, days.zone, is_living(messages, scope), IS_SAID, days.hold(said)), unit)
+    return _by_unit(
+        count_by_day(conn, said, days.zone, rows.is_living(messages, scope), IS_SAID, days.hold(said)), unit
+    )
 
 
 def memories_about(conn: sa.Connection, scope: Scope, days: Days, limit: int) -> list[Memory]:
     """Return up to `limit` living memories that are about some days, in the order of their times."""
-    is_read = (is_living(memories, scope), *_are_about(days))
+    is_read = (rows.is_living(memories, scope), *_are_about(days))
     return read_memories(conn, *is_read, order=(TIME_ABOUT, memories.c.seq), limit=limit)
 
 
 def conversations_within(conn: sa.Connection, scope: Scope, days: Days, limit: int) -> list[str]:
     """Return the ids of up to `limit` conversations in which something was said on some days, in that order."""
     said = messages.c.said_at
-    query = sa.select(messages.c.session_id).where(is_living(messages, scope), IS_SAID, days.hold(said))
+    query = sa.select(messages.c.session_id).where(rows.is_living(messages, scope), IS_SAID, days.hold(said))
     sessions = query.group_by(messages.c.session_id).order_by(sa.func.min(said), messages.c.session_id)
     return list(conn.execute(sessions.limit(limit)).scalars())
 
 
 def bounds(conn: sa.Connection, scope: Scope) -> tuple[datetime, datetime] | None:
     """Return the first and the last time that living memories of a scope are about; None if there are none."""
-    query = sa.select(TIME_ABOUT).where(is_living(memories, scope)).limit(1)
+    query = sa.select(TIME_ABOUT).where(rows.is_living(memories, scope)).limit(1)
     first = conn.execute(query.order_by(TIME_ABOUT, memories.c.seq)).scalar()
     last = conn.execute(query.order_by(TIME_ABOUT.desc(), memories.c.seq.desc())).scalar()
     return None if first is None or last is None else (first, last)
@@ -442,7 +426,7 @@ def bounds(conn: sa.Connection, scope: Scope) -> tuple[datetime, datetime] | Non
 
 def first_stored_at(conn: sa.Connection, scope: Scope) -> datetime | None:
     """Return when the oldest row of a scope's memories was stored, deleted or not; None if there is none."""
-    query = sa.select(memories.c.created_at).where(sees(memories, scope)).order_by(memories.c.seq).limit(1)
+    query = sa.select(memories.c.created_at).where(rows.sees(memories, scope)).order_by(memories.c.seq).limit(1)
     return conn.execute(query).scalar()
 
 
@@ -455,7 +439,7 @@ def living_at(
     """
     was_living = sa.or_(memories.c.deleted_at.is_(None), memories.c.deleted_at > instant)
     query = sa.select(memories.c.seq, memories.c.id).where(
-        sees(memories, scope), memories.c.created_at <= instant, was_living
+        rows.sees(memories, scope), memories.c.created_at <= instant, was_living
     )
     query = query if before is None else query.where(memories.c.seq < before)
     return [(row.seq, row.id) for row in conn.execute(query.order_by(memories.c.seq.desc()).limit(limit))]
@@ -477,9 +461,9 @@ def count_by_day(
     conn: sa.Connection, at: sa.ColumnElement[Any], zone: tzinfo | None, *conditions: sa.ColumnElement[bool]
 ) -> Counter[str]:
     """Return how many rows under some conditions have a time on each day of a zone. A key is "2026-11-21"."""
-    minute, days = minute_of(at), Counter[str]()
+    minute, days = rows.minute_of(at), Counter[str]()
     for each, number in conn.execute(sa.select(minute, sa.func.count()).where(*conditions).group_by(minute)):
-        days[local_day(each, zone)] += number
+        days[rows.local_day(each, zone)] += number
     return days
 
 

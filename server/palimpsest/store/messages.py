@@ -14,28 +14,8 @@ from sqlalchemy import ColumnElement, Connection, FromClause, and_, bindparam, c
 from palimpsest.core.clock import in_zone, shown_date
 from palimpsest.core.errors import InputError, MemoryNotFoundError
 from palimpsest.core.models import PAGE, UNDO, Message, Scope
+from palimpsest.store import rows
 from palimpsest.store.memories import learned_memories
-from palimpsest.store.rows import (
-    MIN_PREFIX,
-    SCOPE,
-    Query,
-    among,
-    begins,
-    count,
-    is_deleted,
-    is_living,
-    is_scope,
-    listed,
-    listed_numbers,
-    long_enough,
-    rows_for,
-    scope_parts,
-    scope_values,
-    sees,
-    sees_named,
-    to_message,
-    to_scope,
-)
 from palimpsest.store.schema import (
     IS_MESSAGE,
     IS_SAID,
@@ -56,7 +36,7 @@ MAX_SPEAKERS = 1_000
 LAST_MESSAGES = 200
 """Among how many of the messages stored last the last conversation is looked for: a few milliseconds."""
 
-_BY_ID = select(messages).where(messages.c.id.in_(listed("ids")))
+_BY_ID = select(messages).where(messages.c.id.in_(rows.listed("ids")))
 
 NEWEST = (messages.c.seq.desc(),)
 LAST_SAID = (messages.c.said_at.desc(), messages.c.seq.desc())
@@ -71,17 +51,17 @@ def read_messages(
 ) -> list[Message]:
     """Return the messages under some conditions, at most `limit`, as they were stored or in another order."""
     query = select(messages).where(*conditions).order_by(*order).limit(limit)
-    return [to_message(row) for row in conn.execute(query)]
+    return [rows.to_message(row) for row in conn.execute(query)]
 
 
 def messages_by_id(conn: Connection, ids: Sequence[str]) -> dict[str, Message]:
     """Return messages, living or deleted, by id."""
-    return {row.id: to_message(row) for row in rows_for(conn, _BY_ID, ids)}
+    return {row.id: rows.to_message(row) for row in rows.rows_for(conn, _BY_ID, ids)}
 
 
 def messages_of(conn: Connection, scope: Scope) -> list[Message]:
     """Return the living messages of a scope, oldest first. A project's scope does not include the global ones."""
-    return read_messages(conn, is_living(messages, scope), messages.c.project == scope.project)
+    return read_messages(conn, rows.is_living(messages, scope), messages.c.project == scope.project)
 
 
 def messages_before(conn: Connection, scope: Scope, message_id: str, limit: int) -> list[Message]:
@@ -90,7 +70,9 @@ def messages_before(conn: Connection, scope: Scope, message_id: str, limit: int)
     Those with a forgotten fact are left out.
     """
     first = select(messages.c.seq).where(messages.c.id == message_id).scalar_subquery()
-    return newest_said(conn, limit, is_scope(messages, scope), messages.c.deleted_at.is_(None), messages.c.seq < first)
+    return newest_said(
+        conn, limit, rows.is_scope(messages, scope), messages.c.deleted_at.is_(None), messages.c.seq < first
+    )
 
 
 def newest_said(conn: Connection, limit: int, *conditions: ColumnElement[bool]) -> list[Message]:
@@ -104,23 +86,21 @@ def last_conversation(conn: Connection, scope: Scope) -> list[Message]:
 
     Deleted messages, and those with a forgotten fact, are left out.
     """
-    newest = newest_said(conn, LAST_MESSAGES, is_living(messages, scope), messages.c.project == scope.project)
+    newest = newest_said(conn, LAST_MESSAGES, rows.is_living(messages, scope), messages.c.project == scope.project)
     newest.sort(key=lambda message: message.said_at)  # an import stores old conversations last
     return [message for message in newest if message.session_id == newest[-1].session_id]
 
 
 def sources_of(conn: Connection, memory_ids: Sequence[str]) -> dict[str, list[Message]]:
     """Return the messages that each memory was learned from, oldest first."""
-    by_memory: dict[str, list[Message]] = {}
-    for row in rows_for(conn, _SOURCES, memory_ids):
-        by_memory.setdefault(row.memory_id, []).append(to_message(row))
-    return by_memory
+    said = rows.rows_for(conn, _SOURCES, memory_ids)
+    return rows.grouped((row.memory_id, rows.to_message(row)) for row in said)
 
 
 _SOURCES = (
     select(memory_sources.c.memory_id, messages)
     .join(messages, messages.c.id == memory_sources.c.message_id)
-    .where(memory_sources.c.memory_id.in_(listed("ids")))
+    .where(memory_sources.c.memory_id.in_(rows.listed("ids")))
     .order_by(messages.c.seq)
 )
 
@@ -128,7 +108,7 @@ _SOURCES = (
 def awaiting_extraction(conn: Connection, message_ids: Sequence[str]) -> set[str]:
     """Return the ids of those living messages that no facts were extracted from yet."""
     fresh = (messages.c.learnt.is_(False), messages.c.deleted_at.is_(None), IS_SAID)
-    return set(conn.execute(select(messages.c.id).where(among(messages.c.id, message_ids), *fresh)).scalars())
+    return set(conn.execute(select(messages.c.id).where(rows.among(messages.c.id, message_ids), *fresh)).scalars())
 
 
 def outdated_or_forgotten(conn: Connection, message_ids: Sequence[str]) -> tuple[set[str], set[str]]:
@@ -137,7 +117,7 @@ def outdated_or_forgotten(conn: Connection, message_ids: Sequence[str]) -> tuple
     A closed memory was replaced, or has ended. A forgotten one was deleted, and so was what its messages say about it.
     Memories that only an undo deleted do not count.
     """
-    states = rows_for(conn, _STATES_OF_MEMORIES, message_ids)
+    states = rows.rows_for(conn, _STATES_OF_MEMORIES, message_ids)
     outdated = {message_id for message_id, living, gone in states if not living and not gone}
     return outdated, {message_id for message_id, _, gone in states if gone}
 
@@ -149,7 +129,7 @@ _STATES_OF_MEMORIES = (
         func.sum(case((memories.c.is_forgotten.is_(True), 1), else_=0)),
     )
     .join(memories, memories.c.id == memory_sources.c.memory_id)
-    .where(memory_sources.c.message_id.in_(listed("ids")), learned_memories())
+    .where(memory_sources.c.message_id.in_(rows.listed("ids")), learned_memories())
     .group_by(memory_sources.c.message_id)
 )
 
@@ -166,7 +146,7 @@ def sessions_with_forgotten(conn: Connection, session_ids: Sequence[str]) -> set
         select(messages.c.session_id)
         .join(memory_sources, memory_sources.c.message_id == messages.c.id)
         .join(memories, memories.c.id == memory_sources.c.memory_id)
-        .where(among(messages.c.session_id, session_ids), memories.c.is_forgotten.is_(True), learned_memories())
+        .where(rows.among(messages.c.session_id, session_ids), memories.c.is_forgotten.is_(True), learned_memories())
     )
     return set(conn.execute(query.distinct()).scalars())
 
@@ -179,7 +159,7 @@ def speakers(conn: Connection, user_id: str) -> list[str]:
     return list(conn.execute(_SPEAKERS, {"user_id": user_id}).scalars().all())
 
 
-def _speakers() -> Query:
+def _speakers() -> rows.Query:
     first = select(func.min(messages.c.name).label("name")).where(messages.c.user_id == bindparam("user_id"))
     names = first.where(messages.c.name != "").cte(recursive=True)
     following = first.where(messages.c.name > names.c.name).scalar_subquery()
@@ -192,13 +172,16 @@ _SPEAKERS = _speakers()
 
 def has_speaker(conn: Connection, scope: Scope, name: str) -> bool:
     """Return whether the scope sees a message of a speaker of this name."""
-    return conn.execute(_by_speaker(scope_parts(scope)), {**scope_values(scope), "name": name}).first() is not None
+    return (
+        conn.execute(_by_speaker(rows.scope_parts(scope)), {**rows.scope_values(scope), "name": name}).first()
+        is not None
+    )
 
 
 @cache
-def _by_speaker(parts: tuple[bool, ...]) -> Query:
+def _by_speaker(parts: tuple[bool, ...]) -> rows.Query:
     is_speaker = messages.c.name == bindparam("name")
-    return select(messages.c.seq).where(sees_named(messages, parts), is_speaker).limit(1)
+    return select(messages.c.seq).where(rows.sees_named(messages, parts), is_speaker).limit(1)
 
 
 # Read conversations: the messages of one session, and what is known of it besides.
@@ -245,27 +228,21 @@ class MessageBounds:
     ids: Collection[str] | None = None
     has_pages: bool = True
 
-    def conditions(self, rows: FromClause = messages) -> Iterator[ColumnElement[bool]]:
-        """Yield the conditions for rows of `messages`. They take `parameters`."""
-        values_of = ((rows.c.role, self.roles), (rows.c.name, self.names), (rows.c.session_id, self.sessions))
+    def conditions(self, table: FromClause = messages) -> Iterator[ColumnElement[bool]]:
+        """Yield the conditions for rows of `messages`."""
+        values_of = ((table.c.role, self.roles), (table.c.name, self.names), (table.c.session_id, self.sessions))
         yield from (column.in_(sorted(values)) for column, values in values_of if values is not None)
         if self.said_from is not None:
-            yield rows.c.said_at >= self.said_from
+            yield table.c.said_at >= self.said_from
         if self.said_until is not None:
-            yield rows.c.said_at <= self.said_until
+            yield table.c.said_at <= self.said_until
         if self.entries is not None:
-            is_listed = (vectors.c.kind == "message", vectors.c.seq.in_(listed_numbers("entries")))
-            yield rows.c.id.in_(select(vectors.c.owner_id).where(*is_listed))
+            is_listed = (vectors.c.kind == "message", rows.among(vectors.c.seq, self.entries))
+            yield table.c.id.in_(select(vectors.c.owner_id).where(*is_listed))
         if self.ids is not None:
-            yield rows.c.id.in_(listed("message_ids"))
+            yield rows.among(table.c.id, self.ids)
         if not self.has_pages:
-            yield rows.c.role != PAGE
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        """Return the parameters of a statement with the conditions."""
-        given = {"entries": self.entries, "message_ids": self.ids}
-        return {name: list(values) for name, values in given.items() if values is not None}
+            yield table.c.role != PAGE
 
     @property
     def leave_most(self) -> bool:
@@ -288,14 +265,14 @@ def list_conversations(
     ended_at, session_id = func.max(messages.c.said_at), messages.c.session_id
     query = (
         select(
-            session_id,
+            session_id.label("id"),
             func.count().label("messages"),
             func.min(messages.c.said_at).label("began_at"),
             ended_at.label("ended_at"),
-            func.min(messages.c.seq).label("first"),
+            func.min(messages.c.seq).label("first_row"),
             func.max(messages.c.project).label("project"),
         )
-        .where(is_living(messages, scope), IS_SAID)
+        .where(rows.is_living(messages, scope), IS_SAID)
         .group_by(session_id)
         .order_by(ended_at.desc(), session_id)
         .limit(limit)
@@ -305,38 +282,34 @@ def list_conversations(
     if after is not None:
         at, last_id = after
         query = query.having(or_(ended_at < at, and_(ended_at == at, session_id > last_id)))
-    rows = conn.execute(query).all()
-    is_listed = (sees(conversations, scope), among(conversations.c.session_id, [row.session_id for row in rows]))
-    known = select(conversations).where(*is_listed).order_by(conversations.c.seq)
+    found = conn.execute(query).all()
+    is_listed = rows.among(conversations.c.session_id, [row.id for row in found])
+    known = select(conversations).where(rows.sees(conversations, scope), is_listed).order_by(conversations.c.seq)
     by_id = {row.session_id: row for row in conn.execute(known)}
-    begin = read_messages(conn, among(messages.c.seq, [row.first for row in rows]))
+    begin = read_messages(conn, rows.among(messages.c.seq, [row.first_row for row in found]))
     first = {message.session_id: message for message in without_forgotten(conn, begin)}
     titled = by_id.keys() - sessions_with_forgotten(conn, list(by_id))
     return [
         ConversationSummary(
-            row.session_id,
-            row.project,
-            by_id[row.session_id].client if row.session_id in by_id else "",
-            by_id[row.session_id].title if row.session_id in titled else "",
-            first.get(row.session_id),
-            row.messages,
-            row.began_at,
-            row.ended_at,
+            **{name: getattr(row, name) for name in ("id", "project", "messages", "began_at", "ended_at")},
+            client=by_id[row.id].client if row.id in by_id else "",
+            title=by_id[row.id].title if row.id in titled else "",
+            first=first.get(row.id),
         )
-        for row in rows
+        for row in found
     ]
 
 
 def count_conversations(conn: Connection, scope: Scope) -> tuple[int, int]:
     """Return how many conversations with living messages the scope sees, and how many messages these have."""
     counts = select(func.count(messages.c.session_id.distinct()), func.count())
-    row = conn.execute(counts.where(is_living(messages, scope), IS_SAID)).one()
+    row = conn.execute(counts.where(rows.is_living(messages, scope), IS_SAID)).one()
     return row[0], row[1]
 
 
 def count_deleted_messages(conn: Connection, scope: Scope) -> int:
     """Return how many messages that the scope sees are deleted."""
-    return count(conn, sees(messages, scope), messages.c.deleted_at.is_not(None), IS_SAID)
+    return rows.count(conn, rows.sees(messages, scope), messages.c.deleted_at.is_not(None), IS_SAID)
 
 
 def find_conversation(
@@ -347,17 +320,17 @@ def find_conversation(
     The id of a message names the conversation that it belongs to. With `deleted` one without living messages is found
     too. Raises MemoryNotFoundError, and InputError for a beginning that is too short or that several ids have.
     """
-    prefix = long_enough(conversation_id)
-    is_read = (sees(messages, scope),) if deleted else (is_living(messages, scope))
+    prefix = rows.long_enough(conversation_id)
+    is_read = rows.sees(messages, scope) if deleted else rows.is_living(messages, scope)
     for column in (messages.c.session_id, messages.c.id):
-        query = select(messages.c.session_id).where(begins(column, prefix), *is_read).distinct().limit(2)
+        query = select(messages.c.session_id).where(rows.begins(column, prefix), is_read).distinct().limit(2)
         found: Sequence[str] = conn.execute(query).scalars().all()
         if len(found) > 1:
             raise InputError(f"several conversations begin with '{prefix}': {', '.join(found)}. Use more characters")
         if found:
             return found[0]
     newest = [
-        f"{each.id[:MIN_PREFIX]} ({shown_date(in_zone(each.ended_at, zone))})"
+        f"{each.id[: rows.MIN_PREFIX]} ({shown_date(in_zone(each.ended_at, zone))})"
         for each in list_conversations(conn, scope, NEWEST_SHOWN)
     ]
     known = f"the newest are {', '.join(newest)}" if newest else "there is none"
@@ -368,7 +341,7 @@ def ids_beginning(conn: Connection, scope: Scope, prefix: str, limit: int) -> li
     """Return up to `limit` ids of conversations that begin with a prefix, the one with the newest message first."""
     if not prefix:
         return [each.id for each in list_conversations(conn, scope, limit)]
-    is_meant = (begins(messages.c.session_id, prefix), is_living(messages, scope), IS_SAID)
+    is_meant = (rows.begins(messages.c.session_id, prefix), rows.is_living(messages, scope), IS_SAID)
     query = select(messages.c.session_id).where(*is_meant).group_by(messages.c.session_id)
     return list(conn.execute(query.order_by(func.max(messages.c.said_at).desc()).limit(limit)).scalars())
 
@@ -377,18 +350,18 @@ def messages_in(
     conn: Connection, scope: Scope, session_id: str, limit: int, after: int = 0
 ) -> list[tuple[int, Message]]:
     """Return up to `limit` living messages of a conversation with their row numbers, in order, after row `after`."""
-    in_session = (messages.c.session_id == session_id, is_living(messages, scope))
+    in_session = (messages.c.session_id == session_id, rows.is_living(messages, scope))
     query = select(messages).where(*in_session, messages.c.seq > after).order_by(messages.c.seq).limit(limit)
-    return [(row.seq, to_message(row)) for row in conn.execute(query)]
+    return [(row.seq, rows.to_message(row)) for row in conn.execute(query)]
 
 
 def row_before(conn: Connection, scope: Scope, message_id: str, count: int) -> int | None:
     """Return the row that stands `count` + 1 living messages before one in its conversation; None if there is none."""
-    named = select(messages.c.session_id, messages.c.seq).where(messages.c.id == message_id, sees(messages, scope))
+    named = select(messages.c.session_id, messages.c.seq).where(messages.c.id == message_id, rows.sees(messages, scope))
     row = conn.execute(named).one_or_none()
     if row is None:
         return None
-    in_session = (messages.c.session_id == row.session_id, is_living(messages, scope))
+    in_session = (messages.c.session_id == row.session_id, rows.is_living(messages, scope))
     before = select(messages.c.seq).where(*in_session, messages.c.seq < row.seq).order_by(messages.c.seq.desc())
     return conn.execute(before.offset(count).limit(1)).scalar()
 
@@ -399,7 +372,7 @@ def memories_of_sessions(conn: Connection, session_ids: Iterable[str]) -> dict[s
     query = select(messages.c.session_id, memory_sources.c.memory_id).join(
         memory_sources, memory_sources.c.message_id == messages.c.id
     )
-    for session_id, memory_id in conn.execute(query.where(among(messages.c.session_id, found)).distinct()):
+    for session_id, memory_id in conn.execute(query.where(rows.among(messages.c.session_id, found)).distinct()):
         found[session_id].add(memory_id)
     return found
 
@@ -421,14 +394,16 @@ def list_messages(
     bounds: MessageBounds = EVERY_MESSAGE,
 ) -> list[tuple[MessagePosition, Message]]:
     """Return up to `limit` messages with their positions, the one that was said last first, from after a position."""
-    rows = _rows_within(bounds)
-    query = select(rows).where(sees(rows, scope), is_deleted(rows, deleted=deleted), *bounds.conditions(rows))
-    query = query.order_by(rows.c.said_at.desc(), rows.c.seq.desc()).limit(limit)
+    table = _rows_within(bounds)
+    query = select(table).where(
+        rows.sees(table, scope), rows.is_deleted(table, deleted=deleted), *bounds.conditions(table)
+    )
+    query = query.order_by(table.c.said_at.desc(), table.c.seq.desc()).limit(limit)
     if after is not None:
-        query = query.where(rows.c.said_at <= after.said_at)
-        query = query.where(or_(rows.c.said_at < after.said_at, rows.c.seq < after.row))
-    found = conn.execute(query, bounds.parameters)
-    return [(MessagePosition(row.said_at, row.seq), to_message(row)) for row in found]
+        query = query.where(table.c.said_at <= after.said_at)
+        query = query.where(or_(table.c.said_at < after.said_at, table.c.seq < after.row))
+    found = conn.execute(query)
+    return [(MessagePosition(row.said_at, row.seq), rows.to_message(row)) for row in found]
 
 
 def _rows_within(bounds: MessageBounds) -> FromClause:
@@ -437,7 +412,7 @@ def _rows_within(bounds: MessageBounds) -> FromClause:
     The limit keeps the query planner from going through all messages in the order of time instead.
     """
     if bounds.ids is not None:
-        is_chosen = messages.c.id.in_(listed("message_ids"))
+        is_chosen = rows.among(messages.c.id, bounds.ids)
     elif bounds.sessions is not None:
         is_chosen = messages.c.session_id.in_(sorted(bounds.sessions))
     else:
@@ -447,13 +422,13 @@ def _rows_within(bounds: MessageBounds) -> FromClause:
 
 def living_messages(conn: Connection, scope: Scope, bounds: MessageBounds) -> Iterator[tuple[int, Message]]:
     """Yield every living message within the bounds that the scope sees, with its entry number."""
-    rows = conn.execute(_living(select(messages, vectors.c.seq.label("entry_seq")), scope, bounds), bounds.parameters)
-    return ((row.entry_seq, to_message(row)) for row in rows)
+    found = conn.execute(_living(select(messages, vectors.c.seq.label("entry_seq")), scope, bounds))
+    return ((row.entry_seq, rows.to_message(row)) for row in found)
 
 
 def message_entries(conn: Connection, scope: Scope, bounds: MessageBounds) -> set[int]:
     """Return the entry numbers of the living messages within the bounds that the scope sees."""
-    return set(conn.execute(_living(select(vectors.c.seq), scope, bounds), bounds.parameters).scalars())
+    return set(conn.execute(_living(select(vectors.c.seq), scope, bounds)).scalars())
 
 
 def message_entries_among(conn: Connection, scope: Scope, bounds: MessageBounds, seqs: Collection[int]) -> set[int]:
@@ -461,16 +436,16 @@ def message_entries_among(conn: Connection, scope: Scope, bounds: MessageBounds,
 
     They are looked up one by one: the limit keeps the query planner from beginning with all messages.
     """
-    names = ("id", *SCOPE, "role", "name", "session_id", "said_at", "deleted_at")
+    names = ("id", *rows.SCOPE, "role", "name", "session_id", "said_at", "deleted_at")
     columns = (vectors.c.seq.label("entry_seq"), *(messages.c[name] for name in names))
     chosen = select(*columns).join_from(vectors, messages, IS_MESSAGE)
-    rows = chosen.where(vectors.c.seq.in_(listed_numbers("seqs"))).limit(MAX_ROWS).subquery()
-    query = select(rows.c.entry_seq).where(is_living(rows, scope), *bounds.conditions(rows))
-    return set(conn.execute(query, {"seqs": list(seqs), **bounds.parameters}).scalars())
+    table = chosen.where(rows.among(vectors.c.seq, seqs)).limit(MAX_ROWS).subquery()
+    query = select(table.c.entry_seq).where(rows.is_living(table, scope), *bounds.conditions(table))
+    return set(conn.execute(query).scalars())
 
 
-def _living(query: Query, scope: Scope, bounds: MessageBounds) -> Query:
-    return query.join_from(messages, vectors, IS_MESSAGE).where(is_living(messages, scope), *bounds.conditions())
+def _living(query: rows.Query, scope: Scope, bounds: MessageBounds) -> rows.Query:
+    return query.join_from(messages, vectors, IS_MESSAGE).where(rows.is_living(messages, scope), *bounds.conditions())
 
 
 # Read what tells captured messages from others.
@@ -498,7 +473,7 @@ def with_texts(conn: Connection, user_id: str, content_hashes: Sequence[str]) ->
     """Return the messages of a user in all scopes that have an id of their client and one of these texts."""
     names = ("id", "external_id", "role", "content_hash", "said_at", "deleted_at")
     query = select(*(messages.c[name] for name in names)).where(
-        messages.c.user_id == user_id, among(messages.c.content_hash, content_hashes), messages.c.external_id != ""
+        messages.c.user_id == user_id, rows.among(messages.c.content_hash, content_hashes), messages.c.external_id != ""
     )
     return [StoredMessage(*row) for row in conn.execute(query)]
 
@@ -510,13 +485,11 @@ def undone(conn: Connection, message_ids: Sequence[str]) -> dict[Scope, list[str
     query = (
         select(messages)
         .join(message_history, message_history.c.message_id == messages.c.id)
-        .where(among(messages.c.id, message_ids), messages.c.deleted_at.is_not(None))
+        .where(rows.among(messages.c.id, message_ids), messages.c.deleted_at.is_not(None))
         .where(message_history.c.seq == newest, message_history.c.stage.like(f"{UNDO}%"))
     )
-    by_scope: dict[Scope, list[str]] = {}
-    for row in conn.execute(query.order_by(messages.c.seq)):
-        by_scope.setdefault(to_scope(row), []).append(row.id)
-    return by_scope
+    deleted = conn.execute(query.order_by(messages.c.seq))
+    return rows.grouped((rows.to_scope(row), row.id) for row in deleted)
 
 
 def said_then(user_id: str, external_id: str, role: str, content_hash: str, said_at: datetime) -> tuple[str, str, str]:
@@ -534,4 +507,6 @@ def said_then(user_id: str, external_id: str, role: str, content_hash: str, said
 
 def purged(conn: Connection, owner_ids: Sequence[str]) -> set[str]:
     """Return those of some ids that were purged."""
-    return set(conn.execute(select(purged_ids.c.owner_id).where(among(purged_ids.c.owner_id, owner_ids))).scalars())
+    return set(
+        conn.execute(select(purged_ids.c.owner_id).where(rows.among(purged_ids.c.owner_id, owner_ids))).scalars()
+    )

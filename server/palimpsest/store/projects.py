@@ -317,8 +317,7 @@ _BY_NAME: Query = (
     sa.select(entities.c.id, entities.c.type)
     .join(entity_aliases, entity_aliases.c.entity_id == entities.c.id)
     .where(
-        entity_aliases.c.user_id == sa.bindparam("user_id"),
-        entity_aliases.c.key == sa.bindparam("key"),
+        *(entity_aliases.c[name] == sa.bindparam(name) for name in ("user_id", "key")),
         entities.c.project == sa.bindparam("project"),
         entities.c.merged_into.is_(None),
         entities.c.is_user.is_(False),
@@ -432,6 +431,10 @@ def _cite_instead(tx: Transaction, message_id: str, kept_id: str) -> None:
     tx.touched.messages.add(kept_id)
 
 
+_GIVEN = ("happened_precision", "valid_from_precision", "keywords", "tags", "entities", "relations")
+"""What a memory gives to the one in whose favour it is closed, as it has it."""
+
+
 def _merge_memories(tx: Transaction, old: str, new: str) -> None:
     """Close memories in favour of those of the new project that say the same, which take over what these lack."""
     for old_id, new_id in _same_memories(tx.conn, tx.scope.user_id, old, new):
@@ -442,15 +445,10 @@ def _merge_memories(tx: Transaction, old: str, new: str) -> None:
             theirs.text,
             sources,
             happened_at=None if theirs.happened_at else ours.happened_at,
-            happened_precision=ours.happened_precision,
-            keywords=ours.keywords,
-            tags=ours.tags,
             metadata={key: value for key, value in ours.metadata.items() if key not in theirs.metadata},
             said_at=ours.stated_at,
             valid_from=None if theirs.valid_from else ours.valid_from,
-            valid_from_precision=ours.valid_from_precision,
-            entities=ours.entities,
-            relations=ours.relations,
+            **{name: getattr(ours, name) for name in _GIVEN},
         )
         writes.change(tx, theirs, lacking)
         usage.give(tx.conn, ours.id, theirs.id)

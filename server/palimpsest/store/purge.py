@@ -19,6 +19,7 @@ from palimpsest.core.models import PAGE, SELF_NAMES, Message, Scope, name_key
 from palimpsest.store import contextual_keys, entries, jobs, links, usage, writes
 from palimpsest.store import documents as document_queries
 from palimpsest.store import messages as message_queries
+from palimpsest.store import schema as db
 from palimpsest.store import summaries as summary_queries
 from palimpsest.store.database import FullText
 from palimpsest.store.graph.identity import USER, told
@@ -26,25 +27,6 @@ from palimpsest.store.history import edits_of_entities, hints_of
 from palimpsest.store.links import content_words
 from palimpsest.store.messages import said_then
 from palimpsest.store.rows import among, sees
-from palimpsest.store.schema import (
-    conversations,
-    entities,
-    entity_aliases,
-    entity_history,
-    gists,
-    history,
-    index_log,
-    memories,
-    memory_sources,
-    mentions,
-    message_history,
-    messages,
-    meta,
-    purged,
-    relations,
-    summaries,
-    vectors,
-)
 from palimpsest.store.transaction import next_edit_number, reserve_edit_numbers
 from palimpsest.text.names.known_names import bare_name
 
@@ -61,12 +43,10 @@ def erase_from_pages(conn: Connection, message_ids: Sequence[str]) -> set[str]:
     the erased pages are still there.
     """
     erased = set(message_ids)
-    are_erased = (among(messages.c.id, message_ids), messages.c.role == PAGE)
+    are_erased = (among(db.messages.c.id, message_ids), db.messages.c.role == PAGE)
     changed: set[str] = set()
-    for document in set(conn.execute(select(messages.c.session_id).where(*are_erased)).scalars()):
-        query = select(messages.c.id, messages.c.content).where(
-            messages.c.session_id == document, messages.c.role == PAGE
-        )
+    for document in set(conn.execute(select(db.messages.c.session_id).where(*are_erased)).scalars()):
+        query = select(db.messages.c.id, db.messages.c.content).filter_by(session_id=document, role=PAGE)
         words = {row.id: content_words(row.content) for row in conn.execute(query)}
         gone = frozenset[str]().union(*(words[page] for page in words.keys() & erased))
         left = words.keys() - erased
@@ -78,10 +58,10 @@ def erase_from_pages(conn: Connection, message_ids: Sequence[str]) -> set[str]:
 
 
 def _erase_title(conn: Connection, document: str, gone: frozenset[str]) -> None:
-    is_document = conversations.c.session_id == document
-    for row in conn.execute(select(conversations.c.title, conversations.c.external_id).where(is_document)).all():
+    is_document = db.conversations.c.session_id == document
+    for row in conn.execute(select(db.conversations.c.title, db.conversations.c.external_id).where(is_document)).all():
         if content_words(row.title) & gone:
-            conn.execute(update(conversations).where(is_document).values(title=row.external_id))
+            conn.execute(update(db.conversations).where(is_document).values(title=row.external_id))
 
 
 # Erase what purged memories and messages name: mentions, relations, and entities, names and edits that only they
@@ -96,14 +76,14 @@ def erase_from_graph(
     """Erase what memories and messages of a user name and state, and return the names that nothing has any more."""
     named: dict[str, list[str]] = defaultdict(list)
     for kind, ids in (("memory", memory_ids), ("message", message_ids)):
-        of_owners = (mentions.c.kind == kind, among(mentions.c.owner_id, ids))
-        for row in conn.execute(select(mentions.c.entity_id, mentions.c.name).where(*of_owners)):
+        of_owners = (db.mentions.c.kind == kind, among(db.mentions.c.owner_id, ids))
+        for row in conn.execute(select(db.mentions.c.entity_id, db.mentions.c.name).where(*of_owners)):
             named[row.entity_id].append(row.name)
-        conn.execute(delete(mentions).where(*of_owners))
-    conn.execute(delete(relations).where(among(relations.c.memory_id, memory_ids)))
+        conn.execute(delete(db.mentions).where(*of_owners))
+    conn.execute(delete(db.relations).where(among(db.relations.c.memory_id, memory_ids)))
     if not named:
         return ()
-    known = {row.id: row for row in conn.execute(select(entities).where(entities.c.user_id == user_id))}
+    known = {row.id: row for row in conn.execute(select(db.entities).where(db.entities.c.user_id == user_id))}
     edits = edits_of_entities(conn, user_id)
     touched = _connected(named.keys() & known.keys(), known, edits)
     erased = {name for names in named.values() for name in names} | _forget(conn, touched, known)
@@ -133,19 +113,19 @@ def _forget(conn: Connection, touched: AbstractSet[str], known: Mapping[str, Row
     of_group = _of_group(names, known)
     erased: set[str] = set()
     for entity_id in sorted(touched):
-        entity, is_of = known[entity_id], entity_aliases.c.entity_id == entity_id
-        aliases = conn.execute(select(entity_aliases).where(is_of).order_by(entity_aliases.c.key)).all()
+        entity, is_of = known[entity_id], db.entity_aliases.c.entity_id == entity_id
+        aliases = conn.execute(select(db.entity_aliases).where(is_of).order_by(db.entity_aliases.c.key)).all()
         if entity_id not in of_group:
             erased |= {entity.name, *(alias.name for alias in aliases)}
-            conn.execute(delete(entity_aliases).where(is_of))
-            conn.execute(delete(entities).where(entities.c.id == entity_id))
+            conn.execute(delete(db.entity_aliases).where(is_of))
+            conn.execute(delete(db.entities).where(db.entities.c.id == entity_id))
             continue
         erased |= _forget_aliases(conn, aliases, _with_bare_names(names.get(entity_id, {})))
         given = [alias.name for alias in aliases if alias.given]
         stated = [*given, USER] if entity.is_user else [*given, *of_group[entity_id]]
         if entity.name not in stated:
             erased.add(entity.name)
-            conn.execute(update(entities).where(entities.c.id == entity_id).values(name=stated[0]))
+            conn.execute(update(db.entities).where(db.entities.c.id == entity_id).values(name=stated[0]))
     return erased
 
 
@@ -165,18 +145,18 @@ def _forget_aliases(conn: Connection, aliases: Sequence[Row[Any]], names: Mappin
         if alias.given or alias.name in names.get(alias.key, ()):
             continue
         erased.add(alias.name)
-        is_it = (entity_aliases.c.entity_id == alias.entity_id, entity_aliases.c.key == alias.key)
+        is_it = (db.entity_aliases.c.entity_id == alias.entity_id, db.entity_aliases.c.key == alias.key)
         if alias.key in names:
-            conn.execute(update(entity_aliases).where(*is_it).values(name=names[alias.key][0]))
+            conn.execute(update(db.entity_aliases).where(*is_it).values(name=names[alias.key][0]))
         else:
-            conn.execute(delete(entity_aliases).where(*is_it))
+            conn.execute(delete(db.entity_aliases).where(*is_it))
     return erased
 
 
 def _names(conn: Connection, ids: AbstractSet[str]) -> dict[str, dict[str, list[str]]]:
     """Return how mentions call entities: by the id of the entity and by the key of the name, oldest first."""
     names: dict[str, dict[str, list[str]]] = {}
-    for row in conn.execute(select(mentions).where(among(mentions.c.entity_id, ids)).order_by(mentions.c.seq)):
+    for row in conn.execute(select(db.mentions).where(among(db.mentions.c.entity_id, ids)).order_by(db.mentions.c.seq)):
         names.setdefault(row.entity_id, {}).setdefault(row.key, []).append(row.name)
     return names
 
@@ -198,9 +178,9 @@ def _still_there(conn: Connection, names: AbstractSet[str], ids: AbstractSet[str
     """Return which of these names something has: these entities, or with None any."""
     present: set[str] = set()
     for name_column, id_column in (
-        (entities.c.name, entities.c.id),
-        (entity_aliases.c.name, entity_aliases.c.entity_id),
-        (mentions.c.name, mentions.c.entity_id),
+        (db.entities.c.name, db.entities.c.id),
+        (db.entity_aliases.c.name, db.entity_aliases.c.entity_id),
+        (db.mentions.c.name, db.mentions.c.entity_id),
     ):
         is_read = among(name_column, names) if ids is None else among(id_column, ids)
         present.update(conn.execute(select(name_column).distinct().where(is_read)).scalars())
@@ -209,13 +189,13 @@ def _still_there(conn: Connection, names: AbstractSet[str], ids: AbstractSet[str
 
 def _forget_edits(conn: Connection, touched: AbstractSet[str], edits: Sequence[Row[Any]], erased: set[str]) -> None:
     """Erase the edits that tell of an erased entity or name. They cannot be undone any more."""
-    present = set(conn.execute(select(entities.c.id).where(among(entities.c.id, touched))).scalars())
+    present = set(conn.execute(select(db.entities.c.id).where(among(db.entities.c.id, touched))).scalars())
     names = erased - _still_there(conn, erased, touched)
     gone = (touched - present) | {form for name in names for form in (name.casefold(), name_key(name))}
     for row in edits:
         texts = [text.casefold() for text in told(row)]
         if any(name in text for name in gone for text in texts):
-            conn.execute(delete(entity_history).where(entity_history.c.seq == row.seq))
+            conn.execute(delete(db.entity_history).where(db.entity_history.c.seq == row.seq))
 
 
 ROWS_ON_DISK = "unscrubbed"
@@ -243,8 +223,8 @@ def purge_selection(conn: Connection, scope: Scope, owner_ids: Sequence[str] | N
     InputError for an unknown id.
     """
     if owner_ids is None:
-        memory_ids = list(conn.execute(select(memories.c.id).where(_of_scope(memories, scope))).scalars())
-        message_ids = list(conn.execute(select(messages.c.id).where(_of_scope(messages, scope))).scalars())
+        memory_ids = list(conn.execute(select(db.memories.c.id).where(_of_scope(db.memories, scope))).scalars())
+        message_ids = list(conn.execute(select(db.messages.c.id).where(_of_scope(db.messages, scope))).scalars())
     else:
         owners = [entries.find(conn, scope, owner_id) for owner_id in owner_ids]
         memory_ids = list(dict.fromkeys(owner.id for owner in owners if not isinstance(owner, Message)))
@@ -268,29 +248,31 @@ def purge(
     touched.messages |= erase_from_pages(conn, selection.message_ids)
     # The keys of the entries whose context the erased rows were are rebuilt without them.
     touched.messages |= contextual_keys.neighbour_ids(conn, selection.message_ids) - {*selection.message_ids}
-    citing = select(memory_sources.c.memory_id).where(among(memory_sources.c.message_id, selection.message_ids))
+    citing = select(db.memory_sources.c.memory_id).where(among(db.memory_sources.c.message_id, selection.message_ids))
     touched.memories |= {*conn.execute(citing).scalars()} - {*selection.memory_ids}
     for kind, ids in (("memory", selection.memory_ids), ("message", selection.message_ids)):
-        entries_of = select(vectors).where(vectors.c.kind == kind, among(vectors.c.owner_id, ids))
+        entries_of = select(db.vectors).where(db.vectors.c.kind == kind, among(db.vectors.c.owner_id, ids))
         for entry in conn.execute(entries_of).all():
             touched.move(entry.user_id, entry.embedder, entry.key, entry.vector, -1)
             full_text.remove(conn, [entry.seq])
-            conn.execute(delete(vectors).where(vectors.c.seq == entry.seq))
-            conn.execute(insert(index_log).values(unit_seq=entry.seq, user_id=entry.user_id, op="delete", at=now))
+            conn.execute(delete(db.vectors).where(db.vectors.c.seq == entry.seq))
+            conn.execute(insert(db.index_log).values(unit_seq=entry.seq, user_id=entry.user_id, op="delete", at=now))
     owners = (*selection.memory_ids, *selection.message_ids)
     if kept := [*dict.fromkeys((*_sayings(conn, selection.message_ids), *owners))]:
-        conn.execute(delete(purged).where(among(purged.c.owner_id, kept)))
-        conn.execute(insert(purged), [{"owner_id": owner_id} for owner_id in kept])
-    conn.execute(update(index_log).where(among(index_log.c.memory_id, selection.memory_ids)).values(memory_id=None))
+        conn.execute(delete(db.purged).where(among(db.purged.c.owner_id, kept)))
+        conn.execute(insert(db.purged), [{"owner_id": owner_id} for owner_id in kept])
+    conn.execute(
+        update(db.index_log).where(among(db.index_log.c.memory_id, selection.memory_ids)).values(memory_id=None)
+    )
     usage.erase_uses(conn, selection.memory_ids)
     document_queries.erase(conn, selection.message_ids)
     for column, ids in (
-        (memory_sources.c.memory_id, selection.memory_ids),
-        (memory_sources.c.message_id, selection.message_ids),
-        (history.c.memory_id, selection.memory_ids),
-        (message_history.c.message_id, selection.message_ids),
-        (memories.c.id, selection.memory_ids),
-        (messages.c.id, selection.message_ids),
+        (db.memory_sources.c.memory_id, selection.memory_ids),
+        (db.memory_sources.c.message_id, selection.message_ids),
+        (db.history.c.memory_id, selection.memory_ids),
+        (db.message_history.c.message_id, selection.message_ids),
+        (db.memories.c.id, selection.memory_ids),
+        (db.messages.c.id, selection.message_ids),
     ):
         conn.execute(delete(column.table).where(among(column, ids)))
     writes.erase_empty(conn)
@@ -313,7 +295,7 @@ def has_erased_rows_on_disk(conn: Connection) -> bool:
 
 def note_free_space_erased(conn: Connection) -> None:
     """Record that the database was rewritten after the last purge."""
-    conn.execute(delete(meta).where(meta.c.key == ROWS_ON_DISK))
+    conn.execute(delete(db.meta).where(db.meta.c.key == ROWS_ON_DISK))
 
 
 def _of_scope(table: Table, scope: Scope) -> ColumnElement[bool]:
@@ -325,12 +307,12 @@ def _texts(conn: Connection, scope: Scope, memory_ids: Sequence[str], message_id
     quoting = summary_queries.resting_on(conn, scope.user_id, (*memory_ids, *message_ids))
     texts: dict[str, None] = {}
     for column, key, ids in (
-        (memories.c.text, memories.c.id, memory_ids),
-        (history.c.old_memory, history.c.memory_id, memory_ids),
-        (history.c.new_memory, history.c.memory_id, memory_ids),
-        (messages.c.content, messages.c.id, message_ids),
-        (gists.c.text, gists.c.message_id, message_ids),
-        (summaries.c.text, summaries.c.id, quoting),
+        (db.memories.c.text, db.memories.c.id, memory_ids),
+        (db.history.c.old_memory, db.history.c.memory_id, memory_ids),
+        (db.history.c.new_memory, db.history.c.memory_id, memory_ids),
+        (db.messages.c.content, db.messages.c.id, message_ids),
+        (db.gists.c.text, db.gists.c.message_id, message_ids),
+        (db.summaries.c.text, db.summaries.c.id, quoting),
     ):
         texts |= dict.fromkeys(filter(None, conn.execute(select(column).where(among(key, ids))).scalars()))
     return tuple(texts)
@@ -338,6 +320,6 @@ def _texts(conn: Connection, scope: Scope, memory_ids: Sequence[str], message_id
 
 def _sayings(conn: Connection, message_ids: Sequence[str]) -> list[str]:
     """Return what is kept of messages of clients, whose transcripts may say the same under other ids."""
-    columns = (messages.c[name] for name in ("user_id", "external_id", "role", "content_hash", "said_at"))
-    query = select(*columns).where(among(messages.c.id, message_ids), messages.c.external_id != "")
+    columns = (db.messages.c[name] for name in ("user_id", "external_id", "role", "content_hash", "said_at"))
+    query = select(*columns).where(among(db.messages.c.id, message_ids), db.messages.c.external_id != "")
     return list(dict.fromkeys(said_then(*row)[1] for row in conn.execute(query).all()))

@@ -16,25 +16,16 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import Integer, TypeDecorator
 
+from palimpsest.core import models
 from palimpsest.core.clock import exact_iso, in_zone
 from palimpsest.core.errors import InputError
-from palimpsest.core.models import (
-    Event,
-    Link,
-    Memory,
-    Message,
-    NamedEntity,
-    Provenance,
-    Relation,
-    Scope,
-    Summary,
-    Version,
-    labels_of,
-)
 from palimpsest.core.protocols import Vector
 
 SCOPE = ("user_id", "project", "agent_id", "run_id")
 """The columns of a scope."""
+
+VALIDITY = ("valid_from", "valid_from_precision", "valid_until", "valid_until_precision")
+"""The columns of a memory that say since when and until when it holds."""
 
 BATCH = 500
 """How many values one statement is made for, where many are worked on in turn."""
@@ -48,6 +39,7 @@ NFKC makes the other forms of these one of them. A question mark is not among th
 ListedValues: TypeAlias = "sa.Select[tuple[Any]]"
 
 _T = TypeVar("_T")
+_K = TypeVar("_K")
 
 
 def batched(values: Iterable[_T]) -> Iterator[list[_T]]:
@@ -55,6 +47,14 @@ def batched(values: Iterable[_T]) -> Iterator[list[_T]]:
     iterator = iter(values)
     while batch := list(islice(iterator, BATCH)):
         yield batch
+
+
+def grouped(pairs: Iterable[tuple[_K, _T]]) -> dict[_K, list[_T]]:
+    """Return the second parts of pairs by the first."""
+    by_first: dict[_K, list[_T]] = {}
+    for first, second in pairs:
+        by_first.setdefault(first, []).append(second)
+    return by_first
 
 
 class UtcTime(TypeDecorator[datetime]):
@@ -162,7 +162,7 @@ def begins(column: sa.ColumnElement[str], prefix: str) -> sa.ColumnElement[bool]
     return sa.and_(column >= prefix, column < f"{prefix}g")  # "g" comes after every hexadecimal digit
 
 
-def is_living(table: sa.FromClause, scope: Scope) -> sa.ColumnElement[bool]:
+def is_living(table: sa.FromClause, scope: models.Scope) -> sa.ColumnElement[bool]:
     """Return the condition for the rows that `scope` sees and that are not deleted."""
     return sa.and_(sees(table, scope), table.c.deleted_at.is_(None))
 
@@ -234,7 +234,7 @@ def exported_rows(
         yield {"type": kind, **values, "created_at": exact_iso(row.created_at)}
 
 
-def sees(table: sa.FromClause, scope: Scope) -> sa.ColumnElement[bool]:
+def sees(table: sa.FromClause, scope: models.Scope) -> sa.ColumnElement[bool]:
     """Return the condition for the rows that `scope` sees.
 
     These are the user's rows, general or of the project, and only those of the agent and the run if they are given.
@@ -266,7 +266,7 @@ def _sees(table: sa.FromClause, parts: tuple[bool, ...], values: Mapping[str, An
     )
 
 
-def scope_parts(scope: Scope) -> tuple[bool, bool, bool]:
+def scope_parts(scope: models.Scope) -> tuple[bool, bool, bool]:
     """Return whether a scope sees two projects, its own and what is general, and if it names an agent and a run."""
     return scope.beside != scope.project, bool(scope.agent_id), bool(scope.run_id)
 
@@ -274,7 +274,7 @@ def scope_parts(scope: Scope) -> tuple[bool, bool, bool]:
 Query: TypeAlias = "sa.Select[*tuple[Any, ...]]"
 
 
-def is_seen(scope: Scope, owner: Scope) -> bool:
+def is_seen(scope: models.Scope, owner: models.Scope) -> bool:
     """Return whether `scope` sees a row of `owner`, as `sees` does in SQL.
 
     It is used for rows that are looked up by number. With `sees` in the same statement the query planner may go through
@@ -289,7 +289,7 @@ def is_seen(scope: Scope, owner: Scope) -> bool:
     )
 
 
-def is_scope(table: sa.Table, scope: Scope) -> sa.ColumnElement[bool]:
+def is_scope(table: sa.Table, scope: models.Scope) -> sa.ColumnElement[bool]:
     """Return the condition for the rows of exactly this scope."""
     return sa.and_(*(table.c[name] == value for name, value in scope_values(scope).items()))
 
@@ -321,25 +321,25 @@ def has_row(conn: sa.Connection, query: Query) -> bool:
     return conn.execute(query.limit(1)).first() is not None
 
 
-def scope_values(scope: Scope) -> dict[str, str]:
+def scope_values(scope: models.Scope) -> dict[str, str]:
     """Return a scope as the values of its columns."""
     return {name: getattr(scope, name) for name in SCOPE}
 
 
-def seen_values(scope: Scope) -> dict[str, str]:
+def seen_values(scope: models.Scope) -> dict[str, str]:
     """Return `scope_values`, and as "beside" the other project that the scope sees."""
     return {**scope_values(scope), "beside": scope.beside}
 
 
-def to_scope(row: sa.Row[Any]) -> Scope:
+def to_scope(row: sa.Row[Any]) -> models.Scope:
     """Return the scope of a row that has its columns."""
-    return Scope(row.user_id, row.project, row.agent_id, row.run_id)
+    return models.Scope(row.user_id, row.project, row.agent_id, row.run_id)
 
 
-def to_memory(row: sa.Row[Any]) -> Memory:
+def to_memory(row: sa.Row[Any]) -> models.Memory:
     """Return a row of `memories` as a model."""
     values = {field.name: field.from_column(getattr(row, field.name)) for field in MEMORY_FIELDS}
-    return Memory(id=row.id, scope=to_scope(row), text=row.text, **values)
+    return models.Memory(id=row.id, scope=to_scope(row), text=row.text, **values)
 
 
 def _made_of(kind: Callable[..., _T]) -> Callable[[Sequence[Sequence[Any]] | None], tuple[_T, ...]]:
@@ -347,11 +347,11 @@ def _made_of(kind: Callable[..., _T]) -> Callable[[Sequence[Sequence[Any]] | Non
     return lambda stored: tuple(kind(*parts) for parts in stored or ())
 
 
-to_relations = _made_of(Relation)
+to_relations = _made_of(models.Relation)
 """Return the relations that a memory states, from `[[source, name, destination], …]`, perhaps with a `since`."""
 
 
-def _as_lists(values: Iterable[NamedEntity | Relation | Link]) -> list[list[str]]:
+def _as_lists(values: Iterable[models.NamedEntity | models.Relation | models.Link]) -> list[list[str]]:
     """Return values as the lists of their parts. A relation may have no `since`, which is the last."""
     return [[part for part in astuple(value) if part is not None] for value in values]
 
@@ -383,10 +383,10 @@ MEMORY_FIELDS = (
     MemoryField("valid_until_precision", default=""),
     MemoryField("superseded_by"),
     MemoryField("is_forgotten", default=False),
-    MemoryField("entities", _as_lists, _made_of(NamedEntity)),
+    MemoryField("entities", _as_lists, _made_of(models.NamedEntity)),
     MemoryField("relations", _as_lists, to_relations),
     MemoryField("context", default=""),
-    MemoryField("links", _as_lists, _made_of(Link)),
+    MemoryField("links", _as_lists, _made_of(models.Link)),
     MemoryField("actor_id", in_state=False),
     MemoryField("role", in_state=False),
     MemoryField("created_at", in_state=False),
@@ -404,7 +404,7 @@ STATEMENTS = ("entities", "relations")
 _TIMES = ("happened_at", "stated_at", "valid_from", "valid_until")
 
 
-def memory_columns(memory: Memory, names: Collection[str] | None = None) -> dict[str, Any]:
+def memory_columns(memory: models.Memory, names: Collection[str] | None = None) -> dict[str, Any]:
     """Return the fields of a memory as the values of its columns; all of them, or those of these names."""
     return {
         field.name: field.to_column(getattr(memory, field.name))
@@ -413,13 +413,13 @@ def memory_columns(memory: Memory, names: Collection[str] | None = None) -> dict
     }
 
 
-def memory_state(memory: Memory) -> dict[str, Any]:
+def memory_state(memory: models.Memory) -> dict[str, Any]:
     """Return what a row of history keeps of a memory besides its text, as JSON values."""
     columns = memory_columns(memory, [field.name for field in _STATE_FIELDS])
     return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in columns.items()}
 
 
-def with_state(memory: Memory, text: str, state: Mapping[str, Any], updated_at: datetime) -> Memory:
+def with_state(memory: models.Memory, text: str, state: Mapping[str, Any], updated_at: datetime) -> models.Memory:
     """Return a memory as it was after a row of history.
 
     A row that an import brought may not say what the text names. If the text is the present one, it names the same.
@@ -440,9 +440,9 @@ def to_time(value: str | None) -> datetime | None:
     return datetime.fromisoformat(value) if value else None
 
 
-def to_message(row: sa.Row[Any]) -> Message:
+def to_message(row: sa.Row[Any]) -> models.Message:
     """Return a row of `messages` as a model."""
-    return Message(scope=to_scope(row), **{name: getattr(row, name) for name in MESSAGE_FIELDS})
+    return models.Message(scope=to_scope(row), **{name: getattr(row, name) for name in MESSAGE_FIELDS})
 
 
 _WHAT_IS_SAID = ("role", "name", "content", "external_id", "session_id", "said_at")
@@ -450,21 +450,21 @@ MESSAGE_FIELDS = ("id", *_WHAT_IS_SAID, "created_at", "deleted_at")
 """All fields of a message but its scope."""
 
 
-def to_history(row: sa.Row[Any], sources: tuple[str, ...]) -> Version:
+def to_history(row: sa.Row[Any], sources: tuple[str, ...]) -> models.Version:
     """Return a row of `history` as a model."""
     same = ("id", "memory_id", "old_memory", "new_memory", "created_at", "updated_at", "is_deleted", "actor_id", "role")
-    return Version(
+    return models.Version(
         **{name: getattr(row, name) for name in same},
-        event=Event(row.event),
-        provenance=Provenance(row.stage, row.model, row.prompt, row.caller),
+        event=models.Event(row.event),
+        provenance=models.Provenance(row.stage, row.model, row.prompt, row.caller),
         sources=sources,
         edit=row.change,
-        labels=labels_of(row.state),
+        labels=models.labels_of(row.state),
         said_at=to_time(row.state.get("stated_at")),
         superseded_by=row.state.get("superseded_by") if row.is_deleted else None,
     )
 
 
-def to_summary(row: sa.Row[Any]) -> Summary:
+def to_summary(row: sa.Row[Any]) -> models.Summary:
     """Return a row of `summaries` as a model."""
-    return Summary(to_scope(row), row.kind, row.text, row.seq, row.created_at)
+    return models.Summary(to_scope(row), row.kind, row.text, row.seq, row.created_at)

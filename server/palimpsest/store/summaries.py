@@ -159,12 +159,6 @@ def reworded_since(log_number: sa.ColumnElement[int]) -> sa.ColumnElement[bool]:
     )
 
 
-def unread_by(summary_id: int | None) -> sa.ColumnElement[bool]:
-    """Return the condition for memories that a summary does not rest on; with None all of them."""
-    is_read = (summary_sources.c.summary_id == summary_id, summary_sources.c.kind == "memory")
-    return ~sa.exists().where(*is_read, summary_sources.c.owner_id == memories.c.id)
-
-
 def erase_of(conn: sa.Connection, summary_ids: Sequence[int]) -> None:
     """Erase summaries with what they rest on."""
     conn.execute(sa.delete(summary_sources).where(among(summary_sources.c.summary_id, summary_ids)))
@@ -300,7 +294,9 @@ def count_changes_since(conn: sa.Connection, scope: Scope, log_number: int) -> i
 
 def memories_beyond(conn: sa.Connection, scope: Scope, base_id: int | None, limit: int) -> list[Memory]:
     """Return the newest living memories that the scope sees and a summary does not rest on, newest first."""
-    return read_memories(conn, is_living(memories, scope), unread_by(base_id), order=NEWEST, limit=limit)
+    is_read = (summary_sources.c.summary_id == base_id, summary_sources.c.kind == "memory")
+    is_unread = ~sa.exists().where(*is_read, summary_sources.c.owner_id == memories.c.id)
+    return read_memories(conn, is_living(memories, scope), is_unread, order=NEWEST, limit=limit)
 
 
 def memories_said(conn: sa.Connection, scope: Scope, since: datetime, until: datetime, limit: int) -> list[Memory]:

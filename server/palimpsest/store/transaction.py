@@ -15,7 +15,7 @@ from palimpsest.store.contextual_keys import TouchedEntries
 from palimpsest.store.entries import set_meta
 from palimpsest.store.memories import GrownBlocks
 from palimpsest.store.rows import next_number, packed, scope_values
-from palimpsest.store.schema import entity_history, history, message_history, meta, vectors
+from palimpsest.store.schema import HISTORIES, meta, vectors
 
 EDITS = "edits"
 """The key in `meta` of the highest edit number that was used by erased rows or reserved for an import."""
@@ -53,10 +53,7 @@ def next_edit_number(conn: Connection) -> int:
 
 _NEXT = select(
     next_number(
-        *(
-            func.coalesce(select(func.max(table.c.change)).scalar_subquery(), 0)
-            for table in (history, message_history, entity_history)
-        ),
+        *(func.coalesce(select(func.max(of.rows.c.change)).scalar_subquery(), 0) for of in HISTORIES),
         func.coalesce(select(cast(meta.c.value, Integer)).where(meta.c.key == EDITS).scalar_subquery(), 0),
     )
 )

@@ -16,8 +16,9 @@ from sqlalchemy import Connection, Row, Table, and_, bindparam, delete, insert, 
 
 from palimpsest.core.clock import exact_iso
 from palimpsest.core.models import UNDO, Provenance, Scope, name_key
-from palimpsest.store import contextual_keys, documents, links, projects, usage, writes
+from palimpsest.store import contextual_keys, documents, links, projects, rows, usage, writes
 from palimpsest.store import messages as message_queries
+from palimpsest.store import schema as db
 from palimpsest.store import summaries as summary_queries
 from palimpsest.store.database import FullText
 from palimpsest.store.entries import meta_value
@@ -26,35 +27,6 @@ from palimpsest.store.graph.identity import texts_in, told, users_own, with_ids
 from palimpsest.store.history import edits_of_entities
 from palimpsest.store.memories import memories_by_id
 from palimpsest.store.projects import namesakes
-from palimpsest.store.rows import (
-    MEMORY_FIELDS,
-    Query,
-    among,
-    content_hash,
-    exported_rows,
-    has_row,
-    is_scope,
-    memory_hash,
-    scope_values,
-)
-from palimpsest.store.rows import count as count_rows
-from palimpsest.store.schema import (
-    HISTORIES,
-    conversations,
-    entities,
-    entity_aliases,
-    entity_history,
-    history,
-    memories,
-    memory_sources,
-    mentions,
-    message_history,
-    messages,
-    meta,
-    project_aliases,
-    purged,
-    summaries,
-)
 from palimpsest.store.transaction import Transaction, next_edit_number, put_entry, reserve_edit_numbers
 from palimpsest.store.undo import bring_back, fate_of
 
@@ -118,15 +90,17 @@ def is_of_other_user(conn: Connection, user_id: str, item: Item) -> bool:
     ids = {item["id"]}
     for version in item["history"]:
         ids |= texts_in(version["before"]) | texts_in(version["after"])
-    tables = (entities, memories, messages)
-    return any(has_row(conn, select(t.c.seq).where(among(t.c.id, ids), t.c.user_id != user_id)) for t in tables)
+    tables = (db.entities, db.memories, db.messages)
+    return any(
+        rows.has_row(conn, select(t.c.seq).where(rows.among(t.c.id, ids), t.c.user_id != user_id)) for t in tables
+    )
 
 
 def entities_of(conn: Connection, user_id: str) -> list[Row[Any]]:
     """Return the entities of a user: an entity after the one that it was merged into, else oldest first."""
-    rows = _rows(conn, entities, user_id=user_id)
-    into = {row.id: row.merged_into for row in rows}
-    return sorted(rows, key=lambda row: _depth(row.id, into))
+    found = _rows(conn, db.entities, user_id=user_id)
+    into = {row.id: row.merged_into for row in found}
+    return sorted(found, key=lambda row: _depth(row.id, into))
 
 
 def _depth(entity_id: str, into: Mapping[str, str | None]) -> int:
@@ -140,7 +114,7 @@ def _depth(entity_id: str, into: Mapping[str, str | None]) -> int:
 
 def _entity_item(conn: Connection, row: Row[Any]) -> dict[str, Any]:
     """Return an entity as an item of an export, without its history."""
-    aliases = select(entity_aliases.c.name).filter_by(entity_id=row.id, given=True).order_by(entity_aliases.c.key)
+    aliases = select(db.entity_aliases.c.name).filter_by(entity_id=row.id, given=True).order_by(db.entity_aliases.c.key)
     return {
         "type": "entity",
         **dict.fromkeys(("agent_id", "run_id"), ""),
@@ -153,7 +127,7 @@ def _entity_item(conn: Connection, row: Row[Any]) -> dict[str, Any]:
 
 def mentions_of(conn: Connection, kind: str, owner_id: str) -> list[dict[str, str]]:
     """Return which entity each name of a memory or message means, as an item of an export has it."""
-    named = _rows(conn, mentions, kind=kind, owner_id=owner_id)
+    named = _rows(conn, db.mentions, kind=kind, owner_id=owner_id)
     return [{"name": row.name, "entity_id": row.entity_id} for row in named]
 
 
@@ -163,7 +137,7 @@ def find(conn: Connection, user_id: str, item: Item, imported: ImportedEntities)
     It is the one with its id, the user's own, or one of its project with its name and a type that fits. An entity that
     was merged stays one of its own, and so do two of a file that have one name.
     """
-    known = conn.execute(select(entities.c.id).where(entities.c.id == item["id"])).scalar()
+    known = conn.execute(select(db.entities.c.id).where(db.entities.c.id == item["id"])).scalar()
     if known is None and item["is_user"]:
         own = users_own(conn, user_id)
         known = None if own is None else own.id
@@ -188,14 +162,14 @@ def store(conn: Connection, user_id: str, item: Item, past: Sequence[Item], impo
         row = {name: item[name] for name in ENTITY} | {"type": item["entity_type"], "created_at": item["created_at"]}
         into = item["merged_into"]
         row |= {"user_id": user_id, "merged_into": None if into is None else imported.here[into]}
-        conn.execute(insert(entities), row)
+        conn.execute(insert(db.entities), row)
         for version in past:
             if not (texts_in(version["before"]) | texts_in(version["after"])) & imported.only_purged:
                 states = {part: with_ids(version[part], imported.here) for part in ("before", "after")}
-                conn.execute(insert(entity_history), {**version, **states, "entity_id": entity_id})
+                conn.execute(insert(db.entity_history), {**version, **states, "entity_id": entity_id})
     elif known != item["id"]:
         _correct_ids(conn, user_id, {item["id"]: known})
-    given = set(conn.execute(select(entity_aliases.c.key).filter_by(entity_id=entity_id, given=True)).scalars())
+    given = set(conn.execute(select(db.entity_aliases.c.key).filter_by(entity_id=entity_id, given=True)).scalars())
     for name in item["aliases"]:
         if name_key(name) not in given:
             identity.give(conn, entity_id, name_key(name), name)
@@ -207,7 +181,7 @@ def _correct_ids(conn: Connection, user_id: str, here: dict[str, str]) -> None:
     for row in edits_of_entities(conn, user_id):
         if told(row) & here.keys():
             states = {"before": with_ids(row.before, here), "after": with_ids(row.after, here)}
-            conn.execute(update(entity_history).where(entity_history.c.seq == row.seq).values(**states))
+            conn.execute(update(db.entity_history).where(db.entity_history.c.seq == row.seq).values(**states))
 
 
 def store_mentions(conn: Connection, kind: str, owner: Item, imported: ImportedEntities) -> None:
@@ -217,7 +191,7 @@ def store_mentions(conn: Connection, kind: str, owner: Item, imported: ImportedE
         entity_id, name = imported.here[mention["entity_id"]], mention["name"]
         key = name_key(name)
         row = {"kind": kind, "owner_id": owner["id"], "key": key, "name": name, "entity_id": entity_id}
-        conn.execute(insert(mentions), {**row, "current": present is None or key in present})
+        conn.execute(insert(db.mentions), {**row, "current": present is None or key in present})
         identity.add(conn, entity_id, key, name)
 
 
@@ -235,7 +209,7 @@ _NAMES = ("project", "agent_id", "run_id", "kind", "text", "model", "prompt", "c
 
 def items_of(conn: Connection, user_id: str) -> Iterator[dict[str, Any]]:
     """Yield every summary of a user as an item, oldest first."""
-    for row in conn.execute(select(summaries).where(summaries.c.user_id == user_id).order_by(summaries.c.id)):
+    for row in conn.execute(select(db.summaries).where(db.summaries.c.user_id == user_id).order_by(db.summaries.c.id)):
         values = {**{name: getattr(row, name) for name in _NAMES}, "created_at": exact_iso(row.created_at)}
         of_memories, message_ids = summary_queries.read(conn, row.id)
         rests_on = {"sources": dict(of_memories), "message_ids": list(message_ids)}
@@ -244,8 +218,10 @@ def items_of(conn: Connection, user_id: str) -> Iterator[dict[str, Any]]:
 
 def known(conn: Connection, scope: Scope, item: Mapping[str, Any]) -> str | None:
     """Return the row number of a summary that the ledger has already, or None."""
-    columns = (summaries.c[name] == item[name] for name in ("kind", "text", "created_at"))
-    summary_id = conn.execute(select(summaries.c.id).where(is_scope(summaries, scope), *columns).limit(1)).scalar()
+    columns = (db.summaries.c[name] == item[name] for name in ("kind", "text", "created_at"))
+    summary_id = conn.execute(
+        select(db.summaries.c.id).where(rows.is_scope(db.summaries, scope), *columns).limit(1)
+    ).scalar()
     return None if summary_id is None else str(summary_id)
 
 
@@ -258,7 +234,7 @@ def store_item(conn: Connection, scope: Scope, item: Mapping[str, Any], owner_id
         return False
     # The number it was current to belongs to another ledger. As nobody knows what it includes, everything comes later.
     values = {name: item[name] for name in _NAMES}
-    stored = insert(summaries).values(user_id=scope.user_id, seq=0, **values).returning(summaries.c.id)
+    stored = insert(db.summaries).values(user_id=scope.user_id, seq=0, **values).returning(db.summaries.c.id)
     summary_id = conn.execute(stored).scalar_one()
     rests_on: Mapping[str, int] = item.get("sources", {})
     of_memories = {owner_ids.get(memory_id, memory_id): revision for memory_id, revision in rests_on.items()}
@@ -270,9 +246,9 @@ def store_item(conn: Connection, scope: Scope, item: Mapping[str, Any], owner_id
 MESSAGE = ("id", "project", "agent_id", "run_id", "role", "name", "content", "external_id", "session_id", "said_at")
 MESSAGE_STATE = ("created_at", "learnt", "deleted_at")
 MESSAGE_HISTORY = ("event", "updated_at", "stage", "caller")
-MEMORY = ("id", "project", "agent_id", "run_id", "text", *(field.name for field in MEMORY_FIELDS))
+MEMORY = ("id", "project", "agent_id", "run_id", "text", *(field.name for field in rows.MEMORY_FIELDS))
 _NOT_EXPORTED = ("seq", "memory_id", "change", "recorded_at")
-HISTORY = tuple(column.name for column in history.c if column.name not in _NOT_EXPORTED)
+HISTORY = tuple(column.name for column in db.history.c if column.name not in _NOT_EXPORTED)
 
 
 ITEM_TYPES = ("alias", "conversation", "entity", "message", "memory", "summary")
@@ -308,38 +284,38 @@ class ImportState:
 
 def count(conn: Connection, user_id: str) -> int:
     """Return the number of items that `export_items` yields."""
-    tables = (project_aliases, conversations, entities, messages, memories, summaries)
-    return sum(count_rows(conn, table.c.user_id == user_id) for table in tables)
+    tables = (db.project_aliases, db.conversations, db.entities, db.messages, db.memories, db.summaries)
+    return sum(rows.count(conn, table.c.user_id == user_id) for table in tables)
 
 
 def export_items(conn: Connection, user_id: str) -> Iterator[dict[str, Any]]:
     """Yield every alias of a project, conversation, entity, message, memory and summary of a user, oldest first."""
-    of_alias = (project_aliases.c.kind, project_aliases.c.alias)
-    yield from exported_rows(conn, project_aliases, "alias", user_id, ALIAS, *of_alias)
-    yield from exported_rows(conn, conversations, "conversation", user_id, writes.ITEM, conversations.c.seq)
+    of_alias = (db.project_aliases.c.kind, db.project_aliases.c.alias)
+    yield from rows.exported_rows(conn, db.project_aliases, "alias", user_id, ALIAS, *of_alias)
+    yield from rows.exported_rows(conn, db.conversations, "conversation", user_id, writes.ITEM, db.conversations.c.seq)
     rank = _ranks(conn, user_id)
 
     def past(table: Table, names: Sequence[str], **owner: str) -> list[dict[str, Any]]:
-        rows = _rows(conn, table, **owner)
-        return [_ranked(_version(version, names), version.change, rank) for version in rows]
+        found = _rows(conn, table, **owner)
+        return [_ranked(_version(version, names), version.change, rank) for version in found]
 
     for row in entities_of(conn, user_id):
-        yield {**_entity_item(conn, row), "history": past(entity_history, ENTITY_HISTORY, entity_id=row.id)}
-    of_user = select(messages).where(messages.c.user_id == user_id).order_by(messages.c.seq)
+        yield {**_entity_item(conn, row), "history": past(db.entity_history, ENTITY_HISTORY, entity_id=row.id)}
+    of_user = select(db.messages).where(db.messages.c.user_id == user_id).order_by(db.messages.c.seq)
     for row in conn.execute(of_user):
         named = mentions_of(conn, "message", row.id)
         also = documents.exported(conn, row) | ({"mentions": named} if named else {})
-        versions = past(message_history, MESSAGE_HISTORY, message_id=row.id)
+        versions = past(db.message_history, MESSAGE_HISTORY, message_id=row.id)
         yield {"type": "message", **_values(row, MESSAGE + MESSAGE_STATE), **also, "history": versions}
     sources = (
-        select(memory_sources.c.message_id, memory_sources.c.history_id)
-        .join(messages, messages.c.id == memory_sources.c.message_id)
-        .order_by(messages.c.seq)
+        select(db.memory_sources.c.message_id, db.memory_sources.c.history_id)
+        .join(db.messages, db.messages.c.id == db.memory_sources.c.message_id)
+        .order_by(db.messages.c.seq)
     )
-    for row in conn.execute(select(memories).where(memories.c.user_id == user_id).order_by(memories.c.seq)):
-        cited = conn.execute(sources.where(memory_sources.c.memory_id == row.id)).mappings()
+    for row in conn.execute(select(db.memories).where(db.memories.c.user_id == user_id).order_by(db.memories.c.seq)):
+        cited = conn.execute(sources.where(db.memory_sources.c.memory_id == row.id)).mappings()
         also = {"mentions": mentions_of(conn, "memory", row.id), **usage.exported(conn, row.id)}
-        versions = past(history, HISTORY, memory_id=row.id)
+        versions = past(db.history, HISTORY, memory_id=row.id)
         item = {"type": "memory", **_values(row, MEMORY), **also, "history": versions}
         yield {**item, "sources": [dict(source) for source in cited]}
     yield from items_of(conn, user_id)
@@ -355,7 +331,7 @@ def reserve_edits(conn: Connection, state: ImportState, edits: int) -> None:
         return
     state.base = next_edit_number(conn) - 1
     reserve_edit_numbers(conn, state.base + edits)
-    conn.execute(insert(meta).values(key=state.key, value=str(state.base)))
+    conn.execute(insert(db.meta).values(key=state.key, value=str(state.base)))
 
 
 def import_items(
@@ -375,7 +351,7 @@ def import_items(
         state.deleted += is_new and item.get("deleted_at") is not None
     contextual_keys.index(conn, full_text, touched, now)
     if sum(state.stored.values()) + sum(state.known.values()) == state.total:
-        conn.execute(delete(meta).where(meta.c.key == state.key))
+        conn.execute(delete(db.meta).where(db.meta.c.key == state.key))
         writes.erase_empty(conn)  # a title would tell of messages that were purged and stay so
 
 
@@ -404,7 +380,7 @@ def _store(tx: Transaction, item: Item, state: ImportState) -> bool:
         if item["type"] == "message":
             _join_conversation(tx, item, known)
         return False
-    tx.conn.execute(delete(purged).where(purged.c.owner_id == item["id"]))
+    tx.conn.execute(delete(db.purged).where(db.purged.c.owner_id == item["id"]))
     (_store_message if item["type"] == "message" else _store_memory)(tx, item, state)
     return True
 
@@ -436,49 +412,49 @@ def _standing(conn: Connection, scope: Scope, item: Item) -> tuple[Standing, str
 
 def was_purged(conn: Connection, item: Item) -> bool:
     """Return whether a person purged the memory or message that an item is."""
-    return has_row(conn, select(purged.c.owner_id).where(purged.c.owner_id == item.get("id")))
+    return rows.has_row(conn, select(db.purged.c.owner_id).where(db.purged.c.owner_id == item.get("id")))
 
 
 def belongs_to_other_user(conn: Connection, user_id: str, item: Item) -> bool:
     """Return whether the id of an item is the id of another user's message, memory or entity. Ids are unique."""
     if item["type"] == "entity":
         return is_of_other_user(conn, user_id, item)
-    table = {"message": messages, "memory": memories}.get(item["type"])
+    table = {"message": db.messages, "memory": db.memories}.get(item["type"])
     if table is None:
         return False
-    return has_row(conn, select(table.c.seq).where(table.c.id == item["id"], table.c.user_id != user_id))
+    return rows.has_row(conn, select(table.c.seq).where(table.c.id == item["id"], table.c.user_id != user_id))
 
 
 def _known_message(conn: Connection, scope: Scope, item: Item) -> str | None:
-    is_named = and_(messages.c.external_id != "", messages.c.external_id == item["external_id"])
-    same_text = messages.c.content_hash == content_hash(item["content"])
-    is_known = or_(messages.c.id == item["id"], and_(is_scope(messages, scope), is_named, same_text))
-    return conn.execute(select(messages.c.id).where(is_known).limit(1)).scalar()
+    is_named = and_(db.messages.c.external_id != "", db.messages.c.external_id == item["external_id"])
+    same_text = db.messages.c.content_hash == rows.content_hash(item["content"])
+    is_known = or_(db.messages.c.id == item["id"], and_(rows.is_scope(db.messages, scope), is_named, same_text))
+    return conn.execute(select(db.messages.c.id).where(is_known).limit(1)).scalar()
 
 
 def _known_memory(conn: Connection, scope: Scope, item: Item) -> str | None:
-    values = {**scope_values(scope), "id": item["id"], "digest": memory_hash(item["text"])}
+    values = {**rows.scope_values(scope), "id": item["id"], "digest": rows.memory_hash(item["text"])}
     return conn.execute(_KNOWN_DELETED_MEMORY if item["deleted_at"] else _KNOWN_MEMORY, values).scalar()
 
 
-_SAME_ID = memories.c.id == bindparam("id")
-_KNOWN_DELETED_MEMORY: Query = select(memories.c.id).where(_SAME_ID).limit(1)
+_SAME_ID = db.memories.c.id == bindparam("id")
+_KNOWN_DELETED_MEMORY: rows.Query = select(db.memories.c.id).where(_SAME_ID).limit(1)
 # A living duplicate comes first: then nothing is brought back.
-_KNOWN_MEMORY: Query = (
-    select(memories.c.id)
+_KNOWN_MEMORY: rows.Query = (
+    select(db.memories.c.id)
     .where(or_(_SAME_ID, writes.IS_DUPLICATE))
-    .order_by(memories.c.deleted_at.is_not(None))
+    .order_by(db.memories.c.deleted_at.is_not(None))
     .limit(1)
 )
 
 
 def _store_message(tx: Transaction, item: Item, state: ImportState) -> None:
     values = {name: item[name] for name in MESSAGE + MESSAGE_STATE} | {"user_id": tx.scope.user_id}
-    values |= {"content_hash": content_hash(item["content"]), "change": state.base + item["history"][0]["change"]}
-    tx.conn.execute(insert(messages), values)
+    values |= {"content_hash": rows.content_hash(item["content"]), "change": state.base + item["history"][0]["change"]}
+    tx.conn.execute(insert(db.messages), values)
     documents.put_imported(tx.conn, item)
     store_mentions(tx.conn, "message", item, state.entities)
-    _store_history(tx, message_history, MESSAGE_HISTORY, item, state, message_id=item["id"])
+    _store_history(tx, db.message_history, MESSAGE_HISTORY, item, state, message_id=item["id"])
     put_entry(tx, "message", item["id"], tx.scope, item["content"])
     tx.touched.messages.add(item["id"])
 
@@ -493,37 +469,37 @@ def _store_history(
 
 def _join_conversation(tx: Transaction, item: Item, message_id: str) -> None:
     """Give a stored message to the conversation that its client names, if none is known for it."""
-    stored = tx.conn.execute(select(messages.c.session_id).where(messages.c.id == message_id)).scalar_one()
+    stored = tx.conn.execute(select(db.messages.c.session_id).where(db.messages.c.id == message_id)).scalar_one()
     in_conversation = (writes.find_conversation(tx.conn, tx.scope, name) for name in (item["session_id"], stored))
     if [number is not None for number in in_conversation] == [True, False]:
-        is_message = messages.c.id == message_id
-        tx.conn.execute(update(messages).where(is_message).values(session_id=item["session_id"]))
+        is_message = db.messages.c.id == message_id
+        tx.conn.execute(update(db.messages).where(is_message).values(session_id=item["session_id"]))
         tx.touched.messages.add(message_id)
 
 
 def _store_memory(tx: Transaction, item: Item, state: ImportState) -> None:
     values = {name: item.get(name) for name in MEMORY}  # files of other tools have no entities
-    values |= {"user_id": tx.scope.user_id, "content_hash": memory_hash(item["text"])}
-    tx.conn.execute(insert(memories), values)
+    values |= {"user_id": tx.scope.user_id, "content_hash": rows.memory_hash(item["text"])}
+    tx.conn.execute(insert(db.memories), values)
     store_mentions(tx.conn, "memory", item, state.entities)
     numbered = replace(tx, edit=state.base + max(version["change"] for version in item["history"]))
     stored = memories_by_id(tx.conn, [item["id"]])[item["id"]]
     links.put(tx.conn, stored)
     usage.restore(tx.conn, item["id"], item.get("strength"), item.get("used_at"))
     statements.put(numbered, stored)
-    _store_history(tx, history, HISTORY, item, state, memory_id=item["id"])
+    _store_history(tx, db.history, HISTORY, item, state, memory_id=item["id"])
     for source in item["sources"]:
         message_id = state.owner_ids.get(source["message_id"])
         if message_id is not None and message_queries.messages_by_id(tx.conn, [message_id]):
             cited = {"memory_id": item["id"], "message_id": message_id, "history_id": source["history_id"]}
-            tx.conn.execute(insert(memory_sources).values(**cited))
+            tx.conn.execute(insert(db.memory_sources).values(**cited))
     put_entry(tx, "memory", item["id"], tx.scope, item["text"])
     tx.touched.memories.add(item["id"])
 
 
 def _ranks(conn: Connection, user_id: str) -> dict[int, int]:
     numbers: set[int] = set()
-    for _, owners, table, owner_id in HISTORIES:
+    for _, owners, table, owner_id in db.HISTORIES:
         query = select(table.c.change).join(owners, owners.c.id == owner_id).where(owners.c.user_id == user_id)
         numbers.update(conn.execute(query.distinct()).scalars())
     return {number: rank for rank, number in enumerate(sorted(numbers), 1)}

@@ -15,7 +15,7 @@ from palimpsest.store import writes
 from palimpsest.store.graph import entity_edits
 from palimpsest.store.history import recorded
 from palimpsest.store.jobs import HOOKS
-from palimpsest.store.rows import MEMORY_FIELDS, among, count, has_row, sees, to_memory, to_time, with_state
+from palimpsest.store.rows import MEMORY_FIELDS, among, count, has_row, sees, to_memory, with_state
 from palimpsest.store.schema import HISTORIES, entity_history, history, memories, message_history, messages
 from palimpsest.store.transaction import Transaction
 from palimpsest.store.writes import find_duplicate, record
@@ -204,15 +204,8 @@ def _before(tx: Transaction, present: Memory, row: HistoryRow | None) -> Memory:
     past = with_state(present, text, row.state, tx.now)
     if not row.is_deleted:
         return past
-    successor, held_until, is_forgotten = _fate(row)
-    return replace(
-        past,
-        deleted_at=tx.now,
-        superseded_by=successor,
-        valid_until=to_time(held_until),
-        valid_until_precision=row.state.get("valid_until_precision", ""),
-        is_forgotten=is_forgotten,
-    )
+    successor, _, is_forgotten = _fate(row)
+    return replace(past, deleted_at=tx.now, superseded_by=successor, is_forgotten=is_forgotten)
 
 
 def _set_state(tx: Transaction, present: Memory, past: Memory) -> Outcome:

@@ -50,15 +50,15 @@ class PendingMigration:
     dump_command: str = ""
 
 
-def upgrade(database: Database, backups: Backups, now: datetime) -> None:
+def upgrade(database: Database, backups: Backups, now: datetime, *, at_opening: bool = True) -> None:
     """Create the tables of an empty database, or migrate an older schema after a backup.
 
     Raises LedgerTooNewError for the schema of a newer version, and LedgerError for the database of another program, for
-    the unfinished copy of a ledger, and for an older schema that is not migrated by whoever opens it. Nothing is
-    changed then.
+    the unfinished copy of a ledger, and, `at_opening`, for an older schema that is not migrated by whoever opens it.
+    Nothing is changed then.
     """
     revision = stored_revision(database)
-    if revision is not None and revision != HEAD and not database.migrates_when_opened:
+    if at_opening and revision is not None and revision != HEAD and not database.migrates_when_opened:
         raise LedgerError(
             f"the ledger {database.location} has schema {revision}, and this version needs {HEAD}. Nothing was "
             f"changed. Stop all servers that use it, back it up ({database.dump_command}), and run palimpsest migrate."
@@ -67,14 +67,8 @@ def upgrade(database: Database, backups: Backups, now: datetime) -> None:
         _migrate(database, backups, now)
 
 
-def migrate(database: Database, backups: Backups, now: datetime) -> None:
-    """Create the tables of an empty database, or migrate an older schema. Raises as `upgrade`."""
-    if stored_revision(database) != HEAD:
-        _migrate(database, backups, now)
-
-
 def pending(database: Database) -> PendingMigration:
-    """Return what `migrate` would do. Raises as `upgrade`."""
+    """Return what `upgrade` would do. Raises as it."""
     revision = stored_revision(database)
     if revision in (None, HEAD):
         return PendingMigration(database.location, revision)

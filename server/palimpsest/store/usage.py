@@ -15,6 +15,7 @@ from palimpsest.core.models import Scope
 from palimpsest.store import memories as memory_queries
 from palimpsest.store.history import hints_of
 from palimpsest.store.links import content_words
+from palimpsest.store.messages import sources_of
 from palimpsest.store.rows import Query, among, has_row, listed, scope_values, sees, to_scope
 from palimpsest.store.schema import history, memories, memory_sources, memory_uses, messages, recalled, recalls
 
@@ -61,9 +62,8 @@ def _put(conn: sa.Connection, memory_id: str, times: int, at: datetime) -> None:
     """Add uses to those of a memory."""
     known = conn.execute(_KNOWN, {"memory": memory_id}).one_or_none()
     if known is None:
-        conn.execute(
-            sa.insert(memory_uses), {"memory_id": memory_id, "strength": FIRST_STRENGTH + times, "used_at": at}
-        )
+        row = {"memory_id": memory_id, "strength": FIRST_STRENGTH + times, "used_at": at}
+        conn.execute(sa.insert(memory_uses), row)
         return
     values = {"strength": known.strength + times, "used_at": max(known.used_at, at)}
     conn.execute(sa.update(memory_uses).where(memory_uses.c.memory_id == memory_id).values(**values))
@@ -142,12 +142,9 @@ def _trace(owner: sa.ColumnElement[Any]) -> Query:
         sa.select(
             owner.label("owner_id"),
             memories.c.id.label("memory_id"),
-            memories.c.stated_at,
+            *(memories.c[name].label(name) for name in ("stated_at", "tags", "metadata")),
             last_said.label("said_at"),
-            memories.c.tags,
-            memories.c.metadata.label("metadata"),
-            memory_uses.c.strength,
-            memory_uses.c.used_at,
+            *(memory_uses.c[name] for name in ("strength", "used_at")),
         )
         .select_from(memories)
         .outerjoin(memory_uses, memory_uses.c.memory_id == memories.c.id)
@@ -296,15 +293,11 @@ def erase_of_scope(conn: sa.Connection, scope: Scope) -> None:
 
 def forget(conn: sa.Connection, user_id: str, memory_ids: Sequence[str]) -> None:
     """Erase the recalls that may quote memories that somebody asked to forget, or the messages behind them."""
-    owner_ids, texts = list(memory_ids), list[str]()
     of_memories = (among(history.c.memory_id, memory_ids), history.c.new_memory.is_not(None))
-    texts += [*conn.execute(sa.select(history.c.new_memory).where(*of_memories)).scalars(), *hints_of(conn, memory_ids)]
-    behind = memory_sources.join(messages, messages.c.id == memory_sources.c.message_id)
-    query = sa.select(messages.c.id, messages.c.content).select_from(behind)
-    for row in conn.execute(query.where(among(memory_sources.c.memory_id, memory_ids))):
-        owner_ids.append(row.id)
-        texts.append(row.content)
-    erase_recalls(conn, user_id, owner_ids, texts)
+    versions = conn.execute(sa.select(history.c.new_memory).where(*of_memories)).scalars()
+    behind = [message for said in sources_of(conn, memory_ids).values() for message in said]
+    texts = [*versions, *hints_of(conn, memory_ids), *(message.content for message in behind)]
+    erase_recalls(conn, user_id, [*memory_ids, *(message.id for message in behind)], texts)
 
 
 def orphaned_recalls(conn: sa.Connection) -> list[int]:

@@ -12,29 +12,18 @@ from datetime import datetime
 from typing import Any
 
 import numpy as np
-from sqlalchemy import Connection, Row, Table, delete, func, insert, select, update
+from sqlalchemy import Connection, Row, delete, func, insert, select, update
 
 from palimpsest.core.models import Event, Kind, Memory, Provenance, Scope
 from palimpsest.core.protocols import Progress
 from palimpsest.store import contextual_keys, documents, links, usage
+from palimpsest.store import schema as db
 from palimpsest.store.database import Database, FullText, FullTextColumns
 from palimpsest.store.graph import statements
 from palimpsest.store.graph.statements import relation_rows, stated_names
 from palimpsest.store.memories import memories_by_id
 from palimpsest.store.messages import messages_by_id
-from palimpsest.store.rows import Query, among, scope_values, to_memory, to_scope, unpacked, unpacked_key
-from palimpsest.store.schema import (
-    entities,
-    entity_aliases,
-    history,
-    means,
-    memories,
-    mentions,
-    message_history,
-    messages,
-    relations,
-    vectors,
-)
+from palimpsest.store.rows import among, grouped, scope_values, to_memory, to_scope, unpacked, unpacked_key
 from palimpsest.store.transaction import Transaction, next_edit_number, put_entry
 from palimpsest.store.writes import record, record_message
 
@@ -58,18 +47,20 @@ def _counted(what: str, found: Collection[object]) -> list[str]:
 
 def _compare_graph(conn: Connection, faults: Faults) -> None:
     """Compare the graph with the memories and note what does not agree."""
-    known = {row.id: row for row in conn.execute(select(entities))}
+    known = {row.id: row for row in conn.execute(select(db.entities))}
     faults.mentions = set(_stray_mentions(conn, known))
     faults.merges = {entity_id for entity_id in known if _is_merged_wrongly(entity_id, known)}
     faults.aliases = {
         (row.entity_id, row.key)
-        for row in conn.execute(select(entity_aliases))
+        for row in conn.execute(select(db.entity_aliases))
         if row.entity_id not in known or known[row.entity_id].user_id != row.user_id
     }
     several = {(row.user_id, row.key) for row in conn.execute(_OF_SEVERAL)}
-    stored = _by_owner(conn, select(relations).order_by(relations.c.position), "memory_id")
-    mentioned = _by_owner(conn, select(mentions).where(mentions.c.kind == "memory"), "owner_id")
-    for row in conn.execute(select(memories).order_by(memories.c.seq)):
+    related = conn.execute(select(db.relations).order_by(db.relations.c.position))
+    stored = grouped((row.memory_id, row) for row in related)
+    named = conn.execute(select(db.mentions).where(db.mentions.c.kind == "memory"))
+    mentioned = grouped((row.owner_id, row) for row in named)
+    for row in conn.execute(select(db.memories).order_by(db.memories.c.seq)):
         memory = to_memory(row)
         if not _states_agree(memory, mentioned.pop(memory.id, []), stored.pop(memory.id, []), several):
             faults.memories.add(memory.id)
@@ -77,8 +68,8 @@ def _compare_graph(conn: Connection, faults: Faults) -> None:
 
 
 _OF_SEVERAL = (
-    select(entity_aliases.c.user_id, entity_aliases.c.key)
-    .group_by(entity_aliases.c.user_id, entity_aliases.c.key)
+    select(db.entity_aliases.c.user_id, db.entity_aliases.c.key)
+    .group_by(db.entity_aliases.c.user_id, db.entity_aliases.c.key)
     .having(func.count() > 1)
 )
 
@@ -98,20 +89,13 @@ def _states_agree(
     return expected == [{name: getattr(row, name) for name in RELATION} for row in stated]
 
 
-def _by_owner(conn: Connection, query: Query, key: str) -> dict[str, list[Row[Any]]]:
-    by_owner: dict[str, list[Row[Any]]] = {}
-    for row in conn.execute(query):
-        by_owner.setdefault(getattr(row, key), []).append(row)
-    return by_owner
-
-
 def _stray_mentions(conn: Connection, known: Mapping[str, Row[Any]]) -> Iterator[int]:
     """Yield the numbers of mentions without an owner, or of an entity that their owner's scope does not have."""
     owners = {
         kind: {row.id: row for row in conn.execute(select(table.c.id, table.c.user_id, table.c.project))}
-        for kind, table in (("memory", memories), ("message", messages))
+        for kind, table in (("memory", db.memories), ("message", db.messages))
     }
-    for row in conn.execute(select(mentions)):
+    for row in conn.execute(select(db.mentions)):
         owner, entity = owners.get(row.kind, {}).get(row.owner_id), known.get(row.entity_id)
         if owner is None or entity is None or not _may_stand_for(entity, owner):
             yield row.seq
@@ -145,19 +129,19 @@ def _remove_strays(conn: Connection, faults: Faults) -> set[str]:
     `statements.put` then writes their mentions and relations.
     """
     restated = set(faults.memories)
-    stray = among(mentions.c.seq, faults.mentions)
-    of_memories = select(memories.c.id).join(mentions, mentions.c.owner_id == memories.c.id)
-    restated.update(conn.execute(of_memories.where(stray, mentions.c.kind == "memory")).scalars())
-    conn.execute(delete(mentions).where(stray))
-    conn.execute(delete(relations).where(among(relations.c.seq, faults.relations)))
-    conn.execute(update(entities).where(among(entities.c.id, faults.merges)).values(merged_into=None))
+    stray = among(db.mentions.c.seq, faults.mentions)
+    of_memories = select(db.memories.c.id).join(db.mentions, db.mentions.c.owner_id == db.memories.c.id)
+    restated.update(conn.execute(of_memories.where(stray, db.mentions.c.kind == "memory")).scalars())
+    conn.execute(delete(db.mentions).where(stray))
+    conn.execute(delete(db.relations).where(among(db.relations.c.seq, faults.relations)))
+    conn.execute(update(db.entities).where(among(db.entities.c.id, faults.merges)).values(merged_into=None))
     for entity_id, key in sorted(faults.aliases):
-        is_it = (entity_aliases.c.entity_id == entity_id, entity_aliases.c.key == key)
-        owner = conn.execute(select(entities.c.user_id).where(entities.c.id == entity_id)).scalar_one_or_none()
+        is_it = (db.entity_aliases.c.entity_id == entity_id, db.entity_aliases.c.key == key)
+        owner = conn.execute(select(db.entities.c.user_id).where(db.entities.c.id == entity_id)).scalar_one_or_none()
         if owner is None:
-            conn.execute(delete(entity_aliases).where(*is_it))
+            conn.execute(delete(db.entity_aliases).where(*is_it))
         else:
-            conn.execute(update(entity_aliases).where(*is_it).values(user_id=owner))
+            conn.execute(update(db.entity_aliases).where(*is_it).values(user_id=owner))
     return restated
 
 
@@ -227,13 +211,12 @@ def verify(conn: Connection, database: Database, progress: Progress) -> Faults:
     faults = Faults(file=database.faults(conn))
     if faults.file:
         return faults
-    entries_by_owner = {(row.kind, row.owner_id): row for row in conn.execute(select(vectors))}
+    entries_by_owner = {(row.kind, row.owner_id): row for row in conn.execute(select(db.vectors))}
     full_text = database.full_text
     words = full_text.rows(conn)
     faults.words = not full_text.is_sound(conn, words)
     total, done = len(entries_by_owner), 0
-    owners: tuple[tuple[Kind, Table], ...] = (("message", messages), ("memory", memories))
-    for kind, table in owners:
+    for kind, table in contextual_keys.OWNERS:
         ids = conn.execute(select(table.c.id).order_by(table.c.seq)).scalars().all()
         keys = {entry.owner_id: entry.key for entry in contextual_keys.keyed_entries(conn, kind, ids)}
         for owner in ids:
@@ -264,19 +247,18 @@ def repair(conn: Connection, database: Database, faults: Faults, now: datetime) 
         contextual_keys.rebuild_full_text(conn, full_text)  # rows changed from outside leave traces in its index
     # Other processes may have written since the faults were found, and the full text is whole now.
     faults = verify(conn, database, lambda _done, _total: None)
-    conn.execute(delete(means))  # a stored sum may have a wrong length; `_write_means` writes them again
-    for seq in faults.orphans:
-        full_text.remove(conn, [seq])
-        conn.execute(delete(vectors).where(vectors.c.seq == seq))
+    conn.execute(delete(db.means))  # a stored sum may have a wrong length; `_write_means` writes them again
+    full_text.remove(conn, sorted(faults.orphans))
+    conn.execute(delete(db.vectors).where(among(db.vectors.c.seq, faults.orphans)))
     for owner, kind in faults.owners.items():
-        table = memories if kind == "memory" else messages
+        table = dict(contextual_keys.OWNERS)[kind]
         row = conn.execute(select(table).where(table.c.id == owner)).one()
-        entry = conn.execute(select(vectors).where(vectors.c.kind == kind, vectors.c.owner_id == owner)).one_or_none()
+        entry = conn.execute(select(db.vectors).filter_by(kind=kind, owner_id=owner)).one_or_none()
         if entry is None:
             put_entry(tx, kind, owner, to_scope(row), "")
         else:
             values = {"live": row.deleted_at is None, "key": None, **scope_values(to_scope(row))}
-            conn.execute(update(vectors).where(vectors.c.seq == entry.seq).values(**values))
+            conn.execute(update(db.vectors).where(db.vectors.c.seq == entry.seq).values(**values))
         (touched.memories if kind == "memory" else touched.messages).add(owner)
     usage.erase_uses(conn, faults.uses)
     documents.erase(conn, faults.gists)
@@ -309,9 +291,9 @@ def _agrees(
 def _sums(conn: Connection) -> dict[tuple[str, str], tuple[int, contextual_keys.VectorSum]]:
     """Return count and float64 sum of the live keys by user and embedder."""
     sums: dict[tuple[str, str], tuple[int, contextual_keys.VectorSum]] = {}
-    whole = func.length(vectors.c.key).in_([0, func.length(vectors.c.vector)])
-    columns = (vectors.c.user_id, vectors.c.embedder, vectors.c.key, vectors.c.vector)
-    for user_id, embedder, blob, vector in conn.execute(select(*columns).where(vectors.c.key.is_not(None), whole)):
+    whole = func.length(db.vectors.c.key).in_([0, func.length(db.vectors.c.vector)])
+    columns = (db.vectors.c.user_id, db.vectors.c.embedder, db.vectors.c.key, db.vectors.c.vector)
+    for user_id, embedder, blob, vector in conn.execute(select(*columns).where(db.vectors.c.key.is_not(None), whole)):
         key = unpacked_key(blob, vector).astype(np.float64)
         count, total = sums.get((user_id, embedder), (0, np.zeros_like(key)))
         sums[user_id, embedder] = (count + 1, total + key)
@@ -320,7 +302,7 @@ def _sums(conn: Connection) -> dict[tuple[str, str], tuple[int, contextual_keys.
 
 def _means_agree(conn: Connection) -> bool:
     expected = _sums(conn)
-    stored = {(row.user_id, row.embedder): row for row in conn.execute(select(means)) if row.units}
+    stored = {(row.user_id, row.embedder): row for row in conn.execute(select(db.means)) if row.units}
     return expected.keys() == stored.keys() and all(
         stored[key].units == count
         and len(stored[key].total) == total.nbytes
@@ -331,23 +313,23 @@ def _means_agree(conn: Connection) -> bool:
 
 def _write_means(conn: Connection) -> None:
     """Replace all means by those of the stored keys."""
-    conn.execute(delete(means))
+    conn.execute(delete(db.means))
     for (user_id, embedder), (count, total) in _sums(conn).items():
-        conn.execute(insert(means).values(user_id=user_id, embedder=embedder, units=count, total=total.tobytes()))
+        conn.execute(insert(db.means).values(user_id=user_id, embedder=embedder, units=count, total=total.tobytes()))
 
 
 def _unrecorded(conn: Connection) -> Iterator[str]:
     """Yield the memories and messages that are not as the last row of their history says."""
     last: dict[str, tuple[str | None, bool]] = {}
-    for row in conn.execute(select(history).order_by(history.c.seq)):
+    for row in conn.execute(select(db.history).order_by(db.history.c.seq)):
         last[row.memory_id] = (row.new_memory, row.is_deleted)
-    for row in conn.execute(select(memories.c.id, memories.c.text, memories.c.deleted_at)):
+    for row in conn.execute(select(db.memories.c.id, db.memories.c.text, db.memories.c.deleted_at)):
         text, is_deleted = last.get(row.id, (None, None))
         if is_deleted is not (row.deleted_at is not None) or (not is_deleted and text != row.text):
             yield row.id
-    order = select(message_history).order_by(message_history.c.seq)
+    order = select(db.message_history).order_by(db.message_history.c.seq)
     events: dict[str, str] = {row.message_id: row.event for row in conn.execute(order)}
-    for row in conn.execute(select(messages.c.id, messages.c.deleted_at)):
+    for row in conn.execute(select(db.messages.c.id, db.messages.c.deleted_at)):
         if events.get(row.id) != (Event.ADD if row.deleted_at is None else Event.DELETE):
             yield row.id
 

@@ -32,30 +32,12 @@ from palimpsest.core.models import (
     name_key,
 )
 from palimpsest.core.validation import one_line
-from palimpsest.store import links, usage
+from palimpsest.store import links, rows, usage
 from palimpsest.store import memories as pinned
 from palimpsest.store.graph import statements as statement_queries
 from palimpsest.store.graph.entities import about_user
 from palimpsest.store.graph.identity import mention_known, mention_with
 from palimpsest.store.memories import name_of_user
-from palimpsest.store.rows import (
-    MESSAGE_FIELDS,
-    SCOPE,
-    STATEMENTS,
-    Query,
-    agree,
-    content_hash,
-    is_named_scope,
-    is_scope,
-    memory_columns,
-    memory_hash,
-    memory_state,
-    scope_values,
-    sees,
-    to_memory,
-    to_message,
-    to_time,
-)
 from palimpsest.store.schema import (
     OF_CONVERSATION,
     conversations,
@@ -85,12 +67,10 @@ def record(tx: Transaction, event: Event, memory: Memory, old: str | None, *, is
         "old_memory": old,
         "new_memory": None if deleted else memory.text,
         "event": event.value,
-        "created_at": memory.created_at,
+        **rows.memory_columns(memory, ("created_at", "actor_id", "role")),
         "updated_at": tx.now,
         "is_deleted": deleted,
-        "actor_id": memory.actor_id,
-        "role": memory.role,
-        "state": memory_state(memory),
+        "state": rows.memory_state(memory),
         **asdict(tx.provenance),
         "change": tx.edit,
     }
@@ -120,43 +100,40 @@ def cite(tx: Transaction, memory_id: str, fact: Fact, history_id: str | None) ->
     """
     if not fact.sources:
         return
-    known = set(
-        tx.conn.execute(select(memory_sources.c.message_id).where(memory_sources.c.memory_id == memory_id)).scalars()
-    )
+    of_memory = select(memory_sources.c.message_id).where(memory_sources.c.memory_id == memory_id)
+    known = set(tx.conn.execute(of_memory).scalars())
     new = [source for source in dict.fromkeys(fact.sources) if source not in known]
     if not new:
         return
     if history_id is None:
         newest = select(history.c.id).where(history.c.memory_id == memory_id).order_by(history.c.seq.desc()).limit(1)
         history_id = tx.conn.execute(newest).scalar_one()
-    tx.conn.execute(
-        insert(memory_sources),
-        [{"memory_id": memory_id, "message_id": source, "history_id": history_id} for source in new],
-    )
+    cited = [{"memory_id": memory_id, "message_id": source, "history_id": history_id} for source in new]
+    tx.conn.execute(insert(memory_sources), cited)
     mention_with(tx.conn, memory_id)
     tx.touched.memories.add(memory_id)
 
 
 def find_duplicate(tx: Transaction, scope: Scope, text: str) -> Memory | None:
     """Return the living memory of exactly this scope with the same text, as `memory_hash` sees it."""
-    row = tx.conn.execute(_DUPLICATE, {**scope_values(scope), "digest": memory_hash(text)}).one_or_none()
-    return None if row is None else to_memory(row)
+    row = tx.conn.execute(_DUPLICATE, {**rows.scope_values(scope), "digest": rows.memory_hash(text)}).one_or_none()
+    return None if row is None else rows.to_memory(row)
 
 
 IS_DUPLICATE = and_(
-    is_named_scope(memories), memories.c.content_hash == bindparam("digest"), memories.c.deleted_at.is_(None)
+    rows.is_named_scope(memories), memories.c.content_hash == bindparam("digest"), memories.c.deleted_at.is_(None)
 )
 """The condition for the living memory of a scope, given by its parts, with a text of a `digest`."""
 
-_DUPLICATE: Query = select(memories).where(IS_DUPLICATE)
+_DUPLICATE: rows.Query = select(memories).where(IS_DUPLICATE)
 
 
 def find(tx: Transaction, memory_id: str | None) -> Memory:
     """Return the memory with that id in this scope, living or deleted. Raises MemoryNotFoundError."""
-    row = tx.conn.execute(select(memories).where(memories.c.id == memory_id, sees(memories, tx.scope))).one_or_none()
-    if row is None:
+    found = pinned.read_memories(tx.conn, memories.c.id == memory_id, rows.sees(memories, tx.scope))
+    if not found:
         raise MemoryNotFoundError(f"there is no memory {memory_id} in this scope; nothing was changed")
-    return to_memory(row)
+    return found[0]
 
 
 def find_living(tx: Transaction, memory_id: str | None) -> Memory:
@@ -180,11 +157,10 @@ def find_newest(tx: Transaction, memory_id: str | None) -> Memory:
 # How memories change inside a transaction. Every change leaves a row of history.
 
 HAPPENED = ("happened_at", "happened_precision")
-VALIDITY = ("valid_from", "valid_from_precision", "valid_until", "valid_until_precision")
-DATES = (HAPPENED, VALIDITY[:2], VALIDITY[2:])
+DATES = (HAPPENED, rows.VALIDITY[:2], rows.VALIDITY[2:])
 """The times of a fact and a memory, each with how exactly it is known."""
 
-_OF_FACT = (*HAPPENED, *VALIDITY, "keywords", "tags", "actor_id", "role", "entities")
+_OF_FACT = (*HAPPENED, *rows.VALIDITY, "keywords", "tags", "actor_id", "role", "entities")
 """What a new memory has as its fact has it."""
 
 _Ended: TypeAlias = tuple[datetime, Precision]
@@ -301,9 +277,9 @@ def add_outdated(tx: Transaction, fact: Fact, successor: Memory, ended: _Ended |
 
 
 def _find_superseded(tx: Transaction, text: str, successor: Memory) -> Memory | None:
-    says_it = {"content_hash": memory_hash(text), "superseded_by": successor.id, "is_forgotten": False}
-    row = tx.conn.execute(select(memories).filter_by(**scope_values(tx.scope), **says_it).limit(1)).one_or_none()
-    return None if row is None else to_memory(row)
+    says_it = {"content_hash": rows.memory_hash(text), "superseded_by": successor.id, "is_forgotten": False}
+    row = tx.conn.execute(select(memories).filter_by(**rows.scope_values(tx.scope), **says_it).limit(1)).one_or_none()
+    return None if row is None else rows.to_memory(row)
 
 
 def _store(tx: Transaction, fact: Fact, replaced: Sequence[Memory] = (), scope: Scope | None = None) -> Memory:
@@ -327,8 +303,8 @@ def _store(tx: Transaction, fact: Fact, replaced: Sequence[Memory] = (), scope: 
 
 
 def _insert(tx: Transaction, memory: Memory) -> None:
-    named = {"id": memory.id, **scope_values(memory.scope), "text": memory.text}
-    row = {**named, "content_hash": memory_hash(memory.text), **memory_columns(memory), "revision": 1}
+    named = {"id": memory.id, **rows.scope_values(memory.scope), "text": memory.text}
+    row = {**named, "content_hash": rows.memory_hash(memory.text), **rows.memory_columns(memory), "revision": 1}
     tx.conn.execute(_INSERT, row)
     if memory.links:
         links.put(tx.conn, memory)
@@ -400,7 +376,7 @@ def change(tx: Transaction, memory: Memory, fact: Fact, *, sets_labels: bool = F
         **statement_queries.stated_with(memory, fact),
     )
     if sets_labels:
-        new = replace(new, **{name: getattr(fact, name) for name in ("tags", "keywords", *VALIDITY)})
+        new = replace(new, **{name: getattr(fact, name) for name in ("tags", "keywords", *rows.VALIDITY)})
     # A later date is a change if the caller gives it. With messages it comes with every mention, which is none.
     is_dated_by_caller = fact.said_at is not None and not fact.sources
     changed = new if is_dated_by_caller else replace(new, stated_at=memory.stated_at)
@@ -432,7 +408,7 @@ def annotate(tx: Transaction, memory: Memory, found: Annotation) -> None:
     new = replace(memory, context=found.context, tags=found.tags, links=found.links)
     if memory.deleted_at is not None or new == memory:
         return
-    values = memory_columns(new, ("tags", "context", "links"))
+    values = rows.memory_columns(new, ("tags", "context", "links"))
     tx.conn.execute(update(memories).where(memories.c.id == new.id).values(**values))
     if new.links != memory.links:
         links.put(tx.conn, new)
@@ -472,7 +448,7 @@ def _replaced_by(tx: Transaction, memory: Memory) -> list[Memory]:
     replaced: dict[str, Memory] = {}
     newest = {memory.id}
     while newest:
-        old = pinned.read_memories(tx.conn, memories.c.superseded_by.in_(newest), sees(memories, tx.scope))
+        old = pinned.read_memories(tx.conn, memories.c.superseded_by.in_(newest), rows.sees(memories, tx.scope))
         found = {each.id: each for each in old if each.id not in replaced and each.id != memory.id}
         newest = set(found)
         replaced |= found
@@ -566,7 +542,7 @@ def _given_end(tx: Transaction, memory: Memory) -> dict[str, Any]:
     living = select(history.c.state).where(history.c.memory_id == memory.id, history.c.is_deleted.is_(False))
     state: Mapping[str, Any] = tx.conn.execute(living.order_by(history.c.seq.desc()).limit(1)).scalar() or {}
     return {
-        "valid_until": to_time(state.get("valid_until")),
+        "valid_until": rows.to_time(state.get("valid_until")),
         "valid_until_precision": state.get("valid_until_precision", ""),
     }
 
@@ -586,21 +562,16 @@ def update_row(tx: Transaction, old: Memory, new: Memory) -> Memory:
     """Write the row and the entry of a changed memory. Return the memory with its next revision."""
     new = replace(new, updated_at=tx.now, revision=old.revision + 1)
     pinned.note_change(tx.pinned, old, new, is_undo=tx.provenance.stage.startswith(UNDO))
-    stated = memory_columns(new, STATEMENTS)
-    names_others = stated != memory_columns(old, STATEMENTS)  # where names were not looked for, the columns stay NULL
+    stated = rows.memory_columns(new, rows.STATEMENTS)
+    names_others = stated != rows.memory_columns(
+        old, rows.STATEMENTS
+    )  # where names were not looked for, the columns stay NULL
     is_unnamed = new.text != old.text and not any(stated.values())
     # An earlier text may be one in which names were not looked for. The background looks again, and finds the same.
     columns: dict[str, Any] = dict.fromkeys(stated) if is_unnamed else stated if names_others else {}
-    tx.conn.execute(
-        update(memories)
-        .where(memories.c.id == new.id)
-        .values(
-            text=new.text,
-            content_hash=memory_hash(new.text),
-            **{name: value for name, value in memory_columns(new).items() if name not in _UNCHANGED},
-            **columns,
-        )
-    )
+    columns |= {name: value for name, value in rows.memory_columns(new).items() if name not in _UNCHANGED}
+    columns |= {"text": new.text, "content_hash": rows.memory_hash(new.text)}
+    tx.conn.execute(update(memories).where(memories.c.id == new.id).values(**columns))
     if names_others or new.metadata.get(USER_NAME) != old.metadata.get(USER_NAME):
         statement_queries.put(tx, new)
         mention_with(tx.conn, new.id)
@@ -640,7 +611,7 @@ class Conversation:
 
 def session_id_of(scope: Scope, client: str, external_id: str) -> str:
     """Return the id that belongs to a client's conversation in a scope: always the same one."""
-    return str(uuid.uuid5(NAMESPACE, "\0".join((*scope_values(scope).values(), client, external_id))))
+    return str(uuid.uuid5(NAMESPACE, "\0".join((*rows.scope_values(scope).values(), client, external_id))))
 
 
 def record_conversation(tx: Transaction, scope: Scope, conversation: Conversation) -> str:
@@ -650,7 +621,7 @@ def record_conversation(tx: Transaction, scope: Scope, conversation: Conversatio
     """
     external_id = one_line(conversation.external_id)[:MAX_SCOPE_CHARS]
     title = one_line(conversation.title)[:MAX_TITLE_CHARS]
-    of_client = {**scope_values(scope), "client": conversation.client, "external_id": external_id}
+    of_client = {**rows.scope_values(scope), "client": conversation.client, "external_id": external_id}
     newest = select(conversations).filter_by(**of_client).order_by(conversations.c.seq.desc()).limit(1)
     known = tx.conn.execute(newest).one_or_none()
     if known is not None:
@@ -665,7 +636,7 @@ def record_conversation(tx: Transaction, scope: Scope, conversation: Conversatio
 
 def find_conversation(conn: Connection, scope: Scope, session_id: str) -> int | None:
     """Return the number of the row of exactly this scope with a session id, if there is one."""
-    of_session = select(conversations.c.seq).filter_by(**scope_values(scope), session_id=session_id)
+    of_session = select(conversations.c.seq).filter_by(**rows.scope_values(scope), session_id=session_id)
     return conn.execute(of_session).scalar_one_or_none()
 
 
@@ -726,29 +697,29 @@ def _stored_by_earlier_call(tx: Transaction, messages_in: Sequence[Message]) -> 
         return None
     first = messages_in[0]
     edits_like_first = select(messages.c.change).where(
-        is_scope(messages, first.scope),
-        messages.c.content_hash == content_hash(first.content),
+        rows.is_scope(messages, first.scope),
+        messages.c.content_hash == rows.content_hash(first.content),
         messages.c.created_at >= first.created_at - RETRY_WINDOW,
         messages.c.external_id == "",
     )
-    contents = [(message.role, message.name, content_hash(message.content)) for message in messages_in]
+    contents = [(message.role, message.name, rows.content_hash(message.content)) for message in messages_in]
     for edit in tx.conn.execute(edits_like_first.distinct()).scalars():
-        rows = tx.conn.execute(select(messages).where(messages.c.change == edit).order_by(messages.c.seq)).all()
-        if [(row.role, row.name, row.content_hash) for row in rows] == contents:
-            return tuple(to_message(row) for row in rows)
+        stored = tx.conn.execute(select(messages).where(messages.c.change == edit).order_by(messages.c.seq)).all()
+        if [(row.role, row.name, row.content_hash) for row in stored] == contents:
+            return tuple(rows.to_message(row) for row in stored)
     return None
 
 
 def _find_known(tx: Transaction, message: Message) -> Message | None:
     """Return the stored message with the same id and text, or with the same text, speaker and time of another call."""
-    said = {"digest": content_hash(message.content), "external": message.external_id, "at": message.said_at}
-    values = {**scope_values(message.scope), **said, "speaker": message.name, "by": message.role, "edit": tx.edit}
+    said = {"digest": rows.content_hash(message.content), "external": message.external_id, "at": message.said_at}
+    values = {**rows.scope_values(message.scope), **said, "speaker": message.name, "by": message.role, "edit": tx.edit}
     row = tx.conn.execute(_SAME_ID if message.external_id else _SAME_TEXT, values).first()
-    return None if row is None else to_message(row)
+    return None if row is None else rows.to_message(row)
 
 
-_OF_SCOPE = and_(is_named_scope(messages))
-_SAME_ID: Query = (
+_OF_SCOPE = and_(rows.is_named_scope(messages))
+_SAME_ID: rows.Query = (
     select(messages)
     .where(_OF_SCOPE, messages.c.content_hash == bindparam("digest"), messages.c.external_id == bindparam("external"))
     .limit(1)
@@ -763,7 +734,7 @@ _SAME_TEXT = _SAME_ID.where(
 
 def _session_id(tx: Transaction, message: Message) -> str:
     """Return the session of the last message of the scope, or a new one after a silence."""
-    last = tx.conn.execute(_LAST, scope_values(message.scope)).first()
+    last = tx.conn.execute(_LAST, rows.scope_values(message.scope)).first()
     is_same = last is not None and abs(message.said_at - last.said_at) <= SESSION_GAP
     return last.session_id if last is not None and is_same else message.id
 
@@ -771,9 +742,9 @@ def _session_id(tx: Transaction, message: Message) -> str:
 def _insert_message(tx: Transaction, message: Message, session_id: str) -> Message:
     stored = replace(message, session_id=session_id)
     row = {
-        **scope_values(stored.scope),
-        **{name: getattr(stored, name) for name in MESSAGE_FIELDS},
-        "content_hash": content_hash(stored.content),
+        **rows.scope_values(stored.scope),
+        **{name: getattr(stored, name) for name in rows.MESSAGE_FIELDS},
+        "content_hash": rows.content_hash(stored.content),
         "change": tx.edit,
     }
     tx.conn.execute(_INSERT_MESSAGE, row)
@@ -786,10 +757,10 @@ RECENT = 50
 """How many messages are looked through for the last one that no client gave to a conversation."""
 
 
-def _last() -> Query:
+def _last() -> rows.Query:
     recent = select(messages).where(_OF_SCOPE).order_by(messages.c.seq.desc()).limit(RECENT).subquery()
     newest = select(recent.c.session_id, recent.c.said_at).order_by(recent.c.seq.desc()).limit(1)
-    return newest.where(~exists().where(agree(recent, conversations, (*SCOPE, "session_id"))))
+    return newest.where(~exists().where(rows.agree(recent, conversations, (*rows.SCOPE, "session_id"))))
 
 
 _LAST = _last()
@@ -798,10 +769,12 @@ _INSERT_MESSAGE = insert(messages)
 
 def set_deleted(tx: Transaction, message_id: str | None, *, deleted: bool) -> Outcome:
     """Delete or restore a message. One that already is in that state stays. Raises MemoryNotFoundError."""
-    row = tx.conn.execute(select(messages).where(messages.c.id == message_id, sees(messages, tx.scope))).one_or_none()
+    row = tx.conn.execute(
+        select(messages).where(messages.c.id == message_id, rows.sees(messages, tx.scope))
+    ).one_or_none()
     if row is None:
         raise MemoryNotFoundError(f"there is no message {message_id} any more; nothing was changed")
-    message = to_message(row)
+    message = rows.to_message(row)
     if (message.deleted_at is not None) is deleted:
         return Outcome(Event.NONE, message.as_memory, kind="message")
     message = replace(message, deleted_at=tx.now if deleted else None)
