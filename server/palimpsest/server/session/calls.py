@@ -50,14 +50,12 @@ class BodyBudget:
             more = max(0, size - FREE_BYTES) - counted
             if more <= 0:
                 return True
-            has_room = (
-                self._by_caller[caller] + more <= MAX_HELD_BYTES_PER_CALLER
-                and self._by_caller.total() + more <= MAX_HELD_BYTES
-            )
-            if has_room:
-                self._by_caller[caller] += more
-                counted += more
-            return has_room
+            held, of_caller = self._by_caller.total() + more, self._by_caller[caller] + more
+            if of_caller > MAX_HELD_BYTES_PER_CALLER or held > MAX_HELD_BYTES:
+                return False
+            self._by_caller[caller] += more
+            counted += more
+            return True
 
         try:
             yield take
@@ -98,7 +96,7 @@ class Calls:
 
     def threads(self, ctx: RequestContext) -> Threads | None:
         """Return the threads that a request may use, or None if it came over stdio."""
-        request = _http_request(ctx.request)
+        request = _http_request(ctx)
         if request is None:
             return None
         if current_grant() is OPEN:  # without access tokens, all callers are one
@@ -114,7 +112,7 @@ class Calls:
 
     async def limit_calls(self, ctx: RequestContext, call_next: CallNext) -> HandlerResult:
         """Handle a request, unless its caller has too many unfinished ones. MCP middleware."""
-        request = _http_request(ctx.request)
+        request = _http_request(ctx)
         if ctx.method not in COUNTED or request is None:
             return await call_next(ctx)
         caller = caller_of(request.scope)
@@ -145,7 +143,8 @@ class Calls:
         return ctx.method != "tools/call" or (ctx.params or {}).get("name") in self._reading_tools
 
 
-def _http_request(request: Any) -> Request[Any] | None:
+def _http_request(ctx: RequestContext) -> Request[Any] | None:
+    request: Any = ctx.request
     return cast("Request[Any]", request) if isinstance(request, Request) else None
 
 
