@@ -72,15 +72,14 @@ class Period:
 
 def period(name: PeriodName, day: date) -> Period:
     """Return the day, week, month or year that a day is in."""
-    if name == "day":
-        return Period(name, day, day + timedelta(days=1))
-    if name == "week":
-        monday = day - timedelta(days=day.weekday())
-        return Period(name, monday, monday + timedelta(weeks=1))
-    if name == "month":
-        first = day.replace(day=1)
-        return Period(name, first, (first + timedelta(days=31)).replace(day=1))
-    return Period(name, date(day.year, 1, 1), date(day.year + 1, 1, 1))
+    first = {
+        "day": day,
+        "week": day - timedelta(days=day.weekday()),
+        "month": day.replace(day=1),
+        "year": day.replace(month=1, day=1),
+    }[name]
+    end = first + timedelta(days={"day": 1, "week": 7, "month": 31, "year": 366}[name])
+    return Period(name, first, end.replace(day=1) if name in ("month", "year") else end)
 
 
 def day_from(text: str, default: date) -> date:

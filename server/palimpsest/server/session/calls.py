@@ -96,7 +96,7 @@ class Calls:
 
     def threads(self, ctx: RequestContext) -> Threads | None:
         """Return the threads that a request may use, or None if it came over stdio."""
-        request = _http_request(ctx)
+        request = _http_request(ctx.request)
         if request is None:
             return None
         if current_grant() is OPEN:  # without access tokens, all callers are one
@@ -112,7 +112,7 @@ class Calls:
 
     async def limit_calls(self, ctx: RequestContext, call_next: CallNext) -> HandlerResult:
         """Handle a request, unless its caller has too many unfinished ones. MCP middleware."""
-        request = _http_request(ctx)
+        request = _http_request(ctx.request)
         if ctx.method not in COUNTED or request is None:
             return await call_next(ctx)
         caller = caller_of(request.scope)
@@ -143,8 +143,7 @@ class Calls:
         return ctx.method != "tools/call" or (ctx.params or {}).get("name") in self._reading_tools
 
 
-def _http_request(ctx: RequestContext) -> Request[Any] | None:
-    request: Any = ctx.request
+def _http_request(request: Any) -> Request[Any] | None:
     return cast("Request[Any]", request) if isinstance(request, Request) else None
 
 
