@@ -415,6 +415,7 @@ async def search(request: Request) -> Response:
     kind = asked.get("kind", "")
     filters = {"kind": kind if kind in KINDS else ""} | {name: asked.get(name, "").strip() for name in FURTHER}
     scope = replace(context.scope_of(request), agent_id=filters["agent"], run_id=filters["run"])
+    project = context.visitor_of(request).grant.project
     values: dict[str, Any] = {
         "scope": scope,
         "question": asked.get("q", "").strip(),
@@ -424,7 +425,7 @@ async def search(request: Request) -> Response:
         "further": {name: filters[name] for name in FURTHER},
         "is_filtered": bool(of_hits(filters)),
         "explain": asked.get("explain") == "on",
-        "projects": await _projects(request, memory),
+        "projects": [project] if project else [known.name for known in await memory.projects.list()],
         "notes": (),
         "confident": True,
         "more": "",
@@ -487,14 +488,6 @@ async def _months(memory: OpenMemory, scope: Scope) -> Sequence[Period]:
     first = await TimeLine(memory.engine).first_stored_on(scope)
     *months, _ = _last("month", STRIP_MONTHS + 1, memory.engine.clock().date())
     return [] if first is None else [month for month in reversed(months) if month.end > first]
-
-
-async def _projects(request: Request, memory: OpenMemory) -> list[str]:
-    """Return the projects that the visitor may choose."""
-    grant = context.visitor_of(request).grant
-    if grant.project:
-        return [grant.project]
-    return [project.name for project in await memory.projects.list()]
 
 
 async def deleted(request: Request) -> Response:

@@ -316,15 +316,12 @@ async def add_memory(  # noqa: PLR0913 - the arguments of the tool, which client
     notes = (*moved, *unknown, *await closing_notes(memory, scope, write_scope))
     result = replace(result, notes=(*result.notes, *notes))
     reply = replies.added_json(result, write_scope)
-    reply_text = replies.added_text(result, write_scope)
+    answer = tool_result(replies.added_text(result, write_scope), reply)
     if memory.settings.version == "v1.0":
         # Only the results, as Mem0 1.0 gives them.
         is_list = ctx.request_context.protocol_version >= BARE_LIST_SINCE
-        results: Any = reply["results"] if is_list else {"result": reply["results"]}
-        return types.CallToolResult(
-            content=[types.TextContent(type="text", text=framed(reply_text))], structured_content=results
-        )
-    return tool_result(reply_text, reply)
+        answer.structured_content = reply["results"] if is_list else {"result": reply["results"]}
+    return answer
 
 
 @mcp_errors(TOOL, "Nothing was changed.")
