@@ -370,22 +370,18 @@ class Memory:
         text: str | None = None,
         metadata: Mapping[str, Any] | None = None,
         hints: Sequence[str] | None = None,
+        tags: Sequence[str] | None = None,
         caller: str = "",
         revision: int | None = None,
     ) -> WriteResult:
-        """Give a memory another text, other metadata (None removes a key), or hints in place of those it has.
+        """Give a memory another text, other metadata (None removes a key), or hints or tags in place of those it has.
 
         The history keeps the old ones. If `revision` is given and is no longer the present one, raises
         ChangedMeanwhileError or StaleDecisionError.
         """
-        updating = edit.update(self.engine, scope, memory_id, text, metadata, caller, hints=hints, revision=revision)
-        return await self._after_write(scope, updating)
-
-    async def set_tags(
-        self, scope: Scope, memory_id: str, tags: Sequence[str], *, caller: str = "", revision: int | None = None
-    ) -> WriteResult:
-        """Give a memory these tags, and no others. `revision` is as in `update`."""
-        updating = edit.update(self.engine, scope, memory_id, None, None, caller, tags=tags, revision=revision)
+        updating = edit.update(
+            self.engine, scope, memory_id, text, metadata, caller, hints=hints, tags=tags, revision=revision
+        )
         return await self._after_write(scope, updating)
 
     async def restore(self, scope: Scope, owner_id: str, *, caller: str = "") -> WriteResult:

@@ -47,7 +47,7 @@ async def test_duplicates_are_found_and_merged_as_one_edit(page: OpenPage, brows
     """The newest is proposed. It takes over messages and tags, and the undo brings the other one back."""
     await page.add(*OTHERS)
     ids = await page.add("Alice is allergic to nuts", "Alice is allergic to nuts!?")
-    await page.memory.set_tags(ALICE, ids[0], ["health"])
+    await page.memory.update(ALICE, ids[0], tags=["health"])
     shown = await browser.get("/duplicates")
     assert forms(shown, "/duplicates/merge") == [(ids[::-1], ids[::-1])]
     answer = await done(browser, "/duplicates/merge", {"kept": ids[1], "id": ids, "back": "/duplicates"}, headers=OWN)

@@ -24,7 +24,7 @@ async def stored(page: OpenPage, ids: list[str], scope: Scope = ALICE) -> list[M
 async def test_a_tag_is_given_to_many_and_taken_from_many(page: OpenPage, browser: Browser) -> None:
     """Each is one edit, whose undo leads back to the list that the form was on."""
     ids = await page.add(*TEXTS)
-    await page.memory.set_tags(ALICE, ids[0], ["leisure", "water"])
+    await page.memory.update(ALICE, ids[0], tags=["leisure", "water"])
     form = {"id": ids[:2], "tag": " home ", "back": "/?kind=memory"}
     tagged = await done(browser, "/memories/tag", form)
     assert [memory.tags for memory in await stored(page, ids)] == [("leisure", "water", "home"), ("home",), ()]

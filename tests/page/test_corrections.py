@@ -49,7 +49,7 @@ async def test_tags_and_pins(page: OpenPage, browser: Browser) -> None:
 async def test_since_when_it_holds_and_when_it_ends(page: OpenPage, browser: Browser) -> None:
     """Both are as exact as they are given, and are taken away by an empty field."""
     (memory_id,) = await page.add("Alice rents a flat in Lyon")
-    await page.memory.set_tags(ALICE, memory_id, ["home"])
+    await page.memory.update(ALICE, memory_id, tags=["home"])
     path = f"/memories/{memory_id}/dates"
     shown = await done(browser, path, {"since": "2020-03", "until": "2999"})
     memory = await page.stored(memory_id)

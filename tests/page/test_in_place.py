@@ -24,7 +24,7 @@ def back_of(shown: httpx.Response) -> list[str]:
 
 async def test_text_tags_and_pin_are_one_edit(page: OpenPage, browser: Browser) -> None:
     (memory_id,) = await page.add("Alice's dentist is Dr. Brandt")
-    await page.memory.set_tags(ALICE, memory_id, ["health"])
+    await page.memory.update(ALICE, memory_id, tags=["health"])
     form = await browser.get(f"/memories/{memory_id}/edit", headers=PART)
     assert "<html" not in form.text
     assert "Dr. Brandt</textarea>" in form.text

@@ -46,7 +46,7 @@ async def test_stored_text_is_never_html(page: OpenPage, browser: Browser) -> No
     """Every place where a page shows what somebody stored escapes it."""
     project = Scope("alice", HOSTILE[:60])
     (memory_id,) = await page.add(f"Alice wrote {HOSTILE}", scope=project)
-    await page.memory.set_tags(project, memory_id, [HOSTILE[:50]])
+    await page.memory.update(project, memory_id, tags=[HOSTILE[:50]])
     await page.memory.update(project, memory_id, text=f"Alice wrote again {HOSTILE}", caller=HOSTILE[:50])
     kept = await page.memory.add_messages(
         messages_from({"role": "user", "content": HOSTILE, "name": HOSTILE[:50]}, scope=project), infer=False

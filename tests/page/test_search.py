@@ -96,7 +96,7 @@ async def test_the_page_speaks_the_language_of_the_browser(browser: Browser) -> 
 async def test_filters_narrow_the_search_and_the_list(page: OpenPage, browser: Browser) -> None:
     """They are those of the tools: by tag, name, speaker, day, agent and run."""
     tagged, cello = await page.add("Alice plays the violin", "Bruno plays the cello")
-    await page.memory.set_tags(ALICE, tagged, ["music"])
+    await page.memory.update(ALICE, tagged, tags=["music"])
     (other,) = await page.add("Alice plays the drums", scope=Scope("alice", agent_id="coach"))
     await page.memory.add_messages(messages_from({"role": "user", "name": "Carla", "content": "I play chess"}))
     for asked, shown in (

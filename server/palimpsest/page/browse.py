@@ -72,15 +72,14 @@ class Period:
 
 def period(name: PeriodName, day: date) -> Period:
     """Return the day, week, month or year that a day is in."""
-    if name == "day":
-        return Period(name, day, day + timedelta(days=1))
-    if name == "week":
-        monday = day - timedelta(days=day.weekday())
-        return Period(name, monday, monday + timedelta(weeks=1))
-    if name == "month":
-        first = day.replace(day=1)
-        return Period(name, first, (first + timedelta(days=31)).replace(day=1))
-    return Period(name, date(day.year, 1, 1), date(day.year + 1, 1, 1))
+    first = {
+        "day": day,
+        "week": day - timedelta(days=day.weekday()),
+        "month": day.replace(day=1),
+        "year": day.replace(month=1, day=1),
+    }[name]
+    end = first + timedelta(days={"day": 1, "week": 7, "month": 31, "year": 366}[name])
+    return Period(name, first, end.replace(day=1) if name in ("month", "year") else end)
 
 
 def day_from(text: str, default: date) -> date:
@@ -416,6 +415,7 @@ async def search(request: Request) -> Response:
     kind = asked.get("kind", "")
     filters = {"kind": kind if kind in KINDS else ""} | {name: asked.get(name, "").strip() for name in FURTHER}
     scope = replace(context.scope_of(request), agent_id=filters["agent"], run_id=filters["run"])
+    project = context.visitor_of(request).grant.project
     values: dict[str, Any] = {
         "scope": scope,
         "question": asked.get("q", "").strip(),
@@ -425,7 +425,7 @@ async def search(request: Request) -> Response:
         "further": {name: filters[name] for name in FURTHER},
         "is_filtered": bool(of_hits(filters)),
         "explain": asked.get("explain") == "on",
-        "projects": await _projects(request, memory),
+        "projects": [project] if project else [known.name for known in await memory.projects.list()],
         "notes": (),
         "confident": True,
         "more": "",
@@ -488,14 +488,6 @@ async def _months(memory: OpenMemory, scope: Scope) -> Sequence[Period]:
     first = await TimeLine(memory.engine).first_stored_on(scope)
     *months, _ = _last("month", STRIP_MONTHS + 1, memory.engine.clock().date())
     return [] if first is None else [month for month in reversed(months) if month.end > first]
-
-
-async def _projects(request: Request, memory: OpenMemory) -> list[str]:
-    """Return the projects that the visitor may choose."""
-    grant = context.visitor_of(request).grant
-    if grant.project:
-        return [grant.project]
-    return [project.name for project in await memory.projects.list()]
 
 
 async def deleted(request: Request) -> Response:

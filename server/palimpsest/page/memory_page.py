@@ -326,7 +326,7 @@ async def _write(
     if action == "text":
         return await memory.update(scope, memory_id, text=sent["text"], caller=CALLER, revision=revision)
     if action == "tags":
-        return await memory.set_tags(scope, memory_id, sent["tags"].split(","), caller=CALLER, revision=revision)
+        return await memory.update(scope, memory_id, tags=sent["tags"].split(","), caller=CALLER, revision=revision)
     if action == "hints":
         hints = hints_from(HintsInput(words=sent["hints"].splitlines()))
         return await memory.update(scope, memory_id, hints=hints, caller=CALLER, revision=revision)

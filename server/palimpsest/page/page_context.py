@@ -128,7 +128,9 @@ def _refusal(scope: AsgiScope) -> PlainTextResponse | None:
     """Return the answer to a write that is refused. Browsers say how long a form is before they send it."""
     headers = Headers(scope=scope)
     max_bytes = MAX_UPLOAD_BYTES if scope["path"] == UPLOAD_PATH else MAX_BODY_BYTES
-    if not _is_own(headers):
+    site, origin = headers.get("sec-fetch-site"), headers.get("origin")
+    is_own = site in (None, "same-origin") and (origin is None or urlsplit(origin).netloc == headers.get("host", ""))
+    if not is_own or (site is None and origin is None):
         return PlainTextResponse("this write comes from another page; nothing was done", 403)
     length = headers.get("content-length", "")
     if "transfer-encoding" in headers or not length.isdecimal():
@@ -136,15 +138,6 @@ def _refusal(scope: AsgiScope) -> PlainTextResponse | None:
     if int(length) > max_bytes:
         return PlainTextResponse(f"a form has at most {max_bytes:,} bytes; nothing was done", 413)
     return None
-
-
-def _is_own(headers: Headers) -> bool:
-    """Return whether a request comes from a page of this server."""
-    site, origin = headers.get("sec-fetch-site"), headers.get("origin")
-    if site is None and origin is None:
-        return False
-    is_same_site = site in (None, "same-origin")
-    return is_same_site and (origin is None or urlsplit(origin).netloc == headers.get("host", ""))
 
 
 # Who may open the page: single-use tokens of a first URL, access tokens, and the cookies that they are swapped for.

@@ -333,82 +333,6 @@ class IssuerKeys:
         return json.loads(document)
 
 
-# Verify the JSON web tokens of an OAuth server (RFC 7519, RFC 9068).
-
-ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
-"""Signatures by a private key. A signature by a secret that the verifier shares is never accepted."""
-
-
-class Issuer:
-    """An OAuth server whose access tokens are accepted."""
-
-    def __init__(self, settings: HttpSettings) -> None:
-        self._issuer = settings.issuer
-        self._audience = settings.audience
-        self._with_general = settings.issuer_with_general is not False
-        self._keys = IssuerKeys(settings.keys_url)
-
-    async def verify(self, token: str) -> AccessToken | None:
-        """Return what a JSON web token allows.
-
-        Return None if its signature, issuer, audience or time is not valid, or its claims cannot be understood.
-        """
-        try:
-            key_id = jwt.get_unverified_header(token).get("kid")
-            key = await self._keys.find(key_id) if key_id else None
-            if key is None:
-                raise jwt.InvalidKeyError("it names no key that the issuer publishes")
-            claims = jwt.decode(
-                token,
-                key,
-                algorithms=list(ALGORITHMS),
-                audience=self._audience,
-                issuer=self._issuer,
-                options={"require": ["exp", "iss", "aud", "sub"]},
-            )
-            return self._access_token(token, claims)
-        except (jwt.PyJWTError, InputError, RecursionError) as error:  # RecursionError: JSON that is nested too deep
-            logger.warning("an access token was refused: %s", error)
-            return None
-
-    def _access_token(self, token: str, claims: Mapping[str, Any]) -> AccessToken:
-        """Return what verified claims allow. Raises InputError for a claim that cannot be understood."""
-        user = _name("sub", claims["sub"])
-        project = _name(PROJECT_CLAIM, claims[PROJECT_CLAIM]) if PROJECT_CLAIM in claims else ""
-        with_general = claims.get(GENERAL_CLAIM, self._with_general)
-        if not isinstance(with_general, bool):
-            raise InputError(f"{GENERAL_CLAIM} is neither true nor false")
-        return AccessToken(
-            token=token,
-            client_id=str(claims.get("client_id") or claims.get("azp") or user),
-            scopes=_scopes(claims.get("scope", "")),
-            expires_at=int(claims["exp"]),
-            resource=self._audience,
-            subject=user,
-            claims={**claims, PROJECT_CLAIM: project, GENERAL_CLAIM: with_general},
-        )
-
-
-def _name(claim: str, value: Any) -> str:
-    """Return a claim that names a part of the scope, as it is: `alice ` is not `alice`, and "" is no way to say all.
-
-    Raises InputError for a claim that would have to be changed to name one.
-    """
-    if not isinstance(value, str):
-        raise InputError(f"{claim} is not a text")
-    if not value or scope_part(claim, value) != value:
-        raise InputError(f"{claim} is empty, or has white space around it")
-    return value
-
-
-def _scopes(scope: Any) -> list[str]:
-    if isinstance(scope, str):
-        return scope.split()
-    if isinstance(scope, list):
-        return [str(part) for part in scope]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType] - any JSON value has a text
-    raise InputError("scope is neither a text nor a list")
-
-
 # What is found about access tokens, for `doctor`.
 
 UNDECIDED_ISSUER = (
@@ -446,6 +370,9 @@ def token_findings(settings: Settings) -> list[Finding]:
 # It is one that this server created, one from the settings, or one issued by an OAuth server that publishes its
 # keys.
 
+ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
+"""Signatures by a private key. A signature by a secret that the verifier shares is never accepted."""
+
 
 class AccessTokenVerifier:
     """The SDK's TokenVerifier. It reads the token file at every request, so a revoked token is refused at once."""
@@ -465,7 +392,8 @@ class AccessTokenVerifier:
             )
             for number, static in enumerate(settings.tokens)
         ]
-        self._issuer = Issuer(settings) if settings.issuer else None
+        self._http = settings
+        self._keys = IssuerKeys(settings.keys_url)
 
     async def verify_token(self, token: str) -> AccessToken | None:
         """Return what an access token allows, or None if it is unknown, expired or revoked."""
@@ -485,6 +413,66 @@ class AccessTokenVerifier:
                 subject=valid.user_id,
                 claims={PROJECT_CLAIM: valid.project, GENERAL_CLAIM: valid.sees_general},
             )
-        if self._issuer is not None and token.count(".") == 2:  # noqa: PLR2004 - a JSON web token has three parts
-            return await self._issuer.verify(token)
+        if self._http.issuer and token.count(".") == 2:  # noqa: PLR2004 - a JSON web token has three parts
+            return await self._verify_issued(token)
         return None
+
+    async def _verify_issued(self, token: str) -> AccessToken | None:
+        """Return what a JSON web token of the OAuth server allows (RFC 7519, RFC 9068).
+
+        Return None if its signature, issuer, audience or time is not valid, or its claims cannot be understood.
+        """
+        try:
+            key_id = jwt.get_unverified_header(token).get("kid")
+            key = await self._keys.find(key_id) if key_id else None
+            if key is None:
+                raise jwt.InvalidKeyError("it names no key that the issuer publishes")
+            claims = jwt.decode(
+                token,
+                key,
+                algorithms=list(ALGORITHMS),
+                audience=self._http.audience,
+                issuer=self._http.issuer,
+                options={"require": ["exp", "iss", "aud", "sub"]},
+            )
+            return self._issued(token, claims)
+        except (jwt.PyJWTError, InputError, RecursionError) as error:  # RecursionError: JSON that is nested too deep
+            logger.warning("an access token was refused: %s", error)
+            return None
+
+    def _issued(self, token: str, claims: Mapping[str, Any]) -> AccessToken:
+        """Return what verified claims allow. Raises InputError for a claim that cannot be understood."""
+        user = _name("sub", claims["sub"])
+        project = _name(PROJECT_CLAIM, claims[PROJECT_CLAIM]) if PROJECT_CLAIM in claims else ""
+        with_general = claims.get(GENERAL_CLAIM, self._http.issuer_with_general is not False)
+        if not isinstance(with_general, bool):
+            raise InputError(f"{GENERAL_CLAIM} is neither true nor false")
+        return AccessToken(
+            token=token,
+            client_id=str(claims.get("client_id") or claims.get("azp") or user),
+            scopes=_scopes(claims.get("scope", "")),
+            expires_at=int(claims["exp"]),
+            resource=self._http.audience,
+            subject=user,
+            claims={**claims, PROJECT_CLAIM: project, GENERAL_CLAIM: with_general},
+        )
+
+
+def _name(claim: str, value: Any) -> str:
+    """Return a claim that names a part of the scope, as it is: `alice ` is not `alice`, and "" is no way to say all.
+
+    Raises InputError for a claim that would have to be changed to name one.
+    """
+    if not isinstance(value, str):
+        raise InputError(f"{claim} is not a text")
+    if not value or scope_part(claim, value) != value:
+        raise InputError(f"{claim} is empty, or has white space around it")
+    return value
+
+
+def _scopes(scope: Any) -> list[str]:
+    if isinstance(scope, str):
+        return scope.split()
+    if isinstance(scope, list):
+        return [str(part) for part in scope]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType] - any JSON value has a text
+    raise InputError("scope is neither a text nor a list")

@@ -23,7 +23,7 @@ from palimpsest.server.session.client_requests import RequestContext, Roots
 from palimpsest.server.session.context import ServerState, state_of
 from palimpsest.server.session.lazy_memory import LazyMemory
 from palimpsest.server.session.subscriptions import Subscribers
-from palimpsest.server.tools import READING_TOOLS, add_prompts, add_resources, add_tools
+from palimpsest.server.tools import READING_TOOLS, add_handlers
 
 if TYPE_CHECKING:
     from palimpsest.core.settings import Settings
@@ -84,9 +84,7 @@ def build_server(
         call_seconds=call_seconds,
     )
     show_control_characters()
-    add_tools(server)
-    add_resources(server)
-    add_prompts(server)
+    add_handlers(server)
     return server
 
 

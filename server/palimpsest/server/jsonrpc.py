@@ -242,12 +242,11 @@ def read_line(stream: BinaryIO) -> bytes | Refused | None:
 
 logger = logging.getLogger(__name__)
 
-Incoming: TypeAlias = MemoryObjectReceiveStream[SessionMessage | Exception]
 Outgoing: TypeAlias = MemoryObjectSendStream[SessionMessage]
 
 
 @asynccontextmanager
-async def stdio_messages() -> AsyncGenerator[tuple[Incoming, Outgoing]]:
+async def stdio_messages() -> AsyncGenerator[tuple[MemoryObjectReceiveStream[SessionMessage | Exception], Outgoing]]:
     """Yield the messages that arrive on stdin, and a stream whose messages are written to stdout.
 
     Meanwhile, stdin is empty and stdout is stderr for everything else in this process and its children.

@@ -190,8 +190,6 @@ def outcome_of(error: BaseException) -> CallOutcome:
 
 logger = logging.getLogger(__name__)
 
-Lifespan: TypeAlias = Callable[[MCPServer[ServerState]], AbstractAsyncContextManager[ServerState]]
-
 GREETINGS = ("initialize", "server/discover")
 """Requests whose result has the server's instructions: up to protocol 2025-11-25, and since 2026-07-28."""
 
@@ -210,7 +208,7 @@ class MemoryServer(MCPServer[ServerState]):
         state: ServerState,
         *,
         instructions: str,
-        lifespan: Lifespan,
+        lifespan: Callable[[MCPServer[ServerState]], AbstractAsyncContextManager[ServerState]],
         middleware: Sequence[ServerMiddleware[ServerState]],
         call_seconds: float | None,
     ) -> None:

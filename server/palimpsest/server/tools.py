@@ -9,7 +9,6 @@ from inspect import getdoc
 from typing import TYPE_CHECKING, Annotated, Any
 
 from mcp import MCPError, types
-from mcp.server import MCPServer
 from mcp.server.elicitation import AcceptedElicitation, ElicitationResult, render_elicitation_schema
 from mcp.server.mcpserver import Context, Elicit, Resolve, ResourceSecurity
 from pydantic import BaseModel, Field
@@ -317,15 +316,12 @@ async def add_memory(  # noqa: PLR0913 - the arguments of the tool, which client
     notes = (*moved, *unknown, *await closing_notes(memory, scope, write_scope))
     result = replace(result, notes=(*result.notes, *notes))
     reply = replies.added_json(result, write_scope)
-    reply_text = replies.added_text(result, write_scope)
+    answer = tool_result(replies.added_text(result, write_scope), reply)
     if memory.settings.version == "v1.0":
         # Only the results, as Mem0 1.0 gives them.
         is_list = ctx.request_context.protocol_version >= BARE_LIST_SINCE
-        results: Any = reply["results"] if is_list else {"result": reply["results"]}
-        return types.CallToolResult(
-            content=[types.TextContent(type="text", text=framed(reply_text))], structured_content=results
-        )
-    return tool_result(reply_text, reply)
+        answer.structured_content = reply["results"] if is_list else {"result": reply["results"]}
+    return answer
 
 
 @mcp_errors(TOOL, "Nothing was changed.")
@@ -428,22 +424,6 @@ async def delete_memory(
     return tool_result(replies.all_deleted_text(result, delete_scope), replies.deleted_all_json(result))
 
 
-# Register the tools on a server.
-
-READING_TOOLS = tuple(name for name, form in catalog()["tools"].items() if form["annotations"]["readOnlyHint"])
-
-
-def add_tools(server: MCPServer[Any]) -> None:
-    """Register all tools on the server. They build their results themselves, so they have no output schema."""
-    functions = add_memory, search_memories, list_memories, update_memory, delete_memory, get_summary, get_history
-    for function in functions:
-        form = catalog()["tools"][function.__name__]
-        hints = types.ToolAnnotations.model_validate(form["annotations"])
-        server.add_tool(
-            function, title=form["title"], description=getdoc(function), annotations=hints, structured_output=False
-        )
-
-
 # The prompts that a person picks in the client: recall, remember, review.
 
 RECALL_LIMIT = 20
@@ -453,13 +433,6 @@ REVIEW_LIMIT = 50
 
 REVIEW_TOKENS = 4_000
 """The size of the memories in one review: twice a page of a list, because a person asked for them."""
-
-
-def add_prompts(server: MCPServer[Any]) -> None:
-    """Register the prompts on the server."""
-    functions = {"recall": recall, "remember-this-conversation": remember, "review-memory": review}
-    for name, form in catalog()["prompts"].items():
-        server.prompt(name, form["title"], form["description"])(functions[name])
 
 
 @mcp_errors(REQUEST)
@@ -511,20 +484,6 @@ MAX_PAGE_DIGITS = 6
 
 COMPLETED = ("id", "name", "document")
 """The variables of resources that are completed."""
-
-
-def add_resources(server: MemoryServer) -> None:
-    """Register the resources on the server, and the completion of ids and names."""
-    for name, form in catalog()["templates"].items():
-        server.resource(
-            form["uri"],
-            name=name,
-            title=form["title"],
-            description=form["description"],
-            mime_type="text/plain",
-            security=ResourceSecurity(exempt_params={"name"}),  # a name may be a path, and is never opened as one
-        )(READERS[name])
-    server.add_request_handler("completion/complete", types.CompleteRequestParams, complete)
 
 
 @mcp_errors(RESOURCE)
@@ -616,3 +575,36 @@ async def complete(ctx: RequestContext, params: types.CompleteRequestParams) -> 
     has_more = len(found) > MAX_SHOWN
     completion = types.Completion(values=found[:MAX_SHOWN], total=None if has_more else len(found), has_more=has_more)
     return types.CompleteResult(completion=completion)
+
+
+# Register all of them on a server.
+
+READING_TOOLS = tuple(name for name, form in catalog()["tools"].items() if form["annotations"]["readOnlyHint"])
+
+PROMPTS = {"recall": recall, "remember-this-conversation": remember, "review-memory": review}
+
+
+def add_handlers(server: MemoryServer) -> None:
+    """Register the tools, resources and prompts on a server, and the completion of ids and names.
+
+    The tools build their results themselves, so they have no output schema.
+    """
+    functions = add_memory, search_memories, list_memories, update_memory, delete_memory, get_summary, get_history
+    for function in functions:
+        form = catalog()["tools"][function.__name__]
+        hints = types.ToolAnnotations.model_validate(form["annotations"])
+        server.add_tool(
+            function, title=form["title"], description=getdoc(function), annotations=hints, structured_output=False
+        )
+    for name, form in catalog()["templates"].items():
+        server.resource(
+            form["uri"],
+            name=name,
+            title=form["title"],
+            description=form["description"],
+            mime_type="text/plain",
+            security=ResourceSecurity(exempt_params={"name"}),  # a name may be a path, and is never opened as one
+        )(READERS[name])
+    for name, form in catalog()["prompts"].items():
+        server.prompt(name, form["title"], form["description"])(PROMPTS[name])
+    server.add_request_handler("completion/complete", types.CompleteRequestParams, complete)

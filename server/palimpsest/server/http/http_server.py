@@ -12,7 +12,7 @@ import socket
 import sys
 import time
 from collections.abc import AsyncGenerator, Callable, Coroutine
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from types import FrameType
@@ -126,25 +126,20 @@ def probes(memory: LazyMemory, is_draining: Callable[[], bool]) -> list[Route]:
         content: dict[str, Any] = {"version": __version__, **await memory.health()}
         return JSONResponse(content, 200 if content["status"] != "failed" else 503)
 
-    async def readiness() -> Literal["ready", "opening", "failed", "draining"]:
+    async def ready(_: Request) -> Response:
         nonlocal retried_at
+        status = "failed"
         if is_draining():
-            return "draining"
-        if memory.opened is not None:
-            try:
+            status = "draining"
+        elif memory.opened is not None:
+            with suppress(LedgerError):
                 await memory.opened.care.read_ledger()
-            except LedgerError:
-                return "failed"
-            return "ready"
-        if not memory.has_failed:
-            return "opening"
-        if anyio.current_time() - retried_at >= RETRY_SECONDS:
+                status = "ready"
+        elif not memory.has_failed:
+            status = "opening"
+        elif anyio.current_time() - retried_at >= RETRY_SECONDS:
             retried_at = anyio.current_time()
             memory.start_opening()
-        return "failed"
-
-    async def ready(_: Request) -> Response:
-        status = await readiness()
         return JSONResponse({"status": status}, 200 if status == "ready" else 503)
 
     return [Route(rate_limits.HEALTH, health, methods=["GET"]), Route(rate_limits.READY, ready, methods=["GET"])]

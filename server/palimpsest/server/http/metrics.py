@@ -29,8 +29,10 @@ PER_MINUTE = 60
 """How often an address may read them, or try a token. Prometheus reads them every 15 to 60 seconds."""
 
 
-class Metrics:
+class Metrics(Collector):
     """Counts what it is told of, and answers with it and with what the ledger says at that time. ASGI app.
+
+    What the ledger says is the same for all servers over it, but for the state and the lag.
 
     With `token`, it is for requests with this bearer token alone. `sessions` and `in_flight` return how many there are.
     """
@@ -49,8 +51,9 @@ class Metrics:
         Gauge("palimpsest_sessions", "Open sessions of MCP.", registry=registry).set_function(sessions)
         Gauge("palimpsest_calls_under_way", "Calls that are being answered.", registry=registry).set_function(in_flight)
         ProcessCollector(registry=registry)
-        self._ledger = LedgerNumbers()
-        registry.register(self._ledger)
+        self._states: dict[str, str] = {}
+        self._numbers: Numbers | None = None
+        registry.register(self)
 
     def observe(self, ended: Ended) -> None:
         """Count a call or a request."""
@@ -75,38 +78,30 @@ class Metrics:
         states = await self._memory.health()
         memory = self._memory.opened
         try:
-            self._ledger.numbers = None if memory is None else await memory.care.numbers()
+            self._numbers = None if memory is None else await memory.care.numbers()
         except LedgerError:
-            self._ledger.numbers, states = None, {"status": "failed", "ledger": "unreadable"}
-        self._ledger.states = states
+            self._numbers, states = None, {"status": "failed", "ledger": "unreadable"}
+        self._states = states
         return Response(generate_latest(self._registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)
-
-
-class LedgerNumbers(Collector):
-    """What the ledger said last. It is the same for all servers over one ledger, but for the state and the lag."""
-
-    def __init__(self) -> None:
-        self.states: dict[str, str] = {}
-        self.numbers: Numbers | None = None
 
     def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
         """Yield the numbers."""
         state = GaugeMetricFamily("palimpsest_state", "1 for the state that a part is in.", labels=["part", "state"])
-        for part, value in self.states.items():
+        for part, value in self._states.items():
             state.add_metric([part, value], 1)
         yield state
-        if self.numbers is None:
+        if self._numbers is None:
             return
-        lag = self.numbers.index_lag
+        lag = self._numbers.index_lag
         yield GaugeMetricFamily("palimpsest_index_lag", "Rows of the index log that this index lacks.", lag)
         jobs = GaugeMetricFamily("palimpsest_jobs", "Jobs of the ledger that are not done.", labels=["kind", "state"])
-        for (kind, job_state), count in sorted(self.numbers.jobs.items()):
+        for (kind, job_state), count in sorted(self._numbers.jobs.items()):
             jobs.add_metric([kind, job_state], count)
         yield jobs
         labels = ["kind", "prompt"]
         calls = CounterMetricFamily("palimpsest_model_calls", "Calls of the model by the background.", labels=labels)
         tokens = CounterMetricFamily("palimpsest_model_tokens", "Tokens of these calls.", labels=labels)
-        for kind, prompts in self.numbers.model_use.ever.items():
+        for kind, prompts in self._numbers.model_use.ever.items():
             for prompt, use in prompts.items():
                 calls.add_metric([kind, prompt], use.calls)
                 tokens.add_metric([kind, prompt], use.tokens)

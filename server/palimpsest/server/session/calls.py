@@ -50,14 +50,12 @@ class BodyBudget:
             more = max(0, size - FREE_BYTES) - counted
             if more <= 0:
                 return True
-            has_room = (
-                self._by_caller[caller] + more <= MAX_HELD_BYTES_PER_CALLER
-                and self._by_caller.total() + more <= MAX_HELD_BYTES
-            )
-            if has_room:
-                self._by_caller[caller] += more
-                counted += more
-            return has_room
+            held, of_caller = self._by_caller.total() + more, self._by_caller[caller] + more
+            if of_caller > MAX_HELD_BYTES_PER_CALLER or held > MAX_HELD_BYTES:
+                return False
+            self._by_caller[caller] += more
+            counted += more
+            return True
 
         try:
             yield take

@@ -272,7 +272,11 @@ class Roots:
         if not connection or capabilities is None or capabilities.roots is None:
             return ""
         if uris is None:
-            if not self._may_ask(connection):
+            now = anyio.current_time()
+            if len(self._asked_at) >= MAX_CONNECTIONS:  # of clients that did not answer
+                self._asked_at.clear()
+            # Every concurrent first request asks, but a client that did not answer is left alone.
+            if now - self._asked_at.setdefault(connection, now) >= TIMEOUT:
                 return ""
             if ctx.protocol_version >= ASKED_BETWEEN_REQUESTS_SINCE:
                 # A request that carries state already continues another exchange.
@@ -285,13 +289,6 @@ class Roots:
         """Ask the client of this connection again at its next request, because its roots have changed."""
         self._projects.pop(connection_of(ctx), None)
         self._asked_at.pop(connection_of(ctx), None)
-
-    def _may_ask(self, connection: str) -> bool:
-        """Return whether to ask: every concurrent first request is, but a client that did not answer is left alone."""
-        now = anyio.current_time()
-        if len(self._asked_at) >= MAX_CONNECTIONS:  # of clients that did not answer
-            self._asked_at.clear()
-        return now - self._asked_at.setdefault(connection, now) < TIMEOUT
 
     async def _store_project(self, connection: str, uris: Sequence[str], identify: Identify) -> str:
         if len(self._projects) >= MAX_CONNECTIONS:

@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(eq=False, slots=True)
 class LazyMemory:
-    """A memory that is opened on first use. If opening fails, every waiting request gets the error.
+    """A memory that is opened on first use, and then is `opened`. If that fails, every waiting request gets the error.
 
     The next request after a failure tries to open the memory again. `on_learned` is awaited with what was learned in
     the background, `on_changed` with what other servers have changed. `launch` is how this process was started, if the
@@ -40,9 +40,9 @@ class LazyMemory:
     on_learned: Callable[[Sequence[Outcome]], Awaitable[None]]
     on_changed: Callable[[Sequence[ChangedMemory]], Awaitable[None]]
     launch: Launch | None = None
+    opened: Memory | None = None
     _settings: Settings | None = None
     _settings_loaded: anyio.Event = field(default_factory=anyio.Event)
-    _memory: Memory | None = None
     _error: PalimpsestError | None = None
     _requested: anyio.Event = field(default_factory=anyio.Event)
     _settled: anyio.Event = field(default_factory=anyio.Event)
@@ -53,28 +53,23 @@ class LazyMemory:
 
     async def get(self) -> Memory:
         """Return the open memory. Raises the PalimpsestError that kept it from opening."""
-        if self._memory is not None:
-            return self._memory
+        if self.opened is not None:
+            return self.opened
         self.start_opening()
         await self._settled.wait()
-        if self._memory is None:
+        if self.opened is None:
             raise self._error or PalimpsestError("the memory is closed")
-        return self._memory
-
-    @property
-    def opened(self) -> Memory | None:
-        """Return the memory if it is open."""
-        return self._memory
+        return self.opened
 
     @property
     def has_failed(self) -> bool:
         """Return whether the memory is closed because the last attempt to open it failed."""
-        return self._memory is None and self._error is not None
+        return self.opened is None and self._error is not None
 
     def learn_folder(self, folder: str, project: str) -> None:
         """Have what sessions in a folder begin with rendered, if the memory is open."""
-        if self._memory is not None:
-            self._memory.briefs.learn_folder(folder, project)
+        if self.opened is not None:
+            self.opened.briefs.learn_folder(folder, project)
 
     async def settings(self) -> Settings:
         """Return the settings once they are loaded, which is before the memory is open."""
@@ -84,9 +79,9 @@ class LazyMemory:
 
     async def health(self) -> dict[str, str]:
         """Return the state of each part, without any content. `status` is ok, opening, degraded or failed."""
-        if self._memory is None:
+        if self.opened is None:
             return {"status": "failed" if self.has_failed else "opening"}
-        return await self._memory.health()
+        return await self.opened.health()
 
     async def run(self) -> None:
         """Open the memory when it is first requested, and keep it open until cancelled."""
@@ -113,7 +108,7 @@ class LazyMemory:
         settings = self._settings = self.load_settings()
         self._settings_loaded.set()
         async with module.open_memory(settings, on_learned=self.on_learned, launch=self.launch) as memory:
-            self._memory = memory
+            self.opened = memory
             self._settled.set()
             try:
                 if settings.ledger_url is not None:
@@ -122,4 +117,4 @@ class LazyMemory:
                     await hear_changes(memory.engine, self.on_changed)
                 await anyio.sleep_forever()
             finally:
-                self._memory = None
+                self.opened = None

@@ -63,7 +63,7 @@ WRITES: dict[str, Work] = {
     "add_text": lambda memory, _: memory.add_text(ALICE, "User lives in Porto.", infer=False),
     "add_messages": lambda memory, _: memory.add_messages(SAID),
     "update": lambda memory, memory_id: memory.update(ALICE, memory_id, text="User lives in Porto."),
-    "set_tags": lambda memory, memory_id: memory.set_tags(ALICE, memory_id, ["home"]),
+    "set_tags": lambda memory, memory_id: memory.update(ALICE, memory_id, tags=["home"]),
     "delete": lambda memory, memory_id: memory.delete(ALICE, [memory_id]),
     "delete_all": lambda memory, _: memory.delete_all(ALICE),
     "undo": lambda memory, _: memory.undo(ALICE),
