@@ -329,16 +329,7 @@ class SearchScoring:
         parts["newer of two"] = newer_of_two(self.query, candidates, _sum(parts))
         if self.query.moment is not None:
             guess, scores = self._guess(candidates), _sum(parts)
-            parts[HELD] = held_gains(
-                self.query.moment,
-                self.query.asked,
-                candidates,
-                scores,
-                self.named,
-                guess,
-                alike=self.alike,
-                has_help=bool(self.query.also),
-            )
+            parts[HELD] = held_gains(self.query, candidates, scores, guess, named=self.named, alike=self.alike)
         parts["repeated"] = -REPEATED * repeated(candidates, _sum(parts))
         return parts
 

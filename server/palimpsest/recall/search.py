@@ -150,15 +150,14 @@ def _unknown_speakers(ledger: Ledger, scope: Scope, names: Sequence[str]) -> tup
     with ledger.read() as conn:
         every = messages.speakers(conn, scope.user_id)
         known = {name_key(name): name for name in every if messages.has_speaker(conn, scope, name)}
-    notes: list[str] = []
-    for name in (name for name in names if name_key(name) not in known):
-        others = "messages here have no names of speakers; filter on role instead"
-        if near := [known[key] for key in difflib.get_close_matches(name_key(name), known, n=MAX_NEAR)]:
-            others = f"did you mean {_quoted(near)}?"
-        elif known:
-            others = f"known are {_quoted(list(known.values())[:MAX_KEYS])}"
-        notes.append(f"nobody here is called '{shorten(name, MAX_SHOWN_CHARS)}'; {others}")
-    return tuple(notes)
+    near = {name: difflib.get_close_matches(name_key(name), known, n=MAX_NEAR) for name in names}
+    nothing = "messages here have no names of speakers; filter on role instead"
+    return tuple(
+        f"nobody here is called '{shorten(name, MAX_SHOWN_CHARS)}'; "
+        + _others([known[key] for key in near[name]], list(known.values()), "known are", nothing)
+        for name in names
+        if name_key(name) not in known
+    )
 
 
 def _near_names(conn: Connection, scope: Scope, key: str) -> list[str]:
@@ -172,18 +171,19 @@ def _near_names(conn: Connection, scope: Scope, key: str) -> list[str]:
 
 
 def _missing(keys: Sequence[str], known: Counter[str]) -> Iterator[str]:
-    for key in keys:
-        if key in known:
-            continue
-        near = difflib.get_close_matches(key.lower(), {name.lower(): name for name in known}, n=3)
-        names = [name for name in known if name.lower() in near] or [name for name, _ in known.most_common(MAX_KEYS)]
-        if not known:
-            others = "none has metadata"
-        elif near:
-            others = f"did you mean {_quoted(names)}?"
-        else:
-            others = f"keys that are used: {_quoted(names)}"
+    most = [name for name, _ in known.most_common()]
+    for key in (key for key in keys if key not in known):
+        matching = difflib.get_close_matches(key.lower(), {name.lower() for name in known}, n=MAX_NEAR)
+        near = [name for name in known if name.lower() in matching]
+        others = _others(near, most, "keys that are used:", "none has metadata")
         yield f"no memory here has the key '{key}'; {others}"
+
+
+def _others(near: Sequence[str], known: Sequence[str], introduction: str, nothing: str) -> str:
+    """Return what else may be meant: what is near, or the first of what is known."""
+    if near:
+        return f"did you mean {_quoted(near)}?"
+    return f"{introduction} {_quoted(known[:MAX_KEYS])}" if known else nothing
 
 
 def _quoted(names: Sequence[str]) -> str:
