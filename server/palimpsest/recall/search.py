@@ -29,10 +29,9 @@ from palimpsest.recall.features import CandidateRequest, Candidates, PoolSize, R
 from palimpsest.recall.fold import FoldWords, fold, memories_first
 from palimpsest.recall.forgetting import OFF, RetentionSettings, faded_owners, left_out_note, retention_of
 from palimpsest.recall.hits import HitFilter, hit_filter, hit_tokens, hits_of, with_passages, within_budget
-from palimpsest.recall.match import Matches, matches, reasons
 from palimpsest.recall.query import ParsedQuery
 from palimpsest.recall.retrieve import Searchable, candidates_in, index_query, retrieve
-from palimpsest.recall.score import SearchScoring
+from palimpsest.recall.score import Matches, SearchScoring, matches, reasons
 from palimpsest.store import entries, messages
 from palimpsest.store import memories as memory_queries
 from palimpsest.store import projects as project_queries
