@@ -20,19 +20,8 @@ import numpy as np
 from palimpsest.core.clock import in_zone
 from palimpsest.core.models import Candidate, Entity
 from palimpsest.core.protocols import Vector
-from palimpsest.recall.features import (
-    CONSTANT,
-    THRESHOLD,
-    Candidates,
-    Column,
-    Matrix,
-    Ranked,
-    Weights,
-    best_first,
-    is_fitted,
-    replacement_probability,
-    weights_for,
-)
+from palimpsest.recall import features
+from palimpsest.recall.features import Candidates, Column, Matrix, Ranked, Weights, best_first
 from palimpsest.recall.fold import same_words_key
 from palimpsest.recall.forgetting import WEIGHT
 from palimpsest.recall.query import ParsedQuery, exact_form, said_match, text_match
@@ -178,23 +167,23 @@ def order_features(
     one replaces is higher, weighted by that probability. If the query asks about the past, both are 0, and `former` is
     by how much the score of what replaces this one is higher.
     """
-    features = {name: np.zeros(len(candidates.entries)) for name in ("replaced", "update", "former")}
+    columns = {name: np.zeros(len(candidates.entries)) for name in ("replaced", "update", "former")}
     rows = best_first(scores)[:FIRST]
     if len(rows) < 2 or candidates.vectors is None:  # noqa: PLR2004 - a pair
-        return features
+        return columns
     entries = [candidates.entries[row] for row in rows]
     texts = [entry.text for entry in entries]
     words, is_older = [_words_of(text) for text in texts], _may_be_replaced(entries)
-    replaces = replacement_probability(candidates.vectors[rows], words, texts, is_older, replacement)
+    replaces = features.replacement_probability(candidates.vectors[rows], words, texts, is_older, replacement)
     # Not if the query asks for the older one by a number or by its exact words.
     replaces = np.where(_is_asked_for(query, entries), 0.0, replaces)
     lead = scores[rows][np.newaxis, :] - scores[rows][:, np.newaxis]  # by how much the column is above the row
     if query.is_about_the_past:
-        features["former"][rows] = (replaces * np.maximum(HEAD_START - lead, 0)).max(axis=0)
+        columns["former"][rows] = (replaces * np.maximum(HEAD_START - lead, 0)).max(axis=0)
     else:
-        features["replaced"][rows] = replaces.max(axis=0)
-        features["update"][rows] = (replaces * np.maximum(lead, 0)).max(axis=1)
-    return features
+        columns["replaced"][rows] = replaces.max(axis=0)
+        columns["update"][rows] = (replaces * np.maximum(lead, 0)).max(axis=1)
+    return columns
 
 
 def newer_of_two(query: ParsedQuery, candidates: Candidates, scores: Column) -> Column:
@@ -359,7 +348,7 @@ class SearchScoring:
             parts["faded"] = -WEIGHT * (1 - self.retention)
         return parts
 
-    def _weighted(self, features: Mapping[str, Column], candidates: Candidates) -> dict[str, Column]:
+    def _weighted(self, columns: Mapping[str, Column], candidates: Candidates) -> dict[str, Column]:
         is_message = np.array([entry.kind == "message" for entry in candidates.entries])
         has_hints = [entry.has_hints for entry in candidates.entries if entry.kind == "memory"]
         with_others, hinted = bool(self.query.also), sum(has_hints) / max(len(has_hints), 1)
@@ -367,7 +356,7 @@ class SearchScoring:
         of_memory = self.weights.of_memories(with_others=with_others, hinted=hinted)
         return {
             name: np.where(is_message, of_message.get(name, 0.0), of_memory.get(name, 0.0)) * column
-            for name, column in features.items()
+            for name, column in columns.items()
         }
 
     def _guess(self, candidates: Candidates) -> Guess | None:
@@ -388,7 +377,7 @@ class SearchScoring:
         meaning = _meaning(candidates, candidates.vectors)
         guess = GUESSED_SPEAKER * named(query, candidates)
         guess += (z_scores(candidates.bm25) + meaning + _meaning(candidates, candidates.contexts)) / 3
-        features = {
+        columns = {
             "message": np.array([entry.kind == "message" for entry in entries], dtype=np.float32),
             "meaning": damped(meaning),
             "words": coverage(candidates, query.words),
@@ -398,14 +387,14 @@ class SearchScoring:
             "answer type": _answer_type(query, candidates),
         }
         if query.also:
-            features["meaning of others"] = damped(_meaning(candidates, candidates.vectors, of_others=True))
-            features["words of others"] = np.mean([coverage(candidates, own) for own in query.also], axis=0)
+            columns["meaning of others"] = damped(_meaning(candidates, candidates.vectors, of_others=True))
+            columns["words of others"] = np.mean([coverage(candidates, own) for own in query.also], axis=0)
         if query.dates:
             times = [_local_time(query, entry) for entry in entries]
             dates = [dates_in(entry.text, at, guesses=True) for entry, at in zip(entries, times, strict=True)]
-            features["said"] = np.array([said_match(query.dates, at) for at in times])
-            features["told"] = np.array([text_match(query.dates, found) for found in dates])
-        return features
+            columns["said"] = np.array([said_match(query.dates, at) for at in times])
+            columns["told"] = np.array([text_match(query.dates, found) for found in dates])
+        return columns
 
 
 def _sum(parts: Mapping[str, Column]) -> Column:
@@ -559,25 +548,25 @@ class Matches:
     confident: bool
 
 
-def matches(query: ParsedQuery, candidates: Candidates, ranked: Sequence[Ranked], embedder: str) -> Matches:
+def matches(scoring: SearchScoring, candidates: Candidates, ranked: Sequence[Ranked]) -> Matches:
     """Return how well the ranked candidates match; it never rises from one to the next.
 
     A candidate that stands above a better match counts as that, for the order knows more than these signs; but below
-    the best one by as much as its score is, whose differences are log-odds. If the embedder, given by its fingerprint,
-    failed, or is one that the weights were not fitted with, only the words count.
+    the best one by as much as its score is, whose differences are log-odds. If the embedder failed, or is one that the
+    weights were not fitted with, only the words count.
     """
-    weights = weights_for(embedder).match
-    if candidates.queries is None or not is_fitted(embedder):
+    query, weights = scoring.query, scoring.weights.match
+    if candidates.queries is None or math.isinf(scoring.alike):
         candidates = replace(candidates, vectors=None, has_vector=np.zeros_like(candidates.has_vector))
     columns, rows = signs(query, candidates), [item.row for item in ranked]
-    logits = weights[CONSTANT] + sum(weights[name] * columns[name] for name in SIGNS)
+    logits = weights[features.CONSTANT] + sum(weights[name] * columns[name] for name in SIGNS)
     logits = (logits + EXACT * exact_match(query, candidates))[rows]
     logits = np.maximum.accumulate(np.minimum(logits, SUREST)[::-1])[::-1]
     scores = np.array([item.score for item in ranked])
     logits = np.minimum(logits, np.minimum.accumulate(logits[:1].sum() + scores - scores[:1].sum()))
     of_rows = np.zeros(len(candidates.entries))
     of_rows[rows] = 1 / (1 + np.exp(-logits))
-    least = 1 / (1 + math.exp(-weights[THRESHOLD_OF_OTHERS if query.also else THRESHOLD]))
+    least = 1 / (1 + math.exp(-weights[THRESHOLD_OF_OTHERS if query.also else features.THRESHOLD]))
     # What has no vector that tells may be about it.
     confident = bool(rows) and bool(of_rows[rows[0]] >= least or not candidates.has_vector.all())
     return Matches(of_rows, columns["words"] >= MANY, least, confident)

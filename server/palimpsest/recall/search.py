@@ -438,11 +438,11 @@ class _Search:
         ranked = features.rank(candidates, scoring.parts)
         if retention is not None and query.forgetting.mode == "archive" and FADED not in fields_filtered(query.filters):
             kept = [item for item in ranked if retention[item.row] >= query.forgetting.bound]
-            found = matches(parsed, candidates, ranked, embedder)
+            found = matches(scoring, candidates, ranked)
             notes += left_out_note(ranked, kept, query.limit, found.of_rows >= found.least)
             ranked = kept
         ranked = reranked(ranked, self._judged)
-        found = matches(parsed, candidates, ranked, embedder)
+        found = matches(scoring, candidates, ranked)
         # What has no vector is found by its words alone, and may be missing.
         is_whole = narrows(query.filters) and self._request.vectors is not None and not notes
         notes += self._not_judged
