@@ -310,7 +310,7 @@ class SearchScoring:
     """The scoring of one search. `now` is the instant recency is measured from.
 
     `retention` is how well each candidate is remembered, of shape (n,); None if memories do not fade. `named` are the
-    ids of the entities that the query names, and `alike` as for `held_gains`.
+    ids of the entities that the query names.
     """
 
     query: ParsedQuery
@@ -318,7 +318,6 @@ class SearchScoring:
     weights: Weights
     retention: Column | None = None
     named: AbstractSet[str] = frozenset()
-    alike: float = math.inf
 
     def parts(self, candidates: Candidates) -> dict[str, Column]:
         """Return what speaks for and against each candidate, by name."""
@@ -331,7 +330,7 @@ class SearchScoring:
         parts["newer of two"] = newer_of_two(self.query, candidates, _sum(parts))
         if self.query.moment is not None:
             guess, scores = self._guess(candidates), _sum(parts)
-            parts[HELD] = held_gains(self.query, candidates, scores, guess, named=self.named, alike=self.alike)
+            parts[HELD] = held_gains(self.query, candidates, scores, guess, named=self.named, alike=self.weights.alike)
         parts["repeated"] = -REPEATED * repeated(candidates, _sum(parts))
         return parts
 
@@ -556,7 +555,7 @@ def matches(scoring: SearchScoring, candidates: Candidates, ranked: Sequence[Ran
     weights were not fitted with, only the words count.
     """
     query, weights = scoring.query, scoring.weights.match
-    if candidates.queries is None or math.isinf(scoring.alike):
+    if candidates.queries is None or math.isinf(scoring.weights.alike):
         candidates = replace(candidates, vectors=None, has_vector=np.zeros_like(candidates.has_vector))
     columns, rows = signs(query, candidates), [item.row for item in ranked]
     logits = weights[features.CONSTANT] + sum(weights[name] * columns[name] for name in SIGNS)

@@ -433,8 +433,7 @@ class _Search:
         if query.as_of is None and query.forgetting.mode != "off":
             retention = retention_of(conn, candidates.entries, query.forgetting, self._now)
         named = frozenset(entity.id for entity in self._entities)
-        weights, alike = features.weights_for(embedder), features.alike_for(embedder)
-        scoring = SearchScoring(parsed, self._now, weights, retention, named, alike)
+        scoring = SearchScoring(parsed, self._now, features.weights_for(embedder), retention, named)
         ranked = features.rank(candidates, scoring.parts)
         if retention is not None and query.forgetting.mode == "archive" and FADED not in fields_filtered(query.filters):
             kept = [item for item in ranked if retention[item.row] >= query.forgetting.bound]
