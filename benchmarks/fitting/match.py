@@ -9,7 +9,7 @@ import numpy as np
 from fitting.cases import FAR_OFF, OF_CONVERSATIONS, Case
 from fitting.regression import Array, area_under_curve, logistic
 from palimpsest.recall.features import CONSTANT, THRESHOLD
-from palimpsest.recall.match import SIGNS, THRESHOLD_OF_OTHERS, signs
+from palimpsest.recall.score import SIGNS, THRESHOLD_OF_OTHERS, signs
 
 FALSE_ALARMS = 0.02
 """At most this share of the questions with an answer may be taken for far-off ones. Those about conversations do not

@@ -13,15 +13,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias, cast
+from typing import Annotated, Literal, TypeAlias
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, StringConstraints, ValidationError
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from palimpsest.core.errors import InputError
 from palimpsest.core.git_project import Repository, repository_of
 from palimpsest.core.models import Message, Scope
 from palimpsest.core.settings import Settings
-from palimpsest.core.validation import trimmed, well_formed
+from palimpsest.core.validation import object_of, trimmed, well_formed
 from palimpsest.hooks import spool
 from palimpsest.hooks.events import is_within
 from palimpsest.hooks.spool import VERSION, hashed, kept_part, make_private_folder, without_private
@@ -63,6 +63,7 @@ class Record(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
+    v: Annotated[int, Field(strict=True, ge=VERSION)]
     client: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,31}$")]
     event: Event
     session: Annotated[str, StringConstraints(min_length=1, max_length=1_000), AfterValidator(_without_secrets)]
@@ -95,8 +96,9 @@ def read_records(files: Sequence[Path], user_id: str) -> list[Record]:
     records: list[Record] = []
     for file in files:
         try:
-            value = json.loads(file.read_bytes())
-            if _is_newer(value):
+            value = object_of(json.loads(file.read_bytes()))
+            version = value.get("v")
+            if isinstance(version, int) and version > VERSION:
                 continue
             # Clients may send lone surrogates, which no file accepts.
             texts = {key: well_formed(text) if isinstance(text, str) else text for key, text in value.items()}
@@ -139,13 +141,6 @@ def _files(data_dir: Path, suffix: str) -> list[Path]:
             ]
     except FileNotFoundError:
         return []
-
-
-def _is_newer(value: Any) -> bool:
-    version = cast("dict[str, Any]", value).get("v") if isinstance(value, dict) else None
-    if not isinstance(version, int) or version < VERSION:
-        raise ValueError("the record has no version")
-    return version > VERSION
 
 
 def _set_aside(file: Path) -> None:

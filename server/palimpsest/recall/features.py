@@ -43,13 +43,15 @@ class Weights:
 
     Those of the score are for a question "alone" or with other wordings ("also"), and for memories with hints ("hints",
     or "both" with other wordings). `replacement` makes the probability that one text replaces another, and `match` the
-    one that a text is about what is asked.
+    one that a text is about what is asked. `alike` is as for `ALIKE`, and infinity if the weights were not fitted with
+    this embedder, so that it is not known what its cosines say.
     """
 
     memory: Mapping[str, Mapping[str, float]]
     message: Mapping[str, Mapping[str, float]]
     replacement: Mapping[str, float]
     match: Mapping[str, float]
+    alike: float = math.inf
 
     def of_memories(self, *, with_others: bool, hinted: float) -> Mapping[str, float]:
         """Return the weights of memories, a share of which is `hinted`.
@@ -64,31 +66,18 @@ class Weights:
         return self.message["also" if with_others else "alone"]
 
 
-@cache
-def weights_for(fingerprint: str) -> Weights:
-    """Return the weights for the embedder with this fingerprint."""
-    return Weights(**_read("weights.json")["weights"][weights_name(fingerprint)])
-
-
-def weights_name(fingerprint: str) -> str:
-    """Return which set of weights is for the embedder with this fingerprint."""
-    return STATIC if fingerprint.startswith("local:") else SENTENCE
-
-
-def is_fitted(fingerprint: str) -> bool:
-    """Return whether the weights were fitted with this embedder, so that its cosines are known for what they say."""
-    return fingerprint.startswith(("local:", "e5:"))
-
-
 ALIKE = {SENTENCE: 0.28, STATIC: 0.37}
 """The cosine from which on two memories without relations may tell states of one thing, such as where somebody lives.
 Of the lives in benchmarks/lives_in_time.json one pair in twenty that tell other things of one person is as near, and
 half of those that tell states of one thing (a quarter with mean word vectors)."""
 
 
-def alike_for(fingerprint: str) -> float:
-    """Return that cosine for the embedder with this fingerprint; infinity if its cosines are not known."""
-    return ALIKE[weights_name(fingerprint)] if is_fitted(fingerprint) else math.inf
+@cache
+def weights_for(fingerprint: str) -> Weights:
+    """Return the weights for the embedder with this fingerprint."""
+    name = STATIC if fingerprint.startswith("local:") else SENTENCE
+    is_fitted = fingerprint.startswith(("local:", "e5:"))
+    return Weights(**_read("weights.json")["weights"][name], alike=ALIKE[name] if is_fitted else math.inf)
 
 
 def _read(name: str) -> Any:

@@ -155,11 +155,6 @@ class ParsedQuery:
         """Return the words of all wordings, each once."""
         return tuple(dict.fromkeys((*self.words, *(word for words in self.also for word in words))))
 
-    @property
-    def numbers(self) -> Sequence[str]:
-        """Return the words that hold a digit: versions, ports, codes, years."""
-        return [word for word in self.words if any(char.isdigit() for char in word)]
-
 
 # Parts of a query that are asked for as they are written: numbers, codes, paths, quoted phrases.
 

@@ -18,16 +18,17 @@ from typing import cast
 import numpy as np
 
 from palimpsest.core.clock import in_zone
-from palimpsest.core.models import Candidate
+from palimpsest.core.models import Candidate, Entity
 from palimpsest.core.protocols import Vector
-from palimpsest.recall.features import Candidates, Column, Matrix, Weights, best_first, replacement_probability
+from palimpsest.recall import features
+from palimpsest.recall.features import Candidates, Column, Matrix, Ranked, Weights, best_first
 from palimpsest.recall.fold import same_words_key
 from palimpsest.recall.forgetting import WEIGHT
 from palimpsest.recall.query import ParsedQuery, exact_form, said_match, text_match
 from palimpsest.recall.timeline import Guess, held_gains
 from palimpsest.text.dates.date_finder import dates_in
 from palimpsest.text.stopwords import asked_types, can_hold
-from palimpsest.text.tokenizer import search_tokens
+from palimpsest.text.tokenizer import search_tokens, subject_tokens
 
 # What a memory gains because it is linked with the best one of a search (A-Mem, section 3.4).
 
@@ -166,23 +167,23 @@ def order_features(
     one replaces is higher, weighted by that probability. If the query asks about the past, both are 0, and `former` is
     by how much the score of what replaces this one is higher.
     """
-    features = {name: np.zeros(len(candidates.entries)) for name in ("replaced", "update", "former")}
+    columns = {name: np.zeros(len(candidates.entries)) for name in ("replaced", "update", "former")}
     rows = best_first(scores)[:FIRST]
     if len(rows) < 2 or candidates.vectors is None:  # noqa: PLR2004 - a pair
-        return features
+        return columns
     entries = [candidates.entries[row] for row in rows]
     texts = [entry.text for entry in entries]
     words, is_older = [_words_of(text) for text in texts], _may_be_replaced(entries)
-    replaces = replacement_probability(candidates.vectors[rows], words, texts, is_older, replacement)
+    replaces = features.replacement_probability(candidates.vectors[rows], words, texts, is_older, replacement)
     # Not if the query asks for the older one by a number or by its exact words.
     replaces = np.where(_is_asked_for(query, entries), 0.0, replaces)
     lead = scores[rows][np.newaxis, :] - scores[rows][:, np.newaxis]  # by how much the column is above the row
     if query.is_about_the_past:
-        features["former"][rows] = (replaces * np.maximum(HEAD_START - lead, 0)).max(axis=0)
+        columns["former"][rows] = (replaces * np.maximum(HEAD_START - lead, 0)).max(axis=0)
     else:
-        features["replaced"][rows] = replaces.max(axis=0)
-        features["update"][rows] = (replaces * np.maximum(lead, 0)).max(axis=1)
-    return features
+        columns["replaced"][rows] = replaces.max(axis=0)
+        columns["update"][rows] = (replaces * np.maximum(lead, 0)).max(axis=1)
+    return columns
 
 
 def newer_of_two(query: ParsedQuery, candidates: Candidates, scores: Column) -> Column:
@@ -254,9 +255,10 @@ def _is_asked_for(query: ParsedQuery, entries: Sequence[Candidate]) -> Matrix:
     """
     texts = [entry.text for entry in entries]
     is_asked_for = np.zeros((len(entries), len(entries)), dtype=bool)
-    for number in query.numbers:
-        has_number = np.array([number in _words_of(text) for text in texts])
-        is_asked_for |= np.outer(~has_number, has_number)
+    for word in query.words:
+        if any(char.isdigit() for char in word):  # a version, a port, a code, a year
+            has_number = np.array([word in _words_of(text) for text in texts])
+            is_asked_for |= np.outer(~has_number, has_number)
     exact = same_words_key(query.text)
     if len(exact.split()) >= MIN_EXACT_WORDS or not exact.isascii():
         space = " " if " " in exact else ""  # whole words, if the script divides them by spaces
@@ -336,7 +338,7 @@ class SearchScoring:
     """The scoring of one search. `now` is the instant recency is measured from.
 
     `retention` is how well each candidate is remembered, of shape (n,); None if memories do not fade. `named` are the
-    ids of the entities that the query names, and `alike` as for `held_gains`.
+    ids of the entities that the query names.
     """
 
     query: ParsedQuery
@@ -344,7 +346,6 @@ class SearchScoring:
     weights: Weights
     retention: Column | None = None
     named: AbstractSet[str] = frozenset()
-    alike: float = math.inf
 
     def parts(self, candidates: Candidates) -> dict[str, Column]:
         """Return what speaks for and against each candidate, by name."""
@@ -358,16 +359,7 @@ class SearchScoring:
         parts["told since"] = told_since(self.query, candidates, _sum(parts), self.alike)
         if self.query.moment is not None:
             guess, scores = self._guess(candidates), _sum(parts)
-            parts[HELD] = held_gains(
-                self.query.moment,
-                self.query.asked,
-                candidates,
-                scores,
-                self.named,
-                guess,
-                alike=self.alike,
-                has_help=bool(self.query.also),
-            )
+            parts[HELD] = held_gains(self.query, candidates, scores, guess, named=self.named, alike=self.weights.alike)
         parts["repeated"] = -REPEATED * repeated(candidates, _sum(parts))
         return parts
 
@@ -384,7 +376,7 @@ class SearchScoring:
             parts["faded"] = -WEIGHT * (1 - self.retention)
         return parts
 
-    def _weighted(self, features: Mapping[str, Column], candidates: Candidates) -> dict[str, Column]:
+    def _weighted(self, columns: Mapping[str, Column], candidates: Candidates) -> dict[str, Column]:
         is_message = np.array([entry.kind == "message" for entry in candidates.entries])
         has_hints = [entry.has_hints for entry in candidates.entries if entry.kind == "memory"]
         with_others, hinted = bool(self.query.also), sum(has_hints) / max(len(has_hints), 1)
@@ -392,7 +384,7 @@ class SearchScoring:
         of_memory = self.weights.of_memories(with_others=with_others, hinted=hinted)
         return {
             name: np.where(is_message, of_message.get(name, 0.0), of_memory.get(name, 0.0)) * column
-            for name, column in features.items()
+            for name, column in columns.items()
         }
 
     def _guess(self, candidates: Candidates) -> Guess | None:
@@ -413,7 +405,7 @@ class SearchScoring:
         meaning = _meaning(candidates, candidates.vectors)
         guess = GUESSED_SPEAKER * named(query, candidates)
         guess += (z_scores(candidates.bm25) + meaning + _meaning(candidates, candidates.contexts)) / 3
-        features = {
+        columns = {
             "message": np.array([entry.kind == "message" for entry in entries], dtype=np.float32),
             "meaning": damped(meaning),
             "words": coverage(candidates, query.words),
@@ -423,14 +415,14 @@ class SearchScoring:
             "answer type": _answer_type(query, candidates),
         }
         if query.also:
-            features["meaning of others"] = damped(_meaning(candidates, candidates.vectors, of_others=True))
-            features["words of others"] = np.mean([coverage(candidates, own) for own in query.also], axis=0)
+            columns["meaning of others"] = damped(_meaning(candidates, candidates.vectors, of_others=True))
+            columns["words of others"] = np.mean([coverage(candidates, own) for own in query.also], axis=0)
         if query.dates:
             times = [_local_time(query, entry) for entry in entries]
             dates = [dates_in(entry.text, at, guesses=True) for entry, at in zip(entries, times, strict=True)]
-            features["said"] = np.array([said_match(query.dates, at) for at in times])
-            features["told"] = np.array([text_match(query.dates, found) for found in dates])
-        return features
+            columns["said"] = np.array([said_match(query.dates, at) for at in times])
+            columns["told"] = np.array([text_match(query.dates, found) for found in dates])
+        return columns
 
 
 def _sum(parts: Mapping[str, Column]) -> Column:
@@ -545,3 +537,118 @@ def _local_time(query: ParsedQuery, entry: Candidate) -> datetime:
 def _recency(times: Sequence[datetime], now: datetime) -> Column:
     days = np.array([(now - at).total_seconds() for at in times], dtype=np.float32) / SECONDS_A_DAY
     return np.exp(-np.maximum(days, 0.0) / RECENCY_DAYS)
+
+
+# How well a candidate matches what is asked, from 0 to 1, comparable between searches; and why.
+#
+# The score orders the candidates of one search and says little about another: the best of many unrelated texts has a
+# high score, too. So a logistic regression over four signs says how probable it is that a text is about what is asked
+# at all. That tells questions about something else entirely. Whether a text about the same thing holds the answer
+# cannot be told from vectors: to "What is Femke's last name?" a text about Femke is as near with the name as without.
+
+THRESHOLD_OF_OTHERS = "threshold, with other wordings"
+"""The key of the log-odds below which a question with other wordings is about something else. One without has another:
+with help the best match is surer."""
+
+SIGNS = ("meaning", "words", "unknown words", "size")
+
+NEAR_COSINE = 0.4
+"""The cosine that a text without a vector is taken to have if it has all words of the question: about that of an
+answer."""
+
+MANY = 0.5
+"""The share of the words of the question from which on a hit says that it has the same words."""
+
+SUREST = 5.0
+"""The highest log-odds of a match, 0.993. It leaves what comes below the best one room to be told from it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Matches:
+    """How well the candidates match, by row: 0 for what is not ranked. `has_words`: which have the question's words.
+
+    What matches less than `least` is about something else. `confident` is False if all that is ranked is.
+    """
+
+    of_rows: Column
+    has_words: Column
+    least: float
+    confident: bool
+
+
+def matches(scoring: SearchScoring, candidates: Candidates, ranked: Sequence[Ranked]) -> Matches:
+    """Return how well the ranked candidates match; it never rises from one to the next.
+
+    A candidate that stands above a better match counts as that, for the order knows more than these signs; but below
+    the best one by as much as its score is, whose differences are log-odds. If the embedder failed, or is one that the
+    weights were not fitted with, only the words count.
+    """
+    query, weights = scoring.query, scoring.weights.match
+    if candidates.queries is None or math.isinf(scoring.weights.alike):
+        candidates = replace(candidates, vectors=None, has_vector=np.zeros_like(candidates.has_vector))
+    columns, rows = signs(query, candidates), [item.row for item in ranked]
+    logits = weights[features.CONSTANT] + sum(weights[name] * columns[name] for name in SIGNS)
+    logits = (logits + EXACT * exact_match(query, candidates))[rows]
+    logits = np.maximum.accumulate(np.minimum(logits, SUREST)[::-1])[::-1]
+    scores = np.array([item.score for item in ranked])
+    logits = np.minimum(logits, np.minimum.accumulate(logits[:1].sum() + scores - scores[:1].sum()))
+    of_rows = np.zeros(len(candidates.entries))
+    of_rows[rows] = 1 / (1 + np.exp(-logits))
+    least = 1 / (1 + math.exp(-weights[THRESHOLD_OF_OTHERS if query.also else features.THRESHOLD]))
+    # What has no vector that tells may be about it.
+    confident = bool(rows) and bool(of_rows[rows[0]] >= least or not candidates.has_vector.all())
+    return Matches(of_rows, columns["words"] >= MANY, least, confident)
+
+
+def signs(query: ParsedQuery, candidates: Candidates) -> dict[str, Column]:
+    """Return what the match is computed from, by name, each of shape (n,).
+
+    `meaning` is the mean of the cosines with the question and with its other wordings, `words` the share of the words
+    of the wording that suits a text best, `unknown words` the share of all words that no candidate has, and `size` the
+    logarithm of the number of entries.
+    """
+    weights, own = candidates.weights, set(candidates.words)
+    wordings = [subject_tokens(words) or frozenset(words) for words in (query.words, *query.also)]
+    shares = {words: max(_share(weights, wording, words) for wording in wordings) for words in own}
+    in_words = np.array([shares[words] for words in candidates.words])
+    cosines = NEAR_COSINE * in_words
+    if candidates.vectors is not None and candidates.queries is not None:
+        question, *others = candidates.queries @ candidates.vectors.T
+        meaning = (question + np.mean(others, axis=0)) / 2 if others else question
+        cosines = np.where(candidates.has_vector, meaning, cosines)
+    known = frozenset[str]().union(*own) | query.names
+    unknown = 1 - _share(weights, frozenset(query.all_words), known)
+    size = float(np.log(max(candidates.collection, 1)))
+    everywhere = np.ones(len(cosines))
+    return {"meaning": cosines, "words": in_words, "unknown words": unknown * everywhere, "size": size * everywhere}
+
+
+def _share(weights: Mapping[str, float], words: frozenset[str], of_text: frozenset[str]) -> float:
+    """Return the share of some words of the query that a text has, by weight; from 0 to 1."""
+    total = sum(weights[word] for word in words)
+    return sum(weights[word] for word in words & of_text) / total if total else 0.0
+
+
+MAX_REASONS = 2
+"""How many reasons a hit has: enough to see how it was found."""
+
+
+def reasons(
+    query: ParsedQuery, candidates: Candidates, item: Ranked, entities: Sequence[Entity], found: Matches
+) -> tuple[str, ...]:
+    """Return why a candidate was found: what it has in common with the query, the most telling first.
+
+    `entities` are those that the query names.
+    """
+    parts, words = item.parts, candidates.words[item.row]
+    has_number = any(char.isdigit() for part in query.exact_parts for char in part)
+    names = {entity.name: frozenset(search_tokens(entity.name)) for entity in entities if not entity.is_user}
+    shared = [
+        *(["same number" if has_number else "same words"] if parts["exact"] else []),
+        *(f"about {name}" for name, tokens in names.items() if tokens and tokens <= words),
+        *(["dated"] if parts.get("told") or parts.get("said") else []),
+        *(["same words"] if found.has_words[item.row] else []),
+        *(["linked"] if parts.get(CONNECTED) else []),
+        "same meaning",
+    ]
+    return tuple(dict.fromkeys(shared))[:MAX_REASONS]

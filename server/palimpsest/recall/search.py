@@ -29,10 +29,9 @@ from palimpsest.recall.features import CandidateRequest, Candidates, PoolSize, R
 from palimpsest.recall.fold import FoldWords, fold, memories_first
 from palimpsest.recall.forgetting import OFF, RetentionSettings, faded_owners, left_out_note, retention_of
 from palimpsest.recall.hits import HitFilter, hit_filter, hit_tokens, hits_of, with_passages, within_budget
-from palimpsest.recall.match import Matches, matches, reasons
 from palimpsest.recall.query import ParsedQuery
 from palimpsest.recall.retrieve import Searchable, candidates_in, index_query, retrieve
-from palimpsest.recall.score import SearchScoring
+from palimpsest.recall.score import Matches, SearchScoring, matches, reasons
 from palimpsest.store import entries, messages
 from palimpsest.store import memories as memory_queries
 from palimpsest.store import projects as project_queries
@@ -154,15 +153,14 @@ def _unknown_speakers(ledger: Ledger, scope: Scope, names: Sequence[str]) -> tup
     with ledger.read() as conn:
         every = messages.speakers(conn, scope.user_id)
         known = {name_key(name): name for name in every if messages.has_speaker(conn, scope, name)}
-    notes: list[str] = []
-    for name in (name for name in names if name_key(name) not in known):
-        others = "messages here have no names of speakers; filter on role instead"
-        if near := [known[key] for key in difflib.get_close_matches(name_key(name), known, n=MAX_NEAR)]:
-            others = f"did you mean {_quoted(near)}?"
-        elif known:
-            others = f"known are {_quoted(list(known.values())[:MAX_KEYS])}"
-        notes.append(f"nobody here is called '{shorten(name, MAX_SHOWN_CHARS)}'; {others}")
-    return tuple(notes)
+    near = {name: difflib.get_close_matches(name_key(name), known, n=MAX_NEAR) for name in names}
+    nothing = "messages here have no names of speakers; filter on role instead"
+    return tuple(
+        f"nobody here is called '{shorten(name, MAX_SHOWN_CHARS)}'; "
+        + _others([known[key] for key in near[name]], list(known.values()), "known are", nothing)
+        for name in names
+        if name_key(name) not in known
+    )
 
 
 def _near_names(conn: Connection, scope: Scope, key: str) -> list[str]:
@@ -176,18 +174,19 @@ def _near_names(conn: Connection, scope: Scope, key: str) -> list[str]:
 
 
 def _missing(keys: Sequence[str], known: Counter[str]) -> Iterator[str]:
-    for key in keys:
-        if key in known:
-            continue
-        near = difflib.get_close_matches(key.lower(), {name.lower(): name for name in known}, n=3)
-        names = [name for name in known if name.lower() in near] or [name for name, _ in known.most_common(MAX_KEYS)]
-        if not known:
-            others = "none has metadata"
-        elif near:
-            others = f"did you mean {_quoted(names)}?"
-        else:
-            others = f"keys that are used: {_quoted(names)}"
+    most = [name for name, _ in known.most_common()]
+    for key in (key for key in keys if key not in known):
+        matching = difflib.get_close_matches(key.lower(), {name.lower() for name in known}, n=MAX_NEAR)
+        near = [name for name in known if name.lower() in matching]
+        others = _others(near, most, "keys that are used:", "none has metadata")
         yield f"no memory here has the key '{key}'; {others}"
+
+
+def _others(near: Sequence[str], known: Sequence[str], introduction: str, nothing: str) -> str:
+    """Return what else may be meant: what is near, or the first of what is known."""
+    if near:
+        return f"did you mean {_quoted(near)}?"
+    return f"{introduction} {_quoted(known[:MAX_KEYS])}" if known else nothing
 
 
 def _quoted(names: Sequence[str]) -> str:
@@ -439,16 +438,15 @@ class _Search:
         if query.as_of is None and query.forgetting.mode != "off":
             retention = retention_of(conn, candidates.entries, query.forgetting, self._now)
         named = frozenset(entity.id for entity in self._entities)
-        weights, alike = features.weights_for(embedder), features.alike_for(embedder)
-        scoring = SearchScoring(parsed, self._now, weights, retention, named, alike)
+        scoring = SearchScoring(parsed, self._now, features.weights_for(embedder), retention, named)
         ranked = features.rank(candidates, scoring.parts)
         if retention is not None and query.forgetting.mode == "archive" and FADED not in asked.fields:
             kept = [item for item in ranked if retention[item.row] >= query.forgetting.bound]
-            found = matches(parsed, candidates, ranked, embedder)
+            found = matches(scoring, candidates, ranked)
             notes += left_out_note(ranked, kept, query.limit, found.of_rows >= found.least)
             ranked = kept
         ranked = reranked(ranked, self._judged)
-        found = matches(parsed, candidates, ranked, embedder)
+        found = matches(scoring, candidates, ranked)
         # What has no vector is found by its words alone, and may be missing.
         is_whole = asked.narrows and self._request.vectors is not None and not notes
         notes += self._not_judged

@@ -21,9 +21,9 @@ import numpy as np
 from palimpsest.core.clock import TimeSpan
 from palimpsest.core.models import Candidate
 from palimpsest.recall.features import Candidates, Column, best_first
-from palimpsest.recall.query import Moment
+from palimpsest.recall.query import Moment, ParsedQuery
 from palimpsest.text.relation_updates import is_several
-from palimpsest.text.time_questions import TimeQuestion, is_about, is_wish, told_times
+from palimpsest.text.time_questions import is_about, is_wish, told_times
 from palimpsest.text.tokenizer import search_tokens
 
 ANCHORS = 6
@@ -104,29 +104,28 @@ class _Told:
 
 
 def held_gains(
-    moment: Moment,
-    asked: TimeQuestion,
+    query: ParsedQuery,
     candidates: Candidates,
     scores: Column,
-    named: AbstractSet[str],
     guess: Guess | None,
     *,
+    named: AbstractSet[str],
     alike: float,
-    has_help: bool,
 ) -> Column:
     """Return what each candidate gains because it held at the time that a question asks about. Shape (n,).
 
     `named` are the ids of the entities that the question names. `guess` is there if an event says when it was. Memories
-    with a cosine of `alike` and no relations may tell states of one thing. Without other wordings (`has_help`) and
-    relations a question that does not say when changes nothing.
+    with a cosine of `alike` and no relations may tell states of one thing. Without other wordings and relations a
+    question that does not say when changes nothing.
     """
     gains = np.zeros(len(scores))
-    entries = candidates.entries
-    if not moment.sense or candidates.vectors is None or len(entries) < 2:  # noqa: PLR2004 - something to compare
+    entries, moment, has_help = candidates.entries, query.moment, bool(query.also)
+    can_compare = candidates.vectors is not None and len(entries) > 1
+    if moment is None or not moment.sense or not can_compare:
         return gains
     if moment.sense == "unsaid" and guess is None and not (has_help or candidates.states):
         return gains
-    told = _Told(entries, asked.about)
+    told = _Told(entries, query.asked.about)
     if moment.sense in ("changed", "planned"):
         begin = np.array([told.is_about(row) and moment.has(told.begins(row)) for row in range(len(entries))])
         if moment.sense == "planned":
@@ -140,7 +139,7 @@ def held_gains(
         moment, ranking = Moment("at", TimeSpan(at, at)), guess.main
     chains = _Chains(candidates, ranking, told, named, event, alike)
     if moment.sense == "before":
-        chosen, gain = chains.before(asked.named, scores), None
+        chosen, gain = chains.before(query.asked.named, scores), None
     else:
         chosen, gain = chains.holding(moment, has_help=has_help)
     if chosen is None:
