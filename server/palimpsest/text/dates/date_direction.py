@@ -107,9 +107,9 @@ class Directions:
         if is_pair and "moved from" not in self._cues(max(place - 3, 0)):
             return ""  # "the shifts changed, Monday to Thursday"
         before, after = self._around(place, place)
-        if any("moved" in self._cues(at) for at in (*before, *after)):
-            return "coming" if "moved to" in cues else "habit"
-        return ""
+        if not any("moved" in self._cues(at) for at in (*before, *after)):
+            return ""
+        return "coming" if "moved to" in cues else "habit"
 
     def _letter(self, place: int) -> str:
         """Return the letter of a word as a part of a date; "" for another word."""
@@ -146,9 +146,7 @@ class Directions:
         """Return the places of the words of the sentence before and after a day, the nearest first."""
         after: list[int] = []
         for place in range(last, min(last + REACH, len(self._tokens))):
-            if place > last and self._is_on_next_line(place):
-                break
-            if self._ends_at(place):
+            if self._ends_at(place) or (place > last and self._is_on_next_line(place)):
                 break
             after.append(place)
         before: list[int] = []
