@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence, Set
 from functools import cached_property
 from typing import Literal, TypeAlias
 
-from palimpsest.text.dates.vocabulary import ASIDE, CLOCK, PATTERNS, UNSPACED, Cue, Language, Token, phrase_at
+from palimpsest.text.dates.vocabulary import ASIDE, CLOCK, RE, UNSPACED, Cue, Language, Token, phrase_at
 
 Direction: TypeAlias = Literal["past", "coming", "habit", "yearly", ""]
 
@@ -275,37 +275,29 @@ class Directions:
         tail = self._text[end : end + REACH_CHARS]
         if moved := _moved_in_han(head, tail):
             return moved
-        begin = max((match.end() for match in PATTERNS["sentence end"].finditer(head)), default=0)
-        stop = PATTERNS["sentence end"].search(tail)
+        begin = max((match.end() for match in RE["sentence end"].finditer(head)), default=0)
+        stop = RE["sentence end"].search(tail)
         head, tail = head[begin:], tail if stop is None else tail[: stop.start() + 1]
         sentence = head + tail
-        if is_yearly and PATTERNS["yearly han"].search(sentence):
+        if is_yearly and RE["yearly han"].search(sentence):
             return "yearly"
-        is_japanese = PATTERNS["kana"].search(sentence) is not None
-        if PATTERNS["habit han"].search(sentence):
+        is_japanese = RE["kana"].search(sentence) is not None
+        if RE["habit han"].search(sentence):
             return "habit"
         if is_japanese:
-            if PATTERNS["asked kana"].search(tail):
+            if RE["asked kana"].search(tail):
                 return "coming" if "予定" in tail else ""
-            return (
-                "past"
-                if PATTERNS["past kana"].search(tail)
-                else "coming"
-                if PATTERNS["ahead kana"].search(tail)
-                else ""
-            )
-        if PATTERNS["due han"].search(sentence):
+            return "past" if RE["past kana"].search(tail) else "coming" if RE["ahead kana"].search(tail) else ""
+        if RE["due han"].search(sentence):
             return "coming"
-        return (
-            "past" if PATTERNS["past han"].search(tail) else "coming" if PATTERNS["ahead han"].search(sentence) else ""
-        )
+        return "past" if RE["past han"].search(tail) else "coming" if RE["ahead han"].search(sentence) else ""
 
 
 def _moved_in_han(head: str, tail: str) -> Direction:
     """Return "coming" for the day that something is moved to, "habit" for the one it was moved from, which has none."""
-    if PATTERNS["moved kana"].match(tail) or PATTERNS["moved han"].search(head[-3:]):
+    if RE["moved kana"].match(tail) or RE["moved han"].search(head[-3:]):
         return "coming"
-    return "habit" if PATTERNS["from kana"].match(tail) or PATTERNS["moved han"].match(tail) else ""
+    return "habit" if RE["from kana"].match(tail) or RE["moved han"].match(tail) else ""
 
 
 def _is_past_in_korean(word: str) -> bool:
