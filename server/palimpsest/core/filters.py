@@ -372,10 +372,8 @@ def _narrowed(bounds: Bounds, condition: Condition) -> Bounds:
         case "kind", _:
             return bounds
         case ("role" | "speaker" | "session") as key, ("eq" | "in"):
-            known, texts = (
-                getattr(bounds, f"{key}s"),
-                frozenset(text for text in as_list(operand) if isinstance(text, str)),
-            )
+            known = getattr(bounds, f"{key}s")
+            texts = frozenset(text for text in as_list(operand) if isinstance(text, str))
             return replace(bounds, **{f"{key}s": texts if known is None else known & texts})
         case "entity", ("eq" | "in") if bounds.entities is None:  # of two conditions each may mean another entity
             return replace(bounds, entities=frozenset(as_list(operand)))

@@ -172,9 +172,8 @@ class _Reading:
             return True
         if is_for_life(relation):
             return False
-        if any(self._is_instead(other, relation) for other in self._new.relations):
-            return True
-        if any(self._ends_in(clause, relation) for clause in self._clauses):
+        is_replaced = any(self._is_instead(other, relation) for other in self._new.relations)
+        if is_replaced or any(self._ends_in(clause, relation) for clause in self._clauses):
             return True
         # It must say something of somebody, and not only of what is theirs.
         is_self = name_key(relation.source) in self._self_keys

@@ -14,10 +14,7 @@ from collections.abc import Iterator, Sequence, Set
 from functools import cached_property
 from typing import Literal, TypeAlias
 
-from palimpsest.text.dates.vocabulary import ASIDE, CLOCK, UNSPACED, Cue, Language, Token, phrase_at
-from palimpsest.text.word_lists import patterns
-
-_RE = patterns("palimpsest.text.dates", "rules.txt")
+from palimpsest.text.dates.vocabulary import ASIDE, CLOCK, RE, UNSPACED, Cue, Language, Token, phrase_at
 
 Direction: TypeAlias = Literal["past", "coming", "habit", "yearly", ""]
 
@@ -107,9 +104,9 @@ class Directions:
         if is_pair and "moved from" not in self._cues(max(place - 3, 0)):
             return ""  # "the shifts changed, Monday to Thursday"
         before, after = self._around(place, place)
-        if any("moved" in self._cues(at) for at in (*before, *after)):
-            return "coming" if "moved to" in cues else "habit"
-        return ""
+        if not any("moved" in self._cues(at) for at in (*before, *after)):
+            return ""
+        return "coming" if "moved to" in cues else "habit"
 
     def _letter(self, place: int) -> str:
         """Return the letter of a word as a part of a date; "" for another word."""
@@ -146,9 +143,7 @@ class Directions:
         """Return the places of the words of the sentence before and after a day, the nearest first."""
         after: list[int] = []
         for place in range(last, min(last + REACH, len(self._tokens))):
-            if place > last and self._is_on_next_line(place):
-                break
-            if self._ends_at(place):
+            if self._ends_at(place) or (place > last and self._is_on_next_line(place)):
                 break
             after.append(place)
         before: list[int] = []
@@ -280,29 +275,29 @@ class Directions:
         tail = self._text[end : end + REACH_CHARS]
         if moved := _moved_in_han(head, tail):
             return moved
-        begin = max((match.end() for match in _RE["sentence end"].finditer(head)), default=0)
-        stop = _RE["sentence end"].search(tail)
+        begin = max((match.end() for match in RE["sentence end"].finditer(head)), default=0)
+        stop = RE["sentence end"].search(tail)
         head, tail = head[begin:], tail if stop is None else tail[: stop.start() + 1]
         sentence = head + tail
-        if is_yearly and _RE["yearly han"].search(sentence):
+        if is_yearly and RE["yearly han"].search(sentence):
             return "yearly"
-        is_japanese = _RE["kana"].search(sentence) is not None
-        if _RE["habit han"].search(sentence):
+        is_japanese = RE["kana"].search(sentence) is not None
+        if RE["habit han"].search(sentence):
             return "habit"
         if is_japanese:
-            if _RE["asked kana"].search(tail):
+            if RE["asked kana"].search(tail):
                 return "coming" if "予定" in tail else ""
-            return "past" if _RE["past kana"].search(tail) else "coming" if _RE["ahead kana"].search(tail) else ""
-        if _RE["due han"].search(sentence):
+            return "past" if RE["past kana"].search(tail) else "coming" if RE["ahead kana"].search(tail) else ""
+        if RE["due han"].search(sentence):
             return "coming"
-        return "past" if _RE["past han"].search(tail) else "coming" if _RE["ahead han"].search(sentence) else ""
+        return "past" if RE["past han"].search(tail) else "coming" if RE["ahead han"].search(sentence) else ""
 
 
 def _moved_in_han(head: str, tail: str) -> Direction:
     """Return "coming" for the day that something is moved to, "habit" for the one it was moved from, which has none."""
-    if _RE["moved kana"].match(tail) or _RE["moved han"].search(head[-3:]):
+    if RE["moved kana"].match(tail) or RE["moved han"].search(head[-3:]):
         return "coming"
-    return "habit" if _RE["from kana"].match(tail) or _RE["moved han"].match(tail) else ""
+    return "habit" if RE["from kana"].match(tail) or RE["moved han"].match(tail) else ""
 
 
 def _is_past_in_korean(word: str) -> bool:

@@ -19,11 +19,9 @@ from palimpsest.core.models import Hit, Memory
 from palimpsest.text.dates import date_spans, vocabulary
 from palimpsest.text.dates.date_direction import Direction, Directions
 from palimpsest.text.dates.date_spans import Choice, Cycle, DateSpan, Period, Relation, Unit
-from palimpsest.text.dates.vocabulary import Item, Language, Token
+from palimpsest.text.dates.vocabulary import RE, Item, Language, Token
 from palimpsest.text.stopwords import FUNCTION_WORDS, function_word_counts
-from palimpsest.text.word_lists import LazyPattern, filled, patterns
-
-_RE = patterns("palimpsest.text.dates", "rules.txt")
+from palimpsest.text.word_lists import LazyPattern, filled
 
 
 class Phrase(NamedTuple):
@@ -350,7 +348,7 @@ DAY_READERS: tuple[Reader, ...] = (_day, _day_and_month, _nth_of_month, _nth_of_
 CYCLE_READERS: tuple[Reader, ...] = (_month, _season, _quarter, _part_of_unit)
 """The readers of longer periods that may lack a year. They are past where nothing says that they are to come."""
 
-PATTERN = LazyPattern(
+_ANY_RULE = LazyPattern(
     "(?=[^xzcPBGotfhgsyjHV(,.!-])(?:"
     + "|".join(f"(?P<r{number}>{pattern})" for number, (pattern, _) in enumerate(RULES))
     + ")"
@@ -470,15 +468,15 @@ def _languages_of(text: str) -> list[Language]:
     languages += [
         language for language, letters in found if letters & vocabulary.UNIT_LETTERS and language in of_movers
     ]
-    if _RE["digit"].search(text):
-        for number in _RE["year or date"].finditer(text):
+    if RE["digit"].search(text):
+        for number in RE["year or date"].finditer(text):
             # A year counts in the languages of the preposition before it. Other dates in digits have no language.
             languages.append(known.languages["en"])
             for word in text[max(number.start() - _CONTEXT_CHARS, 0) : number.start()].split()[-2:]:
                 languages += (language for language, _ in known.words.get(word.casefold(), ()))
-    if _RE["short weekday"].search(text):
+    if RE["short weekday"].search(text):
         languages.append(known.languages["en"])
-    if _RE["korean day"].search(text):
+    if RE["korean day"].search(text):
         languages.append(known.languages["ko"])
     if not text.isascii() and _han_words().search(text):
         languages.append(known.languages[vocabulary.UNSPACED])
@@ -518,7 +516,7 @@ def _in_language(
     directions = _Directions(text, tokens, language, letters)
     weekdays: list[tuple[DateSpan, Direction]] = []
     named_day: date | None = None  # the last day with a month
-    for match in islice(PATTERN.finditer(letters), MAX_DATES):
+    for match in islice(_ANY_RULE.finditer(letters), MAX_DATES):
         first, last = match.span()
         reader = RULES[int((match.lastgroup or "r0")[1:])][1]
         phrase = Phrase(items[first:last], today)
@@ -532,7 +530,7 @@ def _in_language(
             yield replace(span, end=span.start)
         if period is None or directions.is_no_date(phrase, reader, first, period):
             continue
-        before = _RE["unit before"].search(letters, max(first - UNIT_REACH, 0), first)
+        before = RE["unit before"].search(letters, max(first - UNIT_REACH, 0), first)
         relation: Relation = "in"
         is_moved = bool(directions.moved(items[first].start))  # "moved till Sunday" is on Sunday
         earlier = None if before is None or is_moved else _read_before(items[before.start() : first], period)
@@ -587,22 +585,22 @@ class _Directions(Directions):
         if reader is _day_of_month:
             return not _is_day_of_month(self._text, start, end, self._language) or self.says_habit(start, end)
         if reader is _feast:  # "at Easter" and "Boxing Day was quiet" are dates, "Christmas cookies" is none
-            context = _RE["context before"].search(self._letters, max(first - 2, 0), first)
+            context = RE["context before"].search(self._letters, max(first - 2, 0), first)
             is_bare = len(phrase.items) == 1 and (context is None or context[0] == "t")
             return is_bare and period.unit != "day"
         is_spanish = reader is offset and self._language.name == "es"  # "turno de mañana" is a shift in the morning
-        return is_spanish and _RE["morning"].search(self._text[:start].casefold()) is not None
+        return is_spanish and RE["morning"].search(self._text[:start].casefold()) is not None
 
     def _is_name_or_span(self, start: int, end: int) -> bool:
         """Return whether a weekday is a part of a name or of opening hours: "Monday group", "Monday to Friday"."""
         before, behind = self._text[max(start - _CONTEXT_CHARS, 0) : start], self._text[end : end + _CONTEXT_CHARS]
-        to, of = _RE["to weekday"].match(behind.casefold()), _RE["from weekday"].search(before.casefold())
+        to, of = RE["to weekday"].match(behind.casefold()), RE["from weekday"].search(before.casefold())
         words = self._language.words
         if any(found is not None and words.get(found[1], (("", ""),))[0][0] == "W" for found in (to, of)):
             return True
         return self._language.name == "en" and (
-            _RE["weekday of a name"].match(behind) is not None
-            or (before.endswith(("the ", "The ")) and _RE["weekday of a thing"].match(behind) is not None)
+            RE["weekday of a name"].match(behind) is not None
+            or (before.endswith(("the ", "The ")) and RE["weekday of a thing"].match(behind) is not None)
         )
 
     @staticmethod
@@ -621,7 +619,7 @@ class _Directions(Directions):
         chooses = not is_counted and phrase.value("Ll") is not None
         if chooses or not (is_day or is_cycle or is_either or is_weekday):
             return "coming" if self.is_future else "past"
-        context = _RE["context before"].search(self._letters, max(first - 2, 0), first)
+        context = RE["context before"].search(self._letters, max(first - 2, 0), first)
         is_bare = context is None and self._letters[first] in "Wk"
         if self.is_alone and is_day and phrase.weekday is not None:
             return "coming" if self.is_future else ""
@@ -654,7 +652,7 @@ def _is_day_of_month(text: str, start: int, end: int, language: Language) -> boo
     if language.name in _ARTICLE_OF_DAYS:
         is_named = bool(before) and before[-1] in _ARTICLE_OF_DAYS[language.name]
     else:
-        is_named = _RE["ordinal end"].search(text[start:end]) is not None
+        is_named = RE["ordinal end"].search(text[start:end]) is not None
     word = vocabulary.WORD.match(behind.lstrip().casefold())
     return is_named and (word is None or word[0] in FUNCTION_WORDS[language.name])
 

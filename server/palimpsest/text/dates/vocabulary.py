@@ -28,7 +28,7 @@ _T = TypeVar("_T")
 Value: TypeAlias = Any
 """A number, a word such as "spring", a word and a number, or the numbers of a date."""
 
-_RE = patterns("palimpsest.text.dates", "rules.txt")
+RE = patterns("palimpsest.text.dates", "rules.txt")
 SECTIONS = word_lists("palimpsest.text.dates", "rules.txt")
 
 
@@ -69,7 +69,7 @@ _UNFOLDED = frozenset(("marco", "ar", "ete", "var", "host", "passe"))
 """Other words that a word of a date becomes without its marks: Marco for março, a name; "passe" for "passé"."""
 
 _LATIN_END = "\u0250"
-WORD = _RE["word"]
+WORD = RE["word"]
 
 
 class Item(NamedTuple):
@@ -101,7 +101,7 @@ class Cues:
     def add(self, phrase: str, cue: Cue) -> None:
         """Add a word, a phrase, or a part of words with a star."""
         begin, star, end = phrase.partition("*")
-        first, *rest = _RE["word or sign"].findall(phrase)
+        first, *rest = RE["word or sign"].findall(phrase)
         if star:
             self.parts.append((begin, end, cue))
         elif rest:
@@ -203,7 +203,7 @@ def _class_and_value(head: str) -> tuple[str, Value]:
 def _add(language: Language, phrase: str, entry: Entry) -> None:
     """Add a word or a phrase, and the same without marks, as many people type it."""
     for variant in dict.fromkeys((phrase, _without_marks(phrase))):
-        first, *rest = _RE["word or sign"].findall(variant) if language.name != UNSPACED else [variant]
+        first, *rest = RE["word or sign"].findall(variant) if language.name != UNSPACED else [variant]
         if first == "-":
             continue
         if rest:
@@ -263,7 +263,7 @@ class Token(NamedTuple):
 @lru_cache(maxsize=1)
 def _token_pattern() -> re.Pattern[str]:
     words = sorted(map(re.escape, vocabulary().languages[UNSPACED].words), key=lambda word: (-len(word), word))
-    return re.compile(_RE["token"].pattern.replace("{han}", "|".join(words)))
+    return re.compile(RE["token"].pattern.replace("{han}", "|".join(words)))
 
 
 def tokens_of(text: str) -> list[Token]:

@@ -104,9 +104,8 @@ def _dotted_type(name: str) -> EntityType | None:
     is_short = any(all(len(label) == 1 for label in some) for some in (labels[1:], labels[:-1]))
     if is_short or any(not label[0].isalpha() and label[0] != "_" and not label.isdigit() for label in labels):
         return None
-    if _RE["host"].fullmatch(name) and (len(labels) > TWO or labels[-1] not in _WORDS["domains that are words"]):
-        return "other"
-    if len(labels) > TWO or any(re.search(r"[_\d-]|[a-z][A-Z]", label) for label in labels):
+    is_host = _RE["host"].fullmatch(name) and labels[-1] not in _WORDS["domains that are words"]
+    if is_host or len(labels) > TWO or any(re.search(r"[_\d-]|[a-z][A-Z]", label) for label in labels):
         return "other"
     first, second = labels
     # The space after a full stop may lack.
