@@ -16,7 +16,19 @@ from palimpsest.core.protocols import Vector
 LAYOUT = "1"
 """The layout of the collections. An index with another layout is rebuilt."""
 
+CONFIGURATION = {"hnsw": {"space": "cosine", "ef_search": 200}}
+
 _T = TypeVar("_T")
+
+
+def collection_of(user_id: str, prefix: str) -> str:
+    """Return the name of a user's collection."""
+    return f"{prefix}-{hashlib.blake2b(user_id.encode(), digest_size=12).hexdigest()}"
+
+
+def is_of_user(name: str, prefix: str) -> bool:
+    """Return whether a collection is that of a user."""
+    return re.fullmatch(rf"{re.escape(prefix)}-[0-9a-f]{{24}}", name) is not None
 
 
 class ChromaIndex:
@@ -87,16 +99,14 @@ class ChromaIndex:
         self._close()
 
     def _own_collections(self) -> list[Any]:
-        own_name = re.compile(rf"{re.escape(self._prefix)}-[0-9a-f]{{24}}")
-        return [item for item in self._client.list_collections() if own_name.fullmatch(item.name)]
+        return [item for item in self._client.list_collections() if is_of_user(item.name, self._prefix)]
 
     def _collection(self, user_id: str) -> Any:
         if user_id not in self._collections:
-            digest = hashlib.blake2b(user_id.encode(), digest_size=12).hexdigest()
             self._collections[user_id] = self._client.get_or_create_collection(
-                f"{self._prefix}-{digest}",
+                collection_of(user_id, self._prefix),
                 embedding_function=None,  # by default Chroma attaches one that downloads a model
-                configuration={"hnsw": {"space": "cosine", "ef_search": 200}},
+                configuration=CONFIGURATION,
             )
         return self._collections[user_id]
 
