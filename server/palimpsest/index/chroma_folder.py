@@ -91,15 +91,17 @@ class ChromaIndex:
 
     def count(self) -> int:
         """Return how many vectors are stored, of all users."""
-        return _mapped("could not be counted", lambda: sum(int(item.count()) for item in self._own_collections()))
+
+        def count() -> int:
+            named = [item for item in self._client.list_collections() if is_of_user(item.name, self._prefix)]
+            return sum(int(item.count()) for item in named)
+
+        return _mapped("could not be counted", count)
 
     def close(self) -> None:
         """Release the folder."""
         self._collections.clear()
         self._close()
-
-    def _own_collections(self) -> list[Any]:
-        return [item for item in self._client.list_collections() if is_of_user(item.name, self._prefix)]
 
     def _collection(self, user_id: str) -> Any:
         if user_id not in self._collections:
