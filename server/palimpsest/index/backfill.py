@@ -61,11 +61,9 @@ class Backfill:
         Raises EmbedderError at the end if texts were refused, or at once if the embedder seems to be unavailable, and
         LedgerError. The vectors stored so far are kept.
         """
-        with self._ledger.read() as conn:
-            waiting = entries.count_missing_vectors(
-                conn, self._embedder.fingerprint, after=self._last, only_failed=self._only_failed
-            )
-        total = self._done + waiting
+        total = self._done + self._ledger.read_with(
+            entries.count_missing_vectors, self._embedder.fingerprint, after=self._last, only_failed=self._only_failed
+        )
         last_error: EmbedderError | None = None
         batch_size, consecutive_refusals, before_refusal = BATCH, 0, self._last
         while not stopped() and not self.is_finished:
@@ -106,10 +104,9 @@ class Backfill:
 
     def _next_batch(self, size: int) -> list[UnembeddedEntry]:
         """Return the next entries that wait, as many as are embedded in one go."""
-        with self._ledger.read() as conn:
-            waiting = entries.missing_vectors(
-                conn, self._embedder.fingerprint, size, after=self._last, only_failed=self._only_failed
-            )
+        waiting = self._ledger.read_with(
+            entries.missing_vectors, self._embedder.fingerprint, size, after=self._last, only_failed=self._only_failed
+        )
         return waiting[: len(within([entry.text for entry in waiting], BATCH_CHARS))]
 
     def _embedded(self, batch: Sequence[UnembeddedEntry], stopped: Callable[[], bool]) -> list[Embedded]:
@@ -135,19 +132,12 @@ def embed_gists(ledger: Ledger, embedder: Embedder, stopped: Callable[[], bool])
     Blocking. Raises EmbedderError and LedgerError; what is embedded is kept.
     """
     while not stopped():
-        with ledger.read() as conn:
-            waiting = documents.without_vector(conn, embedder.fingerprint, BATCH)
+        waiting = ledger.read_with(documents.without_vector, embedder.fingerprint, BATCH)
         if not waiting:
             return True
         made = embedder.embed_passages(list(waiting.values()), background=True)
-        ledger.run(
-            contextual_keys.give_gist_vectors,
-            ledger.full_text,
-            embedder.fingerprint,
-            waiting,
-            list(made),
-            ledger.clock(),
-        )
+        give, full_text = contextual_keys.give_gist_vectors, ledger.full_text
+        ledger.run(give, full_text, embedder.fingerprint, waiting, list(made), ledger.clock())
     return False
 
 

@@ -20,7 +20,19 @@ SYNC_THRESHOLD = 200
 """After so many writes Chroma saves its graph and empties its queue, which has every vector once more. Its default of
 1,000 takes no less time, and leaves a small memory with files almost twice as large."""
 
+CONFIGURATION = {"hnsw": {"space": "cosine", "ef_search": 200}}
+
 _T = TypeVar("_T")
+
+
+def collection_of(user_id: str, prefix: str) -> str:
+    """Return the name of a user's collection."""
+    return f"{prefix}-{hashlib.blake2b(user_id.encode(), digest_size=12).hexdigest()}"
+
+
+def is_of_user(name: str, prefix: str) -> bool:
+    """Return whether a collection is that of a user."""
+    return re.fullmatch(rf"{re.escape(prefix)}-[0-9a-f]{{24}}", name) is not None
 
 
 class ChromaIndex:
@@ -83,24 +95,24 @@ class ChromaIndex:
 
     def count(self) -> int:
         """Return how many vectors are stored, of all users."""
-        return _mapped("could not be counted", lambda: sum(int(item.count()) for item in self._own_collections()))
+
+        def count() -> int:
+            named = [item for item in self._client.list_collections() if is_of_user(item.name, self._prefix)]
+            return sum(int(item.count()) for item in named)
+
+        return _mapped("could not be counted", count)
 
     def close(self) -> None:
         """Release the folder."""
         self._collections.clear()
         self._close()
 
-    def _own_collections(self) -> list[Any]:
-        own_name = re.compile(rf"{re.escape(self._prefix)}-[0-9a-f]{{24}}")
-        return [item for item in self._client.list_collections() if own_name.fullmatch(item.name)]
-
     def _collection(self, user_id: str) -> Any:
         if user_id not in self._collections:
-            digest = hashlib.blake2b(user_id.encode(), digest_size=12).hexdigest()
             self._collections[user_id] = self._client.get_or_create_collection(
-                f"{self._prefix}-{digest}",
+                collection_of(user_id, self._prefix),
                 embedding_function=None,  # by default Chroma attaches one that downloads a model
-                configuration={"hnsw": {"space": "cosine", "ef_search": 200, "sync_threshold": SYNC_THRESHOLD}},
+                configuration={"hnsw": {**CONFIGURATION["hnsw"], "sync_threshold": SYNC_THRESHOLD}},
             )
         return self._collections[user_id]
 

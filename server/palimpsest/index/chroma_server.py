@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import logging
 import re
 import secrets
@@ -22,6 +21,7 @@ from palimpsest.core.errors import VectorIndexError
 from palimpsest.core.models import Finding
 from palimpsest.core.protocols import Progress, Vector, VectorIndex
 from palimpsest.core.settings import VectorStoreConfig
+from palimpsest.index.chroma_folder import CONFIGURATION, collection_of, is_of_user
 from palimpsest.index.sync import Checkpoint, IndexHits, Projection
 from palimpsest.store import entries as entry_queries
 from palimpsest.store.ledger import Ledger
@@ -124,9 +124,6 @@ def _reason(error: object) -> str:
 LAYOUT = "chroma-server-1"
 """The layout of the collections. An index with another layout is rebuilt."""
 
-CONFIGURATION = {"hnsw": {"space": "cosine", "ef_search": 200}}
-"""The same as that of a folder's collections."""
-
 PAGE = 500
 """How many collections are listed in one answer."""
 
@@ -214,7 +211,7 @@ class SharedBuild:
     def upsert(self, user_id: str, seqs: Sequence[int], vectors: Vector) -> None:
         """Store vectors of shape (len(seqs), dims)."""
         if user_id not in self._ids:
-            name = {"name": self._name(user_id), "configuration": CONFIGURATION, "get_or_create": True}
+            name = {"name": collection_of(user_id, self._prefix), "configuration": CONFIGURATION, "get_or_create": True}
             self._ids[user_id] = self._server.request("POST", "collections", name)["id"]
         rows = np.ascontiguousarray(vectors, dtype="<f4")
         encoded = [base64.b64encode(row.tobytes()).decode("ascii") for row in rows]
@@ -245,8 +242,7 @@ class SharedBuild:
 
     def count(self) -> int:
         """Return how many vectors are stored, of all users. It takes a request for each user."""
-        own = re.compile(rf"{re.escape(self._prefix)}-[0-9a-f]{{24}}")
-        ids = [item for name, item in _collections(self._server) if own.fullmatch(name)]
+        ids = [item for name, item in _collections(self._server) if is_of_user(name, self._prefix)]
         try:
             return sum(int(self._server.request("GET", f"collections/{item}/count")) for item in ids)
         except NotThereError as error:
@@ -255,14 +251,13 @@ class SharedBuild:
     def close(self) -> None:
         """Do nothing: the connection is that of the whole index."""
 
-    def _name(self, user_id: str) -> str:
-        return f"{self._prefix}-{hashlib.blake2b(user_id.encode(), digest_size=12).hexdigest()}"
-
     def _is_known(self, user_id: str, *, is_search: bool = False) -> bool:
         """Return whether the build has a collection of the user."""
         if user_id not in self._ids:
             try:
-                found = self._server.request("GET", f"collections/{self._name(user_id)}", is_search=is_search)
+                found = self._server.request(
+                    "GET", f"collections/{collection_of(user_id, self._prefix)}", is_search=is_search
+                )
                 self._ids[user_id] = found["id"]
             except NotThereError:
                 return False

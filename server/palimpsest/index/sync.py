@@ -431,26 +431,24 @@ class Projection:
             self.state, self.fault = "ready", ""
 
     def _begin_build(self) -> None:
-        """Put an empty index in the place of the present one."""
-        self._close_index()
-        self._empty_folder()
-        self._index = self.open_index(self.folder or Path())
+        """Put an empty index in the place of the present one.
 
-    def _empty_folder(self) -> None:
-        """Empty the leased folder. Its content is kept aside, unless it may hold what was erased since."""
-        folder = self.folder
-        if folder is None or not any(folder.iterdir()):
-            return
-        previous = Checkpoint.read(folder)
-        with self._ledger.read() as conn:
-            erased = previous is not None and previous.is_from_earlier_epoch(self.initial_checkpoint, conn)
-        if erased:
-            shutil.rmtree(folder)
-        else:
-            aside = folder.with_suffix(SET_ASIDE_SUFFIX)
-            shutil.rmtree(aside, ignore_errors=True)
-            folder.rename(aside)
-        folder.mkdir(mode=0o700)
+        The content of the leased folder is kept aside, unless it may hold what was erased since.
+        """
+        self._close_index()
+        folder = self.folder or Path()
+        if self.folder is not None and any(folder.iterdir()):
+            previous = Checkpoint.read(folder)
+            with self._ledger.read() as conn:
+                erased = previous is not None and previous.is_from_earlier_epoch(self.initial_checkpoint, conn)
+            if erased:
+                shutil.rmtree(folder)
+            else:
+                aside = folder.with_suffix(SET_ASIDE_SUFFIX)
+                shutil.rmtree(aside, ignore_errors=True)
+                folder.rename(aside)
+            folder.mkdir(mode=0o700)
+        self._index = self.open_index(folder)
 
     def _fill(self, progress: Progress | None) -> bool:
         """Store every vector of the ledger in the empty index. Return False if rows were erased meanwhile."""

@@ -356,7 +356,7 @@ class SearchScoring:
         parts |= self._weighted(order, candidates)
         parts |= page_losses(candidates, _sum(parts))
         parts["newer of two"] = newer_of_two(self.query, candidates, _sum(parts))
-        parts["told since"] = told_since(self.query, candidates, _sum(parts), self.alike)
+        parts["told since"] = told_since(self.query, candidates, _sum(parts), self.weights.alike)
         if self.query.moment is not None:
             guess, scores = self._guess(candidates), _sum(parts)
             parts[HELD] = held_gains(self.query, candidates, scores, guess, named=self.named, alike=self.weights.alike)

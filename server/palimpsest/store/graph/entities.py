@@ -488,13 +488,13 @@ def owners_and_entities(
 
 def entities_by_id(conn: Connection, scope: Scope, beginning: str) -> list[Entity]:
     """Return up to two roots of a scope's user and project whose id begins so. What the scope sees is not asked."""
-    query = select(entities.c.id).where(
-        entities.c.user_id == scope.user_id,
-        entities.c.project.in_(("", scope.project)),
-        sql.begins(entities.c.id, beginning),
-    )
+    query = select(entities.c.id).where(_belongs_to(scope), sql.begins(entities.c.id, beginning))
     found = roots_of(conn, conn.execute(query.limit(2)).scalars())
     return list({root.id: root for root in found.values()}.values())
+
+
+def _belongs_to(scope: Scope) -> ColumnElement[bool]:
+    return and_(entities.c.user_id == scope.user_id, entities.c.project.in_(("", scope.project)))
 
 
 def entities_with_ids(conn: Connection, scope: Scope, root_ids: Iterable[str]) -> list[Entity]:
@@ -519,10 +519,7 @@ def count_graph(conn: Connection, scope: Scope) -> tuple[int, int]:
 
 def all_ids(conn: Connection, scope: Scope) -> list[str]:
     """Return the ids of all entities of a scope's user and project. What the scope sees is not asked."""
-    query = select(entities.c.id).where(
-        entities.c.user_id == scope.user_id, entities.c.project.in_(("", scope.project))
-    )
-    return list(conn.execute(query).scalars())
+    return list(conn.execute(select(entities.c.id).where(_belongs_to(scope))).scalars())
 
 
 def _naming_one_of(entity_ids: Iterable[str]) -> sql.Query:

@@ -36,20 +36,26 @@ from palimpsest.store.transaction import Transaction
 
 def present(conn: Connection, places: Iterable[tuple[str, ...]]) -> State:
     """Return the state now of these places. What was erased since is left out."""
-    now: State = {}
-    for place in places:
-        match place:
-            case (part, entity_id, column) if part == ENTITY:
-                found = conn.execute(select(entities.c[column]).where(entities.c.id == entity_id)).first()
-            case (part, entity_id, key) if part == ALIAS:
-                found = conn.execute(_given(entity_id, key)).first()
-            case (_, kind, owner_id, key):
-                found = conn.execute(_mention(kind, owner_id, key).with_only_columns(mentions.c.entity_id)).first()
-            case _:
-                raise ValueError(f"no place of the graph: {place}")
-        if found is not None:
-            now[place] = found[0]
-    return now
+    found = {place: conn.execute(_at(place)).first() for place in places}
+    return {place: row[0] for place, row in found.items() if row is not None}
+
+
+def _at(place: tuple[str, ...]) -> Query:
+    """Return the query for what is at a place. It has no row if what it belongs to was erased."""
+    match place:
+        case (part, entity_id, column) if part == ENTITY:
+            return select(entities.c[column]).where(entities.c.id == entity_id)
+        case (part, entity_id, key) if part == ALIAS:  # NULL if no edit gave the name
+            is_it = and_(
+                entity_aliases.c.entity_id == entities.c.id, entity_aliases.c.key == key, entity_aliases.c.given
+            )
+            query = select(entity_aliases.c.name).select_from(entities).outerjoin(entity_aliases, is_it)
+            return query.where(entities.c.id == entity_id)
+        case (_, kind, owner_id, key):
+            is_it = and_(mentions.c.kind == kind, mentions.c.owner_id == owner_id, mentions.c.key == key)
+            return select(mentions.c.entity_id, mentions.c.seq, mentions.c.key, mentions.c.name).where(is_it)
+        case _:
+            raise ValueError(f"no place of the graph: {place}")
 
 
 def is_present(conn: Connection, past: State) -> bool:
@@ -61,46 +67,22 @@ def is_present(conn: Connection, past: State) -> bool:
 def restore(conn: Connection, target: State) -> None:
     """Bring entities, aliases and mentions into a state."""
     restated: set[str] = set()
-    for place, value in target.items():
+    for place, value in sorted(target.items(), key=lambda item: item[0][0] == ALIAS):  # names come last
         match place:
             case (part, entity_id, column) if part == ENTITY:
                 conn.execute(update(entities).where(entities.c.id == entity_id).values({column: value}))
-            case (_, kind, owner_id, key) if value is not None:
-                _move(conn, conn.execute(_mention(kind, owner_id, key)).first(), value)
+            case (_, entity_id, key):
+                identity.give(conn, entity_id, key, value)
+            case (_, kind, owner_id, _) if value is not None:
+                if (mention := conn.execute(_at(place)).first()) is not None:
+                    identity.move_mention(conn, mention, value)
                 restated |= {owner_id} if kind == "memory" else set()
             case _:
                 continue
-    for (part, *names), value in target.items():
-        if part == ALIAS:
-            identity.give(conn, *names, name=value)
-    _restate(conn, restated)
-
-
-def _move(conn: Connection, mention: Row[Any] | None, entity_id: str) -> None:
-    """Let a mention mean another entity. Names that only mentions gave follow it."""
-    if mention is None or mention.entity_id == entity_id:
-        return
-    conn.execute(update(mentions).where(mentions.c.seq == mention.seq).values(entity_id=entity_id))
-    identity.add(conn, entity_id, mention.key, mention.name)
-    identity.drop_unused(conn, mention.entity_id, mention.key)
-
-
-def _restate(conn: Connection, memory_ids: set[str]) -> None:
-    """Write the relations of memories again, between the entities that their names mean now."""
-    for row in conn.execute(select(memories).where(among(memories.c.id, sorted(memory_ids)))).all():
+    # Relations are between the entities that names mean now.
+    for row in conn.execute(select(memories).where(among(memories.c.id, sorted(restated)))).all():
         of_memory = conn.execute(select(mentions).where(mentions.c.kind == "memory", mentions.c.owner_id == row.id))
         put_relations(conn, to_memory(row), {mention.key: mention.entity_id for mention in of_memory})
-
-
-def _given(entity_id: str, key: str) -> Query:
-    """Return the query for a name that an edit gave: no row for an erased entity, and NULL if no edit gave it."""
-    is_it = and_(entity_aliases.c.entity_id == entities.c.id, entity_aliases.c.key == key, entity_aliases.c.given)
-    query = select(entity_aliases.c.name).select_from(entities).outerjoin(entity_aliases, is_it)
-    return query.where(entities.c.id == entity_id)
-
-
-def _mention(kind: str, owner_id: str, key: str) -> Query:
-    return select(mentions).where(mentions.c.kind == kind, mentions.c.owner_id == owner_id, mentions.c.key == key)
 
 
 # Take edits of entities back. An undo is an edit itself, and can be taken back like the others.

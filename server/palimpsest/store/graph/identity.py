@@ -350,17 +350,12 @@ def lookalikes(conn: sa.Connection, scope: Scope, entity: Entity, names: Iterabl
         return []
     called = {name_key(name) for name in names}
     wanted = {spelling for name in called for spelling in known_names.spellings(name)}
-    beginnings = [
-        *known_names.BEGINNINGS,
-        *sorted({letter for name in called for letter in known_names.first_letters(name)}),
-    ]
-    known = conn.execute(_NAMES, {"user_id": scope.user_id, "beginnings": beginnings})
-    other_names = [(row.entity_id, row.key) for row in known if row.key not in {None, *called}]
-    alike = {other_id for other_id, key in other_names if not wanted.isdisjoint(known_names.spellings(key))} - {
-        entity.id
-    }
-    short = {other_id for other_id, key in other_names if any(known_names.is_short_form(name, key) for name in called)}
-    short -= {entity.id}
+    letters = sorted({letter for name in called for letter in known_names.first_letters(name)})
+    values = {"user_id": scope.user_id, "beginnings": [*known_names.BEGINNINGS, *letters]}
+    keys = [(row.entity_id, row.key) for row in conn.execute(_NAMES, values) if row.key not in {None, *called}]
+    others = [(other_id, key) for other_id, key in keys if other_id != entity.id]
+    alike = {other_id for other_id, key in others if not wanted.isdisjoint(known_names.spellings(key))}
+    short = {other_id for other_id, key in others if any(known_names.is_short_form(name, key) for name in called)}
     if not alike | short:
         return []
     is_mentioned = sa.exists().where(
@@ -372,13 +367,13 @@ def lookalikes(conn: sa.Connection, scope: Scope, entity: Entity, names: Iterabl
     in_project = entities.c.project.in_(("", scope.project))
     rows = conn.execute(sa.select(entities).where(*is_other, in_project, is_mentioned).order_by(entities.c.seq))
     # A name from what is general is not told to who does not see that. Only people are called by their first names.
-    seen = (row for row in rows if scope.with_general or row.project)
-    others = (
+    proposed = (
         to_entity(row)
-        for row in seen
-        if may_be(row.type, entity.type) and (row.id in alike or "person" in (row.type, entity.type))
+        for row in rows
+        if (scope.with_general or row.project) and may_be(row.type, entity.type)
+        if row.id in alike or "person" in (row.type, entity.type)
     )
-    return [other for other in others if not _are_told_apart(conn, entity.id, other.id)][:MOST]
+    return [other for other in proposed if not _are_told_apart(conn, entity.id, other.id)][:MOST]
 
 
 def _are_told_apart(conn: sa.Connection, first_id: str, second_id: str) -> bool:
@@ -472,13 +467,13 @@ def choose(
     `others` are the ids of the other entities that the memory mentions.
     """
     if apart := known_names.qualifier(memory.text, entity.name):
-        known_of = _memories_of(tx, candidates)
-        called = {
-            root_id
-            for root_id, known in known_of.items()
-            if any(known_names.qualifier(one.text, entity.name) == apart for one in known)
-        }
-        return _only([candidate for candidate in candidates if candidate.root.id in called])
+        return _only(
+            [
+                candidate
+                for candidate in candidates
+                if any(known_names.qualifier(one.text, entity.name) == apart for one in _memories_of(tx, candidate))
+            ]
+        )
     if len(candidates) > 1:
         candidates = mentioned(tx.conn, candidates) or candidates
     if len(candidates) == 1:
@@ -500,10 +495,9 @@ def unclear(tx: Transaction, memory: Memory, entity: NamedEntity, candidates: Se
 
     Only what the scope of the write sees is quoted of them.
     """
-    known_of = _memories_of(tx, candidates)
 
     def shown(candidate: Candidate) -> str:
-        seen = (known for known in known_of[candidate.root.id] if is_seen(tx.scope, known.scope))
+        seen = (known for known in _memories_of(tx, candidate) if is_seen(tx.scope, known.scope))
         quoted = next((known for known in seen if known.deleted_at is None), None)
         if quoted is None:
             return f"{entity.name} [{candidate.root.id[:8]}]"
@@ -527,10 +521,9 @@ def _described(
     said = known_names.describing(memory.text, entity.name)
     if not said:
         return None
-    known_of = _memories_of(tx, candidates)
 
     def known(candidate: Candidate) -> set[str]:
-        told = (memory.text for memory in known_of[candidate.root.id])
+        told = (memory.text for memory in _memories_of(tx, candidate))
         return {word for text in (candidate.root.name, *told) for word in known_names.describing(text, entity.name)}
 
     return _only([candidate for candidate in candidates if said & known(candidate)])
@@ -555,12 +548,11 @@ def _nearest(tx: Transaction, memory: Memory, candidates: Sequence[Candidate]) -
     vector = tx.vectors.get(memory.text)
     if vector is None:
         return None
-    newest = _newest(tx, candidates)
-    stored = own_vectors(tx.conn, tx.embedder, "memory", [one for ids in newest.values() for one in ids])
-    means = [[stored[one] for one in newest[candidate.root.id] if one in stored] for candidate in candidates]
-    if not all(means):
+    known = [[one.id for one in _memories_of(tx, candidate)] for candidate in candidates]
+    stored = [list(own_vectors(tx.conn, tx.embedder, "memory", ids).values()) for ids in known]
+    if not all(stored):
         return None
-    distances = [1 - _cosine(vector, np.mean(of_candidate, axis=0)) for of_candidate in means]
+    distances = [1 - _cosine(vector, np.mean(of_candidate, axis=0)) for of_candidate in stored]
     first, second = np.argsort(distances)[:2]
     return candidates[int(first)] if distances[first] <= CLEARLY_NEARER * distances[second] else None
 
@@ -570,21 +562,13 @@ def _cosine(one: Vector, other: Vector) -> float:
     return float(one @ other) / lengths if lengths else 0.0
 
 
-def _newest(tx: Transaction, candidates: Sequence[Candidate]) -> Mapping[str, list[str]]:
-    """Return the newest memories that mention each candidate, by the id of its root."""
-    newest: dict[str, list[str]] = {}
-    for candidate in candidates:
-        is_of = (among(mentions.c.entity_id, members_of(tx.conn, [candidate.root.id])), mentions.c.kind == "memory")
-        query = sa.select(mentions.c.owner_id).where(*is_of).order_by(mentions.c.seq.desc()).limit(NEWEST)
-        newest[candidate.root.id] = list(dict.fromkeys(tx.conn.execute(query).scalars()))
-    return newest
-
-
-def _memories_of(tx: Transaction, candidates: Sequence[Candidate]) -> Mapping[str, list[Memory]]:
-    """Return the memories of `_newest`, as far as they are not erased."""
-    newest = _newest(tx, candidates)
-    known = memories_by_id(tx.conn, [memory_id for ids in newest.values() for memory_id in ids])
-    return {root_id: [known[one] for one in ids if one in known] for root_id, ids in newest.items()}
+def _memories_of(tx: Transaction, candidate: Candidate) -> list[Memory]:
+    """Return the newest memories that mention a candidate, as far as they are not erased."""
+    is_of = (among(mentions.c.entity_id, members_of(tx.conn, [candidate.root.id])), mentions.c.kind == "memory")
+    query = sa.select(mentions.c.owner_id).where(*is_of).order_by(mentions.c.seq.desc()).limit(NEWEST)
+    newest = list(dict.fromkeys(tx.conn.execute(query).scalars()))
+    known = memories_by_id(tx.conn, newest)
+    return [known[one] for one in newest if one in known]
 
 
 # Find which entity a name means: the one of the scope that has that name, else a new one.
@@ -780,9 +764,17 @@ def mention_with(conn: sa.Connection, memory_id: str) -> None:
         stored = known.get((row["owner_id"], row["key"]))
         if stored is None:
             conn.execute(sa.insert(mentions), row)
-        elif stored.entity_id != row["entity_id"]:
-            conn.execute(sa.update(mentions).where(mentions.c.seq == stored.seq).values(entity_id=row["entity_id"]))
-            drop_unused(conn, stored.entity_id, stored.key)
+        else:
+            move_mention(conn, stored, row["entity_id"])
+
+
+def move_mention(conn: sa.Connection, mention: sa.Row[Any], entity_id: str) -> None:
+    """Let a mention mean another entity. Names that only mentions gave follow it."""
+    if mention.entity_id == entity_id:
+        return
+    conn.execute(sa.update(mentions).where(mentions.c.seq == mention.seq).values(entity_id=entity_id))
+    add(conn, entity_id, mention.key, mention.name)
+    drop_unused(conn, mention.entity_id, mention.key)
 
 
 def mention_row(kind: str, owner_id: str, key: str, name: str, entity_id: str) -> dict[str, Any]:

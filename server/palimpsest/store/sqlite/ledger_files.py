@@ -401,20 +401,19 @@ class Backups:
         self, copy: Path, now: datetime, migrate: Callable[[Path], None], refuse_if_in_use: Callable[[], None]
     ) -> Path | None:
         """Put a copy with the present schema in place. Return the copy of the previous ledger, if there was one."""
-        if not self._path.exists():
-            self._drop_log()
-            _copy(copy, self._path)
-            return None
-        try:
-            self.inspect(self._path)
-            migrate(self._path)
-        except LedgerError:
-            refuse_if_in_use()
-            before = self._set_aside(now)
-            self._drop_log()
-            _copy(copy, self._path)
-            return before
-        return self._replace_all_rows(copy, now)
+        before = None
+        if self._path.exists():
+            try:
+                self.inspect(self._path)
+                migrate(self._path)
+            except LedgerError:
+                refuse_if_in_use()
+                before = self._set_aside(now)
+            else:
+                return self._replace_all_rows(copy, now)
+        self._drop_log()
+        _copy(copy, self._path)
+        return before
 
     def _replace_all_rows(self, copy: Path, now: datetime) -> Path:
         """Put the rows of a copy into the ledger in one transaction, and return the copy that is made of it before.
@@ -567,20 +566,19 @@ def settle(conn: LedgerConnection, backups: Backups) -> tuple[str, bool]:
     now = LedgerFiles.at(conn.path)
     saved = _copied(conn, backups)
     is_written_back = _is_written_back(conn)
+    advice = f"{_STOPPED} Close all clients, then restore the copy, or another ledger, with palimpsest restore."
+    can_go_on = False
     if now.ledger == conn.files.ledger:
         what = f"the log of the ledger {conn.path} (the file ending in -wal or -shm) was deleted or replaced"
         if is_written_back or now.log == conn.files.log:
             advice = f"The ledger is complete. {_STOPPED} Start its client again."
-            return f"{what} while this process was using it. {saved} {advice}", False
     elif now.ledger is None:
         what = f"the ledger {conn.path} was deleted or moved"
     else:
         what = f"the ledger {conn.path} was replaced by another file"
         if is_written_back and _is_same_ledger(conn):
-            advice = "From the next call on, the ledger in its place is used. Call again."
-            return f"{what} while this process was using it. {saved} {advice}", True
-    advice = f"{_STOPPED} Close all clients, then restore the copy, or another ledger, with palimpsest restore."
-    return f"{what} while this process was using it. {saved} {advice}", False
+            advice, can_go_on = "From the next call on, the ledger in its place is used. Call again.", True
+    return f"{what} while this process was using it. {saved} {advice}", can_go_on
 
 
 def _copied(conn: LedgerConnection, backups: Backups) -> str:

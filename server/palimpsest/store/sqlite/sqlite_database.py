@@ -170,20 +170,25 @@ class SqliteDatabase(Database):
     def write(self, user_id: str | None = None) -> Generator[Connection]:
         """Return a connection that holds the write lock from its first statement on. Raises LedgerError."""
         del user_id  # SQLite has one lock for all
-        with (
-            as_ledger_errors(self._path),
-            self._writing,
-            self._connection() as conn,
-            ledger_files.turn_to_write(self._path, BUSY_TIMEOUT_SECONDS),
-            _dropped_after_failure(conn),
-        ):
-            if self._is_replaced(conn):
-                self._refuse(conn)
+        with self._turn() as conn, _dropped_after_failure(conn):
             ledger_files.note_writer(self._path, _driver(conn).files)
             with conn.execution_options(begin="BEGIN IMMEDIATE").begin() as transaction:
                 yield transaction.connection
             if self._is_replaced(conn):
                 self._refuse(conn, "What this call wrote is in the copy.")
+
+    @contextmanager
+    def _turn(self) -> Generator[Connection]:
+        """Wait for the turn to write, and give a connection whose files were not replaced."""
+        with (
+            as_ledger_errors(self._path),
+            self._writing,
+            self._connection() as conn,
+            ledger_files.turn_to_write(self._path, BUSY_TIMEOUT_SECONDS),
+        ):
+            if self._is_replaced(conn):
+                self._refuse(conn)
+            yield conn
 
     def _connection(self) -> Connection:
         """Return a connection. After a replacement it is one that has the old files open, and can save what they hold.
@@ -314,14 +319,7 @@ class SqliteDatabase(Database):
 
     def erase_free_space(self) -> bool:
         """Rewrite the file without deleted rows and empty its log. Return False if another process reads the log."""
-        with (
-            as_ledger_errors(self._path),
-            self._writing,
-            self._connection() as checked,
-            ledger_files.turn_to_write(self._path, BUSY_TIMEOUT_SECONDS),
-        ):
-            if self._is_replaced(checked):
-                self._refuse(checked)
+        with self._turn() as checked:
             conn = _driver(checked)
             conn.execute(OPTIMIZE)
             conn.execute("VACUUM")
