@@ -58,7 +58,7 @@ async def test_a_contradicted_relation_is_kept_as_former_and_answers_as_of_then(
                 clock.forward(days=1)
             now = await memory.search(ALICE, question)
             before = await memory.search(ALICE, question, as_of=then)
-            at_ferrow = await memory.graph.relations(ALICE, "Ferrow")
+            at_ferrow = (await memory.graph.subgraph(ALICE, about="Ferrow")).relations
             about = await memory.graph.lines(ALICE, "Odile")
     assert [item.line for item in now.relations] == ["Odile — works at → Kestrel"]
     assert [item.line for item in before.relations if item.source == "Odile"] == ["Odile — works at → Ferrow"]

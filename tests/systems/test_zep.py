@@ -47,7 +47,7 @@ def decide(request: dict[str, Any]) -> dict[str, Any]:
 
 async def lives(memory: Memory, as_of: datetime | None = None) -> list[KnownRelation]:
     """Return where Aarne lives as the memory knows it, or knew it then."""
-    return list(await memory.graph.relations(ALICE, "Aarne", as_of=as_of))
+    return list((await memory.graph.subgraph(ALICE, about="Aarne", as_of=as_of)).relations)
 
 
 async def held(memory: Memory) -> dict[str, tuple[str, str]]:

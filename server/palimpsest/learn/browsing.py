@@ -18,7 +18,7 @@ from sqlalchemy import Connection
 
 from palimpsest.core.clock import Clock, exact_iso, in_zone
 from palimpsest.core.errors import InputError, LedgerError
-from palimpsest.core.git_project import Alias, Move, Project, Repository, repository_of
+from palimpsest.core.git_project import Alias, Move, Project, Repository
 from palimpsest.core.models import ChangedMemory, Hit, Memory, Message, Scope, has_expired, labels_of
 from palimpsest.core.settings import AUTO, Settings
 from palimpsest.core.threads import in_background
@@ -57,10 +57,6 @@ class Projects(OfMemory):
         zone = self.engine.ledger.zones.of(self._user_id)
         found = projects.projects(conn, self._user_id)
         return [replace(project, used_at=project.used_at and in_zone(project.used_at, zone)) for project in found]
-
-    async def of_folder(self, folder: Path) -> str:
-        """Return the project of a folder, or "" outside of a repository, and record what it is known by."""
-        return await self.of_repository(await self.engine.run(lambda: repository_of(folder)))
 
     async def of_repository(self, repository: Repository) -> str:
         """Return the project of a repository, and record what it is known by."""

@@ -87,27 +87,27 @@ _P = ParamSpec("_P")
 
 
 @dataclass(frozen=True, slots=True)
-class OtherModel:
-    """A language model that is asked through another one."""
+class WrappedModel:
+    """A language model around another one, which answers."""
 
     model: LanguageModel
 
     @property
     def name(self) -> str:
-        """Return the name of the model that is asked."""
+        """Return the name of the model that answers."""
         return self.model.name
 
     async def check(self) -> None:
-        """Check the model that is asked. Raises ModelError."""
+        """Check the model that answers. Raises ModelError."""
         await self.model.check()
 
     async def aclose(self) -> None:
-        """Close the model that is asked."""
+        """Close the model that answers."""
         await self.model.aclose()
 
 
 @dataclass(frozen=True, slots=True)
-class _TimedModel(OtherModel):
+class _TimedModel(WrappedModel):
     """A language model that is asked until a time, on the clock of the event loop, and raises CallTimeError after it.
 
     `seconds` is the setting, for the error.
@@ -264,12 +264,12 @@ def _chosen_embedder(settings: Settings) -> Embedder:
             return OnnxEmbedder(config)
         case "static":
             return _open_static()
-        case "e5":
-            return _open_e5()
-        case _:
+        case provider:
             try:
                 return _open_e5()
             except EmbedderError as error:
+                if provider == "e5":
+                    raise
                 # Not a warning: where there is no wheel, every command would print it.
                 logger.info("the static embedder is used, which knows English best: %s", error)
                 return _open_static()

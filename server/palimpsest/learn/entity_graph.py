@@ -215,14 +215,6 @@ class Graph(OfMemory):
         return [line for lines in lines_of(await self.dossiers(scope, name)) for line in lines]
 
     @reads
-    def relations(
-        self, conn: Connection, scope: Scope, name: str, *, as_of: datetime | None = None, limit: int = 100
-    ) -> Sequence[KnownRelation]:
-        """Return up to `limit` relations of the entities of a name that hold now, or held then, the newest first."""
-        found = find_entities(conn, scope, name, as_of=as_of)
-        return self._relations(conn, scope, [entity.id for entity in found], as_of, limit)
-
-    @reads
     def subgraph(
         self,
         conn: Connection,

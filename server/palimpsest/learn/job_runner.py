@@ -22,7 +22,7 @@ from palimpsest.learn.add import Lesson, learn_pieces
 from palimpsest.learn.annotations import enrich, link
 from palimpsest.learn.commit import apply_write
 from palimpsest.learn.document_pages import write_gists
-from palimpsest.learn.engine import Engine, OtherModel
+from palimpsest.learn.engine import Engine, WrappedModel
 from palimpsest.learn.reconcile import are_all_learned, not_learned_from
 from palimpsest.learn.summaries.summary_kinds import how_many_fit
 from palimpsest.learn.summaries.summary_writer import summarize_due
@@ -183,7 +183,7 @@ def next_day(now: datetime) -> datetime:
 
 
 @dataclass(frozen=True, slots=True)
-class _CountedModel(OtherModel):
+class _CountedModel(WrappedModel):
     """A language model that counts its calls, and raises DailyLimitError in place of one that is one too many.
 
     A call counts from its beginning with the tokens of its prompt, and at its end with those that the endpoint reports.
@@ -319,8 +319,8 @@ async def work_on_jobs(engine: Engine, model: LanguageModel | None, after_work: 
 
 async def _attempt(engine: Engine, model: LanguageModel | None, job: Job) -> JobEnd:
     """Return how an attempt at a job ended; an error is part of it."""
-    engine = engine.of_user(job.scope.user_id)
     try:
+        engine = engine.of_user(job.scope.user_id)
         if model is None:
             return await WITHOUT_MODEL[job.kind](engine, None, job)
         return await {**WITH_MODEL, **WITHOUT_MODEL}[job.kind](engine, model, job)

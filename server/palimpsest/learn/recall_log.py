@@ -17,7 +17,7 @@ from palimpsest.core.models import Event, Memory, Outcome, Scope, has_expired
 from palimpsest.core.settings import Settings
 from palimpsest.core.threads import in_background
 from palimpsest.core.validation import one_line
-from palimpsest.learn.engine import Engine
+from palimpsest.learn.engine import Engine, OfMemory, reads
 from palimpsest.learn.sanitize import Cleaner
 from palimpsest.recall.forgetting import Fading, RetentionSettings, fading_of
 from palimpsest.recall.search import SearchResult
@@ -68,11 +68,11 @@ def forgetting_of(settings: Settings) -> RetentionSettings:
     )
 
 
-class FadingMemories:
+class FadingMemories(OfMemory):
     """What fades, as `memory.fading`. Uses are noted only if the settings let memories fade."""
 
     def __init__(self, settings: Settings, engine: Engine) -> None:
-        self._engine = engine
+        super().__init__(engine)
         self._uses: dict[str, Use] = {}
         self._woken = anyio.Event()
         self.forgetting = forgetting_of(settings)
@@ -90,7 +90,7 @@ class FadingMemories:
     def _collect(self, memory_ids: Iterable[str], times: int) -> None:
         if self.forgetting.mode == "off":
             return
-        now = self._engine.clock()
+        now = self.engine.clock()
         for memory_id in memory_ids:
             before = self._uses.get(memory_id, Use(0, now))
             self._uses[memory_id] = Use(before.times + times, max(before.last_at, now))
@@ -110,19 +110,16 @@ class FadingMemories:
         if not collected:
             return
         try:
-            await self._engine.write(lambda: self._engine.ledger.run(usage.note_uses, collected))
+            await self.engine.write(lambda: self.engine.ledger.run(usage.note_uses, collected))
         except LedgerError as error:
             logger.warning("that memories were used was not noted: %s", error)
 
-    async def report(self, scope: Scope) -> FadingReport:
+    @reads
+    def report(self, conn: Connection, scope: Scope) -> FadingReport:
         """Return what fades in a scope, and how fast. Raises LedgerError."""
-        return await self._engine.run(lambda: self._report(scope))
-
-    def _report(self, scope: Scope) -> FadingReport:
-        now, forgetting = self._engine.clock(), self.forgetting
-        with self._engine.ledger.read() as conn:
-            traces = [trace for trace in usage.traces_in(conn, scope) if trace.owner_id == trace.memory_id]
-            memories = memory_queries.memories_by_id(conn, [trace.memory_id for trace in traces])
+        now, forgetting = self.engine.clock(), self.forgetting
+        traces = [trace for trace in usage.traces_in(conn, scope) if trace.owner_id == trace.memory_id]
+        memories = memory_queries.memories_by_id(conn, [trace.memory_id for trace in traces])
         known = [
             FadingMemory(memories[trace.memory_id], fading_of(trace, forgetting, now).in_zone(now.tzinfo))
             for trace in traces
@@ -147,7 +144,7 @@ MAX_CALLER_CHARS = 256
 """How much of a caller's name is kept, which a client chooses: as much as its column holds."""
 
 
-class RecallLog:
+class RecallLog(OfMemory):
     """When memories came back and for which question, as `memory.recall_log`.
 
     A recall is what a search of a tool, a prompt of the server or the command line showed, and what a hook recalled for
@@ -156,7 +153,7 @@ class RecallLog:
     """
 
     def __init__(self, settings: Settings, engine: Engine) -> None:
-        self._engine = engine
+        super().__init__(engine)
         self._new = _empty()
         self._woken = anyio.Event()
         self._epoch: str | None = None
@@ -167,7 +164,7 @@ class RecallLog:
     ) -> None:
         """Collect what a question brought back, the best first. Nothing is read or written yet."""
         if self.days and owner_ids:
-            now, name = self._engine.clock(), one_line(caller)[:MAX_CALLER_CHARS]
+            now, name = self.engine.clock(), one_line(caller)[:MAX_CALLER_CHARS]
             self._new.append(NewRecall(scope, question, now, name, tuple(owner_ids), all_projects))
             self._woken.set()
 
@@ -184,8 +181,8 @@ class RecallLog:
         """Write what is collected, and erase what is too old. A failure is logged: the search has been answered."""
         new, self._new, self._woken = self._new, _empty(), anyio.Event()
         try:
-            if new or await self._engine.read(self._has_outdated):
-                self._epoch = await self._engine.write(partial(self._write, new))
+            if new or await self.engine.read(self._has_outdated):
+                self._epoch = await self.engine.write(partial(self._write, new))
         except LedgerError as error:
             logger.warning("what was recalled was not noted: %s", error)
 
@@ -195,13 +192,14 @@ class RecallLog:
         return usage.has_outdated(conn, self._since)
 
     def _write(self, new: Sequence[NewRecall]) -> str:
-        cleaner = Cleaner(self._engine)
+        cleaner = Cleaner(self.engine)
         texts = [shorten(cleaner.text(one_line(recall.question)), MAX_QUESTION_CHARS) for recall in new]
         cleaned = [replace(recall, question=text) for recall, text in zip(new, texts, strict=True)]
-        return self._engine.ledger.note_recalls(cleaned, self._since, self._epoch)
+        return self.engine.ledger.note_recalls(cleaned, self._since, self._epoch)
 
-    async def recalls(
-        self, scope: Scope, owner_id: str, *, limit: int = 20, in_all_projects: bool = False
+    @reads
+    def recalls(
+        self, conn: Connection, scope: Scope, owner_id: str, *, limit: int = 20, in_all_projects: bool = False
     ) -> Sequence[Recall]:
         """Return up to `limit` recalls of a memory or message that the scope sees, the newest first.
 
@@ -211,19 +209,17 @@ class RecallLog:
         since = self._since
         if since is None:
             return ()
-        return await self._engine.read(
-            lambda conn: usage.recalls_of(conn, scope, owner_id, since, limit, in_all_projects=in_all_projects)
-        )
+        return usage.recalls_of(conn, scope, owner_id, since, limit, in_all_projects=in_all_projects)
 
     async def count_by_day(self, scope: Scope) -> Mapping[str, int]:
         """Return on which days, as in ISO 8601, the scope was searched how often, as far as that is kept."""
-        zone = self._engine.ledger.zones.of(scope.user_id)
+        zone = self.engine.ledger.zones.of(scope.user_id)
         since = self._since and self._since.astimezone(zone)
-        return {} if since is None else await self._engine.read(lambda conn: usage.count_by_day(conn, scope, since))
+        return {} if since is None else await self.engine.read(lambda conn: usage.count_by_day(conn, scope, since))
 
     @property
     def _since(self) -> datetime | None:
-        return self._engine.clock() - timedelta(days=self.days) if self.days else None
+        return self.engine.clock() - timedelta(days=self.days) if self.days else None
 
 
 def _empty() -> deque[NewRecall]:

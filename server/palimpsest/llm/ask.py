@@ -224,11 +224,6 @@ def _restart(text: str, broken: int) -> int | None:
     return None
 
 
-def without_thoughts(text: str) -> str:
-    """Return a reply without the model's thoughts, unless it begins with JSON."""
-    return text if text.lstrip().startswith(("{", "[")) else reply_values(text).answer
-
-
 def _end_of_thought(text: str, beginning: re.Match[str]) -> int:
     """Return where a thought ends: at the first tag of its name, or else at the end of the reply."""
     family = _family(beginning[0])
@@ -524,7 +519,8 @@ def whole_items(text: str) -> str:
 
     Raises ValueError if none is.
     """
-    text = without_thoughts(text)
+    if not text.lstrip().startswith(("{", "[")):  # it begins with thoughts
+        text = reply_values(text).answer
     start = _START.search(text)
     end, closing = 0, ""
     open_brackets: list[str] = []

@@ -47,7 +47,7 @@ async def test_calls_find_entities_by_indexes(tmp_path: Path) -> None:
                 await memory.list(where, filters={"entity": "Ana"})
                 await memory.graph.dossiers(where, "Ana", hops=2)
                 await memory.graph.dossiers(where, "Ana", as_of=memory.engine.clock())
-                await memory.graph.relations(where, "me")
+                await memory.graph.subgraph(where, about="me")
                 await memory.graph.names(where, "A", 9)
             await memory.graph.merge(ALICE, "Ben", "Ana")
             await memory.graph.rename(ALICE, "Ana", "Anna")

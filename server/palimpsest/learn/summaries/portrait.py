@@ -62,28 +62,30 @@ ALSO = "Also"
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A section: its heading, the tags of its memories, the signs of those without tags, and its room in tokens."""
+    """A section: its heading, the tags of its memories, and the signs of those without tags."""
 
     heading: str
     tags: frozenset[str]
     signs: Signs
-    tokens: int = 120
 
 
 Place = Callable[[Memory], str]
 """Returns the heading under which a memory belongs; "" leaves it out."""
 
 
-def by_tags_and_signs(sections: Sequence[Section], memory: Memory, bonus: Mapping[str, int] | None = None) -> str:
+def by_tags(sections: Sequence[Section], memory: Memory) -> str:
+    """Return the heading of the section that has a tag of a memory; "" if none has."""
+    return next((section.heading for section in sections if not section.tags.isdisjoint(memory.all_tags)), "")
+
+
+def by_tags_and_signs(sections: Sequence[Section], memory: Memory) -> str:
     """Return the heading of the section that a memory belongs to: by its tags, else by most signs, else `ALSO`.
 
-    `bonus` are further signs by heading. Of equals the first section wins.
+    Of equals the first section wins.
     """
-    if tagged := next((section.heading for section in sections if not section.tags.isdisjoint(memory.all_tags)), ""):
+    if tagged := by_tags(sections, memory):
         return tagged
     counts = {section.heading: section.signs.count(memory.text) for section in sections}
-    for heading, more in (bonus or {}).items():
-        counts[heading] += more
     best = max(counts, key=lambda heading: counts[heading])
     return best if counts[best] else ALSO
 
@@ -341,9 +343,7 @@ def _place_in_profile(own: Set[str], memory: Memory) -> str:
     if _subject(own, memory):
         return PEOPLE
     heading = by_tags_and_signs(PROFILE_SECTIONS, memory)
-    is_sure = heading in (HELP, PEOPLE, WORK) or any(
-        not section.tags.isdisjoint(memory.all_tags) for section in PROFILE_SECTIONS
-    )
+    is_sure = heading in (HELP, PEOPLE, WORK) or by_tags(PROFILE_SECTIONS, memory)
     is_of_thing = any(memory.text.startswith(entity.name) for entity in _others(own, memory))
     return ALSO if is_of_thing and not is_sure else heading
 
@@ -445,8 +445,8 @@ def _plain_procedures(conn: Connection, request: SummaryRequest) -> PlainText:
 
 def _place_in_procedures(user_name: str, memory: Memory) -> str:
     """Return the heading of a memory; "" if it says nothing about how an agent should work."""
-    if any(not section.tags.isdisjoint(memory.all_tags) for section in PROCEDURE_SECTIONS):
-        return by_tags_and_signs(PROCEDURE_SECTIONS, memory)
+    if tagged := by_tags(PROCEDURE_SECTIONS, memory):
+        return tagged
     if not LIFE.isdisjoint(memory.all_tags):
         return ""
     states_rule = any(statement.kind == "rule" for statement in standing_statements(memory.text))
