@@ -88,8 +88,8 @@ def give_vectors(conn: Connection, embedder: str, texts: Mapping[str, str], made
     """Store the vectors of gists by the ids of their pages, and return the ids of those that still say the same."""
     given: list[str] = []
     for (page, text), vector in zip(texts.items(), made, strict=True):
-        same = (gists.c.message_id == page, gists.c.text == text)
-        if conn.execute(update(gists).where(*same).values(**_vector_values(vector, embedder))).rowcount:
+        same = update(gists).filter_by(message_id=page, text=text)
+        if conn.execute(same.values(**_vector_values(vector, embedder))).rowcount:
             given.append(page)
     return given
 

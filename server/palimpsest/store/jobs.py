@@ -692,8 +692,7 @@ def _is_whole(row: sa.Row[Any], job: Job) -> bool:
 
 def postpone(conn: sa.Connection, job: Job, reason: str, due_at: datetime) -> None:
     """Let a job wait until a time, which is no failure. `reason` is what `palimpsest jobs` says of it."""
-    is_job = (jobs.c.seq == job.seq, jobs.c.state == "waiting")
-    conn.execute(sa.update(jobs).where(*is_job).values(due_at=due_at, error=reason))
+    conn.execute(sa.update(jobs).filter_by(seq=job.seq, state="waiting").values(due_at=due_at, error=reason))
 
 
 def retry(conn: sa.Connection, user_id: str, kinds: Sequence[JobKind], now: datetime) -> int:
@@ -713,9 +712,9 @@ def mark_reported(conn: sa.Connection, told: Sequence[Job]) -> None:
     The results of those that have ended are kept as they are given here.
     """
     for job in told:
-        is_same = (jobs.c.seq == job.seq, jobs.c.state == job.state, jobs.c.due_at == job.due_at)
+        same = sa.update(jobs).filter_by(seq=job.seq, state=job.state, due_at=job.due_at)
         result = {} if job.state == "waiting" else {"result": dict(job.result)}
-        conn.execute(sa.update(jobs).where(*is_same).values(reported=True, **result))
+        conn.execute(same.values(reported=True, **result))
 
 
 def _drop_oldest_done(conn: sa.Connection, job: Job) -> None:

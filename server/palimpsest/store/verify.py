@@ -23,7 +23,7 @@ from palimpsest.store.graph import statements
 from palimpsest.store.graph.statements import relation_rows, stated_names
 from palimpsest.store.memories import memories_by_id
 from palimpsest.store.messages import messages_by_id
-from palimpsest.store.rows import among, grouped, scope_values, to_memory, to_scope, unpacked, unpacked_key
+from palimpsest.store.rows import among, grouped, scope_values, to_memory, to_scope, unpacked
 from palimpsest.store.transaction import Transaction, next_edit_number, put_entry
 from palimpsest.store.writes import record, record_message
 
@@ -290,14 +290,13 @@ def _agrees(
 
 def _sums(conn: Connection) -> dict[tuple[str, str], tuple[int, contextual_keys.VectorSum]]:
     """Return count and float64 sum of the live keys by user and embedder."""
-    sums: dict[tuple[str, str], tuple[int, contextual_keys.VectorSum]] = {}
-    whole = func.length(db.vectors.c.key).in_([0, func.length(db.vectors.c.vector)])
-    columns = (db.vectors.c.user_id, db.vectors.c.embedder, db.vectors.c.key, db.vectors.c.vector)
-    for user_id, embedder, blob, vector in conn.execute(select(*columns).where(db.vectors.c.key.is_not(None), whole)):
-        key = unpacked_key(blob, vector).astype(np.float64)
-        count, total = sums.get((user_id, embedder), (0, np.zeros_like(key)))
-        sums[user_id, embedder] = (count + 1, total + key)
-    return sums
+    of_vectors = db.vectors.c
+    is_whole = func.length(of_vectors.key).in_([0, func.length(of_vectors.vector)])
+    columns = (of_vectors.user_id, of_vectors.embedder, of_vectors.key, of_vectors.vector)
+    all_keys = contextual_keys.TouchedEntries()
+    for row in conn.execute(select(*columns).where(of_vectors.key.is_not(None), is_whole)):
+        all_keys.move(*row, sign=1)
+    return all_keys.moves
 
 
 def _means_agree(conn: Connection) -> bool:

@@ -580,8 +580,7 @@ def update_row(tx: Transaction, old: Memory, new: Memory) -> Memory:
     if new.key_text != old.key_text:
         put_entry(tx, "memory", new.id, new.scope, new.key_text, new.text)
     elif old.deleted_at is not None and new.deleted_at is None:
-        of_memory = (vectors.c.kind == "memory", vectors.c.owner_id == new.id)
-        tx.conn.execute(update(vectors).where(*of_memory).values(live=True))
+        tx.conn.execute(update(vectors).filter_by(kind="memory", owner_id=new.id).values(live=True))
     tx.touched.memories.add(new.id)
     return new
 
@@ -780,8 +779,7 @@ def set_deleted(tx: Transaction, message_id: str | None, *, deleted: bool) -> Ou
     message = replace(message, deleted_at=tx.now if deleted else None)
     tx.conn.execute(update(messages).where(messages.c.id == message.id).values(deleted_at=message.deleted_at))
     if not deleted:
-        of_message = (vectors.c.kind == "message", vectors.c.owner_id == message.id)
-        tx.conn.execute(update(vectors).where(*of_message).values(live=True))
+        tx.conn.execute(update(vectors).filter_by(kind="message", owner_id=message.id).values(live=True))
     event = Event.DELETE if deleted else Event.ADD
     record_message(tx, event, message.id)
     return Outcome(event, message.as_memory, previous=message.content if deleted else None, kind="message")
