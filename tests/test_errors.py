@@ -22,6 +22,9 @@ from typing import Any, TypeAlias
 import anyio
 import anyio.to_thread
 import pytest
+import sqlalchemy.event
+from hypothesis import given
+from hypothesis import strategies as st
 from mcp import Client, StdioServerParameters
 
 from palimpsest.admin.backup import back_up, restore
@@ -34,9 +37,40 @@ from palimpsest.memory import Memory
 from tests.support import restricted_process
 from tests.support.command_line import palimpsest, palimpsest_json, palimpsest_restricted
 from tests.support.environment import clean_environment
+from tests.support.examples import examples
 from tests.support.ledger_access import copy_database, do_not_wait_for_locks, row_faults
 from tests.support.mcp_client import TOOL_NAMES, connect_stdio, error_text, reply_results, reply_text
 from tests.support.memory import ALICE, StoppedClock, memory_in, messages_from
+
+
+@dataclass
+class PageLimit:
+    """How many pages a database may have."""
+
+    NONE = 1_000_000_000
+    pages: int = 1
+
+    def hold(self, connection: sqlite3.Connection, *_: object) -> None:
+        """Limit a connection that is about to be used. SQLite never goes below the present number of pages."""
+        connection.execute(f"PRAGMA max_page_count={self.pages}")
+
+
+INDEXES = ["sqlite_autoindex_memories_1", "memories_by_user", "memories_once", "vectors_by_user", "history_by_memory"]
+
+
+@contextmanager
+def limited_pages() -> Generator[PageLimit]:
+    """Keep every database from growing until the limit is raised."""
+    bound = PageLimit()
+    sqlalchemy.event.listen(sqlalchemy.Engine, "checkout", bound.hold)
+    try:
+        yield bound
+    finally:
+        sqlalchemy.event.remove(sqlalchemy.Engine, "checkout", bound.hold)
+
+
+TABLES = ["memories", "messages", "history", "message_history", "vectors", "means", "changes", "summaries"]
+
 
 pytestmark = pytest.mark.anyio
 
@@ -169,6 +203,31 @@ class TestFullDisk:
             assert stored_files(tmp_path) == before
         async with memory_in(tmp_path / "data", vector_store=EXACT) as memory:
             assert len((await memory.list(ALICE)).hits) == 5
+
+    @pytest.mark.nightly
+    async def test_a_write_that_fills_the_disk_leaves_everything_as_it_was(self, tmp_path: Path) -> None:
+        """If SQLite reports a full disk, every kind of write leaves everything as it was."""
+        async with memory_in(tmp_path, vector_store=EXACT) as memory:
+            first, second = [await added(memory, text) for text in (RETREAT, "User drinks tea")]
+            (gone,) = (await memory.delete(ALICE, [second.memory.id])).outcomes
+            before = await memory_state(memory)
+            writes: list[Work] = [
+                lambda: memory.add_text(ALICE, long_text(1)),
+                lambda: memory.add_messages(messages_from(("user", long_text(3)), ("assistant", long_text(4)))),
+                lambda: memory.update(ALICE, first.memory.id, text=long_text(5)),
+                lambda: memory.add_text(ALICE, long_text(2), replaces=[first.memory.id]),
+            ]
+            with limited_pages() as bound:
+                for write in writes:
+                    with pytest.raises(LedgerError, match=r"is full\. Nothing was written\. Free some disk space"):
+                        await write()
+                    assert await memory_state(memory) == before
+                    assert [hit.text for hit in (await memory.search(ALICE, "offsite in lisbon")).hits] == [RETREAT]
+                bound.pages = bound.NONE
+                for write in writes:
+                    await write()
+                await memory.restore(ALICE, gone.memory.id)
+            assert await row_faults(memory) == []
 
 
 def limit_room(pipe: Path, size: str) -> None:
@@ -408,6 +467,36 @@ class TestDamagedLedger:
             await anyio.to_thread.run_sync(restore, settings, tmp_path / "copy.db", now)
             assert await first_hit(memory, "offsite") == RETREAT
 
+    @pytest.mark.nightly
+    @pytest.mark.parametrize("damaged", [*TABLES, *INDEXES, *FULL_TEXT])
+    async def test_every_call_that_meets_a_damaged_page_gives_advice(
+        self, tmp_path: Path, rows: Rows, damaged: str
+    ) -> None:
+        """With a damaged page, a call either works or says what is damaged and what to do."""
+        rows.put(tmp_path / "data", damaged)
+        errors: list[str] = []
+        async with memory_in(tmp_path / "data", vector_store=EXACT) as memory:
+            calls: list[Work] = [
+                lambda: memory.search(ALICE, "sailing"),
+                lambda: memory.search(ALICE, "sailing", as_of=memory.engine.clock()),
+                lambda: memory.search(ALICE, "tea", filters={"topic": "food"}),
+                lambda: memory.list(ALICE),
+                lambda: memory.history(ALICE, rows.ids[1]),
+                lambda: memory.summary(ALICE),
+                lambda: memory.log(ALICE),
+                lambda: memory.add_text(ALICE, "User sails"),
+                lambda: memory.add_messages(messages_from(("user", "I sail"))),
+                lambda: memory.update(ALICE, rows.ids[1], text="User drinks coffee"),
+                lambda: memory.delete(ALICE, [rows.ids[0]]),
+                lambda: memory.undo(ALICE),
+                lambda: memory.restore(ALICE, rows.ids[2]),
+                lambda: memory.engine.run(memory.projection.open),
+            ]
+            worked = [await attempt(work, errors) for work in calls]
+        assert any(worked), "something goes on"
+        assert [text for text in errors if not re.search(DAMAGED, text, re.DOTALL)] == []
+        assert errors or damaged in ("means", "summaries"), "the damage was met"
+
 
 async def attempt(work: Work, errors: list[str]) -> bool:
     """Return whether a call works. The text of one of our errors is added to `errors`; others are raised."""
@@ -461,6 +550,61 @@ class TestClockThatJumpsBack:
                 assert {hit.text for hit in (await memory.search(ALICE, "where does the user live?")).hits} == expected
             with pytest.raises(MemoryNotFoundError):
                 await memory.update(ALICE, one.memory.id, text="User lives in Metz")
+
+    @pytest.mark.nightly
+    @examples(12)
+    @given(
+        steps=st.lists(
+            st.tuples(
+                st.sampled_from(["add", "update", "delete", "say"]),
+                st.integers(-3_000_000, 3_000_000),
+                st.integers(0, 5),
+            ),
+            min_size=1,
+            max_size=6,
+        )
+    )
+    def test_numbers_rise_and_undo_goes_back_whatever_the_clock_does(
+        self, tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int, int]]
+    ) -> None:
+        """After any jumps of the clock, numbers rise and each undo restores the state before the last step."""
+        folder = tmp_path_factory.mktemp("clock")
+
+        async def run() -> None:
+            clock = StoppedClock()
+            async with memory_in(folder, clock, vector_store=EXACT) as memory:
+                states = [await texts_at(memory)]
+                ids: list[str] = []
+                for number, (what, seconds, which) in enumerate(steps):
+                    clock.forward(seconds=seconds)
+                    living = [hit.id for hit in (await memory.list(ALICE)).hits]
+                    if what == "say":
+                        said_at = messages_from(("user", f"I said {number}"), at=clock())
+                        ids += [message.id for message in said_at]
+                        await memory.add_messages(said_at)
+                        continue
+                    if what == "add" or not living:
+                        done = await memory.add_text(ALICE, f"Fact {number}")
+                        ids.append(done.outcomes[0].memory.id)
+                    elif what == "update":
+                        await memory.update(ALICE, living[which % len(living)], text=f"Other fact {number}")
+                    else:
+                        await memory.delete(ALICE, [living[which % len(living)]])
+                    states.append(await texts_at(memory))
+                    newest = [hit.id for hit in (await memory.list(ALICE)).hits]
+                    assert newest == [memory_id for memory_id in ids[::-1] if memory_id in newest], (
+                        "newest first is by number"
+                    )
+                assert len(set(ids)) == len(ids)
+                numbers = [edit.number for edit in await memory.log(ALICE, limit=100)]
+                assert numbers == list(range(len(steps), 0, -1))
+                for edit in await memory.log(ALICE, limit=100):
+                    await memory.undo(ALICE, Undo(edit.number))
+                    if edit.steps[0].kind == "memory":
+                        states.pop()
+                    assert await texts_at(memory) == states[-1]
+
+        anyio.run(run)
 
 
 async def texts_at(memory: Memory, **when: Any) -> set[str]:
@@ -579,6 +723,21 @@ class TestIndexOfAnotherVersion:
         ((well, text),) = await index_findings(data)
         assert not well
         assert "belongs to another ledger or embedder, or is damaged; the next server that uses it rebuilds it" in text
+        await answers_and_follows(data)
+
+    @pytest.mark.nightly
+    @pytest.mark.parametrize("left", ["garbage", "an empty file", "a folder"])
+    async def test_a_chroma_database_that_is_not_one_is_rebuilt(self, tmp_path: Path, built: Path, left: str) -> None:
+        """A file or folder in place of the index is reported by `doctor` and replaced."""
+        data = copied(built, tmp_path)
+        database = data / "index" / "0" / "chroma.sqlite3"
+        database.unlink()
+        if left == "a folder":
+            database.mkdir()
+        else:
+            database.write_bytes(b"" if left == "an empty file" else os.urandom(10_000))
+        ((well, _),) = await index_findings(data)
+        assert not well
         await answers_and_follows(data)
 
 

@@ -9,6 +9,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
+import threading
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,12 @@ from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in
 from tests.support.next_version import NEXT, become_the_next_version
 from tests.support.server_in_process import connect
 from tests.support.slow_model import slow_model
+
+
+def writable_copy(path: Path) -> Path:
+    """Return a copy of a backup that may be opened for writing."""
+    return Path(shutil.copyfile(path, path.with_suffix(".copy")))
+
 
 pytestmark = pytest.mark.only_on("sqlite", "these are copies of files, and ledgers of earlier versions")
 
@@ -149,6 +156,43 @@ class TestBackup:
         with pytest.raises(LedgerError, match="nothing to back up"):
             back_up(settings, None, CLOCK)
         assert not settings.data_dir.exists()
+
+    @pytest.mark.nightly
+    def test_a_backup_is_consistent_while_another_process_writes(self, settings: Settings) -> None:
+        """Guards the backup of a memory in use: it has every acknowledged write, and its rows agree."""
+        store(settings, "User plays the cello")
+        with run_writer(settings.ledger_path) as writer:
+            for number in range(4):
+                writer.wait_for(5)
+                before = list(writer.acknowledged)
+                copy = back_up(settings, settings.data_dir / "copies" / f"{number}.db", CLOCK)
+                texts = texts_in(copy.path)
+                assert texts[0] == "User plays the cello"
+                assert texts[1 : len(before) + 1] == before, "it has every write acknowledged before"
+                assert texts[1:] == [f"the writer's fact number {n}" for n in range(len(texts) - 1)], "without a gap"
+                assert (copy.memories, copy.messages) == (len(texts), 0)
+                assert ledger_faults(writable_copy(copy.path)) == []
+
+    def test_several_backups_at_once_are_all_complete(self, settings: Settings) -> None:
+        """Guards processes that back up in the same second: each gets a complete copy of its own."""
+        store(settings, *(f"fact {number}" for number in range(20)))
+        start, copies, faults = threading.Barrier(4), list[Path](), list[Exception]()
+
+        def work() -> None:
+            start.wait()
+            try:
+                copies.append(back_up(settings, None, CLOCK).path)
+            except LedgerError as error:
+                faults.append(error)
+
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert faults == []
+        assert len(set(copies)) == 4
+        assert [len(texts_in(path)) for path in copies] == [20] * 4
 
 
 class TestRestore:

@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 
 from loopback import OpenAIServer
+from palimpsest.admin import import_file
 from palimpsest.core.errors import InputError, MemoryNotFoundError
 from palimpsest.core.models import Edit, NamedEntity, Provenance, Relation, Scope, Undo
 from palimpsest.memory import Memory
 from palimpsest.store.transfer import ITEM_TYPES
-from tests.support.exports import exported, exporting
+from tests.support.exports import CutOffError, Interrupted, exported, exporting
 from tests.support.graph_rows import LIVES, change_stating, store_stating
 from tests.support.ledger_access import ignore_progress, ledger_faults, store_memory, store_messages
 from tests.support.ledger_files import search_texts, table_rows
@@ -353,3 +354,34 @@ async def test_an_import_does_not_wait_for_vectors(tmp_path: Path) -> None:
         assert [hit.text for hit in found.hits] == ["User plays the harp"]
         await memory.care.rebuild()
         assert (await memory.care.import_file(ALICE, file, ignore_progress)).waiting == 0
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("cut", [2, 6, 10])
+async def test_an_interrupted_import_continues_to_the_same_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut: int
+) -> None:
+    """Guards a large import against a power cut: run again, it ends as a single run does, still as one edit."""
+    monkeypatch.setattr(import_file, "BATCH", 2)
+    here = await full_memory(tmp_path / "here")
+    file = tmp_path / "alice.jsonl"
+    file.write_bytes(here.export)
+    async with memory_in(tmp_path / "once", here.clock) as memory:
+        await memory.care.import_file(ALICE, file, ignore_progress)
+    async with memory_in(tmp_path / "twice", here.clock) as memory:
+        with pytest.raises(CutOffError):
+            await memory.care.import_file(ALICE, file, Interrupted(cut))
+        assert sum(len(table_rows(tmp_path / "twice" / "ledger.db")[table]) for table in ("messages", "entities")) > 0
+        store_memory(memory, "Bob came in between", scope=BOB)
+        with pytest.raises(CutOffError):
+            await memory.care.import_file(ALICE, file, Interrupted(cut + 2))
+        await memory.care.import_file(ALICE, file, ignore_progress)
+        assert await exported(memory) == here.export
+        assert len(await search_texts(memory, "harp")) > 0
+        before = table_rows(tmp_path / "twice" / "ledger.db")
+        again = await memory.care.import_file(ALICE, file, ignore_progress)
+        assert sum(again.new.values()) == 0
+        assert table_rows(tmp_path / "twice" / "ledger.db") == before
+    assert ledger_faults(tmp_path / "twice" / "ledger.db") == []
+    keys = [row["key"] for row in table_rows(tmp_path / "twice" / "ledger.db", "meta")["meta"]]
+    assert not [key for key in keys if key.startswith("import")], "a finished import leaves no bookkeeping"

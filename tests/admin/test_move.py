@@ -228,3 +228,20 @@ async def test_the_command_says_what_to_set(tmp_path: Path, database: SecretStr)
     assert "already holds this ledger" in palimpsest(tmp_path, "move", "--to", database.get_secret_value(), code=1)
     back = {"PALIMPSEST_HISTORY_DB_PATH": str(tmp_path / "new" / "ledger.db")}
     assert "User bakes bread" in palimpsest(tmp_path, "list", settings=back)
+
+
+@pytest.mark.usefixtures("filled")
+@pytest.mark.nightly
+async def test_a_move_back_that_was_killed_is_refused_and_goes_on(
+    tmp_path: Path, database: SecretStr, clock: StoppedClock
+) -> None:
+    """Guards the other direction: the unfinished file is not opened, and the next move completes it."""
+    here, back = file_of(tmp_path / "here"), file_of(tmp_path / "back")
+    moved(tmp_path / "here", here, database, clock)
+    for stage, number in STAGES:
+        killed_while_moving(tmp_path / "there", database, back, stage, number)
+        with pytest.raises(LedgerError, match="run the same palimpsest move again"):
+            open_ledger(back, clock)
+    moved(tmp_path / "there", database, back, clock)
+    assert digests(back, without=NEW) == digests(database, without=NEW)
+    assert ledger_faults(back) == []

@@ -18,6 +18,7 @@ from palimpsest.core.files import file_lock
 from palimpsest.core.models import Finding, Scope
 from palimpsest.core.settings import Settings
 from palimpsest.index.sync import FILE_NAME, Checkpoint
+from palimpsest.store import memories
 from tests.support.command_line import palimpsest, palimpsest_json
 from tests.support.damages import (
     DAMAGES,
@@ -28,10 +29,18 @@ from tests.support.damages import (
     damaged,
 )
 from tests.support.graph_rows import LIVES, change_stating, store_stating
-from tests.support.ledger_access import ignore_progress, store_memory, store_messages
-from tests.support.ledger_files import run_sql, search_texts, table_rows
+from tests.support.ledger_access import ignore_progress, ledger_faults, ledger_in, store_memory, store_messages
+from tests.support.ledger_files import run_sql, run_writer, search_texts, table_rows
 from tests.support.memory import ALICE, StoppedClock, memory_in, settings_in
 from tests.support.stores import Store, copy_memory
+
+
+def overwrite_page(path: Path, page: int) -> None:
+    """Overwrite one page of a database file."""
+    with path.open("r+b") as file:
+        file.seek(page * 4096)
+        file.write(b"\xa5" * 4096)
+
 
 BOB = Scope("bob")
 AGREE = "memories, messages, history, entities, full text, vectors and means agree"
@@ -316,3 +325,52 @@ def test_the_command_exits_with_1_until_the_damage_is_repaired(tmp_path: Path, s
     assert [finding["part"] for finding in report["findings"] if not finding["ok"]] == ["rows"]
     assert f"repaired: {MEAN}" in palimpsest(tmp_path, "doctor", "--deep", "--repair", settings=EXACT)
     assert AGREE in palimpsest(tmp_path, "doctor", "--deep", settings=EXACT)
+
+
+@pytest.mark.nightly
+@pytest.mark.anyio
+@pytest.mark.only_on("sqlite", "a test cannot reach the pages of PostgreSQL")
+async def test_a_damaged_page_is_reported_with_the_newest_readable_backup(tmp_path: Path) -> None:
+    """Guards the advice after real damage: which backup is good and what it holds. No repair is tried."""
+    data = tmp_path / "data"
+    async with memory_in(data) as memory:
+        for number in range(30):
+            store_memory(memory, f"fact {number}: {'long ' * 300}")
+        older = back_up(memory.settings, None, memory.engine.clock).path
+        store_memory(memory, "User drinks green tea")
+        newer = back_up(memory.settings, None, memory.engine.clock).path
+    (data / "backups" / "work-backup-20300101T000000Z.db").write_bytes(newer.read_bytes())
+    overwrite_page(newer, 40)
+    for page in range(30, 45):
+        overwrite_page(data / "ledger.db", page)
+    before = (data / "ledger.db").read_bytes()
+    findings = {
+        finding["part"]: finding
+        for finding in palimpsest_json(tmp_path, "doctor", "--deep", code=1, settings=EXACT)["findings"]
+    }
+    assert not findings["ledger"]["ok"]
+    assert not findings["rows"]["ok"]
+    chosen = settings_in(data)
+    for text in (findings["rows"]["text"], verified(chosen, repair=True)["rows"].text):
+        assert f"The newest readable backup has 30 memories; to go back to it: palimpsest restore {older}" in text
+    assert (data / "ledger.db").read_bytes() == before
+    older.unlink()
+    text = verified(chosen)["rows"].text
+    assert "It has no readable backup" in text, "backups of another ledger in the same folder do not count"
+
+
+@pytest.mark.nightly
+def test_a_memory_in_use_is_verified_and_repaired_without_losing_a_write(settings: Settings) -> None:
+    """Guards clients at work: `verify` sees one state, and a repair does not take a new row for a wrong one."""
+    settings = settings_in(settings.data_dir, vector_store={"provider": "exact"})
+    with run_writer(settings.ledger_path) as writer:
+        writer.wait_for(5)
+        assert verified(settings)["rows"].text == AGREE
+        run_sql(settings.ledger_path, damaged(DAMAGES["the last entry is missing"][0]))
+        repaired = verified(settings, repair=True)["rows"]
+        assert repaired.ok, repaired.text
+        writer.wait_for(5)
+    assert ledger_faults(settings.ledger_path) == []
+    with ledger_in(settings.data_dir) as ledger, ledger.read() as conn:
+        texts = {memory.text for _, memory in memories.list_memories(conn, ALICE, 100_000)}
+    assert set(writer.acknowledged) <= texts

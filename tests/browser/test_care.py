@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -38,3 +39,22 @@ def test_a_file_is_looked_at_imported_and_taken_back(windows: Windows, served: S
     page.get_by_role("button", name="Undo").first.press("Enter")
     expect(page.get_by_role("status").filter(visible=True).first).to_contain_text("Undone.")
     assert "bees" not in palimpsest(served.folder, "list")
+
+
+def test_a_backup_is_made_and_restored_and_that_is_taken_back(windows: Windows, served: Served) -> None:
+    page = at_care(windows, served, "Backups")
+    page.get_by_role("button", name="Back up now").press("Enter")
+    expect(page.get_by_role("status")).to_contain_text("A backup was made")
+    palimpsest(served.folder, "add", "Nora bought a cello")
+    page.get_by_role("link", name=re.compile("^Restore this backup")).first.click()
+    page.get_by_role("button", name="Restore this backup").click()
+    expect(page.get_by_role("checkbox")).to_be_focused()  # the browser asks for it first
+    page.keyboard.press("Space")
+    page.get_by_role("button", name="Restore this backup").press("Enter")
+    expect(page.get_by_role("status")).to_be_visible()
+    assert "Nora bought a cello" not in palimpsest(served.folder, "list")
+    page.locator("main").get_by_role("link").first.click()
+    page.get_by_role("checkbox").check()
+    page.get_by_role("button", name="Restore this backup").click()
+    expect(page.get_by_role("status")).to_be_visible()
+    assert "Nora bought a cello" in palimpsest(served.folder, "list")

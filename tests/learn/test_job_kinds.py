@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import signal
+import threading
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
@@ -20,6 +22,7 @@ from palimpsest.learn.job_runner import work_on_jobs
 from palimpsest.memory import Memory, open_memory
 from palimpsest.store import jobs as job_queries
 from palimpsest.store.jobs import DEBOUNCE, MEMORIES, ORDER, OVERDUE, PAUSES, Job, JobKind, JobRequest, unreported_jobs
+from tests.support.job_process import start
 from tests.support.learning_jobs import TIMEOUT
 from tests.support.learning_jobs import model as learning_model
 from tests.support.memory import (
@@ -33,6 +36,22 @@ from tests.support.memory import (
     settings_in,
 )
 from tests.support.scripted_model import is_extraction, memory_with
+
+
+class _Held:
+    """The model above, which does not answer one kind of request before it may."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.was_asked, self.may_answer = threading.Event(), threading.Event()
+
+    def __call__(self, request: dict[str, Any]) -> str:
+        """Answer one request."""
+        if kind_of(request) == self.kind:
+            self.was_asked.set()
+            assert self.may_answer.wait(TIMEOUT)
+        return model(request)
+
 
 pytestmark = pytest.mark.anyio
 
@@ -294,3 +313,57 @@ async def test_a_job_of_a_process_that_was_killed_is_done_by_the_next_one(tmp_pa
 def _is_reported(memory: Memory) -> bool:
     with memory.engine.ledger.read() as conn:
         return not unreported_jobs(conn, ALICE)
+
+
+class TestKilled:
+    @pytest.mark.nightly
+    @pytest.mark.parametrize("kind", ["learn", "summarize", "link"])
+    async def test_a_process_that_is_killed_while_the_model_thinks(self, tmp_path: Path, kind: JobKind) -> None:
+        """The next one asks again for that answer alone, and every job is done once."""
+        held = _Held(kind)
+        clock = StoppedClock()
+        with OpenAIServer(held) as server:
+            settings: dict[str, Any] = {
+                "llm": llm_settings(server.base_url, timeout=TIMEOUT),
+                "learn": {"in_background": True},
+                "summary": {"every": 1},
+                "links": "on" if kind == "link" else "off",
+                "embedder": {"provider": "static"},  # in both processes
+            }
+            async with memory_in(tmp_path, clock, background=True, **settings) as memory:
+                await add_text(memory, "Alice lives in Oslo")
+                await add_text(memory, "Alice works in Oslo")
+                if kind != "link":  # what is learned is linked too, and the job then waits for more of it
+                    await memory.add_messages(messages_from(("user", "I like tea")))
+            process = start(tmp_path, settings)
+            assert await anyio.to_thread.run_sync(held.was_asked.wait, TIMEOUT)
+            process.kill()
+            process.communicate()
+            held.may_answer.set()
+            made = [kind_of(request) for request in server.chat_requests]
+            async with memory_in(tmp_path, clock, **settings) as memory:
+                await memory.care.retry_jobs()
+                texts = await memory_texts(memory)
+                left = [report.job for report in await memory.care.jobs() if report.job.state != "done"]
+                waiting = [job.kind for job in left if job.due_at <= clock.at]
+            assert process.returncode == -signal.SIGKILL
+            learned = [] if kind == "link" else ["Alice likes tea"]
+            assert (waiting, texts) == ([], [*learned, "Alice lives in Oslo", "Alice works in Oslo"])
+            again = [kind_of(request) for request in server.chat_requests[len(made) :]]
+            assert again[0] == kind
+            assert "learn" not in again or kind == "learn"
+
+    @pytest.mark.nightly
+    async def test_a_process_that_is_killed_at_work_that_needs_no_model(self, tmp_path: Path) -> None:
+        """The memory that ends is closed by the next process, once."""
+        clock = StoppedClock()
+        async with memory_in(tmp_path, clock) as memory:
+            await add_text(memory, "Alice is ill", metadata={"expires_at": "2026-05-09"})
+        process = start(tmp_path, {}, "expire")
+        await anyio.to_thread.run_sync(process.communicate)
+        assert process.returncode == -signal.SIGKILL
+        clock.forward(days=3)
+        async with memory_in(tmp_path, clock) as memory:
+            assert await work_on_jobs(memory.engine, None)
+            assert await memory_texts(memory) == []
+            assert await states(memory) == [("expire", "done")]

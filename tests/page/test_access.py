@@ -220,3 +220,14 @@ async def test_who_may_not_write_or_see_changes_nothing(page: OpenPage, reader: 
         assert (await reader.get(path)).text.count('method="post"') == 1, "to sign out"
     for memory in [await page.stored(each) for each in own] + [await page.stored(each, kitchen) for each in foreign]:
         assert (memory.tags, memory.metadata, memory.deleted_at, memory.revision) == ((), {}, None, 1)
+
+
+async def test_a_visitor_of_one_project_sees_no_other(page: OpenPage) -> None:
+    shop = Visitor(Grant("alice", project="shop"))
+    async with page.browser(shop) as browser:
+        await page.add("The shop sells tea", scope=Scope("alice", "shop"))
+        await page.add("The blog is about tea", scope=Scope("alice", "blog"))
+        found = (await browser.get("/", params={"q": "tea"})).text
+        assert "The shop sells tea" in found
+        assert "The blog is about tea" not in found
+        assert (await browser.get("/", params={"q": "tea", "project": "blog"})).status_code == 404

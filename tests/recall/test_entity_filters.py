@@ -88,7 +88,9 @@ async def test_every_name_of_an_entity_finds_it(tmp_path: Path) -> None:
         assert result.hits == ()
         assert result.notes == ("no memory here speaks of 'Odille'; did you mean 'Odile'?",)
         page = await memory.list(ALICE, filters={"entity": {"in": ["Odette", "Piet"]}})
-        assert page.notes == ("no memory here speaks of 'Odette'; did you mean 'Odette Quist'?",)
+        assert [hit.text for hit in page.hits] == ["Odette Quist paints", PIET]
+        by_words = "nobody and nothing is known as 'Odette', so these were found by its words"
+        assert page.notes == (f"{by_words}; did you mean 'Odette Quist'?",)
         add(memory, "Odi sings", "Odi")
         merge_entities(memory, "Odi", "Odile")
         for name in ("Odi", "odi", "Odile"):

@@ -18,8 +18,16 @@ from starlette.types import Receive, Scope, Send
 
 from palimpsest.server.http import middleware
 from palimpsest.server.http.middleware import MAX_SESSIONS_PER_CALLER, BoundedConnection
-from palimpsest.server.rate_limits import FAILED_PER_MINUTE
+from palimpsest.server.rate_limits import FAILED_PER_MINUTE, MAX_UNFINISHED
 from tests.support.http_server import ACCEPT, INITIALIZE, TIMEOUT, HttpServer, new_access_token, run_http_server
+
+
+def begun(bearer: str) -> bytes:
+    """Return the headers of a request whose body is to follow."""
+    headers = {**with_token(bearer), "host": "localhost", "content-length": "2", "expect": "100-continue"}
+    lines = ["POST /mcp HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items()), "", ""]
+    return "\r\n".join(lines).encode()
+
 
 GET = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n"
 
@@ -249,6 +257,31 @@ class TestSessions:
             assert refused.status_code == 503
             assert f"{MAX_SESSIONS_PER_CALLER} of your sessions are in use" in refused.text
 
+    @pytest.mark.nightly
+    def test_a_session_that_its_client_closed_is_not_counted(self, protected_server: HttpServer) -> None:
+        """Guards a session that is in use from many short ones of the same caller."""
+        bearer = new_access_token(protected_server.data, "alice")
+        with httpx2.Client(base_url=protected_server.base, timeout=TIMEOUT) as http:
+            kept = opened(http, bearer)
+            for _ in range(MAX_SESSIONS_PER_CALLER + 1):
+                headers = {**with_token(bearer), "mcp-session-id": opened(http, bearer)}
+                assert http.delete("/mcp", headers=headers).status_code == 200
+            assert ping(http, bearer, kept) == 200
+
+    @pytest.mark.nightly
+    def test_streams_of_sse_are_sessions_too(self, protected_server: HttpServer) -> None:
+        """Guards the older transport, where each stream is a session."""
+        bearer = new_access_token(protected_server.data, "alice")
+        limits = httpx2.Limits(max_connections=None)
+        with (
+            httpx2.Client(base_url=protected_server.base, timeout=TIMEOUT, limits=limits) as http,
+            ExitStack() as streams,
+        ):
+            for _ in range(MAX_SESSIONS_PER_CALLER):
+                stream = streams.enter_context(http.stream("GET", "/sse", headers=with_token(bearer)))
+                assert stream.status_code == 200
+            assert http.get("/sse", headers=with_token(bearer)).status_code == 503
+
 
 class TestProxies:
     def forged_until_limited(self, server: HttpServer) -> list[int]:
@@ -276,3 +309,18 @@ class TestProxies:
         new_access_token(tmp_path / "data", "nobody")
         with run_http_server(tmp_path, PALIMPSEST_HTTP__TRUSTED_PROXIES='["127.0.0.0/8"]') as server:
             assert set(self.forged_until_limited(server)) == {401}
+
+
+class TestUnfinished:
+    @pytest.mark.nightly
+    def test_one_caller_has_a_bounded_number_of_unfinished_requests(self, protected_server: HttpServer) -> None:
+        """Guards the connections of others from a token that sends bodies without an end."""
+        greedy, modest = (new_access_token(protected_server.data, "alice") for _ in range(2))
+        with httpx2.Client(base_url=protected_server.base, timeout=TIMEOUT) as http, ExitStack() as stack:
+            for _ in range(MAX_UNFINISHED):
+                unfinished = stack.enter_context(connected(protected_server.port, begun(greedy)))
+                assert b" 100 " in answer(unfinished)
+            with connected(protected_server.port, begun(greedy)) as refused:
+                assert b" 503 " in answer(refused)
+            opened(http, modest)
+            assert http.get("/health").status_code == 200

@@ -9,6 +9,7 @@ import pytest
 
 from palimpsest.admin.backup import back_up, restore
 from palimpsest.core.models import Undo
+from palimpsest.recall.listing import Page
 from tests.support.ledger_access import row_faults
 from tests.support.memory import ALICE, StoppedClock, add_text, memory_in, memory_texts
 
@@ -57,3 +58,25 @@ async def test_backups_and_restores_do_not_depend_on_the_clock(tmp_path: Path) -
         await add_text(memory, TEXTS[2])
         assert await memory_texts(memory) == [TEXTS[0], TEXTS[2]]
         assert await row_faults(memory) == []
+
+
+@pytest.mark.nightly
+async def test_pages_and_the_index_follow_a_clock_that_jumps(tmp_path: Path) -> None:
+    """Guards lists, which are paged by number, and the index and the kept keys, which follow numbers of the log."""
+    clock = StoppedClock()
+    start = clock.at
+    async with memory_in(tmp_path, clock) as memory:
+        await memory.engine.run(memory.projection.open)
+        for text, jump in zip(TEXTS, JUMPS, strict=True):
+            clock.at = start + jump
+            await add_text(memory, text)
+            await memory.engine.run(memory.projection.catch_up)
+        assert memory.projection.count() == len(TEXTS)
+        listed: list[str] = []
+        page: Page | None = await memory.list(ALICE, limit=1)
+        while page is not None:
+            listed += [hit.text for hit in page.hits]
+            page = await memory.list(ALICE, limit=1, cursor=page.cursor) if page.cursor else None
+        assert sorted(listed) == TEXTS
+        for text in TEXTS:
+            assert (await memory.search(ALICE, text)).hits[0].text == text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -188,6 +189,26 @@ class TestConcurrency:
         apply_decisions(ledger, Decision(Event.UPDATE, Fact("User has a dog"), memory.id))
         with ledger.read() as conn:
             assert summaries.has_corrections_since(conn, ALICE, newest)
+
+    def test_identical_adds_from_many_threads_make_one_memory(self, ledger: Ledger) -> None:
+        """The unique index holds for concurrent writers."""
+        barrier = threading.Barrier(8)
+        errors: list[BaseException] = []
+
+        def work() -> None:
+            try:
+                barrier.wait()
+                add(ledger, "User plays the cello")
+            except BaseException as error:  # noqa: BLE001 - asserted below
+                errors.append(error)
+
+        threads = [threading.Thread(target=work) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert errors == []
+        assert current(ledger) == ["User plays the cello"]
 
 
 class TestSchema:

@@ -89,6 +89,13 @@ class Graph:
         with self.ledger.read() as conn:
             return read_edits(conn, scope, 1_000)
 
+    def all_memories(self, scope: Scope) -> list[str]:
+        """Return the memories that a scope sees, living or deleted, oldest first."""
+        with self.ledger.read() as conn:
+            return list(
+                conn.execute(select(memories.c.id).where(sees(memories, scope)).order_by(memories.c.seq)).scalars()
+            )
+
     def all_entities(self, scope: Scope) -> list[str]:
         """Return the entities that a scope sees, oldest first."""
         with self.ledger.read() as conn:
@@ -181,6 +188,11 @@ class Graph:
         """Return the ids of the living memories."""
         with self.ledger.read() as conn:
             return set(conn.execute(select(memories.c.id).where(memories.c.deleted_at.is_(None))).scalars())
+
+    def state_without_types(self) -> tuple[Any, ...]:
+        """Return the state without types: one that a memory told is kept when the memory is undone."""
+        shown, *rest = self.state()
+        return {entity_id: name for entity_id, (name, _) in shown.items()}, *rest
 
     def state(self) -> tuple[Any, ...]:
         """Return all that there is to see: entities, what living memories mean by their names, and their relations."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from mcp import Client
+from mcp.types import TextResourceContents
 
 from loopback import OpenAIServer
 from tests.support.environment import model_environment
@@ -88,3 +89,24 @@ async def turn_with(agent: Client, words: str) -> dict[str, Any]:
     filters = {"kind": "message", "words": words}
     (turn,) = reply_results(await agent.call_tool("list_memories", {"filters": filters}))
     return turn
+
+
+@pytest.mark.nightly
+async def test_an_observation_leads_to_its_turn(tmp_path: Path) -> None:
+    """A question finds the observation, which names the turn; that one is read whole, amid its conversation."""
+    with OpenAIServer(STUDY) as server:
+        async with connect(tmp_path, **model_environment(server.base_url)) as agent:
+            await tell(agent)
+            question = {"query": "Which dog did Rosalind adopt?", "filters": {"kind": "memory"}, "limit": 1}
+            (hit,) = reply_results(await agent.call_tool("search_memories", question))
+            assert (hit["text"], hit["sources"]) == (OBSERVATIONS["D1:3"], ["D1:3"])
+            turn = await turn_with(agent, "greyhound")
+            assert turn["sources"] == hit["sources"]
+            (memory,) = (await agent.read_resource(f"memory://{turn['id']}")).contents
+            (whole,) = (await agent.read_resource(f"conversation://{turn['id']}")).contents
+            assert isinstance(memory, TextResourceContents)
+            assert isinstance(whole, TextResourceContents)
+    assert MAY[2][2] in memory.text
+    places = [whole.text.index(text) for _, _, text in MAY]
+    assert places == sorted(places)
+    assert "tram today" not in whole.text

@@ -6,6 +6,7 @@ The stored memories nearest to a fact are shown under small integers, and the mo
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,23 @@ from mcp import Client
 
 from loopback import OpenAIServer
 from tests.support.environment import model_environment
-from tests.support.mcp_client import reply_results
+from tests.support.mcp_client import reply_results, reply_text
 from tests.support.scripted_model import answering, decision, given, prompt_of
 from tests.support.server_in_process import connect
+
+INVENTED = 41
+
+
+def inventing(*, repairs: bool) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """Return a model that first decides on a memory that it was not shown, and then perhaps as it should."""
+
+    def answer(request: dict[str, Any]) -> dict[str, Any]:
+        if repairs and len(request["messages"]) > 2:
+            return decide(request)
+        return {"decisions": [decision(fact, "DELETE", INVENTED) for fact in range(len(FACTS))]}
+
+    return answer
+
 
 pytestmark = pytest.mark.anyio
 
@@ -74,3 +89,23 @@ async def test_a_conversation_becomes_facts_and_each_fact_a_decision(tmp_path: P
     assert texts["Leopold has a canary called Figaro"] == ids[KNOWN[0]]
     assert changes["UPDATE"]["previous"] == KNOWN[0]
     assert changes["NONE"]["id"] == ids[KNOWN[2]]
+
+
+@pytest.mark.few_by_day(1)
+@pytest.mark.parametrize("repairs", [True, False])
+async def test_an_invented_number_is_refused(tmp_path: Path, *, repairs: bool) -> None:
+    """The model is told once what is wrong. If it insists, nothing of its decisions is applied, and that is said."""
+    with OpenAIServer(answering(extract=extract, decide=inventing(repairs=repairs))) as server:
+        async with connect(tmp_path, **model_environment(server.base_url)) as agent:
+            await know(agent)
+            added = await agent.call_tool("add_memory", {"messages": [{"role": "user", "content": SAID}]})
+            text = reply_text(added)
+            listed = [hit["text"] for hit in reply_results(await agent.call_tool("list_memories", {}))]
+    asked = [prompt_of(request) for request in server.chat_requests]
+    assert asked == ["extract", "decide", "decide"]
+    assert f"no memory {INVENTED}" in str(server.chat_requests[-1]["messages"][-1])
+    if repairs:
+        assert set(listed) == {"Leopold has a canary called Figaro", *FACTS[1:]}
+    else:
+        assert set(KNOWN) <= set(listed)
+        assert str(INVENTED) in text

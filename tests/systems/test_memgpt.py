@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from mcp import Client
+from mcp.types import TextResourceContents
 
 from loopback import OpenAIServer
 from palimpsest.core.models import Decision, Event, Fact
@@ -49,6 +50,27 @@ class TestRecallStorage:
             assert await turns(agent, words="boat leaks", role="assistant") == []
             february = [turn["content"] for turn in TURNS if turn["at"] < "2026-03"][::-1]
             assert await turns(agent, at="2026-02") == february
+
+    async def test_it_is_read_page_by_page_and_as_a_whole(self, tmp_path: Path) -> None:
+        """No turn is missing on a page or on two, and any turn leads to its conversation."""
+        async with connect(tmp_path) as agent:
+            await fill(agent)
+            pages: list[list[str]] = []
+            cursor: str | None = None
+            while cursor or not pages:
+                page: dict[str, Any] = {"filters": {"kind": "message"}, "limit": 5, "cursor": cursor}
+                result = await agent.call_tool("list_memories", page)
+                pages.append([hit["text"] for hit in reply_results(result)])
+                cursor = result.structured_content.get("cursor")
+            every = [turn["content"] for turn in TURNS]
+            assert [len(page) for page in pages] == [5, 5, 2]
+            assert [text for page in pages for text in page] == every[::-1]
+            found = {"query": "Which boat has a leak?", "filters": {"kind": "message"}, "limit": 1}
+            (hit,) = reply_results(await agent.call_tool("search_memories", found))
+            (whole,) = (await agent.read_resource(f"conversation://{hit['id']}")).contents
+            assert isinstance(whole, TextResourceContents)
+            of_its_day = [text for text, turn in zip(every, TURNS, strict=True) if turn["at"][:10] == hit["at"][:10]]
+            assert [line[line.index("Turn ") :] for line in whole.text.splitlines()[1:]] == of_its_day
 
 
 async def test_the_recursive_summary_carries_an_early_fact_through_every_window(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ tell of the user becomes a portrait. Forgetting, section 2.3, is in tests/recall
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,17 @@ from typing import Any
 import pytest
 
 from loopback import OpenAIServer
+from palimpsest.core.models import Scope
 from palimpsest.memory import Memory
 from tests.support.learning_jobs import do_due_jobs, learning_memory
-from tests.support.memory import ALICE, StoppedClock, messages_from
+from tests.support.memory import ALICE, StoppedClock, add_text, memory_in, messages_from
 from tests.support.scripted_model import add_all, answering, given, prompt_of
+
+
+async def remembered(memory: Memory, scope: Scope = ALICE) -> dict[str, float]:
+    """Return R by memory."""
+    return {item.memory.id: item.fading.retention for item in (await memory.fading.report(scope)).fading}
+
 
 pytestmark = pytest.mark.anyio
 
@@ -89,3 +97,38 @@ async def test_what_a_day_taught_and_was_taken_back_is_in_no_level(tmp_path: Pat
             again = [prompt_of(request) for request in server.chat_requests[asked:]]
             assert again == ["profile", "day", "summarize"]
             assert "nervous" not in str([request["messages"] for request in server.chat_requests[asked:]])
+
+
+@pytest.mark.nightly
+async def test_days_become_the_whole_and_a_portrait(tmp_path: Path) -> None:
+    """The background writes each day after its end; the whole is made of the days, the portrait of what they taught."""
+    clock = StoppedClock()
+    with OpenAIServer(HENRIKE) as server:
+        async with learning_memory(tmp_path, server.base_url, clock, summary={"every": 4}) as memory:
+            await live(memory, clock)
+            asked = len(server.chat_requests)
+            days = {day: (await memory.summary(ALICE, f"day:{day}")).text for day in DAYS}
+            assert len(server.chat_requests) == asked, "the days were written before anybody asked"
+            whole = (await memory.summary(ALICE, refresh=True)).text
+            portrait = await memory.summary(ALICE, "profile")
+            behind = {(await memory.history(ALICE, each))[0].text for each in portrait.sources}
+    assert days == {day: f"day:{day}: {texts[0]}." for day, texts in DAYS.items()}
+    assert whole == " / ".join(days.values())
+    assert portrait.text == "Identity: Henrike. Henrike is nervous before talks. Henrike wants one step at a time."
+    assert behind == set(LEARNED.values()), "a portrait names the memories that it rests on"
+
+
+async def test_each_recall_makes_a_memory_last_longer(tmp_path: Path) -> None:
+    """A day after its n-th recall R is e^(-1 / (n + 1)): it grows. What nobody recalls fades by the day."""
+    clock = StoppedClock()
+    async with memory_in(tmp_path, clock, forgetting="rank", forgetting_days=1) as memory:
+        swarm = await add_text(memory, "The swarm of May hung in the pear tree")
+        invoice = await add_text(memory, "An invoice for wax came from Bremen")
+        for recalls in range(1, 5):
+            assert (await memory.search(ALICE, "Where did the swarm of May hang?", limit=1)).hits[0].id == swarm
+            await memory.fading.write()
+            assert (await remembered(memory))[swarm] == 1.0
+            clock.forward(days=1)
+            now = await remembered(memory)
+            assert now[swarm] == pytest.approx(math.exp(-1 / (recalls + 1)))
+            assert now[invoice] == pytest.approx(math.exp(-recalls))

@@ -101,3 +101,17 @@ def test_without_a_model_a_gist_is_the_headings_and_sentences_of_the_page(tmp_pa
     hit = palimpsest_json(tmp_path, "search", "Where was the reef drawn in another hand?")["results"][0]
     assert (hit["document"]["title"], hit["document"]["page"]) == ("perpetua.md", 3)
     assert LEDE["The chart"] in hit["text"]
+
+
+async def test_pages_end_where_the_text_pauses_and_lose_nothing(tmp_path: Path) -> None:
+    """Together the pages are the text; each begins with its heading and has at most the words of a page."""
+    async with connect(tmp_path) as agent:
+        added = await agent.call_tool("add_memory", {"text": TALE})
+        document = added.structured_content["document"]
+        pages = [
+            await resource(agent, f"document://{document['id']}/{number}") for number in range(1, document["pages"] + 1)
+        ]
+    assert document["pages"] == len(LEDE)
+    for name, page in zip(LEDE, pages, strict=True):
+        assert chapter(name).strip() in page
+        assert len(chapter(name).split()) <= 600

@@ -124,3 +124,38 @@ async def test_doctor_says_what_condition_the_index_is_in(own_chroma: ChromaProc
     own_chroma.kill()
     text, ok = await found()
     assert ("could not be reached" in text, ok) == (True, False)
+
+
+@pytest.mark.nightly
+def test_headers_and_tls(
+    ledger: Ledger,
+    chroma: ChromaProcess,
+    proxy: int,
+    certificate: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The token goes to the server and nowhere else. A certificate that nobody vouches for is refused."""
+    add(ledger, *facts(3))
+
+    def problem(**config: object) -> str:
+        projection = open_shared_projection(chroma.settings(tmp_path, port=proxy, **config), ledger, EMBEDDER)
+        with closing(projection), pytest.raises(VectorIndexError) as error:
+            projection.open()
+        return str(error.value)
+
+    untrusted = problem(ssl=True, headers=HEADERS)
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    without, wrong = problem(ssl=True), problem(ssl=True, headers={"Authorization": "Bearer another"})
+    assert "certificate" in untrusted.lower()
+    assert "refuses the login (HTTP 401). vector_store.config.headers" in without
+    assert "refuses the login" in wrong
+    assert "Bearer" not in untrusted + without + wrong
+    settings = chroma.settings(tmp_path, port=proxy, ssl=True, headers=HEADERS)
+    assert TOKEN not in repr(settings)
+    projection = open_shared_projection(settings, ledger, EMBEDDER)
+    projection.open()
+    assert (projection.state, projection.count()) == ("ready", 3)
+    assert nearest(ledger, projection, "fact 1", 1) == [2]
+    assert TOKEN not in projection.condition().text
+    projection.close()

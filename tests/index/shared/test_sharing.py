@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
 import pytest
 
 from palimpsest.index.chroma_server import SharedProjection
@@ -76,6 +79,29 @@ class TestFollowing:
         assert [hits.entries for hits in found if hits is not None] == [(1,), (2,), ()]
         assert holds_all(ledger, projection, "ana", "bert")
 
+    @pytest.mark.nightly
+    def test_a_rebuild_by_another_process_hides_nothing(
+        self, ledger: Ledger, other: SharedIndexProcess, projection: SharedProjection
+    ) -> None:
+        """A query in the midst of a rebuild has everything or says that it has nothing."""
+        add(ledger, *facts(BATCH + 20))
+        other.do("open")
+        projection.open()
+        wanted = {f"fact {number}": number + 1 for number in range(0, BATCH + 20, 7)}
+        answers = {"all": 0, "none": 0}
+        with ThreadPoolExecutor(1) as threads:
+            for _ in range(3):
+                rebuilt = threads.submit(other.do, "rebuild")
+                while not rebuilt.done():
+                    for text, entry in wanted.items():
+                        found = nearest(ledger, projection, text, 1)
+                        assert found is None or found[0] == entry
+                        answers["none" if found is None else "all"] += 1
+                assert rebuilt.result() == f"ready {BATCH + 20}"
+        assert answers["none"]
+        assert (nearest(ledger, projection, "fact 7", 1) or [])[0] == 8
+        assert holds_all(ledger, projection)
+
 
 class TestDeath:
     @pytest.mark.nightly
@@ -110,4 +136,18 @@ class TestDeath:
         projection.catch_up()
         assert projection.state == "ready"
         assert projection.count() == BATCH + 1
+        assert holds_all(ledger, projection)
+
+    @pytest.mark.nightly
+    def test_a_follower_that_lost_its_lock_gives_up(
+        self, ledger: Ledger, other: SharedIndexProcess, projection: SharedProjection, tmp_path: Path
+    ) -> None:
+        """A lock in a database is lost with the connection. Whoever comes next must not be disturbed."""
+        add(ledger, *facts(2 * BATCH + 1))
+        other.pause_at("open batch")
+        (tmp_path / "ledger.index.lock").unlink()  # the next process locks another file
+        projection.open()
+        assert projection.state == "ready"
+        assert other.go_on() == "ready", "it takes the index of the other"
+        assert projection.count() == 2 * BATCH + 1
         assert holds_all(ledger, projection)

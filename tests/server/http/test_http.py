@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import anyio.to_thread
 import httpx2
 import pytest
 
+from loopback import OpenAIServer
 from palimpsest.server import access_tokens
 from tests.support.command_line import palimpsest, palimpsest_process
 from tests.support.environment import clean_environment
@@ -29,7 +31,7 @@ from tests.support.http_server import (
     post,
     run_http_server,
 )
-from tests.support.mcp_client import text_of
+from tests.support.mcp_client import connect_stdio, text_of
 from tests.support.server_in_process import connect
 
 pytestmark = pytest.mark.anyio
@@ -215,3 +217,30 @@ class TestStdio:
             server.stdout.readline()
             server.send_signal(signal.SIGINT)
             assert server.wait(TIMEOUT) == -signal.SIGINT
+
+    @pytest.mark.nightly
+    async def test_fifty_slow_calls_do_not_delay_a_fast_one(self, tmp_path: Path) -> None:
+        """Guards a search while other calls wait for a language model."""
+        all_requested, may_answer = threading.Event(), threading.Event()
+        requests: list[None] = []
+
+        def chat(_: dict[str, Any]) -> str:
+            requests.append(None)
+            if len(requests) == 50:
+                all_requested.set()
+            assert may_answer.wait(10 * TIMEOUT)
+            return json.dumps({"facts": []})
+
+        with OpenAIServer(chat) as model:
+            llm = {"PALIMPSEST_LLM__PROVIDER": "openai", "PALIMPSEST_LLM__CONFIG__OPENAI_BASE_URL": model.base_url}
+            async with (
+                connect_stdio(tmp_path, **llm, PALIMPSEST_LLM__CONFIG__TIMEOUT="300") as client,
+                anyio.create_task_group() as tasks,
+            ):
+                for number in range(50):
+                    messages = [{"role": "user", "content": f"I have {number} bees", "id": str(number)}]
+                    tasks.start_soon(client.call_tool, "add_memory", {"messages": messages})
+                assert await anyio.to_thread.run_sync(all_requested.wait, 10 * TIMEOUT)
+                assert not (await client.call_tool("search_memories", {"query": "violin"})).is_error
+                assert not may_answer.is_set()
+                may_answer.set()

@@ -356,8 +356,9 @@ async def _text_about(engine: Engine, scope: Scope, name: str, caller: str) -> S
     fingerprint = prompt.fingerprint if prompt is not None else ""
     try:
         read, notes = await engine.read(lambda conn: _read(engine, conn, scope, name, fingerprint))
-    except InputError:
-        if (said := await engine.run(lambda: _said(engine, scope, name))) is None:
+    except InputError as error:
+        reason = str(error)
+        if (said := await engine.run(lambda: _said(engine, scope, name, reason))) is None:
             raise
         return said
     texts = [each.kept for each in read if each.kept is not None]
@@ -417,8 +418,11 @@ MAX_SAID = 20
 """How many memories, and how many messages, are shown that have the words of a name."""
 
 
-def _said(engine: Engine, scope: Scope, name: str) -> SummaryResult | None:
-    """Return what has the words of a name that nobody and nothing is known by, and what a speaker of that name said."""
+def _said(engine: Engine, scope: Scope, name: str, reason: str) -> SummaryResult | None:
+    """Return what has the words of a name that nobody and nothing is known by, and what a speaker of that name said.
+
+    `reason` says that the name is unknown.
+    """
     if not search_tokens(name):
         return None
     by_words = {"words": name}
@@ -430,7 +434,7 @@ def _said(engine: Engine, scope: Scope, name: str) -> SummaryResult | None:
     lines = [_hit_line(hit) for hits in found for hit in hits]
     if not lines:
         return None
-    text = "\n".join([f"Nobody and nothing is known as {one_line(name)}. By its words were found:", *lines])
+    text = "\n".join([reason, "Found by its words:", *lines])
     sources = tuple(hit.id for hit in found[0])
     return SummaryResult(text, f"{ABOUT.name}:{name}", 0, sources=sources, is_plain=True, is_cut=is_cut(text))
 

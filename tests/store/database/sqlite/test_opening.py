@@ -12,7 +12,9 @@ from palimpsest.core.errors import LedgerError, LedgerTooNewError
 from palimpsest.core.models import Decision, Event, Fact, Provenance
 from palimpsest.store.apply import Write
 from palimpsest.store.ledger import Ledger, open_ledger
+from palimpsest.store.schema import HEAD
 from tests.support.memory import ALICE, StoppedClock
+from tests.support.next_version import become_the_next_version
 
 
 @pytest.fixture
@@ -69,3 +71,33 @@ class TestOpening:
         path.write_bytes(b"no database at all" * 100)
         with pytest.raises(LedgerError, match="not a database"):
             open_ledger(path, clock)
+
+    def test_a_ledger_of_a_newer_version_is_refused(self, tmp_path: Path, clock: StoppedClock) -> None:
+        """An older program must not damage the data."""
+        path = tmp_path / "ledger.db"
+        open_ledger(path, clock).close()
+        with sqlite3.connect(path) as conn:
+            conn.execute("UPDATE alembic_version SET version_num = '9999'")
+        conn.close()
+        with pytest.raises(LedgerTooNewError, match=r"9999.*Upgrade"):
+            open_ledger(path, clock)
+
+    def test_an_older_schema_is_migrated_after_a_backup(
+        self, tmp_path: Path, clock: StoppedClock, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A migration keeps the data and makes a backup first."""
+        path = tmp_path / "ledger.db"
+        opened = open_ledger(path, clock)
+        add(opened, "User plays the cello")
+        opened.close()
+        become_the_next_version(monkeypatch, tmp_path)
+        again = open_ledger(path, clock)
+        with again.read() as conn:
+            assert len(again.full_text.search(conn, ALICE, ["cello"], 9)) == 1
+        again.close()
+        (backup,) = (tmp_path / "backups").glob("*.db")
+        assert stat.S_IMODE(backup.stat().st_mode) == 0o600
+        with sqlite3.connect(backup) as conn:
+            assert conn.execute("SELECT text FROM memories").fetchall() == [("User plays the cello",)]
+            assert conn.execute("SELECT version_num FROM alembic_version").fetchall() == [(HEAD,)]
+        conn.close()
