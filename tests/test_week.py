@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from palimpsest.core.errors import InputError
+from palimpsest.core.models import Relation
 from tests.support.memory import ALICE, StoppedClock, add_text, memory_in, messages_from
 
 pytestmark = pytest.mark.anyio
@@ -81,3 +83,23 @@ async def test_a_rule_about_a_person_is_a_procedure(tmp_path: Path) -> None:
         procedures = (await memory.summary(ALICE, "procedures")).text
         assert "grapefruit juice" in procedures
         assert "Leeds" not in procedures
+
+
+async def test_what_a_plan_replaces_holds_until_the_plan_begins(tmp_path: Path) -> None:
+    """Then it is history. The reply has both, each with its time."""
+    clock = StoppedClock()
+    clock.at = datetime(2026, 11, 29, tzinfo=UTC)
+    async with memory_in(tmp_path, clock) as memory:
+        for text in OTHERS:
+            await add_text(memory, text)
+        costs = [[Relation("shop", "costs", price)] for price in ("100 euros", "120 euros")]
+        old = await add_text(memory, "The rent of the shop is 100 euros", relations=costs[0])
+        new = "The rent of the shop is 120 euros from January 2027"
+        await add_text(memory, new, since="2027-01", replaces=[old], relations=costs[1])
+        hits = (await memory.search(ALICE, "How much is the rent of the shop?")).hits
+        assert [hit.text for hit in hits[:2]] == ["The rent of the shop is 100 euros", new]
+        assert (hits[0].until, hits[1].since) == ("2027-01", "2027-01")
+        clock.at = datetime(2027, 2, 1, tzinfo=UTC)
+        hits = (await memory.search(ALICE, "How much is the rent of the shop?")).hits
+        assert hits[0].text == new
+        assert old not in [hit.id for hit in hits]

@@ -748,7 +748,7 @@ class Candidate(NamedTuple):
     memory. `is_question` is whether the text ends in a question mark, `is_page` whether it is a page, `has_hints`
     whether it is a memory with hints. `text` is the beginning of the text. This is a tuple because one search creates
     hundreds of them. `begins` and `ends` are the first and the last instant at which a memory holds, if known. One that
-    `is_closed` was replaced or has ended, and is a candidate for questions about the past.
+    `is_closed` was replaced or has ended. It is a candidate for questions about the past, and until it ends.
     """
 
     seq: int
@@ -765,6 +765,10 @@ class Candidate(NamedTuple):
     begins: datetime | None = None
     ends: datetime | None = None
     is_closed: bool = False
+
+    def is_after(self, instant: datetime) -> bool:
+        """Return whether it begins to hold after an instant."""
+        return self.begins is not None and self.begins > instant
 
 
 @dataclass(frozen=True, slots=True)

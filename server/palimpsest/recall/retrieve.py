@@ -232,7 +232,9 @@ class _LivingSearch:
         outdated, forgotten = message_queries.outdated_or_forgotten(conn, message_ids)
         rows = [row for row in rows if row.candidate.owner_id not in forgotten]
         rows, connected = self._with_linked(rows) if request.follows_links else (rows, [])
-        rows += self._closed_rows() if request.with_closed else ()
+        # What a plan has replaced holds until the plan begins.
+        if request.with_closed or any(row.candidate.is_after(self.now) for row in rows):
+            rows += self._closed_rows()
         vectors, has_vector = _centred_rows([row.vector for row in rows], self.mean)
         contexts = vectors  # as they are, unless a text has a context
         if any(row.key for row in rows):
@@ -278,10 +280,12 @@ class _LivingSearch:
         return all_rows, sorted({pair for one, other in pairs for pair in ((one, other), (other, one))})
 
     def _closed_rows(self) -> list[CandidateRow]:
-        """Return the closed memories that are nearest to the query and pass its filter."""
+        """Return the closed memories nearest to the query that pass its filter: all, or those that still hold."""
         if self.queries is None:
             return []
         rows = entry_queries.closed_candidates(self.conn, self.request.scope, self.fingerprint, self.now)
+        if not self.request.with_closed:
+            rows = [row for row in rows if row.candidate.ends is not None and row.candidate.ends > self.now]
         vectors, has_vector = _centred_rows([row.vector for row in rows], self.mean)
         if vectors is None:
             return []

@@ -181,6 +181,8 @@ def order_features(
     if query.is_about_the_past:
         columns["former"][rows] = (replaces * np.maximum(HEAD_START - lead, 0)).max(axis=0)
     else:
+        # One that is closed is here because it holds until a plan replaces it, or held when the query says.
+        replaces[:, [entry.is_closed for entry in entries]] = 0.0
         columns["replaced"][rows] = replaces.max(axis=0)
         columns["update"][rows] = (replaces * np.maximum(lead, 0)).max(axis=1)
     return columns
@@ -205,7 +207,7 @@ def newer_of_two(query: ParsedQuery, candidates: Candidates, scores: Column) -> 
         return gains
     pair = [newer, older]
     entries = [candidates.entries[row] for row in pair]
-    if _may_be_replaced(entries)[0, 1] and not _is_asked_for(query, entries)[0, 1]:
+    if _may_be_replaced(entries)[0, 1] and not entries[1].is_closed and not _is_asked_for(query, entries)[0, 1]:
         gains[newer] = lead + FIRST_BY
     return gains
 
@@ -289,8 +291,9 @@ def _may_be_replaced(entries: Sequence[Candidate]) -> Matrix:
     """
 
     def may_replace(new: Candidate, old: Candidate) -> bool:
-        is_same_person = (new.kind, new.speaker) == (old.kind, old.speaker)
-        return new.at > old.at and is_same_person and (new.session or new.seq) != (old.session or old.seq)
+        if new.at <= old.at or new.kind != old.kind or new.speaker != old.speaker:
+            return False
+        return (new.session or new.seq) != (old.session or old.seq)
 
     return np.array([[may_replace(new, old) for old in entries] for new in entries])
 

@@ -43,6 +43,10 @@ SURE_GAP, GUESSED_GAP, UNSAID_GAP = 4.0, 5.0, 2.0
 """How far below an older state a newer one of its chain may stand to take its place if the question does not say when:
 by its relations, by likeness if it says "now", and by likeness if it does not."""
 
+FURTHEST = 10.0
+"""How far below the best hit the state that held may stand to come first: what is further below is of another chain, to
+which the best hits only happen to belong too."""
+
 BEFORE_GAP = 8.0
 """How far below the best hit a predecessor may stand that only likeness tells."""
 
@@ -233,6 +237,8 @@ class _Chains:
             gap = UNSAID_GAP if moment.sense == "unsaid" else GUESSED_GAP
             sure_gap = SURE_GAP if moment.sense == "unsaid" else math.inf
             chosen = self._newest(valid, sure, gap, sure_gap, is_now=moment.sense != "at")
+            if self._scores[self._best] - self._scores[chosen] > FURTHEST:
+                continue
             # Without another state, what says no time holds at any.
             is_alone = len(rows) < 2 and (moment.sense != "at" or not any(self._told.times(chosen)))  # noqa: PLR2004
             is_sure = len(sure) > 1 or moment.sense != "unsaid"

@@ -1,15 +1,21 @@
-"""A Chroma server behind a proxy that wants a token."""
+"""A Chroma server behind a proxy that wants a token, over TLS."""
 
 from __future__ import annotations
 
+import ssl
 import threading
 from collections.abc import Generator
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import IPv4Address
 from pathlib import Path
 
 import httpx
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from palimpsest.admin.doctor import examine
 from palimpsest.core.errors import SettingsError, VectorIndexError
@@ -23,8 +29,33 @@ HEADERS = {"Authorization": TOKEN}
 
 
 @pytest.fixture
-def proxy(chroma: ChromaProcess) -> Generator[int]:
-    """Yield the port of a proxy before the Chroma server, which refuses requests without the token."""
+def certificate(tmp_path: Path) -> Path:
+    """Return a certificate for 127.0.0.1 that signs itself, with its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
+    signed = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(datetime.now(UTC) - timedelta(days=1))
+        .not_valid_after(datetime.now(UTC) + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(IPv4Address("127.0.0.1"))]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    secret = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    file = tmp_path / "proxy.pem"
+    file.write_bytes(secret + signed.public_bytes(serialization.Encoding.PEM))
+    return file
+
+
+@pytest.fixture
+def proxy(chroma: ChromaProcess, certificate: Path) -> Generator[int]:
+    """Yield the port of a TLS proxy before the Chroma server, which refuses requests without the token."""
 
     class Proxy(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -48,7 +79,10 @@ def proxy(chroma: ChromaProcess) -> Generator[int]:
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name that the library gives it
             """Write nothing."""
 
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
     with ThreadingHTTPServer(("127.0.0.1", 0), Proxy) as server:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         yield server.server_address[1]
@@ -57,8 +91,15 @@ def proxy(chroma: ChromaProcess) -> Generator[int]:
 
 
 @pytest.mark.nightly
-def test_headers_are_the_login(ledger: Ledger, chroma: ChromaProcess, proxy: int, tmp_path: Path) -> None:
-    """The token goes to the server and nowhere else."""
+def test_headers_and_tls(
+    ledger: Ledger,
+    chroma: ChromaProcess,
+    proxy: int,
+    certificate: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The token goes to the server and nowhere else. A certificate that nobody vouches for is refused."""
     add(ledger, *facts(3))
 
     def problem(**config: object) -> str:
@@ -67,11 +108,14 @@ def test_headers_are_the_login(ledger: Ledger, chroma: ChromaProcess, proxy: int
             projection.open()
         return str(error.value)
 
-    without, wrong = problem(), problem(headers={"Authorization": "Bearer another"})
+    untrusted = problem(ssl=True, headers=HEADERS)
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    without, wrong = problem(ssl=True), problem(ssl=True, headers={"Authorization": "Bearer another"})
+    assert "certificate" in untrusted.lower()
     assert "refuses the login (HTTP 401). vector_store.config.headers" in without
     assert "refuses the login" in wrong
-    assert "Bearer" not in without + wrong
-    settings = chroma.settings(tmp_path, port=proxy, headers=HEADERS)
+    assert "Bearer" not in untrusted + without + wrong
+    settings = chroma.settings(tmp_path, port=proxy, ssl=True, headers=HEADERS)
     assert TOKEN not in repr(settings)
     projection = open_shared_projection(settings, ledger, EMBEDDER)
     projection.open()
@@ -124,38 +168,3 @@ async def test_doctor_says_what_condition_the_index_is_in(own_chroma: ChromaProc
     own_chroma.kill()
     text, ok = await found()
     assert ("could not be reached" in text, ok) == (True, False)
-
-
-@pytest.mark.nightly
-def test_headers_and_tls(
-    ledger: Ledger,
-    chroma: ChromaProcess,
-    proxy: int,
-    certificate: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The token goes to the server and nowhere else. A certificate that nobody vouches for is refused."""
-    add(ledger, *facts(3))
-
-    def problem(**config: object) -> str:
-        projection = open_shared_projection(chroma.settings(tmp_path, port=proxy, **config), ledger, EMBEDDER)
-        with closing(projection), pytest.raises(VectorIndexError) as error:
-            projection.open()
-        return str(error.value)
-
-    untrusted = problem(ssl=True, headers=HEADERS)
-    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
-    without, wrong = problem(ssl=True), problem(ssl=True, headers={"Authorization": "Bearer another"})
-    assert "certificate" in untrusted.lower()
-    assert "refuses the login (HTTP 401). vector_store.config.headers" in without
-    assert "refuses the login" in wrong
-    assert "Bearer" not in untrusted + without + wrong
-    settings = chroma.settings(tmp_path, port=proxy, ssl=True, headers=HEADERS)
-    assert TOKEN not in repr(settings)
-    projection = open_shared_projection(settings, ledger, EMBEDDER)
-    projection.open()
-    assert (projection.state, projection.count()) == ("ready", 3)
-    assert nearest(ledger, projection, "fact 1", 1) == [2]
-    assert TOKEN not in projection.condition().text
-    projection.close()
