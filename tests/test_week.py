@@ -103,3 +103,18 @@ async def test_what_a_plan_replaces_holds_until_the_plan_begins(tmp_path: Path) 
         hits = (await memory.search(ALICE, "How much is the rent of the shop?")).hits
         assert hits[0].text == new
         assert old not in [hit.id for hit in hits]
+
+
+async def test_what_was_replaced_held_until_its_successor_began(tmp_path: Path) -> None:
+    """Also if both were told later than that."""
+    clock = StoppedClock()
+    clock.at = datetime(2026, 11, 29, tzinfo=UTC)
+    async with memory_in(tmp_path, clock) as memory:
+        delft = await add_text(memory, "Olga lives in Delft")
+        await add_text(memory, "Olga lives in Leiden", since="2026-06", replaces=[delft])
+        old = (await memory.history(ALICE, delft))[0]
+        assert old.until == "2026-06"
+        found = (await memory.search(ALICE, "Where does Olga live?", held_at="2026-08")).hits
+        assert found[0].text == "Olga lives in Leiden"
+        found = (await memory.search(ALICE, "Where does Olga live?", held_at="2026-03")).hits
+        assert found[0].text == "Olga lives in Delft"

@@ -91,7 +91,9 @@ class _Told:
             if (first is None and last is None) or (first is None and entry.is_closed):
                 told_first, told_last = told_times(entry.text, entry.at)
                 # What was replaced began when it was said, if nothing else is known.
-                first, last = told_first or (entry.at if entry.is_closed else None), last or told_last
+                last = last or told_last
+                is_told_late = last is not None and last < entry.at
+                first = told_first or (entry.at if entry.is_closed and not is_told_late else None)
             self._times[row] = first, last
         return self._times[row]
 

@@ -493,10 +493,14 @@ def _beginning(memory: Memory) -> _Ended:
 
 
 def _until(memory: Memory, ended: _Ended) -> Memory:
-    """Return a memory that held until a time, or until the end it has already, but not until before it began."""
+    """Return a memory that held until a time, or until the end it has already, but not until before it began.
+
+    What only says when it was told may have ended before: it was told late.
+    """
     if memory.valid_until is not None:
         ended = min(ended, (memory.valid_until, memory.valid_until_precision), key=lambda time: time[0])
-    end, precision = max(ended, _beginning(memory), key=lambda time: time[0])
+    began = _beginning(memory) if memory.valid_from is not None else ended
+    end, precision = max(ended, began, key=lambda time: time[0])
     return replace(memory, valid_until=end, valid_until_precision=precision)
 
 
