@@ -118,3 +118,21 @@ async def test_what_was_replaced_held_until_its_successor_began(tmp_path: Path) 
         assert found[0].text == "Olga lives in Leiden"
         found = (await memory.search(ALICE, "Where does Olga live?", held_at="2026-03")).hits
         assert found[0].text == "Olga lives in Delft"
+
+
+async def test_a_dropped_plan_is_told_as_dropped_and_relations_are_those_of_the_time_asked_for(tmp_path: Path) -> None:
+    """Both in the line of a life and beside the hits of a search."""
+    clock = StoppedClock()
+    clock.at = datetime(2026, 11, 1, tzinfo=UTC)
+    async with memory_in(tmp_path, clock) as memory:
+        pool = [Relation("Practice West", "gets", "hydrotherapy pool")]
+        plan = await add_text(memory, "Practice West gets a pool", since="2027-02", relations=pool)
+        boss = [Relation("Lotte", "leads", "Practice West")]
+        await add_text(memory, "Lotte leads Practice West", since="2026-11", relations=boss)
+        clock.forward(days=10)
+        await add_text(memory, "The pool of Practice West is cancelled", replaces=[plan], since="2026-11-11")
+        told = (await memory.summary(ALICE, "timeline:Practice West")).text
+        assert "was planned from 2027-02, dropped on 2026-11-11: hydrotherapy pool" in told
+        now = await memory.search(ALICE, "Who leads Practice West?")
+        before = await memory.search(ALICE, "Who leads Practice West?", held_at="2026-05")
+        assert [[relation.source for relation in found.relations] for found in (now, before)] == [["Lotte"], []]

@@ -133,7 +133,7 @@ def parse_instant(value: str, what: str, zone: tzinfo = UTC) -> datetime:
         return in_utc.astimezone(zone) if value.strip()[-1:] in ("Z", "z") else instant
     except (ValueError, OverflowError):
         raise InputError(
-            f"{what} '{value[:40]}' is not an ISO 8601 date or time, such as 2026-05-08T13:56:00Z"
+            f"{what} '{value[:40]}' is not an ISO 8601 date or time, such as 2026-05-08 or 2026-05-08T13:56:00Z"
         ) from None
 
 

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, tzinfo
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple, TypeAlias, cast, get_args
 
-from palimpsest.core.clock import Precision, parse_until, shown_date, span_of, times_in_zone
+from palimpsest.core.clock import Precision, TimeSpan, parse_date, parse_until, shown_date, span_of, times_in_zone
 from palimpsest.core.errors import InputError
 
 # Who and what memories speak of: entities and the relations between them, as texts name them and as they are known.
@@ -129,6 +129,12 @@ class KnownRelation:
     def is_current(self) -> bool:
         """Return whether the memory that states it is living."""
         return self.expired_at is None
+
+    def may_hold_in(self, span: TimeSpan) -> bool:
+        """Return whether it holds in a stretch of time as far as its times say."""
+        begins, ends = parse_date(self.valid_from), parse_date(self.valid_until)
+        is_later = begins is not None and span_of(*begins).first > span.last
+        return not is_later and not (ends is not None and span_of(*ends).last < span.first)
 
     @property
     def line(self) -> str:

@@ -488,6 +488,8 @@ def _relations(
         neighbours = sorted(entity.id for entity in roots_of(conn, ends).values() if not entity.is_user)
         far = _relations_of(conn, query, neighbours, memory_ids, is_filtered=is_filtered)
     relations = _first((near, far), memory_ids)
+    if query.held_at is not None:
+        relations = tuple(relation for relation in relations if relation.may_hold_in(query.held_at))
     if not relations or query.as_of is not None:
         return relations
     expired = expired_ids(conn, query.scope, query.now)

@@ -492,7 +492,9 @@ def _state_lines(
     line = f"- {begins} to {state.valid_until}" if ended else f"- since {begins}"
     if ended is None and following is not None and following.holds_from <= now:
         line = f"- {begins} to {following.valid_from or f'{following.holds_from:%Y-%m-%d}'}, when the next began"
-    if state.holds_from > now:
+    if state.expired_at is not None and state.expired_at < state.holds_from:
+        line = f"- was planned from {begins}, dropped on {state.expired_at:%Y-%m-%d}"
+    elif state.holds_from > now:
         line = f"- planned from {begins}"
     yield f"{line}: {value} [{state.memory_id[:SHORT_ID]}]"
     if ended is None or following is None:
