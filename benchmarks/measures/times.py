@@ -5,8 +5,9 @@ each question. Beside it, `lives_in_time_help.json` has what an agent gave that 
 time: for each fact `text`, `since`, `until`, `relations` and `hints`, for each question `query`, `also` and `held_at`.
 
 *First* and *among 3* are as in `everyday.py`. The facts are asked in three ways: as they were said, with the question
-alone; the same with other wordings; and with all that the agent gave. `lives_in_time_blind.json` has no such help: it
-was written by somebody who had not seen the code, and nothing was chosen by it but words of languages.
+alone; the same with other wordings; and with all that the agent gave. `lives_in_time_blind.json` and its help were
+written by two who had not seen the code. Words of languages and one bound (`FURTHEST` in `recall/timeline.py`) were
+chosen after its answers were seen, and nothing else.
 """
 
 from __future__ import annotations
