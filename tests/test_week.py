@@ -9,7 +9,9 @@ import pytest
 
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Relation
+from tests.support.mcp_client import reply_results
 from tests.support.memory import ALICE, StoppedClock, add_text, memory_in, messages_from
+from tests.support.server_in_process import connect
 
 pytestmark = pytest.mark.anyio
 
@@ -136,3 +138,15 @@ async def test_a_dropped_plan_is_told_as_dropped_and_relations_are_those_of_the_
         now = await memory.search(ALICE, "Who leads Practice West?")
         before = await memory.search(ALICE, "Who leads Practice West?", held_at="2026-05")
         assert [[relation.source for relation in found.relations] for found in (now, before)] == [["Lotte"], []]
+
+
+async def test_a_text_that_replaces_a_memory_of_no_project_stays_one_memory(tmp_path: Path) -> None:
+    """An agent adds it, reads in the reply what it contradicts, and adds the same text once more with `replaces`."""
+    text = "The opening hours of practice West are nine to six"
+    async with connect(tmp_path, PALIMPSEST_PROJECT="west") as client:
+        of_none = {"text": "The opening hours are nine to five", "scope": {"project": None}}
+        old = reply_results(await client.call_tool("add_memory", of_none))[0]["id"]
+        for replaces in ({}, {"replaces": [old]}):
+            await client.call_tool("add_memory", {"text": text, **replaces})
+        listed = reply_results(await client.call_tool("list_memories", {}))
+        assert [memory["text"] for memory in listed] == [text]

@@ -34,6 +34,7 @@ from palimpsest.store import messages as message_queries
 from palimpsest.store.apply import Write
 from palimpsest.store.graph import entities, relations
 from palimpsest.store.graph.relations import StatedRelation
+from palimpsest.store.writes import find_duplicate
 from palimpsest.text.display import counted
 from palimpsest.text.intents import FORGOTTEN, MORE_MAY_FIT, first_of
 from palimpsest.text.names.known_names import asks_about_name
@@ -75,14 +76,14 @@ _CODE = LazyPattern(r"`|::|\(\)|(?<!\w)--\w|\w_\w|\w\.(?:py|js|ts|tsx|md|json|to
 async def home_of(engine: Engine, scope: models.Scope, fact: models.Fact, replaces: Sequence[str]) -> models.Scope:
     """Return where a fact belongs that is told in a scope: with what is about a person, outside of the project.
 
-    What replaces another memory belongs where that does. A long text, which is no fact, stays in the project, and so
-    does what somebody says who does not see what is general.
+    What replaces another memory belongs where that does, unless the project has this text already. A long text, which
+    is no fact, stays in the project, and so does what somebody says who does not see what is general.
     """
 
     def is_general(conn: Connection) -> bool:
         if replaces:
             replaced = [entries_module.find_memory(conn, scope, memory_id).scope.project for memory_id in replaces]
-            return not any(replaced)
+            return not any(replaced) and find_duplicate(conn, scope, fact.text) is None
         return bool(personal_facts(conn, scope, [fact]))
 
     if not _is_open(scope) or is_long(fact.text):

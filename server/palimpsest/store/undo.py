@@ -216,7 +216,7 @@ def _set_state(tx: Transaction, present: Memory, past: Memory) -> Outcome:
         return Outcome(Event.DELETE, deleted, previous=present.text)
     if present.deleted_at is not None:
         past = writes.without_past_end(past, tx.now)
-    duplicate = find_duplicate(tx, past.scope, past.text)
+    duplicate = find_duplicate(tx.conn, past.scope, past.text)
     if duplicate is not None:
         raise InputError(
             f"memory {duplicate.id[:8]} says the same as {past.id[:8]} would again ('{past.text[:60]}'), so nothing "
@@ -278,7 +278,7 @@ def bring_back(tx: Transaction, item: Mapping[str, Any], owner_id: str) -> bool:
     if item["type"] == "message":
         return writes.set_deleted(tx, owner_id, deleted=False).event is not Event.NONE
     present = to_memory(tx.conn.execute(select(memories).where(memories.c.id == owner_id)).one())
-    if find_duplicate(tx, present.scope, item["text"]) is not None:
+    if find_duplicate(tx.conn, present.scope, item["text"]) is not None:
         return False
     values = {
         field.name: field.from_column(item.get(field.name, field.default)) for field in MEMORY_FIELDS if field.in_state

@@ -114,9 +114,9 @@ def cite(tx: Transaction, memory_id: str, fact: Fact, history_id: str | None) ->
     tx.touched.memories.add(memory_id)
 
 
-def find_duplicate(tx: Transaction, scope: Scope, text: str) -> Memory | None:
+def find_duplicate(conn: Connection, scope: Scope, text: str) -> Memory | None:
     """Return the living memory of exactly this scope with the same text, as `memory_hash` sees it."""
-    row = tx.conn.execute(_DUPLICATE, {**rows.scope_values(scope), "digest": rows.memory_hash(text)}).one_or_none()
+    row = conn.execute(_DUPLICATE, {**rows.scope_values(scope), "digest": rows.memory_hash(text)}).one_or_none()
     return None if row is None else rows.to_memory(row)
 
 
@@ -173,7 +173,7 @@ def add(tx: Transaction, fact: Fact, replaces: Sequence[str], scope: Scope) -> O
     If a memory already has the same text, the fact's metadata, labels and sources are added to that memory instead.
     What that memory has already replaced stays closed: the same call came twice.
     """
-    duplicate = find_duplicate(tx, scope, fact.text)
+    duplicate = find_duplicate(tx.conn, scope, fact.text)
     named = [find(tx, memory_id) for memory_id in dict.fromkeys(replaces)]
     replaced = [
         find_living(tx, memory.id) for memory in named if duplicate is None or memory.superseded_by != duplicate.id
@@ -264,7 +264,7 @@ def add_outdated(tx: Transaction, fact: Fact, successor: Memory, ended: _Ended |
     It held until it `ended`, or until the other began to hold. If a memory already has the same text, that memory is
     closed instead, unless it was before.
     """
-    same = find_duplicate(tx, tx.scope, fact.text) or _find_superseded(tx, fact.text, successor)
+    same = find_duplicate(tx.conn, tx.scope, fact.text) or _find_superseded(tx, fact.text, successor)
     if same is None:
         memory = _store(tx, fact)
         told = {key: value for key, value in memory.metadata.items() if key == USER_NAME}  # the rest is about the fact
@@ -352,11 +352,11 @@ def change(tx: Transaction, memory: Memory, fact: Fact, *, sets_labels: bool = F
     """
     fact = fact if fact.text else replace(fact, text=memory.text)
     if memory.deleted_at is not None:
-        successor = find_duplicate(tx, memory.scope, fact.text)
+        successor = find_duplicate(tx.conn, memory.scope, fact.text)
         if successor is not None and successor.id == memory.superseded_by:
             return Outcome(Event.NONE, successor, duplicate_of=successor.id)
     memory = find_living(tx, memory.id)
-    duplicate = find_duplicate(tx, memory.scope, fact.text)
+    duplicate = find_duplicate(tx.conn, memory.scope, fact.text)
     if duplicate is not None and duplicate.id != memory.id:
         change(tx, duplicate, with_handed_on(tx, replace(fact, text=duplicate.text), [memory], duplicate))
         closed = _close(tx, memory, duplicate)
@@ -532,7 +532,7 @@ def restore(tx: Transaction, memory: Memory) -> Outcome:
     """Restore a deleted memory. A living memory stays. Raises InputError if another memory has the same text."""
     if memory.deleted_at is None:
         return Outcome(Event.NONE, memory)
-    duplicate = find_duplicate(tx, memory.scope, memory.text)
+    duplicate = find_duplicate(tx.conn, memory.scope, memory.text)
     if duplicate is not None:
         raise InputError(f"memory {duplicate.id[:8]} already says the same, so {memory.id[:8]} was left deleted")
     living = replace(without_past_end(memory, tx.now), deleted_at=None, superseded_by=None, is_forgotten=False)
