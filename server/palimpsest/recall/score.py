@@ -216,18 +216,20 @@ def told_since(query: ParsedQuery, candidates: Candidates, scores: Column, alike
     """Return what each memory gains to come before older messages about the same matter, as a column of shape (n,).
 
     What is known now comes before old talk. The two are about one matter if they are `alike` and the memory has the
-    words of the query that the message has. One that was learned from the message is in its place already.
+    words of the query that the message has. What was learned from messages stands where these put it.
     """
     gains = np.zeros(len(scores))
     vectors, entries = candidates.vectors, candidates.entries
     if vectors is None or query.is_about_the_past:
         return gains
-    rows = cast("list[int]", np.argsort(-scores, kind="stable")[:FIRST].tolist())
+    rows = best_first(scores)[:FIRST]
     messages = [row for row in rows if entries[row].kind == "message" and not entries[row].is_page]
-    for memory in (row for row in rows if entries[row].kind == "memory" and not entries[row].is_closed):
+    learned = {memory for memory, _ in candidates.source_pairs}
+    told = [row for row in rows if entries[row].kind == "memory" and row not in learned]
+    for memory in (row for row in told if not entries[row].is_closed):
         for message in messages:
             lead = scores[message] - scores[memory]
-            is_later = entries[memory].at > entries[message].at and (memory, message) not in candidates.source_pairs
+            is_later = entries[memory].at > entries[message].at
             is_alike = is_later and 0 <= lead <= MAX_LEAD and vectors[memory] @ vectors[message] >= alike
             if is_alike and _common_share(candidates, memory, message) >= SAME_WORDS:
                 gains[memory] = max(gains[memory], lead + FIRST_BY)
