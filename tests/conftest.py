@@ -167,7 +167,7 @@ def certificates_read_once() -> Generator[None]:
 
 
 def _read_once(create_ssl_context: Callable[..., ssl.SSLContext]) -> Callable[..., ssl.SSLContext]:
-    """Return the function with a cache. A test that names other certificates by the variable gets these."""
+    """Return the function with a cache for each value of `SSL_CERT_FILE`, by which a test may name certificates."""
 
     @functools.cache
     def read(_variable: str | None, **options: Any) -> ssl.SSLContext:

@@ -8,6 +8,7 @@ import os
 import queue
 import sys
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -24,11 +25,8 @@ TINY = 1e-9
 """A smaller length is taken for zero, and the vector is not scaled up."""
 
 
-class PlainEmbedder:
-    """An embedder that embeds questions like passages, in windows of `max_chars` characters.
-
-    A class that derives from it has `_vectors`, which returns vectors of any length for one text or more.
-    """
+class PlainEmbedder(ABC):
+    """An embedder that embeds questions like passages, in windows of `max_chars` characters."""
 
     fingerprint: str
     dims = 0
@@ -50,8 +48,9 @@ class PlainEmbedder:
         vectors = self._vectors(texts)
         return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), TINY)
 
+    @abstractmethod
     def _vectors(self, texts: Sequence[str]) -> Vector:
-        raise NotImplementedError
+        """Return the vectors of one text or more, of shape (len(texts), dims) and of any length."""
 
 
 # Threads that compute for a caller who waits: one for what is urgent, and slow ones for what has time.

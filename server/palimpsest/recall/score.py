@@ -181,7 +181,7 @@ def order_features(
     if query.is_about_the_past:
         columns["former"][rows] = (replaces * np.maximum(HEAD_START - lead, 0)).max(axis=0)
     else:
-        # One that is closed is here because it holds until a plan replaces it, or held when the query says.
+        # A closed candidate is here because it still holds, or held at the time asked about.
         replaces[:, [entry.is_closed for entry in entries]] = 0.0
         columns["replaced"][rows] = replaces.max(axis=0)
         columns["update"][rows] = (replaces * np.maximum(lead, 0)).max(axis=1)
@@ -216,7 +216,7 @@ def told_since(query: ParsedQuery, candidates: Candidates, scores: Column, alike
     """Return what each memory gains to come before older messages about the same matter, as a column of shape (n,).
 
     What is known now comes before old talk. The two are about one matter if they are `alike` and the memory has the
-    words of the query that the message has. What was learned from messages stands where these put it.
+    words of the query that the message has. Memories that were learned from messages keep their place.
     """
     gains = np.zeros(len(scores))
     vectors, entries = candidates.vectors, candidates.entries
@@ -225,8 +225,8 @@ def told_since(query: ParsedQuery, candidates: Candidates, scores: Column, alike
     rows = best_first(scores)[:FIRST]
     messages = [row for row in rows if entries[row].kind == "message" and not entries[row].is_page]
     learned = {memory for memory, _ in candidates.source_pairs}
-    told = [row for row in rows if entries[row].kind == "memory" and row not in learned]
-    for memory in (row for row in told if not entries[row].is_closed):
+    memories = [row for row in rows if entries[row].kind == "memory" and not entries[row].is_closed]
+    for memory in (row for row in memories if row not in learned):
         for message in messages:
             lead = scores[message] - scores[memory]
             is_later = entries[memory].at > entries[message].at

@@ -44,8 +44,8 @@ SURE_GAP, GUESSED_GAP, UNSAID_GAP = 4.0, 5.0, 2.0
 by its relations, by likeness if it says "now", and by likeness if it does not."""
 
 FURTHEST = 10.0
-"""How far below the best hit the state that held may stand to come first: what is further below is of another chain, to
-which the best hits only happen to belong too."""
+"""How far below the best hit a state may stand and still come first. One further below belongs to another chain, which
+some of the best hits happen to share."""
 
 BEFORE_GAP = 8.0
 """How far below the best hit a predecessor may stand that only likeness tells."""

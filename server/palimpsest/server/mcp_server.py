@@ -261,7 +261,7 @@ class MemoryServer(MCPServer[ServerState]):
         try:
             result = await self._call_tool(name, arguments, context)
             outcome = "ok"
-        except Exception as error:
+        except Exception as error:  # raised again: only its kind is noted
             outcome = outcome_of(error)
             raise
         finally:

@@ -495,7 +495,7 @@ def _beginning(memory: Memory) -> _Ended:
 def _until(memory: Memory, ended: _Ended) -> Memory:
     """Return a memory that held until a time, or until the end it has already, but not until before it began.
 
-    What only says when it was told may have ended before: it was told late.
+    A memory without a given beginning may have ended before it was told.
     """
     if memory.valid_until is not None:
         ended = min(ended, (memory.valid_until, memory.valid_until_precision), key=lambda time: time[0])

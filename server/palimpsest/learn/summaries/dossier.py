@@ -419,9 +419,9 @@ MAX_SAID = 20
 
 
 def _said(engine: Engine, scope: Scope, name: str, reason: str) -> SummaryResult | None:
-    """Return what has the words of a name that nobody and nothing is known by, and what a speaker of that name said.
+    """Return the memories and messages that have the words of an unknown name, and what a speaker of that name said.
 
-    `reason` says that the name is unknown.
+    The text begins with the `reason`, which says that the name is unknown. None if there is nothing.
     """
     if not search_tokens(name):
         return None
