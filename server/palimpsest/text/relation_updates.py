@@ -471,6 +471,17 @@ def _excluding() -> frozenset[str]:
     return frozenset[str]().union(*(words for words, _, _ in _exclusions()))
 
 
+@lru_cache(maxsize=KEPT)
+def _people(text: str) -> frozenset[str]:
+    """Return the tokens of the names of the people that a text names. It is asked for each pair of texts."""
+    return frozenset(query_tokens(" ".join(_names(text))))
+
+
+@lru_cache(maxsize=KEPT)
+def _areas_in(text: str) -> frozenset[str]:
+    return frozenset(_areas(words_in(text)))
+
+
 def says_ended(newer: str, older: str) -> bool:
     """Return whether a newer text says that what an older one says has ended, or says what excludes it."""
     ending, here, before = ending_in(newer), _tokens(newer), _tokens(older)
@@ -482,11 +493,11 @@ def says_ended(newer: str, older: str) -> bool:
             for tokens in ending.denied
         ):
             return True
-        people = frozenset(query_tokens(" ".join(_names(newer))))
+        people = _people(newer)
         things = [tokens - people for tokens in ending.ended]
         if any(tokens & before and tokens <= before | _OF_PLANS for tokens in things):
             return True
-        if ending.areas and ending.areas & _areas(words_in(older)) and _is_about_same(newer, older):
+        if ending.areas and ending.areas & _areas_in(older) and _is_about_same(newer, older):
             return True
         named = (word for word in older[:MAX_CHARS].split() if word[:1].isupper())
         if (died := ending.died & before) and not died.isdisjoint(query_tokens(" ".join(named))):
