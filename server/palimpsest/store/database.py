@@ -59,11 +59,9 @@ class FullText(Protocol):
 
     def create(self, conn: Connection) -> None:
         """Create the empty full text."""
-        ...
 
     def drop(self, conn: Connection) -> None:
         """Drop the full text. It can be rebuilt from the entries."""
-        ...
 
     def clear(self, conn: Connection) -> None:
         """Replace the full text, even a damaged one, by an empty one."""
@@ -72,11 +70,9 @@ class FullText(Protocol):
 
     def put(self, conn: Connection, rows: Sequence[FullTextRow]) -> None:
         """Insert or replace the rows of entries."""
-        ...
 
     def remove(self, conn: Connection, seqs: Sequence[int]) -> None:
         """Remove the rows of entries. Unknown numbers are ignored."""
-        ...
 
     def count(self, conn: Connection) -> int:
         """Return the number of rows."""
@@ -163,11 +159,9 @@ class Listener(Protocol):
 
     def wait(self, seconds: float) -> None:
         """Return when something was written, at the latest after so many seconds. Raises LedgerError."""
-        ...
 
     def close(self) -> None:
         """End the wait of another thread, for good."""
-        ...
 
 
 class Database(Protocol):
@@ -233,7 +227,6 @@ class Database(Protocol):
 
     def repair(self, conn: Connection) -> None:
         """Rebuild the database's own indexes."""
-        ...
 
     def erase_free_space(self) -> bool:
         """Rewrite the database so that deleted rows leave no trace. Return False if part of it is still in use."""
@@ -257,7 +250,6 @@ class Database(Protocol):
 
     def close(self) -> None:
         """Close all connections."""
-        ...
 
     # How it takes in all rows of another ledger, table after table and batch after batch.
 
@@ -270,7 +262,6 @@ class Database(Protocol):
 
     def create_references(self, conn: Connection) -> None:
         """Create the foreign keys again. Raises LedgerError if a row refers to a missing row."""
-        ...
 
     def unfit(self, table: Table, row: Mapping[str, Any]) -> str:
         """Return why this database cannot store a row, or "" if it can."""
@@ -283,7 +274,6 @@ class Database(Protocol):
 
     def count_on(self, conn: Connection, counters: Mapping[str, int]) -> None:
         """Let the numbers of new rows begin above these and above those in use."""
-        ...
 
 
 # What the full texts of all databases have in common: weights, limits, and which words occur in a row.

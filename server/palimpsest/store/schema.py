@@ -41,14 +41,18 @@ def in_scope(table: sa.Table, *names: str) -> list[sa.Column[Any]]:
     return [table.c[name] for name in (*SCOPE, *names)]
 
 
+def numbered_table(name: str, *columns: sa.Column[Any], **options: Any) -> sa.Table:
+    """Return a table whose rows are numbered, as `seq`, in the order in which they are stored."""
+    number = sa.Column("seq", sa.Integer, primary_key=True, autoincrement=True)
+    return sa.Table(name, metadata, number, *columns, **options)
+
+
 meta = sa.Table(
     "meta", metadata, sa.Column("key", sa.String(64), primary_key=True), sa.Column("value", sa.Text, nullable=False)
 )
 
-messages = sa.Table(
+messages = numbered_table(
     "messages",
-    metadata,
-    sa.Column("seq", sa.Integer, primary_key=True, autoincrement=True),
     sa.Column("id", sa.String(36), nullable=False, unique=True),
     *scope_columns(),
     sa.Column("role", sa.String(16), nullable=False),
@@ -77,10 +81,8 @@ sa.Index("messages_that_are_pages", messages.c.user_id, messages.c.seq, **only_w
 IS_NAMED = only_where("external_id != ''")
 sa.Index("messages_once", *in_scope(messages, "external_id", "content_hash"), unique=True, **IS_NAMED)
 
-conversations = sa.Table(
+conversations = numbered_table(
     "conversations",
-    metadata,
-    sa.Column("seq", sa.Integer, primary_key=True, autoincrement=True),
     # That of the messages. A conversation without a row is known by its messages alone.
     sa.Column("session_id", sa.String(36), nullable=False),
     *scope_columns(),
@@ -95,10 +97,8 @@ OF_CONVERSATION = agree(messages, conversations, (*SCOPE, "session_id"))
 """The condition by which messages are joined with the row of their conversation."""
 sa.Index("conversations_by_client", *in_scope(conversations, "client", "external_id"))
 
-memories = sa.Table(
+memories = numbered_table(
     "memories",
-    metadata,
-    sa.Column("seq", sa.Integer, primary_key=True, autoincrement=True),
     sa.Column("id", sa.String(36), nullable=False, unique=True),
     *scope_columns(),
     sa.Column("text", sa.Text, nullable=False),
@@ -153,10 +153,8 @@ memory_sources = sa.Table(
 )
 sa.Index("memory_sources_by_message", memory_sources.c.message_id)
 
-history = sa.Table(
+history = numbered_table(
     "history",
-    metadata,
-    sa.Column("seq", sa.Integer, primary_key=True, autoincrement=True),
     sa.Column("id", sa.String(36), nullable=False, unique=True),
     sa.Column("memory_id", sa.String(36), sa.ForeignKey("memories.id"), nullable=False),
     sa.Column("old_memory", sa.Text),
@@ -184,10 +182,8 @@ sa.Index("history_by_change", history.c.change)
 IS_SAID = messages.c.role != PAGE
 """The condition for messages of conversations. The others are pages of documents, which nobody said."""
 
-message_history = sa.Table(
+message_history = numbered_table(
     "message_history",
-    metadata,
-    sa.Column("seq", sa.Integer, primary_key=True, autoincrement=True),
     sa.Column("message_id", sa.String(36), sa.ForeignKey("messages.id"), nullable=False),
     sa.Column("event", sa.String(8), nullable=False),
     sa.Column("updated_at", UtcTime, nullable=False),
@@ -221,11 +217,9 @@ summaries = sa.Table(
 )
 sa.Index("summaries_by_scope", *in_scope(summaries, "kind", "id"))
 
-vectors = sa.Table(
+# Its number is that of the entry: also the row of the full text and the key in a vector index.
+vectors = numbered_table(
     "vectors",
-    metadata,
-    # The number of the entry. It is also the row of the full text and the key in a vector index.
-    sa.Column("seq", sa.Integer, primary_key=True, autoincrement=True),
     sa.Column("kind", sa.String(8), nullable=False),
     sa.Column("owner_id", sa.String(36), nullable=False),
     *scope_columns(),
@@ -259,10 +253,8 @@ means = sa.Table(
     sa.Column("total", sa.LargeBinary, nullable=False),
 )
 
-jobs = sa.Table(
+jobs = numbered_table(
     "jobs",
-    metadata,
-    sa.Column("seq", sa.Integer, primary_key=True, autoincrement=True),
     sa.Column("kind", sa.String(32), nullable=False),
     *scope_columns(),
     # What the work is about, as its kind defines it.
@@ -303,11 +295,9 @@ project_aliases = sa.Table(
 )
 sa.Index("project_aliases_by_project", project_aliases.c.user_id, project_aliases.c.project)
 
-index_log = sa.Table(
+# Its numbers are never used twice, even after the newest rows were deleted.
+index_log = numbered_table(
     "changes",
-    metadata,
-    # Numbers are never used twice, even after the newest rows were deleted.
-    sa.Column("seq", sa.Integer, primary_key=True, autoincrement=True),
     sa.Column("unit_seq", sa.Integer, nullable=False),
     sa.Column("user_id", sa.String(256), nullable=False),
     sa.Column("op", sa.String(8), nullable=False),
@@ -318,10 +308,8 @@ index_log = sa.Table(
 )
 sa.Index("changes_of_memories", index_log.c.user_id, index_log.c.seq, **only_where("memory_id IS NOT NULL"))
 
-entities = sa.Table(
+entities = numbered_table(
     "entities",
-    metadata,
-    sa.Column("seq", sa.Integer, primary_key=True, autoincrement=True),
     sa.Column("id", sa.String(36), nullable=False, unique=True),
     sa.Column("user_id", sa.String(256), nullable=False),
     sa.Column("project", sa.String(256), nullable=False, server_default=""),
@@ -342,10 +330,8 @@ IS_USER = "is_user"
 """The condition for the user's own entity in the words of its index, which only a query in the same words uses."""
 sa.Index("entities_once", entities.c.user_id, unique=True, **only_where(IS_USER))
 
-entity_history = sa.Table(
+entity_history = numbered_table(
     "entity_history",
-    metadata,
-    sa.Column("seq", sa.Integer, primary_key=True, autoincrement=True),
     sa.Column("entity_id", sa.String(36), nullable=False),
     # merge, split, rename or undo.
     sa.Column("event", sa.String(8), nullable=False),
@@ -383,10 +369,8 @@ entity_aliases = sa.Table(
 )
 sa.Index("entity_aliases_by_key", entity_aliases.c.user_id, entity_aliases.c.key)
 
-mentions = sa.Table(
+mentions = numbered_table(
     "mentions",
-    metadata,
-    sa.Column("seq", sa.Integer, primary_key=True, autoincrement=True),
     sa.Column("kind", sa.String(8), nullable=False),
     sa.Column("owner_id", sa.String(36), nullable=False),
     sa.Column("key", sa.String(256), nullable=False),
@@ -398,10 +382,8 @@ mentions = sa.Table(
 sa.Index("mentions_once", mentions.c.kind, mentions.c.owner_id, mentions.c.key, unique=True)
 sa.Index("mentions_by_entity", mentions.c.entity_id, mentions.c.current)
 
-relations = sa.Table(
+relations = numbered_table(
     "relations",
-    metadata,
-    sa.Column("seq", sa.Integer, primary_key=True, autoincrement=True),
     sa.Column("memory_id", sa.String(36), nullable=False),
     # The place in the memory's own list.
     sa.Column("position", sa.Integer, nullable=False),
@@ -475,10 +457,8 @@ gists = sa.Table(
     sa.Column("embedder", sa.String(128), nullable=False, server_default=""),
 )
 
-recalls = sa.Table(
+recalls = numbered_table(
     "recalls",
-    metadata,
-    sa.Column("seq", sa.Integer, primary_key=True, autoincrement=True),
     # That of the search.
     *scope_columns(),
     # Whether the search went through all projects of the user.
