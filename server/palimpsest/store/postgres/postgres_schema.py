@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
-from typing import Any, ClassVar, Literal, TypeAlias, cast
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from sqlalchemy import Column, Connection, Dialect, String, text
 from sqlalchemy.dialects import registry
@@ -110,44 +111,16 @@ NUL = "\0"
 MARK = "\ufdd0"
 """A noncharacter (Unicode, section 23.7): no text for other programs has it."""
 
+_ESCAPE = re.compile(r"\\(?:u0000|ufdd0|.)")
+_STORED = {r"\u0000": r"\ufdd00", r"\ufdd0": r"\ufdd0\ufdd0"}
+_STORED_ESCAPE = re.compile(r"\\(?:ufdd00|ufdd0\\ufdd0|.)")
+_RESTORED = {stored: escape for escape, stored in _STORED.items()}
+"""JSON writes both characters as escapes. An escape is read as a whole, because a backslash may be one itself."""
+
 
 def storable(value: Any) -> Any:
     """Return a text as it is stored, and any other value as it is."""
     return value.replace(MARK, MARK * 2).replace(NUL, f"{MARK}0") if isinstance(value, str) else value
-
-
-def dumps(value: Any) -> str:
-    """Return a value as JSON whose texts are storable."""
-    dumped = json.dumps(value)
-    if not _has(dumped, NUL) and not _has(dumped, MARK):
-        return dumped
-    return json.dumps(_with_texts(value, storable))
-
-
-def loads(data: str | bytes) -> Any:
-    """Return the value of JSON that `dumps` wrote."""
-    value = json.loads(data)
-    dumped = data if isinstance(data, str) else data.decode()
-    return _with_texts(value, _restored) if _has(dumped, MARK) else value
-
-
-def _has(dumped: str | None, char: str) -> bool:
-    """Return whether a character may be in a value of JSON."""
-    return dumped is not None and json.dumps(char)[1:-1] in dumped
-
-
-def _with_texts(value: Any, change: Callable[[str], str]) -> Any:
-    """Return a value of JSON with its texts and names changed."""
-    match value:
-        case str():
-            return change(value)
-        case list() | tuple():
-            return [_with_texts(item, change) for item in cast("list[Any]", value)]
-        case dict():
-            items = cast("dict[str, Any]", value).items()
-            return {change(name): _with_texts(item, change) for name, item in items}
-        case _:
-            return value
 
 
 def _restored(value: Any) -> Any:
@@ -157,11 +130,25 @@ def _restored(value: Any) -> Any:
 
 
 def _storable_json(dumped: Any) -> Any:
-    return dumps(json.loads(dumped)) if _has(dumped, NUL) or _has(dumped, MARK) else dumped
+    return _with_escapes(dumped, _ESCAPE, _STORED)
 
 
 def _restored_json(dumped: Any) -> Any:
-    return json.dumps(loads(dumped)) if _has(dumped, MARK) else dumped
+    return _with_escapes(dumped, _STORED_ESCAPE, _RESTORED)
+
+
+def _with_escapes(dumped: Any, escape: re.Pattern[str], other: Mapping[str, str]) -> Any:
+    return escape.sub(lambda found: other.get(found[0], found[0]), dumped) if isinstance(dumped, str) else dumped
+
+
+def dumps(value: Any) -> str:
+    """Return a value as JSON whose texts are storable."""
+    return _storable_json(json.dumps(value))
+
+
+def loads(data: str | bytes) -> Any:
+    """Return the value of JSON that `dumps` wrote."""
+    return json.loads(_restored_json(data if isinstance(data, str) else data.decode()))
 
 
 class AnyText(String):
