@@ -45,22 +45,12 @@ MAX_CONTEXT_CHARS = 2_000
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
-    """What an entry is searched by. `blob` is its key as it is stored, or None while its own text has no vector.
-
-    The key of an entry without context is empty: it is the same as the vector of its own text.
-    """
-
-    row: FullTextRow
-    blob: bytes | None
-
-
-@dataclass(frozen=True, slots=True)
 class Entry:
-    """An entry as it is stored, and the key it should have now. `key` is None if the owner is deleted.
+    """An entry as it is stored, and the full-text row and the key that it should have now.
 
-    `vector` and `blob` are the stored vector of its own text and the stored key, and `owner_id` is the id of the memory
-    or message.
+    `row` is None if the owner is deleted, and `key` also while its own text has no vector. The key of an entry without
+    context is empty: it is the same as the vector of its own text. `vector` and `stored_key` are the stored vector of
+    its own text and the stored key, and `owner_id` is the id of the memory or message.
     """
 
     seq: int
@@ -69,8 +59,9 @@ class Entry:
     live: bool
     embedder: str
     vector: bytes | None
-    blob: bytes | None
-    key: Key | None
+    stored_key: bytes | None
+    row: FullTextRow | None
+    key: bytes | None
 
 
 def combined(own: Vector, around: Sequence[tuple[float, Vector]]) -> Vector:
@@ -135,14 +126,14 @@ def _memory_entries(conn: Connection, ids: Sequence[str]) -> Iterator[Entry]:
 
 
 def _keyed_entry(
-    row: Row[Any],
+    stored: Row[Any],
     words: tuple[Sequence[str], Sequence[str], Sequence[str]] | None,
     around: Sequence[tuple[float, Sequence[EmbeddedText]]] = (),
 ) -> Entry:
-    key = None
-    if words is not None:
-        key = Key(FullTextRow(row.entry_seq, to_scope(row), *words), _blob(row.vector, row.embedder, around))
-    return Entry(row.entry_seq, row.user_id, row.id, row.live, row.embedder, row.vector, row.key, key)
+    row = None if words is None else FullTextRow(stored.entry_seq, to_scope(stored), *words)
+    key = None if words is None else _blob(stored.vector, stored.embedder, around)
+    of_owner = (stored.entry_seq, stored.user_id, stored.id)
+    return Entry(*of_owner, stored.live, stored.embedder, stored.vector, stored.key, row, key)
 
 
 def _texts(conn: Connection, kind: Kind, rows: Iterable[Row[Any]]) -> dict[str, EmbeddedText]:
@@ -316,7 +307,7 @@ def rebuild_full_text(conn: Connection, full_text: FullText) -> int:
     for kind, table in OWNERS:
         living = select(table.c.id).where(table.c.deleted_at.is_(None)).order_by(table.c.seq)
         for entries in batched(keyed_entries(conn, kind, conn.execute(living).scalars().all())):
-            full_text.put(conn, [entry.key.row for entry in entries if entry.key is not None])
+            full_text.put(conn, [entry.row for entry in entries if entry.row is not None])
     return full_text.count(conn)
 
 
@@ -335,27 +326,27 @@ def _write_entries(
 ) -> None:
     """Write keys, full-text rows and the index log.
 
-    An entry without a key belongs to a deleted owner. It leaves every search, and keeps its own vector in case the
-    owner is restored.
+    An entry without a full-text row belongs to a deleted owner. It leaves every search, and keeps its own vector in
+    case the owner is restored.
     """
     log: list[dict[str, Any]] = []
     rows: list[FullTextRow] = []
     changed: list[dict[str, Any]] = []
     removed: list[int] = []
     for entry in keyed_entries(conn, kind, owner_ids):
-        blob = None if entry.key is None else entry.key.blob
-        if blob != entry.blob:
-            touched.move(entry.user_id, entry.embedder, entry.blob, entry.vector, -1)
-            touched.move(entry.user_id, entry.embedder, blob, entry.vector, 1)
-        if entry.key is None:
+        is_live = entry.row is not None
+        if entry.key != entry.stored_key:
+            touched.move(entry.user_id, entry.embedder, entry.stored_key, entry.vector, -1)
+            touched.move(entry.user_id, entry.embedder, entry.key, entry.vector, 1)
+        if entry.row is None:
             removed.append(entry.seq)
         else:
-            rows.append(entry.key.row)
-        if blob != entry.blob or entry.live is (entry.key is None):
-            changed.append({"entry": entry.seq, "new_key": blob, "is_live": entry.key is not None})
+            rows.append(entry.row)
+        if entry.key != entry.stored_key or entry.live is not is_live:
+            changed.append({"entry": entry.seq, "new_key": entry.key, "is_live": is_live})
         # A decision is refused if a memory it read has changed since. Such rows of the log carry the memory's id.
         memory_id = entry.owner_id if kind == "memory" and entry.owner_id in touched.memories else None
-        op = "delete" if entry.key is None else "upsert"
+        op = "upsert" if is_live else "delete"
         log.append({"unit_seq": entry.seq, "user_id": entry.user_id, "op": op, "memory_id": memory_id, "at": now})
     full_text.put(conn, rows)
     full_text.remove(conn, removed)

@@ -218,10 +218,10 @@ def verify(conn: Connection, database: Database, progress: Progress) -> Faults:
     total, done = len(entries_by_owner), 0
     for kind, table in contextual_keys.OWNERS:
         ids = conn.execute(select(table.c.id).order_by(table.c.seq)).scalars().all()
-        keys = {entry.owner_id: entry.key for entry in contextual_keys.keyed_entries(conn, kind, ids)}
+        keyed = {entry.owner_id: entry for entry in contextual_keys.keyed_entries(conn, kind, ids)}
         for owner in ids:
             entry = entries_by_owner.pop((kind, owner), None)
-            if entry is None or not _agrees(full_text, entry, keys[owner], words.pop(entry.seq, None)):
+            if entry is None or not _agrees(full_text, entry, keyed[owner], words.pop(entry.seq, None)):
                 faults.owners[owner] = kind
             done += 1
             progress(done, max(total, done))
@@ -273,19 +273,17 @@ def repair(conn: Connection, database: Database, faults: Faults, now: datetime) 
     _write_means(conn)
 
 
-def _agrees(
-    full_text: FullText, entry: Row[Any], key: contextual_keys.Key | None, words: FullTextColumns | None
-) -> bool:
+def _agrees(full_text: FullText, stored: Row[Any], entry: contextual_keys.Entry, words: FullTextColumns | None) -> bool:
     """Return whether an entry has the key and the full-text row that its owner's text gives."""
-    if key is None:
-        return not entry.live and words is None and entry.key is None
-    if not entry.live or words != full_text.columns(key.row) or to_scope(entry) != key.row.scope:
+    if entry.row is None:
+        return not stored.live and words is None and stored.key is None
+    if not stored.live or words != full_text.columns(entry.row) or to_scope(stored) != entry.row.scope:
         return False
-    if key.blob is None or entry.key is None:
-        return key.blob is None and entry.key is None
-    if len(entry.key) != len(key.blob):
+    if entry.key is None or stored.key is None:
+        return entry.key is None and stored.key is None
+    if len(stored.key) != len(entry.key):
         return False
-    return bool(np.allclose(unpacked(entry.key), unpacked(key.blob), atol=TOLERANCE, rtol=ROUNDING))
+    return bool(np.allclose(unpacked(stored.key), unpacked(entry.key), atol=TOLERANCE, rtol=ROUNDING))
 
 
 def _sums(conn: Connection) -> dict[tuple[str, str], tuple[int, contextual_keys.VectorSum]]:
