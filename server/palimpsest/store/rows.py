@@ -225,15 +225,6 @@ def _digest(plain: str) -> str:
     return hashlib.blake2b(plain.encode(), digest_size=16).hexdigest()
 
 
-def exported_rows(
-    conn: sa.Connection, table: sa.Table, kind: str, user_id: str, names: Sequence[str], *order: sa.ColumnElement[Any]
-) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a user as items of an export: their kind, these columns, "" where there is none, the time."""
-    for row in conn.execute(sa.select(table).where(table.c.user_id == user_id).order_by(*order)):
-        values = {name: getattr(row, name, "") for name in names}
-        yield {"type": kind, **values, "created_at": exact_iso(row.created_at)}
-
-
 def sees(table: sa.FromClause, scope: models.Scope) -> sa.ColumnElement[bool]:
     """Return the condition for the rows that `scope` sees.
 

@@ -37,7 +37,9 @@ from palimpsest.store.undo import bring_back, fate_of
 
 Item = Mapping[str, Any]
 
-ALIAS = ("agent_id", "run_id", *projects.ITEM)
+_TIME = ("created_at",)
+ALIAS = ("agent_id", "run_id", *projects.ITEM, *_TIME)
+CONVERSATION = (*writes.ITEM, *_TIME)
 ENTITY = ("id", "project", "name", "is_user", "merged_into")
 ENTITY_HISTORY = ("event", "before", "after", "updated_at", "stage", "caller", "text")
 
@@ -85,17 +87,6 @@ class MentionsOfFile:
         return frozenset(without)
 
 
-def is_of_other_user(conn: Connection, user_id: str, item: Item) -> bool:
-    """Return whether an entity of an export, or what its edits tell of, is another user's here. Ids are unique."""
-    ids = {item["id"]}
-    for version in item["history"]:
-        ids |= texts_in(version["before"]) | texts_in(version["after"])
-    tables = (db.entities, db.memories, db.messages)
-    return any(
-        rows.has_row(conn, select(t.c.seq).where(rows.among(t.c.id, ids), t.c.user_id != user_id)) for t in tables
-    )
-
-
 def entities_of(conn: Connection, user_id: str) -> list[Row[Any]]:
     """Return the entities of a user: an entity after the one that it was merged into, else oldest first."""
     found = _rows(conn, db.entities, user_id=user_id)
@@ -117,11 +108,10 @@ def _entity_item(conn: Connection, row: Row[Any]) -> dict[str, Any]:
     aliases = select(db.entity_aliases.c.name).filter_by(entity_id=row.id, given=True).order_by(db.entity_aliases.c.key)
     return {
         "type": "entity",
-        **dict.fromkeys(("agent_id", "run_id"), ""),
-        **{name: getattr(row, name) for name in ENTITY},
+        **_values(row, ("agent_id", "run_id", *ENTITY)),
         "entity_type": row.type,
         "aliases": list(conn.execute(aliases).scalars()),
-        "created_at": exact_iso(row.created_at),
+        **_values(row, _TIME),
     }
 
 
@@ -210,10 +200,9 @@ _NAMES = ("project", "agent_id", "run_id", "kind", "text", "model", "prompt", "c
 def items_of(conn: Connection, user_id: str) -> Iterator[dict[str, Any]]:
     """Yield every summary of a user as an item, oldest first."""
     for row in conn.execute(select(db.summaries).where(db.summaries.c.user_id == user_id).order_by(db.summaries.c.id)):
-        values = {**{name: getattr(row, name) for name in _NAMES}, "created_at": exact_iso(row.created_at)}
         of_memories, message_ids = summary_queries.read(conn, row.id)
         rests_on = {"sources": dict(of_memories), "message_ids": list(message_ids)}
-        yield {"type": "summary", **values, **(rests_on if of_memories or message_ids else {})}
+        yield {"type": "summary", **_values(row, _NAMES), **(rests_on if of_memories or message_ids else {})}
 
 
 def known(conn: Connection, scope: Scope, item: Mapping[str, Any]) -> str | None:
@@ -290,9 +279,11 @@ def count(conn: Connection, user_id: str) -> int:
 
 def export_items(conn: Connection, user_id: str) -> Iterator[dict[str, Any]]:
     """Yield every alias of a project, conversation, entity, message, memory and summary of a user, oldest first."""
-    of_alias = (db.project_aliases.c.kind, db.project_aliases.c.alias)
-    yield from rows.exported_rows(conn, db.project_aliases, "alias", user_id, ALIAS, *of_alias)
-    yield from rows.exported_rows(conn, db.conversations, "conversation", user_id, writes.ITEM, db.conversations.c.seq)
+    of_user = select(db.project_aliases).filter_by(user_id=user_id)
+    for row in conn.execute(of_user.order_by(db.project_aliases.c.kind, db.project_aliases.c.alias)):
+        yield {"type": "alias", **_values(row, ALIAS)}
+    for row in _rows(conn, db.conversations, user_id=user_id):
+        yield {"type": "conversation", **_values(row, CONVERSATION)}
     rank = _ranks(conn, user_id)
 
     def past(table: Table, names: Sequence[str], **owner: str) -> list[dict[str, Any]]:
@@ -366,7 +357,7 @@ def _store(tx: Transaction, item: Item, state: ImportState) -> bool:
         return store(tx.conn, tx.scope.user_id, item, past, state.entities)
     if item["type"] == "summary":
         return store_item(tx.conn, tx.scope, item, state.owner_ids)
-    standing, known = _standing(tx.conn, tx.scope, item)
+    standing, known = _standing(tx.conn, tx.scope, item, state)
     state.owner_ids[item["id"]] = known or item["id"]
     if item["type"] == "memory":
         item = links.imported(tx.conn, tx.scope.user_id, item, state.owner_ids)
@@ -388,26 +379,29 @@ def _store(tx: Transaction, item: Item, state: ImportState) -> bool:
 def standing_of(conn: Connection, user_id: str, item: Item, state: ImportState) -> Standing:
     """Return what the ledger has of an item, by its id or with the same content in its scope."""
     item = {**item, "project": projects.current_name(conn, user_id, item["project"])}
-    scope = Scope(user_id, item["project"], item["agent_id"], item["run_id"])
-    if item["type"] == "alias":
-        return "known" if projects.is_known(conn, user_id, item) else "new"
-    if item["type"] == "conversation":
-        return "new" if writes.find_conversation(conn, scope, item["session_id"]) is None else "known"
-    if item["type"] == "entity":
-        is_new = item["id"] not in state.entities.only_purged
-        return "new" if is_new and find(conn, user_id, item, state.entities) is None else "known"
-    if item["type"] == "summary":
-        return "new" if known(conn, scope, item) is None else "known"
-    return _standing(conn, scope, item)[0]
+    return _standing(conn, Scope(user_id, item["project"], item["agent_id"], item["run_id"]), item, state)[0]
 
 
-def _standing(conn: Connection, scope: Scope, item: Item) -> tuple[Standing, str | None]:
-    """Return what the ledger has of a message or memory, and the id it has here."""
-    is_message = item["type"] == "message"
-    known = (_known_message if is_message else _known_memory)(conn, scope, item)
-    if known is None:
-        return ("purged" if was_purged(conn, item) else "new"), None
-    return ("known" if item["deleted_at"] else fate_of(conn, "message" if is_message else "memory", known)), known
+def _standing(conn: Connection, scope: Scope, item: Item, state: ImportState) -> tuple[Standing, str | None]:
+    """Return what the ledger has of an item, and the id it has here."""
+    match item["type"]:
+        case "alias":
+            found = "" if projects.is_known(conn, scope.user_id, item) else None
+        case "conversation":
+            found = writes.find_conversation(conn, scope, item["session_id"])
+        case "entity" if item["id"] in state.entities.only_purged:
+            found = item["id"]
+        case "entity":
+            found = find(conn, scope.user_id, item, state.entities)
+        case "summary":
+            found = known(conn, scope, item)
+        case kind:
+            found = (_known_message if kind == "message" else _known_memory)(conn, scope, item)
+            if found is None and was_purged(conn, item):
+                return "purged", None
+            if found is not None and not item["deleted_at"]:
+                return fate_of(conn, kind, found), found
+    return ("new", None) if found is None else ("known", str(found))
 
 
 def was_purged(conn: Connection, item: Item) -> bool:
@@ -416,13 +410,17 @@ def was_purged(conn: Connection, item: Item) -> bool:
 
 
 def belongs_to_other_user(conn: Connection, user_id: str, item: Item) -> bool:
-    """Return whether the id of an item is the id of another user's message, memory or entity. Ids are unique."""
-    if item["type"] == "entity":
-        return is_of_other_user(conn, user_id, item)
-    table = {"message": db.messages, "memory": db.memories}.get(item["type"])
-    if table is None:
-        return False
-    return rows.has_row(conn, select(table.c.seq).where(table.c.id == item["id"], table.c.user_id != user_id))
+    """Return whether an id of an item is the id of another user's message, memory or entity. Ids are unique.
+
+    Those of an entity are also what its edits tell of.
+    """
+    tables = {"message": [db.messages], "memory": [db.memories], "entity": [db.entities, db.memories, db.messages]}
+    states = [version[part] for version in item.get("history", ()) for part in ("before", "after") if part in version]
+    ids = {item.get("id"), *(text for state in states for text in texts_in(state))}
+    return any(
+        rows.has_row(conn, select(table.c.seq).where(rows.among(table.c.id, ids), table.c.user_id != user_id))
+        for table in tables.get(item["type"], ())
+    )
 
 
 def _known_message(conn: Connection, scope: Scope, item: Item) -> str | None:
@@ -536,6 +534,6 @@ def _rows(conn: Connection, table: Table, **owner: str) -> Sequence[Row[Any]]:
 
 
 def _values(row: Row[Any], names: Sequence[str]) -> dict[str, Any]:
-    """Return columns of a row as JSON values. Times are ISO 8601 with microseconds, in UTC."""
-    values = {name: getattr(row, name) for name in names}
+    """Return columns of a row as JSON values, "" for those it lacks. Times are ISO 8601 with microseconds, in UTC."""
+    values = {name: getattr(row, name, "") for name in names}
     return {name: exact_iso(value) if isinstance(value, datetime) else value for name, value in values.items()}

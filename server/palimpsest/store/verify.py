@@ -5,9 +5,9 @@ Every write keeps them in step within one transaction. A difference is damage fr
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from typing import Any
 
@@ -36,15 +36,6 @@ RELATION = ("memory_id", "position", "source_id", "key", "name", "destination_id
 MAX_EXAMPLES = 5
 
 
-def _with_examples(what: str, ids: Iterable[str]) -> list[str]:
-    found = sorted(ids)
-    return [f"{len(found)} {what}: {', '.join(each[:8] for each in found[:MAX_EXAMPLES])}"] if found else []
-
-
-def _counted(what: str, found: Collection[object]) -> list[str]:
-    return [f"{len(found)} {what}"] if found else []
-
-
 def _compare_graph(conn: Connection, faults: Faults) -> None:
     """Compare the graph with the memories and note what does not agree."""
     known = {row.id: row for row in conn.execute(select(db.entities))}
@@ -60,10 +51,12 @@ def _compare_graph(conn: Connection, faults: Faults) -> None:
     stored = grouped((row.memory_id, row) for row in related)
     named = conn.execute(select(db.mentions).where(db.mentions.c.kind == "memory"))
     mentioned = grouped((row.owner_id, row) for row in named)
+    wrong: set[str] = set()
     for row in conn.execute(select(db.memories).order_by(db.memories.c.seq)):
         memory = to_memory(row)
         if not _states_agree(memory, mentioned.pop(memory.id, []), stored.pop(memory.id, []), several):
-            faults.memories.add(memory.id)
+            wrong.add(memory.id)
+    faults.memories = wrong
     faults.relations = {row.seq for rows in stored.values() for row in rows}
 
 
@@ -152,58 +145,49 @@ ROUNDING = 1e-3
 """By which part of it such a number may differ after it was rounded to half precision: one unit in the last place."""
 
 
+def _called(text: str, *, has_examples: bool = False) -> Any:
+    """Return a field for what was found of a kind. `has_examples` says that it is of ids, of which some are shown."""
+    return field(default_factory=dict[Any, Any], metadata={"text": text, "has_examples": has_examples})
+
+
 @dataclass(slots=True)
 class Faults:
-    """What does not agree.
+    """What does not agree, in the order in which it is told.
 
-    `owners` are the memories and messages whose entry is wrong or missing, by id; `orphans` the numbers of entries
-    without an owner; `unrecorded` the ids of memories and messages that differ from their history; `file` what the
-    database itself reports. `words` means that the full text does not find the words of its rows, and `means` that the
-    mean of a user's vectors is wrong. `uses` are ids that were used and that no memory has, `links` the memories whose
-    links are not found from the other end, `gists` ids that have a gist and belong to no page, and `recalls` questions
-    by number that brought back nothing that is there.
-
-    `memories` are those whose mentions or relations are not what they name and state, by id. `mentions` are the numbers
-    of mentions without a memory or message, or of an entity that is missing or that their scope does not see;
-    `relations` those of relations without a memory. `merges` are the entities that are merged into none that there is,
-    or in a circle, and `aliases` the names without an entity.
+    `file` is what the database itself reports, `owners` the memories and messages whose entry is wrong or missing, by
+    id, and `unrecorded` those that differ from their history. `uses`, `gists` and `recalls` have no owner any more.
+    `memories` are those whose mentions or relations are not what they name and state. A mention is a fault if it has no
+    memory or message, or means an entity that is missing or that their scope does not see, and a merge if it is into
+    none that there is, or in a circle.
     """
 
-    owners: dict[str, Kind] = field(default_factory=dict[str, Kind])
-    orphans: set[int] = field(default_factory=set[int])
-    words: bool = False
-    means: bool = False
-    unrecorded: set[str] = field(default_factory=set[str])
-    file: list[str] = field(default_factory=list[str])
-    uses: list[str] = field(default_factory=list[str])
-    links: set[str] = field(default_factory=set[str])
-    gists: list[str] = field(default_factory=list[str])
-    recalls: list[int] = field(default_factory=list[int])
-    memories: set[str] = field(default_factory=set[str])
-    mentions: set[int] = field(default_factory=set[int])
-    relations: set[int] = field(default_factory=set[int])
-    merges: set[str] = field(default_factory=set[str])
-    aliases: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
+    file: Sequence[str] = ()
+    owners: Mapping[str, Kind] = _called("are searched by another text than they have", has_examples=True)
+    unrecorded: Collection[str] = _called("differ from the last row of their history", has_examples=True)
+    links: AbstractSet[str] = _called("have links that cannot be followed from both ends", has_examples=True)
+    orphans: Collection[int] = _called("entries belong to no memory or message")
+    words: bool = _called("the full text does not find the words of its rows")
+    means: bool = _called("the mean of a user's vectors is wrong")
+    uses: Sequence[str] = _called("uses belong to no memory")
+    gists: Sequence[str] = _called("gists belong to no page")
+    recalls: Sequence[int] = _called("questions of the recall log belong to no memory or message")
+    memories: Collection[str] = _called("have other mentions or relations than they state", has_examples=True)
+    merges: Collection[str] = _called("are merged into an entity that cannot stand for them", has_examples=True)
+    mentions: Collection[int] = _called("mentions belong to no memory, message or entity of their scope")
+    relations: Collection[int] = _called("relations belong to no memory")
+    aliases: Collection[tuple[str, str]] = _called("names belong to no entity")
 
     def texts(self) -> list[str]:
         """Return the faults, one line for each kind, with examples."""
-        return [
-            *(f"the file: {text}" for text in self.file[:MAX_EXAMPLES]),
-            *_with_examples("are searched by another text than they have", self.owners),
-            *_with_examples("differ from the last row of their history", self.unrecorded),
-            *_with_examples("have links that cannot be followed from both ends", self.links),
-            *_counted("entries belong to no memory or message", self.orphans),
-            *(["the full text does not find the words of its rows"] if self.words else []),
-            *(["the mean of a user's vectors is wrong"] if self.means else []),
-            *_counted("uses belong to no memory", self.uses),
-            *_counted("gists belong to no page", self.gists),
-            *_counted("questions of the recall log belong to no memory or message", self.recalls),
-            *_with_examples("have other mentions or relations than they state", self.memories),
-            *_with_examples("are merged into an entity that cannot stand for them", self.merges),
-            *_counted("mentions belong to no memory, message or entity of their scope", self.mentions),
-            *_counted("relations belong to no memory", self.relations),
-            *_counted("names belong to no entity", self.aliases),
-        ]
+        lines = [f"the file: {text}" for text in self.file[:MAX_EXAMPLES]]
+        for kind in fields(self)[1:]:
+            found, text = getattr(self, kind.name), kind.metadata["text"]
+            if found is True:
+                lines.append(text)
+            elif found:
+                shown = sorted(found)[:MAX_EXAMPLES] if kind.metadata["has_examples"] else []
+                lines.append(f"{len(found)} {text}" + (f": {', '.join(each[:8] for each in shown)}" if shown else ""))
+        return lines
 
 
 def verify(conn: Connection, database: Database, progress: Progress) -> Faults:
@@ -215,16 +199,17 @@ def verify(conn: Connection, database: Database, progress: Progress) -> Faults:
     full_text = database.full_text
     words = full_text.rows(conn)
     faults.words = not full_text.is_sound(conn, words)
-    total, done = len(entries_by_owner), 0
+    total, done, owners = len(entries_by_owner), 0, dict[str, Kind]()
     for kind, table in contextual_keys.OWNERS:
         ids = conn.execute(select(table.c.id).order_by(table.c.seq)).scalars().all()
         keyed = {entry.owner_id: entry for entry in contextual_keys.keyed_entries(conn, kind, ids)}
         for owner in ids:
             entry = entries_by_owner.pop((kind, owner), None)
             if entry is None or not _agrees(full_text, entry, keyed[owner], words.pop(entry.seq, None)):
-                faults.owners[owner] = kind
+                owners[owner] = kind
             done += 1
             progress(done, max(total, done))
+    faults.owners = owners
     faults.orphans = {entry.seq for entry in entries_by_owner.values()} | set(words)
     faults.means = not _means_agree(conn)
     faults.unrecorded = set(_unrecorded(conn))
@@ -253,12 +238,10 @@ def repair(conn: Connection, database: Database, faults: Faults, now: datetime) 
     for owner, kind in faults.owners.items():
         table = dict(contextual_keys.OWNERS)[kind]
         row = conn.execute(select(table).where(table.c.id == owner)).one()
-        entry = conn.execute(select(db.vectors).filter_by(kind=kind, owner_id=owner)).one_or_none()
-        if entry is None:
+        values = {"live": row.deleted_at is None, "key": None, **scope_values(to_scope(row))}
+        entry = update(db.vectors).filter_by(kind=kind, owner_id=owner)
+        if not conn.execute(entry.values(**values)).rowcount:
             put_entry(tx, kind, owner, to_scope(row), "")
-        else:
-            values = {"live": row.deleted_at is None, "key": None, **scope_values(to_scope(row))}
-            conn.execute(update(db.vectors).where(db.vectors.c.seq == entry.seq).values(**values))
         (touched.memories if kind == "memory" else touched.messages).add(owner)
     usage.erase_uses(conn, faults.uses)
     documents.erase(conn, faults.gists)
