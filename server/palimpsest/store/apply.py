@@ -24,12 +24,12 @@ from palimpsest.store import messages as message_queries
 from palimpsest.store import summaries as summary_queries
 from palimpsest.store.database import FullText
 from palimpsest.store.documents import Gist, PagesRead
+from palimpsest.store.entries import TouchedEntries, Transaction, next_edit_number
 from palimpsest.store.graph import entity_edits
 from palimpsest.store.jobs import MESSAGES, JobRequest, enqueue, enqueue_all
 from palimpsest.store.projects import current_scope
 from palimpsest.store.rows import among, is_living
 from palimpsest.store.schema import index_log, memories, messages
-from palimpsest.store.transaction import Transaction, next_edit_number
 from palimpsest.store.writes import Conversation, find, find_newest
 from palimpsest.text.display import counted
 
@@ -85,7 +85,7 @@ def apply(
     write = _in_current_project(conn, write)
     _refuse_stale(conn, write)
     documents.refuse_changed(conn, write.scope, write.pages_read)
-    touched = contextual_keys.TouchedEntries()
+    touched = TouchedEntries()
     notes = _clock_notes(conn, now)
     edit = write.edit or next_edit_number(conn)
     tx = Transaction(

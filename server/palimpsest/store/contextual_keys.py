@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from sqlalchemy import Connection, Row, ScalarSelect, Table, and_, bindparam, insert, null, select, update
 
 from palimpsest.core.models import PAGE, Kind, key_text
@@ -16,7 +15,8 @@ from palimpsest.core.protocols import Vector
 from palimpsest.store import documents
 from palimpsest.store.database import FullText, FullTextRow
 from palimpsest.store.documents import EmbeddedText
-from palimpsest.store.rows import Query, batched, grouped, listed, packed, to_scope, unpacked, unpacked_key
+from palimpsest.store.entries import TouchedEntries
+from palimpsest.store.rows import Query, batched, grouped, listed, packed, to_scope, unpacked
 from palimpsest.store.schema import IS_MEMORY, IS_MESSAGE, index_log, means, memories, memory_sources, messages, vectors
 from palimpsest.text.tokenizer import search_tokens
 
@@ -206,34 +206,8 @@ def _blob(own: bytes | None, embedder: str, around: Sequence[tuple[float, Sequen
 # An entry has the vector of its own text, a contextual key (see `contextual_keys.py`) and a full-text row. Every
 # change of an entry also leaves a row in the index log, which the vector indexes follow.
 
-VectorSum: TypeAlias = npt.NDArray[np.float64]
-
 OWNERS: tuple[tuple[Kind, Table], ...] = (("message", messages), ("memory", memories))
 """The tables whose rows have an entry."""
-
-
-@dataclass(slots=True)
-class TouchedEntries:
-    """The owners that one transaction changed. `index` processes them once, at its end.
-
-    Memories that were only `annotated` say what they said before, so nobody who read them has to read them again.
-    `moves` holds, by user and embedder, by how much the count and the float64 sum of the living keys change.
-    """
-
-    memories: set[str] = field(default_factory=set[str])
-    messages: set[str] = field(default_factory=set[str])
-    annotated: set[str] = field(default_factory=set[str])
-    moves: dict[tuple[str, str], tuple[int, VectorSum]] = field(
-        default_factory=dict[tuple[str, str], tuple[int, VectorSum]]
-    )
-
-    def move(self, user_id: str, embedder: str, key: bytes | None, vector: bytes | None, sign: int) -> None:
-        """Record that a stored key was added (sign 1) or removed (sign -1). Nothing is recorded without a key."""
-        if key is None or vector is None:
-            return
-        added = unpacked_key(key, vector).astype(np.float64)
-        count, total = self.moves.get((user_id, embedder), (0, np.zeros_like(added)))
-        self.moves[user_id, embedder] = (count + sign, total + sign * added)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,16 +1,18 @@
-"""Read entries (memories and messages as search sees them), their vectors, the index log, and find one by id."""
+"""Entries (memories and messages as search sees them), their vectors, the index log, and the context of a write."""
 
 from __future__ import annotations
 
 import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import sqlalchemy as sa
 
 from palimpsest.core import models
@@ -19,7 +21,9 @@ from palimpsest.core.errors import InputError, MemoryNotFoundError, Remedy
 from palimpsest.core.protocols import Vector
 from palimpsest.store import messages as message_queries
 from palimpsest.store import rows
+from palimpsest.store.memories import GrownBlocks
 from palimpsest.store.schema import (
+    HISTORIES,
     IS_MEMORY,
     IS_MESSAGE,
     IS_PAGE,
@@ -472,6 +476,113 @@ def changed_memories(conn: sa.Connection, log_number: int, limit: int) -> list[m
     query = sa.select(*columns).join(memories, memories.c.id == index_log.c.memory_id)
     newer = query.where(index_log.c.seq > log_number).order_by(index_log.c.seq).limit(limit)
     return [models.ChangedMemory(*row) for row in conn.execute(newer)]
+
+
+# The context of one write: what it touches, the numbers of edits, and the entries of new texts.
+
+VectorSum: TypeAlias = npt.NDArray[np.float64]
+
+
+@dataclass(slots=True)
+class TouchedEntries:
+    """The owners that one transaction changed. `index` processes them once, at its end.
+
+    Memories that were only `annotated` say what they said before, so nobody who read them has to read them again.
+    `moves` holds, by user and embedder, by how much the count and the float64 sum of the living keys change.
+    """
+
+    memories: set[str] = field(default_factory=set[str])
+    messages: set[str] = field(default_factory=set[str])
+    annotated: set[str] = field(default_factory=set[str])
+    moves: dict[tuple[str, str], tuple[int, VectorSum]] = field(
+        default_factory=dict[tuple[str, str], tuple[int, VectorSum]]
+    )
+
+    def move(self, user_id: str, embedder: str, key: bytes | None, vector: bytes | None, sign: int) -> None:
+        """Record that a stored key was added (sign 1) or removed (sign -1). Nothing is recorded without a key."""
+        if key is None or vector is None:
+            return
+        added = rows.unpacked_key(key, vector).astype(np.float64)
+        count, total = self.moves.get((user_id, embedder), (0, np.zeros_like(added)))
+        self.moves[user_id, embedder] = (count + sign, total + sign * added)
+
+
+EDITS = "edits"
+"""The key in `meta` of the highest edit number that was used by erased rows or reserved for an import."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """The context of one write.
+
+    `edit` is the number of the edit. `touched` collects the entries that are indexed again at the end. `vectors` maps
+    texts to their vectors of `embedder`, and `partial` are those of them of which only the first window was embedded.
+    `entity_edits` collects a line about each edit of entities, `pinned` what becomes of pinned blocks, and `notes` what
+    else the caller must know. `told_names` are the deleted memories that told the user's name.
+    """
+
+    conn: sa.Connection
+    scope: models.Scope
+    provenance: models.Provenance
+    now: datetime
+    edit: int
+    touched: TouchedEntries = field(default_factory=TouchedEntries)
+    vectors: Mapping[str, Vector] = field(default_factory=dict[str, Vector])
+    embedder: str = ""
+    partial: AbstractSet[str] = frozenset()
+    entity_edits: list[str] = field(default_factory=list[str])
+    pinned: GrownBlocks = field(default_factory=GrownBlocks)
+    notes: list[str] = field(default_factory=list[str])
+    told_names: list[models.Memory] = field(default_factory=list[models.Memory])
+
+
+def next_edit_number(conn: sa.Connection) -> int:
+    """Return the number of the next edit. Numbers of erased edits and reserved numbers are not used again."""
+    return int(conn.execute(_NEXT).scalar_one())
+
+
+_NEXT = sa.select(
+    rows.next_number(
+        *(sa.func.coalesce(sa.select(sa.func.max(of.rows.c.change)).scalar_subquery(), 0) for of in HISTORIES),
+        sa.func.coalesce(sa.select(sa.cast(meta.c.value, sa.Integer)).where(meta.c.key == EDITS).scalar_subquery(), 0),
+    )
+)
+
+
+def reserve_edit_numbers(conn: sa.Connection, newest: int) -> None:
+    """Reserve the edit numbers up to `newest`."""
+    set_meta(conn, EDITS, newest)
+    next_edit_number(conn)  # a database that counts by itself goes on from there
+
+
+def put_entry(
+    tx: Transaction, kind: models.Kind, owner_id: str, scope: models.Scope, text: str, beginning: str = ""
+) -> None:
+    """Insert or replace the entry of a memory or message with the vector of its text, if there is one.
+
+    If only its `beginning` has a vector, that stands in for it. `contextual_keys.index` writes the key and the
+    full-text row.
+    """
+    old = tx.conn.execute(_ENTRY, {"kind": kind, "owner": owner_id}).one_or_none()
+    vector, is_partial = tx.vectors.get(text), text in tx.partial
+    if vector is None and beginning:
+        vector, is_partial = tx.vectors.get(beginning), True
+    values = {
+        "live": True,
+        "embedder": tx.embedder if vector is not None else "",
+        "partial": vector is not None and is_partial,
+        "vector": None if vector is None else rows.packed(vector),
+        "key": None,
+    }
+    if old is None:
+        tx.conn.execute(_INSERT_ENTRY, {"kind": kind, "owner_id": owner_id, **rows.scope_values(scope), **values})
+        return
+    tx.touched.move(old.user_id, old.embedder, old.key, old.vector, -1)
+    tx.conn.execute(sa.update(vectors).where(vectors.c.seq == old.seq).values(**values))
+
+
+_INSERT_ENTRY = sa.insert(vectors)
+_ENTRY = sa.select(vectors).where(vectors.c.kind == sa.bindparam("kind"), vectors.c.owner_id == sa.bindparam("owner"))
 
 
 # Find the memory or message that an id, or the beginning of one, names in a scope.

@@ -13,11 +13,10 @@ import sqlalchemy as sa
 
 from palimpsest.core.clock import times_in_zone
 from palimpsest.core.models import Event, Memory, Outcome, Scope
-from palimpsest.store.entries import meta_value, set_meta
+from palimpsest.store.entries import meta_value, next_edit_number, reserve_edit_numbers, set_meta
 from palimpsest.store.memories import read_memories
 from palimpsest.store.rows import Query, among, grouped, is_scope, scope_values, sees, to_scope
 from palimpsest.store.schema import UNREPORTED, conversations, history, jobs, memories, memory_sources, messages
-from palimpsest.store.transaction import next_edit_number, reserve_edit_numbers
 
 # The states of a job: waiting, and when it is tried again.
 

@@ -26,11 +26,11 @@ from palimpsest.core.models import AppliedWrite, NamedEntity, Scope
 from palimpsest.store import apply, entries, projects, purge, usage
 from palimpsest.store import jobs as job_queries
 from palimpsest.store.database import Database
+from palimpsest.store.entries import next_edit_number
 from palimpsest.store.graph.entity_edits import UnnamedMemory, give_names
 from palimpsest.store.schema import meta
 from palimpsest.store.sqlite.ledger_files import Backups
 from palimpsest.store.sqlite.sqlite_database import SqliteDatabase
-from palimpsest.store.transaction import next_edit_number
 from palimpsest.store.upgrade import refuse_newer, upgrade
 
 P = ParamSpec("P")

@@ -17,6 +17,7 @@ from palimpsest.store import contextual_keys, documents, entries, jobs, usage, w
 from palimpsest.store import links as link_queries
 from palimpsest.store import summaries as summary_queries
 from palimpsest.store.database import FullText
+from palimpsest.store.entries import Transaction, next_edit_number
 from palimpsest.store.graph.identity import merge, roots_of
 from palimpsest.store.rows import Query, count, has_row, in_both, to_memory
 from palimpsest.store.schema import (
@@ -32,7 +33,6 @@ from palimpsest.store.schema import (
     summaries,
     vectors,
 )
-from palimpsest.store.transaction import Transaction, next_edit_number
 from palimpsest.store.writes import record_message
 
 # Projects: which one a repository is, what they are called, and what they hold.
@@ -367,7 +367,7 @@ def move(
     planned = planned_move(conn, user_id, old, new)
     is_merge = has_content(conn, user_id, new)
     current_from = _newest_change(conn, user_id, old)
-    touched = contextual_keys.TouchedEntries()
+    touched = entries.TouchedEntries()
     provenance = Provenance(MOVE, caller=caller)
     tx = Transaction(conn, Scope(user_id, new), provenance, now, next_edit_number(conn), touched)
     _merge_messages(tx, old, new)

@@ -22,12 +22,12 @@ from palimpsest.store import messages as message_queries
 from palimpsest.store import schema as db
 from palimpsest.store import summaries as summary_queries
 from palimpsest.store.database import FullText
+from palimpsest.store.entries import next_edit_number, reserve_edit_numbers
 from palimpsest.store.graph.identity import USER, told
 from palimpsest.store.history import edits_of_entities, hints_of
 from palimpsest.store.links import content_words
 from palimpsest.store.messages import said_then
 from palimpsest.store.rows import among, sees
-from palimpsest.store.transaction import next_edit_number, reserve_edit_numbers
 from palimpsest.text.names.known_names import bare_name
 
 # Erase what is said of erased pages elsewhere in their documents: in the gists of other pages, and in titles.
@@ -243,7 +243,7 @@ def purge(
     newest_edit = next_edit_number(conn) - 1
     hints = hints_of(conn, selection.memory_ids)
     names = erase_from_graph(conn, scope.user_id, selection.memory_ids, selection.message_ids)
-    touched = contextual_keys.TouchedEntries()
+    touched = entries.TouchedEntries()
     touched.annotated |= links.erase(conn, scope.user_id, selection.memory_ids, selection.texts)
     touched.messages |= erase_from_pages(conn, selection.message_ids)
     # The keys of the entries whose context the erased rows were are rebuilt without them.

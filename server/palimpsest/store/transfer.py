@@ -16,18 +16,17 @@ from sqlalchemy import Connection, Row, Table, and_, bindparam, delete, insert, 
 
 from palimpsest.core.clock import exact_iso
 from palimpsest.core.models import UNDO, Provenance, Scope, name_key
-from palimpsest.store import contextual_keys, documents, links, projects, rows, usage, writes
+from palimpsest.store import contextual_keys, documents, entries, links, projects, rows, usage, writes
 from palimpsest.store import messages as message_queries
 from palimpsest.store import schema as db
 from palimpsest.store import summaries as summary_queries
 from palimpsest.store.database import FullText
-from palimpsest.store.entries import meta_value
+from palimpsest.store.entries import Transaction, meta_value, next_edit_number, put_entry, reserve_edit_numbers
 from palimpsest.store.graph import identity, statements
 from palimpsest.store.graph.identity import texts_in, told, users_own, with_ids
 from palimpsest.store.history import edits_of_entities
 from palimpsest.store.memories import memories_by_id
 from palimpsest.store.projects import namesakes
-from palimpsest.store.transaction import Transaction, next_edit_number, put_entry, reserve_edit_numbers
 from palimpsest.store.undo import bring_back, fate_of
 
 # Export entities and what memories mention, and import them into a ledger that may know some of them already.
@@ -332,7 +331,7 @@ def import_items(
 
     What belongs to a project that was moved here goes to where it was moved: nobody looks in the old one any more.
     """
-    touched = contextual_keys.TouchedEntries()
+    touched = entries.TouchedEntries()
     names = {project: projects.current_name(conn, user_id, project) for project in {item["project"] for item in items}}
     for item in ({**item, "project": names[item["project"]]} for item in items):
         scope = Scope(user_id, item["project"], item["agent_id"], item["run_id"])

@@ -12,12 +12,12 @@ from sqlalchemy import ColumnElement, Connection, Row, Table, and_, func, select
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import EXPIRE, LINK, MOVE, RESOLVE, UNDO, Event, Kind, Memory, Outcome, Provenance, Undo
 from palimpsest.store import writes
+from palimpsest.store.entries import Transaction
 from palimpsest.store.graph import entity_edits
 from palimpsest.store.history import recorded
 from palimpsest.store.jobs import HOOKS
 from palimpsest.store.rows import MEMORY_FIELDS, among, count, has_row, sees, to_memory, with_state
 from palimpsest.store.schema import HISTORIES, entity_history, history, memories, message_history, messages
-from palimpsest.store.transaction import Transaction
 from palimpsest.store.writes import find_duplicate, record
 
 HistoryRow = Row[Any]

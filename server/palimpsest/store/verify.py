@@ -19,12 +19,12 @@ from palimpsest.core.protocols import Progress
 from palimpsest.store import contextual_keys, documents, links, usage
 from palimpsest.store import schema as db
 from palimpsest.store.database import Database, FullText, FullTextColumns
+from palimpsest.store.entries import TouchedEntries, Transaction, VectorSum, next_edit_number, put_entry
 from palimpsest.store.graph import statements
 from palimpsest.store.graph.statements import relation_rows, stated_names
 from palimpsest.store.memories import memories_by_id
 from palimpsest.store.messages import messages_by_id
 from palimpsest.store.rows import among, grouped, scope_values, to_memory, to_scope, unpacked
-from palimpsest.store.transaction import Transaction, next_edit_number, put_entry
 from palimpsest.store.writes import record, record_message
 
 # Compare the graph with the memories, row by row, and mend it from them.
@@ -269,12 +269,12 @@ def _agrees(full_text: FullText, stored: Row[Any], entry: contextual_keys.Entry,
     return bool(np.allclose(unpacked(stored.key), unpacked(entry.key), atol=TOLERANCE, rtol=ROUNDING))
 
 
-def _sums(conn: Connection) -> dict[tuple[str, str], tuple[int, contextual_keys.VectorSum]]:
+def _sums(conn: Connection) -> dict[tuple[str, str], tuple[int, VectorSum]]:
     """Return count and float64 sum of the live keys by user and embedder."""
     of_vectors = db.vectors.c
     is_whole = func.length(of_vectors.key).in_([0, func.length(of_vectors.vector)])
     columns = (of_vectors.user_id, of_vectors.embedder, of_vectors.key, of_vectors.vector)
-    all_keys = contextual_keys.TouchedEntries()
+    all_keys = TouchedEntries()
     for row in conn.execute(select(*columns).where(of_vectors.key.is_not(None), is_whole)):
         all_keys.move(*row, sign=1)
     return all_keys.moves

@@ -34,6 +34,7 @@ from palimpsest.core.models import (
 from palimpsest.core.validation import one_line
 from palimpsest.store import links, rows, usage
 from palimpsest.store import memories as pinned
+from palimpsest.store.entries import Transaction, put_entry
 from palimpsest.store.graph import statements as statement_queries
 from palimpsest.store.graph.entities import about_user
 from palimpsest.store.graph.identity import mention_known, mention_with
@@ -48,7 +49,6 @@ from palimpsest.store.schema import (
     messages,
     vectors,
 )
-from palimpsest.store.transaction import Transaction, put_entry
 from palimpsest.text.names.known_names import told_self_name
 
 # The rows that several steps of a write need.

@@ -11,6 +11,7 @@ from sqlalchemy import ColumnElement, Connection, Row, and_, exists, select, upd
 
 from palimpsest.core import models
 from palimpsest.core.errors import InputError, MemoryNotFoundError
+from palimpsest.store.entries import Transaction
 from palimpsest.store.graph import identity
 from palimpsest.store.graph.identity import (
     ALIAS,
@@ -29,7 +30,6 @@ from palimpsest.store.graph.statements import put, put_relations
 from palimpsest.store.memories import name_of_user
 from palimpsest.store.rows import Query, among, sees, to_memory, to_scope
 from palimpsest.store.schema import entities, entity_aliases, entity_history, memories, memory_sources, mentions
-from palimpsest.store.transaction import Transaction
 
 # Read and write the state of entities, aliases and mentions that an edit of entities changed.
 

@@ -25,7 +25,7 @@ from palimpsest.core.models import (
     name_key,
 )
 from palimpsest.core.protocols import Vector
-from palimpsest.store.entries import own_vectors
+from palimpsest.store.entries import Transaction, own_vectors
 from palimpsest.store.memories import memories_by_id, name_of_user
 from palimpsest.store.rows import Query, among, is_living, is_seen, json_elements, listed
 from palimpsest.store.schema import (
@@ -38,7 +38,6 @@ from palimpsest.store.schema import (
     mentions,
     messages,
 )
-from palimpsest.store.transaction import Transaction
 from palimpsest.text.display import shorten
 from palimpsest.text.names import known_names
 

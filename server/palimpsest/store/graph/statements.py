@@ -10,10 +10,10 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
 from palimpsest.core.models import Fact, Memory, NamedEntity, Relation, name_key, relation_key
+from palimpsest.store.entries import Transaction
 from palimpsest.store.graph.identity import group_of, mention_row, resolve, tell_name
 from palimpsest.store.rows import Query, listed, to_memory
 from palimpsest.store.schema import memories, mentions, relations
-from palimpsest.store.transaction import Transaction
 from palimpsest.text.dates.date_finder import dates_in
 from palimpsest.text.names.known_names import says_another
 from palimpsest.text.relation_updates import NEGATIONS, SINGLE_VALUED, begun, dated, has_name, outliving, words_in

@@ -13,9 +13,9 @@ from sqlalchemy import select
 from palimpsest.core.models import Decision, Event, Fact, Provenance, Scope
 from palimpsest.store import contextual_keys, entries, verify
 from palimpsest.store.apply import Write
+from palimpsest.store.entries import next_edit_number, reserve_edit_numbers
 from palimpsest.store.ledger import Ledger, open_ledger
 from palimpsest.store.schema import history, index_log
-from palimpsest.store.transaction import next_edit_number, reserve_edit_numbers
 from tests.support.ledger_access import ignore_progress, writing
 from tests.support.memory import StoppedClock
 from tests.support.stores import ledger_address
