@@ -29,6 +29,7 @@ FUNCTIONS = {
     "length",
     "max",
     "min",
+    "next_number",
     "replace",
     "rtrim",
     "substr",
@@ -50,7 +51,7 @@ WRITES = {
     jobs: "enqueue enqueue_all insert_job queue_enrichment queue_session begin_call end_call erase move replace_owner "
     "take progress finish interrupt postpone retry mark_reported",
     summaries: "put store erase_of",
-    entries: "set_meta begin_epoch",
+    entries: "set_meta begin_epoch next_edit_number reserve_edit_numbers",
 }
 """The functions that are no queries."""
 
