@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import sqlalchemy as sa
 from sqlalchemy.types import TypeEngine
@@ -108,6 +108,39 @@ class TooSlowError(Exception):
     """The rows could not be compared in the time given."""
 
 
+class Batch(NamedTuple):
+    """The rows of a table from after a key up to another one. The last batch of a table has no bound."""
+
+    of: TableRows
+    rows: list[StoredRow]
+    after: Key | None
+    upto: Key | None
+
+    def stored(self, conn: sa.Connection) -> list[StoredRow]:
+        """Return the rows that a database has between the two keys."""
+        return self.of.read(conn, self.after, self.upto)
+
+    def refuse_other(self, conn: sa.Connection, database: Database) -> None:
+        """Raise LedgerError if a database does not give back these rows."""
+        if self.stored(conn) != self.rows:
+            raise LedgerError(
+                f"{database.location} does not give back the rows of the table {self.of.table.name} that were written "
+                "to it. The ledger that was copied is unchanged."
+            )
+
+
+def _batches(source: sa.Connection) -> Iterator[Batch]:
+    for of in ROWS:
+        after: Key | None = None
+        while True:
+            rows = of.read(source, after, limit=BATCH)
+            upto = of.key(rows[-1]) if len(rows) == BATCH else None
+            yield Batch(of, rows, after, upto)
+            if upto is None:
+                break
+            after = upto
+
+
 def make_equal(
     source: sa.Connection, target: Database, progress: Progress, until: float | None = None
 ) -> Mapping[str, int]:
@@ -117,70 +150,41 @@ def make_equal(
     monotonic time `until`. The batches before stay.
     """
     total = sum(rows.count(source) for rows in ROWS)
-    done = 0
-    counted: dict[str, int] = {}
-    for rows in ROWS:
-        last, counted[rows.table.name] = None, 0
-        while True:
-            if until is not None and time.monotonic() > until:
-                raise TooSlowError
-            batch = rows.read(source, last, limit=BATCH)
-            upto = rows.key(batch[-1]) if len(batch) == BATCH else None
-            _make_batch_equal(target, rows, batch, last, upto)
-            counted[rows.table.name] += len(batch)
-            done += len(batch)
-            progress(done, max(done, total))
-            if upto is None:
-                break
-            last = upto
+    counted = {rows.table.name: 0 for rows in ROWS}
+    for batch in _batches(source):
+        if until is not None and time.monotonic() > until:
+            raise TooSlowError
+        _make_batch_equal(target, batch)
+        counted[batch.of.table.name] += len(batch.rows)
+        done = sum(counted.values())
+        progress(done, max(done, total))
     return counted
 
 
-def _make_batch_equal(
-    target: Database, rows: TableRows, batch: Sequence[StoredRow], last: Key | None, upto: Key | None
-) -> None:
-    """Make the rows of a range equal."""
+def _make_batch_equal(target: Database, batch: Batch) -> None:
     with target.read() as conn:
-        stored = rows.read(conn, last, upto)
-    if stored == batch:
+        stored = batch.stored(conn)
+    if stored == batch.rows:
         return
-    known, wanted = {rows.key(row): row for row in stored}, {rows.key(row): row for row in batch}
+    of = batch.of
+    known, wanted = {of.key(row): row for row in stored}, {of.key(row): row for row in batch.rows}
     gone = [key for key, row in known.items() if wanted.get(key) != row]
     new = [row for key, row in wanted.items() if known.get(key) != row]
-    refuse_unfit(target, rows, new)
+    refuse_unfit(target, of, new)
     with target.write() as conn:
-        rows.delete(conn, gone)
-        rows.put(conn, new)
-        _refuse_other(conn, target, rows, batch, last, upto)
-
-
-def _refuse_other(
-    conn: sa.Connection,
-    database: Database,
-    rows: TableRows,
-    batch: Sequence[StoredRow],
-    last: Key | None,
-    upto: Key | None,
-) -> None:
-    """Raise LedgerError if the rows of a range are not those that were written."""
-    if rows.read(conn, last, upto) != batch:
-        raise LedgerError(
-            f"{database.location} does not give back the rows of the table {rows.table.name} that were written to it. "
-            "The ledger that was copied is unchanged."
-        )
+        of.delete(conn, gone)
+        of.put(conn, new)
+        batch.refuse_other(conn, target)
 
 
 def replace_all(source: sa.Connection, target: sa.Connection, database: Database) -> None:
     """Replace all rows in the transaction of `target`. Raises LedgerError for a row that it cannot store."""
     for rows in reversed(ROWS):
         target.execute(sa.delete(rows.table))
-    for rows in ROWS:
-        last: Key | None = None
-        while batch := rows.read(source, last, limit=BATCH):
-            refuse_unfit(database, rows, batch)
-            rows.put(target, batch)
-            after, last = last, rows.key(batch[-1])
-            _refuse_other(target, database, rows, batch, after, last)
+    for batch in _batches(source):
+        refuse_unfit(database, batch.of, batch.rows)
+        batch.of.put(target, batch.rows)
+        batch.refuse_other(target, database)
 
 
 def refuse_unfit(database: Database, rows: TableRows, new: Sequence[StoredRow]) -> None:
