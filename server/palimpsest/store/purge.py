@@ -23,11 +23,11 @@ from palimpsest.store import schema as db
 from palimpsest.store import summaries as summary_queries
 from palimpsest.store.database import FullText
 from palimpsest.store.entries import next_edit_number, reserve_edit_numbers
-from palimpsest.store.graph.identity import USER, told
+from palimpsest.store.graph.identity import USER, members_of, told
 from palimpsest.store.history import edits_of_entities, hints_of
 from palimpsest.store.links import content_words
 from palimpsest.store.messages import said_then
-from palimpsest.store.rows import among, sees
+from palimpsest.store.rows import among, grouped, sees
 from palimpsest.text.names.known_names import bare_name
 
 # Erase what is said of erased pages elsewhere in their documents: in the gists of other pages, and in titles.
@@ -109,20 +109,22 @@ def _connected(ids: AbstractSet[str], known: Mapping[str, Row[Any]], edits: Sequ
 
 def _forget(conn: Connection, touched: AbstractSet[str], known: Mapping[str, Row[Any]]) -> set[str]:
     """Erase entities that nothing mentions and aliases that no mention has, and return the names that they had."""
-    names = _names(conn, touched)
-    of_group = _of_group(names, known)
     erased: set[str] = set()
     for entity_id in sorted(touched):
         entity, is_of = known[entity_id], db.entity_aliases.c.entity_id == entity_id
         aliases = conn.execute(select(db.entity_aliases).where(is_of).order_by(db.entity_aliases.c.key)).all()
-        if entity_id not in of_group:
+        is_in_group = among(db.mentions.c.entity_id, members_of(conn, [entity_id]))
+        of_group = conn.execute(select(db.mentions).where(is_in_group).order_by(db.mentions.c.seq)).all()
+        if not of_group:
             erased |= {entity.name, *(alias.name for alias in aliases)}
             conn.execute(delete(db.entity_aliases).where(is_of))
             conn.execute(delete(db.entities).where(db.entities.c.id == entity_id))
             continue
-        erased |= _forget_aliases(conn, aliases, _with_bare_names(names.get(entity_id, {})))
+        of_group = sorted(of_group, key=lambda mention: mention.entity_id != entity_id)  # its own names come first
+        own = grouped((mention.key, mention.name) for mention in of_group if mention.entity_id == entity_id)
+        erased |= _forget_aliases(conn, aliases, _with_bare_names(own))
         given = [alias.name for alias in aliases if alias.given]
-        stated = [*given, USER] if entity.is_user else [*given, *of_group[entity_id]]
+        stated = [*given, *([USER] if entity.is_user else (mention.name for mention in of_group))]
         if entity.name not in stated:
             erased.add(entity.name)
             conn.execute(update(db.entities).where(db.entities.c.id == entity_id).values(name=stated[0]))
@@ -151,27 +153,6 @@ def _forget_aliases(conn: Connection, aliases: Sequence[Row[Any]], names: Mappin
         else:
             conn.execute(delete(db.entity_aliases).where(*is_it))
     return erased
-
-
-def _names(conn: Connection, ids: AbstractSet[str]) -> dict[str, dict[str, list[str]]]:
-    """Return how mentions call entities: by the id of the entity and by the key of the name, oldest first."""
-    names: dict[str, dict[str, list[str]]] = {}
-    for row in conn.execute(select(db.mentions).where(among(db.mentions.c.entity_id, ids)).order_by(db.mentions.c.seq)):
-        names.setdefault(row.entity_id, {}).setdefault(row.key, []).append(row.name)
-    return names
-
-
-def _of_group(names: Mapping[str, Mapping[str, list[str]]], known: Mapping[str, Row[Any]]) -> dict[str, list[str]]:
-    """Return how each entity and all that was merged into it are called. Its own names come first."""
-    own = {entity_id: [name for of_key in by_key.values() for name in of_key] for entity_id, by_key in names.items()}
-    of_group = {entity_id: list(called) for entity_id, called in own.items()}
-    for entity_id, called in own.items():
-        target, seen = known[entity_id].merged_into, {entity_id}
-        while target in known and target not in seen:
-            seen.add(target)
-            of_group.setdefault(target, []).extend(called)
-            target = known[target].merged_into
-    return of_group
 
 
 def _still_there(conn: Connection, names: AbstractSet[str], ids: AbstractSet[str] | None) -> set[str]:

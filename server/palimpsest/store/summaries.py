@@ -121,7 +121,6 @@ def _rests_on(is_other: sa.ColumnElement[bool]) -> sa.ColumnElement[bool]:
 
     A message is forgotten with a memory that was learned from it.
     """
-    of_summary = summary_sources.c.summary_id == summaries.c.id
     owner, kind, is_forgotten = summary_sources.c.owner_id, summary_sources.c.kind, memories.c.is_forgotten.is_(True)
     with_memory = summary_sources.outerjoin(memories, memories.c.id == owner)
     with_message = summary_sources.outerjoin(messages, messages.c.id == owner)
