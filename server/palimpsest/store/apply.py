@@ -28,7 +28,7 @@ from palimpsest.store.entries import TouchedEntries, Transaction, next_edit_numb
 from palimpsest.store.graph import entity_edits
 from palimpsest.store.jobs import MESSAGES, JobRequest, enqueue, enqueue_all
 from palimpsest.store.projects import current_scope
-from palimpsest.store.rows import among, is_living
+from palimpsest.store.rows import among, has_row, is_living
 from palimpsest.store.schema import index_log, memories, messages
 from palimpsest.store.writes import Conversation, find, find_newest
 from palimpsest.text.display import counted
@@ -166,7 +166,7 @@ def _refuse_stale(conn: Connection, write: Write) -> None:
         index_log.c.seq > write.based_on,
         exists().where(and_(memories.c.id == index_log.c.memory_id, unread)),
     )
-    if conn.execute(changed.limit(1)).first() is not None:
+    if has_row(conn, changed):
         raise StaleDecisionError("memories were added while it was decided what to do with the new facts")
 
 

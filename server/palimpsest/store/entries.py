@@ -185,12 +185,9 @@ def living_memories(conn: sa.Connection, scope: models.Scope) -> Iterator[tuple[
 
 def memories_at(conn: sa.Connection, scope: models.Scope, seqs: Iterable[int]) -> list[models.Memory]:
     """Return the living memories that the scope sees among entries with these numbers, the newest first."""
-    query = (
-        sa.select(memories)
-        .join(vectors, IS_MEMORY)
-        .where(rows.among(vectors.c.seq, seqs), rows.is_living(memories, scope))
-    )
-    return [rows.to_memory(row) for row in conn.execute(query.order_by(memories.c.seq.desc()))]
+    is_read = (rows.among(vectors.c.seq, seqs), rows.is_living(memories, scope))
+    query = sa.select(memories).join(vectors, IS_MEMORY).where(*is_read).order_by(memories.c.seq.desc())
+    return [rows.to_memory(row) for row in conn.execute(query)]
 
 
 # Read vectors: the keys that are searched, the vectors of the texts alone, means, and what is missing.
@@ -315,9 +312,7 @@ def indexed_keys(conn: sa.Connection, embedder: str, after: int, limit: int) -> 
 
 def count_indexed(conn: sa.Connection, embedder: str) -> int:
     """Return how many vectors a complete index holds."""
-    return conn.execute(
-        sa.select(sa.func.count()).select_from(vectors).where(_HAS_KEY), {"embedder": embedder}
-    ).scalar_one()
+    return conn.execute(sa.select(sa.func.count()).where(_HAS_KEY), {"embedder": embedder}).scalar_one()
 
 
 def missing_vectors(

@@ -12,7 +12,18 @@ import sqlalchemy as sa
 from palimpsest.core import models
 from palimpsest.store.memories import read_memories
 from palimpsest.store.messages import sources_of
-from palimpsest.store.rows import Query, among, grouped, is_living, sees, to_history, to_memory, to_message, with_state
+from palimpsest.store.rows import (
+    Query,
+    among,
+    grouped,
+    has_row,
+    is_living,
+    sees,
+    to_history,
+    to_memory,
+    to_message,
+    with_state,
+)
 from palimpsest.store.schema import (
     HISTORIES,
     History,
@@ -119,8 +130,9 @@ def is_in_names(conn: sa.Connection, passage: str) -> bool:
     """Return whether the name of a user, project, agent or run has a passage, or what a project is known by."""
     columns = [table.c[part] for table in (memories, messages) for part in ("user_id", "project", "agent_id", "run_id")]
     columns += [project_aliases.c.alias, project_aliases.c.project]
-    queries = (sa.select(column).where(sa.func.replace(column, passage, "") != column).limit(1) for column in columns)
-    return any(conn.execute(query).first() is not None for query in queries)
+    return any(
+        has_row(conn, sa.select(column).where(sa.func.replace(column, passage, "") != column)) for column in columns
+    )
 
 
 # Read the edits of a scope: what each write changed, newest first.
@@ -250,7 +262,7 @@ def left_to_enrich(conn: sa.Connection, ids: Sequence[str], edit: int) -> list[m
     enriched = set(conn.execute(sa.select(history.c.memory_id).where(of_edit)).scalars())
     by_undo = sa.or_(history.c.stage == f"{models.UNDO} {edit}", history.c.stage.like(f"{models.UNDO} since %"))
     undone = sa.select(history.c.seq).where(among(history.c.memory_id, enriched), history.c.change > edit, by_undo)
-    if conn.execute(undone.limit(1)).first() is not None:
+    if has_row(conn, undone):
         return []
     left = ids[max((place for place, memory_id in enumerate(ids, 1) if memory_id in enriched), default=0) :]
     living = read_memories(conn, among(memories.c.id, left), memories.c.deleted_at.is_(None))

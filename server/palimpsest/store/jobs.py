@@ -673,9 +673,7 @@ def finish(conn: sa.Connection, job: Job, error: str, again_at: datetime | None,
 
 def interrupt(conn: sa.Connection, job: Job, now: datetime) -> None:
     """Let the rest of a job wait until others had their turn."""
-    row = _under_way(conn, job)
-    if row is not None:
-        conn.execute(sa.update(jobs).where(jobs.c.seq == job.seq).values(due_at=now, attempts=0, error=""))
+    conn.execute(sa.update(jobs).filter_by(seq=job.seq, state="waiting").values(due_at=now, attempts=0, error=""))
 
 
 def _under_way(conn: sa.Connection, job: Job) -> sa.Row[Any] | None:

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias
 
 import sqlalchemy as sa
 
-from palimpsest.core.clock import first_instant
+from palimpsest.core.clock import first_instant, in_zone
 from palimpsest.core.errors import InputError, Remedy
 from palimpsest.core.models import CAPTURED, EXPIRES_AT, ORIGIN, PINNED, USER_NAME, Memory, Scope, has_expired
 from palimpsest.core.validation import json_object, one_line
@@ -463,7 +463,7 @@ def count_by_day(
     """Return how many rows under some conditions have a time on each day of a zone. A key is "2026-11-21"."""
     minute, days = rows.minute_of(at), Counter[str]()
     for each, number in conn.execute(sa.select(minute, sa.func.count()).where(*conditions).group_by(minute)):
-        days[rows.local_day(each, zone)] += number
+        days[f"{in_zone(datetime.fromisoformat(each).replace(tzinfo=UTC), zone):%Y-%m-%d}"] += number
     return days
 
 

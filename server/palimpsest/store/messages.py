@@ -172,16 +172,12 @@ _SPEAKERS = _speakers()
 
 def has_speaker(conn: Connection, scope: Scope, name: str) -> bool:
     """Return whether the scope sees a message of a speaker of this name."""
-    return (
-        conn.execute(_by_speaker(rows.scope_parts(scope)), {**rows.scope_values(scope), "name": name}).first()
-        is not None
-    )
+    return rows.has_row(conn, _by_speaker(rows.scope_parts(scope)), {**rows.scope_values(scope), "name": name})
 
 
 @cache
 def _by_speaker(parts: tuple[bool, ...]) -> rows.Query:
-    is_speaker = messages.c.name == bindparam("name")
-    return select(messages.c.seq).where(rows.sees_named(messages, parts), is_speaker).limit(1)
+    return select(messages.c.seq).where(rows.sees_named(messages, parts), messages.c.name == bindparam("name"))
 
 
 # Read conversations: the messages of one session, and what is known of it besides.
@@ -507,6 +503,5 @@ def said_then(user_id: str, external_id: str, role: str, content_hash: str, said
 
 def purged(conn: Connection, owner_ids: Sequence[str]) -> set[str]:
     """Return those of some ids that were purged."""
-    return set(
-        conn.execute(select(purged_ids.c.owner_id).where(rows.among(purged_ids.c.owner_id, owner_ids))).scalars()
-    )
+    is_named = rows.among(purged_ids.c.owner_id, owner_ids)
+    return set(conn.execute(select(purged_ids.c.owner_id).where(is_named)).scalars())

@@ -6,7 +6,7 @@ import hashlib
 import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, replace
-from datetime import UTC, datetime, tzinfo
+from datetime import datetime
 from itertools import islice
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
@@ -17,7 +17,7 @@ from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import Integer, TypeDecorator
 
 from palimpsest.core import models
-from palimpsest.core.clock import exact_iso, in_zone
+from palimpsest.core.clock import exact_iso
 from palimpsest.core.errors import InputError
 from palimpsest.core.protocols import Vector
 
@@ -81,11 +81,6 @@ class UtcTime(TypeDecorator[datetime]):
 def minute_of(at: sa.ColumnElement[Any]) -> sa.ColumnElement[str]:
     """Return the minute of a time as a column: days in a zone are made of minutes, and no database knows all zones."""
     return sa.func.substr(sa.cast(at, sa.String), 1, len("2026-11-21T09:30"))
-
-
-def local_day(minute: str, zone: tzinfo | None) -> str:
-    """Return the day, in a zone, of a minute as `minute_of` gives it."""
-    return f"{in_zone(datetime.fromisoformat(minute).replace(tzinfo=UTC), zone):%Y-%m-%d}"
 
 
 class StoredJson(sa.String):
@@ -307,9 +302,9 @@ def in_both(
     return ours, theirs, sa.and_(*of_projects, agree(ours, theirs, ("user_id", "agent_id", "run_id", *names)))
 
 
-def has_row(conn: sa.Connection, query: Query) -> bool:
-    """Return whether a query finds anything."""
-    return conn.execute(query.limit(1)).first() is not None
+def has_row(conn: sa.Connection, query: Query, values: Mapping[str, Any] | None = None) -> bool:
+    """Return whether a query, with the values of its parameters, finds anything."""
+    return conn.execute(query.limit(1), values).first() is not None
 
 
 def scope_values(scope: models.Scope) -> dict[str, str]:

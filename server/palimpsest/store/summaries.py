@@ -14,7 +14,7 @@ from palimpsest.store.entries import ERASED_AT, meta_value
 from palimpsest.store.history import memories_at
 from palimpsest.store.memories import LAST_STATED, NEWEST, count_by_day, memories_by_id, read_memories
 from palimpsest.store.messages import LAST_SAID, newest_said, read_messages, without_forgotten
-from palimpsest.store.rows import among, count, is_living, is_scope, scope_values, sees, to_summary
+from palimpsest.store.rows import among, count, has_row, is_living, is_scope, scope_values, sees, to_summary
 from palimpsest.store.schema import (
     IS_SAID,
     history,
@@ -391,10 +391,8 @@ def has_corrections_since(conn: sa.Connection, scope: Scope, log_number: int) ->
     # A mention of a memory is in the log too. What changes the memory also leaves a row of history, at the same time.
     changed = sa.exists().where(history.c.memory_id == memories.c.id, history.c.updated_at == index_log.c.at)
     is_other = sa.or_(memories.c.deleted_at.is_not(None), sa.and_(memories.c.revision > 1, changed))
-    later = (
-        sa.select(index_log.c.seq).where(index_log.c.user_id == scope.user_id, index_log.c.seq > log_number).limit(1)
-    )
+    later = sa.select(index_log.c.seq).where(index_log.c.user_id == scope.user_id, index_log.c.seq > log_number)
     of_memories = later.join(memories, memories.c.id == index_log.c.memory_id).where(is_other, sees(memories, scope))
     is_deletion = (index_log.c.op == "delete", vectors.c.kind == "message", sees(vectors, scope))
     of_messages = later.join(vectors, vectors.c.seq == index_log.c.unit_seq).where(*is_deletion)
-    return any(conn.execute(query).first() is not None for query in (of_memories, of_messages))
+    return has_row(conn, of_memories) or has_row(conn, of_messages)

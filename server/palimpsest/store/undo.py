@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Row, Table, and_, func, select, update
+from sqlalchemy import ColumnElement, Connection, Row, Table, and_, exists, select, update
 
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import EXPIRE, LINK, MOVE, RESOLVE, UNDO, Event, Kind, Memory, Outcome, Provenance, Undo
@@ -16,20 +16,24 @@ from palimpsest.store.entries import Transaction
 from palimpsest.store.graph import entity_edits
 from palimpsest.store.history import recorded
 from palimpsest.store.jobs import HOOKS
-from palimpsest.store.rows import MEMORY_FIELDS, among, count, has_row, sees, to_memory, with_state
+from palimpsest.store.rows import MEMORY_FIELDS, among, count, grouped, has_row, sees, to_memory, with_state
 from palimpsest.store.schema import HISTORIES, entity_history, history, memories, message_history, messages
 from palimpsest.store.writes import find_duplicate, record
 
 HistoryRow = Row[Any]
 
 
-@dataclass(frozen=True, slots=True)
-class _Span:
-    """The last of the rows of one memory's history that are undone, and the row before the first of them."""
+class _Span(NamedTuple):
+    """The history of one memory, the last of its rows that are undone, and the row before the first of them."""
 
-    memory_id: str
+    versions: Sequence[HistoryRow]
     before: HistoryRow | None
     last: HistoryRow
+
+    @property
+    def memory_id(self) -> str:
+        """Return the id of the memory."""
+        return self.last.memory_id
 
 
 def undo(tx: Transaction, request: Undo) -> list[Outcome]:
@@ -131,9 +135,8 @@ def _in_effect(tx: Transaction, number: int) -> bool:
         return False
     for span in _spans(tx, history.c.change == number):
         # Annotations say nothing else. Only of an annotation it matters that it is the newest.
-        counts = history.c.seq > 0 if span.last.stage == LINK else history.c.stage != LINK
-        newest = _newest_row(tx, span.memory_id, counts)
-        if newest is None or _state(newest) != _state(span.last):
+        newest = [row for row in span.versions if span.last.stage == LINK or row.stage != LINK][-1]
+        if _state(newest) != _state(span.last):
             return False
         if span.before is not None and _state(span.before) == _state(span.last):
             return False
@@ -230,24 +233,15 @@ def _set_state(tx: Transaction, present: Memory, past: Memory) -> Outcome:
 
 def _spans(tx: Transaction, condition: ColumnElement[bool]) -> list[_Span]:
     """Return the span of rows that fit a condition, for every memory the scope sees that has such rows."""
-    query = (
-        select(history.c.memory_id, func.min(history.c.seq).label("first"), func.max(history.c.seq).label("last"))
-        .join(memories, memories.c.id == history.c.memory_id)
-        .where(condition, sees(memories, tx.scope))
-        .group_by(history.c.memory_id)
-        .order_by(func.min(history.c.seq))
-    )
-    spans: list[_Span] = []
-    for row in tx.conn.execute(query).all():
-        last = tx.conn.execute(select(history).where(history.c.seq == row.last)).one()
-        spans.append(_Span(row.memory_id, _newest_row(tx, row.memory_id, history.c.seq < row.first), last))
-    return spans
-
-
-def _newest_row(tx: Transaction, memory_id: str, condition: ColumnElement[bool]) -> HistoryRow | None:
-    """Return the newest row of a memory's history that fits a condition."""
-    query = select(history).where(and_(history.c.memory_id == memory_id, condition)).order_by(history.c.seq.desc())
-    return tx.conn.execute(query.limit(1)).one_or_none()
+    is_seen = exists().where(memories.c.id == history.c.memory_id, sees(memories, tx.scope))
+    changed = select(history.c.memory_id).where(condition, is_seen)
+    query = select(history, condition.label("is_undone")).where(history.c.memory_id.in_(changed))
+    spans: list[tuple[int, _Span]] = []
+    for versions in grouped((row.memory_id, row) for row in tx.conn.execute(query.order_by(history.c.seq))).values():
+        undone = [place for place, row in enumerate(versions) if row.is_undone]
+        before = versions[undone[0] - 1] if undone[0] else None
+        spans.append((versions[undone[0]].seq, _Span(versions, before, versions[undone[-1]])))
+    return [span for _, span in sorted(spans, key=lambda item: item[0])]
 
 
 def _message_rows(tx: Transaction, condition: ColumnElement[bool]) -> list[tuple[str, str, bool]]:

@@ -27,7 +27,7 @@ from palimpsest.core.models import (
 from palimpsest.core.protocols import Vector
 from palimpsest.store.entries import Transaction, own_vectors
 from palimpsest.store.memories import memories_by_id, name_of_user
-from palimpsest.store.rows import Query, among, is_living, is_seen, json_elements, listed
+from palimpsest.store.rows import Query, among, has_row, is_living, is_seen, json_elements, listed
 from palimpsest.store.schema import (
     IS_USER,
     entities,
@@ -68,8 +68,7 @@ def users_own(conn: sa.Connection, user_id: str) -> Entity | None:
 
 def knows_any(conn: sa.Connection, user_id: str) -> bool:
     """Return whether a user has any entity."""
-    query = sa.select(entities.c.seq).where(entities.c.user_id == user_id)
-    return conn.execute(query.limit(1)).first() is not None
+    return has_row(conn, sa.select(entities.c.seq).where(entities.c.user_id == user_id))
 
 
 def to_entity(row: sa.Row[Any]) -> Entity:
@@ -84,20 +83,12 @@ _USERS_OWN = sa.select(entities).where(entities.c.user_id == sa.bindparam("user_
 
 def _roots() -> Any:
     """Go up from each id. A row is kept once, so that even a circle of merges ends; it has no root."""
-    up = sa.select(entities.c.id.label("start"), entities.c.id, entities.c.merged_into).where(
-        entities.c.id.in_(listed("ids"))
-    )
-    chain = up.cte("chain", recursive=True)
-    chain = chain.union(
-        sa.select(chain.c.start, entities.c.id, entities.c.merged_into).join(
-            entities, entities.c.id == chain.c.merged_into
-        )
-    )
-    return (
-        sa.select(chain.c.start, entities)
-        .join(entities, entities.c.id == chain.c.id)
-        .where(chain.c.merged_into.is_(None))
-    )
+    start, here = entities.c.id.label("start"), (entities.c.id, entities.c.merged_into)
+    chain = sa.select(start, *here).where(entities.c.id.in_(listed("ids"))).cte("chain", recursive=True)
+    up = sa.select(chain.c.start, *here).join(entities, entities.c.id == chain.c.merged_into)
+    chain = chain.union(up)
+    roots = sa.select(chain.c.start, entities).join(entities, entities.c.id == chain.c.id)
+    return roots.where(chain.c.merged_into.is_(None))
 
 
 def _members() -> Any:
@@ -196,8 +187,7 @@ def add(conn: sa.Connection, entity_id: str, key: str, name: str) -> None:
 
 def is_called(conn: sa.Connection, entity_id: str, key: str) -> bool:
     """Return whether an entity has the name with a key."""
-    query = sa.select(entity_aliases.c.key).where(_OF_ENTITY)
-    return conn.execute(query, {"entity": entity_id, "of": key}).first() is not None
+    return has_row(conn, sa.select(entity_aliases.c.key).where(_OF_ENTITY), {"entity": entity_id, "of": key})
 
 
 def give(conn: sa.Connection, entity_id: str, key: str, name: str | None) -> None:
@@ -674,9 +664,8 @@ def _fitting(
         # A type counts if a living memory mentions the entity, or if an edit changed it.
         if may_be(root.type, entity.type):
             return True
-        query = sa.select(entity_history.c.seq).where(entity_history.c.entity_id == root.id)
-        was_edited = tx.conn.execute(query.limit(1)).first() is not None
-        return not was_edited and not mentioned(tx.conn, [candidate])
+        edits = sa.select(entity_history.c.seq).where(entity_history.c.entity_id == root.id)
+        return not has_row(tx.conn, edits) and not mentioned(tx.conn, [candidate])
 
     return [candidate for candidate in known if may_mean(candidate)]
 
