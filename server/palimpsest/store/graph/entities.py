@@ -23,6 +23,7 @@ from palimpsest.store.graph.identity import (
     meanings,
     members_of,
     roots_of,
+    select_named,
     users_own,
 )
 from palimpsest.store.graph.statements import stated_names
@@ -329,12 +330,12 @@ def entities_of(conn: Connection, memory_ids: Sequence[str]) -> dict[str, dict[E
     return named
 
 
-_IS_NAMED = and_(mentions.c.kind == "memory", mentions.c.current)
-_NAMED = select(mentions.c.owner_id, mentions.c.entity_id).where(_IS_NAMED, mentions.c.owner_id.in_(sql.listed("ids")))
+_NAMED = select(mentions.c.owner_id, mentions.c.entity_id).where(
+    mentions.c.kind == "memory", mentions.c.current, mentions.c.owner_id.in_(sql.listed("ids"))
+)
 _COUNTS = (
-    select(mentions.c.entity_id, func.count())
-    .join(memories, and_(memories.c.id == mentions.c.owner_id, memories.c.deleted_at.is_(None)))
-    .where(_IS_NAMED, mentions.c.entity_id.in_(sql.listed("ids")))
+    select_named(mentions.c.entity_id, func.count())
+    .where(memories.c.deleted_at.is_(None), mentions.c.entity_id.in_(sql.listed("ids")))
     .group_by(mentions.c.entity_id)
 )
 
@@ -361,21 +362,10 @@ def about_user(conn: Connection, scope: Scope, key: str) -> str | None:
     own = users_own(conn, scope.user_id)
     if own is None:
         return None
-    query = (
-        select(memories.c.id)
-        .join(mentions, mentions.c.owner_id == memories.c.id)
-        .where(
-            mentions.c.kind == "memory",
-            mentions.c.current,
-            mentions.c.entity_id.in_(list(members_of(conn, [own.id]))),
-            memories.c.deleted_at.is_(None),
-            memories.c.project == scope.project,
-            sql.sees(memories, scope),
-        )
-        .order_by((mentions.c.key == key).desc(), memories.c.seq.desc())
-        .limit(1)
-    )
-    return conn.execute(query).scalar()
+    is_about_user = mentions.c.entity_id.in_(list(members_of(conn, [own.id])))
+    in_project = (sql.is_living(memories, scope), memories.c.project == scope.project)
+    query = select_named(memories.c.id).where(is_about_user, *in_project)
+    return conn.execute(query.order_by((mentions.c.key == key).desc(), memories.c.seq.desc()).limit(1)).scalar()
 
 
 def former_memories_about(
@@ -474,13 +464,8 @@ def owners_and_entities(
 
     With `about` these are memories that name one of some entities. An entity may be one that was merged into another.
     """
-    query = (
-        select(mentions.c.owner_id, mentions.c.entity_id)
-        .join(memories, memories.c.id == mentions.c.owner_id)
-        .where(mentions.c.kind == "memory", mentions.c.current, sql.is_living(memories, scope))
-        .order_by(memories.c.seq.desc(), mentions.c.seq)
-        .limit(limit)
-    )
+    query = select_named(mentions.c.owner_id, mentions.c.entity_id).where(sql.is_living(memories, scope))
+    query = query.order_by(memories.c.seq.desc(), mentions.c.seq).limit(limit)
     if about is not None:
         query = query.where(mentions.c.owner_id.in_(_naming_one_of(about)))
     return [(row.owner_id, row.entity_id) for row in conn.execute(query)]
@@ -505,13 +490,8 @@ def entities_with_ids(conn: Connection, scope: Scope, root_ids: Iterable[str]) -
 
 def count_graph(conn: Connection, scope: Scope) -> tuple[int, int]:
     """Return how many entities the living memories of a scope mention, and how many relations they state."""
-    living = and_(sql.is_living(memories, scope))
-    mentioned = (
-        select(mentions.c.entity_id)
-        .join(memories, memories.c.id == mentions.c.owner_id)
-        .where(mentions.c.kind == "memory", mentions.c.current, living)
-        .distinct()
-    )
+    living = sql.is_living(memories, scope)
+    mentioned = select_named(mentions.c.entity_id).where(living).distinct()
     roots = roots_of(conn, conn.execute(mentioned).scalars())
     stated = select(func.count()).select_from(relations.join(memories, memories.c.id == relations.c.memory_id))
     return len({root.id for root in roots.values()}), conn.execute(stated.where(living)).scalar_one()

@@ -689,6 +689,12 @@ def _merge_each(tx: Transaction, candidates: Sequence[Candidate], into_id: str) 
             merge(tx, candidate.root, roots_of(tx.conn, [into_id])[into_id])
 
 
+def select_named(*columns: Any) -> Query:
+    """Select from what memories name in their present versions, with these memories."""
+    query = sa.select(*columns).join_from(mentions, memories, memories.c.id == mentions.c.owner_id)
+    return query.where(mentions.c.kind == "memory", mentions.c.current)
+
+
 def meanings(rows: Iterable[sa.Row[Any]]) -> dict[str, dict[str, str]]:
     """Return the entity that each name means, by its key, for each memory or message of some mentions."""
     meant: dict[str, dict[str, str]] = {}

@@ -14,7 +14,7 @@ from palimpsest.core.clock import parse_date, shown_date
 from palimpsest.core.models import EntityType, KnownRelation, Memory, Scope, name_key
 from palimpsest.store import rows as sql
 from palimpsest.store.graph.entities import as_shown, is_shown, named_at, roots_named
-from palimpsest.store.graph.identity import LAST_CHARACTER, group_of, meanings, members_of, roots_of
+from palimpsest.store.graph.identity import LAST_CHARACTER, group_of, meanings, members_of, roots_of, select_named
 from palimpsest.store.schema import entities, entity_aliases, memories, mentions, relations
 from palimpsest.text.relation_updates import since_of
 
@@ -317,11 +317,7 @@ def merged_into(conn: Connection, user_id: str) -> dict[str, str]:
 
 def memories_naming(conn: Connection, scope: Scope, entity_ids: Iterable[str]) -> list[str]:
     """Return the ids of memories that name one of these entities, the newest first, at most `NEWEST`."""
-    query = (
-        select(mentions.c.owner_id)
-        .join(memories, memories.c.id == mentions.c.owner_id)
-        .where(mentions.c.kind == "memory", mentions.c.current, sql.among(mentions.c.entity_id, entity_ids))
-    )
+    query = select_named(mentions.c.owner_id).where(sql.among(mentions.c.entity_id, entity_ids))
     return list(conn.execute(_newest(query, scope)).scalars())
 
 
