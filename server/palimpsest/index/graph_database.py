@@ -21,7 +21,7 @@ from palimpsest.store import entries
 from palimpsest.store.graph import projection as projected
 from palimpsest.store.graph.projection import Part, Properties, ledger_end
 from palimpsest.store.ledger import Ledger
-from palimpsest.text.display import counted, shorten, visible
+from palimpsest.text.display import counted, reason_of
 
 if TYPE_CHECKING:
     from neo4j import AsyncSession
@@ -155,9 +155,6 @@ hand."""
 CLOSE_SECONDS = 1.0
 """How long to say goodbye. After that the connection is dropped, which costs the server nothing."""
 
-MAX_REASON_CHARS = 200
-"""How much of what a server says about a failure is shown: its first sentence."""
-
 KEPT = "The graph in the ledger is complete, and the copy catches up when the database can be used."
 
 
@@ -232,9 +229,7 @@ def _graph_errors(address: str) -> Generator[None]:
 
 
 def _reason(error: Exception) -> str:
-    """Return what a server or the driver says about a failure, in one line."""
-    text = str(getattr(error, "message", None) or error)
-    return shorten(visible(" ".join(text.split())), MAX_REASON_CHARS).rstrip(".")
+    return reason_of(getattr(error, "message", None) or error).rstrip(".")
 
 
 # The copy of a ledger's graph in a graph database: what is read from it and written to it.

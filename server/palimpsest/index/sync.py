@@ -526,7 +526,7 @@ class Scan(Projection):
     has_index = False
 
     def __init__(self, ledger: Ledger, embedder: str, root: Path) -> None:
-        super().__init__(ledger, embedder, _refuse_folder, root, layout="exact")
+        super().__init__(ledger, embedder, refuse_folder, root, layout="exact")
 
     def open(self, progress: Progress | None = None) -> None:
         """Do nothing: the ledger can be searched."""
@@ -555,5 +555,6 @@ class Scan(Projection):
         return False
 
 
-def _refuse_folder(folder: Path) -> NoReturn:
-    raise VectorIndexError(f"searches scan the ledger, and use no index in {folder}")
+def refuse_folder(folder: Path) -> NoReturn:
+    """Open no index, for projections that have none on this machine."""
+    raise VectorIndexError(f"the settings name no index on this machine, so none is opened in {folder}")
