@@ -23,6 +23,9 @@ from palimpsest.text.dates.vocabulary import RE, Item, Language, Token
 from palimpsest.text.stopwords import FUNCTION_WORDS, function_word_counts
 from palimpsest.text.word_lists import LazyPattern, filled
 
+TENS_AND_ONES = 2
+"""How many words a number such as "twenty-one" has."""
+
 
 class Phrase(NamedTuple):
     """The words that a rule matched, the day they are read on, and in which direction a day lies that may be either."""
@@ -56,15 +59,11 @@ class Phrase(NamedTuple):
     @property
     def number_of_units(self) -> int:
         """Return how many units the phrase names, 0 if none; "twenty-one" is two words. ValueError for two numbers."""
-        match self.values("Ndn"):
-            case [tens, ones] if tens in range(20, 100, 10) and ones in range(1, 10):
-                return tens + ones
-            case [number]:
-                return number
-            case []:
-                return 0
-            case _:
-                raise ValueError("these are several numbers")
+        numbers = self.values("Ndn")
+        is_compound = len(numbers) == TENS_AND_ONES and numbers[0] in range(20, 100, 10) and numbers[1] in range(1, 10)
+        if len(numbers) > 1 and not is_compound:
+            raise ValueError("these are several numbers")
+        return sum(numbers)
 
     @property
     def sign(self) -> int:
@@ -105,7 +104,7 @@ class Phrase(NamedTuple):
                 return agreeing[0]
         if self.choice == "this":
             return cycle(self.today.year)
-        return date_spans.choose_year(cycle, self.today, self.choice)
+        return date_spans.choose(cycle, self.today.year, self.today, self.choice)
 
 
 Reader = Callable[[Phrase], Period | None]
@@ -118,15 +117,10 @@ def numeric(phrase: Phrase) -> Period | None:
     return date_spans.day_period(year, month, *day) if day else date_spans.month_period(year, month)
 
 
-def _day_and_month(phrase: Phrase) -> Period | None:
-    month, day = phrase.value("J")
-    return phrase.of_year(lambda year: date_spans.day_period(year, month, day))
-
-
 def _day(phrase: Phrase) -> Period | None:
-    month = phrase.value("Mmwb") or 0
-    day, last_day = [*phrase.values("dO"), None][:2]
-    return phrase.of_year(lambda year: date_spans.day_period(year, month, day or 0, last_day))
+    """Read "3 May", "3-5 May" and "3.5."."""
+    month, *days = phrase.value("J") or (phrase.value("Mmwb"), *phrase.values("dO"))
+    return phrase.of_year(lambda year: date_spans.day_period(year, month, *days[:2]))
 
 
 def _month(phrase: Phrase) -> Period | None:
@@ -160,26 +154,25 @@ def _feast(phrase: Phrase) -> Period | None:
 
 def _day_of_month(phrase: Phrase) -> Period | None:
     """Read "on the 30th": the nearest month that has the day, in the direction of the sentence."""
-    day, today = phrase.value("d") or 0, phrase.today
-    months = (date_spans.unit_period("month", today, distance).start for distance in (-2, -1, 0, 1, 2))
-    days = [period for month in months if (period := date_spans.day_period(month.year, month.month, day)) is not None]
-    if phrase.direction == "coming":
-        return next(period for period in days if period.end > today)
-    return next(period for period in reversed(days) if period.start <= today)
+
+    def day_of(distance: int) -> Period | None:
+        month = date_spans.unit_period("month", phrase.today, distance).start
+        return date_spans.day_period(month.year, month.month, phrase.value("d"))
+
+    return date_spans.choose(day_of, 0, phrase.today, phrase.choice)
 
 
 def _part_of_unit(phrase: Phrase) -> Period | None:
     """Read "at the end of the month" and "early next week"."""
-    unit, part = phrase.unit, phrase.value("E")
-    if unit not in ("week", "month", "year"):
+    if phrase.unit not in ("week", "month", "year"):
         return None
-    step = phrase.step
-    period = date_spans.part_of(date_spans.unit_period(unit, phrase.today, step or 0), part)
-    if step is None and phrase.direction == "past" and period.start > phrase.today:
-        return date_spans.part_of(date_spans.unit_period(unit, phrase.today, -1), part)
-    if step is None and phrase.direction == "coming" and period.end <= phrase.today:
-        return date_spans.part_of(date_spans.unit_period(unit, phrase.today, 1), part)
-    return period
+
+    def part_at(distance: int) -> Period:
+        return date_spans.part_of(date_spans.unit_period(phrase.unit, phrase.today, distance), phrase.value("E"))
+
+    if phrase.step is None and phrase.direction in ("past", "coming"):
+        return date_spans.choose(part_at, 0, phrase.today, phrase.choice)
+    return part_at(phrase.step or 0)
 
 
 def _nth_of_named_month(phrase: Phrase) -> Period | None:
@@ -206,7 +199,9 @@ def _year(phrase: Phrase) -> Period | None:
 def _season(phrase: Phrase) -> Period | None:
     season = phrase.value("S")
     if phrase.year is None and phrase.choice == "this":
-        return date_spans.choose_year(lambda year: date_spans.season_period(year, season), phrase.today, "this")
+        return date_spans.choose(
+            lambda year: date_spans.season_period(year, season), phrase.today.year, phrase.today, "this"
+        )
     return phrase.of_year(lambda year: date_spans.season_period(year, season))
 
 
@@ -219,8 +214,7 @@ def _quarter(phrase: Phrase) -> Period | None:
 
 def _decade(phrase: Phrase) -> Period | None:
     decade = phrase.items[0].value
-    first = decade if isinstance(decade, int) else decade[1]
-    return Period(date(first, 1, 1), date(first + 10, 1, 1), "decade")
+    return date_spans.unit_period("decade", date(decade if isinstance(decade, int) else decade[1], 1, 1), 0)
 
 
 def offset(phrase: Phrase) -> Period | None:
@@ -230,12 +224,6 @@ def offset(phrase: Phrase) -> Period | None:
         return date_spans.unit_period("day", phrase.today, distance)
     sign = {"past": -1, "coming": 1}.get(phrase.direction)
     return None if sign is None else date_spans.unit_period("day", phrase.today, sign * (distance - EITHER))
-
-
-def _period(phrase: Phrase) -> Period | None:
-    """Read a word such as 上周 or "fjol"."""
-    unit, distance = phrase.items[0].value
-    return date_spans.unit_period(unit, phrase.today, distance)
 
 
 def _period_and_day(phrase: Phrase) -> Period | None:
@@ -254,8 +242,9 @@ def _period_and_day(phrase: Phrase) -> Period | None:
 
 
 def _unit(phrase: Phrase) -> Period | None:
-    """Read "last week"."""
-    return date_spans.unit_period(phrase.unit, phrase.today, phrase.step or 0)
+    """Read "last week", and a word for it such as 上周."""
+    unit, distance = phrase.value("Rr") or (phrase.unit, phrase.step or 0)
+    return date_spans.unit_period(unit, phrase.today, distance)
 
 
 def _several_units(phrase: Phrase) -> Period | None:
@@ -329,9 +318,9 @@ EITHER = 100
 _READERS: dict[str, Reader] = {
     reader.__name__.strip("_"): reader
     for reader in (
-        *(numeric, _day_and_month, _day, _nth_of_month, _feast, _part_of_unit, _month, _quarter, _season, _year),
+        *(numeric, _day, _nth_of_month, _feast, _part_of_unit, _month, _quarter, _season, _year),
         *(_decade, _period_and_day, _nth_of_named_month, _several_units, counted_day, counted_weekday, _distance),
-        *(_unit, _period, offset, weekday, _unit_before, _day_of_month),
+        *(_unit, offset, weekday, _unit_before, _day_of_month),
     )
 }
 RULES = tuple(
@@ -342,7 +331,7 @@ RULES = tuple(
 )
 """Patterns over the letters of words, with the functions that read them. At each place the first match counts."""
 
-DAY_READERS: tuple[Reader, ...] = (_day, _day_and_month, _nth_of_month, _nth_of_named_month, _feast, _day_of_month)
+DAY_READERS: tuple[Reader, ...] = (_day, _nth_of_month, _nth_of_named_month, _feast, _day_of_month)
 """The readers of days that may lack a year or a month."""
 
 CYCLE_READERS: tuple[Reader, ...] = (_month, _season, _quarter, _part_of_unit)

@@ -64,10 +64,10 @@ class Period(NamedTuple):
 
 
 Cycle: TypeAlias = Callable[[int], Period | None]
-"""A function from a year to what comes once a year, such as 3 May. 29 February does not come every year."""
+"""A function from a number to what comes again and again, as from a year to its 3 May. Some lack it: 29 February."""
 
 Choice: TypeAlias = Literal["last", "past", "this", "coming", "next"]
-"""Which of the yearly periods is meant. "past" and "coming" may have begun, "last" is over, "next" is yet to begin."""
+"""Which of such periods is meant. "past" and "coming" may have begun, "last" is over, "next" is yet to begin."""
 
 
 def one_day(day: date) -> Period:
@@ -199,14 +199,14 @@ def choose_weekday(weekday: int, today: date, choice: Choice) -> Period:
     return one_day(today + timedelta(offset))
 
 
-def choose_year(cycle: Cycle, today: date, choice: Choice) -> Period | None:
-    """Return the one of the yearly periods which is meant, within eight years: 29 February may be missing so long."""
+def choose(cycle: Cycle, current: int, today: date, choice: Choice) -> Period | None:
+    """Return the period that is meant, near the current one: 29 February may be missing for eight years."""
     if choice == "this":
-        near = [period for year in range(today.year - 1, today.year + 2) if (period := cycle(year))]
+        near = [period for number in range(current - 1, current + 2) if (period := cycle(number))]
         return min(near, key=lambda period: max(period.start - today, today - period.end), default=None)
     is_behind = choice in ("last", "past")
-    years = range(today.year, today.year - 9, -1) if is_behind else range(today.year - 1, today.year + 9)
-    for period in filter(None, map(cycle, years)):
+    numbers = range(current, current - 9, -1) if is_behind else range(current - 1, current + 9)
+    for period in filter(None, map(cycle, numbers)):
         edge = period.end if choice in ("last", "coming") else period.start
         if (edge <= today) is is_behind:
             return period
