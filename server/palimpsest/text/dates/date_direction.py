@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence, Set
 from functools import cached_property
 from typing import Literal, TypeAlias
 
-from palimpsest.text.dates.vocabulary import ASIDE, CLOCK, RE, UNSPACED, Cue, Language, Token, phrase_at
+from palimpsest.text.dates.vocabulary import CLOCK, RE, UNSPACED, Cue, Language, Token, phrase_at
 
 Direction: TypeAlias = Literal["past", "coming", "habit", "yearly", ""]
 
@@ -178,19 +178,18 @@ class Directions:
         return self._known[place]
 
     def _read(self, place: int) -> Set[Cue]:
-        token, cues = self._tokens[place], self._language.cues
+        token, language = self._tokens[place], self._language
         if not token.word:
             return frozenset()
-        if self._language.name == "ko":
-            return cues.words.get(token.word) or ({"past"} if _is_past_in_korean(token.word) else frozenset())
+        if language.name == "ko":
+            return language.cues.get(token.word) or ({"past"} if _is_past_in_korean(token.word) else frozenset())
         for back in range(min(LONGEST_PHRASE, place + 1)):
-            phrases = cues.phrases.get(self._tokens[place - back].word, ())
+            phrases = language.cue_phrases.get(self._tokens[place - back].word, ())
             if found := phrase_at(self._tokens, place - back, phrases, back):
                 return frozenset() if found[0] == "not past" else {found[0]}
-        said = cues.words.get(token.word)
-        if said is None and self._language.name == "de" and not token.written[0].islower():
+        if language.name == "de" and token.word not in language.cues and not token.written[0].islower():
             return frozenset()  # a noun
-        said = cues.of(token.word) if said is None or said <= ASIDE else said
+        said = language.cues_of(token.word)
         return said - _NOT_PAST if "not past" in said else said
 
     def _in_clause(self, places: Sequence[int]) -> Direction:
@@ -252,7 +251,7 @@ class Directions:
     def _is_task(self, place: int) -> bool:
         """Return whether a sentence begins as people note what is to be done: "Picking up the keys", "Pay the rent"."""
         word, cues = self._tokens[place].word, self._cues(place)
-        return "task" in cues or (word.endswith("ing") and "not past" not in self._language.cues.of(word))
+        return "task" in cues or (word.endswith("ing") and "not past" not in self._language.cues_of(word))
 
     def _english_cue(self, place: int, cues: Set[Cue], *, toward: bool) -> Direction:
         if "planned" in cues:

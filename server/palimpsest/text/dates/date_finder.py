@@ -495,7 +495,7 @@ def _function_words(text: str, languages: Sequence[Language]) -> dict[str, int]:
 
 @cache
 def _own_function_words(language: Language) -> frozenset[str]:
-    return frozenset(word for word, cues in language.cues.words.items() if "function" in cues)
+    return frozenset(word for word, cues in language.cues.items() if "function" in cues)
 
 
 def _in_language(
