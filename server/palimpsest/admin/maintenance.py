@@ -231,4 +231,4 @@ class Care:
                 "graph_store.provider names one"
             )
         nodes, edges = await projection.rebuild(progress)
-        return projection.server.address, nodes, edges
+        return projection.address, nodes, edges

@@ -321,18 +321,8 @@ class SharedProjection(Projection):
         """
         with self._operation():
             self.state = "building"
-            self._connect()
+            self._prepare()
             self._work_if_alone(progress, is_counted=True)
-
-    def rebuild(self, progress: Progress | None = None) -> int:
-        """Replace the index with a new one built from the ledger, and return how many vectors it holds.
-
-        It waits for the process that is writing. Raises VectorIndexError and LedgerError.
-        """
-        with self._our_turn(), self._operation():
-            self._connect()
-            self._build(progress)
-            return self._required_index().count()
 
     def catch_up(self, progress: Progress | None = None) -> None:
         """Apply the rest of the index log, or build the index anew, unless another process is writing.
@@ -393,8 +383,7 @@ class SharedProjection(Projection):
             return self._nothing()
         except VectorIndexError as error:
             if server is self._server:  # else it was closed
-                self.state, self.fault = "broken", str(error)
-                logger.warning("the vector index failed, so the ledger's vectors are scanned instead: %s", error)
+                self._failed(error)
             return None
 
     def condition(self) -> Finding:
@@ -434,12 +423,6 @@ class SharedProjection(Projection):
         if not behind and count != expected:
             return finding(f"{text}, but the ledger has {expected}; the next server that starts rebuilds it", ok=False)
         return finding(f"{text}, {counted(behind, 'change')} behind")
-
-    def close(self) -> None:
-        """Close the connections."""
-        with self._lock:
-            self._disconnect()
-            self.state = "closed"
 
     def _nothing(self) -> None:
         """Let the background look what is the matter with the index."""
@@ -525,13 +508,13 @@ class SharedProjection(Projection):
                     f"{TURN_SECONDS:g} s. Nothing was done; try again later"
                 )
 
-    def _connect(self) -> None:
+    def _prepare(self) -> None:
         """Connect anew. What is there is read, so that a server that does not answer is noticed."""
-        self._disconnect()
+        self._close_index()
         self._server = self._open_shared()
         self._server.read(is_search=True)
 
-    def _disconnect(self) -> None:
+    def _close_index(self) -> None:
         if self._server is not None:
             self._server.close()
         self._server = self._index = self._written = self._seen = None

@@ -7,7 +7,7 @@ import logging
 import shutil
 import threading
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal, NoReturn, TypeAlias, cast
@@ -218,7 +218,7 @@ class Projection:
         with self._operation():
             self.state = "building"
             self._close_index()
-            self._lease_folder()
+            self._prepare()
             if not self._reopen(progress):
                 self._build(progress)
             delete_outdated(self.root, self._ledger)
@@ -226,10 +226,10 @@ class Projection:
     def rebuild(self, progress: Progress | None = None) -> int:
         """Replace the index with a new one built from the ledger, and return how many vectors it holds.
 
-        Raises VectorIndexError and LedgerError.
+        Where several processes share it, wait for the one that is writing. Raises VectorIndexError and LedgerError.
         """
-        with self._operation():
-            self._lease_folder()
+        with self._our_turn(), self._operation():
+            self._prepare()
             self._build(progress)
             return self._required_index().count()
 
@@ -279,9 +279,7 @@ class Projection:
         try:
             return IndexHits(tuple(index.query(user_id, vector, limit)), log_number)
         except VectorIndexError as error:
-            self.state, self.fault = "broken", str(error)
-            logger.warning("the vector index failed, so the ledger's vectors are scanned instead: %s", error)
-            return None
+            return self._failed(error)
 
     def changed_since(self, conn: Connection, user_id: str, log_number: int) -> list[int] | None:
         """Return a user's entries that changed after a row of the index log, or None if they are too many.
@@ -314,6 +312,15 @@ class Projection:
             self.folder = self._folder_lock = None
             self.state = "closed"
 
+    def _failed(self, error: VectorIndexError) -> None:
+        """Note that a search could not query the index."""
+        self.state, self.fault = "broken", str(error)
+        logger.warning("the vector index failed, so the ledger's vectors are scanned instead: %s", error)
+
+    def _our_turn(self) -> AbstractContextManager[object]:
+        """Wait until no other process writes to the index, and keep the others from it: the folder is leased."""
+        return nullcontext()
+
     @contextmanager
     def _operation(self) -> Generator[None]:
         """Run one operation at a time. Record a failure as the state, for `doctor` and the next search."""
@@ -332,7 +339,7 @@ class Projection:
             raise VectorIndexError(f"the index is {self.state}")
         return self._index
 
-    def _lease_folder(self) -> None:
+    def _prepare(self) -> None:
         """Lease the first folder that is free, unless one is leased already. Raises VectorIndexError and OSError."""
         if self.folder is not None:
             return
