@@ -142,19 +142,12 @@ def nth_week(month: Period, number: int) -> Period | None:
     return Period(start, min(start + timedelta(7), month.end), "week") if start < month.end else None
 
 
-def nth_weekday(month: Period, weekday: int, number: int) -> Period | None:
-    """Return a weekday of a month: number 1 is the first, number -1 the last."""
-    if number < 0:
-        last = month.end - timedelta(1)
-        return one_day(last - timedelta((last.weekday() - weekday) % 7))
-    day = month.start + timedelta((weekday - month.start.weekday()) % 7 + 7 * (number - 1))
-    return one_day(day) if day < month.end else None
-
-
-def nth_day(month: Period, number: int) -> Period | None:
-    """Return a day of a month: number 1 is the first, number -1 the last."""
-    day = month.end + timedelta(number) if number < 0 else month.start + timedelta(number - 1)
-    return one_day(day) if month.start <= day < month.end else None
+def nth_day(month: Period, number: int, weekday: int | None = None) -> Period | None:
+    """Return a day of a month, or one of those that are a weekday: number 1 is the first, number -1 the last."""
+    days = [month.start + timedelta(place) for place in range((month.end - month.start).days)]
+    fitting = [day for day in days if weekday in (None, day.weekday())]
+    place = number if number < 0 else number - 1
+    return one_day(fitting[place]) if -len(fitting) <= place < len(fitting) else None
 
 
 def feast_period(feast: str, number: int, year: int) -> Period | None:
@@ -171,7 +164,7 @@ def feast_period(feast: str, number: int, year: int) -> Period | None:
             christmas_eve = date(year, 12, 24)
             return one_day(christmas_eve - timedelta((christmas_eve.weekday() + 1) % 7 + 7 * (4 - number)))
         case "thanksgiving":
-            return nth_weekday(month_period(year, 11), 3, 4)
+            return nth_day(month_period(year, 11), 4, weekday=3)
         case month:
             return day_period(year, int(month), number)
 

@@ -9,7 +9,7 @@ question mark follows months that are also names or other words, and words that 
 A holiday whose name has a weekday is no weekday: "Good Friday".
 
 The classes of `CUES` say in which direction a day lies. They are no part of a date, so their words may be parts of
-words: "*ed" are words that end so, "ge*t" words that also begin so. `date_direction.py` reads them.
+words: "*ed" are words that end so, "ge*t" words that also begin so. `date_finder.py` reads them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ FIRST_VALUE = {name: int(value) for name, value in _classes("first values").item
 """The value of the first word of the classes whose words are listed in order."""
 
 Cue: TypeAlias = str
-"""What a word says of the days beside it, see `date_direction.py`."""
+"""What a word says of the days beside it, see `date_finder.py`."""
 
 CUES = frozenset(" ".join(SECTIONS["cues"].split()).split(", "))
 
