@@ -126,13 +126,13 @@ def is_secret(statement: Statement) -> bool:
     return statement.quoted or not _is_code(statement, has_digit=has_digit)
 
 
-def wallet_words(words: list[str]) -> int:
+def _wallet_words(words: list[str]) -> int:
     """Return how many of some words are the recovery phrase of a wallet, before an "and" goes on; 0 if none are."""
     end = next((place for place, word in enumerate(words) if word in _ANDS), len(words))
     return end if end in _WALLET_PHRASE_WORDS else 0
 
 
-def is_phrase(words: list[str], kind: str, joint: str) -> bool:
+def _is_phrase(words: list[str], kind: str, joint: str) -> bool:
     """Return whether words without quotes are a secret of several words, such as a recovery phrase."""
     if kind == "passphrase" and len(words) in _WALLET_PHRASE_WORDS:
         return True
@@ -300,10 +300,10 @@ def _value_after_name(text: str, low: str, name: re.Match[str], link: re.Match[s
     phrase = _RE["phrase"].match(text, position) if kind in CHOSEN_KINDS and joint in ("sign", "verb") else None
     if phrase is None and kind == "passphrase" and joint in ("sign", "verb"):
         words = _RE["words in a row"].match(text, position)
-        count = wallet_words(words.group().lower().split()) if words else 0
+        count = _wallet_words(words.group().lower().split()) if words else 0
         if words and count:
             return Span(position, position + len(" ".join(words.group().split(" ")[:count])), kind)
-    if phrase and is_phrase(phrase.group().lower().split(), kind, joint):
+    if phrase and _is_phrase(phrase.group().lower().split(), kind, joint):
         return Span(*phrase.span(), kind)
     start, end = value.span(value.lastindex or 0)
     assigned = "=" in parts.get("sign", "")
@@ -512,27 +512,22 @@ def _in_tables(text: str) -> Iterator[Span]:
     separator, width, place, is_login = "", 0, 0, False
     for line in text.split("\n"):
         start, place = place, place + len(line) + 1
-        cells = _cells(line, start, separator) if separator else []
         if columns and _PLACED["rule"].fullmatch(line):
             continue
+        cells = _cells(line, start, separator) if columns else []
         if columns and len(cells) == width:
             for column, kind in columns:
                 yield from _in_cell(text, *cells[column], kind, is_login=is_login)
             continue
-        columns, separator, is_login = [], "", False
-        if len(line) > _MAX_HEADER_CHARS:
-            continue
-        for sign in _SEPARATORS:
-            if sign not in line:
-                continue
-            cells = _cells(line, start, sign)
-            found = [(number, _kind_of_column(text[a:b])) for number, (a, b) in enumerate(cells)]
-            columns = [(number, kind) for number, kind in found if kind]
-            if columns and len(cells) > 1:
-                separator, width = sign, len(cells)
-                is_login = any(_PLACED["of login"].fullmatch(lower_case(text[a:b])) for a, b in cells)
+        columns = []
+        for separator in filter(line.__contains__, _SEPARATORS if len(line) <= _MAX_HEADER_CHARS else ""):
+            cells = _cells(line, start, separator)
+            kinds = [_kind_of_column(text[begin:end]) for begin, end in cells] if len(cells) > 1 else []
+            columns = [(number, kind) for number, kind in enumerate(kinds) if kind]
+            if columns:
+                width = len(cells)
+                is_login = any(_PLACED["of login"].fullmatch(lower_case(text[begin:end])) for begin, end in cells)
                 break
-            columns = []
 
 
 def _cells(line: str, start: int, separator: str) -> list[tuple[int, int]]:
