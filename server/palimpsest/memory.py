@@ -22,8 +22,7 @@ from palimpsest.core.validation import MAX_LIMIT, MAX_TOKENS, bounded, held_from
 from palimpsest.hooks.instructions import Launch
 from palimpsest.hooks.intake import Capture, write_hook_settings
 from palimpsest.hooks.rendered import Briefs
-from palimpsest.index.keys import KeptKeys
-from palimpsest.index.sync import Projection
+from palimpsest.index.sync import KeptKeys, Projection
 from palimpsest.learn import add, browsing, document_pages, edit, entity_graph, job_reports, reconcile
 from palimpsest.learn.background import BackgroundWork, OnLearned
 from palimpsest.learn.commit import WriteResult

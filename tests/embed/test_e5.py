@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 
 from palimpsest.core.protocols import Vector
 from palimpsest.core.validation import well_formed
-from palimpsest.embed.e5 import DIMS, PATIENCE, WEIGHTS, WINDOW_CHARS, WINDOW_TOKENS, E5Embedder
-from palimpsest.embed.e5_onnx import Model
+from palimpsest.embed.e5 import DIMS, PATIENCE, WEIGHTS, WINDOW_CHARS, WINDOW_TOKENS, E5Embedder, Model
 from tests.support.environment import clean_environment
 from tests.support.examples import examples
 from tests.support.new_interpreter import output_of

@@ -14,7 +14,7 @@ import pytest
 from palimpsest.core.errors import VectorIndexError
 from palimpsest.core.protocols import Vector, VectorIndex
 from palimpsest.index.chroma_folder import ChromaIndex
-from palimpsest.index.chroma_server import ChromaServer, SharedIndex
+from palimpsest.index.chroma_server import SharedIndex
 from tests.support.chroma_server import ChromaProcess
 from tests.support.exact_index import ExactIndex
 
@@ -36,8 +36,8 @@ def index(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[VectorInd
     """Yield an empty index of each kind."""
     if request.param == "server":
         server: ChromaProcess = request.getfixturevalue("chroma")
-        with closing(ChromaServer(server.settings(tmp_path).vector_store.config)) as connected:
-            shared = SharedIndex(connected, f"test-{uuid.uuid4().hex}")
+        config = server.settings(tmp_path).vector_store.config
+        with closing(SharedIndex(config, f"test-{uuid.uuid4().hex}")) as shared:
             yield shared.open(shared.begin("0").build)
         return
     opened = ExactIndex() if request.param == "exact" else ChromaIndex.open_folder(tmp_path, PREFIX)

@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 from palimpsest.core.models import Decision, Event, Fact, Scope
-from palimpsest.index import keys as kept_keys
-from palimpsest.index.keys import KeptKeys
-from palimpsest.index.sync import Projection
+from palimpsest.index import sync
+from palimpsest.index.sync import KeptKeys, Projection
 from palimpsest.store import contextual_keys, entries
 from palimpsest.store.contextual_keys import Embedded
 from palimpsest.store.ledger import Ledger
@@ -71,7 +70,7 @@ class TestFollowing:
         self, ledger: Ledger, kept: KeptKeys, monkeypatch: pytest.MonkeyPatch, seed: int, spare: int
     ) -> None:
         """Rows are appended until none is free. Then all are read anew, and again as often as it takes."""
-        monkeypatch.setattr(kept_keys, "MIN_SPARE", spare)
+        monkeypatch.setattr(sync, "MIN_SPARE", spare)
         choice = random.Random(seed)  # noqa: S311 - not a secret
         living, deleted = [outcome.memory.id for outcome in add(ledger, *facts(5))], list[str]()
         for step in range(40):
@@ -95,7 +94,7 @@ class TestFollowing:
         self, ledger: Ledger, kept: KeptKeys, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """An import between two searches is one read and not one for each change."""
-        monkeypatch.setattr(kept_keys, "MAX_CHANGED", 4)
+        monkeypatch.setattr(sync, "MAX_CHANGED", 4)
         add(ledger, *facts(3))
         assert agrees(ledger, kept)
         add(ledger, *facts(5, start=10))
@@ -122,7 +121,7 @@ class TestFollowing:
         self, ledger: Ledger, kept: KeptKeys, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """A query sees at least what was written before it began."""
-        monkeypatch.setattr(kept_keys, "MAX_WAIT", 60.0)  # a slow machine is no failure
+        monkeypatch.setattr(sync, "MAX_WAIT", 60.0)  # a slow machine is no failure
         add(ledger, *facts(5))
 
         def write_and_query(number: int) -> bool:
@@ -165,7 +164,7 @@ class TestBound:
         self, ledger: Ledger, exact: Indexes, root: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Chroma takes about as long for any number of keys, and has them on disk."""
-        monkeypatch.setattr(kept_keys, "MAX_NUMBERS", 3 * DIMS)
+        monkeypatch.setattr(sync, "MAX_NUMBERS", 3 * DIMS)
         with projected(ledger, exact.open, root) as projection:
             kept = KeptKeys(ledger, projection)
             outcomes = add(ledger, *facts(4))
@@ -181,13 +180,13 @@ class TestBound:
         self, ledger: Ledger, kept: KeptKeys, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Users who take turns do not displace each other, because reading all keys takes longer than a query."""
-        monkeypatch.setattr(kept_keys, "MAX_NUMBERS", 5 * DIMS)
+        monkeypatch.setattr(sync, "MAX_NUMBERS", 5 * DIMS)
         for user in ("ana", "bert", "cleo"):
             add(ledger, *(f"{fact} of {user}" for fact in facts(2)), user=user)
             nearest(ledger, kept, "fact 1", user=user)
         assert kept.kept_users() == ["ana", "bert"]
         assert nearest(ledger, kept, "fact 1", user="cleo") is None
-        for _ in range(kept_keys.RECENT):
+        for _ in range(sync.RECENT):
             assert nearest(ledger, kept, "fact 1", user="bert")
         assert nearest(ledger, kept, "fact 1", user="cleo") is None, "one search is not enough"
         assert nearest(ledger, kept, "fact 1", user="cleo")
@@ -227,7 +226,7 @@ class TestBesideTheIndex:
         self, tmp_path: Path, ledger: Ledger, kept: KeptKeys, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The bound holds even if the ledger counts wrongly, which `verify` repairs."""
-        monkeypatch.setattr(kept_keys, "MIN_SPARE", 1)
+        monkeypatch.setattr(sync, "MIN_SPARE", 1)
         add(ledger, *facts(3))
         run_sql(tmp_path / "ledger.db", "UPDATE means SET units = 1")
         assert nearest(ledger, kept, "fact 1") is None

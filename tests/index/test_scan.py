@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.index import keys
+from palimpsest.index import sync
 from tests.support.ledger_access import store_memory
 from tests.support.ledger_files import data_files, search_texts
 from tests.support.memory import ALICE, memory_in
@@ -22,7 +22,7 @@ async def test_a_search_finds_everything_and_no_file_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, numbers: int
 ) -> None:
     """Guards the scan: it is ready at once, never behind, and the same whether or not there is room for the keys."""
-    monkeypatch.setattr(keys, "MAX_NUMBERS_WITHOUT_INDEX", numbers)
+    monkeypatch.setattr(sync, "MAX_NUMBERS_WITHOUT_INDEX", numbers)
     async with memory_in(tmp_path, vector_store=EXACT) as memory:
         store_memory(memory, TEA)
         before = data_files(tmp_path)

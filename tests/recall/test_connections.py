@@ -17,7 +17,7 @@ from loopback import OpenAIServer
 from palimpsest.admin.backup import back_up, restore
 from palimpsest.core.models import Decision, Event, Fact, Message, Scope
 from palimpsest.core.protocols import Vector
-from palimpsest.index import keys
+from palimpsest.index import sync
 from palimpsest.index.sync import IndexHits, Projection
 from palimpsest.memory import Memory
 from palimpsest.recall import features, similar
@@ -225,7 +225,7 @@ async def test_no_keys_are_left_of_what_was_purged_or_restored(tmp_path: Path, m
         assert await found(memory) == [REX]
         await add_text(memory, BEES)
         assert (await found(memory))[0] == BEES
-    monkeypatch.setattr(keys, "MAX_NUMBERS", 0)
+    monkeypatch.setattr(sync, "MAX_NUMBERS", 0)
     async with memory_in(tmp_path, clock) as memory:
         assert (await found(memory))[0] == BEES
         await memory.care.rebuild()

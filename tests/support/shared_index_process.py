@@ -16,7 +16,7 @@ from typing import IO, cast
 
 from palimpsest.core.errors import VectorIndexError
 from palimpsest.core.settings import load_settings
-from palimpsest.index.chroma_server import LAYOUT, ChromaServer, SharedIndex, SharedProjection, StoredState
+from palimpsest.index.chroma_server import LAYOUT, SharedIndex, SharedProjection, StoredState
 from palimpsest.index.sync import Checkpoint
 from tests.support.chroma_server import ChromaProcess
 from tests.support.projections import EMBEDDER, add, ledger_in, nearest
@@ -93,7 +93,7 @@ def _serve(data_dir: Path, port: int) -> None:
     with ledger_in(settings.ledger_path) as ledger:
 
         def connect() -> _PausingIndex:
-            return _PausingIndex(ChromaServer(settings.vector_store.config), f"palimpsest-{ledger.id[:8]}")
+            return _PausingIndex(settings.vector_store.config, f"palimpsest-{ledger.id[:8]}")
 
         projection = SharedProjection(ledger, EMBEDDER, connect, settings.index_dir, layout=LAYOUT)
         projection.batch = BATCH

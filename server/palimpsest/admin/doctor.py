@@ -26,7 +26,7 @@ from palimpsest.core.settings import Settings, unused_variables_text
 from palimpsest.core.threads import Threads
 from palimpsest.hooks.intake import status
 from palimpsest.index.backfill import Backfill
-from palimpsest.index.graph_database import GraphProjection, GraphServer, condition, differences
+from palimpsest.index.graph_database import GraphProjection, condition, differences
 from palimpsest.index.sync import FILE_NAME, Checkpoint, Projection, delete_outdated, index_folders, is_outdated
 from palimpsest.learn import engine, job_reports
 from palimpsest.learn.job_runner import WITH_MODEL
@@ -295,7 +295,7 @@ async def _with_graph_database(
     try:
         ledger = await threads.run(lambda: open_ledger(settings.ledger_place, clock, data_dir=settings.data_dir))
         with closing(ledger):
-            return await examine(GraphProjection(ledger, GraphServer(settings.graph_store), threads))
+            return await examine(GraphProjection(ledger, settings.graph_store, threads))
     except PalimpsestError as error:
         return str(error)
 

@@ -25,8 +25,7 @@ from palimpsest.hooks.intake import Capture
 from palimpsest.hooks.rendered import Briefs
 from palimpsest.index.backfill import Backfill
 from palimpsest.index.graph_database import GraphProjection, graph_projection
-from palimpsest.index.keys import KeptKeys
-from palimpsest.index.sync import Projection
+from palimpsest.index.sync import KeptKeys, Projection
 from palimpsest.learn import job_reports
 from palimpsest.learn.annotations import Enrichment, queue_enrichment
 from palimpsest.learn.engine import Engine
@@ -231,4 +230,4 @@ class Care:
                 "graph_store.provider names one"
             )
         nodes, edges = await projection.rebuild(progress)
-        return projection.server.address, nodes, edges
+        return projection.address, nodes, edges

@@ -35,6 +35,12 @@ def is_of_user(name: str, prefix: str) -> bool:
     return re.fullmatch(rf"{re.escape(prefix)}-[0-9a-f]{{24}}", name) is not None
 
 
+def by_number(found: Any) -> dict[int, Vector]:
+    """Return the vectors of an answer of Chroma by the numbers of their entries."""
+    numbered = zip(found["ids"], found["embeddings"], strict=True)
+    return {int(item): np.asarray(vector, dtype=np.float32) for item, vector in numbered}
+
+
 class ChromaIndex:
     """A vector index in Chroma. Open one with `open_folder`."""
 
@@ -71,27 +77,18 @@ class ChromaIndex:
 
     def query(self, user_id: str, vector: Vector, limit: int) -> list[int]:
         """Return the numbers of the nearest vectors by cosine similarity, nearest first."""
-
-        def nearest(collection: Any) -> list[int]:
-            result = collection.query(query_embeddings=[vector], n_results=limit, include=[])
-            return [int(item) for item in result["ids"][0]]
-
-        return _mapped("could not be queried", lambda: nearest(self._collection(user_id)))
+        question = {"query_embeddings": [vector], "n_results": limit, "include": []}
+        found = _mapped("could not be queried", lambda: self._collection(user_id).query(**question)["ids"][0])
+        return [int(item) for item in found]
 
     def fetch(self, user_id: str, seqs: Sequence[int]) -> dict[int, Vector]:
         """Return the stored vectors of shape (dims,) by number. Unknown numbers are left out."""
         if not seqs:
             return {}  # Chroma rejects an empty list
         ids = [str(seq) for seq in seqs]
-
-        def vectors(collection: Any) -> dict[int, Vector]:
-            result = collection.get(ids=ids, include=["embeddings"])
-            return {
-                int(item): np.asarray(vector, dtype=np.float32)
-                for item, vector in zip(result["ids"], result["embeddings"], strict=True)
-            }
-
-        return _mapped("could not be read", lambda: vectors(self._collection(user_id)))
+        return _mapped(
+            "could not be read", lambda: by_number(self._collection(user_id).get(ids=ids, include=["embeddings"]))
+        )
 
     def count(self) -> int:
         """Return how many vectors are stored, of all users."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 from urllib.parse import quote
 
 import httpx
@@ -21,11 +21,11 @@ from palimpsest.core.errors import VectorIndexError
 from palimpsest.core.models import Finding
 from palimpsest.core.protocols import Progress, Vector, VectorIndex
 from palimpsest.core.settings import VectorStoreConfig
-from palimpsest.index.chroma_folder import CONFIGURATION, collection_of, is_of_user
-from palimpsest.index.sync import Checkpoint, IndexHits, Projection
+from palimpsest.index.chroma_folder import CONFIGURATION, by_number, collection_of, is_of_user
+from palimpsest.index.sync import Checkpoint, IndexHits, Projection, refuse_folder
 from palimpsest.store import entries as entry_queries
 from palimpsest.store.ledger import Ledger
-from palimpsest.text.display import counted, shorten, visible
+from palimpsest.text.display import counted, reason_of
 
 # The connection to a Chroma server: its HTTP interface (version 2), time limits, and what went wrong in plain words.
 #
@@ -42,9 +42,6 @@ answers again: an answer takes milliseconds, and one from another continent half
 REPLY_SECONDS = 30.0
 """How long any other request waits. A batch of vectors takes the server half a second."""
 
-MAX_REASON_CHARS = 200
-"""How much of what a server says about a failure is shown: its first sentence."""
-
 REFUSED_LOGIN = (401, 403)
 NOT_FOUND = 404
 
@@ -57,62 +54,11 @@ class NotThereError(RefusalError):
     """The server does not have the collection."""
 
 
-class ChromaServer:
-    """A Chroma server, as the settings name it. Blocking; safe to use from several threads.
+class ReplacedError(VectorIndexError):
+    """Another process has built the index anew, or deleted it."""
 
-    Every method raises VectorIndexError. No text of an error contains a header, because headers hold tokens.
-    """
-
-    def __init__(self, config: VectorStoreConfig) -> None:
-        host = f"[{config.host}]" if ":" in (config.host or "") else config.host
-        self.address = f"{'https' if config.ssl else 'http'}://{host}:{config.port or DEFAULT_PORT}"
-        tenant, database = quote(config.tenant or DEFAULT_TENANT), quote(config.database or DEFAULT_DATABASE)
-        self._client = httpx.Client(
-            base_url=f"{self.address}/api/v2/tenants/{tenant}/databases/{database}/",
-            headers={name: value.get_secret_value() for name, value in config.headers.items()},
-        )
-
-    def close(self) -> None:
-        """Close all connections."""
-        self._client.close()
-
-    def request(
-        self, method: str, path: str, content: Any = None, *, is_search: bool = False, **parameters: int
-    ) -> Any:
-        """Return the answer of the server. Raises NotThereError if there is no such resource."""
-        seconds = SEARCH_SECONDS if is_search else REPLY_SECONDS
-        try:
-            reply = self._client.request(method, path, json=content, params=parameters or None, timeout=seconds)
-        except httpx.TimeoutException as error:
-            raise VectorIndexError(f"the Chroma server {self.address} did not answer within {seconds:g} s") from error
-        except (httpx.HTTPError, httpx.InvalidURL, RuntimeError) as error:  # RuntimeError: the client was closed
-            raise VectorIndexError(
-                f"the Chroma server {self.address} could not be reached: {_reason(error)}"
-            ) from error
-        if reply.status_code in REFUSED_LOGIN:
-            raise VectorIndexError(
-                f"the Chroma server {self.address} refuses the login (HTTP {reply.status_code}). "
-                "vector_store.config.headers holds what it asks for"
-            )
-        try:
-            answer = reply.json()
-        except ValueError as error:
-            raise VectorIndexError(
-                f"what answers at {self.address} is no Chroma server: HTTP {reply.status_code} without JSON"
-            ) from error
-        if not reply.is_success:
-            text = _reason(_message(answer) or f"HTTP {reply.status_code}")
-            kind = NotThereError if reply.status_code == NOT_FOUND else RefusalError
-            raise kind(f"the Chroma server {self.address} refuses: {text}")
-        return answer
-
-
-def _message(answer: Any) -> Any:
-    return answer.get("message") if isinstance(answer, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] - JSON
-
-
-def _reason(error: object) -> str:
-    return shorten(visible(" ".join(str(error).split())), MAX_REASON_CHARS) or type(error).__name__
+    def __init__(self) -> None:
+        super().__init__("another process has replaced the index on the Chroma server")
 
 
 # What lies on a Chroma server: a collection for each user, and one whose metadata is the checkpoint of them all.
@@ -126,13 +72,6 @@ LAYOUT = "chroma-server-1"
 
 PAGE = 500
 """How many collections are listed in one answer."""
-
-
-class ReplacedError(VectorIndexError):
-    """Another process has built the index anew, or deleted it."""
-
-    def __init__(self) -> None:
-        super().__init__("another process has replaced the index on the Chroma server")
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,52 +88,113 @@ class StoredState:
 
 
 class SharedIndex:
-    """The index of one ledger on a Chroma server. Blocking; every method raises VectorIndexError."""
+    """The index of one ledger on a Chroma server, as the settings name it. Blocking; safe to use from several threads.
 
-    def __init__(self, server: ChromaServer, prefix: str) -> None:
-        self.server = server
+    Every method raises VectorIndexError. No text of an error contains a header, because headers hold tokens.
+    """
+
+    def __init__(self, config: VectorStoreConfig, prefix: str) -> None:
+        host = f"[{config.host}]" if ":" in (config.host or "") else config.host
+        self.address = f"{'https' if config.ssl else 'http'}://{host}:{config.port or DEFAULT_PORT}"
+        tenant, database = quote(config.tenant or DEFAULT_TENANT), quote(config.database or DEFAULT_DATABASE)
+        self._client = httpx.Client(
+            base_url=f"{self.address}/api/v2/tenants/{tenant}/databases/{database}/",
+            headers={name: value.get_secret_value() for name, value in config.headers.items()},
+        )
         self._prefix = prefix
         self._record = f"{prefix}-checkpoint"
+        self._opened: SharedBuild | None = None
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._client.close()
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        content: Any = None,
+        *,
+        is_search: bool = False,
+        was_there: bool = False,
+        **parameters: int,
+    ) -> Any:
+        """Return the answer of the server.
+
+        Raises NotThereError if there is no such collection, or ReplacedError if it `was_there`.
+        """
+        seconds = SEARCH_SECONDS if is_search else REPLY_SECONDS
+        try:
+            reply = self._client.request(method, path, json=content, params=parameters or None, timeout=seconds)
+        except httpx.TimeoutException as error:
+            raise VectorIndexError(f"the Chroma server {self.address} did not answer within {seconds:g} s") from error
+        except (httpx.HTTPError, httpx.InvalidURL, RuntimeError) as error:  # RuntimeError: the client was closed
+            raise VectorIndexError(
+                f"the Chroma server {self.address} could not be reached: {reason_of(error) or type(error).__name__}"
+            ) from error
+        if reply.status_code in REFUSED_LOGIN:
+            raise VectorIndexError(
+                f"the Chroma server {self.address} refuses the login (HTTP {reply.status_code}). "
+                "vector_store.config.headers holds what it asks for"
+            )
+        try:
+            answer = reply.json()
+        except ValueError as error:
+            raise VectorIndexError(
+                f"what answers at {self.address} is no Chroma server: HTTP {reply.status_code} without JSON"
+            ) from error
+        if reply.is_success:
+            return answer
+        if was_there and reply.status_code == NOT_FOUND:
+            raise ReplacedError
+        text = reason_of(_message(answer) or f"HTTP {reply.status_code}")
+        kind = NotThereError if reply.status_code == NOT_FOUND else RefusalError
+        raise kind(f"the Chroma server {self.address} refuses: {text}")
+
+    def collections(self) -> list[tuple[str, str]]:
+        """Return the names and ids of all collections, which may be those of others."""
+        found: list[tuple[str, str]] = []
+        while True:
+            page = self.request("GET", "collections", limit=PAGE, offset=len(found))
+            found += [(item["name"], item["id"]) for item in page]
+            if len(page) < PAGE:
+                return found
 
     def read(self, *, is_search: bool = False) -> StoredState | None:
         """Return what is on the server, or None if there is no index, or one of another version."""
         try:
-            found = self.server.request("GET", f"collections/{self._record}", is_search=is_search)
+            found = self.request("GET", f"collections/{self._record}", is_search=is_search)
             return _state(found["id"], found["metadata"] or {})
         except NotThereError:
             return None
         except (KeyError, TypeError) as error:
-            raise VectorIndexError(f"what answers at {self.server.address} is no Chroma server") from error
+            raise VectorIndexError(f"what answers at {self.address} is no Chroma server") from error
 
     def begin(self, epoch: str) -> StoredState:
         """Delete everything of this ledger, and begin a new build, which is empty and has no checkpoint."""
         own = re.compile(rf"{re.escape(self._prefix)}-(checkpoint|([0-9a-f]{{8}}-)?[0-9a-f]{{24}})")
-        names = [name for name, _ in _collections(self.server) if own.fullmatch(name)]  # earlier versions had no builds
+        names = [name for name, _ in self.collections() if own.fullmatch(name)]  # earlier versions had no builds
         # The checkpoint first: without it nobody takes the rest for an index.
         for name in sorted(names, key=lambda name: name != self._record):
             with suppress(NotThereError):  # another process was quicker
-                self.server.request("DELETE", f"collections/{name}")
+                self.request("DELETE", f"collections/{name}")
         build = secrets.token_hex(4)
         metadata = {"build": build, "epoch": epoch}
-        created = self.server.request("POST", "collections", {"name": self._record, "metadata": metadata})
+        created = self.request("POST", "collections", {"name": self._record, "metadata": metadata})
         return StoredState(created["id"], build, epoch)
 
     def save(self, state: StoredState, checkpoint: Checkpoint) -> StoredState:
         """Store the checkpoint of a build, and return the new state. Raises ReplacedError."""
         metadata = {"build": state.build, "epoch": state.epoch, **asdict(checkpoint)}
-        try:
-            self.server.request("PUT", f"collections/{state.record}", {"new_metadata": metadata})
-        except NotThereError as error:
-            raise ReplacedError from error
+        self.request("PUT", f"collections/{state.record}", {"new_metadata": metadata}, was_there=True)
         return replace(state, checkpoint=checkpoint)
 
     def open(self, build: str) -> SharedBuild:
-        """Return the vectors of a build."""
-        return SharedBuild(self.server, f"{self._prefix}-{build}")
-
-    def close(self) -> None:
-        """Close the connections."""
-        self.server.close()
+        """Return the vectors of a build, and the same again for the same build."""
+        prefix = f"{self._prefix}-{build}"
+        if self._opened is None or self._opened.prefix != prefix:
+            self._opened = SharedBuild(self, prefix)
+        return self._opened
 
 
 class SharedBuild:
@@ -203,15 +203,15 @@ class SharedBuild:
     Every method raises ReplacedError if a collection that was there is gone.
     """
 
-    def __init__(self, server: ChromaServer, prefix: str) -> None:
+    def __init__(self, server: SharedIndex, prefix: str) -> None:
+        self.prefix = prefix
         self._server = server
-        self._prefix = prefix
         self._ids: dict[str, str] = {}
 
     def upsert(self, user_id: str, seqs: Sequence[int], vectors: Vector) -> None:
         """Store vectors of shape (len(seqs), dims)."""
         if user_id not in self._ids:
-            name = {"name": collection_of(user_id, self._prefix), "configuration": CONFIGURATION, "get_or_create": True}
+            name = {"name": collection_of(user_id, self.prefix), "configuration": CONFIGURATION, "get_or_create": True}
             self._ids[user_id] = self._server.request("POST", "collections", name)["id"]
         rows = np.ascontiguousarray(vectors, dtype="<f4")
         encoded = [base64.b64encode(row.tobytes()).decode("ascii") for row in rows]
@@ -233,20 +233,12 @@ class SharedBuild:
         """Return the stored vectors of shape (dims,) by number. Unknown numbers are left out."""
         if not seqs or not self._is_known(user_id):
             return {}
-        question = {"ids": [str(seq) for seq in seqs], "include": ["embeddings"]}
-        found = self._post(user_id, "get", question)
-        return {
-            int(item): np.asarray(vector, dtype=np.float32)
-            for item, vector in zip(found["ids"], found["embeddings"], strict=True)
-        }
+        return by_number(self._post(user_id, "get", {"ids": [str(seq) for seq in seqs], "include": ["embeddings"]}))
 
     def count(self) -> int:
         """Return how many vectors are stored, of all users. It takes a request for each user."""
-        ids = [item for name, item in _collections(self._server) if is_of_user(name, self._prefix)]
-        try:
-            return sum(int(self._server.request("GET", f"collections/{item}/count")) for item in ids)
-        except NotThereError as error:
-            raise ReplacedError from error
+        ids = [item for name, item in self._server.collections() if is_of_user(name, self.prefix)]
+        return sum(int(self._server.request("GET", f"collections/{item}/count", was_there=True)) for item in ids)
 
     def close(self) -> None:
         """Do nothing: the connection is that of the whole index."""
@@ -254,31 +246,20 @@ class SharedBuild:
     def _is_known(self, user_id: str, *, is_search: bool = False) -> bool:
         """Return whether the build has a collection of the user."""
         if user_id not in self._ids:
+            path = f"collections/{collection_of(user_id, self.prefix)}"
             try:
-                found = self._server.request(
-                    "GET", f"collections/{collection_of(user_id, self._prefix)}", is_search=is_search
-                )
-                self._ids[user_id] = found["id"]
+                self._ids[user_id] = self._server.request("GET", path, is_search=is_search)["id"]
             except NotThereError:
                 return False
         return True
 
     def _post(self, user_id: str, what: str, content: dict[str, Any], *, is_search: bool = False) -> Any:
-        try:
-            path = f"collections/{self._ids[user_id]}/{what}"
-            return self._server.request("POST", path, content, is_search=is_search)
-        except NotThereError as error:
-            raise ReplacedError from error
+        path = f"collections/{self._ids[user_id]}/{what}"
+        return self._server.request("POST", path, content, is_search=is_search, was_there=True)
 
 
-def _collections(server: ChromaServer) -> list[tuple[str, str]]:
-    """Return the names and ids of all collections, which may be those of others."""
-    found: list[tuple[str, str]] = []
-    while True:
-        page = server.request("GET", "collections", limit=PAGE, offset=len(found))
-        found += [(item["name"], item["id"]) for item in page]
-        if len(page) < PAGE:
-            return found
+def _message(answer: Any) -> Any:
+    return answer.get("message") if isinstance(answer, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] - JSON
 
 
 def _state(record: str, metadata: dict[str, Any]) -> StoredState | None:
@@ -287,10 +268,8 @@ def _state(record: str, metadata: dict[str, Any]) -> StoredState | None:
     if not isinstance(build, str) or not isinstance(epoch, str):
         return None
     values = {field.name: metadata[field.name] for field in fields(Checkpoint) if field.name in metadata}
-    if not values:
-        return StoredState(record, build, epoch)
     checkpoint = Checkpoint.from_values(values)
-    return None if checkpoint is None else StoredState(record, build, epoch, checkpoint)
+    return StoredState(record, build, epoch, checkpoint) if checkpoint is not None or not values else None
 
 
 # Keep an index on a server in step with the ledger, from any number of processes and hosts.
@@ -329,11 +308,11 @@ class SharedProjection(Projection):
     def __init__(
         self, ledger: Ledger, embedder: str, open_shared: Callable[[], SharedIndex], root: Path, *, layout: str
     ) -> None:
-        super().__init__(ledger, embedder, _refuse_folder, root, layout=layout)
+        super().__init__(ledger, embedder, refuse_folder, root, layout=layout)
         self._open_shared = open_shared
         self._server: SharedIndex | None = None
         self._written: StoredState | None = None
-        self._seen: tuple[StoredState, SharedBuild] | None = None
+        self._seen: StoredState | None = None
 
     def open(self, progress: Progress | None = None) -> None:
         """Connect, and build the index or catch up unless another process is writing.
@@ -342,18 +321,8 @@ class SharedProjection(Projection):
         """
         with self._operation():
             self.state = "building"
-            self._connect()
+            self._prepare()
             self._work_if_alone(progress, is_counted=True)
-
-    def rebuild(self, progress: Progress | None = None) -> int:
-        """Replace the index with a new one built from the ledger, and return how many vectors it holds.
-
-        It waits for the process that is writing. Raises VectorIndexError and LedgerError.
-        """
-        with self._our_turn(), self._operation():
-            self._connect()
-            self._build(progress)
-            return self._required_index().count()
 
     def catch_up(self, progress: Progress | None = None) -> None:
         """Apply the rest of the index log, or build the index anew, unless another process is writing.
@@ -414,8 +383,7 @@ class SharedProjection(Projection):
             return self._nothing()
         except VectorIndexError as error:
             if server is self._server:  # else it was closed
-                self.state, self.fault = "broken", str(error)
-                logger.warning("the vector index failed, so the ledger's vectors are scanned instead: %s", error)
+                self._failed(error)
             return None
 
     def condition(self) -> Finding:
@@ -428,7 +396,7 @@ class SharedProjection(Projection):
             count = 0 if state is None else server.open(state.build).count()
 
         def finding(text: str, *, ok: bool = True) -> Finding:
-            return Finding("index", f"Chroma server {server.server.address}: {text}", ok)
+            return Finding("index", f"Chroma server {server.address}: {text}", ok)
 
         if state is None:
             return finding("no index yet; a server builds it at its first search")
@@ -456,12 +424,6 @@ class SharedProjection(Projection):
             return finding(f"{text}, but the ledger has {expected}; the next server that starts rebuilds it", ok=False)
         return finding(f"{text}, {counted(behind, 'change')} behind")
 
-    def close(self) -> None:
-        """Close the connections."""
-        with self._lock:
-            self._disconnect()
-            self.state = "closed"
-
     def _nothing(self) -> None:
         """Let the background look what is the matter with the index."""
         self._changes_seen = True
@@ -471,15 +433,12 @@ class SharedProjection(Projection):
         state = server.read(is_search=True)
         if state is None or state.checkpoint is None:
             return None
-        seen = self._seen
-        if seen is None or seen[0] != state:
+        if self._seen != state:
             with self._ledger.read() as conn:
                 if not state.checkpoint.is_valid(self.initial_checkpoint, conn):
                     return None
-            is_known = seen is not None and seen[0].build == state.build
-            seen = state, seen[1] if seen is not None and is_known else server.open(state.build)
-            self._seen = seen
-        return state.checkpoint, seen[1]
+            self._seen = state
+        return state.checkpoint, server.open(state.build)
 
     def _work_if_alone(self, progress: Progress | None, *, is_counted: bool = False) -> None:
         """Bring the index up to date unless another process is writing to it, and say whether it can be queried."""
@@ -532,8 +491,7 @@ class SharedProjection(Projection):
     @property
     def log_number(self) -> int:
         """Return the last row of the index log that this process knows to be applied."""
-        seen = self._seen
-        return 0 if seen is None or seen[0].checkpoint is None else seen[0].checkpoint.log_number
+        return 0 if self._seen is None or self._seen.checkpoint is None else self._seen.checkpoint.log_number
 
     @contextmanager
     def _our_turn(self, unless: Callable[[], bool] = lambda: False) -> Generator[bool]:
@@ -550,18 +508,13 @@ class SharedProjection(Projection):
                     f"{TURN_SECONDS:g} s. Nothing was done; try again later"
                 )
 
-    def _connect(self) -> None:
+    def _prepare(self) -> None:
         """Connect anew. What is there is read, so that a server that does not answer is noticed."""
-        self._disconnect()
-        server = self._open_shared()
-        try:
-            server.read(is_search=True)
-        except BaseException:
-            server.close()
-            raise
-        self._server = server
+        self._close_index()
+        self._server = self._open_shared()
+        self._server.read(is_search=True)
 
-    def _disconnect(self) -> None:
+    def _close_index(self) -> None:
         if self._server is not None:
             self._server.close()
         self._server = self._index = self._written = self._seen = None
@@ -570,7 +523,3 @@ class SharedProjection(Projection):
         if self._server is None:
             raise VectorIndexError(f"the index is {self.state}")
         return self._server
-
-
-def _refuse_folder(folder: Path) -> NoReturn:
-    raise VectorIndexError(f"the index is on a Chroma server, and not in {folder}")

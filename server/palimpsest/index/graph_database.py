@@ -21,7 +21,7 @@ from palimpsest.store import entries
 from palimpsest.store.graph import projection as projected
 from palimpsest.store.graph.projection import Part, Properties, ledger_end
 from palimpsest.store.ledger import Ledger
-from palimpsest.text.display import counted, shorten, visible
+from palimpsest.text.display import counted, reason_of
 
 if TYPE_CHECKING:
     from neo4j import AsyncSession
@@ -155,62 +155,31 @@ hand."""
 CLOSE_SECONDS = 1.0
 """How long to say goodbye. After that the connection is dropped, which costs the server nothing."""
 
-MAX_REASON_CHARS = 200
-"""How much of what a server says about a failure is shown: its first sentence."""
-
 KEPT = "The graph in the ledger is complete, and the copy catches up when the database can be used."
 
 
-class GraphServer:
-    """A Neo4j or Memgraph server, as the settings name it."""
-
-    def __init__(self, store: GraphStore) -> None:
-        if store.provider == "ledger" or store.config.url is None:
-            raise ValueError("the graph lies in the ledger alone")
-        self.provider: Provider = store.provider
-        self._config = store.config
-        self._url = store.config.url
-
-    @property
-    def address(self) -> str:
-        """Return where it is, for messages. The settings allow no login in it."""
-        return f"{self._url}, database {self._config.database}" if self._config.database else self._url
-
-    @asynccontextmanager
-    async def connect(self, ledger: str) -> AsyncGenerator[GraphCopy]:
-        """Log in and return the copy of a ledger. The connection is closed at the end. Raises GraphStoreError."""
-        driver = self._driver()
-        try:
-            async with driver.session(database=self._config.database) as session:
-                with _graph_errors(self.address), anyio.fail_after(CONNECT_SECONDS):
-                    await (await session.run("RETURN 1")).consume()
-                yield GraphCopy(self, session, ledger)
-        finally:
-            with anyio.move_on_after(CLOSE_SECONDS, shield=True):
-                await driver.close()
-
-    def _driver(self) -> Any:
-        try:
-            import neo4j  # noqa: PLC0415 - it is an extra, and takes a sixth of a second
-        except ImportError as error:
-            raise GraphStoreError(
-                f"graph_store.provider = '{self.provider}' needs the neo4j driver, which is not installed. The graph "
-                'in the ledger is complete. Run: pip install "palimpsest-mcp[graph]"'
-            ) from error
-        logging.getLogger("neo4j.notifications").setLevel(logging.ERROR)  # advice on statements, for their author
-        name, password = self._config.username, self._config.password
-        auth = None if name is None else (name, "" if password is None else password.get_secret_value())
-        with _graph_errors(self.address):
-            database: Any = neo4j.AsyncGraphDatabase  # its options have no types
-            return database.driver(
-                self._url,
-                auth=auth,
-                connection_timeout=CONNECT_SECONDS,
-                connection_acquisition_timeout=CONNECT_SECONDS,
-                max_connection_pool_size=1,
-                telemetry_disabled=True,
-                user_agent="palimpsest",
-            )
+def _driver(store: GraphStore, address: str) -> Any:
+    try:
+        import neo4j  # noqa: PLC0415 - it is an extra, and takes a sixth of a second
+    except ImportError as error:
+        raise GraphStoreError(
+            f"graph_store.provider = '{store.provider}' needs the neo4j driver, which is not installed. The graph "
+            'in the ledger is complete. Run: pip install "palimpsest-mcp[graph]"'
+        ) from error
+    logging.getLogger("neo4j.notifications").setLevel(logging.ERROR)  # advice on statements, for their author
+    name, password = store.config.username, store.config.password
+    auth = None if name is None else (name, "" if password is None else password.get_secret_value())
+    with _graph_errors(address):
+        database: Any = neo4j.AsyncGraphDatabase  # its options have no types
+        return database.driver(
+            store.config.url,
+            auth=auth,
+            connection_timeout=CONNECT_SECONDS,
+            connection_acquisition_timeout=CONNECT_SECONDS,
+            max_connection_pool_size=1,
+            telemetry_disabled=True,
+            user_agent="palimpsest",
+        )
 
 
 @contextmanager
@@ -232,9 +201,7 @@ def _graph_errors(address: str) -> Generator[None]:
 
 
 def _reason(error: Exception) -> str:
-    """Return what a server or the driver says about a failure, in one line."""
-    text = str(getattr(error, "message", None) or error)
-    return shorten(visible(" ".join(text.split())), MAX_REASON_CHARS).rstrip(".")
+    return reason_of(getattr(error, "message", None) or error).rstrip(".")
 
 
 # The copy of a ledger's graph in a graph database: what is read from it and written to it.
@@ -248,17 +215,17 @@ _T = TypeVar("_T")
 
 
 class GraphCopy:
-    """The nodes and edges of one ledger on a server. Every method raises GraphStoreError."""
+    """The nodes and edges of one ledger on a server at an address. Every method raises GraphStoreError."""
 
-    def __init__(self, server: GraphServer, session: AsyncSession, ledger: str) -> None:
-        self._server = server
+    def __init__(self, session: AsyncSession, ledger: str, address: str) -> None:
         self._session = session
+        self._address = address
         self.ledger = ledger
 
     async def _run(self, *statements: Statement) -> list[dict[str, Any]]:
         """Run statements in one transaction, all or none, and return the rows of the last one."""
         rows: list[dict[str, Any]] = []
-        with _graph_errors(self._server.address), anyio.fail_after(REPLY_SECONDS):
+        with _graph_errors(self._address), anyio.fail_after(REPLY_SECONDS):
             async with await self._session.begin_transaction() as transaction:
                 for text, parameters in statements:
                     result = await transaction.run(text, {"ledger": self.ledger, **parameters})
@@ -280,14 +247,14 @@ class GraphCopy:
         except TypeError:
             return None
 
-    async def prepare(self) -> None:
+    async def prepare(self, indexes: Iterable[Text]) -> None:
         """Create the indexes by which statements find our nodes and edges, unless the database has them.
 
         A server that does not know such an index works without it, only slower.
         """
-        for text in INDEXES[self._server.provider]:
+        for text in indexes:
             try:
-                with _graph_errors(self._server.address), anyio.fail_after(REPLY_SECONDS):
+                with _graph_errors(self._address), anyio.fail_after(REPLY_SECONDS):
                     await (await self._session.run(text)).consume()  # Memgraph refuses it in a transaction
             except GraphStoreError as error:
                 if not error.is_refusal:
@@ -346,13 +313,18 @@ _Step: TypeAlias = tuple[Part, GraphCheckpoint]
 
 
 class GraphProjection:
-    """A graph database that follows a ledger. One process at a time writes to it.
+    """A Neo4j or Memgraph database that follows a ledger. One process at a time writes to it.
 
     Every method raises LedgerError, and GraphStoreError if the database cannot be used.
     """
 
-    def __init__(self, ledger: Ledger, server: GraphServer, threads: Threads) -> None:
-        self.server = server
+    def __init__(self, ledger: Ledger, store: GraphStore, threads: Threads) -> None:
+        if store.provider == "ledger" or store.config.url is None:
+            raise ValueError("the graph lies in the ledger alone")
+        self.provider: Provider = store.provider
+        self.address = store.config.url + (f", database {store.config.database}" if store.config.database else "")
+        """Where it is, for messages. The settings allow no login in it."""
+        self._store = store
         self._ledger = ledger
         self._threads = threads
         self._applied: projected.LedgerEnd | None = None
@@ -363,10 +335,17 @@ class GraphProjection:
 
     @asynccontextmanager
     async def connect(self) -> AsyncGenerator[GraphCopy]:
-        """Connect to the database, until the block ends."""
+        """Log in and return the copy of the ledger. The connection is closed at the end."""
         ledger_id = await self._threads.run(lambda: self._ledger.id)
-        async with self.server.connect(ledger_id) as copy:
-            yield copy
+        driver = _driver(self._store, self.address)
+        try:
+            async with driver.session(database=self._store.config.database) as session:
+                with _graph_errors(self.address), anyio.fail_after(CONNECT_SECONDS):
+                    await (await session.run("RETURN 1")).consume()
+                yield GraphCopy(session, ledger_id, self.address)
+        finally:
+            with anyio.move_on_after(CLOSE_SECONDS, shield=True):
+                await driver.close()
 
     async def catch_up(self) -> None:
         """Apply what is new in the ledger. Without something new, the database is not asked.
@@ -382,7 +361,7 @@ class GraphProjection:
             checkpoint = await copy.checkpoint()
             standing: Standing = "outdated" if checkpoint is None else await self.read(checkpoint.standing)
             if standing == "foreign":
-                raise GraphStoreError(foreign_text(self.server.address))
+                raise GraphStoreError(_foreign_text(self.address))
             if checkpoint is None or standing == "outdated":
                 checkpoint = await self._begin(copy)
             await self._follow(copy, checkpoint, None)
@@ -423,7 +402,7 @@ class GraphProjection:
         while True:
             if checkpoint.phase == "clearing":
                 await copy.clear()
-                await copy.prepare()
+                await copy.prepare(INDEXES[self.provider])
                 checkpoint = replace(checkpoint, phase="filling")
                 await copy.put(checkpoint)
             steps = await self.read(partial(_next_steps, checkpoint))
@@ -442,10 +421,10 @@ class GraphProjection:
 
 def graph_projection(store: GraphStore, ledger: Ledger, threads: Threads) -> GraphProjection | None:
     """Return the graph database that the settings name, or None if the graph lies in the ledger alone."""
-    return None if store.provider == "ledger" else GraphProjection(ledger, GraphServer(store), threads)
+    return None if store.provider == "ledger" else GraphProjection(ledger, store, threads)
 
 
-def foreign_text(address: str) -> str:
+def _foreign_text(address: str) -> str:
     """Return what to do about a database that another copy of the ledger writes to."""
     return (
         f"the graph database at {address} shows changes that this ledger does not have: another copy of the ledger "
@@ -487,15 +466,14 @@ def _next_steps(checkpoint: GraphCheckpoint, conn: Connection) -> list[_Step] | 
 
 async def condition(projection: GraphProjection) -> Finding:
     """Return in what state the database is. Raises GraphStoreError if it cannot be used, and LedgerError."""
-    server = projection.server
-    name = f"{server.provider} at {server.address}"
+    name = f"{projection.provider} at {projection.address}"
     async with projection.connect() as copy:
         checkpoint = await copy.checkpoint()
         if checkpoint is None:
             return Finding("graph", f"{name}: nothing of this ledger yet; a server fills it in the background")
         standing = await projection.read(checkpoint.standing)
         if standing == "foreign":
-            return Finding("graph", foreign_text(server.address), ok=False)
+            return Finding("graph", _foreign_text(projection.address), ok=False)
         if standing == "outdated":
             return Finding("graph", f"{name}: it shows an earlier state of the ledger; the next server fills it anew")
         if checkpoint.phase != "following":

@@ -346,7 +346,7 @@ def open_shared_projection(settings: Settings, ledger: Ledger, embedder: str) ->
     return chroma_server.SharedProjection(
         ledger,
         embedder,
-        lambda: chroma_server.SharedIndex(chroma_server.ChromaServer(config), prefix),
+        lambda: chroma_server.SharedIndex(config, prefix),
         settings.index_dir,
         layout=chroma_server.LAYOUT,
     )

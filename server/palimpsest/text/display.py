@@ -102,6 +102,15 @@ def shorten_to_tokens(text: str, max_tokens: int) -> str:
     return text
 
 
+MAX_REASON_CHARS = 200
+"""How much of what a server says about a failure is shown: its first sentence."""
+
+
+def reason_of(failure: object) -> str:
+    """Return what a server or a driver says about a failure, in one line."""
+    return shorten(visible(" ".join(str(failure).split())), MAX_REASON_CHARS)
+
+
 def _beginning(text: str, end: int) -> str:
     """Return the text up to about `end` and "…", cut at the end of a word if one is near."""
     end = max(1, end)

@@ -1,8 +1,8 @@
 """Remove secrets from a text before any of it is stored: keys, tokens, passwords and private keys.
 
-A secret is recognized by its frame (the BEGIN line of a private key), by its format (see `patterns`), by its place in a
-URL, a command, a header, a table or an answer (see `positions`), or by the words before it (see `statements`). Each
-function takes time linear in the length of the text: repetitions are bounded, or cannot start twice at the same place.
+A secret is recognized by its frame (the BEGIN line of a private key), its format, its place in a URL, a command, a
+header, a table or an answer, or the words before it (see `secret_finder`). Each function takes time linear in the
+length of the text: repetitions are bounded, or cannot start twice at the same place.
 
 There is no entropy check, because it would remove hashes and ids. No secret is ever verified with its provider, because
 that would send it over the network.
@@ -17,9 +17,8 @@ from functools import cache
 from typing import Any, cast
 
 from palimpsest.core.errors import InputError
-from palimpsest.text import secret_statements as stated
-from palimpsest.text.secret_positions import placed_secrets
-from palimpsest.text.secret_statements import Span
+from palimpsest.text import secret_finder
+from palimpsest.text.secret_finder import Span
 from palimpsest.text.word_lists import patterns, word_lists
 
 _RE = patterns("palimpsest.text", "redaction.txt")
@@ -57,7 +56,7 @@ def says_only_secrets(text: str) -> bool:
     rest = " ".join(
         clause for clause in _RE["clause end"].split(_RE["marker"].sub("\x00", text)) if "\x00" not in clause
     )
-    return len(query_tokens(stated.NAME.sub("", stated.lower_case(rest)))) < MIN_REST
+    return len(query_tokens(secret_finder.NAME.sub("", secret_finder.lower_case(rest)))) < MIN_REST
 
 
 def redact(text: str) -> Redacted:
@@ -105,7 +104,7 @@ def _redacted_value(value: Any, key: str, kinds: list[str], depth: int) -> Any:
         items = cast("list[Any]", value)
         return type(items)(_redacted_value(item, key, kinds, depth + 1) for item in items)
     if key and isinstance(value, str | int) and not isinstance(value, bool):
-        kind = stated.secret_kind(key, str(value))
+        kind = secret_finder.secret_kind(key, str(value))
         if kind:
             kinds.append(kind)
             return f"[secret removed: {kind}]"
@@ -126,8 +125,8 @@ def _secrets(text: str) -> list[Span]:
         *_private_keys(unmarked),
         *_tokens(unmarked),
         *_url_passwords(unmarked),
-        *placed_secrets(unmarked),
-        *stated.stated_secrets(unmarked),
+        *secret_finder.placed_secrets(unmarked),
+        *secret_finder.stated_secrets(unmarked),
     )
     spans: list[Span] = []
     for span in sorted(candidates, key=lambda span: span.start):
@@ -201,7 +200,7 @@ def _tokens(text: str) -> Iterator[Span]:
 
 def _is_random(token: str) -> bool:
     """Return False for a masked token (`sk-xxxx`) and for words that look like one (`sk-fade-in-animation`)."""
-    return len(set(token[-12:])) > 2 and (stated.looks_random(token) or token.isupper())  # noqa: PLR2004 - `xX`, `x-`
+    return len(set(token[-12:])) > 2 and (secret_finder.looks_random(token) or token.isupper())  # noqa: PLR2004 - `xX`, `x-`
 
 
 # --- Passwords in URLs
@@ -211,5 +210,5 @@ def _url_passwords(text: str) -> Iterator[Span]:
     """Yield the passwords in URLs such as `postgres://user:password@host`."""
     if "://" in text:
         for match in _RE["url password"].finditer(text):
-            if not stated.is_placeholder(match[1]):
+            if not secret_finder.is_placeholder(match[1]):
                 yield Span(*match.span(1), "password")

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
-from itertools import pairwise
+from itertools import pairwise, takewhile
 
 from palimpsest.core.clock import shown_date
 from palimpsest.core.models import SELF_NAMES, EntityType, Fact, Memory, Relation, name_key, plain_name, relation_key
@@ -105,9 +105,7 @@ def begun(text: str, relations: Sequence[Relation], date_places: Iterable[int]) 
         for relation in open_ones
         if any(has_name(words_in(clause), clause, relation.destination) for clause in clauses)
     ]
-    if not beside:
-        return tuple(relations)
-    others = [relation for relation in open_ones if relation not in beside]
+    others = [relation for relation in open_ones if relation not in beside] if beside else []
     return tuple(replace(relation, since="") if relation in others else relation for relation in relations)
 
 
@@ -282,13 +280,10 @@ class _Reading:
         text = f" {' '.join(self._words)} "
         if len(words := relation.name.replace("_", " ").casefold().split()) > 1 and f" {' '.join(words)} " in text:
             return True
-        old = words_in(self._old.text)
-        wanted = words_in(bare_name(relation.destination) or relation.destination)
-        at = next((n for n in range(len(old)) if old[n : n + len(wanted)] == wanted), 0)
-        start = at
-        while start > 0 and old[start - 1] in _WORDS["copulas"]:
-            start -= 1
-        return start < at and f" {' '.join(old[start:at])} " in text
+        old = _Clause(tuple(words_in(self._old.text)), frozenset())
+        before = old.words[: old.place(relation.destination) or 0]
+        copulas = list(takewhile(_WORDS["copulas"].__contains__, reversed(before)))
+        return bool(copulas) and f" {' '.join(reversed(copulas))} " in text
 
 
 def _name_words(name: str) -> list[str]:

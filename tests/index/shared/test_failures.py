@@ -11,7 +11,7 @@ import pytest
 
 from palimpsest.core.errors import VectorIndexError
 from palimpsest.index import chroma_server
-from palimpsest.index.chroma_server import ChromaServer, SharedIndex, SharedProjection
+from palimpsest.index.chroma_server import SharedIndex, SharedProjection
 from palimpsest.store.ledger import Ledger
 from tests.support.chroma_server import ChromaProcess
 from tests.support.memory import ALICE, add_text, memory_in
@@ -45,7 +45,7 @@ def is_complete(ledger: Ledger, projection: SharedProjection) -> bool:
 def build_on(server: ChromaProcess, ledger: Ledger, folder: Path) -> str:
     """Return the name of the build on a server. An index that is built anew has another one."""
     config = server.settings(folder).vector_store.config
-    with closing(SharedIndex(ChromaServer(config), f"palimpsest-{ledger.id[:8]}")) as index:
+    with closing(SharedIndex(config, f"palimpsest-{ledger.id[:8]}")) as index:
         state = index.read()
         assert state is not None
         return state.build

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from palimpsest.core.models import Scope
-from palimpsest.index.chroma_server import ChromaServer, SharedIndex, SharedProjection
+from palimpsest.index.chroma_server import SharedIndex, SharedProjection
 from palimpsest.index.sync import finish_purge
 from palimpsest.store.ledger import Ledger
 from tests.support.chroma_server import ChromaProcess
@@ -22,9 +22,7 @@ pytestmark = pytest.mark.nightly
 
 def stored_vectors(server: ChromaProcess, ledger_id: str, folder: Path, user: str, entries: list[int]) -> int:
     """Return how many of a user's entries the server has."""
-    with closing(
-        SharedIndex(ChromaServer(server.settings(folder).vector_store.config), f"palimpsest-{ledger_id[:8]}")
-    ) as index:
+    with closing(SharedIndex(server.settings(folder).vector_store.config, f"palimpsest-{ledger_id[:8]}")) as index:
         state = index.read()
         return 0 if state is None else len(index.open(state.build).fetch(user, entries))
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from palimpsest.admin.doctor import examine, verify
-from palimpsest.index import keys
+from palimpsest.index import sync
 from tests.support.chroma_server import ChromaProcess
 from tests.support.ledger_access import ignore_progress, store_memory
 from tests.support.ledger_files import search_texts
@@ -25,7 +25,7 @@ async def test_two_hosts_share_a_ledger_and_its_index(
     tmp_path: Path, chroma: ChromaProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Guards a team's servers: each finds what the other wrote, a purge erases for both, and the doctor agrees."""
-    monkeypatch.setattr(keys, "MAX_NUMBERS", 0)  # so that searches ask the index
+    monkeypatch.setattr(sync, "MAX_NUMBERS", 0)  # so that searches ask the index
     shared: Any = {"vector_store": chroma.vector_store(), **ledger_settings(tmp_path / "team")}
     async with memory_in(tmp_path / "one", **shared) as one, memory_in(tmp_path / "two", **shared) as two:
         purged = store_memory(one, TEA)

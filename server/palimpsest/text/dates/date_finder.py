@@ -8,20 +8,25 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import replace
 from datetime import date, datetime, time, timedelta, tzinfo
 from functools import cache, cached_property, lru_cache
-from itertools import islice, pairwise
-from typing import Any, NamedTuple
+from itertools import islice, pairwise, takewhile
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from palimpsest.core.models import Hit, Memory
 from palimpsest.text.dates import date_spans, vocabulary
-from palimpsest.text.dates.date_direction import Direction, Directions
 from palimpsest.text.dates.date_spans import Choice, Cycle, DateSpan, Period, Relation, Unit
-from palimpsest.text.dates.vocabulary import RE, Item, Language, Token
+from palimpsest.text.dates.vocabulary import CLOCK, RE, UNSPACED, Cue, Item, Language, Token, phrase_at
 from palimpsest.text.stopwords import FUNCTION_WORDS, function_word_counts
 from palimpsest.text.word_lists import LazyPattern, filled
+
+Direction: TypeAlias = Literal["past", "coming", "habit", "yearly", ""]
+"""In which direction a day lies that may lie in either; "" if nothing tells."""
+
+TENS_AND_ONES = 2
+"""How many words a number such as "twenty-one" has."""
 
 
 class Phrase(NamedTuple):
@@ -56,15 +61,11 @@ class Phrase(NamedTuple):
     @property
     def number_of_units(self) -> int:
         """Return how many units the phrase names, 0 if none; "twenty-one" is two words. ValueError for two numbers."""
-        match self.values("Ndn"):
-            case [tens, ones] if tens in range(20, 100, 10) and ones in range(1, 10):
-                return tens + ones
-            case [number]:
-                return number
-            case []:
-                return 0
-            case _:
-                raise ValueError("these are several numbers")
+        numbers = self.values("Ndn")
+        is_compound = len(numbers) == TENS_AND_ONES and numbers[0] in range(20, 100, 10) and numbers[1] in range(1, 10)
+        if len(numbers) > 1 and not is_compound:
+            raise ValueError("these are several numbers")
+        return sum(numbers)
 
     @property
     def sign(self) -> int:
@@ -105,7 +106,7 @@ class Phrase(NamedTuple):
                 return agreeing[0]
         if self.choice == "this":
             return cycle(self.today.year)
-        return date_spans.choose_year(cycle, self.today, self.choice)
+        return date_spans.choose(cycle, self.today.year, self.today, self.choice)
 
 
 Reader = Callable[[Phrase], Period | None]
@@ -118,15 +119,10 @@ def numeric(phrase: Phrase) -> Period | None:
     return date_spans.day_period(year, month, *day) if day else date_spans.month_period(year, month)
 
 
-def _day_and_month(phrase: Phrase) -> Period | None:
-    month, day = phrase.value("J")
-    return phrase.of_year(lambda year: date_spans.day_period(year, month, day))
-
-
 def _day(phrase: Phrase) -> Period | None:
-    month = phrase.value("Mmwb") or 0
-    day, last_day = [*phrase.values("dO"), None][:2]
-    return phrase.of_year(lambda year: date_spans.day_period(year, month, day or 0, last_day))
+    """Read "3 May", "3-5 May" and "3.5."."""
+    month, *days = phrase.value("J") or (phrase.value("Mmwb"), *phrase.values("dO"))
+    return phrase.of_year(lambda year: date_spans.day_period(year, month, *days[:2]))
 
 
 def _month(phrase: Phrase) -> Period | None:
@@ -145,9 +141,9 @@ def _nth_of_month(phrase: Phrase) -> Period | None:
 
     def nth(year: int) -> Period | None:
         period = date_spans.month_period(year, month)
-        if weekday is not None:
-            return date_spans.nth_weekday(period, weekday, number)
-        return (date_spans.nth_day if phrase.unit == "day" else date_spans.nth_week)(period, number)
+        if weekday is None and phrase.unit == "week":
+            return date_spans.nth_week(period, number)
+        return date_spans.nth_day(period, number, weekday)
 
     return rest.of_year(nth)
 
@@ -160,26 +156,25 @@ def _feast(phrase: Phrase) -> Period | None:
 
 def _day_of_month(phrase: Phrase) -> Period | None:
     """Read "on the 30th": the nearest month that has the day, in the direction of the sentence."""
-    day, today = phrase.value("d") or 0, phrase.today
-    months = (date_spans.unit_period("month", today, distance).start for distance in (-2, -1, 0, 1, 2))
-    days = [period for month in months if (period := date_spans.day_period(month.year, month.month, day)) is not None]
-    if phrase.direction == "coming":
-        return next(period for period in days if period.end > today)
-    return next(period for period in reversed(days) if period.start <= today)
+
+    def day_of(distance: int) -> Period | None:
+        month = date_spans.unit_period("month", phrase.today, distance).start
+        return date_spans.day_period(month.year, month.month, phrase.value("d"))
+
+    return date_spans.choose(day_of, 0, phrase.today, phrase.choice)
 
 
 def _part_of_unit(phrase: Phrase) -> Period | None:
     """Read "at the end of the month" and "early next week"."""
-    unit, part = phrase.unit, phrase.value("E")
-    if unit not in ("week", "month", "year"):
+    if phrase.unit not in ("week", "month", "year"):
         return None
-    step = phrase.step
-    period = date_spans.part_of(date_spans.unit_period(unit, phrase.today, step or 0), part)
-    if step is None and phrase.direction == "past" and period.start > phrase.today:
-        return date_spans.part_of(date_spans.unit_period(unit, phrase.today, -1), part)
-    if step is None and phrase.direction == "coming" and period.end <= phrase.today:
-        return date_spans.part_of(date_spans.unit_period(unit, phrase.today, 1), part)
-    return period
+
+    def part_at(distance: int) -> Period:
+        return date_spans.part_of(date_spans.unit_period(phrase.unit, phrase.today, distance), phrase.value("E"))
+
+    if phrase.step is None and phrase.direction in ("past", "coming"):
+        return date_spans.choose(part_at, 0, phrase.today, phrase.choice)
+    return part_at(phrase.step or 0)
 
 
 def _nth_of_named_month(phrase: Phrase) -> Period | None:
@@ -192,10 +187,10 @@ def _nth_of_named_month(phrase: Phrase) -> Period | None:
         if phrase.direction != "past":
             return None
         months = (date_spans.unit_period("month", phrase.today, distance) for distance in (0, -1))
-        days = (date_spans.nth_weekday(month, weekday, number) for month in months)
+        days = (date_spans.nth_day(month, number, weekday) for month in months)
         return next((day for day in days if day is not None and day.start <= phrase.today), None)
     distance = 1 if step.value == COMING else step.value
-    return date_spans.nth_weekday(date_spans.unit_period("month", phrase.today, distance), weekday, number)
+    return date_spans.nth_day(date_spans.unit_period("month", phrase.today, distance), number, weekday)
 
 
 def _year(phrase: Phrase) -> Period | None:
@@ -206,7 +201,9 @@ def _year(phrase: Phrase) -> Period | None:
 def _season(phrase: Phrase) -> Period | None:
     season = phrase.value("S")
     if phrase.year is None and phrase.choice == "this":
-        return date_spans.choose_year(lambda year: date_spans.season_period(year, season), phrase.today, "this")
+        return date_spans.choose(
+            lambda year: date_spans.season_period(year, season), phrase.today.year, phrase.today, "this"
+        )
     return phrase.of_year(lambda year: date_spans.season_period(year, season))
 
 
@@ -219,8 +216,7 @@ def _quarter(phrase: Phrase) -> Period | None:
 
 def _decade(phrase: Phrase) -> Period | None:
     decade = phrase.items[0].value
-    first = decade if isinstance(decade, int) else decade[1]
-    return Period(date(first, 1, 1), date(first + 10, 1, 1), "decade")
+    return date_spans.unit_period("decade", date(decade if isinstance(decade, int) else decade[1], 1, 1), 0)
 
 
 def offset(phrase: Phrase) -> Period | None:
@@ -230,12 +226,6 @@ def offset(phrase: Phrase) -> Period | None:
         return date_spans.unit_period("day", phrase.today, distance)
     sign = {"past": -1, "coming": 1}.get(phrase.direction)
     return None if sign is None else date_spans.unit_period("day", phrase.today, sign * (distance - EITHER))
-
-
-def _period(phrase: Phrase) -> Period | None:
-    """Read a word such as 上周 or "fjol"."""
-    unit, distance = phrase.items[0].value
-    return date_spans.unit_period(unit, phrase.today, distance)
 
 
 def _period_and_day(phrase: Phrase) -> Period | None:
@@ -254,8 +244,9 @@ def _period_and_day(phrase: Phrase) -> Period | None:
 
 
 def _unit(phrase: Phrase) -> Period | None:
-    """Read "last week"."""
-    return date_spans.unit_period(phrase.unit, phrase.today, phrase.step or 0)
+    """Read "last week", and a word for it such as 上周."""
+    unit, distance = phrase.value("Rr") or (phrase.unit, phrase.step or 0)
+    return date_spans.unit_period(unit, phrase.today, distance)
 
 
 def _several_units(phrase: Phrase) -> Period | None:
@@ -329,9 +320,9 @@ EITHER = 100
 _READERS: dict[str, Reader] = {
     reader.__name__.strip("_"): reader
     for reader in (
-        *(numeric, _day_and_month, _day, _nth_of_month, _feast, _part_of_unit, _month, _quarter, _season, _year),
+        *(numeric, _day, _nth_of_month, _feast, _part_of_unit, _month, _quarter, _season, _year),
         *(_decade, _period_and_day, _nth_of_named_month, _several_units, counted_day, counted_weekday, _distance),
-        *(_unit, _period, offset, weekday, _unit_before, _day_of_month),
+        *(_unit, offset, weekday, _unit_before, _day_of_month),
     )
 }
 RULES = tuple(
@@ -342,7 +333,7 @@ RULES = tuple(
 )
 """Patterns over the letters of words, with the functions that read them. At each place the first match counts."""
 
-DAY_READERS: tuple[Reader, ...] = (_day, _day_and_month, _nth_of_month, _nth_of_named_month, _feast, _day_of_month)
+DAY_READERS: tuple[Reader, ...] = (_day, _nth_of_month, _nth_of_named_month, _feast, _day_of_month)
 """The readers of days that may lack a year or a month."""
 
 CYCLE_READERS: tuple[Reader, ...] = (_month, _season, _quarter, _part_of_unit)
@@ -481,7 +472,7 @@ def _languages_of(text: str) -> list[Language]:
     if RE["korean day"].search(text):
         languages.append(known.languages["ko"])
     if not text.isascii() and _han_words().search(text):
-        languages.append(known.languages[vocabulary.UNSPACED])
+        languages.append(known.languages[UNSPACED])
     return list(dict.fromkeys(languages))
 
 
@@ -490,7 +481,7 @@ def _han_words() -> re.Pattern[str]:
     """Return the pattern of the characters that make dates in Chinese and Japanese."""
     words = (
         word
-        for word, entry in vocabulary.vocabulary().languages[vocabulary.UNSPACED].words.items()
+        for word, entry in vocabulary.vocabulary().languages[UNSPACED].words.items()
         if vocabulary.DATE_LETTERS & {part[0] for part in entry}
     )
     chars = "".join(dict.fromkeys("".join(words)))
@@ -506,7 +497,7 @@ def _function_words(text: str, languages: Sequence[Language]) -> dict[str, int]:
 
 @cache
 def _own_function_words(language: Language) -> frozenset[str]:
-    return frozenset(word for word, cues in language.cues.words.items() if "function" in cues)
+    return frozenset(word for word, cues in language.cues.items() if "function" in cues)
 
 
 def _in_language(
@@ -566,81 +557,6 @@ def _in_language(
             continue
         yield span
     yield from _without_habits(weekdays, directions)
-
-
-class _Directions(Directions):
-    """In which direction the days of a text lie that may lie in either, by the rules that read them."""
-
-    @cached_property
-    def is_future(self) -> bool:
-        """Return whether the text says that it is about the future."""
-        return "f" in self._letters
-
-    @cached_property
-    def is_alone(self) -> bool:
-        """Return whether a text is nothing but a date. People ask so for what was."""
-        return len(self._letters) <= MAX_ALONE and not set(self._letters) & _OTHER_WORDS
-
-    def is_no_date(self, phrase: Phrase, reader: Reader, first: int, period: Period) -> bool:
-        """Return whether a day of the month, a feast or "tomorrow" that begins at `first` is something else here."""
-        start, end = phrase.items[0].start, phrase.items[-1].end
-        if reader is _day_of_month:
-            return not _is_day_of_month(self._text, start, end, self._language) or self.says_habit(start, end)
-        if reader is _feast:  # "at Easter" and "Boxing Day was quiet" are dates, "Christmas cookies" is none
-            context = RE["context before"].search(self._letters, max(first - 2, 0), first)
-            is_bare = len(phrase.items) == 1 and (context is None or context[0] == "t")
-            return is_bare and period.unit != "day"
-        is_spanish = reader is offset and self._language.name == "es"  # "turno de mañana" is a shift in the morning
-        return is_spanish and RE["morning"].search(self._text[:start].casefold()) is not None
-
-    def _is_name_or_span(self, start: int, end: int) -> bool:
-        """Return whether a weekday is a part of a name or of opening hours: "Monday group", "Monday to Friday"."""
-        before, behind = self._text[max(start - _CONTEXT_CHARS, 0) : start], self._text[end : end + _CONTEXT_CHARS]
-        to, of = RE["to weekday"].match(behind.casefold()), RE["from weekday"].search(before.casefold())
-        words = self._language.words
-        if any(found is not None and words.get(found[1], (("", ""),))[0][0] == "W" for found in (to, of)):
-            return True
-        return self._language.name == "en" and (
-            RE["weekday of a name"].match(behind) is not None
-            or (before.endswith(("the ", "The ")) and RE["weekday of a thing"].match(behind) is not None)
-        )
-
-    @staticmethod
-    def is_cycle(phrase: Phrase) -> bool:
-        """Return whether a longer period comes again and again: the phrase has neither a year nor "next"."""
-        return phrase.year is None and phrase.value("Ll") is None
-
-    def of(self, phrase: Phrase, reader: Reader, first: int) -> Direction:
-        """Return the direction of the phrase that begins at `first`; "habit" for what is no date."""
-        is_day = reader in DAY_READERS and phrase.year is None
-        is_cycle = reader in CYCLE_READERS and self.is_cycle(phrase)
-        is_either = reader is offset and (phrase.value("D") or 0) >= EITHER
-        is_weekday = reader in _WEEKDAY_READERS
-        # "last" in "the last Friday of May" counts the Fridays.
-        is_counted = reader is _nth_of_month or (reader is _nth_of_named_month and phrase.items[-2].letter not in "Ll")
-        chooses = not is_counted and phrase.value("Ll") is not None
-        if chooses or not (is_day or is_cycle or is_either or is_weekday):
-            return "coming" if self.is_future else "past"
-        context = RE["context before"].search(self._letters, max(first - 2, 0), first)
-        is_bare = context is None and self._letters[first] in "Wk"
-        if self.is_alone and is_day and phrase.weekday is not None:
-            return "coming" if self.is_future else ""
-        if self.is_alone:
-            return "habit" if is_bare and reader is weekday else "coming" if self.is_future else "past"
-        start, end = phrase.items[0].start, phrase.items[-1].end
-        if (is_day or is_cycle or reader is weekday) and (moved := self.moved(start)):
-            return moved
-        is_every = context is not None and context[0] == "t" and self._language.name in _ARTICLE_OF_HABITS
-        if reader is weekday and (is_every or (is_bare and self.has_determiner(start))):
-            return "habit"
-        if reader is weekday and self._is_name_or_span(start, end):
-            return "habit"
-        direction = self.by_words(start, end, is_yearly=is_day or is_cycle)
-        if is_cycle and direction == "habit" and not self.says_habit(start, end):
-            direction = "coming"  # "the exhibition opens in October"
-        if not direction and context is not None and "B" in context[0]:
-            return "coming"
-        return "habit" if not direction and is_bare and reader is weekday else direction
 
 
 def _is_day_of_month(text: str, start: int, end: int, language: Language) -> bool:
@@ -724,3 +640,364 @@ def _longest(found: Sequence[DateSpan]) -> list[DateSpan]:
             kept.insert(place, span)
             starts.insert(place, span.position)
     return kept
+
+
+# Tell whether a weekday or a day without a year lies ahead or behind, by the words around it.
+#
+# "The vet comes on Friday" is ahead, "I went on Friday" behind, "Bins go out on Tuesday" a habit, which has no date. In
+# English the nearest verb decides. In other languages the present tense also tells of the future, so a day is behind if
+# there is a past tense, and else ahead, if there is a whole sentence. What cannot be told is "".
+#
+# Only the words of the sentence count, and of a long one only the nearest, so the time grows with the length of a text.
+
+REACH = 30
+"""How many words before and after a day are looked at: a long sentence."""
+
+LEAST_WORDS, FEWEST_WORDS = 3, 2
+"""How many other words make a sentence in the present tense, and in languages without articles and prepositions:
+
+a heading is none.
+"""
+
+MOST_BETWEEN = 2
+"""How many words stand at most between two weekdays that belong together."""
+
+PASSIVE_REACH = 2
+"""How far before a participle its "be" stands at most: "has to be filed"."""
+
+PLANNED_REACH = 4
+"""How far before "scheduled" its "is" stands at most."""
+
+PREPOSITIONS, WEEKDAYS = frozenset("PiBGghy"), frozenset("WKk")
+"""The letters of words before a day, and of weekdays."""
+
+_ENDS = frozenset(".!?;。！？；")
+_FEW_WORDS = ("fi", "tr", "ko")
+_BREAKS = frozenset(",:，：、")
+_COLONS = frozenset(":：")
+_BE = frozenset(("is", "are", "am", "m", "re", "s", "be", "being", "get", "gets", "getting"))
+_DID = frozenset(("did", "didn"))
+_JOINING = frozenset(("&", "+", "/", ",", "-", "to", "bis", "和", "と", "や"))
+_TOWARDS = frozenset(("for", "to"))
+
+REACH_CHARS = 80
+"""How far around a day in Chinese or Japanese is looked at. As `REACH`."""
+
+LONGEST_PHRASE = 3
+"""How many words a phrase of the vocabulary has at most."""
+
+_NOT_PAST: frozenset[Cue] = frozenset(("not past", "past", "participle"))
+
+_PAST_HANGUL, _PRESENT_HANGUL = 20, "있겠"
+"""Which final consonant the past tense of Korean has, and the syllables that have it in the present and the future."""
+
+
+class _Directions:
+    """The words of a text that say in which direction its days lie that may lie in either, as words of one language.
+
+    `letters` are those of the words, in which the rules of dates are written.
+    """
+
+    def __init__(self, text: str, tokens: Sequence[Token], language: Language, letters: str) -> None:
+        self._text = text
+        self._tokens = tokens
+        self._language = language
+        self._letters = letters
+        self._known: dict[int, Set[Cue]] = {}
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        return [token.start for token in self._tokens]
+
+    def has_determiner(self, start: int) -> bool:
+        """Return whether a word before a day says which of several things is meant, as in "my Tuesday shift"."""
+        place = bisect_left(self._starts, start)
+        return place > 0 and "determiner" in self._cues(place - 1)
+
+    def are_joined(self, end: int, start: int) -> bool:
+        """Return whether a day that ends and one that begins there stand together, as in "Tuesday and Thursday"."""
+        places = range(bisect_left(self._starts, end), bisect_left(self._starts, start))
+        words = [self._tokens[place].word for place in places[: MOST_BETWEEN + 1]]
+        is_joined = any(
+            word in _JOINING or "conjunction" in self._cues(place) for word, place in zip(words, places, strict=False)
+        )
+        return len(words) <= MOST_BETWEEN and is_joined
+
+    def moved(self, start: int) -> Direction:
+        """Return "coming" for a day that something is moved to, and "habit" for one that it was moved from.
+
+        That day has no date any more.
+        """
+        place = bisect_left(self._starts, start)
+        cues = self._cues(place - 1) if place else frozenset[Cue]()
+        if cues.isdisjoint(("moved from", "moved to")):
+            return ""
+        is_pair = "moved to" in cues and place > 1 and self._letter(place - 2) in WEEKDAYS
+        if is_pair and "moved from" not in self._cues(max(place - 3, 0)):
+            return ""  # "the shifts changed, Monday to Thursday"
+        before, after = self._around(place, place)
+        if not any("moved" in self._cues(at) for at in (*before, *after)):
+            return ""
+        return "coming" if "moved to" in cues else "habit"
+
+    def _letter(self, place: int) -> str:
+        """Return the letter of a word as a part of a date; "" for another word."""
+        entry = self._language.words.get(self._tokens[place].word)
+        return "" if entry is None else entry[0][0]
+
+    def by_words(self, start: int, end: int, *, is_yearly: bool) -> Direction:
+        """Return in which direction the day that stands from `start` to `end` lies.
+
+        With `is_yearly` it may be one that comes every year, such as a birthday.
+        """
+        if self._language.name == UNSPACED:
+            return self._unspaced(start, end, is_yearly=is_yearly)
+        first, last = bisect_left(self._starts, start), bisect_left(self._starts, end)
+        before, after = self._around(first, last)
+        sentence = (*before, *after)
+        own = [*self._clause(before), *self._clause(after)]
+        if is_yearly and any("yearly" in self._cues(place) for place in sentence):
+            return "yearly"
+        if any("habit" in self._cues(place) for place in own):
+            return "habit"
+        if before and "ever since" in self._cues(before[0]):
+            return "past"
+        if self._language.name == "en":
+            return self._in_english(first, last, own) or self._in_english(first, last, sentence)
+        return self._in_clause(own) or self._in_sentence(own, sorted(set(sentence) - set(own)))
+
+    def says_habit(self, start: int, end: int) -> bool:
+        """Return whether a word such as "every" or "usually" stands in the sentence of a day."""
+        first, last = bisect_left(self._starts, start), bisect_left(self._starts, end)
+        return any("habit" in self._cues(place) for places in self._around(first, last) for place in places)
+
+    def _around(self, first: int, last: int) -> tuple[list[int], list[int]]:
+        """Return the places of the words of the sentence before and after a day, the nearest first."""
+        after: list[int] = []
+        for place in range(last, min(last + REACH, len(self._tokens))):
+            if self._ends_at(place) or (place > last and self._is_on_next_line(place)):
+                break
+            after.append(place)
+        before: list[int] = []
+        for place in range(first - 1, max(first - REACH, 0) - 1, -1):
+            is_colon = self._tokens[place].word in _COLONS
+            if self._ends_at(place) or (is_colon and len(before) + len(after) >= LEAST_WORDS):
+                break  # what stands behind a colon is a sentence of its own
+            before.append(place)
+        return before, after
+
+    def _ends_at(self, place: int) -> bool:
+        """Return whether a sentence ends at a token: a full stop behind a number ends none."""
+        token = self._tokens[place]
+        if token.word in _ENDS and not (token.word == "." and place and self._tokens[place - 1].letter):
+            return True
+        return place + 1 < len(self._tokens) and self._is_on_next_line(place + 1) and not token.letter
+
+    def _is_on_next_line(self, place: int) -> bool:
+        return "\n" in self._text[self._tokens[place - 1].end : self._tokens[place].start]
+
+    def _clause(self, places: Sequence[int]) -> Iterator[int]:
+        """Return the nearest words until a comma or a conjunction."""
+        return takewhile(
+            lambda place: self._tokens[place].word not in _BREAKS and "conjunction" not in self._cues(place), places
+        )
+
+    def _cues(self, place: int) -> Set[Cue]:
+        """Return what a word says, with what a phrase says that begins there."""
+        if place not in self._known:
+            self._known[place] = self._read(place)
+        return self._known[place]
+
+    def _read(self, place: int) -> Set[Cue]:
+        token, language = self._tokens[place], self._language
+        if not token.word:
+            return frozenset()
+        if language.name == "ko":
+            return language.cues.get(token.word) or ({"past"} if _is_past_in_korean(token.word) else frozenset())
+        for back in range(min(LONGEST_PHRASE, place + 1)):
+            phrases = language.cue_phrases.get(self._tokens[place - back].word, ())
+            if found := phrase_at(self._tokens, place - back, phrases, back):
+                return frozenset() if found[0] == "not past" else {found[0]}
+        if language.name == "de" and token.word not in language.cues and not token.written[0].islower():
+            return frozenset()  # a noun
+        said = language.cues_of(token.word)
+        return said - _NOT_PAST if "not past" in said else said
+
+    def _in_clause(self, places: Sequence[int]) -> Direction:
+        """Return what the verbs of a clause say, in languages whose present tense tells of the future, too."""
+        cues = {cue for place in places for cue in self._cues(place)}
+        if "past" in cues:
+            return "past" if "due" not in cues or "auxiliary" in cues else "coming"
+        if "due" in cues:
+            return "coming"
+        if {"auxiliary", "participle"} <= cues:
+            return "past"
+        return "coming" if "ready" in cues else ""
+
+    def _in_sentence(self, own: Sequence[int], rest: Sequence[int]) -> Direction:
+        """Return what the other clauses of a sentence say; if nothing, that a sentence is in the present."""
+        if direction := self._in_clause(rest):
+            return direction
+        if any("habit" in self._cues(place) for place in rest):
+            return "habit"
+        cues = {cue for place in own for cue in self._cues(place)}
+        if "either" in cues:  # a form of the present and of the past
+            return ""
+        if "appointment" in cues or any(self._tokens[place].letter == CLOCK for place in own):
+            return "coming"
+        words = sum(self._tokens[place].word.isalpha() for place in (*own, *rest))
+        least = FEWEST_WORDS if self._language.name in _FEW_WORDS else LEAST_WORDS
+        return "coming" if words >= least else ""
+
+    def _in_english(self, first: int, last: int, places: Sequence[int]) -> Direction:
+        """Return what the nearest verb says; without one, what an appointment does."""
+        nearest: tuple[int, Direction] | None = None
+        toward = first > 0 and self._tokens[first - 1].word in _TOWARDS
+        has_preposition = first > 0 and self._letter(first - 1) in PREPOSITIONS
+        is_appointment = False
+        for place in places:
+            cues = self._cues(place)
+            is_appointment |= "appointment" in cues
+            direction = self._english_cue(place, cues, toward=toward)
+            earlier = range(max(place - PLANNED_REACH, 0), place)
+            if direction == "coming" and any(self._tokens[at].word in _DID for at in earlier):
+                direction = "past"  # "what did we do in March"
+            if place < first:
+                distance = first - place
+            elif place == last and direction == "coming" and not has_preposition:
+                distance = 0  # the day is its subject: "they said Friday is fine"
+            else:  # a verb behind belongs to the day less than one before: "the lesson I missed on Monday is …"
+                distance = place - last + 2
+            if self._tokens[place].word == "s":  # it may be a genitive
+                distance += REACH
+            if direction and (nearest is None or distance < nearest[0]):
+                nearest = distance, direction
+        if nearest is not None:
+            return nearest[1]
+        begin = min(places, default=first)
+        is_plan = begin < first and (begin == 0 or self._ends_at(begin - 1)) and self._is_task(begin)
+        has_time = any(self._tokens[place].letter == CLOCK for place in places)
+        return "coming" if is_appointment or is_plan or has_time else ""
+
+    def _is_task(self, place: int) -> bool:
+        """Return whether a sentence begins as people note what is to be done: "Picking up the keys", "Pay the rent"."""
+        word, cues = self._tokens[place].word, self._cues(place)
+        return "task" in cues or (word.endswith("ing") and "not past" not in self._language.cues_of(word))
+
+    def _english_cue(self, place: int, cues: Set[Cue], *, toward: bool) -> Direction:
+        if "planned" in cues:
+            words = {self._tokens[at].word for at in range(max(place - PLANNED_REACH, 0), place)}
+            if toward or words & _BE:
+                return "coming"
+            return "past" if self._tokens[place].word.endswith("ed") else ""
+        if "past" in cues:
+            before = {self._tokens[at].word for at in range(max(place - PASSIVE_REACH, 0), place)}
+            is_participle = self._tokens[place].word.endswith(("ed", "en", "n", "ne", "lt", "ld", "nt", "id"))
+            is_passive = "being" in before or (is_participle and before & _BE)
+            return "" if toward or is_passive else "past"
+        if "habitual" in cues:
+            return "habit"
+        return "coming" if cues & {"coming", "due"} else ""
+
+    def _unspaced(self, start: int, end: int, *, is_yearly: bool) -> Direction:
+        """Return in which direction a day lies in Chinese or Japanese."""
+        head = self._text[max(start - REACH_CHARS, 0) : start]
+        tail = self._text[end : end + REACH_CHARS]
+        if RE["moved kana"].match(tail) or RE["moved han"].search(head[-3:]):
+            return "coming"
+        if RE["from kana"].match(tail) or RE["moved han"].match(tail):
+            return "habit"  # what is moved from a day has no date there any more
+        begin = max((match.end() for match in RE["sentence end"].finditer(head)), default=0)
+        stop = RE["sentence end"].search(tail)
+        head, tail = head[begin:], tail if stop is None else tail[: stop.start() + 1]
+        sentence = head + tail
+        if is_yearly and RE["yearly han"].search(sentence):
+            return "yearly"
+        is_japanese = RE["kana"].search(sentence) is not None
+        if RE["habit han"].search(sentence):
+            return "habit"
+        if is_japanese:
+            if RE["asked kana"].search(tail):
+                return "coming" if "予定" in tail else ""
+            return "past" if RE["past kana"].search(tail) else "coming" if RE["ahead kana"].search(tail) else ""
+        if RE["due han"].search(sentence):
+            return "coming"
+        return "past" if RE["past han"].search(tail) else "coming" if RE["ahead han"].search(sentence) else ""
+
+    @cached_property
+    def is_future(self) -> bool:
+        """Return whether the text says that it is about the future."""
+        return "f" in self._letters
+
+    @cached_property
+    def is_alone(self) -> bool:
+        """Return whether a text is nothing but a date. People ask so for what was."""
+        return len(self._letters) <= MAX_ALONE and not set(self._letters) & _OTHER_WORDS
+
+    def is_no_date(self, phrase: Phrase, reader: Reader, first: int, period: Period) -> bool:
+        """Return whether a day of the month, a feast or "tomorrow" that begins at `first` is something else here."""
+        start, end = phrase.items[0].start, phrase.items[-1].end
+        if reader is _day_of_month:
+            return not _is_day_of_month(self._text, start, end, self._language) or self.says_habit(start, end)
+        if reader is _feast:  # "at Easter" and "Boxing Day was quiet" are dates, "Christmas cookies" is none
+            context = RE["context before"].search(self._letters, max(first - 2, 0), first)
+            is_bare = len(phrase.items) == 1 and (context is None or context[0] == "t")
+            return is_bare and period.unit != "day"
+        is_spanish = reader is offset and self._language.name == "es"  # "turno de mañana" is a shift in the morning
+        return is_spanish and RE["morning"].search(self._text[:start].casefold()) is not None
+
+    def _is_name_or_span(self, start: int, end: int) -> bool:
+        """Return whether a weekday is a part of a name or of opening hours: "Monday group", "Monday to Friday"."""
+        before, behind = self._text[max(start - _CONTEXT_CHARS, 0) : start], self._text[end : end + _CONTEXT_CHARS]
+        to, of = RE["to weekday"].match(behind.casefold()), RE["from weekday"].search(before.casefold())
+        words = self._language.words
+        if any(found is not None and words.get(found[1], (("", ""),))[0][0] == "W" for found in (to, of)):
+            return True
+        return self._language.name == "en" and (
+            RE["weekday of a name"].match(behind) is not None
+            or (before.endswith(("the ", "The ")) and RE["weekday of a thing"].match(behind) is not None)
+        )
+
+    @staticmethod
+    def is_cycle(phrase: Phrase) -> bool:
+        """Return whether a longer period comes again and again: the phrase has neither a year nor "next"."""
+        return phrase.year is None and phrase.value("Ll") is None
+
+    def of(self, phrase: Phrase, reader: Reader, first: int) -> Direction:
+        """Return the direction of the phrase that begins at `first`; "habit" for what is no date."""
+        is_day = reader in DAY_READERS and phrase.year is None
+        is_cycle = reader in CYCLE_READERS and self.is_cycle(phrase)
+        is_either = reader is offset and (phrase.value("D") or 0) >= EITHER
+        is_weekday = reader in _WEEKDAY_READERS
+        # "last" in "the last Friday of May" counts the Fridays.
+        is_counted = reader is _nth_of_month or (reader is _nth_of_named_month and phrase.items[-2].letter not in "Ll")
+        chooses = not is_counted and phrase.value("Ll") is not None
+        if chooses or not (is_day or is_cycle or is_either or is_weekday):
+            return "coming" if self.is_future else "past"
+        context = RE["context before"].search(self._letters, max(first - 2, 0), first)
+        is_bare = context is None and self._letters[first] in "Wk"
+        if self.is_alone and is_day and phrase.weekday is not None:
+            return "coming" if self.is_future else ""
+        if self.is_alone:
+            return "habit" if is_bare and reader is weekday else "coming" if self.is_future else "past"
+        start, end = phrase.items[0].start, phrase.items[-1].end
+        if (is_day or is_cycle or reader is weekday) and (moved := self.moved(start)):
+            return moved
+        is_every = context is not None and context[0] == "t" and self._language.name in _ARTICLE_OF_HABITS
+        if reader is weekday and (is_every or (is_bare and self.has_determiner(start))):
+            return "habit"
+        if reader is weekday and self._is_name_or_span(start, end):
+            return "habit"
+        direction = self.by_words(start, end, is_yearly=is_day or is_cycle)
+        if is_cycle and direction == "habit" and not self.says_habit(start, end):
+            direction = "coming"  # "the exhibition opens in October"
+        if not direction and context is not None and "B" in context[0]:
+            return "coming"
+        return "habit" if not direction and is_bare and reader is weekday else direction
+
+
+def _is_past_in_korean(word: str) -> bool:
+    return any(
+        "가" <= char <= "힣" and (ord(char) - ord("가")) % 28 == _PAST_HANGUL and char not in _PRESENT_HANGUL
+        for char in word
+    )

@@ -64,10 +64,10 @@ class Period(NamedTuple):
 
 
 Cycle: TypeAlias = Callable[[int], Period | None]
-"""A function from a year to what comes once a year, such as 3 May. 29 February does not come every year."""
+"""A function from a number to what comes again and again, as from a year to its 3 May. Some lack it: 29 February."""
 
 Choice: TypeAlias = Literal["last", "past", "this", "coming", "next"]
-"""Which of the yearly periods is meant. "past" and "coming" may have begun, "last" is over, "next" is yet to begin."""
+"""Which of such periods is meant. "past" and "coming" may have begun, "last" is over, "next" is yet to begin."""
 
 
 def one_day(day: date) -> Period:
@@ -142,19 +142,12 @@ def nth_week(month: Period, number: int) -> Period | None:
     return Period(start, min(start + timedelta(7), month.end), "week") if start < month.end else None
 
 
-def nth_weekday(month: Period, weekday: int, number: int) -> Period | None:
-    """Return a weekday of a month: number 1 is the first, number -1 the last."""
-    if number < 0:
-        last = month.end - timedelta(1)
-        return one_day(last - timedelta((last.weekday() - weekday) % 7))
-    day = month.start + timedelta((weekday - month.start.weekday()) % 7 + 7 * (number - 1))
-    return one_day(day) if day < month.end else None
-
-
-def nth_day(month: Period, number: int) -> Period | None:
-    """Return a day of a month: number 1 is the first, number -1 the last."""
-    day = month.end + timedelta(number) if number < 0 else month.start + timedelta(number - 1)
-    return one_day(day) if month.start <= day < month.end else None
+def nth_day(month: Period, number: int, weekday: int | None = None) -> Period | None:
+    """Return a day of a month, or one of those that are a weekday: number 1 is the first, number -1 the last."""
+    days = [month.start + timedelta(place) for place in range((month.end - month.start).days)]
+    fitting = [day for day in days if weekday in (None, day.weekday())]
+    place = number if number < 0 else number - 1
+    return one_day(fitting[place]) if -len(fitting) <= place < len(fitting) else None
 
 
 def feast_period(feast: str, number: int, year: int) -> Period | None:
@@ -171,7 +164,7 @@ def feast_period(feast: str, number: int, year: int) -> Period | None:
             christmas_eve = date(year, 12, 24)
             return one_day(christmas_eve - timedelta((christmas_eve.weekday() + 1) % 7 + 7 * (4 - number)))
         case "thanksgiving":
-            return nth_weekday(month_period(year, 11), 3, 4)
+            return nth_day(month_period(year, 11), 4, weekday=3)
         case month:
             return day_period(year, int(month), number)
 
@@ -199,14 +192,14 @@ def choose_weekday(weekday: int, today: date, choice: Choice) -> Period:
     return one_day(today + timedelta(offset))
 
 
-def choose_year(cycle: Cycle, today: date, choice: Choice) -> Period | None:
-    """Return the one of the yearly periods which is meant, within eight years: 29 February may be missing so long."""
+def choose(cycle: Cycle, current: int, today: date, choice: Choice) -> Period | None:
+    """Return the period that is meant, near the current one: 29 February may be missing for eight years."""
     if choice == "this":
-        near = [period for year in range(today.year - 1, today.year + 2) if (period := cycle(year))]
+        near = [period for number in range(current - 1, current + 2) if (period := cycle(number))]
         return min(near, key=lambda period: max(period.start - today, today - period.end), default=None)
     is_behind = choice in ("last", "past")
-    years = range(today.year, today.year - 9, -1) if is_behind else range(today.year - 1, today.year + 9)
-    for period in filter(None, map(cycle, years)):
+    numbers = range(current, current - 9, -1) if is_behind else range(current - 1, current + 9)
+    for period in filter(None, map(cycle, numbers)):
         edge = period.end if choice in ("last", "coming") else period.start
         if (edge <= today) is is_behind:
             return period

@@ -9,7 +9,7 @@ question mark follows months that are also names or other words, and words that 
 A holiday whose name has a weekday is no weekday: "Good Friday".
 
 The classes of `CUES` say in which direction a day lies. They are no part of a date, so their words may be parts of
-words: "*ed" are words that end so, "ge*t" words that also begin so. `date_direction.py` reads them.
+words: "*ed" are words that end so, "ge*t" words that also begin so. `date_finder.py` reads them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ FIRST_VALUE = {name: int(value) for name, value in _classes("first values").item
 """The value of the first word of the classes whose words are listed in order."""
 
 Cue: TypeAlias = str
-"""What a word says of the days beside it, see `date_direction.py`."""
+"""What a word says of the days beside it, see `date_finder.py`."""
 
 CUES = frozenset(" ".join(SECTIONS["cues"].split()).split(", "))
 
@@ -84,59 +84,49 @@ class Item(NamedTuple):
 Entry: TypeAlias = tuple[tuple[str, Value], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Cues:
-    """The words of one language that say in which direction a day lies.
-
-    `words` are whole ones, `phrases` the further words and the cue of each phrase by its first word, and `parts` the
-    beginning, the end and the cue of words that are known by these.
-    """
-
-    words: dict[str, set[Cue]] = field(default_factory=dict[str, set[Cue]])
-    phrases: dict[str, list[tuple[tuple[str, ...], Cue]]] = field(
-        default_factory=dict[str, list[tuple[tuple[str, ...], Cue]]]
-    )
-    parts: list[tuple[str, str, Cue]] = field(default_factory=list[tuple[str, str, Cue]])
-
-    def add(self, phrase: str, cue: Cue) -> None:
-        """Add a word, a phrase, or a part of words with a star."""
-        begin, star, end = phrase.partition("*")
-        first, *rest = RE["word or sign"].findall(phrase)
-        if star:
-            self.parts.append((begin, end, cue))
-        elif rest:
-            self.phrases.setdefault(first, []).append((tuple(rest), cue))
-        else:
-            self.words.setdefault(first, set()).add(cue)
-
-    def of(self, word: str) -> Set[Cue]:
-        """Return what a word says by itself. Exceptions and whole words count more than parts of words."""
-        known = self.words.get(word, NO_CUES)
-        if not known <= ASIDE:
-            return known
-        by_part: set[Cue] = {
-            cue
-            for begin, end, cue in self.parts
-            if word.endswith(end) and word.startswith(begin) and len(word) > len(begin) + max(len(end), 2)
-        }
-        return known | by_part
+Phrases: TypeAlias = dict[str, list[tuple[tuple[str, ...], _T]]]
+"""By the first word of a phrase the other words of each such phrase, and what is known of it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Language:
     """The words of one language.
 
-    `phrases` maps the first word of a phrase to the other words and the entry of each such phrase, the longest first.
-    `homographs` are words that mean something else in another language, and `cues` say which day is meant.
+    `words` and `phrases` are those of dates, the longest phrase first. `homographs` are words that mean something else
+    in another language. The others say in which direction a day lies: `cues` are whole words, `cue_phrases` phrases,
+    and `cue_parts` the beginning, the end and the cue of words that are known by these.
     """
 
     name: str
     words: dict[str, Entry] = field(default_factory=dict[str, Entry])
-    phrases: dict[str, list[tuple[tuple[str, ...], Entry]]] = field(
-        default_factory=dict[str, list[tuple[tuple[str, ...], Entry]]]
-    )
+    phrases: Phrases[Entry] = field(default_factory=Phrases[Entry])
     homographs: set[str] = field(default_factory=set[str])
-    cues: Cues = field(default_factory=Cues)
+    cues: dict[str, set[Cue]] = field(default_factory=dict[str, set[Cue]])
+    cue_phrases: Phrases[Cue] = field(default_factory=Phrases[Cue])
+    cue_parts: list[tuple[str, str, Cue]] = field(default_factory=list[tuple[str, str, Cue]])
+
+    def add_cue(self, phrase: str, cue: Cue) -> None:
+        """Add a word, a phrase, or a part of words with a star that say something."""
+        begin, star, end = phrase.partition("*")
+        first, *rest = RE["word or sign"].findall(phrase)
+        if star:
+            self.cue_parts.append((begin, end, cue))
+        elif rest:
+            self.cue_phrases.setdefault(first, []).append((tuple(rest), cue))
+        else:
+            self.cues.setdefault(first, set()).add(cue)
+
+    def cues_of(self, word: str) -> Set[Cue]:
+        """Return what a word says by itself. Exceptions and whole words count more than parts of words."""
+        known = self.cues.get(word, NO_CUES)
+        if not known <= ASIDE:
+            return known
+        by_part: set[Cue] = {
+            cue
+            for begin, end, cue in self.cue_parts
+            if word.endswith(end) and word.startswith(begin) and len(word) > len(begin) + max(len(end), 2)
+        }
+        return known | by_part
 
 
 class Vocabulary(NamedTuple):
@@ -156,7 +146,7 @@ def vocabulary() -> Vocabulary:
             head, _, listed = line.partition(": ")
             if head in CUES:
                 for phrase in listed.split(", "):
-                    language.cues.add(phrase, head)
+                    language.add_cue(phrase, head)
                 continue
             for phrase, entry in _entries_of(head, listed):
                 _add(language, phrase.removesuffix("?"), entry)

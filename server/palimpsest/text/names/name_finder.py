@@ -4,19 +4,660 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache, lru_cache
+from itertools import takewhile
 
 from palimpsest.core.models import MAX_NAME_CHARS, SELF_NAMES, EntityType, NamedEntity, name_key
-from palimpsest.text.names.capitals import capital_spans, kind_by_own_words
-from palimpsest.text.names.known_names import Span, beginning, known_names, span_of, words_of
-from palimpsest.text.names.lexicon import CUES, UNMISTAKABLE, WELL_KNOWN, WORDS, is_english_word, is_given_name
-from palimpsest.text.names.uncased import uncased_spans
-from palimpsest.text.stopwords import ALL_FUNCTION_WORDS
-from palimpsest.text.word_lists import patterns, word_sets
+from palimpsest.text.names import lexicon
+from palimpsest.text.names.known_names import (
+    Span,
+    Word,
+    beginning,
+    is_adjacent,
+    known_names,
+    span_of,
+    without_genitive,
+    words_of,
+)
+from palimpsest.text.names.lexicon import (
+    WORDS,
+    is_also_word,
+    is_english_word,
+    is_german_word,
+    is_given_name,
+    is_place,
+    is_surname,
+)
+from palimpsest.text.stopwords import ALL_FUNCTION_WORDS, function_word_counts
+from palimpsest.text.word_lists import LazyPattern, patterns, word_sets
 
 _RE = patterns("palimpsest.text.names", "name_finder.txt")
 _WORDS = word_sets("palimpsest.text.names", "name_finder.txt")
+_KATAKANA = _RE["katakana"].pattern
+
+_PEOPLE_AND_PETS = lexicon.PERSON | lexicon.PETS
+_NO_NAMES_ALONE = lexicon.PERSON | WORDS["numbered"]
+_SAINTS = ("st", "saint")
+_VERB = LazyPattern(r"[^\W\d_]+(?:t|te|en|ten)")
+"""How German verbs end. A name after its verb is its subject, and a noun may follow: "isst Malte Grünkohl"."""
+
+# Tell what a name is of, by its words and the words before it.
+
+
+INTRODUCED_REACH = 3
+"""How many words before "called" may be the noun that says what is called so."""
+
+
+def kind_of(name: str, before: Sequence[str], after: str = "") -> EntityType:
+    """Return the type of a name; "other" if nothing shows it.
+
+    `before` are the words before the name, the nearest last, and `after` is the word after it, all in lower case.
+    """
+    words = name.replace(".", " ").split()
+    if known := kind_by_own_words(words) or lexicon.WELL_KNOWN.get(name):
+        return known
+    if words[0] in lexicon.WELL_KNOWN:
+        return "product"
+    return _cue(before) or _by_lists(name, words, before, after) or _by_form(name, words, before, after)
+
+
+def kind_by_own_words(words: Sequence[str]) -> EntityType | None:
+    """Return the type that the first or the last word of a name shows, such as "Street"; None if they show none."""
+    first, last = words[0].casefold(), words[-1].casefold()
+    found = lexicon.LAST_WORDS.get(last) or lexicon.LAST_WORDS.get(last.removesuffix("s"))
+    if len(words) > 1:
+        if first in lexicon.PERSON and first not in lexicon.FIRST_WORDS and first not in _SAINTS:
+            return "person"
+        if found := found or lexicon.FIRST_WORDS.get(first):
+            return found
+    if "&" in words:
+        return "organization"
+    return next((kind for end, kind in lexicon.LAST_PARTS.items() if last.endswith(end) and last != end), None)
+
+
+def _cue(before: Sequence[str]) -> EntityType | None:
+    """Return what the nearest words before a name say, such as "sister" or "a dog called"."""
+    end = len(before)
+    while end and (
+        before[end - 1] in WORDS["introducing"] or (end < len(before) and before[end - 1] in WORDS["skipped"])
+    ):
+        end -= 1
+    reach = 1 if end == len(before) else INTRODUCED_REACH
+    for word in reversed(before[max(0, end - reach) : end]):
+        if found := lexicon.CUES.get(word) or lexicon.CUES.get(word.removesuffix("s")):
+            return "other" if found == "pet" else found
+    return None
+
+
+def _by_lists(name: str, words: Sequence[str], before: Sequence[str], after: str) -> EntityType | None:
+    near = before[-1] if before else ""
+    is_at_place = near in WORDS["place prepositions"]
+    if lexicon.CUES_AFTER.get(after) == "person" and not is_at_place and not _is_acronym(name):
+        return "person"
+    if is_place(name):
+        return "place" if is_at_place or not is_given_name(words[0]) else "person"
+    if near in WORDS["employers after"] and not WORDS["employed"].isdisjoint(before[-2:-1]):
+        return "organization"
+    if is_given_name(words[0]) and not (is_also_word(words[0]) and len(words) == 1 and before):
+        return "person"
+    lives_there = near in ("in", "to") and not WORDS["living"].isdisjoint(before[-3:-1])
+    if near in WORDS["employers"]:
+        return "organization"
+    return "place" if near in WORDS["towards"] or lives_there else None
+
+
+def _is_acronym(name: str) -> bool:
+    """Return whether a name is in capitals. What "lives" in a vault is then nobody."""
+    return name.isascii() and name.isupper()
+
+
+def _by_form(name: str, words: Sequence[str], before: Sequence[str], after: str) -> EntityType:
+    if after in lexicon.CUES_AFTER and not (lexicon.CUES_AFTER[after] == "person" and _is_acronym(name)):
+        return lexicon.CUES_AFTER[after]
+    if len(words) > 2 and words[0] == "The":  # noqa: PLR2004 - a title; "The Hague" is a place
+        return "document"
+    if before and before[-1] in WORDS["one"]:
+        return "product"
+    is_two = len(words) == 2  # noqa: PLR2004 - a given name and a family name
+    is_full_name = is_two and all(word.istitle() and word[1:2] != "-" and not is_english_word(word) for word in words)
+    return "person" if is_full_name else "other"
+
+
+# Find names by their capitals, in the scripts that have them.
+
+MAX_WORDS = 6
+"""How many words a name has at most. More capitals in a row are a heading."""
+
+TITLE_AND_NAME = 2
+
+MAX_CODE = 3
+"""How many letters a part of a number of something has, such as of a number plate."""
+
+BESIDE = 6
+"""How many words after the first one of a sentence show its language."""
+
+SHOUTED = 4
+"""How many letters a common word in capitals has at least. A shorter one may be an abbreviation."""
+
+MIN_HEADING = 5
+HEADING = 0.7
+"""If more than this share of at least five words has capitals, they say nothing."""
+
+SHORTEST = 2
+"""Listed names of two letters, such as "Ab", are mostly words."""
+
+
+def capital_spans(text: str, words: Sequence[Word], covered: bytearray) -> Iterator[Span]:
+    """Yield the names that capitals show. Where `covered` is 1, the text holds no names."""
+    language = language_of(tuple(word.folded for word in words))
+    if not _capitals_tell(words, language):
+        return
+    reader = _Reader(text, words, language, covered)
+    number = 0
+    while number < len(words):
+        end = reader.end_of_name(number)
+        if end > number:
+            yield from reader.span(number, end)
+        number = max(end, number + 1)
+
+
+@lru_cache(maxsize=64)
+def language_of(words: tuple[str, ...]) -> str:
+    """Return the language that most of the function words are of; "en" if none tells."""
+    counts = function_word_counts(words)
+    if not any(counts.values()):
+        return "de" if any(char in word for word in words for char in "äöüß") else "en"
+    return max(counts, key=lambda language: counts[language])
+
+
+def _is_listed(word: str) -> bool:
+    """Return whether a list knows a word as a name, and nobody knows it as a word."""
+    if word in lexicon.WELL_KNOWN:
+        return not is_english_word(word)
+    return (is_given_name(word) or is_place(word)) and not is_also_word(word)
+
+
+def _is_shouted(word: str) -> bool:
+    """Return whether a word in capitals is a common one: "STOP", "WICHTIG"."""
+    return len(word) >= SHOUTED and (is_english_word(word) or is_german_word(word, compounds=False))
+
+
+def _capitals_tell(words: Sequence[Word], language: str) -> bool:
+    capitals = sum(word.has_capital for word in words)
+    has_case = sum(word.has_capital or word.text[0].islower() for word in words)
+    is_heading = language != "de" and has_case >= MIN_HEADING and capitals > HEADING * has_case
+    return capitals > 0 and not is_heading
+
+
+_NO_WORD = Word("")
+
+
+class _Reader:
+    """Reads the words of one text."""
+
+    def __init__(self, text: str, words: Sequence[Word], language: str, covered: bytearray) -> None:
+        self._text = text
+        self._words = words
+        self._language = language
+        self._is_german = language == "de"
+        self._covered = covered
+
+    def _word(self, number: int) -> Word:
+        """Return a word, or an empty one before the first and after the last."""
+        return self._words[number] if 0 <= number < len(self._words) else _NO_WORD
+
+    def end_of_name(self, number: int) -> int:
+        """Return the number after the last word of the name that begins with a word; the same number if none does."""
+        if not self._begins_name(number):
+            return number
+        end = number + 1
+        while end < len(self._words) and end - number < MAX_WORDS:
+            joined = self._joined(number, end)
+            if joined == end:
+                break
+            end = joined
+        return end
+
+    def span(self, number: int, end: int) -> Iterator[Span]:
+        """Yield the name that some words are, without a title and without an ending, if they are one."""
+        number = self._without_title(number, end)
+        first, last, is_one = self._words[number], self._words[end - 1], end - number == 1
+        if is_one and (first.folded in _NO_NAMES_ALONE or self._is_rest(number)):
+            return
+        start = first.start + first.elided
+        name = without_genitive(self._text[start : last.end])
+        stop = start + len(name)
+        if is_one or is_given_name(first.text):
+            name = self._without_case_ending(name, is_before_noun=self._word(end).has_capital)
+        yield Span(start, stop, name, kind_of(name, self._before(number), self._after(end)))
+
+    def _is_rest(self, number: int) -> bool:
+        """Return whether a word is what is left of a longer expression beside a word that names nothing: Black Friday."""
+        word = self._words[number]
+        if self._is_german or _is_listed(word.plain) or word.plain in lexicon.WELL_KNOWN or self._is_introduced(number):
+            return False
+        before, after = self._word(number - 1), self._word(number + 1)
+        beside = ((before, is_adjacent(self._text, before, word)), (after, is_adjacent(self._text, word, after)))
+        return is_english_word(word.plain) and any(
+            is_beside and other.text.istitle() and other.folded in WORDS["never"] for other, is_beside in beside
+        )
+
+    def _without_title(self, number: int, end: int) -> int:
+        """Return the number of the first word after a title, if enough of a name is left without it."""
+        title, last = self._words[number].folded, self._words[end - 1].text
+        is_relative = title in lexicon.PERSON and title not in lexicon.TITLES
+        if is_relative and end - number > 1 and self._words[number].is_first:
+            return self._without_title(number + 1, end)
+        if title not in lexicon.TITLES or title in _SAINTS:
+            return number
+        is_given = end - number == TITLE_AND_NAME and is_given_name(last) and not is_also_word(last)
+        return number + 1 if is_given or end - number > TITLE_AND_NAME else number
+
+    def _before(self, number: int) -> list[str]:
+        """Return up to four words before a name, in lower case, that no punctuation parts from it."""
+        first = number
+        while first > max(0, number - 4) and is_adjacent(self._text, self._words[first - 1], self._words[first]):
+            first -= 1
+        return [word.folded for word in self._words[first:number]]
+
+    def _after(self, end: int) -> str:
+        """Return what follows a name: the next word, or the person whom a genitive says."""
+        if self._words[end - 1].is_genitive:
+            return "lives" if any(word.text in lexicon.PERSON for word in self._words[end : end + 3]) else ""
+        return self._word(end).folded
+
+    def _without_case_ending(self, name: str, *, is_before_noun: bool) -> str:
+        if is_given_name(name):
+            return name
+        if self._is_german and is_before_noun and name.endswith("s") and is_given_name(name[:-1]):
+            return name[:-1]
+        if self._language == "ru" and " " not in name and not is_place(name):
+            for ending, nominative in (case.split("/") for case in lexicon.RUSSIAN_CASES):
+                stem = name.removesuffix(ending)
+                listed = stem + nominative
+                if stem != name and len(stem) > 2 and (is_given_name(listed) or is_place(listed)):  # noqa: PLR2004 - "Al"
+                    return listed
+        return name
+
+    def _begins_name(self, number: int) -> bool:
+        word, is_full = self._words[number], self._is_full_name(number)
+        if is_full or not self._may_name(number):
+            return is_full
+        plain, folded = word.plain, word.plain.casefold()
+        if self._is_introduced(number) or (plain in lexicon.WELL_KNOWN and not word.is_first):
+            return True
+        is_article = folded in WORDS["articles"] and not word.is_first and self._is_followed_by_capital(number)
+        is_common = folded in ALL_FUNCTION_WORDS and not is_article
+        is_brand_ending = folded in WORDS["brand endings"] and not _is_listed(plain)
+        if is_common or is_brand_ending or (self._is_german and folded in _PEOPLE_AND_PETS):
+            return False
+        if self._begins_listed_name(number):
+            return True
+        if self._is_on_screen(number):
+            return False
+        if self._is_german:
+            return self._is_no_german_word(number)
+        return not word.is_first or self._is_name_at_beginning(number)
+
+    def _is_full_name(self, number: int) -> bool:
+        """Return whether a sentence begins with a given name that is also a word, a family name and what people do."""
+        word, family = self._words[number], self._word(number + 1).plain
+        is_given = word.is_first and word.has_capital and is_also_word(word.plain) and is_given_name(word.plain)
+        if not is_given or not self._is_followed_by_capital(number):
+            return False
+        is_family = not is_english_word(family) or family.endswith(tuple(WORDS["family ends"]))
+        return is_family and self._after(number + 2) in WORDS["person verbs"]
+
+    def _is_on_screen(self, number: int) -> bool:
+        """Return whether a common word is what a button or a menu says: "click Save", "the Cancel button"."""
+        plain = self._words[number].plain
+        if not (is_english_word(plain) or is_german_word(plain, compounds=False)):
+            return False
+        before = [word for word in self._before(number) if word not in ("the", "on", "auf", "den", "die", "das")]
+        return (bool(before) and before[-1] in WORDS["pressed"]) or self._after(number + 1) in WORDS["on screen"]
+
+    def _begins_listed_name(self, number: int) -> bool:
+        """Return whether a word is a name by the lists, or a title or a word such as "Bad" before the rest of one."""
+        plain = self._words[number].plain
+        folded = plain.casefold()
+        is_title = folded in lexicon.TITLES and (not self._is_german or folded in ("dr", "prof"))
+        begins_place = self._is_german and folded in WORDS["place beginnings"]
+        if (is_title or begins_place) and self._is_followed_by_capital(number):
+            return True
+        return _is_listed(plain) and len(plain) > SHORTEST
+
+    def _is_name_at_beginning(self, number: int) -> bool:
+        """Return whether a first word is a name: it is no word of the language, or what follows shows it."""
+        plain, following = self._words[number].plain, self._word(number + 1)
+        is_followed = self._is_followed_by_capital(number)
+        is_name_too = is_also_word(plain) and is_given_name(plain)
+        if is_name_too and following.text in WORDS["person verbs"]:
+            return True
+        if is_name_too and is_followed:
+            return not is_english_word(following.text)
+        parts = plain.split("-")
+        if len(parts) > 1 and all(is_english_word(part) or part.casefold() in WORDS["prefixes"] for part in parts):
+            return False
+        if plain.isupper() and len(plain) > 1:
+            return plain in lexicon.WELL_KNOWN or not _is_shouted(plain)
+        if self._words[number].elided:
+            return False
+        if is_followed and following.folded in lexicon.LAST_WORDS:
+            return True
+        is_unknown = self._language == "en" and plain.isascii() and not is_english_word(plain, compounds=True)
+        return is_unknown and self._is_english_beside(number)
+
+    def _is_english_beside(self, number: int) -> bool:
+        """Return whether most words of the sentence of a first word are English: function words may lack."""
+        sentence = takewhile(lambda word: not word.is_first, self._words[number + 1 : number + 1 + BESIDE])
+        known = [word for word in sentence if word.text[0].islower()]
+        return 2 * sum(is_english_word(word.text) for word in known) > len(known) or not known
+
+    def _is_no_german_word(self, number: int) -> bool:
+        plain = self._words[number].plain
+        stem = plain.removesuffix("s")
+        if stem != plain and is_given_name(stem) and not is_also_word(stem) and not is_german_word(plain):
+            return True  # a genitive
+        if plain.casefold() in ALL_FUNCTION_WORDS or is_also_word(plain):
+            return False
+        cue = lexicon.CUES.get(next(reversed(self._before(number)), ""))
+        if cue in ("organization", "project", "document", "product") and not self._words[number].is_first:
+            return not is_german_word(plain, compounds=False)
+        is_code = plain.isupper() and len(plain) < MAX_CODE
+        return not (is_german_word(plain) or is_english_word(plain) or is_code)
+
+    def _is_introduced(self, number: int) -> bool:
+        """Return whether the word before says that a name follows: "called", "Frau", "Kater"."""
+        word, before = self._words[number], self._word(number - 1)
+        if not is_adjacent(self._text, before, word):
+            return before.folded in ("dr", "prof", "mr", "mrs", "ms", "st")
+        if before.folded in WORDS["introducing"]:
+            return self._before(number)[-2:-1] != ["das"]  # "das heißt" explains
+        if not self._is_german or not before.has_capital:
+            return False
+        is_title = before.folded in lexicon.PETS or before.folded in WORDS["german titles"]
+        return is_title or (before.folded in lexicon.PERSON and not is_german_word(word.plain))
+
+    def _joined(self, first: int, number: int) -> int:
+        """Return the number after the words that belong to a name which ends before a word; the same number if none."""
+        before, word = self._words[number - 1], self._words[number]
+        if before.is_genitive and self._words[first].folded not in _SAINTS:
+            return number
+        between = self._text[before.end : word.start]
+        if between == " & " and word.has_capital:
+            return number + 1
+        is_abbreviated = between == ". " and (len(before.text) == 1 or before.folded in lexicon.TITLES)
+        if between not in (" ", "\u00a0") and not is_abbreviated:
+            return number
+        if word.has_capital:
+            return number + self._continues(first, number)
+        if not self._joins(first, number):
+            return number
+        following = number + 1 + (self._word(number + 1).text in WORDS["joining"])
+        return following + 1 if self._may_name(following) else number
+
+    def _joins(self, first: int, number: int) -> bool:
+        """Return whether a word in lower case is inside of a name: of a person, or of an institution."""
+        begin, before, joint = self._words[first], self._words[number - 1].folded, self._words[number].text
+        if joint == "of":
+            is_named = before in lexicon.FIRST_WORDS or lexicon.CUES.get(before) in ("organization", "place")
+            return begin.text == "The" or is_named
+        if joint not in WORDS["joining"]:
+            return False
+        if joint in WORDS["in any name"]:
+            return True
+        if self._is_german and joint not in ("van", "von", "der", "zu"):
+            return False
+        return is_given_name(begin.text) or (begin.folded in lexicon.FIRST_WORDS and not self._is_german)
+
+    def _continues(self, first: int, number: int) -> bool:
+        """Return whether a capitalized word goes on with a name."""
+        begin, plain, folded = self._words[first], self._words[number].plain, self._words[number].plain.casefold()
+        if not self._may_name(number, inside=True):
+            return False
+        if not self._is_german:
+            return True
+        if number == first + 1:
+            if is_given_name(begin.plain) or begin.folded in lexicon.TITLES:
+                is_noun = is_german_word(plain) and self._is_after_verb(first)
+                return folded not in _PEOPLE_AND_PETS and not is_noun
+            if begin.folded in WORDS["place beginnings"]:
+                return True
+        return folded in lexicon.LAST_WORDS or self._is_no_german_word(number) or is_given_name(plain)
+
+    def _is_after_verb(self, number: int) -> bool:
+        before = next(reversed(self._before(number)), "")
+        is_verb = before not in WORDS["no verbs"] and _VERB.fullmatch(before) is not None
+        return is_verb and not self._word(number - 1).has_capital
+
+    def _may_name(self, number: int, *, inside: bool = False) -> bool:
+        word = self._word(number)
+        if not word.has_capital or self._covered.find(1, word.start, word.end) >= 0:
+            return False
+        plain, folded = word.plain, word.plain.casefold()
+        if plain.isupper() and self._is_of_number(word, inside=inside):
+            return False
+        if len(plain) == 1:
+            return inside or self._text[word.end : word.end + 2] == ". "
+        if folded in WORDS["never"] or (plain[:-1].isupper() and folded.removesuffix("s") in WORDS["never"]):
+            return False
+        if folded in WORDS["numbered"] and re.match(r" (?:\d|[A-Z]\b)", self._text[word.end :]) is not None:
+            return False
+        is_common = inside and folded in ALL_FUNCTION_WORDS and not word.text.istitle()
+        return folded not in ("user", "users") and not is_common
+
+    def _is_of_number(self, word: Word, *, inside: bool) -> bool:
+        """Return whether capitals are a code, or part of the number of something: "EP 25", "CV19 KHR"."""
+        if not inside and any(map(str.isdigit, word.plain)):
+            return True
+        if len(word.plain) > MAX_CODE:
+            return False
+        before, after = self._text[max(0, word.start - 8) : word.start], self._text[word.end : word.end + 2]
+        is_before_digits = len(word.plain) < MAX_CODE and re.match(r" \d", after) is not None
+        return is_before_digits or re.search(r"[A-Z]\d+ $", before) is not None
+
+    def _is_followed_by_capital(self, number: int) -> bool:
+        between = self._text[self._words[number].end : self._word(number + 1).start]
+        return between in (" ", "\u00a0", ". ") and self._may_name(number + 1, inside=True)
+
+
+# Find Arabic names: of people after words such as sister, of organizations and places by what they begin with.
+
+
+MIN_PLACE = 4
+"""Shorter places are also words."""
+
+
+def arabic_spans(text: str) -> Iterator[Span]:
+    """Yield the names in Arabic text."""
+    words = list(_RE["ar word"].finditer(text))
+    plain = [_RE["ar marks"].sub("", match[0]) for match in words]
+    taken = -1
+    for number, match in enumerate(words):
+        if number <= taken:
+            continue
+        is_beside = number + 1 < len(words) and text[match.end() : words[number + 1].start()] == " "
+        following = plain[number + 1] if is_beside else ""
+        length, kind = _arabic_name(plain[number - 1] if number else "", plain[number], following)
+        if length:
+            taken = number + length - 1
+            yield Span(match.start(), words[taken].end(), text[match.start() : words[taken].end()], kind)
+
+
+def _arabic_name(before: str, word: str, following: str) -> tuple[int, EntityType]:
+    """Return how many words a name has that begins with a word, 0 if none does, and its type."""
+    if before in _WORDS["ar roles"] and word not in _WORDS["ar stop"] and is_given_name(word):
+        return (2 if is_given_name(following) else 1), "person"
+    if word in _WORDS["ar orgs"]:
+        return (2 if following.startswith("ال") or is_given_name(following) else 0), "organization"
+    if word in _WORDS["ar places"]:
+        return (2 if following and following not in _WORDS["ar stop"] else 0), "place"
+    if following and is_place(f"{word} {following}"):
+        return 2, "place"
+    is_known = len(word) >= MIN_PLACE and is_place(word) and not is_also_word(word)
+    return (1 if is_known and before in _WORDS["ar at"] else 0), "place"
+
+
+# Find Chinese names: of people by their family names, of places and organizations by what they end with.
+
+
+MAX_PERSON = 3
+"""How many characters the name of a person has at most."""
+
+
+def chinese_spans(text: str) -> Iterator[Span]:
+    """Yield the names in Chinese text, the surest first."""
+    for match in _RE["zh introduced"].finditer(text):
+        is_person = _RE["surname zh"].match(match[1]) is not None and len(match[1]) <= MAX_PERSON
+        yield span_of(match, "person" if is_person else "other")
+    for match in _RE["zh event"].finditer(text):
+        starts = range(max(0, match.start() - 4), match.start() - 1)
+        start = next((start for start in starts if is_place(text[start : match.start()])), None)
+        if start is not None:
+            yield Span(start, match.end(), text[start : match.end()], "event")
+    for match in _RE["zh org"].finditer(text):
+        if not _RE["not in org"].search(match[1]) and not _RE["kinds of org zh"].fullmatch(match[0]):
+            yield span_of(match, "organization", 0)
+    yield from _found("zh place", text, "place", but="not a place zh")
+    yield from (span_of(match, "person", 0) for match in _RE["zh title after"].finditer(text))
+    for pattern in (_RE["zh role name"], _RE["zh subject"]):
+        for match in pattern.finditer(text):
+            if match[1][:2] not in _WORDS["no names zh"]:
+                yield span_of(match, "person")
+    yield from (span_of(match, "person", 0) for match in _RE["zh doubled"].finditer(text))
+    yield from _found("zh familiar", text, "person")
+
+
+def _found(pattern: str, text: str, kind: EntityType, but: str = "") -> Iterator[Span]:
+    """Yield the first group of each match of a pattern, but for one in which another pattern is found."""
+    for match in _RE[pattern].finditer(text):
+        if not but or not _RE[but].search(match[1]):
+            yield span_of(match, kind)
+
+
+# Find Japanese names: of people by what stands beside them, of places and organizations by what they end with.
+
+MAX_GIVEN = 3
+"""How many characters a given name has at most."""
+
+_QUOTED_JA: tuple[EntityType, ...] = ("organization", "document", "product", "project", "event")
+
+
+def japanese_spans(text: str) -> Iterator[Span]:
+    """Yield the names in Japanese text, the surest first."""
+    for match in _RE["ja is"].finditer(text):
+        if any(is_surname(match[1][:length]) for length in (1, 2, 3)) and not _RE["no people ja"].search(match[1]):
+            yield span_of(match, "person")
+    for match in _RE["ja role name"].finditer(text):
+        if _is_role_arabic_name(match[2], match[1]):
+            yield span_of(match, "other" if match[1] in _WORDS["pets ja"] else "person", 2)
+    yield from _found("ja honorific", text, "person", but="no people ja")
+    for match in _RE["ja quoted"].finditer(text):
+        kinds: list[EntityType] = [kind for kind in _QUOTED_JA if _RE[f"quoted ja {kind}"].search(match[1])]
+        if kinds:
+            yield span_of(match, kinds[0], 2)
+    yield from _found("ja introduced", text, "other", but="no introduced ja")
+    for match in _RE["ja suffix"].finditer(text):
+        if not _RE["no suffix ja"].search(match[1]):
+            is_place_name = match[2] in "駅市区県府町村" or match[2] == "空港"
+            yield span_of(match, "place" if is_place_name else "organization", 0)
+
+
+def _is_role_arabic_name(name: str, role: str) -> bool:
+    """Return whether what belongs to a relative, a colleague or a pet is a name: "娘の美咲", not "娘の自転車"."""
+    if _RE["no role names ja"].search(name) or _RE["roles ja"].search(name):
+        return False
+    if role in _WORDS["pets ja"] and not _RE["han char"].match(name):
+        return not _RE["pet things ja"].search(name)
+    is_short = len(name) <= MAX_GIVEN
+    if is_short and _RE["ranks ja"].search(role) and _RE["surname ends ja"].search(name):
+        return True
+    is_listed = is_given_name(name) or any(is_surname(name[:length]) for length in (2, 3))
+    return is_listed or (is_short and _RE["name ends ja"].search(name) is not None)
+
+
+# Find Korean names, without the particles that are written to them.
+
+
+FULL_NAME = 3
+"""How many characters most full names have: a family name of one and a given name of two."""
+
+
+def korean_spans(text: str) -> Iterator[Span]:
+    """Yield the names in Korean text."""
+    words = list(_RE["hangul word"].finditer(text))
+    for number, match in enumerate(words):
+        word = _RE["particles ko"].sub("", match[0])
+        before = _RE["particles ko"].sub("", words[number - 1][0]) if number else ""
+        end = match.start() + len(word)
+        if _is_korean_person(word, before, text[end : end + 5]):
+            yield Span(match.start(), end, word, "person")
+        elif _RE["org ko"].fullmatch(word):
+            yield Span(match.start(), end, word, "organization")
+        elif _is_korean_place(word) or (_RE["place ko"].fullmatch(word) and _is_korean_place(word[:-1])):
+            yield Span(match.start(), end, word, "place")
+
+
+def _is_korean_person(word: str, before: str, after: str) -> bool:
+    has_surname = FULL_NAME - 1 <= len(word) <= FULL_NAME + 1 and (is_surname(word[:1]) or is_surname(word[:2]))
+    if before in _WORDS["roles ko"]:
+        return word not in _WORDS["roles ko"] and (is_given_name(word) or has_surname)
+    if not has_surname or len(word) != FULL_NAME:
+        return False
+    return bool(_RE["after name ko"].match(after)) or (is_given_name(word[1:]) and not is_also_word(word[1:]))
+
+
+def _is_korean_place(word: str) -> bool:
+    return len(word) > 1 and is_place(word) and not is_also_word(word)
+
+
+# Find names in scripts without capitals: Chinese, Japanese, Korean and Arabic, and Latin words inside of them.
+#
+# A name is found by a list, by its form (a family name, a suffix such as that of a university), and by a word beside
+# it that introduces a name.
+
+
+def uncased_spans(text: str) -> Iterator[Span]:
+    """Yield the names of a text in scripts without capitals, the surest first."""
+    if not _RE["has uncased"].search(text):
+        return
+    for match in (*_RE["titles quoted"].finditer(text), *_RE["named quoted"].finditer(text)):
+        yield span_of(match, "document" if match[0][0] in "《『" else "other")
+    for match in _well_known().finditer(text):
+        yield span_of(match, lexicon.WELL_KNOWN_UNCASED[match[0]], 0)
+    if _RE["is japanese"].search(text):
+        yield from japanese_spans(text)
+    elif _RE["han char"].search(text):
+        yield from chinese_spans(text)
+    yield from korean_spans(text)
+    yield from arabic_spans(text)
+    yield from _listed_places(text)
+
+
+@cache
+def _well_known() -> re.Pattern[str]:
+    """Return the pattern of the well-known names, the longest first, which are no part of a word in Katakana."""
+    names = "|".join(sorted(lexicon.WELL_KNOWN_UNCASED, key=len, reverse=True))
+    return re.compile(rf"(?<![{_KATAKANA}])(?:{names})(?![{_KATAKANA}])")
+
+
+def _listed_places(text: str) -> Iterator[Span]:
+    """Yield listed places in Chinese and Japanese, and places in Katakana, the longest first."""
+    for run in _RE["katakana run"].finditer(text):
+        if is_place(run[0]):
+            yield span_of(run, "place", 0)
+    for run in _RE["han run"].finditer(text):
+        start = run.start()
+        while start < run.end() - 1:
+            for end in range(min(start + 6, run.end()), start + 1, -1):
+                if is_place(text[start:end]) and not is_also_word(text[start:end]):
+                    yield Span(start, end, text[start:end], "place")
+                    start = end - 1
+                    break
+            start += 1
+
 
 # Find what programs know by name: handles, hosts, addresses, file paths, and identifiers of code.
 
@@ -82,8 +723,8 @@ def _is_path(name: str, before: str) -> bool:
 def _code_type(name: str) -> EntityType | None:
     """Return the type of an identifier: "product" for a name as brands write it. None if it is a plain word."""
     if name.isalpha() and (name.islower() or name.istitle()):  # most words
-        return "product" if name in UNMISTAKABLE else None
-    if name in WELL_KNOWN:
+        return "product" if name in lexicon.UNMISTAKABLE else None
+    if name in lexicon.WELL_KNOWN:
         return None  # its capital shows it, and it may be part of a longer name
     if "." in name.strip("."):
         return _dotted_type(name)
@@ -163,7 +804,8 @@ def _spans(text: str, known: Mapping[str, EntityType], covered: bytearray) -> It
     for match in _RE["quoted"].finditer(text):
         if kind := _quoted_type(match[1].casefold()):
             yield span_of(match, kind, 2)
-    yield from uncased_spans(text)
+    if not text.isascii():
+        yield from uncased_spans(text)
     yield from capital_spans(text, words, covered)
 
 
@@ -187,7 +829,7 @@ def _is_part(span: Span, whole: Span) -> bool:
 def _quoted_type(noun: str) -> EntityType | None:
     """Return of what type something in quotation marks is by the noun before it; None if that does not show it."""
     noun = noun.rsplit("-", 1)[-1]
-    kind = CUES.get(noun)
+    kind = lexicon.CUES.get(noun)
     if kind is not None and kind not in ("pet", "person"):
         return kind
     russian: tuple[EntityType, ...] = ("organization", "place", "document", "product", "project", "event")
