@@ -150,32 +150,19 @@ class StoredToken:
         return self.ends_at is not None and self.ends_at <= now
 
 
-def create(
-    data_dir: Path,
-    user_id: str,
-    project: str,
-    now: datetime,
-    *,
-    read_only: bool,
-    days: int | None,
-    with_general: bool = False,
-) -> tuple[str, StoredToken]:
-    """Create an access token. Return its text, which is stored nowhere, and what is stored.
+def create(data_dir: Path, grant: Grant, now: datetime, days: int | None = None) -> tuple[str, StoredToken]:
+    """Create an access token that allows what `grant` says. Return its text, which is not stored, and what is stored.
 
     `days`: how long the token is valid, or None for until it is revoked. Raises SettingsError if the file cannot be
     written.
     """
     text = PREFIX + secrets.token_urlsafe(RANDOM_BYTES)
-    expires_at = None if days is None else iso(now + timedelta(days=days))
     token = StoredToken(
-        str(uuid.uuid4())[:8],
-        digest_of(text),
-        user_id,
-        project,
-        read_only,
-        iso(now),
-        expires_at,
-        with_general or not project,
+        **asdict(replace(grant, with_general=grant.with_general or not grant.project)),
+        id=str(uuid.uuid4())[:8],
+        digest=digest_of(text),
+        created_at=iso(now),
+        expires_at=None if days is None else iso(now + timedelta(days=days)),
     )
     with _changing(data_dir, "no token was created") as tokens:
         tokens.append(token)
@@ -382,12 +369,9 @@ class AccessTokenVerifier:
         self._clock = clock
         self._from_settings = [
             StoredToken(
+                **static.model_dump(exclude={"token"}),
                 id=f"settings{number}",
                 digest=digest_of(static.token.get_secret_value()),
-                user_id=static.user_id,
-                project=static.project,
-                read_only=static.read_only,
-                with_general=static.with_general,
                 created_at="",
             )
             for number, static in enumerate(settings.tokens)

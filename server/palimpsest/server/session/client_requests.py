@@ -104,8 +104,7 @@ class Continuation:
         """Ask the client's model, or its user, on behalf of the work, and return the reply."""
         self._requests += 1
         self._reply = asyncio.Future()
-        question = {self._key: request}
-        self.step.set_result(InputRequiredResult(input_requests=question, request_state=self.id))
+        self.step.set_result(InputRequiredResult(input_requests={self._key: request}, request_state=self.id))
         try:
             return await self._reply
         except asyncio.CancelledError:
