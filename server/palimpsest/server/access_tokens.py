@@ -26,7 +26,7 @@ from mcp.server.auth.middleware.auth_context import get_access_token
 from mcp.server.auth.provider import AccessToken
 
 from palimpsest.core.clock import Clock, iso, parse_instant
-from palimpsest.core.errors import InputError, SettingsError
+from palimpsest.core.errors import InputError, SettingsError, raised_as
 from palimpsest.core.files import file_lock, replace_file
 from palimpsest.core.models import Finding, Scope
 from palimpsest.core.settings import HttpSettings, Settings
@@ -216,18 +216,14 @@ def _changing(data_dir: Path, otherwise: str) -> Generator[list[StoredToken]]:
 
     Raises SettingsError in place of the OSError of a disk that is full or read-only.
     """
-    try:
+    advice = f"; {otherwise}. Make the data folder writable for this user, and check the free space."
+    with raised_as(SettingsError, "the access tokens cannot be written", advice, OSError):
         data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         with file_lock(data_dir / f"{FILE}.lock"):
             tokens = stored_tokens(data_dir)
             yield tokens
             with replace_file(data_dir / FILE) as file:
                 json.dump([asdict(token) for token in tokens], file, indent=2)
-    except OSError as error:
-        raise SettingsError(
-            f"the access tokens cannot be written: {error}; {otherwise}. Make the data folder writable for this user, "
-            "and check the free space."
-        ) from error
 
 
 # The public keys of an OAuth server, fetched when they are needed, and never more often than is good for it.
