@@ -179,14 +179,13 @@ def limit_bodies(app: ASGIApp, budget: BodyBudget, shares: CpuShares | None = No
             await app(scope, receive, send)
             return
         caller = caller_of(scope)
-        share = None if shares is None else shares.of(caller)
-        if share is not None:
-            await share.wait()
+        if shares is not None:
+            await shares.wait(caller)
         with budget.share(caller) as take:
             body = await _body(scope, receive, take)
             if isinstance(body, bytearray):
-                if share is not None:
-                    share.use(len(body) * SECONDS_PER_BYTE)
+                if shares is not None:
+                    shares.use(caller, len(body) * SECONDS_PER_BYTE)
                 scope[BODY_SIZE] = len(body)
                 body = await answer(body, scope, receive, send)
             if body is not None:
