@@ -110,7 +110,7 @@ def test_the_container_serves_requests_with_a_token(tmp_path: Path) -> None:
         if line.startswith(start)
     )
     env = clean_environment(tmp_path)
-    access_tokens.create(tmp_path / "data", "alice", "", datetime.now(UTC), read_only=False, days=None)
+    access_tokens.create(tmp_path / "data", access_tokens.Grant("alice"), datetime.now(UTC))
     running = [sys.executable, "-m", "palimpsest", *served, "--port", "0"]
     with subprocess.Popen(running, stderr=subprocess.PIPE, text=True, env=env, cwd=tmp_path) as process:
         try:

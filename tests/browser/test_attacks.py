@@ -194,7 +194,7 @@ def test_a_token_shows_one_user_until_it_is_revoked(windows: Windows, tmp_path: 
     """Guards another user's ids, a cookie whose token was revoked, and one that was signed out."""
     data = tmp_path / "data"
     of_alice = palimpsest_json(tmp_path, "add", "Alice has a boat")["results"][0]["id"]
-    text, token = access_tokens.create(data, "bob", "", datetime.now(UTC), read_only=False, days=None)
+    text, token = access_tokens.create(data, access_tokens.Grant("bob"), datetime.now(UTC))
     with run_http_server(tmp_path, "http") as server:
         page = windows.open(f"{server.base}/")
         page.get_by_label("Access token").fill("palimpsest_guess")

@@ -11,7 +11,6 @@ import pytest
 from palimpsest.core.threads import (
     ADVANCE_SECONDS,
     SHARE,
-    CpuShare,
     CpuShares,
     Threads,
     end_if_cancelled,
@@ -104,23 +103,24 @@ async def test_a_caller_that_computed_long_waits_until_it_has_earned_it(monkeypa
 
     monkeypatch.setattr(anyio, "current_time", lambda: seconds[0])
     monkeypatch.setattr(anyio, "sleep_until", sleep_until)
-    share = CpuShare(lambda: 1)
-    share.use(ADVANCE_SECONDS / 2)
-    await share.wait()
+    shares = CpuShares()
+    shares.use("greedy", ADVANCE_SECONDS / 2)
+    await shares.wait("greedy")
     assert slept == []
-    share.use(ADVANCE_SECONDS)
-    await share.wait()
+    shares.use("greedy", ADVANCE_SECONDS)
+    await shares.wait("greedy")
     assert slept == pytest.approx([ADVANCE_SECONDS / 2 / SHARE])
     seconds[0] += 2 * ADVANCE_SECONDS / SHARE
-    assert share.is_unused
+    shares.use("greedy", ADVANCE_SECONDS)
+    await shares.wait("greedy")
+    assert len(slept) == 1, "its advance has come back, and has not grown"
 
 
 async def test_callers_in_debt_have_one_share_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """Guards everybody else from many access tokens that each use all they may."""
     monkeypatch.setattr(anyio, "current_time", lambda: 1_000.0)
     shares = CpuShares()
-    first, second, modest = (shares.of(name) for name in ("first", "second", "modest"))
-    modest.use(ADVANCE_SECONDS / 2)
+    shares.use("modest", ADVANCE_SECONDS / 2)
     waits: list[float] = []
 
     async def sleep_until(deadline: float) -> None:
@@ -128,19 +128,29 @@ async def test_callers_in_debt_have_one_share_together(monkeypatch: pytest.Monke
         monkeypatch.setattr(anyio, "current_time", lambda: deadline)
 
     monkeypatch.setattr(anyio, "sleep_until", sleep_until)
-    for share in (first, second):
-        share.use(2 * ADVANCE_SECONDS)
-    second.use(1)
-    await second.wait()
+    for caller in ("first", "second"):
+        shares.use(caller, 2 * ADVANCE_SECONDS)
+    await shares.wait("modest")
+    assert waits == []
+    shares.use("second", 1)
+    await shares.wait("second")
     assert waits == pytest.approx([ADVANCE_SECONDS / SHARE + 1 / (SHARE / 2)])
-    assert not modest.is_in_debt
 
 
 async def test_what_a_thread_computes_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Guards the share: it is counted in the thread, and also if the work fails."""
     monkeypatch.setattr(anyio, "current_time", lambda: 1_000.0)
-    share = CpuShare(lambda: 1)
-    threads = Threads((anyio.CapacityLimiter(1),), (anyio.CapacityLimiter(1),), share)
+    waits: list[float] = []
+
+    async def sleep_until(deadline: float) -> None:
+        waits.append(deadline - 1_000.0)
+        monkeypatch.setattr(anyio, "current_time", lambda: deadline)
+
+    monkeypatch.setattr(anyio, "sleep_until", sleep_until)
+    shares = CpuShares()
+    threads = Threads((anyio.CapacityLimiter(1),), (anyio.CapacityLimiter(1),), shares, "greedy")
     with pytest.raises(ZeroDivisionError):
         await threads.run(lambda: sum(range(1_000_000)) / 0)
-    assert not share.is_unused
+    shares.use("greedy", ADVANCE_SECONDS)
+    await shares.wait("greedy")
+    assert waits, "the whole advance was used, and more"

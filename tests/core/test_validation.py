@@ -200,8 +200,6 @@ def test_a_text_is_stripped_not_empty_and_bounded(validator: Any, limit: int) ->
         validator("x" * (limit + 1))
     with pytest.raises(InputError, match="empty"):
         validator(" \n\t ")
-    with pytest.raises(InputError, match="note is empty"):
-        text_from("", "note")
 
 
 def test_metadata_is_copied_bounded_and_json() -> None:

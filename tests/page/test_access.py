@@ -68,7 +68,7 @@ async def test_a_cookie_ends_with_the_session_and_after_a_day_without_use(tmp_pa
 
 
 async def test_an_access_token_opens_the_page_until_it_is_revoked(tmp_path: Path, stranger: Browser) -> None:
-    text, stored = access_tokens.create(tmp_path, "alice", "", now(), read_only=False, days=None)
+    text, stored = access_tokens.create(tmp_path, Grant("alice"), now())
     refused = await stranger.post("/sign-in", data={"token": "palimpsest_guess"})
     assert refused.status_code == 403
     signed_in = await stranger.post("/sign-in", data={"token": text})
@@ -167,7 +167,7 @@ async def test_a_visitor_of_a_project_sees_what_is_general_only_if_the_token_say
 
 
 async def test_a_token_of_a_project_follows_its_move(tmp_path: Path, page: OpenPage, stranger: Browser) -> None:
-    text, _ = access_tokens.create(tmp_path, "alice", "shop", now(), read_only=False, days=None)
+    text, _ = access_tokens.create(tmp_path, Grant("alice", "shop", with_general=False), now())
     await page.add("The shop sells tea", scope=Scope("alice", "shop"))
     await stranger.post("/sign-in", data={"token": text})
     await page.memory.projects.move("shop", "store")
@@ -177,7 +177,7 @@ async def test_a_token_of_a_project_follows_its_move(tmp_path: Path, page: OpenP
 async def test_wrong_tokens_are_counted_by_address_and_a_valid_one_is_always_let_in(
     tmp_path: Path, page: OpenPage, stranger: Browser
 ) -> None:
-    text, _ = access_tokens.create(tmp_path, "alice", "", now(), read_only=False, days=None)
+    text, _ = access_tokens.create(tmp_path, Grant("alice"), now())
     async with page.browser(None, "2001:db8::1") as other, page.browser(None, "2001:db8::2") as neighbour:
 
         async def sign_in(browser: Browser, token: str) -> httpx.Response:

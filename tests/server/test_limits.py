@@ -14,7 +14,7 @@ from mcp.server.auth.provider import AccessToken
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from palimpsest.server.http import middleware
-from palimpsest.server.http.middleware import BodyLimit, SessionLimit
+from palimpsest.server.http.middleware import limit_bodies, limit_sessions
 from palimpsest.server.rate_limits import limit_callers
 from palimpsest.server.session import calls
 from palimpsest.server.session.calls import FREE_BYTES, BodyBudget
@@ -100,7 +100,7 @@ async def test_a_body_arrives_whole_or_is_refused(
     for name, limit in limits.items():
         monkeypatch.setattr(middleware, name, limit)
     app = RecordingApp()
-    assert await status(BodyLimit(app, BodyBudget()), *parts) == expected
+    assert await status(limit_bodies(app, BodyBudget()), *parts) == expected
     assert app.bodies == bodies
 
 
@@ -116,12 +116,12 @@ async def test_unfinished_requests_hold_a_bounded_amount_and_small_ones_nothing(
     async def within(scope: Scope, receive: Receive, send: Send) -> None:
         """Answer other requests while this one is unfinished."""
         for more, client in ((1, "1.2.3.4"), (0, "1.2.3.4"), (3, "5.6.7.8"), (2, "5.6.7.8")):
-            other = BodyLimit(RecordingApp(), budget=budget)
+            other = limit_bodies(RecordingApp(), budget=budget)
             seen.append(await status(other, part(b"x" * (FREE_BYTES + more)), client=client))
         await RecordingApp()(scope, receive, send)
 
     for _ in range(2):  # what ended is no longer counted
-        assert await status(BodyLimit(within, budget=budget), part(b"x" * (FREE_BYTES + 3))) == 200
+        assert await status(limit_bodies(within, budget=budget), part(b"x" * (FREE_BYTES + 3))) == 200
     assert seen == [503, 200, 503, 200] * 2
 
 
@@ -133,16 +133,20 @@ async def test_a_call_with_the_id_of_one_that_is_not_answered_yet_is_refused() -
         """Send other calls while this one is not answered."""
         for session, request_id in (("s", "7"), ("s", '"7"'), ("s", "8"), ("t", "7"), ("", "7")):
             headers = {"mcp_session_id": session} if session else {}
-            app.app = RecordingApp(open={"s", "t"})
+            inner[0] = RecordingApp(open={"s", "t"})
             seen.append(await status(app, call(request_id), **headers))
         await RecordingApp(open={"s"})(scope, receive, send)
 
     def call(request_id: str) -> Message:
         return part(b'{"jsonrpc":"2.0","id":%b,"method":"tools/call","params":{}}' % request_id.encode())
 
-    app = BodyLimit(within, BodyBudget())
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        await inner[0](scope, receive, send)
+
+    inner: list[ASGIApp] = [within]
+    app = limit_bodies(answer, BodyBudget())
     for _ in range(2):  # what is answered is no longer noted
-        app.app = within
+        inner[0] = within
         assert await status(app, call("7"), mcp_session_id="s") == 200
     assert seen == [400, 400, 200, 200, 200] * 2
 
@@ -154,7 +158,7 @@ async def test_if_all_callers_have_too_many_sessions_the_one_with_the_most_loses
     inner = RecordingApp()
     monkeypatch.setattr(middleware, "MAX_SESSIONS", 4)
     monkeypatch.setattr(middleware, "MAX_SESSIONS_PER_CALLER", 3)
-    app = SessionLimit(inner, [])
+    app = limit_sessions(inner, [])
     for client in ("many", "few", "many", "many", "new"):
         assert await status(app, client=client, path="/mcp") == 200
     assert inner.open == {"2", "3", "4", "5"}
@@ -168,7 +172,7 @@ async def test_a_request_that_opens_no_session_takes_no_room(monkeypatch: pytest
     inner = RecordingApp()
     monkeypatch.setattr(middleware, "MAX_SESSIONS", 1)
     monkeypatch.setattr(middleware, "MAX_SESSIONS_PER_CALLER", 1)
-    app = SessionLimit(inner, [])
+    app = limit_sessions(inner, [])
     assert await status(app, path="/mcp") == 200
     for _ in range(3):
         assert await status(app, path="/mcp", mcp_protocol_version="2026-07-28") == 200

@@ -94,9 +94,8 @@ def new_access_token(
     with_general: bool = False,
 ) -> str:
     """Create an access token and return its text."""
-    text, _ = access_tokens.create(
-        data, user, project, datetime.now(UTC), read_only=read_only, days=days, with_general=with_general
-    )
+    grant = access_tokens.Grant(user, project, read_only, with_general)
+    text, _ = access_tokens.create(data, grant, datetime.now(UTC), days)
     return text
 
 

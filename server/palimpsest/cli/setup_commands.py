@@ -215,15 +215,8 @@ def create(
         unknown = unknown_project(settings, now, scope.user_id, scope.project)
         if unknown:
             output.confirm(f"{unknown} Create the token anyway?")
-    text, token = access_tokens.create(
-        settings.data_dir,
-        scope.user_id,
-        scope.project,
-        now(),
-        read_only=read_only,
-        days=days,
-        with_general=with_general,
-    )
+    grant = access_tokens.Grant(scope.user_id, scope.project, read_only, with_general)
+    text, token = access_tokens.create(settings.data_dir, grant, now(), days)
     done = (
         f"token {token.id} was created. Its text is lost, because it is stored nowhere: run palimpsest token revoke "
         f"{token.id}, and create another one"

@@ -25,7 +25,7 @@ from pydantic import AfterValidator, BaseModel, Field, SecretStr, ValidationInfo
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from palimpsest.core.clock import Zones, system_zone, zone_named
-from palimpsest.core.errors import SettingsError
+from palimpsest.core.errors import SettingsError, raised_as
 from palimpsest.core.git_project import Repository, repository_of
 from palimpsest.core.models import EmbedderName, RerankerName
 from palimpsest.core.settings_file import Origin, file_source, find_settings_file, origins
@@ -586,10 +586,9 @@ def load_settings(config_file: Path | None = None, **overrides: Any) -> Settings
     _refuse_unknown_variables()
     if config_file is not None:
         overrides["config"] = config_file
-    try:
+    unread = "the environment holds a setting that cannot be read"  # a variable that should hold JSON and does not
+    with raised_as(SettingsError, unread, "", pydantic_settings.SettingsError):
         settings = Settings(**overrides).with_origins_of(overrides)
-    except pydantic_settings.SettingsError as error:  # a variable that should hold JSON and does not
-        raise SettingsError(f"the environment holds a setting that cannot be read: {error}") from error
     return settings.with_project_of(Path.cwd()) if settings.project == AUTO else settings
 
 

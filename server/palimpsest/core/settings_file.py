@@ -14,7 +14,7 @@ import platformdirs
 from pydantic import BaseModel
 from pydantic_settings import BaseSettings, InitSettingsSource
 
-from palimpsest.core.errors import SettingsError
+from palimpsest.core.errors import SettingsError, raised_as
 from palimpsest.core.files import OWNER_ONLY, replace_file
 
 # The settings file in TOML or JSON: which one is read, how it is read, and how its values are changed.
@@ -33,14 +33,11 @@ def find_settings_file(chosen: Mapping[str, Any]) -> Path | None:
 def file_source(settings_cls: type[BaseSettings], path: Path) -> InitSettingsSource:
     """Return the source that reads a settings file. Raises SettingsError if the file cannot be read."""
     is_json = path.suffix == ".json"
-    try:
+    with raised_as(SettingsError, f"the settings file {path} cannot be read", "", OSError, UnicodeDecodeError):
         text = path.read_text("utf-8-sig")  # editors on Windows begin a file with a byte order mark
+    invalid = f"the settings file {path} is not valid {'JSON' if is_json else 'TOML'}"
+    with raised_as(SettingsError, invalid, "", json.JSONDecodeError, tomllib.TOMLDecodeError):
         values: Any = json.loads(text) if is_json else tomllib.loads(text)
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"the settings file {path} cannot be read: {error}") from error
-    except (json.JSONDecodeError, tomllib.TOMLDecodeError) as error:
-        kind = "JSON" if is_json else "TOML"
-        raise SettingsError(f"the settings file {path} is not valid {kind}: {error}") from error
     if not isinstance(values, dict):
         raise SettingsError(f"the settings file {path} holds {type(values).__name__} and should hold an object")
     if "config" in values:
@@ -56,8 +53,8 @@ def set_values(path: Path, values: Mapping[str, str | None], *, private: bool = 
     """
     by_hand = f"Change it by hand: {'; '.join(_by_hand(name, value) for name, value in values.items())}. "
     by_hand += "Nothing was changed."
-    is_json = path.suffix == ".json"
-    try:
+    is_json, failed = path.suffix == ".json", f"the settings file {path} cannot be changed"
+    with raised_as(SettingsError, failed, f". {by_hand}", OSError, ValueError, TypeError, AttributeError):
         mode = path.stat().st_mode & 0o777 if path.exists() and not private else OWNER_ONLY
         # Line ends stay as they are, which `read_text` would change.
         before = path.read_bytes().decode("utf-8-sig") if path.exists() else ("{}" if is_json else "")
@@ -71,8 +68,6 @@ def set_values(path: Path, values: Mapping[str, str | None], *, private: bool = 
         # A link to a file elsewhere stays a link.
         with replace_file(path.resolve(), mode) as file:
             file.write(text)
-    except (OSError, ValueError, TypeError, AttributeError) as error:
-        raise SettingsError(f"the settings file {path} cannot be changed: {error}. {by_hand}") from error
 
 
 def keep_copy(path: Path) -> Path | None:

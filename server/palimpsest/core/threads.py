@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Generator
 from contextlib import AsyncExitStack, contextmanager
@@ -30,58 +31,27 @@ MAX_SHARES = 1_000
 _is_background: ContextVar[bool] = ContextVar("_is_background", default=False)
 
 
-class CpuShare:
-    """How much of its share a caller has used. Times are those of the event loop.
-
-    `callers_in_debt` returns how many callers have used more than they have earned.
-    """
-
-    def __init__(self, callers_in_debt: Callable[[], int]) -> None:
-        self._callers_in_debt = callers_in_debt
-        self._paid_until = -ADVANCE_SECONDS / SHARE
-
-    async def wait(self) -> None:
-        """Wait until the caller has earned what it used before."""
-        while self.is_in_debt:  # noqa: ASYNC110 - what is waited for is time, and others may use more meanwhile
-            await anyio.sleep_until(self._paid_until)
-
-    def use(self, seconds: float) -> None:
-        """Count seconds that were computed for the caller."""
-        share = SHARE / max(self._callers_in_debt(), 1)
-        self._paid_until = max(self._paid_until, _earliest()) + seconds / share
-
-    @property
-    def is_in_debt(self) -> bool:
-        """Return whether the caller has used more than it has earned."""
-        return self._paid_until > anyio.current_time()
-
-    @property
-    def is_unused(self) -> bool:
-        """Return whether the caller has its whole advance."""
-        return self._paid_until <= _earliest()
-
-
-def _earliest() -> float:
-    return anyio.current_time() - ADVANCE_SECONDS / SHARE
-
-
 class CpuShares:
-    """The share of the CPU of every caller that has used some of it lately."""
+    """How much of its share of the CPU each caller has used. Times are those of the event loop."""
 
     def __init__(self) -> None:
-        self._by_caller: dict[str, CpuShare] = {}
+        self._paid_until: dict[str, float] = {}
+        """When each caller has earned all that it used: with its whole advance `ADVANCE_SECONDS / SHARE` ago."""
 
-    def of(self, caller: str) -> CpuShare:
-        """Return a caller's share."""
-        share = self._by_caller.get(caller)
-        if share is None:
-            if len(self._by_caller) >= MAX_SHARES:
-                self._by_caller = {name: share for name, share in self._by_caller.items() if not share.is_unused}
-            share = self._by_caller[caller] = CpuShare(self._in_debt)
-        return share
+    async def wait(self, caller: str) -> None:
+        """Wait until a caller has earned what it used before."""
+        while self._paid_until.get(caller, -math.inf) > anyio.current_time():  # noqa: ASYNC110 - time is waited for
+            await anyio.sleep_until(self._paid_until[caller])
 
-    def _in_debt(self) -> int:
-        return sum(share.is_in_debt for share in self._by_caller.values())
+    def use(self, caller: str, seconds: float) -> None:
+        """Count seconds that were computed for a caller. Those who have used more than they earned have one share."""
+        now = anyio.current_time()
+        unused = now - ADVANCE_SECONDS / SHARE
+        if len(self._paid_until) >= MAX_SHARES:
+            self._paid_until = {name: time for name, time in self._paid_until.items() if time > unused}
+        in_debt = sum(time > now for time in self._paid_until.values())
+        cost = seconds * max(in_debt, 1) / SHARE
+        self._paid_until[caller] = max(self._paid_until.get(caller, unused), unused) + cost
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
@@ -89,47 +59,47 @@ class Threads:
     """Worker threads for blocking work. Work waits for its turn in each of the limits, the narrowest first.
 
     Writes have limits of their own. They wait for other processes, and must not keep threads from reads meanwhile.
-    With `share`, work also waits until its caller has earned it. What a thread computes is counted, not its waiting.
+    With `shares`, work also waits until its caller has earned it. What a thread computes is counted, not its waiting.
     """
 
     limits: tuple[anyio.CapacityLimiter, ...]
     writing: tuple[anyio.CapacityLimiter, ...]
-    share: CpuShare | None = None
+    shares: CpuShares | None = None
+    caller: str = ""
 
     async def run(self, blocking: Callable[[], _T]) -> _T:
         """Run blocking work in a thread and return its result.
 
         If the caller is cancelled, the work finishes or ends at its next `end_if_cancelled`.
         """
-        return await _run(blocking, self.limits, self.share)
+        return await self._run(blocking, self.limits)
 
     async def write(self, blocking: Callable[[], _T]) -> _T:
         """Run blocking work that writes in a thread and return its result. It is finished even if cancelled."""
-        return await _run(blocking, self.writing, self.share)
+        return await self._run(blocking, self.writing)
 
+    async def _run(self, blocking: Callable[[], _T], limits: tuple[anyio.CapacityLimiter, ...]) -> _T:
+        *outer, last = limits
+        seconds = 0.0
 
-async def _run(blocking: Callable[[], _T], limits: tuple[anyio.CapacityLimiter, ...], share: CpuShare | None) -> _T:
-    *outer, last = limits
-    async with AsyncExitStack() as stack:
-        for limit in outer:
-            await stack.enter_async_context(limit)
-        if share is None:
-            return await anyio.to_thread.run_sync(blocking, limiter=last)
-        await share.wait()
-        used: list[float] = []
-        try:
-            return await anyio.to_thread.run_sync(_timed, blocking, used, limiter=last)
-        finally:
-            share.use(sum(used))
+        def timed() -> _T:
+            nonlocal seconds
+            started = time.thread_time()
+            try:
+                return blocking()
+            finally:
+                seconds = time.thread_time() - started
 
-
-def _timed(blocking: Callable[[], _T], used: list[float]) -> _T:
-    """Run blocking work, and add the seconds that this thread computed to `used`."""
-    started = time.thread_time()
-    try:
-        return blocking()
-    finally:
-        used.append(time.thread_time() - started)
+        async with AsyncExitStack() as stack:
+            for limit in outer:
+                await stack.enter_async_context(limit)
+            if self.shares is None:
+                return await anyio.to_thread.run_sync(blocking, limiter=last)
+            await self.shares.wait(self.caller)
+            try:
+                return await anyio.to_thread.run_sync(timed, limiter=last)
+            finally:
+                self.shares.use(self.caller, seconds)
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from pydantic_core import ErrorDetails
 
 from palimpsest.core import models
 from palimpsest.core.clock import parse_instant, parse_time, parse_until, span_of
-from palimpsest.core.errors import InputError, Remedy
+from palimpsest.core.errors import InputError, Remedy, raised_as
 from palimpsest.core.filters import JUNCTIONS, RESERVED
 from palimpsest.core.models import EXPIRES_AT, MAX_NAME_CHARS, MAX_SCOPE_CHARS, Message, Relation, Scope
 
@@ -505,20 +505,20 @@ def read_conversation(messages: Sequence[Any], scope: Scope, now: datetime) -> C
     return ConversationInput(tuple(said), tuple(reader.context), +reader.left_out, reader.problem)
 
 
-def text_from(text: str, what: str = "text") -> str:
+def text_from(text: str) -> str:
     """Return a text as `trimmed` does. Raises InputError if it says nothing, is too long or not valid Unicode."""
     plain = trimmed(text)
     if not plain:
-        raise InputError(f"{what} is empty. Nothing was done.")
+        raise InputError("text is empty. Nothing was done.")
     if is_no_text(plain):
-        raise InputError(f"{what} is '{plain}', a word for no value. Nothing was done. Leave it out, or say something")
+        raise InputError(f"text is '{plain}', a word for no value. Nothing was done. Leave it out, or say something")
     if well_formed(text) != text:
         raise InputError(
-            f"{what} is not valid Unicode: it has half a character, or bytes that are not UTF-8. Nothing was done."
+            "text is not valid Unicode: it has half a character, or bytes that are not UTF-8. Nothing was done."
         )
     if len(plain) > MAX_TEXT_CHARS:
         raise InputError(
-            f"{what} has {len(plain):,} characters, more than {MAX_TEXT_CHARS:,}. Nothing was stored. "
+            f"text has {len(plain):,} characters, more than {MAX_TEXT_CHARS:,}. Nothing was stored. "
             "A memory is one fact: store only what matters",
             Remedy.ADD_MESSAGES,
         )
@@ -584,10 +584,8 @@ def metadata_from(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
     Raises InputError if the metadata is not JSON, is too large, or has a key that means something else in filters.
     """
     copy = dict(metadata or {})
-    try:
+    with raised_as(InputError, "metadata is not valid JSON", "", TypeError, ValueError):
         size = len(json.dumps(copy, ensure_ascii=False, allow_nan=False).encode())
-    except (TypeError, ValueError) as error:
-        raise InputError(f"metadata is not valid JSON: {error}") from error
     if size > MAX_METADATA_BYTES:
         raise InputError(f"metadata is larger than {MAX_METADATA_BYTES:,} bytes as JSON")
     if reserved := [

@@ -439,17 +439,9 @@ async def create(request: Request) -> Response:
         unknown = await (await context.memory_of(request)).projects.unknown(scope.project, user_id=scope.user_id)
     if unknown:
         return await tokens(request, unknown=unknown, given=dict(form))
-    make = partial(
-        access_tokens.create,
-        settings.data_dir,
-        scope.user_id,
-        scope.project,
-        now(),
-        read_only=form.get("read_only") == "on",
-        days=days,
-        with_general=form.get("with_general") == "on",
-    )
-    text, token = await anyio.to_thread.run_sync(make)
+    read_only, with_general = form.get("read_only") == "on", form.get("with_general") == "on"
+    grant = access_tokens.Grant(scope.user_id, scope.project, read_only, with_general)
+    text, token = await anyio.to_thread.run_sync(access_tokens.create, settings.data_dir, grant, now(), days)
     return context.answered(request, "/care/tokens", {"created": text, "token_id": token.id})
 
 

@@ -26,7 +26,7 @@ from mcp.server.auth.middleware.auth_context import get_access_token
 from mcp.server.auth.provider import AccessToken
 
 from palimpsest.core.clock import Clock, iso, parse_instant
-from palimpsest.core.errors import InputError, SettingsError
+from palimpsest.core.errors import InputError, SettingsError, raised_as
 from palimpsest.core.files import file_lock, replace_file
 from palimpsest.core.models import Finding, Scope
 from palimpsest.core.settings import HttpSettings, Settings
@@ -150,32 +150,19 @@ class StoredToken:
         return self.ends_at is not None and self.ends_at <= now
 
 
-def create(
-    data_dir: Path,
-    user_id: str,
-    project: str,
-    now: datetime,
-    *,
-    read_only: bool,
-    days: int | None,
-    with_general: bool = False,
-) -> tuple[str, StoredToken]:
-    """Create an access token. Return its text, which is stored nowhere, and what is stored.
+def create(data_dir: Path, grant: Grant, now: datetime, days: int | None = None) -> tuple[str, StoredToken]:
+    """Create an access token that allows what `grant` says. Return its text, which is not stored, and what is stored.
 
     `days`: how long the token is valid, or None for until it is revoked. Raises SettingsError if the file cannot be
     written.
     """
     text = PREFIX + secrets.token_urlsafe(RANDOM_BYTES)
-    expires_at = None if days is None else iso(now + timedelta(days=days))
     token = StoredToken(
-        str(uuid.uuid4())[:8],
-        digest_of(text),
-        user_id,
-        project,
-        read_only,
-        iso(now),
-        expires_at,
-        with_general or not project,
+        **asdict(replace(grant, with_general=grant.with_general or not grant.project)),
+        id=str(uuid.uuid4())[:8],
+        digest=digest_of(text),
+        created_at=iso(now),
+        expires_at=None if days is None else iso(now + timedelta(days=days)),
     )
     with _changing(data_dir, "no token was created") as tokens:
         tokens.append(token)
@@ -229,18 +216,14 @@ def _changing(data_dir: Path, otherwise: str) -> Generator[list[StoredToken]]:
 
     Raises SettingsError in place of the OSError of a disk that is full or read-only.
     """
-    try:
+    advice = f"; {otherwise}. Make the data folder writable for this user, and check the free space."
+    with raised_as(SettingsError, "the access tokens cannot be written", advice, OSError):
         data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         with file_lock(data_dir / f"{FILE}.lock"):
             tokens = stored_tokens(data_dir)
             yield tokens
             with replace_file(data_dir / FILE) as file:
                 json.dump([asdict(token) for token in tokens], file, indent=2)
-    except OSError as error:
-        raise SettingsError(
-            f"the access tokens cannot be written: {error}; {otherwise}. Make the data folder writable for this user, "
-            "and check the free space."
-        ) from error
 
 
 # The public keys of an OAuth server, fetched when they are needed, and never more often than is good for it.
@@ -382,12 +365,9 @@ class AccessTokenVerifier:
         self._clock = clock
         self._from_settings = [
             StoredToken(
+                **static.model_dump(exclude={"token"}),
                 id=f"settings{number}",
                 digest=digest_of(static.token.get_secret_value()),
-                user_id=static.user_id,
-                project=static.project,
-                read_only=static.read_only,
-                with_general=static.with_general,
                 created_at="",
             )
             for number, static in enumerate(settings.tokens)

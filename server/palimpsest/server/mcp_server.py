@@ -7,7 +7,7 @@ import logging
 import time
 import tomllib
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from importlib.resources import files
@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeAlias
 import anyio
 from mcp import types
 from mcp.server import MCPServer
-from mcp.server.context import CallNext, HandlerResult, ServerMiddleware
+from mcp.server.context import CallNext, HandlerResult
 from mcp.server.lowlevel.server import RequestHandler
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ResourceError, ResourceNotFoundError, ToolError, UnexpectedToolError
@@ -203,24 +203,14 @@ class MemoryServer(MCPServer[ServerState]):
     `observers` are told how each call of a tool ended.
     """
 
-    def __init__(
-        self,
-        state: ServerState,
-        *,
-        instructions: str,
-        lifespan: Callable[[MCPServer[ServerState]], AbstractAsyncContextManager[ServerState]],
-        middleware: Sequence[ServerMiddleware[ServerState]],
-        call_seconds: float | None,
-    ) -> None:
+    def __init__(self, state: ServerState, *, call_seconds: float | None, **options: Any) -> None:
         super().__init__(
             "palimpsest",
             title="Palimpsest memory",
             version=__version__,
-            instructions=instructions,
             log_level="WARNING",
-            lifespan=lifespan,
-            middleware=middleware,
             subscriptions=state.subscribers.bus,
+            **options,
         )
         self.state = state
         self.observers: Sequence[Observer] = ()

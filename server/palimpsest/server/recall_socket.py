@@ -17,9 +17,8 @@ import struct
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import anyio
 import anyio.to_thread
@@ -54,12 +53,8 @@ _LOCAL_PEERCRED = 1
 """The option of a Unix socket on macOS that says who connected (`sys/un.h`); its value begins with version and uid."""
 
 
-@dataclass(frozen=True, slots=True)
-class PrivateSocket:
-    """A socket that accepts connections. A request must bring `token`, "" where the system tells who connected."""
-
-    listener: Listener[SocketStream]
-    token: str = ""
+PrivateSocket: TypeAlias = tuple[Listener[SocketStream], str]
+"""What accepts connections, and the token that a request must bring, "" where the system tells who connected."""
 
 
 @asynccontextmanager
@@ -72,32 +67,29 @@ async def open_private_socket(data_dir: str) -> AsyncGenerator[PrivateSocket]:
     make_private_folder(str(folder))
     await anyio.to_thread.run_sync(remove_stale_sockets, folder)
     path = folder / f"{secrets.token_hex(16)}{spool.SOCKET_SUFFIX}"
-    opened = open_port(path) if sys.platform == "win32" else _open_unix_socket(path)
     try:
-        async with opened as private_socket:
-            yield private_socket
+        listener, token = await (open_port(path) if sys.platform == "win32" else _open_unix_socket(path))
+        async with listener:
+            yield listener, token
     finally:
         with suppress(OSError):  # somebody has removed it already
             path.unlink()
 
 
-@asynccontextmanager
-async def _open_unix_socket(path: Path) -> AsyncGenerator[PrivateSocket]:
+async def _open_unix_socket(path: Path) -> PrivateSocket:
     unfinished = path.with_suffix(UNFINISHED_SUFFIX)
-    async with await anyio.create_unix_listener(unfinished, mode=0o600, backlog=BACKLOG) as listener:
-        unfinished.rename(path)
-        yield PrivateSocket(listener)
+    listener = await anyio.create_unix_listener(unfinished, mode=0o600, backlog=BACKLOG)
+    unfinished.rename(path)
+    return listener, ""
 
 
-@asynccontextmanager
-async def open_port(path: Path) -> AsyncGenerator[PrivateSocket]:
+async def open_port(path: Path) -> PrivateSocket:
     """Open a port of this machine alone, and write its number and a token to a file that only the owner can read."""
     token = secrets.token_urlsafe(32)
-    multi = await anyio.create_tcp_listener(local_host=LOOPBACK, local_port=0, backlog=BACKLOG)
-    async with multi.listeners[0] as listener:
-        port = listener.extra(SocketAttribute.local_port)  # noqa: S610 - not Django's
-        write_new_file(str(path), json.dumps({"port": port, "token": token}).encode())
-        yield PrivateSocket(listener, token)
+    listener = (await anyio.create_tcp_listener(local_host=LOOPBACK, local_port=0, backlog=BACKLOG)).listeners[0]
+    port = listener.extra(SocketAttribute.local_port)  # noqa: S610 - not Django's
+    write_new_file(str(path), json.dumps({"port": port, "token": token}).encode())
+    return listener, token
 
 
 def is_own_peer(stream: SocketStream) -> bool:
@@ -177,12 +169,12 @@ async def serve_prompts(settings: Callable[[], Awaitable[Settings]], opened: Cal
                     anyio.move_on_after(ANSWER_SECONDS),
                     suppress(anyio.BrokenResourceError, anyio.ClosedResourceError),  # the hook did not wait
                 ):
-                    reply = await _reply(await _line(stream), private_socket.token, loaded.user_id, opened)
+                    reply = await _reply(await _line(stream), token, loaded.user_id, opened)
                     await stream.send(json.dumps(reply).encode() + b"\n")
 
     try:
-        async with open_private_socket(str(loaded.data_dir)) as private_socket:
-            await private_socket.listener.serve(handle)
+        async with open_private_socket(str(loaded.data_dir)) as (listener, token):
+            await listener.serve(handle)
     except OSError as error:
         logger.warning("hooks get no memories for prompts, because a socket could not be opened: %s", error)
 
@@ -218,18 +210,10 @@ def _recall_request(fields: dict[str, Any]) -> RecallRequest:
     """Return a request; what is not of the right type counts as left out."""
     from palimpsest.hooks.brief import RecallRequest  # noqa: PLC0415 - it imports the search, which is loaded by now
 
-    ids = list_of(fields.get("shown"))[-MAX_SHOWN:]
-    prompt: Any = fields.get("prompt")
+    texts = {name: value for name, value in fields.items() if isinstance(value, str)}
+    short = {name: text for name, text in texts.items() if len(text) <= MAX_TEXT_CHARS}
     return RecallRequest(
-        prompt=prompt if isinstance(prompt, str) else "",
-        user=_text(fields, "user"),
-        client=_text(fields, "client"),
-        session=_text(fields, "session"),
-        folder=_text(fields, "cwd"),
-        shown=frozenset(name for name in ids if isinstance(name, str)),
+        texts.get("prompt", ""),
+        *(short.get(name, "") for name in ("user", "client", "session", "cwd")),
+        shown=frozenset(name for name in list_of(fields.get("shown"))[-MAX_SHOWN:] if isinstance(name, str)),
     )
-
-
-def _text(fields: dict[str, Any], name: str) -> str:
-    value: Any = fields.get(name)
-    return value if isinstance(value, str) and len(value) <= MAX_TEXT_CHARS else ""

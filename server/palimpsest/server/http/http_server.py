@@ -273,7 +273,13 @@ def application(
             Middleware(middleware.end_with_token, verifier=verifier),
             Middleware(AuthContextMiddleware),
         ]
-        routes += _oauth_metadata(settings.http)
+        if settings.http.issuer:
+            # Clients learn there which OAuth server issues access tokens (RFC 9728).
+            routes += create_protected_resource_routes(
+                resource_url=URL.validate_python(settings.http.audience),
+                authorization_servers=[URL.validate_python(settings.http.issuer)],
+                scopes_supported=[READ, WRITE],
+            )
     bound = [] if host in ALL_ADDRESSES else [f"[{host}]" if ":" in host else host]
     names = [*LOOPBACK, *bound, socket.gethostname(), *settings.http.allowed_hosts]
     steps = [
@@ -288,9 +294,9 @@ def application(
         # Without a valid access token, it ends here: 401, and no body was read.
         *require,
         # The body is read, within its limits.
-        Middleware(middleware.BodyLimit, budget=calls.bodies, shares=calls.shares if protected else None),
+        Middleware(middleware.limit_bodies, budget=calls.bodies, shares=calls.shares if protected else None),
         # A new session may close an old one.
-        Middleware(middleware.SessionLimit, sessions=sessions),
+        Middleware(middleware.limit_sessions, sessions=sessions),
     ]
 
     @asynccontextmanager
@@ -313,17 +319,6 @@ def _require_token(app: ASGIApp, audience: str) -> ASGIApp:
     metadata_url = build_resource_metadata_url(URL.validate_python(audience)) if audience else None
     protected = RequireAuthMiddleware(app, [READ], metadata_url)
     return switch_paths(app, protected, lambda path: not rate_limits.is_open(path))
-
-
-def _oauth_metadata(settings: HttpSettings) -> list[Route]:
-    """Return the routes where clients learn which OAuth server issues access tokens (RFC 9728)."""
-    if not settings.issuer:
-        return []
-    return create_protected_resource_routes(
-        resource_url=URL.validate_python(settings.audience),
-        authorization_servers=[URL.validate_python(settings.issuer)],
-        scopes_supported=[READ, WRITE],
-    )
 
 
 # Serve it.

@@ -153,7 +153,7 @@ async def while_valid(
         tasks.cancel_scope.cancel()
 
 
-# Limits for the body of a request: its size, and how long it takes to arrive. ASGI middleware.
+# Limits for the body of a request: its size, and how long it takes to arrive.
 
 BODY_SECONDS = 20.0
 """How long a client may take to send its request."""
@@ -165,39 +165,33 @@ MAX_DIGITS = 20
 """How much of a declared length is read. It is more than any length has."""
 
 
-class BodyLimit:
-    """Read the body of a request before passing it on.
+def limit_bodies(app: ASGIApp, budget: BodyBudget, shares: CpuShares | None = None) -> ASGIApp:
+    """Read the body of a request before passing it on. ASGI middleware.
 
     Answer 413 if it is too long, 408 if it takes too long, and 503 if the unfinished requests hold too much already.
     What is not to be parsed gets 413 or 400, with a JSON-RPC error, and so does a call whose id another call of its
     session has that is not answered yet. With `shares`, its sender's share of the CPU pays for parsing it.
     """
+    unanswered: set[tuple[str, str] | None] = set()
 
-    def __init__(self, app: ASGIApp, budget: BodyBudget, shares: CpuShares | None = None) -> None:
-        self.app = app
-        self._budget = budget
-        self._shares = shares
-        self._unanswered: set[tuple[str, str] | None] = set()
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on with its whole body, or refuse it."""
+    async def limit(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or is_open(scope["path"]):
-            await self.app(scope, receive, send)
+            await app(scope, receive, send)
             return
         caller = caller_of(scope)
-        if self._shares is not None:
-            await self._shares.of(caller).wait()
-        with self._budget.share(caller) as take:
-            body = await self._body(scope, receive, take)
+        if shares is not None:
+            await shares.wait(caller)
+        with budget.share(caller) as take:
+            body = await _body(scope, receive, take)
             if isinstance(body, bytearray):
-                if self._shares is not None:
-                    self._shares.of(caller).use(len(body) * SECONDS_PER_BYTE)
+                if shares is not None:
+                    shares.use(caller, len(body) * SECONDS_PER_BYTE)
                 scope[BODY_SIZE] = len(body)
-                body = await self._answer(body, scope, receive, send)
+                body = await answer(body, scope, receive, send)
             if body is not None:
                 await body(scope, receive, send)
 
-    async def _answer(self, body: bytearray, scope: Scope, receive: Receive, send: Send) -> Response | None:
+    async def answer(body: bytearray, scope: Scope, receive: Receive, send: Send) -> Response | None:
         """Pass the request on, or return the response that refuses it.
 
         Of two calls with one id the SDK answers the last, and the other would wait forever. To the SDK, 1 and "1" are
@@ -206,41 +200,42 @@ class BodyLimit:
         session, request_id = Headers(scope=scope).get(MCP_SESSION_ID_HEADER, ""), unparsed_id(body)
         call = (session, str(request_id)) if session and request_id is not None else None
         refused = fault_of_body(body)
-        if refused is None and call in self._unanswered:
+        if refused is None and call in unanswered:
             reason = f"another call of this session with the id {request_id!r} is not answered yet"
             refused = Refused(INVALID_REQUEST, reason, request_id)
         if refused is not None:
             content = refused.as_error().model_dump_json(exclude_unset=True)
             return Response(content, 413 if refused.too_large else 400, media_type="application/json")
-        self._unanswered |= {call} - {None}
+        unanswered.update({call} - {None})
         try:
-            await self.app(scope, _receive_once(body, receive), send)
+            await app(scope, _receive_once(body, receive), send)
         finally:
-            self._unanswered.discard(call)
+            unanswered.discard(call)
         return None
 
-    async def _body(self, scope: Scope, receive: Receive, take: Callable[[int], bool]) -> bytearray | Response | None:
-        """Return the body, the response that refuses it, or None if the client disconnected."""
-        body, more_body = bytearray(), True
-        declared = Headers(scope=scope).get("content-length", "")[:MAX_DIGITS]
-        size = int(declared) if declared.isascii() and declared.isdecimal() else 0
-        with anyio.move_on_after(BODY_SECONDS) as reading:
-            while True:
-                if size > MAX_MESSAGE_BYTES:
-                    return _refusal(413, f"the request is longer than {MAX_MESSAGE_BYTES} bytes; nothing was done")
-                if not take(size):
-                    text = "too many long requests at once; nothing was done. Send it again in a second."
-                    return _refusal(503, text, {"retry-after": "1"})
-                if not more_body:
-                    return body
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    return None
-                body += message.get("body", b"")
-                size, more_body = len(body), message.get("more_body", False)
-        if reading.cancelled_caught:
-            return _refusal(408, f"the request took longer than {BODY_SECONDS:g} seconds to arrive; nothing was done")
-        return None
+    return limit
+
+
+async def _body(scope: Scope, receive: Receive, take: Callable[[int], bool]) -> bytearray | Response | None:
+    """Return the body, the response that refuses it, or None if the client disconnected."""
+    body, more_body = bytearray(), True
+    declared = Headers(scope=scope).get("content-length", "")[:MAX_DIGITS]
+    size = int(declared) if declared.isascii() and declared.isdecimal() else 0
+    with anyio.move_on_after(BODY_SECONDS):
+        while True:
+            if size > MAX_MESSAGE_BYTES:
+                return _refusal(413, f"the request is longer than {MAX_MESSAGE_BYTES} bytes; nothing was done")
+            if not take(size):
+                text = "too many long requests at once; nothing was done. Send it again in a second."
+                return _refusal(503, text, {"retry-after": "1"})
+            if not more_body:
+                return body
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return None
+            body += message.get("body", b"")
+            size, more_body = len(body), message.get("more_body", False)
+    return _refusal(408, f"the request took longer than {BODY_SECONDS:g} seconds to arrive; nothing was done")
 
 
 def _receive_once(body: bytearray, receive: Receive) -> Receive:
@@ -260,7 +255,7 @@ def _refusal(status: int, text: str, headers: dict[str, str] | None = None) -> P
     return PlainTextResponse(text, status, headers={"connection": "close", **(headers or {})})
 
 
-# Bound the number of open sessions. ASGI middleware.
+# Bound the number of open sessions.
 
 MAX_SESSIONS = 1_000
 """An idle session takes some 40 KB."""
@@ -283,38 +278,34 @@ class Session:
     requests: int = 0
 
 
-class SessionLimit:
-    """Close the session that was idle longest when another one is opened and there are too many.
+def limit_sessions(app: ASGIApp, sessions: list[Session]) -> ASGIApp:
+    """Close the session that was idle longest when another one is opened and there are too many. ASGI middleware.
 
     Its client gets 404 at its next request and opens a new session, as MCP demands. If none is idle, answer 503.
-    Of too many in all, one of the caller with the most is closed. Open ones stand in `sessions`.
+    Of too many in all, one of the caller with the most is closed. Open ones stand in `sessions`, and the one that was
+    used last stands last.
     """
 
-    def __init__(self, app: ASGIApp, sessions: list[Session]) -> None:
-        self._app = app
-        self._sessions = sessions  # the one that was used last stands last
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on. If it opens a session, make room for it first, or refuse it."""
+    async def limit(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await app(scope, receive, send)
             return
         headers, caller = Headers(scope=scope), caller_of(scope)
         session_id = headers.get(MCP_SESSION_ID_HEADER, "")
-        session = next((s for s in self._sessions if s.id and (s.id, s.caller) == (session_id, caller)), None)
+        session = next((s for s in sessions if s.id and (s.id, s.caller) == (session_id, caller)), None)
         # Clients since protocol 2026-07-28 have no sessions.
         has_sessions = headers.get(MCP_PROTOCOL_VERSION_HEADER) in (None, *HANDSHAKE_PROTOCOL_VERSIONS)
         if scope["path"] == "/sse" or (scope["path"] == "/mcp" and not session_id and has_sessions):
-            if not await self._has_room(caller):
+            if not await _has_room(app, sessions, caller):
                 text = (
                     f"{MAX_SESSIONS_PER_CALLER} of your sessions are in use; nothing was done. Close one and try again."
                 )
                 await refused(503, text)(scope, receive, send)
                 return
             session = Session(caller, scope)
-            self._sessions.append(session)
+            sessions.append(session)
         if session is None:
-            await self._app(scope, receive, send)
+            await app(scope, receive, send)
             return
 
         async def watch(message: Message) -> None:
@@ -329,29 +320,31 @@ class SessionLimit:
 
         session.requests += 1
         try:
-            await self._app(scope, receive, watch)
+            await app(scope, receive, watch)
         finally:
             session.requests -= 1
-            if session in self._sessions:
-                self._sessions.remove(session)
+            if session in sessions:
+                sessions.remove(session)
                 if session.id:  # else it was not opened
-                    self._sessions.append(session)
+                    sessions.append(session)
 
-    async def _has_room(self, caller: str) -> bool:
-        """Return whether a caller may open a session, after closing the one that was idle longest if need be."""
-        callers = Counter(session.caller for session in self._sessions)
-        if callers[caller] < MAX_SESSIONS_PER_CALLER:
-            if len(self._sessions) < MAX_SESSIONS:
-                return True
-            caller = callers.most_common(1)[0][0]
-        idle = (session for session in self._sessions if session.caller == caller and not session.requests)
-        session = next(idle, None)
-        if session is None:
-            return False
-        self._sessions.remove(session)
-        headers = [(MCP_SESSION_ID_HEADER.encode(), session.id.encode())]
-        await self._app({**session.opening, "method": "DELETE", "headers": headers}, _no_body, _nowhere)
-        return True
+    return limit
+
+
+async def _has_room(app: ASGIApp, sessions: list[Session], caller: str) -> bool:
+    """Return whether a caller may open a session, after closing the one that was idle longest if need be."""
+    callers = Counter(session.caller for session in sessions)
+    if callers[caller] < MAX_SESSIONS_PER_CALLER:
+        if len(sessions) < MAX_SESSIONS:
+            return True
+        caller = callers.most_common(1)[0][0]
+    session = next((each for each in sessions if each.caller == caller and not each.requests), None)
+    if session is None:
+        return False
+    sessions.remove(session)
+    headers = [(MCP_SESSION_ID_HEADER.encode(), session.id.encode())]
+    await app({**session.opening, "method": "DELETE", "headers": headers}, _no_body, _nowhere)
+    return True
 
 
 async def _no_body() -> Message:

@@ -105,9 +105,8 @@ class Calls:
         threads = self._by_caller.get(caller)
         if threads is None:
             own, own_writing = anyio.CapacityLimiter(THREADS_PER_CALLER), anyio.CapacityLimiter(1)
-            threads = self._by_caller[caller] = Threads(
-                (own, self._shared), (own_writing, self._writing), self.shares.of(caller)
-            )
+            threads = Threads((own, self._shared), (own_writing, self._writing), self.shares, caller)
+            self._by_caller[caller] = threads
         return threads
 
     async def limit_calls(self, ctx: RequestContext, call_next: CallNext) -> HandlerResult:

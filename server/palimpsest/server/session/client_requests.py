@@ -6,7 +6,6 @@ import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from urllib.parse import urlsplit
@@ -72,40 +71,40 @@ RESULT_SECONDS = 600
 """How long a result is kept for a client that fetches it late, or twice."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClientRequest:
-    """A request for the client's language model, or for its user. The answer comes back under `key`."""
-
-    key: str
-    request: CreateMessageRequest | ElicitRequest
-
-
-@dataclass(frozen=True, slots=True)
-class WorkResult:
-    """What a piece of work returned, or the error it ended with."""
-
-    value: Any = None
-    error: Exception | None = None
-
-
 class Continuation:
-    """The work of one call. `step` is its open request to the client, or its result once there is one."""
+    """The work of one call. `step` is its open question to the client, or its result once there is one."""
 
     def __init__(self, user: str) -> None:
         self.id = secrets.token_hex(8)
         self.user = user
-        self.scope = anyio.CancelScope()
-        self.step: asyncio.Future[ClientRequest | WorkResult] = asyncio.Future()
+        self.step: asyncio.Future[Any] = asyncio.Future()
         self.ended_at: float | None = None
-        self.waiting = 0
+        self._scope = anyio.CancelScope()
+        self._waiting = 0
         self._reply: asyncio.Future[BaseModel] = asyncio.Future()
         self._requests = 0
+
+    async def run(self, work: Callable[[Continuation], Awaitable[Any]]) -> None:
+        """Do the work, and keep its result, or the error that the request which fetches it is to raise."""
+        result: Any = None
+        error: Exception | None = PalimpsestError(CALL_ENDED)  # if the client gives up, and the work is cancelled
+        with self._scope:
+            try:
+                result, error = await work(self), None
+            except Exception as failure:  # noqa: BLE001 - raised again in the request that fetches the result
+                error = failure
+        self.ended_at = anyio.current_time()
+        if error is None:
+            self.step.set_result(result)
+        else:
+            self.step.set_exception(error)
+            self.step.exception()  # asyncio shall not complain if nobody fetches it
 
     async def ask(self, request: CreateMessageRequest | ElicitRequest) -> BaseModel:
         """Ask the client's model, or its user, on behalf of the work, and return the reply."""
         self._requests += 1
         self._reply = asyncio.Future()
-        self.step.set_result(ClientRequest(f"request-{self._requests}", request))
+        self.step.set_result(InputRequiredResult(input_requests={self._key: request}, request_state=self.id))
         try:
             return await self._reply
         except asyncio.CancelledError:
@@ -113,17 +112,30 @@ class Continuation:
                 self.step = asyncio.Future()
             raise
 
+    @property
+    def _key(self) -> str:
+        return f"request-{self._requests}"
+
     def reply(self, key: str, reply: BaseModel) -> None:
         """Give the work the reply it waits for. A reply to an earlier request is ignored."""
-        asked = self.step.result() if self.step.done() else None
-        if isinstance(asked, ClientRequest) and asked.key == key:
+        if key == self._key and self.step.done() and self.ended_at is None:
             self.step = asyncio.Future()
             self._reply.set_result(reply)
 
-    def end(self, result: WorkResult) -> None:
-        """Record the result of the work."""
-        self.ended_at = anyio.current_time()
-        self.step.set_result(result)
+    async def next_step(self) -> Any:
+        """Return the result of the work, or its next question. It is cancelled if nobody waits for it.
+
+        Raises what the work raises.
+        """
+        self._waiting += 1
+        try:
+            return await asyncio.shield(self.step)
+        except asyncio.CancelledError:
+            if self._waiting == 1:
+                self._scope.cancel()
+            raise
+        finally:
+            self._waiting -= 1
 
 
 class OpenCalls:
@@ -181,8 +193,8 @@ class OpenCalls:
             raise RuntimeError("calls can only begin to wait while `run` is running")
         continuation = Continuation(user)
         self._by_id[continuation.id] = continuation
-        self._tasks.start_soon(_run_work, continuation, work)
-        return await _next_step(continuation)
+        self._tasks.start_soon(continuation.run, work)
+        return await continuation.next_step()
 
     async def go_on(self, continuation_id: str, replies: Mapping[str, BaseModel]) -> Any:
         """Give a call that waits its replies, and return its result or its next question.
@@ -194,38 +206,7 @@ class OpenCalls:
             raise PalimpsestError(CALL_ENDED)
         for key, reply in replies.items():
             continuation.reply(key, reply)
-        return await _next_step(continuation)
-
-
-async def _run_work(continuation: Continuation, work: Callable[[Continuation], Awaitable[Any]]) -> None:
-    with continuation.scope:
-        try:
-            continuation.end(WorkResult(await work(continuation)))
-        except Exception as error:  # noqa: BLE001 - raised again in the request that fetches the result
-            continuation.end(WorkResult(error=error))
-    if continuation.ended_at is None:  # the client gave up, and the work was cancelled
-        continuation.end(WorkResult(error=PalimpsestError(CALL_ENDED)))
-
-
-async def _next_step(continuation: Continuation) -> Any:
-    """Return the result of the work, or its next question to the client. It is cancelled if nobody waits for it.
-
-    Raises what the work raises.
-    """
-    continuation.waiting += 1
-    try:
-        step = await asyncio.shield(continuation.step)
-    except asyncio.CancelledError:
-        if continuation.waiting == 1:
-            continuation.scope.cancel()
-        raise
-    finally:
-        continuation.waiting -= 1
-    if isinstance(step, ClientRequest):
-        return InputRequiredResult(input_requests={step.key: step.request}, request_state=continuation.id)
-    if step.error is not None:
-        raise step.error
-    return step.value
+        return await continuation.next_step()
 
 
 # Find the project from the folders that a client has open (MCP roots), if the settings leave the project open.
