@@ -83,13 +83,14 @@ FOLDERS: dict[EntityType, str] = {
 MIN_MEMORIES = 2
 """How many memories an entity or a tag needs for a file of its own: one line is no page."""
 
+_LINK_SYNTAX = re.compile(r"[\[\]|#^]+")
+
 
 @dataclass(frozen=True, slots=True)
 class Page:
     """A file to be written. `kind` is "entity", "topic" or "month", and `entity` the one it is about, if it is.
 
-    `key` is what its memories have in common, for the order of files. `path` is "" until the file has a name. Of an
-    entity it has the other names and the relations, and `beside` are the entities that its memories also name.
+    `key` is what its memories have in common, for the order of files. `path` is "" until the file has a name.
     """
 
     kind: str
@@ -100,14 +101,12 @@ class Page:
     entity: Entity | None = None
     memories: list[Memory] = field(default_factory=list[Memory])
     path: str = ""
-    aliases: Sequence[str] = ()
-    relations: Sequence[KnownRelation] = ()
-    beside: Sequence[Entity] = ()
 
-    @property
-    def link_name(self) -> str:
-        """Return the name by which a link finds the file: the last part of its path, which no other file has."""
-        return self.path.rpartition("/")[2].removesuffix(".md")
+    def link(self, name: str) -> str:
+        """Return a link to the file that shows a name. It finds the file by the last part of its path, as no other."""
+        file_name = self.path.rpartition("/")[2].removesuffix(".md")
+        shown = " ".join(_LINK_SYNTAX.sub(" ", visible(one_line(name))).split())
+        return f"[[{file_name}]]" if shown in (file_name, "") else f"[[{file_name}|{shown}]]"
 
 
 def pages_of(memories: Sequence[Memory], named: Mapping[str, Sequence[Entity]]) -> list[Page]:
@@ -172,33 +171,58 @@ def _names(page: Page) -> Iterable[str]:
 SHORTEST_MARK = 8
 """As many characters of an id as everywhere else."""
 
-_LINK_SYNTAX = re.compile(r"[\[\]|#^]+")
+MAX_RELATIONS = 200
+"""How many relations the file of an entity lists, the newest: more are no page that anybody reads."""
 
 
-class Links:
-    """Writes names as links to the files of entities, and those of entities without a file as they are."""
+class _PageTexts:
+    """Writes the texts of files, with links to those of entities. `named` are the entities of each memory by its id."""
 
-    def __init__(self, pages: Sequence[Page]) -> None:
+    def __init__(
+        self, conn: Connection, scope: Scope, pages: Sequence[Page], named: Mapping[str, Sequence[Entity]]
+    ) -> None:
+        self._conn, self._scope, self._named = conn, scope, named
+        self._marks = marks_of([memory.id for page in pages for memory in page.memories])
         self._pages: dict[tuple[str, str], Page] = {}
         for page in pages:
             if page.entity is not None:
                 self._pages[page.entity.id, page.project] = page
                 self._pages.setdefault((page.entity.id, ""), page)
 
-    def of(self, entity_id: str, name: str, project: str) -> str:
+    def of(self, page: Page) -> str:
+        """Return the text of a file. What is made from the memories, and is not read again, stands as a quote."""
+        entity, aliases, relations = page.entity, list[str](), list[KnownRelation]()
+        others = {other.id: other for memory in page.memories for other in self._named.get(memory.id, ())}
+        if entity is not None:
+            others.pop(entity.id, None)
+            aliases = entities.other_names(self._conn, self._scope, entity)
+            relations = relation_queries.relations_of(self._conn, self._scope, [entity.id], limit=MAX_RELATIONS)
+        linked = [other for other in others.values() if (other.id, "") in self._pages]
+        linked.sort(key=lambda other: (other.name.casefold(), other.name, other.id))
+        values: dict[str, Any] = {
+            "type": entity.type if entity is not None else "",
+            "project": page.project,
+            "aliases": [visible(one_line(alias)) for alias in aliases],
+            "related": [self._linked(other.id, other.name, page.project) for other in linked],
+        }
+        front = _yaml({KIND: page.kind, "name": page.title, **{key: value for key, value in values.items() if value}})
+        quoted = "".join(f"> {self._relation_line(relation, page.project)}\n" for relation in relations)
+        items = (markdown_files.format_item(fields_of(memory), self._marks[memory.id]) for memory in page.memories)
+        parts = (f"---\n{front}\n---\n\n# {page.title}\n", quoted, "".join(items))
+        return "\n".join(part for part in parts if part)
+
+    def _linked(self, entity_id: str, name: str, project: str) -> str:
         """Return a name as a link, if its entity has a file in that project or another one."""
         page = self._pages.get((entity_id, project)) or self._pages.get((entity_id, ""))
-        return visible(one_line(name)) if page is None else link(page, name)
+        return visible(one_line(name)) if page is None else page.link(name)
 
-    def has_page(self, entity_id: str) -> bool:
-        """Return whether an entity has a file."""
-        return (entity_id, "") in self._pages
-
-
-def link(page: Page, name: str) -> str:
-    """Return a link to a file that shows a name."""
-    shown = " ".join(_LINK_SYNTAX.sub(" ", visible(one_line(name))).split())
-    return f"[[{page.link_name}]]" if shown in (page.link_name, "") else f"[[{page.link_name}|{shown}]]"
+    def _relation_line(self, relation: KnownRelation, project: str) -> str:
+        source = self._linked(relation.source_id, relation.source, project)
+        destination = self._linked(relation.destination_id, relation.destination, project)
+        name = visible(one_line(relation.relationship.replace("_", " ")))
+        times = (("since", relation.valid_from), ("until", relation.valid_until))
+        held = " ".join(f"{word} {time}" for word, time in times if time)
+        return f"{source} — {name} → {destination}" + (f" ({held})" if held else "") + "  "
 
 
 def marks_of(ids: Sequence[str]) -> dict[str, str]:
@@ -210,36 +234,6 @@ def marks_of(ids: Sequence[str]) -> dict[str, str]:
     return {memory_id: memory_id[: length + 1] for memory_id, length in zip(ordered, longest, strict=True)}
 
 
-def front_of(page: Page, links: Links) -> str:
-    """Return the front matter of a file, without its fences."""
-    linked = (entity for entity in page.beside if links.has_page(entity.id))
-    values: dict[str, Any] = {
-        "type": page.entity.type if page.entity is not None else "",
-        "project": page.project,
-        "aliases": [visible(one_line(alias)) for alias in page.aliases],
-        "related": [links.of(entity.id, entity.name, page.project) for entity in linked],
-    }
-    said = {key: value for key, value in values.items() if value}
-    return _yaml({KIND: page.kind, "name": page.title, **said})
-
-
-def page_text(page: Page, links: Links, marks: Mapping[str, str]) -> str:
-    """Return the text of a file. What is made from the memories, and is not read again, stands as a quote."""
-    head = f"---\n{front_of(page, links)}\n---\n\n# {page.title}\n"
-    quoted = "".join(f"> {_relation_line(relation, links, page.project)}\n" for relation in page.relations)
-    items = "".join(markdown_files.format_item(fields_of(memory), marks[memory.id]) for memory in page.memories)
-    return "\n".join(part for part in (head, quoted, items) if part)
-
-
-def _relation_line(relation: KnownRelation, links: Links, project: str) -> str:
-    source = links.of(relation.source_id, relation.source, project)
-    destination = links.of(relation.destination_id, relation.destination, project)
-    name = visible(one_line(relation.relationship.replace("_", " ")))
-    times = (("since", relation.valid_from), ("until", relation.valid_until))
-    held = " ".join(f"{word} {time}" for word, time in times if time)
-    return f"{source} — {name} → {destination}" + (f" ({held})" if held else "") + "  "
-
-
 def index_text(scope: Scope, pages: Sequence[Page], not_here: str) -> str:
     """Return the text of the index: all files, how to edit them, and what is not in them."""
     total = sum(len(page.memories) for page in pages)
@@ -248,7 +242,7 @@ def index_text(scope: Scope, pages: Sequence[Page], not_here: str) -> str:
     parts = [f"---\n{_yaml(values)}\n---\n\n# Memory of {whose}\n\n{counted(total, 'memory')} in {len(pages)} files.\n"]
     for folder, of_folder in groupby(pages, key=lambda page: page.path.rpartition("/")[0]):
         parts.append(f"\n## {folder.capitalize() if '/' not in folder else folder}\n\n")
-        parts += [f"- {link(page, page.title)} ({len(page.memories):,})\n" for page in of_folder]
+        parts += [f"- {page.link(page.title)} ({len(page.memories):,})\n" for page in of_folder]
     return "".join((*parts, _HOW_TO_EDIT, not_here))
 
 
@@ -281,10 +275,6 @@ def _not_here(conn: Connection, scope: Scope) -> str:
 
 def _yaml(values: Mapping[str, Any]) -> str:
     return yaml.safe_dump(dict(values), allow_unicode=True, sort_keys=False, width=1_000_000).rstrip("\n")
-
-
-MAX_RELATIONS = 200
-"""How many relations the file of an entity lists, the newest: more are no page that anybody reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,10 +318,9 @@ def _read_files(conn: Connection, scope: Scope, zone: tzinfo, progress: Progress
     memories = [memory.in_zone(zone) for memory in current_memories(conn, scope)]
     named = entities.entities_named_by(conn, scope, memories)
     pages = pages_of(memories, named)
-    links, marks = Links(pages), marks_of([memory.id for memory in memories])
-    files: dict[str, str] = {}
+    texts, files = _PageTexts(conn, scope, pages, named), dict[str, str]()
     for number, page in enumerate(pages, 1):
-        files[page.path] = page_text(_connected(conn, scope, page, named), links, marks)
+        files[page.path] = texts.of(page)
         progress(number, len(pages))
     files[f"{INDEX}.md"] = index_text(scope, pages, _not_here(conn, scope))
     entries = {
@@ -348,18 +337,6 @@ def current_memories(conn: Connection, scope: Scope) -> list[Memory]:
     """Return the living memories that a scope sees: the global ones, and those of its project."""
     projects = dict.fromkeys(("", scope.project))
     return [memory for name in projects for memory in memory_queries.memories_of(conn, replace(scope, project=name))]
-
-
-def _connected(conn: Connection, scope: Scope, page: Page, named: Mapping[str, Sequence[Entity]]) -> Page:
-    others = {entity.id: entity for memory in page.memories for entity in named.get(memory.id, ())}
-    if page.entity is not None:
-        others.pop(page.entity.id, None)
-    beside = tuple(sorted(others.values(), key=lambda entity: (entity.name.casefold(), entity.name, entity.id)))
-    if page.entity is None:
-        return replace(page, beside=beside)
-    aliases = entities.other_names(conn, scope, page.entity)
-    relations = relation_queries.relations_of(conn, scope, [page.entity.id], limit=MAX_RELATIONS)
-    return replace(page, aliases=aliases, relations=relations, beside=beside)
 
 
 def _write(

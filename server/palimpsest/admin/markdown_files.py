@@ -7,12 +7,12 @@ import json
 import os
 import re
 import stat
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import astuple, dataclass, fields, replace
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal, TypeAlias
+from uuid import uuid4
 
 import yaml
 from pydantic import AfterValidator, BaseModel, Field, ValidationError
@@ -20,6 +20,7 @@ from pydantic import AfterValidator, BaseModel, Field, ValidationError
 from palimpsest.admin.export import Id, ScopePart
 from palimpsest.core.clock import parse_date, parse_until
 from palimpsest.core.errors import InputError, raised_as
+from palimpsest.core.files import replace_file
 from palimpsest.core.models import EXPIRES_AT, PINNED, Memory, Scope
 from palimpsest.core.validation import fault_text, object_of, one_line
 from palimpsest.text.display import visible, visible_json
@@ -554,16 +555,8 @@ def write_file(folder: Path, path: str, text: str) -> None:
     target = folder / path
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     # Its own name, so that no file of the person's is in the way, and none that somebody can guess.
-    descriptor, draft = tempfile.mkstemp(prefix=".palimpsest-", dir=target.parent)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(draft).replace(target)
-    finally:
-        with suppress(FileNotFoundError):
-            Path(draft).unlink()
+    with replace_file(target, draft=target.with_name(f".palimpsest-{uuid4().hex}")) as file:
+        file.write(text)
 
 
 def remove_file(folder: Path, path: str) -> None:
