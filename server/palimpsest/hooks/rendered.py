@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import time
 from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
@@ -126,12 +127,12 @@ class RenderedFiles:
     def write_instructions(self, launch: str, sign: str, text: str) -> None:
         """Write the instructions for servers that are started in one way, and remove the oldest if there are many."""
         self._write(Path(spool.instructions_file(self._data_dir, launch)), f"{sign}\n{text}")
-        for old in self._instruction_files()[:-MAX_INSTRUCTIONS]:
+        for _, old, _ in self._instruction_files()[:-MAX_INSTRUCTIONS]:
             old.unlink(missing_ok=True)
 
     def launches_of(self, sign: str) -> list[str]:
         """Return the ways to start a server whose instructions have this sign."""
-        return [path.stem for path in self._instruction_files() if _first_line(path) == sign]
+        return [path.stem for _, path, line in self._instruction_files() if line == sign]
 
     def remove(self, user: str, folders: Folders) -> None:
         """Remove everything rendered of a user, and what cannot be assigned to a user."""
@@ -141,8 +142,7 @@ class RenderedFiles:
             if path.name not in briefs:
                 path.unlink(missing_ok=True)
         sign = instructions_sign(user)
-        for path in self._instruction_files():
-            line = _first_line(path)
+        for _, path, line in self._instruction_files():
             if line.startswith(f"{sign} ") or not line.startswith(f"{INSTRUCTIONS_SIGN} "):
                 path.unlink(missing_ok=True)
 
@@ -152,9 +152,14 @@ class RenderedFiles:
             for path in (*_files(self._briefs), *_files(self._instructions)):
                 path.unlink(missing_ok=True)
 
-    def _instruction_files(self) -> list[Path]:
-        """Return the files of instructions, the oldest first."""
-        return sorted(_files(self._instructions), key=_written_at)
+    def _instruction_files(self) -> list[tuple[int, Path, str]]:
+        """Return when each file of instructions was written, the file, and its first line, the oldest first."""
+        found: list[tuple[int, Path, str]] = []
+        for path in _files(self._instructions):
+            # Another process may have removed it.
+            with suppress(FileNotFoundError), path.open(encoding="utf-8", errors="replace") as file:
+                found.append((os.fstat(file.fileno()).st_mtime_ns, path, file.readline(200).rstrip("\n")))
+        return sorted(found)
 
     def _write(self, path: Path, text: str) -> None:
         make_private_folder(str(path.parent))
@@ -164,160 +169,6 @@ class RenderedFiles:
 
 def _files(folder: Path) -> Sequence[Path]:
     return sorted(path for path in folder.iterdir() if not path.is_dir()) if folder.is_dir() else ()
-
-
-def _first_line(path: Path) -> str:
-    try:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            return file.readline(200).rstrip("\n")
-    except FileNotFoundError:
-        return ""
-
-
-def _written_at(path: Path) -> int:
-    try:
-        return path.stat().st_mtime_ns
-    except FileNotFoundError:
-        return 0
-
-
-# Render what sessions of one user begin with, and remove it when it may say what is no longer true. Blocking.
-
-GIVING_MODES = ("on", "recall")
-"""The values of the setting `hooks` with which hooks give memories to a session."""
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerState:
-    """How far the ledger was when something was read.
-
-    That is its epoch, the newest number of the index log, and that of the newest summary.
-    """
-
-    epoch: str
-    log_number: int
-    summary_number: int
-
-
-class Renderer:
-    """Renders what sessions of the settings' user begin with.
-
-    `launch` is how this process was started, if known.
-    """
-
-    def __init__(self, settings: Settings, engine: Engine, launch: Launch | None) -> None:
-        self._settings, self._engine, self._launch = settings, engine, launch
-        self._files = RenderedFiles(settings.data_dir)
-        self._scope = Scope(settings.user_id, settings.project, settings.agent_id, settings.run_id)
-        self._sign = _sign_of(self.scope_of(""))
-        self._rendered: frozenset[str] = frozenset()
-        """Keys of the briefs that were rendered last."""
-        self._launches: set[str] = set()
-        """Ways to start a server whose instructions were removed."""
-
-    def scope_of(self, project: str) -> Scope:
-        """Return the scope of a session in a project, if its folder decides it; "" is that of an unknown folder."""
-        return self._scope if self._settings.repository is None else replace(self._scope, project=project)
-
-    def state(self) -> LedgerState:
-        """Return how far the ledger is now. Raises LedgerError."""
-        with self._engine.ledger.read() as conn:
-            newest = summaries.newest_number(conn, self._scope.user_id)
-            return LedgerState(entries.epoch(conn), entries.newest_log_number(conn), newest)
-
-    def is_outdated(self, state: LedgerState) -> bool:
-        """Return whether a brief is missing, or anything of the user may have changed since it was rendered at a state.
-
-        Raises OSError and LedgerError.
-        """
-        if any(not self._files.has_brief(key) for key in self._rendered):
-            return True
-        if replace(self.state(), log_number=state.log_number) != state:
-            return True
-        changed = self._engine.ledger.read_with(entries.entries_changed_since, self._scope.user_id, state.log_number, 1)
-        return bool(changed)
-
-    def is_only_user(self) -> bool:
-        """Return whether nobody else's sessions begin with memories from this data directory. Raises OSError."""
-        return not {user for user in self._files.folders().users if user} - {self._scope.user_id}
-
-    def render(self, projects: Mapping[str, str]) -> LedgerState:
-        """Render everything of the user, and return the state of the ledger that it says.
-
-        `projects` are the projects of folders that were used lately. Raises OSError and LedgerError.
-        """
-        with self._files.locked():
-            state = self.state()
-            if self._settings.hooks in GIVING_MODES:
-                self._render_briefs(projects)
-            if self._settings.instructions == "memories":
-                self._render_instructions()
-            return state
-
-    def remove(self, user: str) -> None:
-        """Remove everything rendered of a user. Raises OSError."""
-        with self._files.locked():
-            self._launches.update(self._files.launches_of(self._sign))
-            self._files.remove(user, self._files.folders())
-
-    def instructions(self, scope: Scope) -> str:
-        """Return the instructions for a connection that works in a scope. Raises LedgerError."""
-        if self._settings.instructions != "memories":
-            return INSTRUCTIONS
-        return brief.instructions_with(self._sources(scope, self._engine.clock()))
-
-    def _render_briefs(self, projects: Mapping[str, str]) -> None:
-        folders = self._files.folders()
-        user, default = self._scope.user_id, self.scope_of("")
-        folders.learn(user, "", _key(default), default.project)
-        for folder, project in projects.items():
-            folders.learn(user, folder, _key(self.scope_of(project)), project)
-        self._files.write_folders(folders)
-        now = self._engine.clock()
-        keys, rendered = folders.keys_of(user), set[str]()
-        for scope in [replace(self._scope, project=folders.projects.get(key, "")) for key in keys]:
-            key = _key(scope)
-            if key in keys:  # another agent's or run's keys are rendered by its server
-                block = brief.session_brief(self._sources(scope, now), scope.project)
-                self._files.write_brief(key, block, iso(now))
-                rendered.update([key] if block.text else [])
-        self._rendered = frozenset(rendered)
-
-    def _sources(self, scope: Scope, now: datetime) -> Sources:
-        engine = self._engine
-        with engine.ledger.read() as conn:
-            return brief.read_sources(engine.ledger, conn, scope, now, engine.embedder.fingerprint)
-
-    def _render_instructions(self) -> None:
-        """Render the instructions for all ways to start a server that works in the same scope.
-
-        A server in a project also writes those without one, for projects that no server has worked in yet. A server
-        that finds its project by its folder has others for that folder, which are written last.
-        """
-        default, launch = self.scope_of(""), self._launch
-        general = replace(default, project="")
-        of_all = () if launch is None else (launch.general,)
-        own = () if launch is None else (launch.key,)
-        if general != default:
-            self._write_instructions(general, of_all)
-            of_all = ()
-        self._write_instructions(default, (*sorted(self._launches), *of_all, *own))
-        if self._scope != default:
-            self._write_instructions(self._scope, () if launch is None else (launch.in_folder,))
-
-    def _write_instructions(self, scope: Scope, own: Sequence[str]) -> None:
-        """Write the instructions of a scope for all ways to start a server in it: those that are known, and `own`."""
-        sign, text = _sign_of(scope), self.instructions(scope)
-        for launch in dict.fromkeys((*self._files.launches_of(sign), *own)):
-            self._files.write_instructions(launch, sign, text)
-
-
-def _sign_of(scope: Scope) -> str:
-    return instructions_sign(scope.user_id, scope.project, scope.agent_id, scope.run_id)
-
-
-def _key(scope: Scope) -> str:
-    return spool.hashed(scope.user_id, scope.project, scope.agent_id, scope.run_id)
 
 
 # What sessions begin with, and what is recalled for their prompts: rendered, kept current, removed, answered.
@@ -337,19 +188,40 @@ THREADS = 2
 MAX_PROJECTS = 200
 """Of how many folders the project is remembered."""
 
+GIVING_MODES = ("on", "recall")
+"""The values of the setting `hooks` with which hooks give memories to a session."""
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerState:
+    """How far the ledger was when something was read.
+
+    That is its epoch, the newest number of the index log, and that of the newest summary.
+    """
+
+    epoch: str
+    log_number: int
+    summary_number: int
+
 
 class Briefs:
-    """What sessions of the settings' user begin with, as `memory.briefs`."""
+    """What sessions of the settings' user begin with, as `memory.briefs`.
+
+    `launch` is how this process was started, if known. Private methods without `async` are blocking.
+    """
 
     def __init__(self, settings: Settings, engine: Engine, launch: Launch | None, recall_log: RecallLog) -> None:
         limit = anyio.CapacityLimiter(THREADS)
-        self._settings = settings
-        self._engine = engine
-        self._recall_log = recall_log
+        self._settings, self._engine, self._launch, self._recall_log = settings, engine, launch, recall_log
         self._threads = Threads((limit,), (limit,))
-        self._renderer = Renderer(settings, engine, launch)
+        self._files = RenderedFiles(settings.data_dir)
+        self._scope = Scope(settings.user_id, settings.project, settings.agent_id, settings.run_id)
         self._projects: dict[str, str] = {}
         self._rendered: LedgerState | None = None
+        self._keys: frozenset[str] = frozenset()
+        """Keys of the briefs that were rendered last."""
+        self._launches: set[str] = set()
+        """Ways to start a server whose instructions were removed."""
         self._woken = anyio.Event()
 
     async def run(self) -> None:
@@ -376,17 +248,14 @@ class Briefs:
         projects = dict(self._projects)
         self._woken = anyio.Event()
 
-        def work() -> LedgerState:
-            return self._renderer.render({folder: self._current_name(name) for folder, name in projects.items()})
-
-        state = await self._threads.write(work)
+        state = await self._threads.write(lambda: self._render(projects))
         self._rendered = state if projects == self._projects else None
 
     @asynccontextmanager
     async def kept_current(self) -> AsyncGenerator[None]:
         """Render after the block if it has changed the memory. A failure is logged."""
         self.learn_folder(str(Path.cwd()), self._settings.project)
-        before = await self._engine.run(self._renderer.state)
+        before = await self._engine.run(self._state)
         try:
             yield
         finally:
@@ -401,7 +270,7 @@ class Briefs:
         self._woken.set()
         if any(outcome.event in (Event.UPDATE, Event.DELETE) or outcome.replaced for outcome in outcomes):
             try:
-                await self._engine.run(lambda: self._renderer.remove(user))
+                await self._engine.run(lambda: self._remove(user))
             except OSError as error:
                 note = "what new sessions begin with may still name it, because a file could not be removed"
                 return (f"{note}: {error}",)
@@ -430,7 +299,7 @@ class Briefs:
 
     async def instructions(self, scope: Scope) -> str:
         """Return the instructions for a connection that works in a scope. Raises LedgerError."""
-        return await self._threads.run(lambda: self._renderer.instructions(scope))
+        return await self._threads.run(lambda: self._instructions(scope))
 
     def learn_folder(self, folder: str, project: str) -> None:
         """Have the brief of a project rendered for the sessions in a folder, if the folder decides the project."""
@@ -448,9 +317,9 @@ class Briefs:
         user, engine = self._settings.user_id, replace(self._engine, reranker=None)
         if self._settings.hooks not in GIVING_MODES or request.user not in ("", user):
             return NOTHING
-        if not request.user and not await self._threads.run(self._renderer.is_only_user):
+        if not request.user and not await self._threads.run(self._is_only_user):
             return NOTHING  # whose session it is is not known
-        scope = self._renderer.scope_of(await self._project_of(request.folder))
+        scope = self._scope_of(await self._project_of(request.folder))
 
         fading = forgetting_of(self._settings)
 
@@ -484,10 +353,114 @@ class Briefs:
     async def _render_if_needed(self) -> None:
         try:
             rendered = self._rendered
-            if rendered is None or await self._threads.run(lambda: self._renderer.is_outdated(rendered)):
+            if rendered is None or await self._threads.run(lambda: self._is_outdated(rendered)):
                 await self.render()
         except (OSError, LedgerError) as error:
             logger.warning("what new sessions begin with is not up to date: %s", error)
+
+    def _scope_of(self, project: str) -> Scope:
+        """Return the scope of a session in a project, if its folder decides it; "" is that of an unknown folder."""
+        return self._scope if self._settings.repository is None else replace(self._scope, project=project)
+
+    def _state(self) -> LedgerState:
+        """Return how far the ledger is now. Raises LedgerError."""
+        with self._engine.ledger.read() as conn:
+            newest = summaries.newest_number(conn, self._scope.user_id)
+            return LedgerState(entries.epoch(conn), entries.newest_log_number(conn), newest)
+
+    def _is_outdated(self, state: LedgerState) -> bool:
+        """Return whether a brief is missing, or anything of the user may have changed since it was rendered at a state.
+
+        Raises OSError and LedgerError.
+        """
+        if any(not self._files.has_brief(key) for key in self._keys):
+            return True
+        if replace(self._state(), log_number=state.log_number) != state:
+            return True
+        changed = self._engine.ledger.read_with(entries.entries_changed_since, self._scope.user_id, state.log_number, 1)
+        return bool(changed)
+
+    def _is_only_user(self) -> bool:
+        """Return whether nobody else's sessions begin with memories from this data directory. Raises OSError."""
+        return not {user for user in self._files.folders().users if user} - {self._scope.user_id}
+
+    def _render(self, projects: Mapping[str, str]) -> LedgerState:
+        """Render everything of the user, and return the state of the ledger that it says.
+
+        `projects` are the projects of folders that were used lately. Raises OSError and LedgerError.
+        """
+        with self._files.locked():
+            state = self._state()
+            if self._settings.hooks in GIVING_MODES:
+                self._render_briefs({folder: self._current_name(name) for folder, name in projects.items()})
+            if self._settings.instructions == "memories":
+                self._render_instructions()
+            return state
+
+    def _remove(self, user: str) -> None:
+        """Remove everything rendered of a user. Raises OSError."""
+        with self._files.locked():
+            self._launches.update(self._files.launches_of(_sign_of(self._scope_of(""))))
+            self._files.remove(user, self._files.folders())
+
+    def _instructions(self, scope: Scope) -> str:
+        """Return the instructions for a connection that works in a scope. Raises LedgerError."""
+        if self._settings.instructions != "memories":
+            return INSTRUCTIONS
+        return brief.instructions_with(self._sources(scope, self._engine.clock()))
+
+    def _render_briefs(self, projects: Mapping[str, str]) -> None:
+        folders = self._files.folders()
+        user, default = self._scope.user_id, self._scope_of("")
+        folders.learn(user, "", _key(default), default.project)
+        for folder, project in projects.items():
+            folders.learn(user, folder, _key(self._scope_of(project)), project)
+        self._files.write_folders(folders)
+        now = self._engine.clock()
+        keys, rendered = folders.keys_of(user), set[str]()
+        for scope in [replace(self._scope, project=folders.projects.get(key, "")) for key in keys]:
+            key = _key(scope)
+            if key in keys:  # another agent's or run's keys are rendered by its server
+                block = brief.session_brief(self._sources(scope, now), scope.project)
+                self._files.write_brief(key, block, iso(now))
+                rendered.update([key] if block.text else [])
+        self._keys = frozenset(rendered)
+
+    def _sources(self, scope: Scope, now: datetime) -> Sources:
+        engine = self._engine
+        with engine.ledger.read() as conn:
+            return brief.read_sources(engine.ledger, conn, scope, now, engine.embedder.fingerprint)
+
+    def _render_instructions(self) -> None:
+        """Render the instructions for all ways to start a server that works in the same scope.
+
+        A server in a project also writes those without one, for projects that no server has worked in yet. A server
+        that finds its project by its folder has others for that folder, which are written last.
+        """
+        default, launch = self._scope_of(""), self._launch
+        general = replace(default, project="")
+        of_all = () if launch is None else (launch.general,)
+        own = () if launch is None else (launch.key,)
+        if general != default:
+            self._write_instructions(general, of_all)
+            of_all = ()
+        self._write_instructions(default, (*sorted(self._launches), *of_all, *own))
+        if self._scope != default:
+            self._write_instructions(self._scope, () if launch is None else (launch.in_folder,))
+
+    def _write_instructions(self, scope: Scope, own: Sequence[str]) -> None:
+        """Write the instructions of a scope for all ways to start a server in it: those that are known, and `own`."""
+        sign, text = _sign_of(scope), self._instructions(scope)
+        for launch in dict.fromkeys((*self._files.launches_of(sign), *own)):
+            self._files.write_instructions(launch, sign, text)
+
+
+def _sign_of(scope: Scope) -> str:
+    return instructions_sign(scope.user_id, scope.project, scope.agent_id, scope.run_id)
+
+
+def _key(scope: Scope) -> str:
+    return spool.hashed(scope.user_id, scope.project, scope.agent_id, scope.run_id)
 
 
 def _repository_at(folder: str) -> Repository:
