@@ -513,7 +513,7 @@ def answer(
     now: datetime,
     floor: float,
 ) -> ContextBlock:
-    """Return what is recalled for a prompt: what is surely about it. Blocking.
+    """Return what is recalled for a prompt: what is surely about it, the best first, as much as fits. Blocking.
 
     Hits whose score is below `floor` are left out. Raises what `search` raises.
     """
@@ -527,7 +527,14 @@ def answer(
         # The prompt was said before. Beside its echo, no memory seems to answer it.
         memories = search(replace(query, filters=ONLY_MEMORIES))
         hits = [*_useful(memories, request, now, floor), *(hit for hit in hits if hit.kind == "message")]
-    return _answer_of([hit.in_zone(now.tzinfo) for hit in hits[:MAX_HITS]])
+    writer = _Writer(RECALL_INTRODUCTION, MAX_RECALL_TOKENS)
+    shown = within_budget([hit.in_zone(now.tzinfo) for hit in hits[:MAX_HITS]], writer.room)
+    lines: list[str] = []
+    for hit in shown:
+        speaker = f" {plain(hit.name) or hit.role} said:" if hit.kind == "message" else ""
+        date = date_and_sense(hit, hit.text) if hit.kind == "memory" else hit.date
+        lines.append(f"- [{hit.id[:ID_CHARS]}] {date}{speaker} {plain(hit.text)}")
+    return writer.block(writer.write(shown, lines, writer.room))  # a speaker's name may be long
 
 
 def _useful(result: SearchResult, request: RecallRequest, now: datetime, floor: float) -> list[Hit]:
@@ -571,15 +578,3 @@ def _is_known(hit: Hit, request: RecallRequest, now: datetime) -> bool:
 
 def _plain_words(text: str) -> str:
     return " ".join(text.casefold().split()).rstrip(".!?")
-
-
-def _answer_of(hits: Sequence[Hit]) -> ContextBlock:
-    """Return hits as an answer, the best first, as many as fit."""
-    writer = _Writer(RECALL_INTRODUCTION, MAX_RECALL_TOKENS)
-    shown = within_budget(hits, writer.room)
-    lines: list[str] = []
-    for hit in shown:
-        speaker = f" {plain(hit.name) or hit.role} said:" if hit.kind == "message" else ""
-        date = date_and_sense(hit, hit.text) if hit.kind == "memory" else hit.date
-        lines.append(f"- [{hit.id[:ID_CHARS]}] {date}{speaker} {plain(hit.text)}")
-    return writer.block(writer.write(shown, lines, writer.room))  # a speaker's name may be long

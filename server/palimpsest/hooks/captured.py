@@ -351,7 +351,7 @@ class Gathering:
                 logger.info("the transcript %s cannot be read: %s", path, error)
                 continue
             self.add_lines(reading, path, record.session, record.cwd, record.at, known)
-            self._offsets.count_unknown(record.client, reading.info.unknown)
+            self._offsets.count_unknown(record.client, reading.unknown)
 
     def add_lines(
         self,
@@ -368,13 +368,13 @@ class Gathering:
 
         `at` is the time of those that have none. Without `counts` they begin with this reading.
         """
-        counts, info = Counts() if counts is None else counts, reading.info
+        counts = Counts() if counts is None else counts
         if reading.is_anew:
             counts.forget_lines()
         self._offsets.move(path, reading.position, counts)
-        if info.title:
-            self._titles[reading.client, session] = Cleaner(self._engine).text(info.title)
-        if info.is_subagent:
+        if reading.title:
+            self._titles[reading.client, session] = Cleaner(self._engine).text(reading.title)
+        if reading.is_subagent:
             return
         scope = scope_of(self._engine, self._settings, cwd)
         before: list[Captured] = []
@@ -382,7 +382,7 @@ class Gathering:
             said_at = line.at or at
             message = _message(scope, redact(line.message_id).text, line.role, line.text, said_at)
             own_session = redact(line.session or session).text
-            item = Captured(message, reading.client, own_session, counts, is_line=True, origin=info.origin)
+            item = Captured(message, reading.client, own_session, counts, is_line=True, origin=reading.origin)
             (self._captured if is_new and said_at >= since else before).append(item)
         for item in self._cleaned(before):
             item.count()

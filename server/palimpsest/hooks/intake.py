@@ -454,15 +454,14 @@ class Capture:
             logger.info("%s cannot be read: %s", file, error)
             left_out[UNREADABLE] += 1
             return Deduplicated()
-        info = reading.info
-        if captured.is_excluded(info.cwd, self._settings.hooks_excluded_folders):
+        if captured.is_excluded(reading.cwd, self._settings.hooks_excluded_folders):
             left_out[EXCLUDED] += 1
             return Deduplicated()
-        left_out.update(info.left_out)
-        if info.unknown:
-            left_out[UNKNOWN] += info.unknown.total()
-        gathering, session = Gathering(self._engine, self._settings, offsets), info.session or file.stem
-        gathering.add_lines(reading, file, session, info.cwd, written_at, offsets.counts(file), since=since)
+        left_out.update(reading.left_out)
+        if reading.unknown:
+            left_out[UNKNOWN] += reading.unknown.total()
+        gathering, session = Gathering(self._engine, self._settings, offsets), reading.session or file.stem
+        gathering.add_lines(reading, file, session, reading.cwd, written_at, offsets.counts(file), since=since)
         return gathering.deduplicated()
 
     async def _queue_learning(self, sessions: Mapping[tuple[str, str], bool]) -> int:
