@@ -34,7 +34,6 @@ from palimpsest.store import entries, memories
 from palimpsest.store import jobs as job_queries
 from palimpsest.store import verify as row_checks
 from palimpsest.store.graph import entities as entity_queries
-from palimpsest.store.jobs import MAX_DELAY, JobKind, JobState, ModelUse
 from palimpsest.store.ledger import Ledger, open_ledger
 from palimpsest.text.display import counted
 
@@ -63,8 +62,8 @@ class Numbers:
     """How many rows an index lags behind, the jobs of all users that are not done, and the use of the model."""
 
     index_lag: int
-    jobs: Mapping[tuple[JobKind, JobState], int]
-    model_use: ModelUse
+    jobs: Mapping[tuple[job_queries.JobKind, job_queries.JobState], int]
+    model_use: job_queries.ModelUse
 
 
 def numbers(ledger: Ledger, now: datetime, index: Projection) -> Numbers:
@@ -209,7 +208,7 @@ def _disk_finding(settings: Settings, ledger: Ledger) -> Finding:
 
 def _jobs_finding(settings: Settings, ledger: Ledger, clock: Clock) -> Finding:
     with ledger.read() as conn:
-        states = job_queries.count_unfinished(conn, clock() + MAX_DELAY)
+        states = job_queries.count_unfinished(conn, clock() + job_queries.MAX_DELAY)
         use = job_queries.model_use(conn, clock())
     waiting = sum(number for (_, state), number in states.items() if state == "waiting")
     failed = sum(number for (_, state), number in states.items() if state == "failed")

@@ -25,7 +25,6 @@ from palimpsest.learn.engine import Engine
 from palimpsest.learn.sanitize import Cleaner
 from palimpsest.store import entries, transfer
 from palimpsest.store.memories import notes_on_long_blocks
-from palimpsest.store.transfer import ImportedEntities, MentionsOfFile
 from palimpsest.store.writes import MAX_TITLE_CHARS, session_id_of
 
 # The formats that can be imported, and the readers that understand them. The content of a file decides, not its
@@ -203,7 +202,7 @@ class ImportPlan:
 
     def begin(self, *, restore_deleted: bool) -> transfer.ImportState:
         """Return the state of an import that has done nothing yet."""
-        known = ImportedEntities(self.entities, frozenset() if restore_deleted else self.only_purged)
+        known = transfer.ImportedEntities(self.entities, frozenset() if restore_deleted else self.only_purged)
         return transfer.ImportState(self.key, self.total, restore_deleted, entities=known)
 
 
@@ -251,7 +250,7 @@ def plan_import(
 
 def _plan_export(engine: Engine, scope: Scope, file: Path) -> ImportPlan:
     total, edits = 0, 0
-    mentioned = MentionsOfFile()
+    mentioned = transfer.MentionsOfFile()
     cleaner = Cleaner(engine)
 
     def cleaned_items() -> Iterator[transfer.Item]:

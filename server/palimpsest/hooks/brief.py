@@ -28,7 +28,6 @@ from palimpsest.store import memories as memory_queries
 from palimpsest.store import messages as message_queries
 from palimpsest.store.database import MAX_QUERY_TOKENS
 from palimpsest.store.ledger import Ledger
-from palimpsest.store.memories import is_pinned, is_unconfirmed, pinned_memories
 from palimpsest.text.dates.date_finder import date_and_sense, dates_in
 from palimpsest.text.display import inert, shorten_to_tokens, visible
 from palimpsest.text.intents import asks_something, says_something
@@ -50,7 +49,7 @@ def plain(text: str) -> str:
 
 def dated(memory: Memory, text: str, *, is_lasting: bool = False) -> str:
     """Return the text of a memory after its date. What is pinned or lasts has one only if the text counts from it."""
-    is_undated = (is_lasting or is_pinned(memory.metadata)) and memory.happened_at is None
+    is_undated = (is_lasting or memory_queries.is_pinned(memory.metadata)) and memory.happened_at is None
     if is_undated and not memory.is_dated and not dates_in(text, memory.at, guesses=True):
         return f"- {text}"
     return f"- {date_and_sense(memory, text)} {text}"
@@ -207,7 +206,7 @@ def read_sources(ledger: Ledger, conn: Connection, scope: Scope, now: datetime, 
     newest = [memory for _, memory in memory_queries.list_memories(conn, user_scope, MAX_GLOBAL)]
     of_project = memory_queries.newest_of_project(conn, scope, MAX_OF_PROJECT) if scope.project else []
     naming = memory_queries.memories_telling_name(conn, scope)[:1]
-    pinned = pinned_memories(conn, scope)
+    pinned = memory_queries.pinned_memories(conn, scope)
     found = (*pinned, *_never_yielding(ledger, conn, scope), *naming, *newest, *of_project)
     known = [memory for memory in {memory.id: memory for memory in found}.values() if not _is_left_out(memory, now)]
     times_said = Counter(owner for owner, _ in memory_queries.messages_of(conn, [memory.id for memory in known]))
@@ -219,7 +218,7 @@ def read_sources(ledger: Ledger, conn: Connection, scope: Scope, now: datetime, 
     rest = {memory.id: memory for memory in held}
     for memory in first:
         del rest[memory.id]
-    own = [memory for memory in of_project if memory.id in rest and not is_pinned(memory.metadata)]
+    own = [memory for memory in of_project if memory.id in rest and not memory_queries.is_pinned(memory.metadata)]
     of_user = [memory for memory in rest.values() if not _is_set_apart(memory)]
     profile = _profile(conn, user_scope, contradicted)
     helpful = [] if profile else [memory for memory in of_user if ranks[memory.id] == Rank.HELP]
@@ -250,14 +249,14 @@ def _last_exchange(messages: Sequence[Message]) -> tuple[Message, ...]:
 
 def _is_set_apart(memory: Memory) -> bool:
     """Return whether a memory has a place of its own: in the pinned block, or among those of the project."""
-    return is_pinned(memory.metadata) or bool(memory.scope.project)
+    return memory_queries.is_pinned(memory.metadata) or bool(memory.scope.project)
 
 
 def _is_left_out(memory: Memory, now: datetime) -> bool:
     """Return whether a memory expires or has ended, or says nothing that somebody told and that may be shown."""
     if EXPIRES_AT in memory.metadata or memory.has_ended(now):
         return True
-    return is_unconfirmed(memory.metadata) or says_only_secrets(memory.text)
+    return memory_queries.is_unconfirmed(memory.metadata) or says_only_secrets(memory.text)
 
 
 def _never_yielding(ledger: Ledger, conn: Connection, scope: Scope) -> list[Memory]:
@@ -276,7 +275,7 @@ def _profile(conn: Connection, scope: Scope, contradicted: frozenset[str]) -> tu
     for kind in KINDS:
         if summary := summaries.current_summary(conn, scope, kind):
             behind = memory_queries.memories_by_id(conn, list(summaries.behind(conn, summary.scope, summary.kind)[0]))
-            is_confirmed = not any(is_unconfirmed(memory.metadata) for memory in behind.values())
+            is_confirmed = not any(memory_queries.is_unconfirmed(memory.metadata) for memory in behind.values())
             if is_confirmed and contradicted.isdisjoint(behind):
                 return tuple(line for line in map(plain, summary.text.splitlines()) if line)
     return ()
@@ -552,7 +551,7 @@ def _useful(result: SearchResult, request: RecallRequest, now: datetime, floor: 
         for hit in found
         if (hit.kind == "memory" or (is_question and hit.id not in repeated))
         and hit.document is None
-        and not is_unconfirmed(hit.metadata)
+        and not memory_queries.is_unconfirmed(hit.metadata)
         and not says_only_secrets(hit.text)
         and not _is_known(hit, request, now)
     ]

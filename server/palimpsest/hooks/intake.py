@@ -40,7 +40,6 @@ from palimpsest.store import jobs as job_queries
 from palimpsest.store import memories
 from palimpsest.store import messages as message_queries
 from palimpsest.store.apply import Write
-from palimpsest.store.jobs import HOOKS
 from palimpsest.store.ledger import Ledger
 from palimpsest.store.messages import SAME_TIME, StoredMessage
 from palimpsest.store.rows import batched, content_hash, memory_hash
@@ -813,7 +812,7 @@ class Capture:
             return gathering.deduplicated()
 
         found = await engine.run(gather)
-        storing = _Storing(engine, Provenance(STAGE, caller=HOOKS), {})
+        storing = _Storing(engine, Provenance(STAGE, caller=job_queries.HOOKS), {})
         await storing.store(found)
         over: dict[tuple[str, str], bool] = {}
         for record in records:

@@ -27,7 +27,6 @@ from palimpsest.core.threads import Threads, in_background
 from palimpsest.hooks import brief, spool
 from palimpsest.hooks.brief import NOTHING, ContextBlock, RecallRequest, Sources
 from palimpsest.hooks.instructions import INSTRUCTIONS, INSTRUCTIONS_SIGN, VERSION, Launch, instructions_sign
-from palimpsest.hooks.spool import make_private_folder
 from palimpsest.learn.background import OnLearned
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.recall_log import RecallLog, forgetting_of
@@ -88,7 +87,7 @@ class RenderedFiles:
     @contextmanager
     def locked(self) -> Generator[None]:
         """Keep other processes from rendering and removing. One that holds the lock for too long is not waited for."""
-        make_private_folder(spool.hooks_dir(self._data_dir))
+        spool.make_private_folder(spool.hooks_dir(self._data_dir))
         lock = file_lock(Path(spool.hooks_dir(self._data_dir)) / "rendering.lock")
         with ExitStack() as stack:
             try:
@@ -162,7 +161,7 @@ class RenderedFiles:
         return sorted(found)
 
     def _write(self, path: Path, text: str) -> None:
-        make_private_folder(str(path.parent))
+        spool.make_private_folder(str(path.parent))
         with replace_file(path, durable=False) as file:  # a lost one is rendered anew
             file.write(text)
 

@@ -21,7 +21,6 @@ from palimpsest.core.files import replace_file
 from palimpsest.core.validation import list_of, object_of, well_formed
 from palimpsest.hooks import spool
 from palimpsest.hooks.events import PROGRAM_ENTRYPOINT
-from palimpsest.hooks.spool import hashed, make_private_folder
 from palimpsest.text.word_lists import patterns
 
 # What every reader of a transcript returns.
@@ -150,7 +149,7 @@ def claude_code_lines(line: dict[str, Any], reading: Reading) -> Iterator[Transc
 
 
 def _said(line: dict[str, Any], role: str, text: str) -> TranscriptMessage:
-    message_id = text_of(line.get("uuid")) or hashed(role, text, text_of(line.get("timestamp")))
+    message_id = text_of(line.get("uuid")) or spool.hashed(role, text, text_of(line.get("timestamp")))
     origin = text_of(object_of(line.get("forkedFrom")).get("sessionId"))
     session = origin or text_of(line.get("sessionId"))
     return TranscriptMessage(message_id, session, role, text, instant_of(line.get("timestamp")))
@@ -270,7 +269,7 @@ def _item(item: dict[str, Any], timestamp: str, reading: Reading) -> Iterator[Tr
     else:
         texts = (_codex_text(object_of(part), reading) for part in list_of(item.get("content")))
         if text := "\n".join(filter(None, texts)):
-            message_id = text_of(item.get("id")) or hashed(role, text, timestamp)
+            message_id = text_of(item.get("id")) or spool.hashed(role, text, timestamp)
             yield TranscriptMessage(message_id, "", role, text, instant_of(timestamp))
 
 
@@ -461,7 +460,7 @@ class Offsets(BaseModel):
             self.files[name].counts = None
         content: dict[str, Any] = self.model_dump()
         try:
-            make_private_folder(str(self.file.parent))
+            spool.make_private_folder(str(self.file.parent))
             with replace_file(self.file, durable=False) as file:
                 json.dump(content, file)
         except OSError as error:

@@ -8,8 +8,6 @@ from typing import Any, TypeVar
 
 from palimpsest.cli.clients import config_files, installation
 from palimpsest.cli.clients.catalog import CLIENTS, Client, Folders
-from palimpsest.cli.clients.config_files import read_text
-from palimpsest.cli.clients.installation import invocation_of
 from palimpsest.core.errors import InputError, raised_as
 from palimpsest.core.models import Finding
 from palimpsest.core.validation import object_of
@@ -71,7 +69,7 @@ def _settings(file: Path) -> Mapping[str, Any]:
 def _parsed(file: Path, parse: Callable[[str], _T]) -> _T:
     """Return what is made of a file's text, "" if there is no file. Raises InputError if it cannot be read."""
     with raised_as(InputError, f"{file} cannot be read", "", ValueError, RecursionError):
-        return parse(read_text(file) or "")
+        return parse(config_files.read_text(file) or "")
 
 
 def clients_finding(folders: Folders) -> Finding:
@@ -101,7 +99,7 @@ def _examined(client: Client, folders: Folders) -> tuple[list[str], list[str]]:
     inside = [folders.of_project(client.project_file)] if client.project_file is not None else []
     for file in dict.fromkeys([folders.of_user(client.user_file), *inside]):
         entry = _servers(client, file).get(installation.ENTRY_NAME)
-        if (invocation := invocation_of(entry)) is None:
+        if (invocation := installation.invocation_of(entry)) is None:
             continue
         has_entry = True
         if off := installation.is_off(entry):
@@ -146,7 +144,7 @@ def state_of(client: Client, folders: Folders) -> tuple[bool, str, str]:
     try:
         servers = _servers(client, entry_file)
         ours = servers.get(installation.ENTRY_NAME)
-        entry = "" if ours is None else "another server" if invocation_of(ours) is None else "installed"
+        entry = "" if ours is None else "another server" if installation.invocation_of(ours) is None else "installed"
         if installation.is_off(ours):
             entry += ", turned off"
         if active_plugin(client, folders):
