@@ -78,8 +78,9 @@ def clients_finding(folders: Folders) -> Finding:
     faults: list[str] = []
     notes: list[str] = []
     for client in CLIENTS.values():
+        client_faults: list[str] = []
         try:
-            installed, client_faults = _examined(client, folders)
+            installed = _examined(client, folders, client_faults)
             if "hooks" in installed:
                 notes += switched_off(client, folders)
         except InputError as error:
@@ -92,10 +93,9 @@ def clients_finding(folders: Folders) -> Finding:
     return Finding("clients", "; ".join([text, *faults, *notes]), ok=not faults)
 
 
-def _examined(client: Client, folders: Folders) -> tuple[list[str], list[str]]:
-    """Return what of ours a client has, and what is wrong with it. Raises InputError if a file cannot be read."""
+def _examined(client: Client, folders: Folders, faults: list[str]) -> list[str]:
+    """Return what of ours a client has, and add what is wrong with it. Raises InputError if a file cannot be read."""
     has_entry = False
-    faults: list[str] = []
     inside = [folders.of_project(client.project_file)] if client.project_file is not None else []
     for file in dict.fromkeys([folders.of_user(client.user_file), *inside]):
         entry = _servers(client, file).get(installation.ENTRY_NAME)
@@ -107,20 +107,18 @@ def _examined(client: Client, folders: Folders) -> tuple[list[str], list[str]]:
         if _is_missing(invocation.program):
             repair = _repair_command(client, folders, file)
             faults.append(f"{file}: {invocation.program} no longer exists; {repair}")
-    has_hooks, hook_faults = _examined_hooks(client, folders)
+    has_hooks = _examined_hooks(client, folders, faults)
     has_plugin = active_plugin(client, folders)
-    faults += hook_faults
     if has_plugin and has_hooks:
         faults.append(
             "Claude Code runs the hooks twice, those of its settings and those of the plugin; remove one of them with "
             "palimpsest uninstall claude-code or with /plugin"
         )
     parts = {"memory": has_entry, "hooks": has_hooks, "plugin": has_plugin}
-    return [name for name, is_there in parts.items() if is_there], faults
+    return [name for name, is_there in parts.items() if is_there]
 
 
-def _examined_hooks(client: Client, folders: Folders) -> tuple[bool, list[str]]:
-    faults: list[str] = []
+def _examined_hooks(client: Client, folders: Folders, faults: list[str]) -> bool:
     files: list[str] = []
     for file in _hooks_files(client, folders):
         programs = dict.fromkeys(handler.program for handler in _parsed(file, installation.handlers_in))
@@ -132,7 +130,7 @@ def _examined_hooks(client: Client, folders: Folders) -> tuple[bool, list[str]]:
             f"{client.title} runs the hooks twice, those of {' and of '.join(files)}; "
             f"palimpsest uninstall {client.name} --project removes those of this folder"
         )
-    return bool(files), faults
+    return bool(files)
 
 
 def state_of(client: Client, folders: Folders) -> tuple[bool, str, str]:
