@@ -14,7 +14,7 @@ from palimpsest.admin.erase import PurgeResult, purge
 from palimpsest.admin.export import export
 from palimpsest.admin.import_file import ImportResult, plan_import, preview_import, run_import
 from palimpsest.admin.importers.records import MAX_BYTES
-from palimpsest.admin.markdown_export import FolderExport, export_folder
+from palimpsest.admin.markdown_files import FolderExport, export_folder
 from palimpsest.admin.markdown_import import FolderImport, import_folder
 from palimpsest.core.errors import GraphStoreError, InputError
 from palimpsest.core.models import Outcome, Scope

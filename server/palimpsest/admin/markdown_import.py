@@ -11,7 +11,6 @@ from datetime import UTC
 from pathlib import Path
 
 from palimpsest.admin import markdown_files
-from palimpsest.admin.markdown_export import current_memories
 from palimpsest.admin.markdown_files import FileText, Item, ItemFields, Manifest, ManifestEntry, fields_of, listed
 from palimpsest.core.clock import parse_date
 from palimpsest.core.errors import InputError, StaleDecisionError
@@ -127,7 +126,7 @@ def _plan(engine: Engine, user_id: str, folder: Path, *, deletes: bool) -> Folde
     cleaner = Cleaner(engine)
     items, new = _read_items(cleaner, manifest, scope, files)
     with engine.ledger.read() as conn:
-        living = current_memories(conn, scope)
+        living = markdown_files.current_memories(conn, scope)
         known = memory_queries.memories_by_id(conn, list(entries))
     zone = engine.ledger.zones.of(user_id)
     memories = {memory.id: memory.in_zone(zone) for memory in known.values() if is_seen(scope, memory.scope)}
