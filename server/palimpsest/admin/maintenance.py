@@ -21,8 +21,8 @@ from palimpsest.core.models import Outcome, Scope
 from palimpsest.core.protocols import Progress
 from palimpsest.core.settings import Settings
 from palimpsest.core.threads import in_background
+from palimpsest.hooks.brief import Briefs
 from palimpsest.hooks.intake import Capture
-from palimpsest.hooks.rendered import Briefs
 from palimpsest.index.backfill import Backfill
 from palimpsest.index.graph_database import GraphProjection, graph_projection
 from palimpsest.index.keys import KeptKeys
