@@ -19,9 +19,9 @@ from palimpsest.core.protocols import LanguageModel, ReportProgress
 from palimpsest.core.settings import Settings
 from palimpsest.core.threads import Threads, in_background
 from palimpsest.core.validation import MAX_LIMIT, MAX_TOKENS, bounded, held_from
+from palimpsest.hooks.brief import Briefs
 from palimpsest.hooks.instructions import Launch
 from palimpsest.hooks.intake import Capture, write_hook_settings
-from palimpsest.hooks.rendered import Briefs
 from palimpsest.index.sync import KeptKeys, Projection
 from palimpsest.learn import add, browsing, document_pages, edit, entity_graph, job_reports, reconcile
 from palimpsest.learn.background import BackgroundWork, OnLearned

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palimpsest.admin.markdown_export import MAX_NAME_BYTES, name_taken, safe_name
+from palimpsest.admin.markdown_files import MAX_NAME_BYTES, name_taken, safe_name
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import NamedEntity, Relation, Scope
 from tests.support.ledger_access import store_memory

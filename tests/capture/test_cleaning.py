@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from palimpsest.hooks.captured import clean_text
+from palimpsest.hooks.intake import clean_text
 
 KEPT_OF_USERS = {
     "plain words": "plain words",

@@ -15,7 +15,7 @@ import pytest
 from loopback import OpenAIServer
 from palimpsest.core.files import files_below
 from palimpsest.core.models import Scope
-from palimpsest.hooks import captured, spool
+from palimpsest.hooks import intake, spool
 from palimpsest.learn.job_runner import work_on_jobs
 from palimpsest.memory import Memory
 from tests.support.learning_jobs import TIMEOUT, HastyClock, model, next_news
@@ -126,8 +126,8 @@ async def test_strange_records_do_not_keep_others_from_being_taken_in(tmp_path: 
     spooled(tmp_path, "prompt", "a good one", session="s2")
     messages = await take_in(tmp_path, project=project, hooks_excluded_folders=(str(tmp_path / "x"),))
     assert {("user", "a good one"), ("assistant", "done")} <= set(messages)
-    assert [name for name in waiting(tmp_path) if name != captured.DAMAGED] == []
-    assert len(messages) - 2 + len(captured.damaged_files(tmp_path)) == len(STRANGE)
+    assert [name for name in waiting(tmp_path) if name != intake.DAMAGED] == []
+    assert len(messages) - 2 + len(intake.damaged_files(tmp_path)) == len(STRANGE)
 
 
 async def test_the_project_is_that_of_the_folder_only_if_it_is_automatic(tmp_path: Path) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from palimpsest.admin.markdown_export import FolderExport
-from palimpsest.admin.markdown_files import MANIFEST
+from palimpsest.admin.markdown_files import MANIFEST, FolderExport
 from palimpsest.admin.markdown_import import FolderImport
 from palimpsest.memory import Memory
 from tests.support.ledger_access import ignore_progress

@@ -17,7 +17,7 @@ from palimpsest.core.clock import Clock
 from palimpsest.core.errors import InputError, LedgerError
 from palimpsest.core.files import file_lock
 from palimpsest.core.settings import Settings
-from palimpsest.hooks.rendered import RenderedFiles
+from palimpsest.hooks.brief import RenderedFiles
 from palimpsest.hooks.spool import hooks_dir
 from palimpsest.index.sync import delete_outdated
 from palimpsest.store import upgrade

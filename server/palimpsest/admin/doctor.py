@@ -34,7 +34,6 @@ from palimpsest.store import entries, memories
 from palimpsest.store import jobs as job_queries
 from palimpsest.store import verify as row_checks
 from palimpsest.store.graph import entities as entity_queries
-from palimpsest.store.jobs import MAX_DELAY, JobKind, JobState, ModelUse
 from palimpsest.store.ledger import Ledger, open_ledger
 from palimpsest.text.display import counted
 
@@ -63,8 +62,8 @@ class Numbers:
     """How many rows an index lags behind, the jobs of all users that are not done, and the use of the model."""
 
     index_lag: int
-    jobs: Mapping[tuple[JobKind, JobState], int]
-    model_use: ModelUse
+    jobs: Mapping[tuple[job_queries.JobKind, job_queries.JobState], int]
+    model_use: job_queries.ModelUse
 
 
 def numbers(ledger: Ledger, now: datetime, index: Projection) -> Numbers:
@@ -87,10 +86,8 @@ async def examine(settings: Settings, clock: Clock = now) -> list[Finding]:
     """
     findings = await anyio.to_thread.run_sync(lambda: _local_findings(settings, clock))
     if settings.graph_store.provider != "ledger":
-        finding = await _with_graph_database(settings, clock, condition)
-        if isinstance(finding, str):
-            finding = Finding("graph", f"{settings.graph_store.provider}: {finding}", ok=False)
-        findings.append(finding)
+        fault = f"{settings.graph_store.provider}: "
+        findings.append(await _with_graph_database(settings, clock, condition, "graph", fault))
     return [*findings, await _model_finding(settings)]
 
 
@@ -211,7 +208,7 @@ def _disk_finding(settings: Settings, ledger: Ledger) -> Finding:
 
 def _jobs_finding(settings: Settings, ledger: Ledger, clock: Clock) -> Finding:
     with ledger.read() as conn:
-        states = job_queries.count_unfinished(conn, clock() + MAX_DELAY)
+        states = job_queries.count_unfinished(conn, clock() + job_queries.MAX_DELAY)
         use = job_queries.model_use(conn, clock())
     waiting = sum(number for (_, state), number in states.items() if state == "waiting")
     failed = sum(number for (_, state), number in states.items() if state == "failed")
@@ -249,33 +246,34 @@ def _index_finding(settings: Settings, ledger: Ledger, embedder: str) -> Finding
     folders = index_folders(settings.index_dir)
     if not folders:
         return Finding("index", f"{settings.index_dir}: no index yet; a server builds it when it starts")
-    findings = [_folder_finding(settings, ledger, embedder, folder) for folder in folders]
-    text = "; ".join(finding.text for finding in findings)
-    return Finding("index", f"{settings.index_dir}: {text}", all(finding.ok for finding in findings))
+    states = {folder.name: _folder_state(settings, ledger, embedder, folder) for folder in folders}
+    text = "; ".join(f"folder {name} {state}" for name, (state, _) in states.items())
+    return Finding("index", f"{settings.index_dir}: {text}", all(ok for _, ok in states.values()))
 
 
-def _folder_finding(settings: Settings, ledger: Ledger, embedder: str, folder: Path) -> Finding:
-    """Compare one index folder with the ledger. A folder that no process has open is opened and counted."""
-    name = f"folder {folder.name}"
+def _folder_state(settings: Settings, ledger: Ledger, embedder: str, folder: Path) -> tuple[str, bool]:
+    """Compare one index folder with the ledger. A folder that no process has open is opened and counted.
+
+    Return how it is, and whether that is well.
+    """
     if not (folder / FILE_NAME).exists():
-        return Finding(name, f"{name} is unfinished; the next server that uses it builds it")
+        return "is unfinished; the next server that uses it builds it", True
     if is_outdated(folder, ledger):
-        return Finding(name, f"{name} is of an earlier state of the ledger; the next server deletes or rebuilds it")
+        return "is of an earlier state of the ledger; the next server deletes or rebuilds it", True
     projection = engine.open_projection(settings, ledger, embedder)
     behind = _changes_behind(ledger, projection, folder)
     if behind is None:
-        text = f"{name} belongs to another ledger or embedder, or is damaged; the next server that uses it rebuilds it"
-        return Finding(name, text, ok=False)
+        return "belongs to another ledger or embedder, or is damaged; the next server that uses it rebuilds it", False
     expected = ledger.read_with(entries.count_indexed, embedder)
     try:
         with file_lock(folder.with_suffix(".lock")).acquire(timeout=0), closing(projection.open_index(folder)) as index:
             count = index.count()
     except Timeout:
-        return Finding(name, f"{name} is in use by a server, {counted(behind, 'change')} behind")
+        return f"is in use by a server, {counted(behind, 'change')} behind", True
     if not behind and count != expected:
-        text = f"{name} has {counted(count, 'vector')}, but the ledger has {expected}"
-        return Finding(name, f"{text}; the next server that uses it rebuilds it", ok=False)
-    return Finding(name, f"{name} is free, {counted(count, 'vector')}, {counted(behind, 'change')} behind")
+        text = f"has {counted(count, 'vector')}, but the ledger has {expected}"
+        return f"{text}; the next server that uses it rebuilds it", False
+    return f"is free, {counted(count, 'vector')}, {counted(behind, 'change')} behind", True
 
 
 def _changes_behind(ledger: Ledger, projection: Projection, folder: Path) -> int | None:
@@ -288,8 +286,12 @@ def _changes_behind(ledger: Ledger, projection: Projection, folder: Path) -> int
 
 
 async def _with_graph_database(
-    settings: Settings, clock: Clock, examine: Callable[[GraphProjection], Awaitable[Finding]]
-) -> Finding | str:
+    settings: Settings,
+    clock: Clock,
+    examine: Callable[[GraphProjection], Awaitable[Finding]],
+    part: str,
+    fault: str = "",
+) -> Finding:
     """Return what is found about the graph database that the settings name, or the error that prevented it."""
     threads = Threads((anyio.CapacityLimiter(1),), (anyio.CapacityLimiter(1),))
     try:
@@ -297,7 +299,7 @@ async def _with_graph_database(
         with closing(ledger):
             return await examine(GraphProjection(ledger, settings.graph_store, threads))
     except PalimpsestError as error:
-        return str(error)
+        return Finding(part, f"{fault}{error}", ok=False)
 
 
 async def _model_finding(settings: Settings) -> Finding:
@@ -360,8 +362,7 @@ async def verify_graph(settings: Settings, progress: Progress, *, repair: bool, 
 
     if settings.graph_store.provider == "ledger":
         return []
-    finding = await _with_graph_database(settings, clock, compare)
-    return [Finding("graph rows", finding, ok=False) if isinstance(finding, str) else finding]
+    return [await _with_graph_database(settings, clock, compare, "graph rows")]
 
 
 def _rows_finding(settings: Settings, ledger: Ledger, progress: Progress, *, repair: bool) -> Finding:

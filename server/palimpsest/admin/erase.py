@@ -14,7 +14,7 @@ import numpy.typing as npt
 from palimpsest.core.errors import LedgerError
 from palimpsest.core.files import files_below
 from palimpsest.core.models import Scope
-from palimpsest.hooks.rendered import RenderedFiles
+from palimpsest.hooks.brief import RenderedFiles
 from palimpsest.hooks.spool import hooks_dir
 from palimpsest.index.sync import Projection, finish_purge
 from palimpsest.store import history, summaries

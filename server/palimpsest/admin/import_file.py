@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
@@ -25,7 +25,6 @@ from palimpsest.learn.engine import Engine
 from palimpsest.learn.sanitize import Cleaner
 from palimpsest.store import entries, transfer
 from palimpsest.store.memories import notes_on_long_blocks
-from palimpsest.store.transfer import ImportedEntities, MentionsOfFile
 from palimpsest.store.writes import MAX_TITLE_CHARS, session_id_of
 
 # The formats that can be imported, and the readers that understand them. The content of a file decides, not its
@@ -203,7 +202,7 @@ class ImportPlan:
 
     def begin(self, *, restore_deleted: bool) -> transfer.ImportState:
         """Return the state of an import that has done nothing yet."""
-        known = ImportedEntities(self.entities, frozenset() if restore_deleted else self.only_purged)
+        known = transfer.ImportedEntities(self.entities, frozenset() if restore_deleted else self.only_purged)
         return transfer.ImportState(self.key, self.total, restore_deleted, entities=known)
 
 
@@ -251,7 +250,7 @@ def plan_import(
 
 def _plan_export(engine: Engine, scope: Scope, file: Path) -> ImportPlan:
     total, edits = 0, 0
-    mentioned = MentionsOfFile()
+    mentioned = transfer.MentionsOfFile()
     cleaner = Cleaner(engine)
 
     def cleaned_items() -> Iterator[transfer.Item]:
@@ -292,7 +291,7 @@ _CLEANERS: Mapping[str, Callable[[Cleaner, Any], Any]] = {
 def preview_import(engine: Engine, scope: Scope, plan: ImportPlan, *, restore_deleted: bool = False) -> ImportResult:
     """Return what an import would bring. Nothing is stored."""
     state = plan.begin(restore_deleted=restore_deleted)
-    deleted, examples = 0, list[str]()
+    examples: list[str] = []
     skipped: dict[str, list[str]] = {"known": [], **{how: [] for how in state.left_out}}
     items = plan.items()
     while batch := list(islice(items, BATCH)):
@@ -305,21 +304,12 @@ def preview_import(engine: Engine, scope: Scope, plan: ImportPlan, *, restore_de
             is_new = standing != "known" and not is_left_out
             (state.stored if is_new else state.known)[item["type"]] += 1
             is_deleted = item.get("deleted_at") is not None
-            deleted += is_new and is_deleted
+            state.deleted += is_new and is_deleted
             shown = examples if is_new else skipped[standing if is_left_out else "known"]
             if item["type"] not in ("alias", "conversation", "entity") and len(shown) < EXAMPLES:
                 text = one_line(item.get("text") or item.get("content") or "")
                 shown.append(f"(deleted) {text}" if is_deleted else text)
-    return ImportResult(
-        plan.format,
-        state.stored,
-        state.known,
-        tuple(examples),
-        plan.notes,
-        deleted=deleted,
-        left_out=state.left_out,
-        skipped=skipped,
-    )
+    return replace(_result(plan, state), examples=tuple(examples), skipped=skipped)
 
 
 def run_import(
@@ -347,16 +337,14 @@ def run_import(
         waiting = entries.count_missing_vectors(conn, engine.embedder.fingerprint, only_failed=True)
         notes += notes_on_long_blocks(conn, scope.user_id)
     is_one_edit = plan.edits == 1 and bool(state.stored["message"] or state.stored["memory"])
+    backup = copy.path if copy is not None and any(state.stored.values()) else None
+    edit = state.base + 1 if is_one_edit else 0
+    return replace(_result(plan, state), notes=tuple(notes), waiting=waiting, backup=backup, edit=edit)
+
+
+def _result(plan: ImportPlan, state: transfer.ImportState) -> ImportResult:
     return ImportResult(
-        plan.format,
-        state.stored,
-        state.known,
-        notes=tuple(notes),
-        waiting=waiting,
-        deleted=state.deleted,
-        left_out=state.left_out,
-        backup=copy.path if copy is not None and any(state.stored.values()) else None,
-        edit=state.base + 1 if is_one_edit else 0,
+        plan.format, state.stored, state.known, notes=plan.notes, deleted=state.deleted, left_out=state.left_out
     )
 
 

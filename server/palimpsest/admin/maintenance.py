@@ -14,15 +14,15 @@ from palimpsest.admin.erase import PurgeResult, purge
 from palimpsest.admin.export import export
 from palimpsest.admin.import_file import ImportResult, plan_import, preview_import, run_import
 from palimpsest.admin.importers.records import MAX_BYTES
-from palimpsest.admin.markdown_export import FolderExport, export_folder
+from palimpsest.admin.markdown_files import FolderExport, export_folder
 from palimpsest.admin.markdown_import import FolderImport, import_folder
 from palimpsest.core.errors import GraphStoreError, InputError
 from palimpsest.core.models import Outcome, Scope
 from palimpsest.core.protocols import Progress
 from palimpsest.core.settings import Settings
 from palimpsest.core.threads import in_background
+from palimpsest.hooks.brief import Briefs
 from palimpsest.hooks.intake import Capture
-from palimpsest.hooks.rendered import Briefs
 from palimpsest.index.backfill import Backfill
 from palimpsest.index.graph_database import GraphProjection, graph_projection
 from palimpsest.index.sync import KeptKeys, Projection

@@ -11,7 +11,6 @@ from datetime import UTC
 from pathlib import Path
 
 from palimpsest.admin import markdown_files
-from palimpsest.admin.markdown_export import current_memories
 from palimpsest.admin.markdown_files import FileText, Item, ItemFields, Manifest, ManifestEntry, fields_of, listed
 from palimpsest.core.clock import parse_date
 from palimpsest.core.errors import InputError, StaleDecisionError
@@ -87,25 +86,6 @@ class Conflict:
 
 
 @dataclass(frozen=True, slots=True)
-class _Sides:
-    """What an import compares: the manifest, what the files say now, and what the ledger says.
-
-    `scope` is that of the manifest by its present name. `items` are those with a mark, by the ids of their memories,
-    `new` the others, and `present` the files there are. `memories` are those of the manifest as they are now, living or
-    deleted. `living` are all that the scope sees.
-    """
-
-    manifest: Manifest
-    scope: Scope
-    items: Mapping[str, Item]
-    new: Sequence[tuple[Item, Scope]]
-    present: AbstractSet[str]
-    memories: Mapping[str, Memory]
-    living: Sequence[Memory]
-    notes: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class FolderImport:
     """What an import of a folder is to do or did. `edit` is the number that undoes it, 0 if nothing was changed.
 
@@ -128,61 +108,79 @@ class FolderImport:
     outcomes: tuple[Outcome, ...] = ()
 
 
-def _compare(sides: _Sides, *, deletes: bool) -> FolderImport:
-    """Return what is to be done about both sides."""
-    entries = sides.manifest.memories
-    items, new = _with_imported(sides)
-    changes: dict[str, Step] = {}
-    conflicts: list[Conflict] = []
-    agreed: dict[str, Item] = {}
-    for memory_id, item in items.items():
-        found = _compare_one(memory_id, item, entries[memory_id], sides.memories.get(memory_id))
-        if isinstance(found, Conflict):
-            conflicts.append(found)
-            continue
-        agreed[memory_id] = item
-        if found is not None:
-            changes[memory_id] = found
-    for conflict in _exchanged(changes):
-        conflicts.append(conflict)
-        del changes[conflict.memory_id], agreed[conflict.memory_id]
-    additions, known = _additions(new, sides.living, changes)
-    agreed = known | agreed
+def _plan(engine: Engine, user_id: str, folder: Path, *, deletes: bool) -> FolderImport:
+    """Return what is to be done about the manifest, the files as they are now, and the ledger. Blocking.
+
+    Raises InputError for what cannot be read or is of another memory.
+    """
+    manifest = markdown_files.read_manifest(folder)
+    if manifest.user_id != user_id:
+        raise InputError(
+            f"{folder} holds the memory of {visible(manifest.user_id)}, and not of {visible(user_id)}. Nothing was "
+            "imported. palimpsest --user names the user"
+        )
+    entries = manifest.memories
+    project = engine.ledger.read_with(project_queries.current_name, user_id, manifest.project)
+    scope = replace(manifest.scope, project=project)
+    files, notes = _read_files(manifest, folder)
+    cleaner = Cleaner(engine)
+    items, new = _read_items(cleaner, manifest, scope, files)
+    with engine.ledger.read() as conn:
+        living = markdown_files.current_memories(conn, scope)
+        known = memory_queries.memories_by_id(conn, list(entries))
+    zone = engine.ledger.zones.of(user_id)
+    memories = {memory.id: memory.in_zone(zone) for memory in known.values() if is_seen(scope, memory.scope)}
+    if entries and not memories:
+        raise InputError(
+            f"none of the memories of {folder} is in this memory. Nothing was imported. A Markdown export changes the "
+            "memory it comes from; palimpsest export FILE and palimpsest import FILE move a memory"
+        )
+    changes, conflicts = _changes(entries, items, memories)
+    contested = {conflict.memory_id for conflict in conflicts}
+    additions, unmarked = _additions(new, living, changes)
+    agreed = unmarked | {memory_id: item for memory_id, item in items.items() if memory_id not in contested}
     removals: list[Step] = []
     missing: Counter[str] = Counter()
-    moved = {entries[memory_id].file for memory_id in items}
+    present = {file.path for file in files} | {entries[memory_id].file for memory_id in items}
     for memory_id, entry in entries.items():
-        memory = sides.memories.get(memory_id)
-        if memory_id in items or memory_id in known or memory is None or memory.deleted_at is not None:
+        memory = memories.get(memory_id)
+        if memory_id in items or memory_id in unmarked or memory is None or memory.deleted_at is not None:
             continue
-        if entry.file not in sides.present | moved:
+        if entry.file not in present:
             missing[entry.file] += 1
         elif _is_unchanged(memory, entry):
-            removals.append(Step(Event.DELETE, sides.scope, entry.file, ItemFields(""), memory=memory))
+            removals.append(Step(Event.DELETE, scope, entry.file, ItemFields(""), memory=memory))
         else:
             reason = "removed from the file, and changed here since"
             conflicts.append(Conflict(memory_id, entry.file, None, fields_of(memory), reason))
     steps = (*(removals if deletes else ()), *changes.values(), *additions)
     kept = () if deletes else tuple(removals)
-    return FolderImport(sides.manifest, sides.scope, steps, kept, tuple(conflicts), missing, agreed, sides.notes)
+    all_notes = (*notes, *cleaner.notes())
+    return FolderImport(manifest, scope, steps, kept, tuple(conflicts), missing, agreed, all_notes)
 
 
-def _with_imported(sides: _Sides) -> tuple[dict[str, Item], list[tuple[Item, Scope]]]:
-    """Return the items by memory and the new ones. One that was imported, or lost its mark, is known by its text."""
-    unseen = {
-        entry.text: memory_id for memory_id, entry in sides.manifest.memories.items() if memory_id not in sides.items
-    }
-    items, new = dict(sides.items), list[tuple[Item, Scope]]()
-    for item, scope in sides.new:
-        memory_id = unseen.pop(markdown_files.digest(item.fields.text.encode()), None)
-        if memory_id is None:
-            new.append((item, scope))
-        else:
-            items[memory_id] = item
-    return items, new
+def _changes(
+    entries: Mapping[str, ManifestEntry], items: Mapping[str, Item], memories: Mapping[str, Memory]
+) -> tuple[dict[str, Step], list[Conflict]]:
+    """Return the memories to change, by id, and those that cannot be.
+
+    A text that another memory gives up here is a conflict: only one living memory of a scope may have it. Most likely
+    the marks of these items stayed behind when they were sorted.
+    """
+    found = [
+        _compare(memory_id, item, entries[memory_id], memories.get(memory_id)) for memory_id, item in items.items()
+    ]
+    conflicts = [each for each in found if isinstance(each, Conflict)]
+    changes = {each.memory_id: each for each in found if isinstance(each, Step)}
+    held = {(change.scope, memory_hash(change.memory.text)): change for change in changes.values() if change.memory}
+    reason = "its text was exchanged with that of another memory; move items with their marks"
+    for change in [change for change in changes.values() if held.get(_claimed(change), change) is not change]:
+        conflicts.append(Conflict(change.memory_id, change.where, change.fields, change.before, reason))
+        del changes[change.memory_id]
+    return changes, conflicts
 
 
-def _compare_one(memory_id: str, item: Item, entry: ManifestEntry, memory: Memory | None) -> Step | Conflict | None:
+def _compare(memory_id: str, item: Item, entry: ManifestEntry, memory: Memory | None) -> Step | Conflict | None:
     if entry.is_of(item):
         return None
     where = str(item.place)
@@ -205,20 +203,6 @@ def _compare_one(memory_id: str, item: Item, entry: ManifestEntry, memory: Memor
 
 def _is_unchanged(memory: Memory, entry: ManifestEntry) -> bool:
     return memory.revision == entry.revision or markdown_files.fields_digest(fields_of(memory)) == entry.item
-
-
-def _exchanged(changes: Mapping[str, Step]) -> list[Conflict]:
-    """Return the changes to a text that another memory gives up here: only one living memory of a scope may have it.
-
-    Most likely the marks of these items stayed behind when they were sorted.
-    """
-    held = {(change.scope, memory_hash(change.memory.text)): change for change in changes.values() if change.memory}
-    reason = "its text was exchanged with that of another memory; move items with their marks"
-    return [
-        Conflict(memory_id, change.where, change.fields, fields_of(change.memory), reason)
-        for memory_id, change in changes.items()
-        if change.memory and held.get(_claimed(change), change) is not change
-    ]
 
 
 def _claimed(step: Step) -> tuple[Scope, str]:
@@ -244,41 +228,7 @@ def _additions(
     return additions.values(), known
 
 
-# Read all that an import compares: the manifest, the files as they are now, and the ledger. Blocking.
-
-
-def _read_sides(engine: Engine, user_id: str, folder: Path) -> _Sides:
-    """Return what an import compares. Raises InputError for what cannot be read or is of another memory."""
-    manifest = markdown_files.read_manifest(folder)
-    if manifest.user_id != user_id:
-        raise InputError(
-            f"{folder} holds the memory of {visible(manifest.user_id)}, and not of {visible(user_id)}. Nothing was "
-            "imported. palimpsest --user names the user"
-        )
-    scope = replace(
-        manifest.scope, project=engine.ledger.read_with(project_queries.current_name, user_id, manifest.project)
-    )
-    files, notes = _read_files(manifest, folder)
-    items, new = _read_items(manifest, scope, files)
-    # What is as it was exported is left as it is. All else gets valid texts without secrets.
-    cleaner = Cleaner(engine)
-    items = {
-        memory_id: item if manifest.memories[memory_id].is_of(item) else _cleaned(engine, cleaner, item)
-        for memory_id, item in items.items()
-    }
-    new = [(_cleaned(engine, cleaner, item), of_item) for item, of_item in new]
-    notes += cleaner.notes()
-    with engine.ledger.read() as conn:
-        living = current_memories(conn, scope)
-        known = memory_queries.memories_by_id(conn, list(manifest.memories))
-    zone = engine.ledger.zones.of(user_id)
-    memories = {memory.id: memory.in_zone(zone) for memory in known.values() if is_seen(scope, memory.scope)}
-    if manifest.memories and not memories:
-        raise InputError(
-            f"none of the memories of {folder} is in this memory. Nothing was imported. A Markdown export changes the "
-            "memory it comes from; palimpsest export FILE and palimpsest import FILE move a memory"
-        )
-    return _Sides(manifest, scope, items, new, {file.path for file in files}, memories, living, tuple(notes))
+# Read the files as they are now. Blocking.
 
 
 def _read_files(manifest: Manifest, folder: Path) -> tuple[list[FileText], list[str]]:
@@ -310,16 +260,20 @@ def _read_files(manifest: Manifest, folder: Path) -> tuple[list[FileText], list[
 
 
 def _read_items(
-    manifest: Manifest, scope: Scope, files: Sequence[FileText]
+    cleaner: Cleaner, manifest: Manifest, scope: Scope, files: Sequence[FileText]
 ) -> tuple[dict[str, Item], list[tuple[Item, Scope]]]:
-    """Return the items with a mark by the ids of their memories, and the new ones with their scopes."""
+    """Return the items by the ids of their memories, and the new ones with their scopes.
+
+    An item that was imported, or lost its mark, is known by its text. What is as it was exported is left as it is. All
+    else gets valid texts without secrets.
+    """
     ids = sorted(manifest.memories)
     marked: dict[str, Item] = {}
-    new: list[tuple[Item, Scope]] = []
+    unmarked: list[tuple[Item, Scope]] = []
     for file in files:
         for item in markdown_files.items_of(file, is_ours=lambda mark: bool(_ids_with(ids, mark))):
             if not item.mark:
-                new.append((item, _scope_of(manifest, scope, file)))
+                unmarked.append((item, _scope_of(manifest, scope, file)))
                 continue
             other = marked.setdefault(_id_of(ids, item), item)
             if other.fields != item.fields:
@@ -327,7 +281,18 @@ def _read_items(
                     f"{item.place}: ^{item.mark} is also the mark of {other.place}, which says something else. Nothing "
                     "was imported. Remove the mark of the one that is to be a new memory, or one of both items"
                 )
-    return marked, new
+    items = {
+        memory_id: item if manifest.memories[memory_id].is_of(item) else _cleaned(cleaner, item)
+        for memory_id, item in marked.items()
+    }
+    unseen = {entry.text: memory_id for memory_id, entry in manifest.memories.items() if memory_id not in items}
+    new: list[tuple[Item, Scope]] = []
+    for item, of_item in [(_cleaned(cleaner, item), of_item) for item, of_item in unmarked]:
+        if memory_id := unseen.pop(markdown_files.digest(item.fields.text.encode()), None):
+            items[memory_id] = item
+        else:
+            new.append((item, of_item))
+    return items, new
 
 
 def _id_of(ids: Sequence[str], item: Item) -> str:
@@ -355,9 +320,9 @@ def _scope_of(manifest: Manifest, scope: Scope, file: FileText) -> Scope:
     return replace(scope, project=scope.project if file.project else "")
 
 
-def _cleaned(engine: Engine, cleaner: Cleaner, item: Item) -> Item:
+def _cleaned(cleaner: Cleaner, item: Item) -> Item:
     try:
-        sanitize_fact(engine, Fact(text_from(item.fields.text)))
+        sanitize_fact(cleaner.engine, Fact(text_from(item.fields.text)))
     except InputError as error:
         raise InputError(f"{item.place}: {error}. Nothing was imported") from error
     tags = tuple(cleaner.text(tag) for tag in item.fields.tags)
@@ -404,17 +369,17 @@ def _fact(step: Step) -> Fact:
     A change leaves out what the item did not change, or takes it from the memory: an item shows it less exactly.
     """
     shown, parts, memory = step.fields, step.parts, step.memory
-    fact = Fact(shown.text if "text" in parts else "", tags=shown.tags)
     labels = {"pinned": (PINNED, markdown_files.pinned_value(shown.pinned)), "until": (EXPIRES_AT, shown.until or None)}
-    fact = replace(fact, metadata=dict(label for part, label in labels.items() if part in parts))
+    metadata = dict(label for part, label in labels.items() if part in parts)
+    fact = Fact(shown.text if "text" in parts else "", tags=shown.tags, metadata=metadata)
     if "date" in parts and (happened := parse_date(shown.date)):
         fact = replace(fact, happened_at=happened[0], happened_precision=happened[1])
     if "since" in parts and (since := parse_date(shown.since)):
         fact = replace(fact, valid_from=since[0], valid_from_precision=since[1])
-    if memory is not None and "since" not in parts:
-        fact = replace(fact, valid_from=memory.valid_from, valid_from_precision=memory.valid_from_precision)
     if memory is None:
         return fact
+    if "since" not in parts:
+        fact = replace(fact, valid_from=memory.valid_from, valid_from_precision=memory.valid_from_precision)
     return replace(fact, keywords=memory.keywords, tags=fact.tags if "tags" in parts else memory.tags)
 
 
@@ -432,7 +397,7 @@ async def import_folder(
     """
     attempts = ATTEMPTS
     while True:
-        plan = await engine.run(lambda: _compare(_read_sides(engine, user_id, folder), deletes=deletes))
+        plan = await engine.run(lambda: _plan(engine, user_id, folder, deletes=deletes))
         if dry_run:
             return plan
         try:

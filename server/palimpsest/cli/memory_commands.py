@@ -191,7 +191,7 @@ def _cells(hit: models.Hit, project: str = "") -> tuple[str, output.Text, output
     """
     times = (("from", hit.since), ("to", hit.until))
     date = "\n".join([hit.date, *(f"{word} {time}" for word, time in times if time)])
-    text = visible(_one_line(hit.text))
+    text = visible(validation.one_line(hit.text))
     if _is_cut(hit):
         length = len(hit.text) if hit.length is None else hit.length
         text = f"{output.cut_to_width(text, output.MAX_TEXT)} ({length:,} characters)"
@@ -208,7 +208,7 @@ def search_parts(result: recall_search.SearchResult, query: str, scope: models.S
     """
     notes = output.notes_text(result.notes)
     if not result.hits and not result.omitted:
-        return [f"nothing was found for: {output.cut_to_width(_one_line(query), output.MAX_TEXT)}", *notes]
+        return [f"nothing was found for: {output.cut_to_width(validation.one_line(query), output.MAX_TEXT)}", *notes]
     rows = output.Rows("id", "why", "date", "who", "what", title=query)
     for hit in hits.shortest_passages(result.hits, query):
         rows.add_row(advice.short(hit.id), ", ".join(hit.why), *_cells(hit, advice.other_project(hit, scope)))
@@ -222,11 +222,7 @@ def search_parts(result: recall_search.SearchResult, query: str, scope: models.S
 
 
 def _is_cut(hit: models.Hit) -> bool:
-    return hit.length is not None or output.cell_len(visible(_one_line(hit.text))) > output.MAX_TEXT
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
+    return hit.length is not None or output.cell_len(visible(validation.one_line(hit.text))) > output.MAX_TEXT
 
 
 def _shortened(hits: Sequence[models.Hit]) -> list[str]:

@@ -34,16 +34,18 @@ def file_lock(path: Path) -> FileLock:
 
 
 @contextmanager
-def replace_file(path: Path, mode: int = OWNER_ONLY, *, durable: bool = True) -> Generator[TextIO]:
+def replace_file(
+    path: Path, mode: int = OWNER_ONLY, *, durable: bool = True, draft: Path | None = None
+) -> Generator[TextIO]:
     """Open a UTF-8 text file that replaces `path` when the block ends; line ends are written as they are.
 
     Readers see the old file or the new one, never a part. If the block or the replacement raises, `path` keeps its old
-    content. The new text is written to `path` + ".new" first, which a killed process leaves behind and the next
-    replacement overwrites. With `durable` the text is on the disk before it replaces the old one, so a power failure
-    leaves the old or the new file too; that costs an fsync. Without it the file may then be empty. Concurrent writers
-    need a lock of their own. Raises OSError.
+    content. The new text is written to `draft` first, by default `path` + ".new", which a killed process leaves behind
+    and the next replacement overwrites. With `durable` the text is on the disk before it replaces the old one, so a
+    power failure leaves the old or the new file too; that costs an fsync. Without it the file may then be empty.
+    Concurrent writers need a lock of their own. Raises OSError.
     """
-    draft = path.with_name(f"{path.name}.new")
+    draft = draft or path.with_name(f"{path.name}.new")
     draft.unlink(missing_ok=True)
     try:
         # O_EXCL does not follow a symbolic link that someone put in the draft's place.

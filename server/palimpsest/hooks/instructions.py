@@ -45,7 +45,7 @@ INSTRUCTIONS = f"{HEAD}\n\n{REST}\n"
 
 PREFIX = "PALIMPSEST_"
 VERSION = 1
-INSTRUCTIONS_SIGN = "palimpsest-instructions"
+SIGN = "palimpsest-instructions"
 """The first word of a file of instructions. The hashes of its user and of its scope follow on the same line."""
 
 MAX_FILE_BYTES = 64 * 1024
@@ -138,10 +138,10 @@ def _rendered(launch: Launch, key: str) -> tuple[str, int]:
 
 def instructions_sign(user: str, *scope: str) -> str:
     """Return the first line of a file of instructions for a user, or its beginning if no scope is given."""
-    return " ".join((INSTRUCTIONS_SIGN, str(VERSION), spool.hashed(user), *([spool.hashed(*scope)] if scope else [])))
+    return " ".join((SIGN, str(VERSION), spool.hashed(user), *([spool.hashed(*scope)] if scope else [])))
 
 
 def instructions_in(content: str) -> str:
     """Return the text of a file of instructions, or "" if it is none."""
     sign, _, text = content.partition("\n")
-    return text if sign.startswith(f"{INSTRUCTIONS_SIGN} {VERSION} ") else ""
+    return text if sign.startswith(f"{SIGN} {VERSION} ") else ""

@@ -21,7 +21,6 @@ from palimpsest.core.files import replace_file
 from palimpsest.core.validation import list_of, object_of, well_formed
 from palimpsest.hooks import spool
 from palimpsest.hooks.events import PROGRAM_ENTRYPOINT
-from palimpsest.hooks.spool import hashed, make_private_folder
 from palimpsest.text.word_lists import patterns
 
 # What every reader of a transcript returns.
@@ -48,13 +47,30 @@ class TranscriptMessage:
     at: datetime | None
 
 
-@dataclass(slots=True)
-class TranscriptInfo:
-    """What a reader left out, by reason, and does not know, by type, and what holds for the whole file.
+class ReadPosition(BaseModel):
+    """How far a transcript was read: its first `offset` bytes, whose beginning has the hash `head`.
 
-    `title` is the name of the session, `session` its id, and `is_subagent` says that nobody spoke in it.
+    `counts` are those of its texts, None if they have to be counted again.
     """
 
+    offset: int = 0
+    head: str = ""
+    counts: dict[str, tuple[int, tuple[str, ...]]] | None = None
+
+
+@dataclass(slots=True)
+class Reading:
+    """What a client's transcript says before the position from which it was read, and after it.
+
+    `left_out` counts what was left out, by reason, and `unknown` what is not known, by type. The rest holds for the
+    whole file: `title` is the name of the session, `session` its id, and `is_subagent` says that nobody spoke in it.
+    """
+
+    client: str
+    before: list[TranscriptMessage] = field(default_factory=list[TranscriptMessage])
+    new: list[TranscriptMessage] = field(default_factory=list[TranscriptMessage])
+    position: ReadPosition = field(default_factory=ReadPosition)
+    is_anew: bool = False
     left_out: Counter[str] = field(default_factory=Counter[str])
     unknown: Counter[str] = field(default_factory=Counter[str])
     title: str = ""
@@ -109,15 +125,15 @@ _BLOCKS = {
 """What blocks other than texts are."""
 
 
-def claude_code_lines(line: dict[str, Any], info: TranscriptInfo) -> Iterator[TranscriptMessage]:
+def claude_code_lines(line: dict[str, Any], reading: Reading) -> Iterator[TranscriptMessage]:
     """Yield what a line of a transcript says, and note the rest."""
     kind = text_of(line.get("type"))
-    info.cwd = info.cwd or text_of(line.get("cwd"))
-    info.session = info.session or text_of(line.get("sessionId"))
+    reading.cwd = reading.cwd or text_of(line.get("cwd"))
+    reading.session = reading.session or text_of(line.get("sessionId"))
     if kind in _TITLES:
-        info.title = text_of(line.get(_TITLES[kind])) or info.title
+        reading.title = text_of(line.get(_TITLES[kind])) or reading.title
     elif kind in ("user", "assistant"):
-        text = _claude_code_text(line, kind, info)
+        text = _claude_code_text(line, kind, reading)
         if text:
             yield _said(line, kind, text)
     elif kind == "attachment":
@@ -129,32 +145,32 @@ def claude_code_lines(line: dict[str, Any], info: TranscriptInfo) -> Iterator[Tr
         if text and not line.get("isSidechain"):
             yield _said(line, "user", text)
     elif not _SILENT_CLAUDE_CODE.fullmatch(kind):
-        info.unknown[kind or "no type"] += 1
+        reading.unknown[kind or "no type"] += 1
 
 
 def _said(line: dict[str, Any], role: str, text: str) -> TranscriptMessage:
-    message_id = text_of(line.get("uuid")) or hashed(role, text, text_of(line.get("timestamp")))
+    message_id = text_of(line.get("uuid")) or spool.hashed(role, text, text_of(line.get("timestamp")))
     origin = text_of(object_of(line.get("forkedFrom")).get("sessionId"))
     session = origin or text_of(line.get("sessionId"))
     return TranscriptMessage(message_id, session, role, text, instant_of(line.get("timestamp")))
 
 
-def _claude_code_text(line: dict[str, Any], role: str, info: TranscriptInfo) -> str:
+def _claude_code_text(line: dict[str, Any], role: str, reading: Reading) -> str:
     """Return the text of a line of the user or the assistant; "" if they did not say it."""
     reason = _not_said(line)
     if reason:
-        info.left_out[reason] += 1
+        reading.left_out[reason] += 1
         return ""
     content = object_of(line.get("message")).get("content")
     if not isinstance(content, str | list):
-        info.unknown[f"{role} without content"] += 1
+        reading.unknown[f"{role} without content"] += 1
         return ""
     kinds = [text_of(object_of(block).get("type")) for block in list_of(content)]
     for kind in kinds:
         if kind in _BLOCKS:
-            info.left_out[_BLOCKS[kind]] += 1
+            reading.left_out[_BLOCKS[kind]] += 1
         elif kind != "text":
-            info.unknown[f"{role}: {kind or 'no type'}"] += 1
+            reading.unknown[f"{role}: {kind or 'no type'}"] += 1
     # What stands beside a result was added by the client.
     return "" if "tool_result" in kinds else text_of_blocks(content)
 
@@ -214,62 +230,62 @@ _REQUEST = "## My request for Codex:"
 _CONTEXT = "# Context from my IDE setup:"
 
 
-def codex_lines(line: dict[str, Any], info: TranscriptInfo) -> Iterator[TranscriptMessage]:
+def codex_lines(line: dict[str, Any], reading: Reading) -> Iterator[TranscriptMessage]:
     """Yield what a line of a rollout says, and note the rest."""
     kind = text_of(line.get("type"))
     payload = object_of(line.get("payload"))
     if kind == "session_meta":
-        _begin(payload, info)
+        _begin(payload, reading)
     elif kind == "compacted":
-        info.left_out[SUMMARIES] += 1
+        reading.left_out[SUMMARIES] += 1
     elif kind == "response_item":
-        yield from _item(payload, text_of(line.get("timestamp")), info)
+        yield from _item(payload, text_of(line.get("timestamp")), reading)
     elif kind == "message" or kind in _ITEMS:
-        yield from _item(line, text_of(line.get("timestamp")), info)
+        yield from _item(line, text_of(line.get("timestamp")), reading)
     elif not kind and "id" in line and "timestamp" in line:
-        _begin(line, info)  # the first line of old rollouts
+        _begin(line, reading)  # the first line of old rollouts
     elif kind not in _SILENT_CODEX and line.get("record_type") != "state":
-        info.unknown[kind or "no type"] += 1
+        reading.unknown[kind or "no type"] += 1
 
 
-def _begin(meta: dict[str, Any], info: TranscriptInfo) -> None:
+def _begin(meta: dict[str, Any], reading: Reading) -> None:
     """Note what the first line says of the session. A fork also has that of the session it was made from."""
-    if info.session:
+    if reading.session:
         return
-    info.session = text_of(meta.get("id")) or text_of(meta.get("session_id"))
-    info.cwd = text_of(meta.get("cwd"))
-    info.origin = text_of(meta.get("forked_from_id"))
-    info.is_subagent = bool(object_of(meta.get("source")).keys() & {"subagent", "internal"})
+    reading.session = text_of(meta.get("id")) or text_of(meta.get("session_id"))
+    reading.cwd = text_of(meta.get("cwd"))
+    reading.origin = text_of(meta.get("forked_from_id"))
+    reading.is_subagent = bool(object_of(meta.get("source")).keys() & {"subagent", "internal"})
 
 
-def _item(item: dict[str, Any], timestamp: str, info: TranscriptInfo) -> Iterator[TranscriptMessage]:
+def _item(item: dict[str, Any], timestamp: str, reading: Reading) -> Iterator[TranscriptMessage]:
     kind, role = text_of(item.get("type")), text_of(item.get("role"))
     if kind in _ITEMS:
-        info.left_out[_ITEMS[kind]] += 1
+        reading.left_out[_ITEMS[kind]] += 1
     elif kind != "message":
-        info.unknown[f"response_item: {kind or 'no type'}"] += 1
+        reading.unknown[f"response_item: {kind or 'no type'}"] += 1
     elif role not in ("user", "assistant"):
-        info.left_out[ADDED] += 1
+        reading.left_out[ADDED] += 1
     else:
-        text = "\n".join(text for part in list_of(item.get("content")) if (text := _codex_text(object_of(part), info)))
-        if text:
-            message_id = text_of(item.get("id")) or hashed(role, text, timestamp)
+        texts = (_codex_text(object_of(part), reading) for part in list_of(item.get("content")))
+        if text := "\n".join(filter(None, texts)):
+            message_id = text_of(item.get("id")) or spool.hashed(role, text, timestamp)
             yield TranscriptMessage(message_id, "", role, text, instant_of(timestamp))
 
 
-def _codex_text(part: dict[str, Any], info: TranscriptInfo) -> str:
+def _codex_text(part: dict[str, Any], reading: Reading) -> str:
     """Return the text of a part of a message; "" if it has none, or if Codex added it."""
     kind, text = text_of(part.get("type")), text_of(part.get("text"))
     if kind not in ("input_text", "output_text", "text"):
         if kind in ("input_image", "input_file", "input_audio"):
-            info.left_out[NO_TEXT] += 1
+            reading.left_out[NO_TEXT] += 1
         else:
-            info.unknown[f"message: {kind or 'no type'}"] += 1
+            reading.unknown[f"message: {kind or 'no type'}"] += 1
         return ""
     if text.lstrip().startswith(_CONTEXT):
         text = text.partition(_REQUEST)[2]
     if text.lstrip().startswith(_ADDED):
-        info.left_out[ADDED] += 1
+        reading.left_out[ADDED] += 1
         return ""
     return text
 
@@ -295,7 +311,7 @@ class Format:
 
     folder: str
     pattern: str
-    lines_of: Callable[[dict[str, Any], TranscriptInfo], Iterator[TranscriptMessage]]
+    lines_of: Callable[[dict[str, Any], Reading], Iterator[TranscriptMessage]]
 
     def files_in(self, folder: Path) -> list[Path]:
         """Return the transcripts of all sessions, without those of subagents."""
@@ -307,29 +323,6 @@ FORMATS = {
     "codex": Format(".codex/sessions", "**/rollout-*.jsonl", codex_lines),
 }
 """The clients whose transcripts can be read. Others say everything in what they give to their hooks."""
-
-
-class ReadPosition(BaseModel):
-    """How far a transcript was read: its first `offset` bytes, whose beginning has the hash `head`.
-
-    `counts` are those of its texts, None if they have to be counted again.
-    """
-
-    offset: int = 0
-    head: str = ""
-    counts: dict[str, tuple[int, tuple[str, ...]]] | None = None
-
-
-@dataclass(slots=True)
-class Reading:
-    """What a client's transcript says before the position from which it was read, and after it."""
-
-    client: str
-    before: list[TranscriptMessage] = field(default_factory=list[TranscriptMessage])
-    new: list[TranscriptMessage] = field(default_factory=list[TranscriptMessage])
-    info: TranscriptInfo = field(default_factory=TranscriptInfo)
-    position: ReadPosition = field(default_factory=ReadPosition)
-    is_anew: bool = False
 
 
 def read_transcript(client: str, path: Path, since: ReadPosition, *, with_before: bool) -> Reading:
@@ -344,14 +337,14 @@ def read_transcript(client: str, path: Path, since: ReadPosition, *, with_before
         offset = 0 if reading.is_anew else since.offset
         begin = 0 if with_before else offset
         if begin:
-            _parse(client, stream.readline(MAX_LINE_BYTES), reading.info)  # it names the session
-            reading.info.clear_counts()
+            _parse(stream.readline(MAX_LINE_BYTES), reading)  # it names the session
+            reading.clear_counts()
         stream.seek(begin)
         for line in _whole_lines(stream):
             is_new = stream.tell() > offset
-            (reading.new if is_new else reading.before).extend(_parse(client, line, reading.info))
+            (reading.new if is_new else reading.before).extend(_parse(line, reading))
             if not is_new:
-                reading.info.clear_counts()
+                reading.clear_counts()
             begin = stream.tell()
         reading.position = ReadPosition(offset=begin, head=_head(stream, begin))
     return reading
@@ -376,7 +369,7 @@ def _whole_lines(stream: BinaryIO) -> Iterator[bytes]:
         yield b"-" if is_long else line
 
 
-def _parse(client: str, line: bytes, info: TranscriptInfo) -> list[TranscriptMessage]:
+def _parse(line: bytes, reading: Reading) -> list[TranscriptMessage]:
     if not line.strip():
         return []
     try:
@@ -384,9 +377,9 @@ def _parse(client: str, line: bytes, info: TranscriptInfo) -> list[TranscriptMes
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
-        info.unknown[NOT_JSON] += 1
+        reading.unknown[NOT_JSON] += 1
         return []
-    return list(FORMATS[client].lines_of(cast("dict[str, Any]", value), info))
+    return list(FORMATS[reading.client].lines_of(cast("dict[str, Any]", value), reading))
 
 
 # How far transcripts were read, in `transcripts.json`. Only the holder of the intake's lock reads and writes it.
@@ -467,7 +460,7 @@ class Offsets(BaseModel):
             self.files[name].counts = None
         content: dict[str, Any] = self.model_dump()
         try:
-            make_private_folder(str(self.file.parent))
+            spool.make_private_folder(str(self.file.parent))
             with replace_file(self.file, durable=False) as file:
                 json.dump(content, file)
         except OSError as error:

@@ -32,15 +32,16 @@ def read(source: records.SourceFile, now: datetime) -> ImportedFile | None:
     server's `read_graph`. Return None if the file has no entity and no relation. Raises InputError that names the
     damaged line.
     """
+    fault: InputError | None = None
     if source.json_error:
-        if not any(_is_item(_json_of(line)) for line in source.text.split("\n") if line.lstrip().startswith("{")):
-            return None
-        values = _line_values(source.name, source.text)
+        values, fault = _line_values(source.name, source.text)
     else:
         graph = object_of(source.value)
         values = [*list_of(graph.get("entities")), *list_of(graph.get("relations"))] or source.items
-        if not any(_is_item(value) for value in values):
-            return None
+    if all(_kind(object_of(value)) is None for value in values):
+        return None
+    if fault is not None:
+        raise fault
     skipped = Skipped()
     by_kind: dict[str | None, list[dict[str, Any]]] = {"entity": [], "relation": [], None: []}
     for value in values:
@@ -50,35 +51,22 @@ def read(source: records.SourceFile, now: datetime) -> ImportedFile | None:
     return ImportedFile("server-memory", memories, notes=records.skipped_notes(skipped))
 
 
-def _is_item(value: Any) -> bool:
-    """Return whether a JSON value is an entity or a relation."""
-    return _kind(object_of(value)) is not None
-
-
-def _line_values(name: str, text: str) -> list[Any]:
-    """Return the JSON value of every line. Raises InputError that names the line if one is not JSON."""
+def _line_values(name: str, text: str) -> tuple[list[Any], InputError | None]:
+    """Return the JSON value of every line, and an error that names the first line that is not JSON."""
     values: list[Any] = []
+    fault: InputError | None = None
     # Not splitlines: inside a JSON string, characters such as U+2028 may stand unescaped.
     for number, line in enumerate(text.split("\n"), 1):
-        if not line.strip():
-            continue
         try:
-            values.append(json.loads(line))
+            values += [json.loads(line)] if line.strip() else []
         except json.JSONDecodeError as error:
-            raise InputError(
+            fault = fault or InputError(
                 f"{name}, line {number}: {error.msg} at column {error.colno}. Nothing was imported. "
                 "Correct or delete the line: each line is one entity or relation as JSON"
-            ) from error
+            )
         except (ValueError, RecursionError) as error:
-            raise InputError(f"{name}, line {number}: {error}. Nothing was imported") from error
-    return values
-
-
-def _json_of(line: str) -> Any:
-    try:
-        return json.loads(line)
-    except (ValueError, RecursionError):
-        return None
+            fault = fault or InputError(f"{name}, line {number}: {error}. Nothing was imported")
+    return values, fault
 
 
 def _kind(item: dict[str, Any]) -> str | None:

@@ -8,8 +8,6 @@ from typing import Any, TypeVar
 
 from palimpsest.cli.clients import config_files, installation
 from palimpsest.cli.clients.catalog import CLIENTS, Client, Folders
-from palimpsest.cli.clients.config_files import read_text
-from palimpsest.cli.clients.installation import invocation_of
 from palimpsest.core.errors import InputError, raised_as
 from palimpsest.core.models import Finding
 from palimpsest.core.validation import object_of
@@ -71,7 +69,7 @@ def _settings(file: Path) -> Mapping[str, Any]:
 def _parsed(file: Path, parse: Callable[[str], _T]) -> _T:
     """Return what is made of a file's text, "" if there is no file. Raises InputError if it cannot be read."""
     with raised_as(InputError, f"{file} cannot be read", "", ValueError, RecursionError):
-        return parse(read_text(file) or "")
+        return parse(config_files.read_text(file) or "")
 
 
 def clients_finding(folders: Folders) -> Finding:
@@ -80,8 +78,9 @@ def clients_finding(folders: Folders) -> Finding:
     faults: list[str] = []
     notes: list[str] = []
     for client in CLIENTS.values():
+        client_faults: list[str] = []
         try:
-            installed, client_faults = _examined(client, folders)
+            installed = _examined(client, folders, client_faults)
             if "hooks" in installed:
                 notes += switched_off(client, folders)
         except InputError as error:
@@ -94,14 +93,13 @@ def clients_finding(folders: Folders) -> Finding:
     return Finding("clients", "; ".join([text, *faults, *notes]), ok=not faults)
 
 
-def _examined(client: Client, folders: Folders) -> tuple[list[str], list[str]]:
-    """Return what of ours a client has, and what is wrong with it. Raises InputError if a file cannot be read."""
+def _examined(client: Client, folders: Folders, faults: list[str]) -> list[str]:
+    """Return what of ours a client has, and add what is wrong with it. Raises InputError if a file cannot be read."""
     has_entry = False
-    faults: list[str] = []
     inside = [folders.of_project(client.project_file)] if client.project_file is not None else []
     for file in dict.fromkeys([folders.of_user(client.user_file), *inside]):
         entry = _servers(client, file).get(installation.ENTRY_NAME)
-        if (invocation := invocation_of(entry)) is None:
+        if (invocation := installation.invocation_of(entry)) is None:
             continue
         has_entry = True
         if off := installation.is_off(entry):
@@ -109,20 +107,18 @@ def _examined(client: Client, folders: Folders) -> tuple[list[str], list[str]]:
         if _is_missing(invocation.program):
             repair = _repair_command(client, folders, file)
             faults.append(f"{file}: {invocation.program} no longer exists; {repair}")
-    has_hooks, hook_faults = _examined_hooks(client, folders)
+    has_hooks = _examined_hooks(client, folders, faults)
     has_plugin = active_plugin(client, folders)
-    faults += hook_faults
     if has_plugin and has_hooks:
         faults.append(
             "Claude Code runs the hooks twice, those of its settings and those of the plugin; remove one of them with "
             "palimpsest uninstall claude-code or with /plugin"
         )
     parts = {"memory": has_entry, "hooks": has_hooks, "plugin": has_plugin}
-    return [name for name, is_there in parts.items() if is_there], faults
+    return [name for name, is_there in parts.items() if is_there]
 
 
-def _examined_hooks(client: Client, folders: Folders) -> tuple[bool, list[str]]:
-    faults: list[str] = []
+def _examined_hooks(client: Client, folders: Folders, faults: list[str]) -> bool:
     files: list[str] = []
     for file in _hooks_files(client, folders):
         programs = dict.fromkeys(handler.program for handler in _parsed(file, installation.handlers_in))
@@ -134,7 +130,7 @@ def _examined_hooks(client: Client, folders: Folders) -> tuple[bool, list[str]]:
             f"{client.title} runs the hooks twice, those of {' and of '.join(files)}; "
             f"palimpsest uninstall {client.name} --project removes those of this folder"
         )
-    return bool(files), faults
+    return bool(files)
 
 
 def state_of(client: Client, folders: Folders) -> tuple[bool, str, str]:
@@ -146,7 +142,7 @@ def state_of(client: Client, folders: Folders) -> tuple[bool, str, str]:
     try:
         servers = _servers(client, entry_file)
         ours = servers.get(installation.ENTRY_NAME)
-        entry = "" if ours is None else "another server" if invocation_of(ours) is None else "installed"
+        entry = "" if ours is None else "another server" if installation.invocation_of(ours) is None else "installed"
         if installation.is_off(ours):
             entry += ", turned off"
         if active_plugin(client, folders):

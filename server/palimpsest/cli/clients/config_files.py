@@ -8,7 +8,7 @@ import re
 import stat
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import Any, TypeAlias, cast
@@ -36,23 +36,19 @@ _INDENT = re.compile(r"\n([ \t]+)\S")
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
-    """An entry of an object or a list: the offset where it begins, and that of the comma after it, if there is one."""
-
-    key: Step
-    start: int
-    value: Node
-    comma: int | None
-
-
-@dataclass(frozen=True, slots=True)
 class Node:
-    """A value, the offsets where it begins and ends, and its members if it is an object or a list."""
+    """A value, the offsets where it begins and ends, and its members if it is an object or a list.
+
+    A member has a key, the offset where it begins with this key, and that of the comma after it, if there is one.
+    """
 
     start: int
     end: int
     value: Any
-    members: tuple[Member, ...] | None = None
+    members: tuple[Node, ...] | None = None
+    key: Step = ""
+    key_start: int = 0
+    comma: int | None = None
 
 
 def value_at(text: str, path: Sequence[Step] = ()) -> Any:
@@ -95,12 +91,12 @@ def without_entry(text: str, path: Sequence[Step]) -> str:
     if index is None:
         return text
     member = members[index]
-    start = _line_start(text, member.start)
+    start = _line_start(text, member.key_start)
     if member.comma is not None:
         return text[:start] + text[_after_line(text, member.comma + 1) :]
     comma = members[index - 1].comma if index else None
     head = text[:start] if comma is None else text[:comma] + text[comma + 1 : start]
-    return head.rstrip(" \t") + text[_after_line(text, member.value.end) :]
+    return head.rstrip(" \t") + text[_after_line(text, member.end) :]
 
 
 def _deepest(text: str, path: Sequence[Step]) -> tuple[Node, int]:
@@ -115,8 +111,8 @@ def _deepest(text: str, path: Sequence[Step]) -> tuple[Node, int]:
         if not members:
             return node, depth
         if len(members) > 1:
-            raise ValueError(f"{_line_of(text, members[1].start)}: '{key}' is here a second time")
-        node = members[0].value
+            raise ValueError(f"{_line_of(text, members[1].key_start)}: '{key}' is here a second time")
+        node = members[0]
     return node, len(path)
 
 
@@ -139,9 +135,9 @@ def _insert(text: str, node: Node, key: Step, value: Any) -> str:
         entry = f"{newline}{inner}{name}{_dump(value, inner, text)}{newline}{outer}"
         return text[: node.start + 1] + inside + entry + text[node.end - 1 :]
     last = node.members[-1]
-    one_line = "\n" not in text[node.start : last.start]
-    inner = outer + unit if one_line else _indent_at(text, last.start)
-    end = last.value.end if last.comma is None else last.comma + 1
+    one_line = "\n" not in text[node.start : last.key_start]
+    inner = outer + unit if one_line else _indent_at(text, last.key_start)
+    end = last.end if last.comma is None else last.comma + 1
     comma = "," if last.comma is None else ""
     comment = _TRAILING_COMMENT.match(text, end)
     after = comment.end() if comment else end  # a comment behind the last member stays with it
@@ -212,7 +208,7 @@ def _decoded(text: str, match: re.Match[str]) -> Any:
 
 def _parse_members(text: str, start: int, closing: str) -> Node:
     """Return an object or a list, which ends with this bracket."""
-    members: list[Member] = []
+    members: list[Node] = []
     at = _skip_blank(text, start + 1)
     while text[at : at + 1] != closing:
         key: Step = len(members)
@@ -231,8 +227,8 @@ def _parse_members(text: str, start: int, closing: str) -> Node:
             at, comma = _skip_blank(text, at + 1), at
         elif text[at : at + 1] != closing:
             raise ValueError(f"{_line_of(text, at)}: a comma or '{closing}' is missing")
-        members.append(Member(key, first, value, comma))
-    pairs = {member.key: member.value.value for member in members}
+        members.append(replace(value, key=key, key_start=first, comma=comma))
+    pairs = {member.key: member.value for member in members}
     return Node(start, at + 1, pairs if closing == "}" else list(pairs.values()), tuple(members))
 
 
