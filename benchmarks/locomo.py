@@ -22,7 +22,6 @@ import re
 import statistics
 import sys
 import tempfile
-import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -81,18 +80,13 @@ class Conversation:
 
 @dataclass
 class Score:
-    """The recall of each question by category and depth, and the seconds of each search, of adding and embedding.
+    """The recall of each question by category and depth, and how many links there are between memories.
 
-    `embedding` is the time it takes to embed, after the adds, what these left for the background, and `links` counts
-    the links between memories. `cited_first` has for each question of which a fact cites evidence whether a memory
-    among the first hits does.
+    `cited_first` has for each question of which a fact cites evidence whether a memory among the first hits does.
     """
 
     recalls: dict[tuple[int, int], list[float]] = field(default_factory=dict[tuple[int, int], list[float]])
     cited_first: list[bool] = field(default_factory=list[bool])
-    seconds: list[float] = field(default_factory=list[float])
-    adding: float = 0.0
-    embedding: float = 0.0
     links: int = 0
 
     def add(self, question: Question, sources: Sequence[Sequence[str]]) -> None:
@@ -201,22 +195,16 @@ async def _measure(
     memory: Memory, clock: StoppedClock, conversation: Conversation, score: Score, *, infer: bool | None
 ) -> None:
     scope = Scope(user_id=conversation.name)
-    began = time.perf_counter()
     for session in conversation.sessions:
         await memory.add_messages(messages_of(session, scope), infer=infer)
-    added = time.perf_counter()
     await embed_waiting(memory)
-    score.adding += added - began
-    score.embedding += time.perf_counter() - added
     clock.at += SETTLED
     await work_on_jobs(memory.engine, None)
     with memory.engine.ledger.read() as conn:
         score.links += conn.scalar(select(func.count()).select_from(memory_links)) or 0
     cited = {turn for session in conversation.sessions for _, turns in session.facts for turn in turns}
     for question in conversation.questions:
-        began = time.perf_counter()
         reply = await memory.search(scope, question.text, limit=max(DEPTHS), max_tokens=20_000)
-        score.seconds.append(time.perf_counter() - began)
         score.add(question, [hit.sources for hit in reply.hits])
         if question.evidence & cited:
             memories = [hit for hit in reply.hits[:FIRST] if hit.kind == "memory"]
@@ -251,8 +239,7 @@ def settings_for(folder: Path, base_url: str | None, embedder: str, links: str =
 
 
 def _table(name: str, score: Score, *, facts: bool) -> None:
-    total = len(score.recalls[0, DEPTHS[0]])
-    print(f"\n{name}: {total} questions, added in {score.adding:.1f} s, then embedded in {score.embedding:.1f} s")
+    print(f"\n{name}: {len(score.recalls[0, DEPTHS[0]])} questions, {score.links} links")
     print(f"{'':<14}{'n':>5}" + "".join(f"{f'recall@{depth}':>12}" for depth in DEPTHS))
     for category, label in (*CATEGORIES.items(), (0, "all")):
         if (category, DEPTHS[0]) in score.recalls:
@@ -261,10 +248,6 @@ def _table(name: str, score: Score, *, facts: bool) -> None:
     if facts:
         share, asked = statistics.fmean(score.cited_first), len(score.cited_first)
         print(f"with a memory that cites evidence among the first {FIRST}: {share:.3f} of {asked} questions")
-    ordered = sorted(score.seconds)
-    p50, p95 = statistics.median(ordered), ordered[int(0.95 * len(ordered))]
-    print(f"links: {score.links}")
-    print(f"search: p50 {p50 * 1000:.1f} ms, p95 {p95 * 1000:.1f} ms")
 
 
 def main() -> None:

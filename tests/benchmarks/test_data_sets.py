@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import pytest
 
-from measures.conflicts import by_rule, hand_written, update_pairs
 from measures.hand_written import data_file
 from measures.look_alikes import COUNT, FAMILIES, Family
 from measures.personas import Persona, read_personas
@@ -51,19 +50,3 @@ def test_the_look_alikes_of_a_family_are_distinct_and_have_digits_or_not(family:
     texts = family.texts()
     assert len({text.lower().rstrip(".。") for text in texts}) == COUNT
     assert {any(letter.isdigit() for letter in text) for text in texts} == {family.has_digits}
-
-
-def test_every_fact_of_an_update_says_what_it_names_and_states() -> None:
-    """Guards the hand-written statements: one that is missing or names something else would count as a miss."""
-    stated = hand_written()
-    assert {text for pair in update_pairs() for text in (pair.old, pair.new)} == stated.keys()
-    for fact in stated.values():
-        ends = {end for relation in fact.relations for end in (relation.source, relation.destination)}
-        assert ends == {entity.name for entity in fact.entities}
-
-
-def test_a_rule_states_what_the_first_words_say() -> None:
-    (relation,) = by_rule("User likes green tea.").relations
-    assert (relation.source, relation.name, relation.destination) == ("User", "likes", "green tea")
-    (relation,) = by_rule("用户喜欢绿茶。").relations
-    assert (relation.source, relation.name, relation.destination) == ("用户", "喜欢", "绿茶")
