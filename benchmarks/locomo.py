@@ -21,9 +21,9 @@ import json
 import re
 import statistics
 import sys
-import tempfile
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -35,11 +35,10 @@ from sqlalchemy import func, select
 
 import embedders
 from loopback import OpenAIServer
-from measures.stores import StoppedClock, embed_waiting
+from measures.stores import StoppedClock, embed_waiting, new_memory
 from palimpsest.core.models import Message, Scope
-from palimpsest.core.settings import Settings, load_settings
 from palimpsest.learn.job_runner import work_on_jobs
-from palimpsest.memory import Memory, open_memory
+from palimpsest.memory import Memory
 from palimpsest.store.schema import memory_links
 
 CATEGORIES = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop"}
@@ -191,13 +190,8 @@ def scripted_chat(sessions: Sequence[Session]) -> Callable[[dict[str, Any]], str
     return chat
 
 
-async def _measure(
-    memory: Memory, clock: StoppedClock, conversation: Conversation, score: Score, *, infer: bool | None
-) -> None:
+async def _measure(memory: Memory, clock: StoppedClock, conversation: Conversation, score: Score) -> None:
     scope = Scope(user_id=conversation.name)
-    for session in conversation.sessions:
-        await memory.add_messages(messages_of(session, scope), infer=infer)
-    await embed_waiting(memory)
     clock.at += SETTLED
     await work_on_jobs(memory.engine, None)
     with memory.engine.ledger.read() as conn:
@@ -215,27 +209,26 @@ async def _run(conversations: Sequence[Conversation], embedder: str, links: str,
     score = Score()
     for conversation in conversations:
         clock = StoppedClock(datetime.now(UTC))
-        with (
-            tempfile.TemporaryDirectory() as folder,
-            OpenAIServer(scripted_chat(conversation.sessions)) as server,
-        ):
-            settings = settings_for(Path(folder), server.base_url if facts else None, embedder, links)
-            async with open_memory(settings, clock=clock, background=False) as memory:
-                await _measure(memory, clock, conversation, score, infer=None if facts else False)
+        async with filled(conversation, clock, embedder, facts=facts, links=links) as memory:
+            await _measure(memory, clock, conversation, score)
     return score
 
 
-def settings_for(folder: Path, base_url: str | None, embedder: str, links: str = "off") -> Settings:
-    """Return the settings of a memory in `folder`. Without `base_url` it uses no language model."""
-    llm = {"provider": "openai", "config": {"openai_base_url": base_url, "api_key": "none", "model": "stand-in"}}
-    summary = {"every": 1_000_000}  # never: the stand-in for the model cannot summarize
-    return load_settings(
-        data_dir=folder,
-        llm=llm if base_url else {"provider": "none"},
-        embedder={"provider": embedder},
-        summary=summary,
-        links=links,
-    )
+@asynccontextmanager
+async def filled(
+    conversation: Conversation, clock: StoppedClock, embedder: str, *, facts: bool, links: str = "off"
+) -> AsyncGenerator[Memory]:
+    """Open a memory that has the messages of a conversation, and with `facts` those that a scripted model learned."""
+    with OpenAIServer(scripted_chat(conversation.sessions)) as server:
+        config = {"openai_base_url": server.base_url, "api_key": "none", "model": "stand-in"}
+        llm = {"provider": "openai", "config": config} if facts else {"provider": "none"}
+        never = {"every": 1_000_000}  # the stand-in for the model cannot summarize
+        async with new_memory(clock, embedder, llm=llm, links=links, summary=never) as memory:
+            for session in conversation.sessions:
+                messages = messages_of(session, Scope(user_id=conversation.name))
+                await memory.add_messages(messages, infer=None if facts else False)
+            await embed_waiting(memory)
+            yield memory
 
 
 def _table(name: str, score: Score, *, facts: bool) -> None:

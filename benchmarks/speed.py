@@ -18,7 +18,6 @@ measures a ledger in PostgreSQL beside one in SQLite, as `speed_postgres.py` say
 
 from __future__ import annotations
 
-import importlib
 import os
 import shutil
 import statistics
@@ -45,6 +44,7 @@ from harness import (
     fill,
     in_turn,
     parser_of,
+    plotting,
     rebuild,
     resident,
     serving,
@@ -216,10 +216,7 @@ def measure(size: int, home: Path, embedder: str, chosen: set[str], rounds: int)
 
 def plot(figures_by_size: dict[int, Figures], file: Path) -> None:
     """Draw the medians over the number of memories, with two logarithmic axes."""
-    matplotlib: Any = importlib.import_module("matplotlib")
-    matplotlib.use("Agg")
-    pyplot: Any = importlib.import_module("matplotlib.pyplot")
-    figure, axes = pyplot.subplots(figsize=(9, 5), layout="constrained")
+    figure, axes = plotting().subplots(figsize=(9, 5), layout="constrained")
     for name, marker in zip(PLOTTED, "os^Dv", strict=True):
         points = [(size, statistics.median(of[name])) for size, of in figures_by_size.items() if name in of]
         if points:
