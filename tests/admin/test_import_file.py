@@ -24,6 +24,7 @@ from tests.support.graph_rows import LIVES, change_stating, store_stating
 from tests.support.ledger_access import ignore_progress, ledger_faults, row_faults, store_memory, store_messages
 from tests.support.ledger_files import search_texts, table_rows
 from tests.support.memory import ALICE, StoppedClock, add_text, llm_settings, memory_in
+from tests.support.scripted_model import summary_reply
 from tests.support.watched_embedder import watched
 
 pytestmark = pytest.mark.anyio
@@ -116,7 +117,7 @@ class FullMemory:
 async def full_memory(folder: Path, *, purged: bool = False) -> FullMemory:
     """Make a memory with every kind of item and edit. After a purge its edit numbers have gaps."""
     clock = StoppedClock()
-    with OpenAIServer([json.dumps({"summary": f"{number}: {STRANGE}"}) for number in range(4)]) as server:
+    with OpenAIServer([summary_reply(f"{number}: {STRANGE}") for number in range(4)]) as server:
         async with memory_in(folder, clock, llm=llm_settings(server.base_url)) as memory:
             secret = await make_history(memory, clock)
             if purged:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from palimpsest.learn.job_runner import work_on_jobs
 from palimpsest.memory import Memory
 from tests.support.command_line import palimpsest
 from tests.support.memory import ALICE, StoppedClock, add_text, memory_in, messages_from
-from tests.support.scripted_model import decision, decisions_reply, given, memory_with
+from tests.support.scripted_model import decision, decisions_reply, facts_reply, given, memory_with
 
 pytestmark = pytest.mark.anyio
 
@@ -125,10 +124,6 @@ def test_the_command_line_refuses_it_too(tmp_path: Path) -> None:
 ROME, OSLO = "User lives in Rome.", "User lives in Oslo."
 
 
-def learned(text: str, **rest: Any) -> str:
-    return json.dumps({"facts": [{"text": text, "sources": [1], **rest}]})
-
-
 def said(text: str, at: str) -> Any:
     return messages_from({"role": "user", "content": text, "at": f"{at}T10:00:00Z"})
 
@@ -153,7 +148,13 @@ async def test_a_beginning_is_known_as_exactly_as_it_was_said(
 ) -> None:
     """What it replaced held until then, and the next decision sees the same: a year is not its first of January."""
     replaces, same = decisions_reply(decision(0, "DELETE", 0)), decisions_reply(decision(0, "NONE", 0))
-    replies = [learned(OSLO), learned(ROME, valid_from=valid_from), replaces, learned("User's home is in Rome."), same]
+    replies = [
+        facts_reply(OSLO),
+        facts_reply(ROME, valid_from=valid_from),
+        replaces,
+        facts_reply("User's home is in Rome."),
+        same,
+    ]
     async with memory_with(replies, tmp_path) as (memory, server):
         for text, at in (("Oslo", "2020-03-01"), ("Rome", "2026-01-05"), ("Rome", "2026-02-05")):
             await memory.add_messages(said(text, at))
@@ -171,7 +172,7 @@ async def test_a_beginning_is_known_as_exactly_as_it_was_said(
 
 async def test_a_month_stays_a_month(tmp_path: Path) -> None:
     """`2023-04` is shown and filtered as a month, and never as its first day."""
-    reply = learned("User moved to Rome in April 2023.", happened_at="2023-04")
+    reply = facts_reply("User moved to Rome in April 2023.", happened_at="2023-04")
     april = {"gte": "2023-04-01", "lt": "2023-05-01"}
     async with memory_with([reply], tmp_path) as (memory, _):
         await memory.add_messages(said("I moved in April 2023", "2023-06-01"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -25,15 +24,12 @@ from palimpsest.text.tokenizer import count_tokens
 from tests.support.learning_jobs import HastyClock
 from tests.support.ledger_access import ignore_progress, store_memory, write_decisions
 from tests.support.memory import ALICE, StoppedClock, add_text, llm_settings, memory_in, messages_from
-from tests.support.scripted_model import given, memory_with
+from tests.support.scripted_model import facts_reply, given, memory_with, summary_reply
+from tests.support.slow_model import HeldModel
 
 pytestmark = pytest.mark.anyio
 
-NO_FACTS = json.dumps({"facts": []})
-
-
-def summary(text: str) -> str:
-    return json.dumps({"summary": text})
+NO_FACTS = facts_reply()
 
 
 async def read(memory: Memory, kind: str = "overall", *, refresh: bool = False) -> str:
@@ -78,20 +74,14 @@ async def test_what_is_lasting_stays_in_view_without_a_model(tmp_path: Path) -> 
 
 async def test_a_summary_is_refreshed_in_the_background_after_some_changes(tmp_path: Path) -> None:
     """No add waits for the summary."""
-    requested, may_answer = threading.Event(), threading.Event()
-
-    def chat(_: dict[str, Any]) -> str:
-        requested.set()
-        may_answer.wait(30)
-        return summary("Three things.")
-
+    model = HeldModel(lambda _: summary_reply("Three things."))
     settings: dict[str, Any] = {"summary": {"every": 3}, "background": True}
-    async with memory_with(chat, tmp_path, HastyClock(), **settings) as (memory, _):
+    async with memory_with(model, tmp_path, HastyClock(), **settings) as (memory, _):
         for text in ("User likes tea", "User has a cat", "User is a cook"):
-            assert not requested.is_set()
+            assert not model.was_asked.is_set()
             await add_text(memory, text)
-        assert await anyio.to_thread.run_sync(requested.wait, 30)
-        may_answer.set()
+        await model.wait()
+        model.may_answer.set()
         with anyio.fail_after(30):
             while await read(memory) != "Three things.":  # noqa: ASYNC110 - it lands in the ledger
                 await anyio.sleep(0.01)
@@ -110,7 +100,10 @@ async def test_the_recent_summary_is_about_when_things_were_said_or_happened(
         Fact("User flies to Oslo", said_at=long_ago, happened_at=now - timedelta(days=2)),
         Fact("User was ill", said_at=long_ago),
     )
-    async with memory_with([summary("Oslo and tea."), summary("Two.")], tmp_path, clock) as (with_model, server):
+    async with memory_with([summary_reply("Oslo and tea."), summary_reply("Two.")], tmp_path, clock) as (
+        with_model,
+        server,
+    ):
         llm = llm_settings(server.base_url) if has_model else {"provider": "none"}
         async with memory_in(tmp_path, clock, llm=llm) as memory:
             *_, ill = write_decisions(memory, *(Decision(Event.ADD, fact) for fact in facts)).outcomes
@@ -128,7 +121,9 @@ async def test_the_recent_summary_is_about_when_things_were_said_or_happened(
 async def test_a_purge_leaves_summaries_that_rest_on_nothing_of_it(tmp_path: Path) -> None:
     """Guards both sides of a purge: what may quote is erased, and what cannot is kept."""
     clock = StoppedClock()
-    async with memory_with([summary("Tea."), summary("Bread."), summary("Both.")], tmp_path, clock) as (memory, _):
+    async with memory_with(
+        [summary_reply("Tea."), summary_reply("Bread."), summary_reply("Both.")], tmp_path, clock
+    ) as (memory, _):
         tea = store_memory(memory, "User likes tea")
         clock.forward(days=1)
         store_memory(memory, "User bakes bread")
@@ -141,7 +136,7 @@ async def test_a_purge_leaves_summaries_that_rest_on_nothing_of_it(tmp_path: Pat
 
 async def test_an_imported_summary_is_outdated_by_the_same_edits(tmp_path: Path) -> None:
     """Guards exports: what a summary rests on goes with it, so it holds on until one of that changes."""
-    async with memory_with([summary("Sings.")], tmp_path / "old") as (memory, _):
+    async with memory_with([summary_reply("Sings.")], tmp_path / "old") as (memory, _):
         tea = store_memory(memory, "User likes tea")
         await memory.delete(ALICE, [tea])
         sings = store_memory(memory, "User sings")
@@ -174,7 +169,7 @@ async def test_the_last_summary_is_brought_up_to_date_unless_something_was_delet
     tmp_path: Path, kind: str, how: str, item: dict[str, str] | None
 ) -> None:
     """Guards what was told once: one correction must not throw away all that the last summary carries on."""
-    clock, replies = StoppedClock(), [summary("A nurse in Nice."), NO_FACTS, summary("Now.")]
+    clock, replies = StoppedClock(), [summary_reply("A nurse in Nice."), NO_FACTS, summary_reply("Now.")]
     async with memory_with(replies, tmp_path, clock) as (memory, server):
         await add_text(memory, "User is a nurse")
         memory_id = await add_text(memory, "User lives in Nice")
