@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import tempfile
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -23,10 +22,9 @@ from typing import Any, cast
 import anyio
 
 import embedders
-from measures.stores import AMPLE, SCOPE, StoppedClock, embed_waiting
+from measures.stores import AMPLE, SCOPE, StoppedClock, embed_waiting, new_memory
 from palimpsest.core.models import Message
-from palimpsest.core.settings import load_settings
-from palimpsest.memory import Memory, open_memory
+from palimpsest.memory import Memory
 
 IN_PASSING = ("instruction_following", "preference_following")
 DEPTH = 10
@@ -79,15 +77,11 @@ async def measure(folder: Path, chats: Sequence[str], embedder: str) -> dict[str
         sessions = list(_sessions(json.loads((folder / name / "chat.json").read_text("utf-8"))))
         asked = json.loads((folder / name / "probing_questions" / "probing_questions.json").read_text("utf-8"))
         clock = StoppedClock(sessions[-1][-1].said_at + timedelta(days=1))
-        with tempfile.TemporaryDirectory() as data:
-            settings = load_settings(
-                data_dir=Path(data), llm={"provider": "none"}, embedder={"provider": embedder}, project=""
-            )
-            async with open_memory(settings, clock=clock, background=False) as memory:
-                for messages in sessions:
-                    await memory.add_messages(messages, infer=False)
-                await embed_waiting(memory)
-                await _ask(memory, asked, figures)
+        async with new_memory(clock, embedder) as memory:
+            for messages in sessions:
+                await memory.add_messages(messages, infer=False)
+            await embed_waiting(memory)
+            await _ask(memory, asked, figures)
         print(
             f"{name}: {sum(map(len, sessions))} messages, all so far {statistics.fmean(figures['all']):.3f}", flush=True
         )

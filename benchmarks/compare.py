@@ -14,20 +14,18 @@ The LoCoMo file is not part of this project; see `locomo.py`.
 
 from __future__ import annotations
 
-import importlib
 import json
 import platform
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import httpx
 
 import embedders
-from harness import in_turn, parser_of, percentile
+from harness import in_turn, parser_of, percentile, plotting
 from locomo import read
 from loopback import Embed, OpenAIServer
 from palimpsest.core.protocols import Embedder
@@ -61,8 +59,8 @@ class Row:
         return ("≤ " if self.more_is_better and figures.bound and value else "") + self.number_format.format(value)
 
 
-def _time(operation: str, share: float) -> Callable[[Figures], float | None]:
-    return lambda of: percentile(of.times[operation], share) if of.times[operation] else None
+def _median(times: Sequence[float]) -> float | None:
+    return percentile(times, 0.5) if times else None
 
 
 RECALL_5 = Row("LoCoMo recall@5", lambda of: of.recall.get(5), "{:.3f}", more_is_better=True)
@@ -74,28 +72,19 @@ PARAPHRASED_SHARE = Row(
     "{:.2f}",
     more_is_better=True,
 )
-ADD, SEARCH = Row("add p50, ms", _time("add", 0.5)), Row("search p50, ms", _time("search", 0.5))
 ROWS = (
     RECALL_5,
     RECALL_10,
     PARAPHRASED,
-    ADD,
-    SEARCH,
-    Row("start to first answer, s", lambda of: percentile(of.first_answer, 0.5) if of.first_answer else None, "{:.2f}"),
+    Row("add p50, ms", lambda of: _median(of.times["add"])),
+    Row("search p50, ms", lambda of: _median(of.times["search"])),
+    Row("start to first answer, s", lambda of: _median(of.first_answer), "{:.2f}"),
     Row("RSS after the load, MB", lambda of: of.rss, "{:.0f}"),
     Row("disk bytes a memory", lambda of: of.bytes_each, "{:,.0f}"),
     Row("tool schemas, tokens", lambda of: of.schema_tokens, "{:,.0f}"),
 )
-CHARTS = {
-    "recall": (
-        "Found among the first hits (more is better; ≤ an upper bound)",
-        (RECALL_5, RECALL_10, PARAPHRASED_SHARE),
-    ),
-    "latency": (
-        "Latency in ms, log scale (less is better)",
-        (ADD, Row("add p95, ms", _time("add", 0.95)), SEARCH, Row("search p95, ms", _time("search", 0.95))),
-    ),
-}
+CHART = "Found among the first hits (more is better; ≤ an upper bound)"
+CHARTED = (RECALL_5, RECALL_10, PARAPHRASED_SHARE)
 
 
 def served(embedder: Embedder) -> Embed:
@@ -133,27 +122,22 @@ def notes(measured: Measured, missing: Mapping[str, str], vector_ms: float) -> I
     yield f"A request of one vector from the embeddings server takes {vector_ms:.1f} ms (p50)."
 
 
-def draw(measured: Measured, folder: Path) -> None:
-    """Write a bar chart of recall and one of latency into a folder."""
-    matplotlib: Any = importlib.import_module("matplotlib")
-    matplotlib.use("Agg")
-    pyplot: Any = importlib.import_module("matplotlib.pyplot")
-    folder.mkdir(parents=True, exist_ok=True)
+def draw(measured: Measured, file: Path) -> None:
+    """Write a bar chart of recall."""
+    pyplot = plotting()
+    figure, axes = pyplot.subplots(figsize=(11, 4.6), layout="constrained")
     colours = [OUR_COLOUR, *COLOURS] if "palimpsest" in measured else COLOURS
     width = 0.84 / max(len(measured), 1)
-    for chart, (title, rows) in CHARTS.items():
-        figure, axes = pyplot.subplots(figsize=(11, 4.6), layout="constrained")
-        for number, ((name, figures), colour) in enumerate(zip(measured.items(), colours, strict=False)):
-            values = [row.take(figures) or 0.0 for row in rows]
-            places = [place + (number - len(measured) / 2 + 0.5) * width for place in range(len(rows))]
-            bars = axes.bar(places, values, width * 0.92, color=colour, label=SYSTEMS[name].name)
-            axes.bar_label(bars, labels=[row.shown(figures) for row in rows], padding=2, fontsize=8.5)
-        axes.set_title(title, loc="left", fontsize=12)
-        axes.set_xticks(range(len(rows)), [row.label for row in rows])
-        axes.set_yscale("log" if chart == "latency" else "linear")
-        axes.margins(y=0.12)
-        axes.legend(loc="lower center", bbox_to_anchor=(0.5, -0.2), ncols=len(measured), frameon=False)
-        figure.savefig(folder / f"{chart}.png", dpi=150)
+    for number, ((name, figures), colour) in enumerate(zip(measured.items(), colours, strict=False)):
+        values = [row.take(figures) or 0.0 for row in CHARTED]
+        places = [place + (number - len(measured) / 2 + 0.5) * width for place in range(len(CHARTED))]
+        bars = axes.bar(places, values, width * 0.92, color=colour, label=SYSTEMS[name].name)
+        axes.bar_label(bars, labels=[row.shown(figures) for row in CHARTED], padding=2, fontsize=8.5)
+    axes.set_title(CHART, loc="left", fontsize=12)
+    axes.set_xticks(range(len(CHARTED)), [row.label for row in CHARTED])
+    axes.margins(y=0.12)
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, -0.2), ncols=len(measured), frameon=False)
+    figure.savefig(file, dpi=150)
 
 
 def prepare(names: list[str], given: Given) -> tuple[dict[str, Open], dict[str, str]]:
@@ -175,7 +159,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=list(SYSTEMS), default=list(SYSTEMS), metavar="NAME")
     parser.add_argument("--memories", type=int, default=1000, help="memories that are stored before anything is timed")
     parser.add_argument("--operations", type=int, default=200, help="timed adds, and timed searches, of each system")
-    parser.add_argument("--plots", type=Path, metavar="FOLDER", help="write bar charts into this folder")
+    parser.add_argument("--plots", type=Path, metavar="FOLDER", help="write the bar chart recall.png into this folder")
     parser.add_argument("--environments", type=Path, metavar="FOLDER", help="keep the peers' environments here")
     embedders.add_option(parser)
     options = parser.parse_args()
@@ -209,7 +193,8 @@ def main() -> None:
     print("\n".join(table(measured)) + "\n")
     print("\n".join(f"- {note}" for note in notes(measured, missing, percentile(times, 0.5))))
     if options.plots:
-        draw(measured, options.plots)
+        options.plots.mkdir(parents=True, exist_ok=True)
+        draw(measured, options.plots / "recall.png")
 
 
 if __name__ == "__main__":

@@ -14,8 +14,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 import anyio
@@ -25,12 +24,11 @@ from harness import parser_of
 from measures.hand_written import data_file
 from measures.handbooks import Answered, Handbooks, made_handbooks
 from measures.personas import Persona, read_personas, store_facts
-from measures.stores import AMPLE, DEFAULT, LIMIT, SCOPE, START, StoppedClock
+from measures.stores import AMPLE, DEFAULT, LIMIT, SCOPE, START, StoppedClock, new_memory
 from measures.tables import Table, Tally, print_table
 from palimpsest.core.models import Provenance
-from palimpsest.core.settings import load_settings
 from palimpsest.learn.commit import apply_write, embed_texts
-from palimpsest.memory import Memory, open_memory
+from palimpsest.memory import Memory
 from palimpsest.recall.search import SearchResult
 from palimpsest.store.apply import Write
 from palimpsest.store.documents import Gist
@@ -39,13 +37,6 @@ DEPTHS = (1, 3, 5)
 
 BESIDE = 3
 """The facts of so many personas are beside the documents when these are asked about."""
-
-
-@asynccontextmanager
-async def _opened(folder: Path, embedder: str, clock: StoppedClock) -> AsyncGenerator[Memory]:
-    settings = load_settings(data_dir=folder, llm={"provider": "none"}, embedder={"provider": embedder}, project="")
-    async with open_memory(settings, clock=clock, background=False) as memory:
-        yield memory
 
 
 async def measure(embedder: str) -> list[Table]:
@@ -75,7 +66,7 @@ async def _learn(folder: Path, root: Path, handbooks: Handbooks, embedder: str) 
         file = files / f"{name}.md"
         file.write_text(text, "utf-8")
         os.utime(file, (START.timestamp(), START.timestamp()))
-    async with _opened(folder, embedder, StoppedClock()) as memory:
+    async with new_memory(StoppedClock(), embedder, folder) as memory:
         learned = await memory.documents.learn_folder(SCOPE, files, lambda _done, _total: None)
         await memory.documents.embed(lambda _done, _total: None)
         pages = {document.title.removesuffix(".md"): document.pages for document in learned.learned}
@@ -85,7 +76,7 @@ async def _learn(folder: Path, root: Path, handbooks: Handbooks, embedder: str) 
 
 async def _ask_persona(folder: Path, embedder: str, persona: Persona, name: str, tally: Tally) -> None:
     clock = StoppedClock()
-    async with _opened(folder, embedder, clock) as memory:
+    async with new_memory(clock, embedder, folder) as memory:
         ids = await store_facts(memory, clock, persona)
         for question in persona.questions:
             result = await _search(memory, question.text)
@@ -104,7 +95,7 @@ async def _ask_persona(folder: Path, embedder: str, persona: Persona, name: str,
 
 async def _ask_handbooks(folder: Path, embedder: str, handbooks: Handbooks, tally: Tally) -> None:
     clock = StoppedClock()
-    async with _opened(folder, embedder, clock) as memory:
+    async with new_memory(clock, embedder, folder) as memory:
         for persona in read_personas([data_file("everyday")])[:BESIDE]:
             await store_facts(memory, clock, persona)
         for question in handbooks.questions:

@@ -26,7 +26,7 @@ import anyio
 import embedders
 from fitting import cases, match, means, order, pairs
 from fitting.cases import Case
-from fitting.order import Ordered
+from fitting.order import Fitted
 from locomo import read
 from measures.personas import read_far_off, read_personas
 from palimpsest.recall.features import SENTENCE, STATIC, Weights
@@ -64,11 +64,11 @@ def fit(found: list[Case], embedder: str) -> Weights:
     conversations, or hints for messages.
     """
     replacement = pairs.fit(read_personas(FACTS), embedders.open_named(embedder))
-    fitted: dict[str, Ordered] = {}
+    fitted: dict[str, Fitted] = {}
     for mode, prior in PRIOR.items():
         print(f"\n### {mode}")
         of_mode = [case for case in found if case.mode == mode]
-        fitted[mode] = order.fit(of_mode, replacement, fitted[prior].fitted if prior else None)
+        fitted[mode] = order.fit(of_mode, replacement, fitted[prior] if prior else None)
     return Weights(
         {mode: fitted[mode].weights("memory") for mode in PRIOR},
         {mode: fitted[mode].weights("message") for mode in ("alone", "also")},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import queue
@@ -309,3 +310,9 @@ def table(head: Sequence[object], *rows: Sequence[object]) -> str:
     lines = [[cell(value) for value in line] for line in (head, *rows)]
     lines.insert(1, ["---", *("---:" for _ in head[1:])])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def plotting() -> Any:
+    """Return `matplotlib.pyplot`, which draws into files. It is not a dependency."""
+    importlib.import_module("matplotlib").use("Agg")
+    return importlib.import_module("matplotlib.pyplot")

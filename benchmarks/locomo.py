@@ -21,10 +21,9 @@ import json
 import re
 import statistics
 import sys
-import tempfile
-import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -36,11 +35,10 @@ from sqlalchemy import func, select
 
 import embedders
 from loopback import OpenAIServer
-from measures.stores import StoppedClock, embed_waiting
+from measures.stores import StoppedClock, embed_waiting, new_memory
 from palimpsest.core.models import Message, Scope
-from palimpsest.core.settings import Settings, load_settings
 from palimpsest.learn.job_runner import work_on_jobs
-from palimpsest.memory import Memory, open_memory
+from palimpsest.memory import Memory
 from palimpsest.store.schema import memory_links
 
 CATEGORIES = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop"}
@@ -81,18 +79,13 @@ class Conversation:
 
 @dataclass
 class Score:
-    """The recall of each question by category and depth, and the seconds of each search, of adding and embedding.
+    """The recall of each question by category and depth, and how many links there are between memories.
 
-    `embedding` is the time it takes to embed, after the adds, what these left for the background, and `links` counts
-    the links between memories. `cited_first` has for each question of which a fact cites evidence whether a memory
-    among the first hits does.
+    `cited_first` has for each question of which a fact cites evidence whether a memory among the first hits does.
     """
 
     recalls: dict[tuple[int, int], list[float]] = field(default_factory=dict[tuple[int, int], list[float]])
     cited_first: list[bool] = field(default_factory=list[bool])
-    seconds: list[float] = field(default_factory=list[float])
-    adding: float = 0.0
-    embedding: float = 0.0
     links: int = 0
 
     def add(self, question: Question, sources: Sequence[Sequence[str]]) -> None:
@@ -197,26 +190,15 @@ def scripted_chat(sessions: Sequence[Session]) -> Callable[[dict[str, Any]], str
     return chat
 
 
-async def _measure(
-    memory: Memory, clock: StoppedClock, conversation: Conversation, score: Score, *, infer: bool | None
-) -> None:
+async def _measure(memory: Memory, clock: StoppedClock, conversation: Conversation, score: Score) -> None:
     scope = Scope(user_id=conversation.name)
-    began = time.perf_counter()
-    for session in conversation.sessions:
-        await memory.add_messages(messages_of(session, scope), infer=infer)
-    added = time.perf_counter()
-    await embed_waiting(memory)
-    score.adding += added - began
-    score.embedding += time.perf_counter() - added
     clock.at += SETTLED
     await work_on_jobs(memory.engine, None)
     with memory.engine.ledger.read() as conn:
         score.links += conn.scalar(select(func.count()).select_from(memory_links)) or 0
     cited = {turn for session in conversation.sessions for _, turns in session.facts for turn in turns}
     for question in conversation.questions:
-        began = time.perf_counter()
         reply = await memory.search(scope, question.text, limit=max(DEPTHS), max_tokens=20_000)
-        score.seconds.append(time.perf_counter() - began)
         score.add(question, [hit.sources for hit in reply.hits])
         if question.evidence & cited:
             memories = [hit for hit in reply.hits[:FIRST] if hit.kind == "memory"]
@@ -227,32 +209,30 @@ async def _run(conversations: Sequence[Conversation], embedder: str, links: str,
     score = Score()
     for conversation in conversations:
         clock = StoppedClock(datetime.now(UTC))
-        with (
-            tempfile.TemporaryDirectory() as folder,
-            OpenAIServer(scripted_chat(conversation.sessions)) as server,
-        ):
-            settings = settings_for(Path(folder), server.base_url if facts else None, embedder, links)
-            async with open_memory(settings, clock=clock, background=False) as memory:
-                await _measure(memory, clock, conversation, score, infer=None if facts else False)
+        async with filled(conversation, clock, embedder, facts=facts, links=links) as memory:
+            await _measure(memory, clock, conversation, score)
     return score
 
 
-def settings_for(folder: Path, base_url: str | None, embedder: str, links: str = "off") -> Settings:
-    """Return the settings of a memory in `folder`. Without `base_url` it uses no language model."""
-    llm = {"provider": "openai", "config": {"openai_base_url": base_url, "api_key": "none", "model": "stand-in"}}
-    summary = {"every": 1_000_000}  # never: the stand-in for the model cannot summarize
-    return load_settings(
-        data_dir=folder,
-        llm=llm if base_url else {"provider": "none"},
-        embedder={"provider": embedder},
-        summary=summary,
-        links=links,
-    )
+@asynccontextmanager
+async def filled(
+    conversation: Conversation, clock: StoppedClock, embedder: str, *, facts: bool, links: str = "off"
+) -> AsyncGenerator[Memory]:
+    """Open a memory that has the messages of a conversation, and with `facts` those that a scripted model learned."""
+    with OpenAIServer(scripted_chat(conversation.sessions)) as server:
+        config = {"openai_base_url": server.base_url, "api_key": "none", "model": "stand-in"}
+        llm = {"provider": "openai", "config": config} if facts else {"provider": "none"}
+        never = {"every": 1_000_000}  # the stand-in for the model cannot summarize
+        async with new_memory(clock, embedder, llm=llm, links=links, summary=never) as memory:
+            for session in conversation.sessions:
+                messages = messages_of(session, Scope(user_id=conversation.name))
+                await memory.add_messages(messages, infer=None if facts else False)
+            await embed_waiting(memory)
+            yield memory
 
 
 def _table(name: str, score: Score, *, facts: bool) -> None:
-    total = len(score.recalls[0, DEPTHS[0]])
-    print(f"\n{name}: {total} questions, added in {score.adding:.1f} s, then embedded in {score.embedding:.1f} s")
+    print(f"\n{name}: {len(score.recalls[0, DEPTHS[0]])} questions, {score.links} links")
     print(f"{'':<14}{'n':>5}" + "".join(f"{f'recall@{depth}':>12}" for depth in DEPTHS))
     for category, label in (*CATEGORIES.items(), (0, "all")):
         if (category, DEPTHS[0]) in score.recalls:
@@ -261,10 +241,6 @@ def _table(name: str, score: Score, *, facts: bool) -> None:
     if facts:
         share, asked = statistics.fmean(score.cited_first), len(score.cited_first)
         print(f"with a memory that cites evidence among the first {FIRST}: {share:.3f} of {asked} questions")
-    ordered = sorted(score.seconds)
-    p50, p95 = statistics.median(ordered), ordered[int(0.95 * len(ordered))]
-    print(f"links: {score.links}")
-    print(f"search: p50 {p50 * 1000:.1f} ms, p95 {p95 * 1000:.1f} ms")
 
 
 def main() -> None:

@@ -3,11 +3,11 @@
     python benchmarks/quality.py
     python benchmarks/quality.py --only everyday unknown --by-persona --misses
     python benchmarks/quality.py --only everyday unknown near-duplicates --data benchmarks/lives.json
-    python benchmarks/quality.py --only budget --locomo locomo10.json --json figures.json
+    python benchmarks/quality.py --only times --json figures.json
 
 Everything goes through the facade, with no language model and a clock that the benchmark sets. `--embedder` chooses
 the embedder, by default the one that an install uses. The data sets were written by hand and are beside this file.
-LoCoMo, which `budget` needs, is not part of this project. `measures/` has a file for each family of measures.
+`measures/` has a file for each family of measures.
 """
 
 from __future__ import annotations
@@ -22,8 +22,6 @@ from typing import Any
 import anyio
 
 import embedders
-from measures.budget import budget
-from measures.conflicts import conflicts
 from measures.entities import entities
 from measures.everyday import cross_language, everyday
 from measures.exact import exact
@@ -36,7 +34,6 @@ from measures.unasked import unasked
 from measures.unknown import unknown
 from measures.updates import updates
 
-BUDGET = "budget"
 LIVES_IN_TIME = [data_file("lives_in_time"), data_file("lives_in_time_blind")]
 
 MEASURES: dict[str, Callable[[Namespace], Coroutine[Any, Any, list[Table]]]] = {
@@ -48,11 +45,9 @@ MEASURES: dict[str, Callable[[Namespace], Coroutine[Any, Any, list[Table]]]] = {
     "paraphrases": lambda options: paraphrases(options.embedder),
     "updates": lambda options: updates(options.embedder),
     "entities": lambda _options: entities(),
-    "conflicts": lambda options: conflicts(options.embedder),
     "languages": lambda options: languages(options.embedder),
     "unasked": lambda options: unasked(options.embedder),
     "times": lambda options: times(LIVES_IN_TIME, options.embedder),
-    BUDGET: lambda options: budget(options.locomo, options.embedder),
 }
 """The measures by name, each with the options of the command line that it uses."""
 
@@ -60,7 +55,7 @@ MEASURES: dict[str, Callable[[Namespace], Coroutine[Any, Any, list[Table]]]] = {
 def main() -> None:
     """Take the chosen measures, print the tables, and write the figures to a file if asked to."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", choices=MEASURES, help="take these measures only")
+    parser.add_argument("--only", nargs="+", choices=MEASURES, default=MEASURES, help="take these only")
     embedders.add_option(parser)
     parser.add_argument(
         "--data",
@@ -70,15 +65,11 @@ def main() -> None:
         help="files of personas for everyday, unknown and near-duplicates (default: everyday.json and work.json)",
     )
     parser.add_argument("--by-persona", action="store_true", help="show every persona in a row of its own")
-    parser.add_argument("--locomo", type=Path, help=f"a LoCoMo JSON file; `{BUDGET}` needs it")
     parser.add_argument("--misses", action="store_true", help="print every question whose answer was not found")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     options = parser.parse_args()
-    if options.locomo is None and BUDGET in (options.only or ()):
-        parser.error(f"{BUDGET} needs --locomo FILE")
-    default = [name for name in MEASURES if name != BUDGET or options.locomo is not None]
     figures_by_title: dict[str, dict[str, Row]] = {}
-    for name in options.only or default:
+    for name in options.only:
         for table in anyio.run(MEASURES[name], options):
             print_table(table, misses=options.misses)
             figures_by_title[table.title] = table.figures

@@ -18,7 +18,6 @@ measures a ledger in PostgreSQL beside one in SQLite, as `speed_postgres.py` say
 
 from __future__ import annotations
 
-import importlib
 import os
 import shutil
 import statistics
@@ -37,6 +36,7 @@ import embedders
 from harness import (
     AGENT,
     DATA,
+    MINIMAL_SERVER,
     PALIMPSEST,
     STORES,
     Server,
@@ -44,13 +44,13 @@ from harness import (
     fill,
     in_turn,
     parser_of,
+    plotting,
     rebuild,
     resident,
     serving,
     table,
 )
 from sentences import Sentences
-from startup import first_search, start_times
 
 MEASURES = ("import", "disk", "embed", "start", "search", "list", "add")
 CALLS = {"search", "list", "add"}
@@ -126,10 +126,38 @@ def measure_disk(it: Measured) -> Figures:
 
 def measure_start(it: Measured) -> Figures:
     """Time starts of Palimpsest and of a minimal server in turn, and starts with a search."""
-    ours, minimal = start_times(it.home, START_RUNS)
+    ours, minimal = _start_times(it.home, START_RUNS)
     asked = it.questions()[1 : 2 * FIRST_SEARCH_RUNS : 2]  # every second question is about a memory
-    searches = [first_search(it.home, question, it.embedder) for question in asked]
+    searches = [_first_search(it.home, question, it.embedder) for question in asked]
     return {"start": ours, "minimal": minimal, "first_search": searches}
+
+
+def _start_times(home: Path, runs: int) -> tuple[list[float], list[float]]:
+    """Return the ms from spawn to the `initialize` reply of Palimpsest and of a minimal server, run by run.
+
+    They start in turn, after one warm-up.
+    """
+    script = home / "minimal_server.py"
+    script.write_text(MINIMAL_SERVER, encoding="utf-8")
+    commands: tuple[Sequence[str], ...] = ((*PALIMPSEST, "serve"), (sys.executable, str(script)))
+    times: tuple[list[float], list[float]] = ([], [])
+    for run in range(runs + 1):
+        for command, of_command in zip(commands, times, strict=True):
+            with Server(command, home, environment(home)) as server:
+                milliseconds = server.initialize() * 1000
+            if run:
+                of_command.append(milliseconds)
+    return times
+
+
+def _first_search(home: Path, question: str, embedder: str) -> float:
+    """Return the ms from spawning Palimpsest to its reply to a search, which must find something."""
+    with serving(home, embedder__provider=embedder) as server:
+        hits = server.call("search_memories", query=question)["results"]
+        milliseconds = server.age() * 1000
+    if not hits:
+        raise RuntimeError(f"the first search found nothing for: {question}")
+    return milliseconds
 
 
 def measure_calls(it: Measured, chosen: set[str]) -> Figures:
@@ -188,10 +216,7 @@ def measure(size: int, home: Path, embedder: str, chosen: set[str], rounds: int)
 
 def plot(figures_by_size: dict[int, Figures], file: Path) -> None:
     """Draw the medians over the number of memories, with two logarithmic axes."""
-    matplotlib: Any = importlib.import_module("matplotlib")
-    matplotlib.use("Agg")
-    pyplot: Any = importlib.import_module("matplotlib.pyplot")
-    figure, axes = pyplot.subplots(figsize=(9, 5), layout="constrained")
+    figure, axes = plotting().subplots(figsize=(9, 5), layout="constrained")
     for name, marker in zip(PLOTTED, "os^Dv", strict=True):
         points = [(size, statistics.median(of[name])) for size, of in figures_by_size.items() if name in of]
         if points:

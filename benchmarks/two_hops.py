@@ -9,43 +9,33 @@ lives are one memory. The bounds of links were chosen by the half "dev"; the hal
 
 from __future__ import annotations
 
-import json
 import statistics
-import tempfile
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import anyio
 
 import embedders
 from harness import parser_of
-from measures.hand_written import data_file
-from measures.stores import AMPLE, LIMIT, SCOPE, StoppedClock, add, embed_waiting
-from palimpsest.core.settings import load_settings
+from measures.hand_written import read_data
+from measures.stores import AMPLE, LIMIT, SCOPE, StoppedClock, add, embed_waiting, new_memory
 from palimpsest.learn.job_runner import work_on_jobs
-from palimpsest.memory import Memory, open_memory
+from palimpsest.memory import Memory
 
 DEPTHS = (3, 5, 10)
 
 
 async def measure(embedder: str, half: str, links: str) -> Mapping[str, float]:
     """Return which share of the questions has its answer, and the way to it too, among the first hits."""
-    lives = [life for life in json.loads(data_file("two_hops").read_text("utf-8"))["lives"] if life["half"] == half]
+    lives = [life for life in read_data("two_hops")["lives"] if life["half"] == half]
     clock = StoppedClock()
-    with tempfile.TemporaryDirectory() as folder:
-        settings = load_settings(
-            data_dir=Path(folder), llm={"provider": "none"}, embedder={"provider": embedder}, project="", links=links
-        )
-        async with open_memory(settings, clock=clock, background=False) as memory:
-            ids = [[await add(memory, fact) for fact in life["facts"]] for life in lives]
-            await embed_waiting(memory)
-            clock.at = clock.at.replace(hour=clock.at.hour + 1)
-            await work_on_jobs(memory.engine, None)
-            asked = [
-                (question, known) for life, known in zip(lives, ids, strict=True) for question in life["questions"]
-            ]
-            ranks = [await _ranks(memory, question, known) for question, known in asked]
+    async with new_memory(clock, embedder, links=links) as memory:
+        ids = [[await add(memory, fact) for fact in life["facts"]] for life in lives]
+        await embed_waiting(memory)
+        clock.at = clock.at.replace(hour=clock.at.hour + 1)
+        await work_on_jobs(memory.engine, None)
+        asked = [(question, known) for life, known in zip(lives, ids, strict=True) for question in life["questions"]]
+        ranks = [await _ranks(memory, question, known) for question, known in asked]
     figures = {f"answer@{k}": statistics.fmean(answer <= k for _, answer in ranks) for k in DEPTHS}
     return figures | {f"both@{k}": statistics.fmean(max(pair) <= k for pair in ranks) for k in DEPTHS}
 

@@ -5,23 +5,19 @@ The stores are filled through the facade, and the features are those that a sear
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import AsyncGenerator, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
-from pathlib import Path
+from datetime import UTC, datetime, timedelta
 from random import Random
 
 import numpy as np
 
 from fitting.regression import Array
-from locomo import Conversation, messages_of, scripted_chat, settings_for
-from loopback import OpenAIServer
+from locomo import Conversation, filled
 from measures.personas import Asked, Persona, say_facts, store_facts
-from measures.stores import SCOPE, StoppedClock, embed_waiting, new_memory
+from measures.stores import SCOPE, StoppedClock, new_memory
 from palimpsest.core.models import Scope
-from palimpsest.memory import Memory, open_memory
+from palimpsest.memory import Memory
 from palimpsest.recall.features import Candidates
 from palimpsest.recall.query import ParsedQuery
 from palimpsest.recall.search import Ranking, SearchQuery, rank_query
@@ -167,22 +163,11 @@ async def of_conversation(
     now = conversation.sessions[-1].said_at + timedelta(days=1)
     known = [(asked.text, asked.evidence, str(asked.category)) for asked in conversation.questions]
     far = [(text, frozenset[str](), FAR_OFF) for text, _ in _some_of(far_off, conversation.name, family)]
-    async with _filled(conversation, scope, embedder, facts=facts) as memory:
+    async with filled(conversation, StoppedClock(datetime.now(UTC)), embedder, facts=facts) as memory:
         return [
             _case(memory, scope, now, text, (), answers=evidence, group=conversation.name, kind=kind, family=family)
             for text, evidence, kind in (*known, *far)
         ]
-
-
-@asynccontextmanager
-async def _filled(conversation: Conversation, scope: Scope, embedder: str, *, facts: bool) -> AsyncGenerator[Memory]:
-    with tempfile.TemporaryDirectory() as folder, OpenAIServer(scripted_chat(conversation.sessions)) as server:
-        settings = settings_for(Path(folder), server.base_url if facts else None, embedder)
-        async with open_memory(settings, background=False) as memory:
-            for session in conversation.sessions:
-                await memory.add_messages(messages_of(session, scope), infer=None if facts else False)
-            await embed_waiting(memory)
-            yield memory
 
 
 def _case(  # noqa: PLR0913 - passed by name

@@ -73,24 +73,23 @@ def _solved(matrix: Array, vector: Array) -> Array:
     return np.asarray(np.linalg.solve(matrix, vector))
 
 
-def logistic(rows: Array, labels: Array, amount: Array | None = None, offset: Array | None = None) -> Array:
+def logistic(rows: Array, labels: Array, amount: Array | None = None) -> Array:
     """Return the weights of a logistic regression. The last column of the rows is the constant, without a penalty.
 
-    `amount` is how much each row counts, and `offset` a fixed part of its logit.
+    `amount` is how much each row counts.
     """
     size = rows.shape[1]
     penalties = np.append(np.full(size - 1, PENALTY), 1e-6)
     amount = np.ones(len(labels)) if amount is None else amount
-    offset = np.zeros(len(labels)) if offset is None else offset
     signs = 2 * labels - 1
 
     def loss(weights: Array) -> float:
-        unlikely = np.logaddexp(0, -signs * (offset + rows @ weights))
+        unlikely = np.logaddexp(0, -signs * (rows @ weights))
         return float(amount @ unlikely + penalties @ weights**2 / 2)
 
     weights = np.zeros(size, dtype=np.float64)
     for _ in range(STEPS):
-        chances = 1 / (1 + np.exp(-np.clip(offset + rows @ weights, -30, 30)))
+        chances = 1 / (1 + np.exp(-np.clip(rows @ weights, -30, 30)))
         slope = rows.T @ (amount * (chances - labels)) + penalties * weights
         curve = (rows * (amount * chances * (1 - chances))[:, np.newaxis]).T @ rows + np.diag(penalties)
         step, length = _solved(curve, slope), 1.0

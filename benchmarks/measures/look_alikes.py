@@ -10,39 +10,13 @@ COUNT = 60
 
 PEOPLE = ["Anna", "Boris", "Clara", "Dario", "Elif", "Femke", "Goran", "Hanna", "Ivo", "Jasmin"]
 SURNAMES = ["Adler", "Brandt", "Conti", "Dvorak", "Eriksen", "Fuchs"]
-MONTHS = [
-    "January",
-    "February",
-    "March",
-    "April",
-    "May",
-    "June",
-    "July",
-    "August",
-    "September",
-    "October",
-    "November",
-    "December",
-]
+MONTHS = "January February March April May June July August September October November December"
 SERVICES = ["billing", "ledger", "search", "mail", "auth", "media", "export", "report", "cache", "queue"]
 STAGES = ["development", "test", "staging", "demo", "canary", "production"]
 COLOURS = ["red", "blue", "green", "yellow", "white", "black", "grey", "orange", "brown", "purple"]
 SHELVES = ("cellar", "attic", "garage", "kitchen", "office", "shed")
 
-MONATE = [
-    "Januar",
-    "Februar",
-    "März",
-    "April",
-    "Mai",
-    "Juni",
-    "Juli",
-    "August",
-    "September",
-    "Oktober",
-    "November",
-    "Dezember",
-]
+MONATE = "Januar Februar März April Mai Juni Juli August September Oktober November Dezember"
 FARBEN = ["rote", "blaue", "grüne", "gelbe", "weiße", "schwarze", "graue", "braune", "lila", "türkise"]
 ORTE = ("im Keller", "auf dem Dachboden", "in der Garage", "in der Küche", "im Büro", "im Schuppen")
 
@@ -74,7 +48,7 @@ def _ports() -> list[str]:
 def _birthdays() -> list[str]:
     people = enumerate(product(PEOPLE, SURNAMES))
     return [
-        f"{name} {surname} was born on {1 + i * 7 % 28} {MONTHS[i % 12]} {1960 + i % 5}."
+        f"{name} {surname} was born on {1 + i * 7 % 28} {MONTHS.split()[i % 12]} {1960 + i % 5}."
         for i, (name, surname) in people
     ]
 
@@ -102,7 +76,7 @@ def _debts() -> list[str]:
 def _geburtstage() -> list[str]:
     personen = enumerate(product(PEOPLE, SURNAMES))
     return [
-        f"{name} {surname} hat am {1 + i * 7 % 28}. {MONATE[i % 12]} {1960 + i % 5} Geburtstag."
+        f"{name} {surname} hat am {1 + i * 7 % 28}. {MONATE.split()[i % 12]} {1960 + i % 5} Geburtstag."
         for i, (name, surname) in personen
     ]
 

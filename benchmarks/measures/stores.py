@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from palimpsest.core.models import Hit, Scope
 from palimpsest.core.settings import load_settings
@@ -37,16 +38,14 @@ class StoppedClock:
 
 
 @asynccontextmanager
-async def new_memory(clock: StoppedClock, embedder: str) -> AsyncGenerator[Memory]:
-    """Open a new memory with an embedder and without a language model."""
-    with tempfile.TemporaryDirectory() as folder:
-        settings = load_settings(
-            data_dir=Path(folder),
-            user_id=SCOPE.user_id,
-            llm={"provider": "none"},
-            embedder={"provider": embedder},
-            project="",
-        )
+async def new_memory(
+    clock: StoppedClock, embedder: str, folder: Path | None = None, **more: Any
+) -> AsyncGenerator[Memory]:
+    """Open a memory with an embedder and more settings, by default a new one without a language model."""
+    common: dict[str, Any] = {"user_id": SCOPE.user_id, "project": "", "llm": {"provider": "none"}}
+    with tempfile.TemporaryDirectory() as new:
+        common |= {"data_dir": folder or Path(new), "embedder": {"provider": embedder}} | more
+        settings = load_settings(None, **common)
         async with open_memory(settings, clock=clock, background=False) as memory:
             yield memory
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import signal
 import sqlite3
@@ -31,6 +30,7 @@ from tests.support.ledger_files import data_files, repeat_until, run_sql, run_wr
 from tests.support.mcp_client import reply_results, reply_text
 from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in
 from tests.support.next_version import NEXT, become_the_next_version
+from tests.support.scripted_model import summary_reply
 from tests.support.server_in_process import connect
 from tests.support.slow_model import slow_model
 
@@ -403,7 +403,7 @@ class TestRestore:
     @pytest.mark.anyio
     async def test_a_summary_that_was_being_written_during_a_restore_is_not_stored(self, tmp_path: Path) -> None:
         """Guards the restored memory against a summary of the previous one."""
-        with slow_model(json.dumps({"summary": "Lives in Lyon."})) as model:
+        with slow_model(summary_reply("Lives in Lyon.")) as model:
             async with memory_in(tmp_path, llm=llm_settings(model.url)) as memory:
                 store_memory(memory, "User lives in Nice")
                 copy = back_up(memory.settings, None, memory.engine.clock).path

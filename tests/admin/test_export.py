@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import stat
 from datetime import UTC, datetime
 from io import StringIO
@@ -17,6 +16,7 @@ from tests.support.exports import CutOffError, Interrupted
 from tests.support.ledger_access import ignore_progress, store_memory
 from tests.support.ledger_files import data_files
 from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in
+from tests.support.scripted_model import summary_reply
 
 pytestmark = pytest.mark.anyio
 
@@ -48,7 +48,7 @@ async def test_an_export_is_a_new_private_file_that_is_whole(tmp_path: Path) -> 
 async def test_markdown_has_the_current_memories_by_project(tmp_path: Path) -> None:
     """Guards the file for a reader: one dated line per memory, oldest first, by project, nothing deleted."""
     clock = StoppedClock()
-    with OpenAIServer([json.dumps({"summary": "Bakes and lives by the sea."})]) as server:
+    with OpenAIServer([summary_reply("Bakes and lives by the sea.")]) as server:
         async with memory_in(tmp_path, clock, llm=llm_settings(server.base_url)) as memory:
             bakes = store_memory(memory, "User bakes\nrye   bread", happened_at=datetime(2019, 7, 1, tzinfo=UTC))
             deleted = store_memory(memory, "User has a cat")
@@ -72,7 +72,7 @@ async def test_markdown_has_the_current_memories_by_project(tmp_path: Path) -> N
 
 async def test_markdown_leaves_out_a_summary_that_may_mention_what_was_deleted(tmp_path: Path) -> None:
     """What was deleted after the summary was written is not shown by way of it."""
-    with OpenAIServer([json.dumps({"summary": "Lives at 4 Elm Street."})]) as server:
+    with OpenAIServer([summary_reply("Lives at 4 Elm Street.")]) as server:
         async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
             address = store_memory(memory, "User lives at 4 Elm Street")
             store_memory(memory, "User bakes")

@@ -33,6 +33,7 @@ from tests.support.ledger_access import (
 from tests.support.ledger_files import Rows, files_with, files_with_part_of, repeat_until, search_texts, table_rows
 from tests.support.mcp_client import connect_stdio, reply_results, reply_text
 from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in, messages_from, settings_in
+from tests.support.scripted_model import facts_reply, summary_reply
 from tests.support.slow_model import slow_model
 
 pytestmark = pytest.mark.anyio
@@ -80,7 +81,7 @@ def unused_parts(folder: Path) -> set[Path]:
 @pytest.mark.parametrize("held", HELD)
 async def test_a_purged_memory_is_in_no_file_but_the_named_backup(tmp_path: Path, held: str) -> None:
     """Guards the promise of purge for ledger, log, history, full text, vectors, index and summaries."""
-    with OpenAIServer([json.dumps({"summary": SUMMED})]) as server:
+    with OpenAIServer([summary_reply(SUMMED)]) as server:
         async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
             await store_messages(memory, ("user", "My sister plays the harp"), ("user", ASKED), ("assistant", ANSWERED))
             before, question, answer, after = await store_messages(
@@ -331,7 +332,7 @@ def but_of(scope: Scope, rows: Rows) -> Rows:
 
 async def test_a_purge_erases_every_summary_of_its_user_only(tmp_path: Path) -> None:
     """Guards summaries: any summary of the user may quote the purged text, a summary of another user cannot."""
-    with OpenAIServer([json.dumps({"summary": f"Summary {number}: {SUMMED}"}) for number in range(3)]) as server:
+    with OpenAIServer([summary_reply(f"Summary {number}: {SUMMED}") for number in range(3)]) as server:
         async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
             ids = {scope: store_memory(memory, f"{scope} bakes", scope=scope) for scope in (ALICE, WEB, BOB)}
             for scope in ids:
@@ -345,7 +346,7 @@ async def test_a_purge_erases_every_summary_of_its_user_only(tmp_path: Path) -> 
 
 async def test_a_summary_that_was_being_written_during_a_purge_is_not_stored(tmp_path: Path) -> None:
     """Guards against restoring an erased text through a summary that the model was already writing."""
-    with slow_model(json.dumps({"summary": SUMMED})) as model:
+    with slow_model(summary_reply(SUMMED)) as model:
         async with memory_in(tmp_path, llm=llm_settings(model.url)) as memory:
             secret = store_memory(memory, FIRST)
             store_memory(memory, "User bakes rye bread")
@@ -364,7 +365,7 @@ async def test_a_summary_that_was_being_written_during_a_purge_is_not_stored(tmp
 
 async def test_a_message_purged_while_a_model_reads_it_is_not_learnt_from(tmp_path: Path) -> None:
     """Guards against restoring an erased text through facts that the model was already extracting."""
-    with slow_model(json.dumps({"facts": [{"text": FIRST, "sources": [1]}]})) as model:
+    with slow_model(facts_reply(FIRST)) as model:
         async with memory_in(tmp_path, llm=llm_settings(model.url)) as memory:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(memory.add_messages, messages_from(("user", ASKED)))
@@ -464,7 +465,7 @@ async def test_a_summary_that_rests_on_none_of_it_is_no_unexplained_trace(tmp_pa
     """Guards against an alarm: the summary of the day before says the same in the same words, and stays."""
     clock = StoppedClock()
     told = "The user repairs violins in the old town of Antwerp and knows everybody there."
-    with OpenAIServer(lambda _request: json.dumps({"summary": told})) as server:
+    with OpenAIServer(lambda _request: summary_reply(told)) as server:
         async with memory_in(tmp_path, clock, llm=llm_settings(server.base_url)) as memory:
             store_memory(memory, "User repairs violins")
             await memory.summary(ALICE, "day")
@@ -477,3 +478,31 @@ async def test_a_summary_that_rests_on_none_of_it_is_no_unexplained_trace(tmp_pa
             assert done.clean
             assert (await memory.summary(ALICE, "day:2026-05-08")).text == told
     assert files_with(tmp_path, *WORDS, ignore=[]) == set()
+
+
+HEADING = "The lantern of Zorvexa"
+FILLER = "\n\n".join(f"The keeper wrote sentence number {number} about harbours and tides." for number in range(60))
+STORY = f"# {HEADING}\n\nZorvexa hid the lantern.\n\n{FILLER}\n\n"
+TEXT = f"{STORY}## Tides\n\n{FILLER}\n\n## Ropes\n\nRopes are of hemp. {FILLER}"
+
+
+async def test_no_other_page_and_no_title_names_what_a_purged_page_said(tmp_path: Path) -> None:
+    """Guards the headings of a page in the gists of those below it, and a title that was its first line."""
+    file = tmp_path / "harbour.md"
+    file.write_text(TEXT)
+    async with memory_in(tmp_path / "data") as memory:
+        learned = await memory.documents.learn_file(ALICE, file, title=HEADING)
+        document, pages = await memory.documents.pages(ALICE, learned.id)
+        assert (document.title, len(pages) > 2) == (HEADING, True)
+        assert any("Zorvexa" in page.gist for page in pages[1:]), "a heading is named below it"
+        first = next(page for page in pages if "Zorvexa hid" in page.message.content).message
+        done = await memory.care.purge(ALICE, [first.id])
+        assert done.clean
+        document, left = await memory.documents.pages(ALICE, learned.id)
+        kept = [page.message.content for page in pages if page.message.id != first.id]
+        assert [page.message.content for page in left] == kept
+        assert document.title == document.uri
+        hits = (await memory.search(ALICE, "Which ropes are of hemp?")).hits
+        assert any("hemp" in hit.text for hit in hits)
+    assert files_with(tmp_path / "data", "zorvexa", ignore=[]) == set()
+    assert ledger_faults(tmp_path / "data" / "ledger.db") == []

@@ -1,16 +1,24 @@
-"""The measures of `quality.py` count what they say, on a small persona in a real store."""
+"""The benchmarks count what they say: measures on a small persona, data sets, made-up vectors, a fair comparison."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from compare import served
+from embedders import mixed, model_rss, open_named
 from measures.everyday import everyday
+from measures.hand_written import data_file
+from measures.look_alikes import COUNT, FAMILIES, Family
 from measures.near_duplicates import near_duplicates
+from measures.personas import Persona, read_personas
 from measures.tables import ALL
 from measures.unknown import ASKED, Answers, unknown
+from peers.systems import PREFIXES
 
 EMBEDDER = "static"
 PERSONA = {
@@ -74,3 +82,69 @@ async def test_near_duplicates_finds_the_pair_and_knows_what_was_said_before(fil
     (table,) = await near_duplicates([file], EMBEDDER)
     row = table.figures[ALL]
     assert (row["pairs"], row["recall"], row["repeated"]) == (1, 1, 1)
+
+
+FILES = ("everyday", "lives", "cross_language")
+PERSONAS = [persona for name in FILES for persona in read_personas([data_file(name)])]
+
+
+def name_of(value: Persona | Family) -> str:
+    return value.name if isinstance(value, Persona) else f"{value.language} {value.name}"
+
+
+@pytest.mark.parametrize("persona", PERSONAS, ids=name_of)
+def test_every_answer_and_every_update_is_a_fact_of_the_persona(persona: Persona) -> None:
+    """Guards the hand-written ids: a wrong one would count as a miss of the search."""
+    named = [*(question.answers for question in persona.questions), *persona.updates]
+    assert {fact for facts in named for fact in facts} <= set(persona.texts)
+    assert all(question.answers for question in persona.questions)
+
+
+@pytest.mark.parametrize("persona", PERSONAS, ids=name_of)
+def test_the_newer_fact_of_an_update_is_newer(persona: Persona) -> None:
+    """Guards the order of the pairs, from which "newer first" is derived."""
+    dates = {fact.id: fact.at for fact in persona.facts}
+    assert all(dates[older] < dates[newer] for older, newer in persona.updates)
+
+
+@pytest.mark.parametrize("persona", PERSONAS, ids=name_of)
+def test_facts_and_questions_occur_once(persona: Persona) -> None:
+    """Guards the numbers of questions: one that occurs twice would count twice."""
+
+    def repeated(texts: Sequence[str]) -> set[str]:
+        return {text for text in texts if texts.count(text) > 1}
+
+    assert repeated([fact.text for fact in persona.facts]) == set()
+    assert repeated([*(question.text for question in persona.questions), *persona.unknown]) == set()
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=name_of)
+def test_the_look_alikes_of_a_family_are_distinct_and_have_digits_or_not(family: Family) -> None:
+    """Guards the templates: each text must have one right answer, also in lower case and without its full stop."""
+    texts = family.texts()
+    assert len({text.lower().rstrip(".。") for text in texts}) == COUNT
+    assert {any(letter.isdigit() for letter in text) for text in texts} == {family.has_digits}
+
+
+def test_mixtures_are_distinct_unit_vectors_that_begin_with_the_given_ones() -> None:
+    """Guards the sizes of the benchmarks of speed: an index with equal vectors would be another one."""
+    given = np.eye(7, dtype=np.float32)
+    vectors = mixed(given, 49)
+    assert np.allclose(vectors[:7], given)
+    assert np.allclose(np.linalg.norm(vectors, axis=1), 1)
+    assert len({vector.tobytes() for vector in vectors}) == len(vectors)
+
+
+@pytest.mark.nightly
+def test_the_memory_of_a_process_grows_by_its_embedder() -> None:
+    """Guards that the share of the model is measured in a process that has it."""
+    assert model_rss("static", ["The key is under the mat."]) > 0
+
+
+def test_marked_texts_are_embedded_as_questions_and_as_passages() -> None:
+    """Guards a fair comparison: the mark says how to embed a text and is not a part of it."""
+    embedder = open_named("static")
+    embed = served(embedder)
+    text = "The key is under the mat."
+    assert np.allclose(embed([PREFIXES["query"] + text]), [embedder.embed_queries([text])[0]])
+    assert np.allclose(embed([PREFIXES["passage"] + text]), embedder.embed_passages([text]))

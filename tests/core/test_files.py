@@ -1,15 +1,19 @@
-"""Files that are replaced as a whole: a reader never sees a part of the new text, and other users have no access."""
+"""Files that are replaced as a whole, with access for the owner alone; the settings file keeps what is not changed."""
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
+from palimpsest.core.errors import SettingsError
 from palimpsest.core.files import replace_file
+from palimpsest.core.settings_file import keep_copy, set_values
 
 
 def names(folder: Path) -> set[str]:
@@ -82,3 +86,98 @@ class TestPosix:
         with replace_file(tmp_path / "state.json") as file:
             file.write("new")
         assert target.read_text("utf-8") == "untouched"
+
+
+CASES: dict[str, dict[str, list[str]]] = json.loads((Path(__file__).parent / "settings_files.json").read_text("utf-8"))
+"""Settings files before and after a change."""
+
+
+def changed(path: Path, text: str) -> str:
+    """Return the text of a settings file after the embedder was changed."""
+    path.write_bytes(text.encode())
+    set_values(path, {"embedder.provider": "e5"})
+    return path.read_bytes().decode()
+
+
+@pytest.mark.parametrize(("before", "after"), CASES["one value"].values(), ids=CASES["one value"])
+def test_everything_else_in_a_toml_file_stays(tmp_path: Path, before: str, after: str) -> None:
+    """A person's comments and order are theirs."""
+    assert changed(tmp_path / "config.toml", before) == after
+    assert tomllib.loads(after)["embedder"]["provider"] == "e5"
+
+
+@pytest.mark.parametrize("text", ['embedder = "static"\n', "["], ids=["no section", "not TOML"])
+def test_a_file_that_is_written_otherwise_is_left_alone(tmp_path: Path, text: str) -> None:
+    """The error says what to write by hand."""
+    path = tmp_path / "config.toml"
+    with pytest.raises(SettingsError, match=r'embedder\.provider = "e5".*Nothing was changed'):
+        changed(path, text)
+    assert path.read_text("utf-8") == text
+
+
+def test_a_json_file_keeps_its_values(tmp_path: Path) -> None:
+    """Mem0's users bring a JSON file."""
+    values = {"user_id": "ä", "embedder": {"config": {"model": "m"}, "provider": "openai"}, "llm": {"provider": "none"}}
+    after = json.loads(changed(tmp_path / "settings.json", json.dumps(values)))
+    assert after == {**values, "embedder": {"config": {"model": "m"}, "provider": "e5"}}
+
+
+def test_a_new_file_is_private_and_an_old_one_keeps_its_mode(tmp_path: Path) -> None:
+    """It may hold keys."""
+    path = tmp_path / "new" / "config.toml"
+    set_values(path, {"embedder.provider": "e5"})
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    path.chmod(0o640)
+    set_values(path, {"embedder.provider": "static"})
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+
+
+def test_a_link_stays_a_link(tmp_path: Path) -> None:
+    """Settings are often kept in another folder."""
+    (tmp_path / "real.toml").write_text("", "utf-8")
+    (tmp_path / "config.toml").symlink_to(tmp_path / "real.toml")
+    set_values(tmp_path / "config.toml", {"embedder.provider": "e5"})
+    assert (tmp_path / "config.toml").is_symlink()
+    assert "e5" in (tmp_path / "real.toml").read_text("utf-8")
+
+
+VALUES: dict[str, str | None] = {
+    "user_id": "bob",
+    "llm.provider": "openai",
+    "llm.config.model": 'a "b" \\ ü',
+    "llm.config.api_key": None,
+}
+
+
+@pytest.mark.parametrize(("before", "after"), CASES["several values"].values(), ids=CASES["several values"])
+def test_several_values_are_set_and_removed_at_once(tmp_path: Path, before: str, after: str) -> None:
+    """Settings outside sections stand before the first section; what stands elsewhere under the same name stays."""
+    path = tmp_path / "config.toml"
+    path.write_text(before, "utf-8")
+    set_values(path, VALUES)
+    assert path.read_text("utf-8") == after
+    (tmp_path / "config.json").write_text(json.dumps(tomllib.loads(before)), "utf-8")
+    set_values(tmp_path / "config.json", VALUES)
+    assert json.loads((tmp_path / "config.json").read_text("utf-8")) == tomllib.loads(after)
+
+
+def test_an_error_does_not_show_a_key(tmp_path: Path) -> None:
+    """What a person is to write by hand is printed, a key is not."""
+    path = tmp_path / "config.toml"
+    path.write_text('llm = "none"\n', "utf-8")
+    with pytest.raises(SettingsError, match=r"llm\.provider = .*llm\.config\.api_key = …") as error:
+        set_values(path, {"llm.provider": "openai", "llm.config.api_key": "of-a-vendor"})
+    assert "of-a-vendor" not in str(error.value)
+
+
+def test_a_file_that_gets_a_key_is_private_and_its_copies_too(tmp_path: Path) -> None:
+    """Others on the machine cannot read a key, and no copy of a file replaces an earlier one."""
+    path = tmp_path / "config.toml"
+    assert keep_copy(path) is None
+    path.write_text("explain = true\n", "utf-8")
+    path.chmod(0o644)
+    copies = [keep_copy(path), keep_copy(path)]
+    assert copies == [tmp_path / "config.toml.old", tmp_path / "config.toml.old1"]
+    set_values(path, {"llm.config.api_key": "k"}, private=True)
+    assert {stat.S_IMODE(file.stat().st_mode) for file in (path, *copies) if file} == {0o600}
+    assert (tmp_path / "config.toml.old").read_text("utf-8") == "explain = true\n"

@@ -14,7 +14,7 @@ from palimpsest.learn.commit import WriteResult
 from palimpsest.memory import Memory
 from tests.support.ledger_files import files_with
 from tests.support.memory import ALICE, memory_in, memory_texts, messages_from
-from tests.support.scripted_model import given, is_extraction, memory_with
+from tests.support.scripted_model import facts_reply, given, is_extraction, memory_with
 
 pytestmark = pytest.mark.anyio
 
@@ -38,12 +38,6 @@ ABOUT_MARK = (
 )
 
 
-def extracted(*texts: str, forget: str = "") -> str:
-    """Return the reply to an extraction."""
-    wishes = [{"forget": forget, "sources": [1]}] if forget else []
-    return json.dumps({"facts": [{"text": text, "sources": [1]} for text in texts], "forget": wishes})
-
-
 def deletes(facts: list[dict[str, Any]], numbers: list[int]) -> list[dict[str, Any]]:
     return [{"fact": fact["fact"], "event": "DELETE", "memory": each, "text": ""} for fact in facts for each in numbers]
 
@@ -52,7 +46,7 @@ def model(request: dict[str, Any]) -> str:
     """Reply as the prompts ask: extract the facts of the turn, pass on the request, and delete what names Mark."""
     if is_extraction(request):
         is_told = "hazelnuts" in request["messages"][1]["content"].split("New messages: ")[1]
-        return extracted(*LEARNED) if is_told else extracted(forget="what User said about Mark")
+        return facts_reply(*LEARNED) if is_told else facts_reply(forget="what User said about Mark")
     facts, memories = given(request, "New facts"), given(request, "Stored memories")
     decisions = [{"fact": fact["fact"], "event": "ADD"} for fact in facts if "text" in fact]
     about_mark = [item["id"] for item in memories if "Mark" in item["text"]]
@@ -62,7 +56,7 @@ def model(request: dict[str, Any]) -> str:
 def fooled(request: dict[str, Any], limit: int = 1_000) -> str:
     """Reply as a fooled model: whatever is said is a request to forget, and means every memory that is shown."""
     if is_extraction(request):
-        return extracted(forget="the dentist" if "the dentist" in request["messages"][1]["content"] else "everything")
+        return facts_reply(forget="the dentist" if "the dentist" in request["messages"][1]["content"] else "everything")
     memories = given(request, "Stored memories")
     meant = [item["id"] for item in memories if not item.get("message") and not item.get("past")][:limit]
     return json.dumps({"decisions": deletes(given(request, "New facts"), meant)})
@@ -121,7 +115,7 @@ async def test_what_only_a_hint_names_is_forgotten_and_its_hints_with_it(tmp_pat
 
     def deleting(request: dict[str, Any]) -> str:
         if is_extraction(request):
-            return extracted(forget="everything about the allergy of User")
+            return facts_reply(forget="everything about the allergy of User")
         meant = [item["id"] for item in given(request, "Stored memories") if "allerg" in json.dumps(item)]
         return json.dumps({"decisions": deletes(given(request, "New facts"), meant)})
 
@@ -163,7 +157,7 @@ async def test_more_turns_than_the_model_sees_take_a_second_request(tmp_path: Pa
 async def test_requests_whose_decisions_are_cut_off_are_named(tmp_path: Path) -> None:
     """The request came after the cut."""
     added = '{"decisions": [{"fact": 0, "event": "ADD", "memory": null, "text": null}, {"fact": 1, "ev'
-    replies = [extracted("User lives in Oslo.", forget="Mark"), Reply(added, finish_reason="length")]
+    replies = [facts_reply("User lives in Oslo.", forget="Mark"), Reply(added, finish_reason="length")]
     async with memory_with(replies, tmp_path) as (memory, _):
         await known(memory, "Mark drinks.")
         notes = (await said(memory, "I live in Oslo. Forget Mark.")).notes

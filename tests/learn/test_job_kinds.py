@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import threading
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
@@ -35,23 +34,8 @@ from tests.support.memory import (
     messages_from,
     settings_in,
 )
-from tests.support.scripted_model import is_extraction, memory_with
-
-
-class _Held:
-    """The model above, which does not answer one kind of request before it may."""
-
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
-        self.was_asked, self.may_answer = threading.Event(), threading.Event()
-
-    def __call__(self, request: dict[str, Any]) -> str:
-        """Answer one request."""
-        if kind_of(request) == self.kind:
-            self.was_asked.set()
-            assert self.may_answer.wait(TIMEOUT)
-        return model(request)
-
+from tests.support.scripted_model import is_extraction, memory_with, summary_reply
+from tests.support.slow_model import HeldModel
 
 pytestmark = pytest.mark.anyio
 
@@ -245,7 +229,7 @@ class TestBudget:
         clock = StoppedClock()
 
         def reporting(_: dict[str, Any]) -> Reply:
-            text = json.dumps({"summary": "Alice likes tea."})
+            text = summary_reply("Alice likes tea.")
             choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}
             usage = {"prompt_tokens": 700, "completion_tokens": 77, "total_tokens": 777}
             body = {"id": "1", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice]}
@@ -320,7 +304,7 @@ class TestKilled:
     @pytest.mark.parametrize("kind", ["learn", "summarize", "link"])
     async def test_a_process_that_is_killed_while_the_model_thinks(self, tmp_path: Path, kind: JobKind) -> None:
         """The next one asks again for that answer alone, and every job is done once."""
-        held = _Held(kind)
+        held = HeldModel(model, lambda request: kind_of(request) == kind)
         clock = StoppedClock()
         with OpenAIServer(held) as server:
             settings: dict[str, Any] = {
@@ -336,7 +320,7 @@ class TestKilled:
                 if kind != "link":  # what is learned is linked too, and the job then waits for more of it
                     await memory.add_messages(messages_from(("user", "I like tea")))
             process = start(tmp_path, settings)
-            assert await anyio.to_thread.run_sync(held.was_asked.wait, TIMEOUT)
+            await held.wait()
             process.kill()
             process.communicate()
             held.may_answer.set()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from tests.support.learning_jobs import (
     TIMEOUT,
     HastyClock,
     do_due_jobs,
+    extract,
     learning_jobs,
     learning_memory,
     memory_learning,
@@ -29,26 +29,16 @@ from tests.support.learning_jobs import (
     next_news,
 )
 from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in, memory_texts, messages_from
-from tests.support.scripted_model import ScriptedModel, is_extraction, memory_with, prompt_of
+from tests.support.scripted_model import ScriptedModel, add_all, answering, is_extraction, memory_with
+from tests.support.slow_model import HeldModel
 
 pytestmark = pytest.mark.anyio
 
 
-class HeldModel:
-    """The model above, which answers when it may. It counts the extractions."""
-
-    def __init__(self) -> None:
-        self.was_asked, self.may_answer = threading.Event(), threading.Event()
-        self.extractions = 0
-
-    def __call__(self, request: dict[str, Any]) -> str:
-        """Answer one request."""
-        self.extractions += is_extraction(request)
-        self.was_asked.set()
-        assert self.may_answer.wait(TIMEOUT)
-        if prompt_of(request) == "summarize":
-            return json.dumps({"summary": "Likes sweet things."})
-        return model(request)
+def held_model() -> HeldModel:
+    """Return the model above, which answers when it may, and writes a summary."""
+    written = {"summary": "Likes sweet things."}
+    return HeldModel(answering(extract=extract, decide=add_all, summarize=lambda _: written))
 
 
 @pytest.mark.few_by_day(1)
@@ -93,7 +83,7 @@ class TestCallsThatEndEarly:
 
     async def test_a_call_ends_within_its_time_and_the_rest_goes_on(self, tmp_path: Path) -> None:
         """Guards clients that give up: the reply comes in time, and what the model finds later is told later."""
-        held = HeldModel()
+        held = held_model()
         with OpenAIServer(held) as server:
             settings: dict[str, Any] = {"llm": llm_settings(server.base_url, timeout=TIMEOUT)}
             learn = {"call_seconds": 0.2}
@@ -122,12 +112,12 @@ class TestCallsThatEndEarly:
 
     async def test_a_call_that_is_cancelled_leaves_a_job(self, tmp_path: Path) -> None:
         """Guards the facts of a client that gave up before the call ended."""
-        clock, held = StoppedClock(), HeldModel()
+        clock, held = StoppedClock(), held_model()
         with OpenAIServer(held) as server:
             async with memory_in(tmp_path, clock, llm=llm_settings(server.base_url, timeout=TIMEOUT)) as memory:
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(memory.add_messages, messages_from(("user", "I like tea")))
-                    assert await anyio.to_thread.run_sync(held.was_asked.wait, TIMEOUT)
+                    await held.wait()
                     tasks.cancel_scope.cancel()
                 held.may_answer.set()
                 clock.forward(minutes=1)
@@ -186,10 +176,10 @@ class TestQueue:
 
     async def test_what_is_added_while_the_model_thinks_is_learned_too(self, tmp_path: Path) -> None:
         """The job that is under way ends with what it began with, and the rest is a job of its own."""
-        held = HeldModel()
+        held = held_model()
         async with memory_learning(held, tmp_path) as (memory, _):
             await memory.add_messages(messages_from(("user", "I like tea")))
-            assert await anyio.to_thread.run_sync(held.was_asked.wait, TIMEOUT)
+            await held.wait()
             await memory.add_messages(messages_from(("user", "I like figs")))
             held.may_answer.set()
             assert await next_news(memory) == ("learned from 1 message:\n- Alice likes tea",)

@@ -12,7 +12,15 @@ from loopback import Reply
 from palimpsest.learn.add import PIECE_TOKENS, pieces
 from palimpsest.text.tokenizer import count_tokens
 from tests.support.memory import ALICE, memory_texts, messages_from
-from tests.support.scripted_model import given, is_extraction, memory_with
+from tests.support.scripted_model import (
+    add_all,
+    answering,
+    decision,
+    decisions_reply,
+    facts_reply,
+    given,
+    memory_with,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -22,17 +30,15 @@ class TestPieces:
         """The model reads all of it, and every fact cites the message."""
         seen: list[str] = []
 
-        def model(request: dict[str, Any]) -> str:
-            if not is_extraction(request):
-                return json.dumps({"decisions": [{"fact": 0, "event": "ADD"}]})
-            (new,) = json.loads(request["messages"][1]["content"].split("New messages: ")[1])
+        def extract(request: dict[str, Any]) -> dict[str, Any]:
+            (new,) = given(request, "New messages")
             seen.append(new["text"])
-            return json.dumps({"facts": [{"text": f"Fact of part {len(seen)}.", "sources": [1]}]})
+            return {"facts": [{"text": f"Fact of part {len(seen)}.", "sources": [1]}]}
 
         diary = " ".join(
             f"On day {day} we looked at the ponds, hedges and sheds of garden {day}." for day in range(800)
         )
-        async with memory_with(model, tmp_path) as (memory, _):
+        async with memory_with(answering(extract=extract, decide=add_all), tmp_path) as (memory, _):
             result = await memory.add_messages(messages_from(("user", diary)))
             again = await memory.add_messages(messages_from(("user", diary)))
             sources = {hit.message_ids for hit in (await memory.list(ALICE)).hits}
@@ -48,15 +54,13 @@ class TestPieces:
         notes: list[list[str]] = []
         texts: list[str] = []
 
-        def model(request: dict[str, Any]) -> str:
-            if not is_extraction(request):
-                return json.dumps({"decisions": [{"fact": 0, "event": "ADD"}]})
+        def extract(request: dict[str, Any]) -> dict[str, Any]:
             notes.append(given(request, "Notes of the system, for context only"))
             texts.append(given(request, "New messages")[0]["text"])
-            return json.dumps({"facts": [{"text": f"Fact of part {len(notes)}.", "sources": [1]}]})
+            return {"facts": [{"text": f"Fact of part {len(notes)}.", "sources": [1]}]}
 
         letter = "My sister Ida moved in with us. " + "She painted the shed and then the fence. " * 500
-        async with memory_with(model, tmp_path) as (memory, _):
+        async with memory_with(answering(extract=extract, decide=add_all), tmp_path) as (memory, _):
             await memory.add_messages(messages_from(("user", letter)))
         (first,), *later = notes
         assert first == f"Message 1 is part 1 of {len(notes)} of one long message, which goes on after it"
@@ -81,28 +85,22 @@ class TestPieces:
         """The message goes with what was asked for. What its other parts say is learned all the same."""
         extractions = 0
 
-        def model(request: dict[str, Any]) -> str:
+        def extract(_: dict[str, Any]) -> dict[str, Any]:
             nonlocal extractions
-            if is_extraction(request):
-                extractions += 1
-                asks = [{"forget": "Mark", "sources": [1]}] if extractions == 1 else []
-                facts = [{"text": f"Fact of part {extractions}.", "sources": [1]}]
-                return json.dumps({"forget": asks, "facts": facts})
-            items, stored = (
-                json.loads(part)
-                for part in request["messages"][1]["content"].removeprefix("New facts: ").split("\n\nStored memories: ")
-            )
-            mark = next((item["id"] for item in stored if item["text"] == "Mark drinks."), None)
-            decisions = [
-                {"fact": item["fact"], "event": "DELETE", "memory": mark, "text": ""}
-                if "forget" in item
-                else {"fact": item["fact"], "event": "ADD"}
-                for item in items
+            extractions += 1
+            text, forget = f"Fact of part {extractions}.", "Mark" if extractions == 1 else ""
+            return json.loads(facts_reply(text, forget=forget))
+
+        def decide(request: dict[str, Any]) -> dict[str, Any]:
+            mark = next((each["id"] for each in given(request, "Stored memories") if each["text"] == "Mark drinks."), 0)
+            made = [
+                decision(item["fact"], "DELETE", mark, "") if "forget" in item else decision(item["fact"], "ADD")
+                for item in given(request, "New facts")
             ]
-            return json.dumps({"decisions": decisions})
+            return {"decisions": made}
 
         diary = "Forget Mark. " + "We looked at the ponds, hedges and sheds. " * 600
-        async with memory_with(model, tmp_path) as (memory, _):
+        async with memory_with(answering(extract=extract, decide=decide), tmp_path) as (memory, _):
             await memory.add_text(ALICE, "Mark drinks.", infer=False)
             result = await memory.add_messages(messages_from(("user", diary)))
             assert await memory_texts(memory) == [f"Fact of part {number + 1}." for number in range(extractions)]
@@ -113,14 +111,11 @@ class TestPieces:
         """Every message is in one request, and no request has more than a small model can read."""
         seen: list[list[dict[str, Any]]] = []
 
-        def model(request: dict[str, Any]) -> str:
-            if not is_extraction(request):
-                return json.dumps({"decisions": [{"fact": 0, "event": "ADD"}]})
-            new = json.loads(request["messages"][1]["content"].split("New messages: ")[1])
-            seen.append(new)
-            return json.dumps({"facts": [{"text": f"Fact of piece {len(seen)}.", "sources": [1]}]})
+        def extract(request: dict[str, Any]) -> dict[str, Any]:
+            seen.append(given(request, "New messages"))
+            return {"facts": [{"text": f"Fact of piece {len(seen)}.", "sources": [1]}]}
 
-        async with memory_with(model, tmp_path) as (memory, _):
+        async with memory_with(answering(extract=extract, decide=add_all), tmp_path) as (memory, _):
             texts = [
                 ("user", f"This is message number {number} of a long talk about gardens.") for number in range(500)
             ]
@@ -137,11 +132,11 @@ class TestPieces:
         long = "All about gardens, hedges and ponds. " * 100
         conversation = [("user", f"{number} {long}") for number in range(3)]
         replies = [
-            json.dumps({"facts": [{"text": "First.", "sources": [1]}]}),
+            facts_reply("First."),
             Reply("no credit", status=402),
-            json.dumps({"facts": [{"text": "Second.", "sources": [1]}]}),
-            json.dumps({"decisions": [{"fact": 0, "event": "ADD"}]}),
-            json.dumps({"facts": []}),
+            facts_reply("Second."),
+            decisions_reply(decision(0, "ADD")),
+            facts_reply(),
         ]
         async with memory_with(replies, tmp_path) as (memory, _):
             first = await memory.add_messages(messages_from(*conversation))

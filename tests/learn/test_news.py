@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +23,10 @@ from tests.support.learning_jobs import (
     next_news,
 )
 from tests.support.memory import ALICE, StoppedClock, messages_from
-from tests.support.scripted_model import is_extraction
+from tests.support.scripted_model import facts_reply, is_extraction
+from tests.support.slow_model import HeldModel
 
 pytestmark = pytest.mark.anyio
-
-
-def facts(*texts: str, forget: str = "") -> str:
-    requests = [{"forget": forget, "sources": [1]}] if forget else []
-    return json.dumps({"facts": [{"text": text, "sources": [1]} for text in texts], "forget": requests})
 
 
 def keeps(facts: Items, memories: Items) -> list[tuple[Any, ...]]:
@@ -52,7 +46,12 @@ async def test_what_was_forgotten_is_told_first_and_once(tmp_path: Path) -> None
     Remarks on facts that were not kept are cut, a request to forget is answered in any case.
     """
     trivia = [f"Some trivia about cloud number {number}." for number in range(6)]
-    replies = [facts("Mark drinks."), facts(forget="Mark"), facts("Mark sings."), facts(*trivia, forget="Mark")]
+    replies = [
+        facts_reply("Mark drinks."),
+        facts_reply(forget="Mark"),
+        facts_reply("Mark sings."),
+        facts_reply(*trivia, forget="Mark"),
+    ]
     async with memory_learning(scripted(replies, keeps), tmp_path) as (memory, _):
         told: list[tuple[str, ...]] = []
         for text in ("Mark drinks", "Forget Mark.", "Mark sings", "Clouds! And forget Mark."):
@@ -72,7 +71,7 @@ async def test_what_was_forgotten_is_told_first_and_once(tmp_path: Path) -> None
 async def test_a_fact_that_holds_no_longer_is_told_as_such(tmp_path: Path) -> None:
     """A message of 2020 that arrives late is not "nothing new", and does not read as if it held."""
     rome, oslo = "User lives in Rome.", "User lives in Oslo."
-    contradicts = scripted([facts(rome), facts(oslo)], lambda _, __: [(0, "DELETE", 0, None)])
+    contradicts = scripted([facts_reply(rome), facts_reply(oslo)], lambda _, __: [(0, "DELETE", 0, None)])
     async with memory_learning(contradicts, tmp_path) as (memory, _):
         for text, year in (("I live in Rome", 2026), ("I live in Oslo", 2020)):
             said = {"role": "user", "content": text, "at": f"{year}-01-05T10:00:00Z"}
@@ -83,26 +82,17 @@ async def test_a_fact_that_holds_no_longer_is_told_as_such(tmp_path: Path) -> No
 
 async def test_what_a_process_did_before_it_ended_is_told_by_the_next_one(tmp_path: Path) -> None:
     """The first half of a long job forgot something; the process ends while the model reads the second half."""
-    was_asked, may_answer = threading.Event(), threading.Event()
-    answers = scripted([facts("Mark drinks."), facts(forget="Mark"), facts(), facts("Alice has a cat.")], keeps)
-    extractions = 0
-
-    def held(request: dict[str, Any]) -> str:
-        nonlocal extractions
-        extractions += is_extraction(request)
-        if is_extraction(request) and extractions == 3:
-            was_asked.set()
-            may_answer.wait(TIMEOUT)
-        return answers(request)
-
+    replies = [facts_reply("Mark drinks."), facts_reply(forget="Mark"), facts_reply(), facts_reply("Alice has a cat.")]
+    answers = scripted(replies, keeps)
+    held = HeldModel(answers, lambda request: is_extraction(request) and held.extractions == 3)
     clock, gardens = HastyClock(), "All about gardens, hedges and ponds. " * 200
     with OpenAIServer(held) as server:
         async with learning_memory(tmp_path, server.base_url, clock) as memory:
             await memory.add_messages(messages_from(("user", "Mark drinks")))
             await next_news(memory)
             await memory.add_messages(messages_from(("user", f"Forget Mark. {gardens}"), ("user", f"A cat. {gardens}")))
-            assert await anyio.to_thread.run_sync(was_asked.wait, TIMEOUT)
-        may_answer.set()
+            await held.wait()
+        held.may_answer.set()
         async with learning_memory(tmp_path, server.base_url, clock) as memory:
             learned, *remarks = await next_news(memory)
     assert learned == "learned from 2 messages:\n- Alice has a cat."

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from palimpsest.memory import Memory
 from palimpsest.server import replies
 from tests.support.ledger_access import ignore_progress
 from tests.support.memory import ALICE, StoppedClock, add_text, memory_in, messages_from
-from tests.support.scripted_model import facts_reply, memory_with
+from tests.support.scripted_model import facts_reply, memory_with, summary_reply
 from tests.support.sessions import spooled
 
 pytestmark = pytest.mark.anyio
@@ -167,7 +166,7 @@ async def test_a_summary_is_removed_in_its_scope_and_the_text_around_it_is_kept(
     tmp_path: Path, text: str, said: str, left: list[str]
 ) -> None:
     """A summary that is learned from would become its own source."""
-    replies = [json.dumps({"summary": text}), *[facts_reply()] * 2]
+    replies = [summary_reply(text), *[facts_reply()] * 2]
     async with memory_with(replies, tmp_path) as (memory, _):
         await added(memory, TEA)
         assert (await memory.summary(ALICE)).text == text

@@ -1,4 +1,4 @@
-"""Search through the facade: by meaning and by words, within scope, time, filters and budget."""
+"""Search through the facade: by meaning and by words, within scope, time, filters and budget, the asked one first."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from palimpsest.core.errors import InputError
-from palimpsest.core.models import Decision, Event, Fact, Scope
+from palimpsest.core.models import Decision, Event, Fact, Relation, Scope
 from palimpsest.index.backfill import Backfill
 from palimpsest.memory import Memory
 from palimpsest.recall.hits import hit_tokens
@@ -320,3 +320,54 @@ async def test_hits_of_all_projects_are_in_order(tmp_path: Path) -> None:
         assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
         few = await memory.search(ALICE, "what is the dog called", all_projects=True, limit=1)
         assert [hit.text for hit in few.hits] == ["User's dog is named Rex"]
+
+
+HELPED = {
+    "invoice-sink drops duplicates and runs on port 7001": ("What does the invoice service do?", "invoice service"),
+    "M.G. is allergic to latex": ("Which allergies does the patient have?", "patient allergy"),
+}
+PLAIN = ("invoice-sync copies invoices to the books at two", "M.C. is allergic to penicillin")
+
+
+@pytest.mark.parametrize(
+    ("question", "answer"), [("what does invoice-sync do?", PLAIN[0]), ("is M.C. allergic to anything?", PLAIN[1])]
+)
+async def test_the_name_that_is_asked_for_comes_first(tmp_path: Path, question: str, answer: str) -> None:
+    """Guards compounds and initials against look-alikes that have hints."""
+    async with memory_in(tmp_path) as memory:
+        for text in PLAIN:
+            await add_text(memory, text)
+        for text, hints in HELPED.items():
+            await add_text(memory, text, hints=hints)
+        hits = (await memory.search(ALICE, question)).hits
+        about = (await memory.search(ALICE, "allergies", filters={"entity": "M.C."})).hits
+    assert hits[0].text == answer
+    assert [hit.text for hit in about] == [PLAIN[1]]
+
+
+TOLD = (
+    ("Tom is allergic to nuts", ("Tom", "is allergic to", "nuts")),
+    ("Tom speaks Portuguese", ("Tom", "speaks", "Portuguese")),
+    ("Tom's sister is Ida", ("Ida", "is sister of", "Tom")),
+    ("Tom is allergic to latex", ("Tom", "is allergic to", "latex")),
+    ("Tom speaks Greek", ("Tom", "speaks", "Greek")),
+    ("Tom's sister is Bea", ("Bea", "is sister of", "Tom")),
+)
+
+
+@pytest.mark.parametrize("has_relations", [True, False])
+@pytest.mark.parametrize(
+    ("question", "answer"),
+    [("Is Tom allergic to nuts?", 0), ("does Tom speak Portuguese?", 1), ("who is Ida", 2), ("who is Bea", 5)],
+)
+async def test_the_value_that_is_asked_for_comes_first(
+    tmp_path: Path, question: str, answer: int, *, has_relations: bool
+) -> None:
+    """Guards against taking a second allergy, language or sister for an update."""
+    clock = StoppedClock()
+    async with memory_in(tmp_path, clock) as memory:
+        for text, relation in TOLD:
+            clock.forward(days=10)
+            await add_text(memory, text, relations=[Relation(*relation)] if has_relations else ())
+        hits = (await memory.search(ALICE, question)).hits
+    assert hits[0].text == TOLD[answer][0]

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +12,11 @@ import anyio.lowlevel
 import pytest
 from mcp import Client
 
-from loopback import OpenAIServer
 from tests.support.command_line import palimpsest
 from tests.support.http_server import TIMEOUT, connect_http, new_access_token, run_http_server
 from tests.support.mcp_client import reply_text
-from tests.support.scripted_model import facts_reply, is_extraction
+from tests.support.scripted_model import add_all, answering, facts_reply
+from tests.support.slow_model import HeldModel, held_model
 
 pytestmark = pytest.mark.anyio
 
@@ -26,49 +24,11 @@ TEA = {"messages": [{"role": "user", "content": "I do like tea"}]}
 LEARNED = "learned from 1 message:\n- Alice likes tea"
 
 
-class HeldModel:
-    """A model that extracts one fact when it may. It counts the extractions."""
-
-    def __init__(self) -> None:
-        self.was_asked, self.may_answer = threading.Event(), threading.Event()
-        self.extractions = 0
-        self.url = ""
-
-    @property
-    def settings(self) -> dict[str, str]:
-        """Return the settings with which a server uses this model."""
-        return {
-            "PALIMPSEST_LLM__PROVIDER": "openai",
-            "PALIMPSEST_LLM__CONFIG__TIMEOUT": "300",
-            "PALIMPSEST_HTTP__REQUESTS_PER_MINUTE": "100000",  # the tests ask again and again
-            "OPENAI_API_KEY": "k",
-            "OPENAI_BASE_URL": self.url,
-        }
-
-    async def wait(self) -> None:
-        """Wait until it was asked."""
-        assert await anyio.to_thread.run_sync(self.was_asked.wait, TIMEOUT)
-
-    def answer(self, request: dict[str, Any]) -> str:
-        """Answer one request."""
-        self.extractions += is_extraction(request)
-        self.was_asked.set()
-        assert self.may_answer.wait(3 * TIMEOUT)
-        if not is_extraction(request):
-            return json.dumps({"decisions": [{"fact": 0, "event": "ADD"}]})
-        return facts_reply("Alice likes tea")
-
-
-@contextmanager
-def held_model() -> Generator[HeldModel]:
-    """Run the model until the block ends."""
-    model = HeldModel()
-    with OpenAIServer(model.answer) as server:
-        model.url = server.base_url
-        try:
-            yield model
-        finally:
-            model.may_answer.set()
+def held() -> AbstractContextManager[HeldModel]:
+    """Run a model that learns of tea when it may. The tests ask again and again."""
+    learns = answering(extract=lambda _: json.loads(facts_reply("Alice likes tea")), decide=add_all)
+    often = {"PALIMPSEST_LLM__CONFIG__TIMEOUT": "300", "PALIMPSEST_HTTP__REQUESTS_PER_MINUTE": "100000"}
+    return held_model(learns, **often)
 
 
 async def search_until_told(client: Client) -> str:
@@ -88,7 +48,7 @@ def jobs(folder: Path, *options: str, **settings: str) -> list[dict[str, Any]]:
 @pytest.mark.nightly
 async def test_over_http_a_call_is_answered_at_once_and_a_later_reply_says_what_was_learned(tmp_path: Path) -> None:
     """The default over HTTP: a client gives up after a minute, and a slow model takes longer."""
-    with held_model() as model, run_http_server(tmp_path, **model.settings) as server:
+    with held() as model, run_http_server(tmp_path, **model.settings) as server:
         async with connect_http(server, "auto") as client:
             reply = reply_text(await client.call_tool("add_memory", TEA))
             assert reply.startswith("kept 1 message; learning\n")
@@ -104,7 +64,7 @@ async def test_a_token_that_only_reads_leaves_the_news_to_the_others(tmp_path: P
     """Reading changes nothing, and what was learned is told to those who taught it."""
     reading = new_access_token(tmp_path / "data", "alice", read_only=True)
     writing = new_access_token(tmp_path / "data", "alice")
-    with held_model() as model, run_http_server(tmp_path, **model.settings) as server:
+    with held() as model, run_http_server(tmp_path, **model.settings) as server:
         model.may_answer.set()
         async with connect_http(server, "auto", writing) as writer, connect_http(server, "auto", reading) as reader:
             await writer.call_tool("add_memory", TEA)
@@ -120,7 +80,7 @@ async def test_a_token_that_only_reads_leaves_the_news_to_the_others(tmp_path: P
 async def test_subscribers_hear_of_what_was_learned(tmp_path: Path, *, protected: bool) -> None:
     """Guards clients that show a memory: no call of theirs returns when it has changed."""
     bearer = new_access_token(tmp_path / "data", "alice") if protected else ""
-    with held_model() as model, run_http_server(tmp_path, **model.settings) as server:
+    with held() as model, run_http_server(tmp_path, **model.settings) as server:
         async with (
             connect_http(server, "auto", bearer) as client,
             client.listen(resource_subscriptions=["memory://recent"]) as events,
@@ -136,7 +96,7 @@ async def test_subscribers_hear_of_what_was_learned(tmp_path: Path, *, protected
 @pytest.mark.nightly
 async def test_a_killed_server_loses_nothing_and_the_next_one_goes_on(tmp_path: Path) -> None:
     """What was acknowledged is in the ledger. The next server resumes before anybody calls it."""
-    with held_model() as model:
+    with held() as model:
         with run_http_server(tmp_path, **model.settings) as server:
             async with connect_http(server, "auto") as client:
                 await client.call_tool("add_memory", TEA)
@@ -157,7 +117,7 @@ async def test_a_killed_server_loses_nothing_and_the_next_one_goes_on(tmp_path: 
 @pytest.mark.nightly
 async def test_two_processes_never_work_on_one_job(tmp_path: Path) -> None:
     """While a server waits for the model, a retry on the command line leaves the job to it."""
-    with held_model() as model, run_http_server(tmp_path, **model.settings) as server:
+    with held() as model, run_http_server(tmp_path, **model.settings) as server:
         async with connect_http(server, "auto") as client:
             await client.call_tool("add_memory", TEA)
             await model.wait()
@@ -171,7 +131,7 @@ async def test_two_processes_never_work_on_one_job(tmp_path: Path) -> None:
 @pytest.mark.nightly
 async def test_the_command_line_learns_from_what_waits(tmp_path: Path) -> None:
     """A person need not wait for a server, and sees what was learned; the doctor counts what waits."""
-    with held_model() as model:
+    with held() as model:
         with run_http_server(tmp_path, **model.settings) as server:
             async with connect_http(server, "auto") as client:
                 await client.call_tool("add_memory", TEA)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,12 +21,13 @@ from mcp.types import (
 from loopback import OpenAIServer
 from tests.support.http_server import connect_http, new_access_token, run_http_server
 from tests.support.mcp_client import reply_results, reply_text
+from tests.support.scripted_model import facts_reply, summary_reply
 from tests.support.server_in_process import server_in_process
 
 pytestmark = pytest.mark.anyio
 
 BOTH = pytest.mark.parametrize("mode", ["legacy", "auto"])
-TEA = json.dumps({"facts": [{"text": "Alice likes Darjeeling", "sources": [1]}]})
+TEA = facts_reply("Alice likes Darjeeling")
 CONVERSATION = {"messages": [{"role": "user", "content": "I do like Darjeeling"}]}
 
 Requests = list[Any]
@@ -225,7 +225,7 @@ async def test_a_client_with_a_read_only_token_is_not_asked(tmp_path: Path) -> N
     """Guards the summary, which enters later conversations, from clients that may only read."""
     with run_http_server(tmp_path, PALIMPSEST_LLM__PROVIDER="sampling") as running:
         reading = new_access_token(running.data, "alice", read_only=True)
-    model = ScriptedClientModel(json.dumps({"summary": "POISONED"}))
+    model = ScriptedClientModel(summary_reply("POISONED"))
     with run_http_server(tmp_path, PALIMPSEST_LLM__PROVIDER="sampling") as running:
         for bearer, client_model in ((new_access_token(running.data, "alice"), None), (reading, model)):
             async with connect_http(running, "auto", bearer, sampling_callback=client_model) as client:

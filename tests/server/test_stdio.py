@@ -16,6 +16,7 @@ from loopback import OpenAIServer, Reply
 from palimpsest.hooks.instructions import INSTRUCTIONS
 from tests.support.environment import clean_environment
 from tests.support.mcp_client import TOOL_NAMES, connect_stdio, error_text, reply_results, reply_text
+from tests.support.scripted_model import facts_reply
 from tests.support.server_in_process import connect
 
 pytestmark = pytest.mark.anyio
@@ -89,7 +90,7 @@ async def test_two_servers_on_one_memory_see_each_others_writes_at_once(tmp_path
 
 async def test_a_model_extracts_facts_and_v1_0_returns_a_bare_list(tmp_path: Path) -> None:
     """Guards extraction through the tool, and Mem0's older form of replies in both eras."""
-    reply = json.dumps({"facts": [{"text": "Ana flies to Porto in May 2026", "sources": [1]}]})
+    reply = facts_reply("Ana flies to Porto in May 2026")
     for mode in ("legacy", "auto"):
         (tmp_path / mode).mkdir()
         with OpenAIServer([reply]) as server:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,7 +15,7 @@ from palimpsest.learn.job_reports import JobReport
 from palimpsest.learn.job_runner import work_on_jobs
 from palimpsest.memory import Memory
 from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in
-from tests.support.scripted_model import is_extraction
+from tests.support.scripted_model import add_all, answering, given
 
 TIMEOUT = 30
 """Seconds to wait for work in the background."""
@@ -31,18 +30,14 @@ class HastyClock(StoppedClock):
         return self.at
 
 
-def model(request: dict[str, Any]) -> str:
-    """Extract each message as a fact about Alice, and add everything."""
-    prompt = request["messages"][1]["content"]
-    if is_extraction(request):
-        new = json.loads(prompt.split("New messages: ")[1])
-        facts = [
-            {"text": message["text"].replace("I like", "Alice likes"), "sources": [number]}
-            for number, message in enumerate(new, 1)
-        ]
-        return json.dumps({"facts": facts})
-    facts = json.loads(prompt.removeprefix("New facts: ").split("\n\nStored memories: ")[0])
-    return json.dumps({"decisions": [{"fact": fact["fact"], "event": "ADD"} for fact in facts]})
+def extract(request: dict[str, Any]) -> dict[str, Any]:
+    """Extract each message as a fact about Alice."""
+    said = [item["text"].replace("I like", "Alice likes") for item in given(request, "New messages")]
+    return {"facts": [{"text": text, "sources": [number]} for number, text in enumerate(said, 1)]}
+
+
+model = answering(extract=extract, decide=add_all)
+"""A model that learns each message, and adds everything."""
 
 
 @asynccontextmanager

@@ -139,9 +139,15 @@ def memory(
     )
 
 
-def facts_reply(*texts: str) -> str:
-    """Return an extraction's reply: these facts, each from the first message."""
-    return json.dumps({"facts": [{"text": text, "sources": [1]} for text in texts]})
+def facts_reply(*texts: str, forget: str = "", **rest: Any) -> str:
+    """Return an extraction's reply: facts from the first message, with the rest of what is known, and a request."""
+    requests = [{"forget": forget, "sources": [1]}] if forget else []
+    return json.dumps({"facts": [{"text": text, "sources": [1], **rest} for text in texts], "forget": requests})
+
+
+def summary_reply(text: str) -> str:
+    """Return the reply to a request for a summary."""
+    return json.dumps({"summary": text})
 
 
 def decision(number: int, event: str, memory_id: int | str | None = None, text: str | None = None) -> dict[str, Any]:

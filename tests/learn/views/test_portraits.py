@@ -12,18 +12,13 @@ from palimpsest.core.models import Scope
 from palimpsest.hooks.events import find_brief
 from palimpsest.memory import Memory
 from tests.support.memory import ALICE, StoppedClock, add_text, memory_in, messages_from
-from tests.support.scripted_model import given, memory_with
+from tests.support.scripted_model import given, memory_with, summary_reply
 
 pytestmark = pytest.mark.anyio
 
 SHOP = Scope("alice", "tea-shop")
 PROFILE = "Identity: Alice Vance, 34, of Leeds.\nPeople: Her sister is Clara.\nHow to help: Short answers."
 TABLES = json.loads(Path(__file__).with_name("portraits.json").read_text("utf-8"))
-
-
-def reply(text: str) -> str:
-    """Return what a model replies to a request for a summary."""
-    return json.dumps({"summary": text})
 
 
 def sections(text: str) -> dict[str, list[str]]:
@@ -78,7 +73,7 @@ async def test_a_profile_is_of_one_person(tmp_path: Path) -> None:
             await add_text(memory, text)
         found = sections(await portrait(memory, "profile"))
     assert {text: heading for heading, lines in found.items() for text in lines} == texts
-    async with memory_with([reply(PROFILE)], tmp_path) as (memory, server):
+    async with memory_with([summary_reply(PROFILE)], tmp_path) as (memory, server):
         await memory.summary(ALICE, "profile")
     about = {item["text"]: item.get("about", "") for item in given(server.chat_requests[0], "Memories")}
     assert given(server.chat_requests[0], "Portrait of") == "Imogen Hartley"
@@ -109,7 +104,7 @@ async def test_a_profile_by_a_model_heads_sessions_after_the_pinned_block_until_
         brief = find_brief(str(memory.settings.data_dir), "alice", "/anywhere")
         return "" if brief is None else brief.text, await memory.briefs.instructions(ALICE)
 
-    async with memory_with([reply(PROFILE)], tmp_path) as (memory, server):
+    async with memory_with([summary_reply(PROFILE)], tmp_path) as (memory, server):
         wrong = await add_text(memory, "User is Alice Vance of Leeds", metadata={"user_name": "Alice Vance"})
         await add_text(memory, "User writes in English", metadata={"pinned": True})
         assert (await portrait(memory, "profile", SHOP)).endswith(f"\n\n{PROFILE}")
@@ -141,7 +136,10 @@ async def test_procedures_from_tags_and_by_a_model(tmp_path: Path) -> None:
     ]
     agent = Scope("alice", agent_id="otto")
     said = (("user", "Never deploy on a Friday."), ("assistant", "I ran make deploy."))
-    async with memory_with([json.dumps({"facts": facts}), reply("- Set VERSION first.")], tmp_path) as (memory, server):
+    async with memory_with([json.dumps({"facts": facts}), summary_reply("- Set VERSION first.")], tmp_path) as (
+        memory,
+        server,
+    ):
         await memory.add_messages(messages_from(*said, scope=agent))
         assert await portrait(memory, "procedures", agent) == "- Set VERSION first."
         asked = json.dumps(server.chat_requests[-1])

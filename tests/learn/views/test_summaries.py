@@ -1,31 +1,35 @@
-"""Summaries of the whole, of days and of conversations: when they are written, and what makes them outdated."""
+"""Summaries of the whole, of days, of conversations and about somebody: how they are written and what outdates them."""
 
 from __future__ import annotations
 
 import json
-import threading
+import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import anyio
+import numpy as np
 import pytest
 
-from palimpsest.core.models import Decision, Event, Fact
+from palimpsest.core.models import Decision, Event, Fact, NamedEntity, Relation
+from palimpsest.learn.job_runner import work_on_jobs
+from palimpsest.learn.summaries.dossier import MAX_TOKENS
+from palimpsest.learn.summaries.extractive import Passage, most_telling
+from palimpsest.learn.summaries.summary_kinds import MAX_SOURCE_TOKENS
+from palimpsest.learn.summaries.summary_writer import DueSummaries
 from palimpsest.memory import Memory
 from palimpsest.store import summaries
+from palimpsest.text.tokenizer import count_tokens
 from tests.support.learning_jobs import HastyClock
 from tests.support.ledger_access import ignore_progress, store_memory, write_decisions
 from tests.support.memory import ALICE, StoppedClock, add_text, llm_settings, memory_in, messages_from
-from tests.support.scripted_model import given, memory_with
+from tests.support.scripted_model import facts_reply, given, memory_with, summary_reply
+from tests.support.slow_model import HeldModel
 
 pytestmark = pytest.mark.anyio
 
-NO_FACTS = json.dumps({"facts": []})
-
-
-def summary(text: str) -> str:
-    return json.dumps({"summary": text})
+NO_FACTS = facts_reply()
 
 
 async def read(memory: Memory, kind: str = "overall", *, refresh: bool = False) -> str:
@@ -70,20 +74,14 @@ async def test_what_is_lasting_stays_in_view_without_a_model(tmp_path: Path) -> 
 
 async def test_a_summary_is_refreshed_in_the_background_after_some_changes(tmp_path: Path) -> None:
     """No add waits for the summary."""
-    requested, may_answer = threading.Event(), threading.Event()
-
-    def chat(_: dict[str, Any]) -> str:
-        requested.set()
-        may_answer.wait(30)
-        return summary("Three things.")
-
+    model = HeldModel(lambda _: summary_reply("Three things."))
     settings: dict[str, Any] = {"summary": {"every": 3}, "background": True}
-    async with memory_with(chat, tmp_path, HastyClock(), **settings) as (memory, _):
+    async with memory_with(model, tmp_path, HastyClock(), **settings) as (memory, _):
         for text in ("User likes tea", "User has a cat", "User is a cook"):
-            assert not requested.is_set()
+            assert not model.was_asked.is_set()
             await add_text(memory, text)
-        assert await anyio.to_thread.run_sync(requested.wait, 30)
-        may_answer.set()
+        await model.wait()
+        model.may_answer.set()
         with anyio.fail_after(30):
             while await read(memory) != "Three things.":  # noqa: ASYNC110 - it lands in the ledger
                 await anyio.sleep(0.01)
@@ -102,7 +100,10 @@ async def test_the_recent_summary_is_about_when_things_were_said_or_happened(
         Fact("User flies to Oslo", said_at=long_ago, happened_at=now - timedelta(days=2)),
         Fact("User was ill", said_at=long_ago),
     )
-    async with memory_with([summary("Oslo and tea."), summary("Two.")], tmp_path, clock) as (with_model, server):
+    async with memory_with([summary_reply("Oslo and tea."), summary_reply("Two.")], tmp_path, clock) as (
+        with_model,
+        server,
+    ):
         llm = llm_settings(server.base_url) if has_model else {"provider": "none"}
         async with memory_in(tmp_path, clock, llm=llm) as memory:
             *_, ill = write_decisions(memory, *(Decision(Event.ADD, fact) for fact in facts)).outcomes
@@ -120,7 +121,9 @@ async def test_the_recent_summary_is_about_when_things_were_said_or_happened(
 async def test_a_purge_leaves_summaries_that_rest_on_nothing_of_it(tmp_path: Path) -> None:
     """Guards both sides of a purge: what may quote is erased, and what cannot is kept."""
     clock = StoppedClock()
-    async with memory_with([summary("Tea."), summary("Bread."), summary("Both.")], tmp_path, clock) as (memory, _):
+    async with memory_with(
+        [summary_reply("Tea."), summary_reply("Bread."), summary_reply("Both.")], tmp_path, clock
+    ) as (memory, _):
         tea = store_memory(memory, "User likes tea")
         clock.forward(days=1)
         store_memory(memory, "User bakes bread")
@@ -133,7 +136,7 @@ async def test_a_purge_leaves_summaries_that_rest_on_nothing_of_it(tmp_path: Pat
 
 async def test_an_imported_summary_is_outdated_by_the_same_edits(tmp_path: Path) -> None:
     """Guards exports: what a summary rests on goes with it, so it holds on until one of that changes."""
-    async with memory_with([summary("Sings.")], tmp_path / "old") as (memory, _):
+    async with memory_with([summary_reply("Sings.")], tmp_path / "old") as (memory, _):
         tea = store_memory(memory, "User likes tea")
         await memory.delete(ALICE, [tea])
         sings = store_memory(memory, "User sings")
@@ -166,7 +169,7 @@ async def test_the_last_summary_is_brought_up_to_date_unless_something_was_delet
     tmp_path: Path, kind: str, how: str, item: dict[str, str] | None
 ) -> None:
     """Guards what was told once: one correction must not throw away all that the last summary carries on."""
-    clock, replies = StoppedClock(), [summary("A nurse in Nice."), NO_FACTS, summary("Now.")]
+    clock, replies = StoppedClock(), [summary_reply("A nurse in Nice."), NO_FACTS, summary_reply("Now.")]
     async with memory_with(replies, tmp_path, clock) as (memory, server):
         await add_text(memory, "User is a nurse")
         memory_id = await add_text(memory, "User lives in Nice")
@@ -196,3 +199,167 @@ async def test_the_last_summary_is_brought_up_to_date_unless_something_was_delet
     assert given(server.chat_requests[2], previous) == kept
     shown = [{key: one[key] for key in one if key != "date"} for one in given(server.chat_requests[2], "Memories")]
     assert item is None or item in shown
+
+
+ANA = NamedEntity("Ana", "person")
+
+
+async def test_it_stays_within_its_tokens_and_says_what_is_left_out(tmp_path: Path) -> None:
+    """Guards the agent's context from somebody of whom a lot is known, and what somebody's safety depends on."""
+    facts = [
+        Fact(
+            f"Ana met person number {number} and {'they talked for a while, ' * 4}about the weather",
+            entities=(ANA, NamedEntity(f"person {number}", "person")),
+            relations=(Relation("Ana", "met", f"person {number}"),),
+        )
+        for number in range(150)
+    ]
+    facts.insert(30, Fact("Ana is allergic to penicillin", entities=(ANA,)))
+    async with memory_in(tmp_path) as memory:
+        write_decisions(memory, *(Decision(Event.ADD, fact) for fact in facts))
+        result = await memory.summary(ALICE, "about:Ana")
+    text = result.text
+    assert count_tokens(text) <= MAX_TOKENS + 20  # the counts of what was left out
+    assert text.splitlines()[2].endswith("Ana is allergic to penicillin")
+    assert "person number 149 " in text
+    assert text.count(" more)") == 2
+    assert "person number 0 " in text.split("(between these ")[1], "who she is was said first"
+    assert result.is_cut
+
+
+async def test_a_change_while_the_model_writes_is_not_lost(tmp_path: Path) -> None:
+    """Guards against a text that was outdated before it was returned."""
+    opened: list[Memory] = []
+
+    def chat(_: dict[str, Any]) -> str:
+        write_decisions(opened[0], Decision(Event.ADD, Fact("Ana sings", entities=(ANA,))))
+        return json.dumps({"about": "Ana runs a bakery."})
+
+    async with memory_with(chat, tmp_path) as (memory, _):
+        opened.append(memory)
+        write_decisions(memory, Decision(Event.ADD, Fact("Ana runs a bakery", entities=(ANA,))))
+        with anyio.fail_after(30):
+            result = await memory.summary(ALICE, "about:Ana")
+    assert "Ana sings" in result.text
+    assert "memories changed while the text was written" in result.notes[0]
+
+
+DAYS = 300
+LASTING = {
+    3: "User is allergic to penicillin",
+    21: "User's daughter is named Ottoline",
+    42: "User lives in Porto",
+    171: "User lives in Lyon",
+}
+"""What is told once, by the day. On day 171 the user has moved, which corrects what was told on day 42."""
+
+USED, FULL = 3, 21
+"""Every so many days the user says something, and every so many days much, so that the day has a summary."""
+
+CHATTER = "User spent day {day} on item {item}: " + "it was pleasant, took {item} hours, and cost little; " * 4
+"""What passes. All of it is more than one prompt has room for."""
+
+LASTS = re.compile(r"User(?: is allergic to \w+|'s daughter is named \w+| lives in \w+)")
+
+PROMPT_TOKENS = MAX_SOURCE_TOKENS + 2_000
+"""What a prompt may have: its material, and the instructions, the last summary and JSON around it."""
+
+
+class Diarist:
+    """A model that keeps what is lasting of what it is given, and of the rest the last words. It knows nothing else."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.largest = 0
+
+    def __call__(self, request: dict[str, Any]) -> str:
+        """Return the summary."""
+        self.calls += 1
+        self.largest = max(self.largest, sum(count_tokens(message["content"]) for message in request["messages"]))
+        given = request["messages"][1]["content"]
+        lasting = list(dict.fromkeys(LASTS.findall(given)))
+        return json.dumps(
+            {"summary": f"{'. '.join(lasting)}. Otherwise a day like others, of {len(given)} characters."}
+        )
+
+
+@pytest.mark.nightly
+async def test_what_was_told_once_is_in_the_summary_after_300_days(tmp_path: Path) -> None:
+    """Guards what is old but lasting: an allergy, a child's name. And calls and prompts do not grow with the life."""
+    clock, diarist, said = StoppedClock(), Diarist(), dict[int, str]()
+    async with memory_with(diarist, tmp_path, clock) as (memory, _):
+        due, model = DueSummaries(memory.engine), memory.engine.model
+        for day in range(USED, DAYS + 1, USED):
+            facts = [Fact(CHATTER.format(day=day, item=item)) for item in range(1, 21 if day % FULL == 0 else 2)]
+            if day in LASTING:
+                facts.append(Fact(LASTING[day]))
+            outcomes = write_decisions(memory, *(Decision(Event.ADD, fact) for fact in facts)).outcomes
+            said[day] = outcomes[-1].memory.id
+            if day == 171:
+                await memory.delete(ALICE, [said[42]])
+            await due.after_write(ALICE)
+            clock.forward(days=USED)
+            while await work_on_jobs(memory.engine, model) and await due.after_write(ALICE):
+                clock.at += timedelta(minutes=2)
+        text = (await memory.summary(ALICE)).text
+    assert "allergic to penicillin" in text
+    assert "daughter is named Ottoline" in text
+    assert "lives in Lyon" in text
+    assert "Porto" not in text, "what was corrected is not carried on"
+    assert diarist.largest <= PROMPT_TOKENS
+    assert diarist.calls <= DAYS / 4
+
+
+NOW = datetime(2026, 11, 20, tzinfo=UTC)
+RECENT: dict[str, Any] = {"now": NOW, "half_life": timedelta(days=90)}
+DOG = [
+    Passage("Mara has a dog named Rex"),
+    Passage("Rex the dog of Mara sleeps in the kitchen"),
+    Passage("Mara walks the dog Rex at seven"),
+    Passage("The train to Ghent was late"),
+]
+
+
+def old_and_new(old: str, old_days: int, new: str, new_days: int) -> list[Passage]:
+    return [Passage(text, NOW - timedelta(days=days)) for text, days in ((old, old_days), (new, new_days))]
+
+
+FERRY = old_and_new("The ferry leaves at nine", 300, "Tomatoes grow in the yard", 1)
+REPEATED = [Passage("Mara has a dog named Rex"), Passage("Mara's dog is named Rex"), Passage("Rain is likely")]
+NEAR = np.array([[1.0, 0.0], [0.8, 0.6], [0.6, 0.8], [-1.0, 0.0]], dtype=np.float32)
+BY_MEANING = [Passage(text, vector=row) for text, row in zip(("eins", "zwei", "drei", "vier"), NEAR, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("passages", "tokens", "options", "expected"),
+    [
+        pytest.param(DOG, 10_000, {}, [0, 3], id="the best comes first, then another subject"),
+        pytest.param(DOG, 1, {}, [], id="none fits"),
+        pytest.param(BY_MEANING, 1, {}, [1], id="central by meaning where there are vectors"),
+        pytest.param(REPEATED, 1_000, {}, [0, 2], id="what repeats a chosen text is left out"),
+        pytest.param(
+            old_and_new("Mara works at Kisling", 400, "Mara works at the Kisling", 2),
+            1_000,
+            RECENT,
+            [1],
+            id="of two that say the same the newer one stays",
+        ),
+        pytest.param(FERRY, 1_000, {}, [0, 1], id="recency does not count by itself"),
+        pytest.param(FERRY, 1_000, RECENT, [1, 0], id="recency counts where it is asked for"),
+        pytest.param([FERRY[0], Passage("Tomatoes grow", weight=2.0)], 1_000, {}, [1, 0], id="a heavier text"),
+        pytest.param([Passage("Tomatoes grow", tokens=50), Passage("The ferry leaves")], 20, {}, [1], id="a dear line"),
+        pytest.param([], 100, RECENT, [], id="nothing of nothing"),
+    ],
+)
+def test_the_most_telling_come_first(
+    passages: list[Passage], tokens: int, options: dict[str, Any], expected: list[int]
+) -> None:
+    assert most_telling(passages, tokens, **options)[:2] == expected
+
+
+def test_the_most_telling_fit_the_token_count_in_the_same_order_every_time() -> None:
+    assert sorted(most_telling(DOG, 10_000)) == [0, 1, 2, 3]
+    assert len(most_telling(DOG, 15)) < len(DOG)
+    passages = [Passage(f"Sentence {number} about Rex", NOW - timedelta(days=number)) for number in range(40)]
+    first = most_telling(passages, 200, **RECENT)
+    assert all(most_telling(passages, 200, **RECENT) == first for _ in range(3))

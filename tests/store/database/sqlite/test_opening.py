@@ -1,9 +1,11 @@
-"""Opening an SQLite ledger: file modes, paths, files of other programs and versions, migrations."""
+"""Opening an SQLite ledger: what is loaded, file modes, paths, files of other programs and versions, migrations."""
 
 from __future__ import annotations
 
 import sqlite3
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,8 @@ from palimpsest.core.models import Decision, Event, Fact, Provenance
 from palimpsest.store.apply import Write
 from palimpsest.store.ledger import Ledger, open_ledger
 from palimpsest.store.schema import HEAD
+from tests.support.command_line import palimpsest
+from tests.support.environment import clean_environment
 from tests.support.memory import ALICE, StoppedClock
 from tests.support.next_version import become_the_next_version
 
@@ -101,3 +105,24 @@ class TestOpening:
             assert conn.execute("SELECT text FROM memories").fetchall() == [("User plays the cello",)]
             assert conn.execute("SELECT version_num FROM alembic_version").fetchall() == [(HEAD,)]
         conn.close()
+
+
+REPORT_MODULES = """
+import atexit, runpy, sys
+atexit.register(lambda: print(*sorted(sys.modules), file=sys.stderr))
+runpy.run_module("palimpsest", run_name="__main__")
+"""
+
+
+@pytest.mark.nightly
+def test_nothing_for_postgresql_is_loaded(tmp_path: Path) -> None:
+    """Guards how long everything takes to start. Only migrations load SQLAlchemy's dialect, through Alembic."""
+    palimpsest(tmp_path, "add", "Nora plays the cello")
+    command = [sys.executable, "-c", REPORT_MODULES, "search", "cello"]
+    done = subprocess.run(
+        command, env=clean_environment(tmp_path), cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    modules = done.stderr.split()
+    assert "Nora plays the cello" in done.stdout
+    assert "palimpsest.store.schema" in modules
+    assert [name for name in modules if "postgres" in name or "psycopg" in name] == []

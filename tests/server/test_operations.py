@@ -1,0 +1,219 @@
+"""A server as its operators see it: its log, its probes, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import httpx2
+import pytest
+from mcp.shared.exceptions import MCPError
+
+from tests.support.http_server import ACCEPT, TIMEOUT, HttpServer, connect_http, run_http_server
+from tests.support.mcp_client import reply_text
+from tests.support.slow_model import slow_model
+
+pytestmark = pytest.mark.anyio
+
+CONVERSATION = {"messages": [{"role": "user", "content": "I do like Darjeeling"}]}
+
+
+async def until_draining(server: HttpServer) -> None:
+    """Ask whether a server is ready until it says that it is about to stop."""
+    async with httpx2.AsyncClient() as http:
+        while (answer := await http.get(f"{server.base}/ready")).json() != {"status": "draining"}:
+            assert answer.json()["status"] in ("ready", "opening")
+        assert answer.status_code == 503
+
+
+async def until_closed(server: HttpServer) -> None:
+    """Open connections to a server until it takes none."""
+    while True:
+        try:
+            async with await anyio.connect_tcp("127.0.0.1", server.port):
+                pass
+        except OSError:
+            return
+
+
+class TestAnOrderlyEnd:
+    @pytest.mark.nightly
+    @pytest.mark.parametrize("how", ["auto", "legacy", "sse"])
+    async def test_a_call_that_is_under_way_is_answered(self, tmp_path: Path, how: str) -> None:
+        """Guards calls from a restart: the server listens no more, and yet answers what it was asked before."""
+        replies: list[str] = []
+        with (
+            slow_model() as model,
+            run_http_server(tmp_path, **model.settings) as server,
+            anyio.fail_after(2 * TIMEOUT),
+        ):
+            async with connect_http(server, how) as client, anyio.create_task_group() as tasks:
+                await client.list_tools()  # else the client asks for them with the result
+
+                async def call() -> None:
+                    replies.append(reply_text(await client.call_tool("add_memory", CONVERSATION)))
+
+                tasks.start_soon(call)
+                assert await anyio.to_thread.run_sync(model.was_asked.wait, TIMEOUT)
+                server.process.send_signal(signal.SIGTERM)
+                await until_closed(server)
+                assert replies == []
+                model.may_answer.set()
+            assert await anyio.to_thread.run_sync(server.process.wait, TIMEOUT) == 0
+        (reply,) = replies
+        assert "Alice likes Darjeeling" in reply
+        with run_http_server(tmp_path) as server:
+            async with connect_http(server, how) as client:
+                found = await client.call_tool("search_memories", {"query": "which tea does Alice like?"})
+                assert "Alice likes Darjeeling" in reply_text(found)
+
+    @pytest.mark.nightly
+    async def test_a_server_that_drains_is_not_ready_and_still_serves(self, tmp_path: Path) -> None:
+        """Guards requests that a proxy sends before it knows that the server is to stop."""
+        with run_http_server(tmp_path, PALIMPSEST_HTTP__DRAIN_SECONDS="600") as server, anyio.fail_after(2 * TIMEOUT):
+            async with connect_http(server, "auto") as client:
+                await client.call_tool("add_memory", {"text": "Alice plays the violin"})
+                server.process.send_signal(signal.SIGTERM)
+                await until_draining(server)
+                assert httpx2.get(f"{server.base}/health").status_code == 200
+            async with connect_http(server, "legacy") as client:
+                found = await client.call_tool("search_memories", {"query": "violin"})
+                assert "Alice plays the violin" in reply_text(found)
+            server.process.send_signal(signal.SIGTERM)
+            await anyio.to_thread.run_sync(server.process.wait, TIMEOUT)
+
+    @pytest.mark.nightly
+    async def test_a_second_signal_does_not_wait_for_calls(self, tmp_path: Path) -> None:
+        """Guards a person who wants the process to end, whatever it does. What was given to it is kept."""
+        with (
+            slow_model() as model,
+            run_http_server(tmp_path, **model.settings) as server,
+            anyio.fail_after(2 * TIMEOUT),
+        ):
+            async with connect_http(server, "auto") as client, anyio.create_task_group() as tasks:
+
+                async def call() -> None:
+                    with pytest.raises(MCPError):
+                        await client.call_tool("add_memory", CONVERSATION)
+
+                tasks.start_soon(call)
+                assert await anyio.to_thread.run_sync(model.was_asked.wait, TIMEOUT)
+                for _ in range(2):
+                    server.process.send_signal(signal.SIGTERM)
+                await anyio.to_thread.run_sync(server.process.wait, TIMEOUT)
+                assert not model.may_answer.is_set()
+        with run_http_server(tmp_path) as server:
+            async with connect_http(server, "auto") as client:
+                found = await client.call_tool("search_memories", {"query": "Darjeeling"})
+                assert "I do like Darjeeling" in reply_text(found)
+
+
+def readiness(server: HttpServer) -> tuple[int, dict[str, str]]:
+    """Return the status and the content of the readiness check."""
+    answer = httpx2.get(f"{server.base}/ready")
+    return answer.status_code, answer.json()
+
+
+class TestReady:
+    @pytest.mark.nightly
+    def test_anybody_may_ask_and_learns_nothing_else(self, protected_server: HttpServer) -> None:
+        """Guards proxies, which have no access token, and what is stored."""
+        while (answer := readiness(protected_server)) == (503, {"status": "opening"}):
+            pass
+        assert answer == (200, {"status": "ready"})
+        assert httpx2.post(f"{protected_server.base}/ready").status_code == 405
+
+    @pytest.mark.nightly
+    def test_a_memory_that_could_not_be_opened_is_opened_once_it_can_be(self, tmp_path: Path) -> None:
+        """Guards a replica that starts before its database: no other request would come that opens the memory."""
+        ledger = tmp_path / "data" / "ledger.db"
+        ledger.parent.mkdir()
+        ledger.write_text("this is not a database, " * 100)
+        with run_http_server(tmp_path) as server:
+            while httpx2.get(f"{server.base}/health").json()["status"] == "opening":
+                pass
+            assert readiness(server) == (503, {"status": "failed"})
+            ledger.unlink()
+            while (answer := readiness(server)) == (503, {"status": "failed"}):
+                pass
+            assert answer == (200, {"status": "ready"})
+            assert httpx2.get(f"{server.base}/health").status_code == 200
+
+    @pytest.mark.nightly
+    @pytest.mark.parametrize("path", ["/health", "/ready"])
+    def test_it_is_answered_whatever_else_an_address_sends(self, tmp_path: Path, path: str) -> None:
+        """Guards the probes from the limit on requests."""
+        with run_http_server(tmp_path, PALIMPSEST_HTTP__REQUESTS_PER_MINUTE="2") as server:
+            statuses = [httpx2.get(f"{server.base}/mcp").status_code for _ in range(4)]
+            assert statuses[-1] == 429
+            assert httpx2.get(f"{server.base}{path}").status_code in (200, 503)
+
+
+TOKEN = "a secret of the settings"  # noqa: S105 - made for the test
+MARK = "Xylotrupes"
+NAME = "Konstanze"
+
+
+async def logged(folder: Path) -> list[dict[str, Any]]:
+    """Serve every kind of request, valid or not, and return the lines of the log."""
+    tokens = json.dumps([{"token": TOKEN, "user_id": NAME}])
+    settings = {"PALIMPSEST_HTTP__LOG": "json", "PALIMPSEST_HTTP__TOKENS": tokens}
+    with run_http_server(folder, **settings) as server:
+        headers = {**ACCEPT, "authorization": f"Bearer {TOKEN}"}
+        for how in ("auto", "legacy", "sse"):
+            async with connect_http(server, how, TOKEN) as client:
+                reply_text(await client.call_tool("add_memory", {"text": f"{MARK} is a beetle, {how}"}))
+                reply_text(await client.call_tool("search_memories", {"query": f"what is a {MARK}?"}))
+                for tool, arguments in (
+                    ("add_memory", {"text": MARK * 5000}),
+                    ("add_memory", {"text": f"{MARK}", "metadata": MARK}),
+                    ("search_memories", {"query": MARK, "limit": MARK}),
+                    ("search_memories", {"query": MARK, "filters": {MARK: {MARK: MARK}}}),
+                    ("search_memories", {"query": MARK, MARK: MARK}),
+                    ("get_history", {"memory_id": MARK}),
+                    (MARK, {}),
+                ):
+                    assert (await client.call_tool(tool, arguments)).is_error
+        for body in (
+            f'{{"jsonrpc": "2.0", "id": 1, "method": "{MARK}"}}',
+            f'{{"jsonrpc": "2.0", "method": "{MARK}", "params": {{"{MARK}": 1}}}}',
+            f'{{"jsonrpc": "2.0", "id": "{MARK}", "method": "tools/call", "params": "{MARK}"}}',
+            f'{{"{MARK}',
+        ):
+            httpx2.post(f"{server.base}/mcp", content=body, headers=headers)
+        for path in (f"/{MARK}", f"/memories/{MARK}", f"/?q={MARK}"):
+            httpx2.get(f"{server.base}{path}", headers={**headers, "user-agent": MARK, "x-request-id": MARK})
+        httpx2.get(f"{server.base}/mcp", headers={**headers, "authorization": f"Bearer {MARK}.{MARK}.{MARK}"})
+        httpx2.get(f"{server.base}/health")
+    return [json.loads(line) for line in server.log]
+
+
+@pytest.mark.nightly
+async def test_it_tells_of_calls_and_requests_and_of_nothing_in_them(tmp_path: Path) -> None:
+    """Guards users from those who read the log: no text, no query, no name, no token, whatever goes wrong."""
+    lines = await logged(tmp_path)
+    written = json.dumps(lines)
+    for private in (MARK, MARK.lower(), NAME, TOKEN):
+        assert private not in written
+    calls = [line for line in lines if line["message"] == "call"]
+    assert {(line["tool"], line["outcome"]) for line in calls} >= {
+        ("add_memory", "ok"),
+        ("search_memories", "ok"),
+        ("add_memory", "refused"),
+        ("search_memories", "refused"),
+        ("unknown", "refused"),
+    }
+    assert {line["level"] for line in calls} == {"info"}
+    assert len({line["user"] for line in calls}) == 1
+    assert all(line["time"].endswith("+00:00") and line["duration_ms"] > 0 for line in calls)
+    requests = [line for line in lines if line["message"] == "request"]
+    assert {(line["path"], line["status"]) for line in requests} >= {("/mcp", 200), ("/mcp", 400), ("/mcp", 401)}
+    assert "/health" not in {line["path"] for line in requests}
+    of_requests = {line["request_id"]: line for line in requests}
+    joined = [of_requests[line["request_id"]] for line in calls if line["request_id"] in of_requests]
+    assert {line["path"] for line in joined} == {"/mcp", "/messages"}
+    assert {line["user"] for line in joined} == {calls[0]["user"]}
