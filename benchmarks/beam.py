@@ -32,7 +32,7 @@ BETWEEN = timedelta(minutes=2)
 """The time between two messages. The data set dates only some of them."""
 
 
-def _sessions(chat: Sequence[Any]) -> Iterator[list[Message]]:
+def sessions_of(chat: Sequence[Any]) -> Iterator[list[Message]]:
     """Yield the messages of each session."""
     at = datetime(2024, 1, 1, tzinfo=UTC)
     for turns in (group for batch in chat for group in batch["turns"]):
@@ -74,7 +74,7 @@ async def measure(folder: Path, chats: Sequence[str], embedder: str) -> dict[str
     """Return the recall of each question, by kind."""
     figures: dict[str, list[float]] = {}
     for name in chats:
-        sessions = list(_sessions(json.loads((folder / name / "chat.json").read_text("utf-8"))))
+        sessions = list(sessions_of(json.loads((folder / name / "chat.json").read_text("utf-8"))))
         asked = json.loads((folder / name / "probing_questions" / "probing_questions.json").read_text("utf-8"))
         clock = StoppedClock(sessions[-1][-1].said_at + timedelta(days=1))
         async with new_memory(clock, embedder) as memory:

@@ -115,16 +115,28 @@ def test_the_drawings_of_the_graph_are_those_of_the_tool(tmp_path: Path) -> None
     )
 
 
-def test_the_example_of_the_library_prints_what_the_page_says(tmp_path: Path) -> None:
-    """Guards who calls it from a program of their own: the example runs as it is printed."""
-    (code,) = re.findall(r"```python\n(.*?)```", (REPOSITORY / "docs" / "library.md").read_text("utf-8"), re.DOTALL)
+@pytest.mark.parametrize(
+    ("number", "printed"),
+    [
+        (0, "Alice is allergic to peanuts and nuts\nADD Alice is allergic to peanuts\n"),
+        (1, "Alice is allergic to peanuts\n" * 2),
+    ],
+    ids=["synchronous", "asynchronous"],
+)
+def test_the_examples_of_the_library_print_what_the_page_says(tmp_path: Path, number: int, printed: str) -> None:
+    """Guards who calls it from a program of their own: the examples run as they are printed."""
+    page = (REPOSITORY / "docs" / "library.md").read_text("utf-8")
+    examples = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert len(examples) == 2
     settings = {"PALIMPSEST_EMBEDDER__PROVIDER": "static"}
     done = subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, "-c", examples[number]],
         env=clean_environment(tmp_path, **settings),
         cwd=tmp_path,
         capture_output=True,
         text=True,
         check=True,
     )
-    assert done.stdout == "Alice is allergic to peanuts\n" * 2
+    assert done.stdout == printed
+    for line in printed.splitlines():
+        assert f"`{line}`" in page

@@ -103,13 +103,17 @@ def test_a_name_means_one_file_three_levels_deep_at_most() -> None:
 
 
 def test_package_files_and_test_modules_are_not_imported_for_what_is_in_them() -> None:
-    """Guards start-up time: a package file imports nothing. What several tests use lies in `tests/support`."""
+    """Guards start-up time: a package file imports nothing. What several tests use lies in `tests/support`.
+
+    That of the whole package imports `Memory` when somebody asks for it; `test_library.py` guards that nothing is
+    imported before.
+    """
     importing = {
         name
         for name, path in PACKAGES.items()
         if not all(isinstance(node, ast.Expr | ast.Assign) for node in parsed(path).body)
     }
-    assert importing == set()
+    assert importing == {""}
     imports = {
         f"{path.relative_to(REPOSITORY)} imports {name}"
         for path in TEST_FILES

@@ -1,3 +1,16 @@
 """Palimpsest: long-term memory for chat and coding agents, over MCP."""
 
 __version__ = "0.1.0"
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from palimpsest.library import Memory as Memory
+
+
+def __getattr__(name: str) -> object:
+    """Import `Memory` when somebody asks for it; whoever imports the package for another reason does not pay for it."""
+    if name == "Memory":
+        from palimpsest.library import Memory  # noqa: PLC0415 - as above
+
+        return Memory
+    raise AttributeError(f"module 'palimpsest' has no attribute '{name}'")

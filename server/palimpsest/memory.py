@@ -222,6 +222,8 @@ class Memory:
         hints: Sequence[str] = (),
         since: str = "",
         until: str = "",
+        role: str = "",
+        name: str = "",
         infer: bool | None = None,
         caller: str = "",
     ) -> WriteResult:
@@ -230,11 +232,13 @@ class Memory:
         `relations` are as `relations_from` returns them. `hints` are questions that it answers and other words for it,
         by which it is found. `since` and `until` are the times between which it holds, each a year, a month, a day or
         an instant in ISO 8601, and "" if not known. `at` is when it was said, by default now; "yesterday" counts from
-        it. Several pages of text become a document.
+        it. `role` and `name` are those of who said it. Several pages of text become a document.
         """
         fact = Fact(
             text,
             keywords=tuple(hints),
+            actor_id=name,
+            role=role,
             metadata=metadata or {},
             said_at=at,
             relations=tuple(relations),

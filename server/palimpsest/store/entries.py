@@ -611,6 +611,12 @@ def find(conn: sa.Connection, scope: models.Scope, owner_id: str) -> models.Memo
     return matches[0]
 
 
+def scopes_with_content(conn: sa.Connection) -> list[models.Scope]:
+    """Return every user and project with memories or messages, living or deleted."""
+    owners = (sa.select(table.c.user_id, table.c.project) for table in (memories, messages))
+    return [models.Scope(*row) for row in conn.execute(sa.union(*owners))]
+
+
 def find_shown(conn: sa.Connection, scope: models.Scope, owner_id: str) -> models.Memory | models.Message:
     """Return what `find` does. Of a message with a forgotten fact the text is not shown, only that there is one."""
     match = find(conn, scope, owner_id)

@@ -1,0 +1,497 @@
+"""A synchronous memory with the methods and replies of mem0's `Memory`, for programs that were written for it.
+
+An event loop in a thread of its own does the work, so any number of threads may call. Each method is one call there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import warnings
+import weakref
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import Future
+from datetime import date
+from functools import cache
+from types import TracebackType
+from typing import Any, Self, TypeVar, cast
+
+import anyio
+import anyio.to_thread
+from anyio.from_thread import BlockingPortal
+from sqlalchemy import Connection
+
+from palimpsest import memory as facade
+from palimpsest.admin.mem0_settings import mem0_settings
+from palimpsest.core import validation
+from palimpsest.core.errors import InputError, PalimpsestError
+from palimpsest.core.models import EXPIRES_AT, Event, Hit, Message, Outcome, Scope
+from palimpsest.core.models import Memory as StoredMemory
+from palimpsest.core.settings import Settings, load_settings
+from palimpsest.store import entries
+from palimpsest.store.memories import memories_by_id
+from palimpsest.store.messages import messages_by_id
+
+_T = TypeVar("_T")
+
+CALLER = "library"
+
+SCOPE_PARTS = ("user_id", "agent_id", "run_id")
+
+UNSUPPORTED: Mapping[str, str] = {
+    "prompt": "the prompt is that of the settings; set custom_instructions instead",
+    "memory_type": "procedural memories are not written; the messages are learned from like others",
+    "reference_date": "relative dates count from today",
+    "show_expired": "expired memories are not listed; history() still has them",
+    "rerank": "the order is that of the settings' reranker, or of the search itself",
+    "version": "replies have the form of mem0's v1.1",
+    "output_format": "replies have the form of mem0's v1.1",
+    "enable_graph": "relations are always returned",
+    "keyword_search": "every search is by meaning and by words",
+    "filter_memories": "results are not judged by a language model",
+    "async_mode": "add() returns when it is done",
+    "immutable": "any memory can be updated, and its history is kept",
+}
+"""The arguments of mem0 that cannot be followed, and what holds instead."""
+
+
+class ArgumentError(InputError, ValueError):
+    """An argument cannot be used. mem0 raises ValueError then, so this is one too."""
+
+
+class Memory:
+    """A long-term memory with mem0's methods. Without a configuration it has the settings of the server.
+
+    A memory belongs to a user: without `user_id` to the one of the settings. Close it, or use it in a `with` block; at
+    the end of the program it closes by itself. With `background`, which suits a service, it keeps a vector index, links
+    and summarizes as long as it is open. Raises PalimpsestError.
+    """
+
+    def __init__(self, config: Mapping[str, Any] | Settings | None = None, *, background: bool = False) -> None:
+        settings = config if isinstance(config, Settings) else _settings_from(config or {})
+        self._started: Future[tuple[BlockingPortal, facade.Memory]] = Future()
+        self._end = _End()
+        _ends_of_open_memories().add(self._end)
+        self._thread = threading.Thread(
+            target=anyio.run, args=(_serve, settings, self._started, self._end, background), name="palimpsest"
+        )
+        self._thread.start()
+        weakref.finalize(self, self._end.begin).atexit = False
+        self._started.result()
+
+    @classmethod
+    def from_config(cls, config_dict: Mapping[str, Any]) -> Self:
+        """Open a memory with a configuration of mem0's. Settings of Palimpsest may stand in it, too."""
+        return cls(_settings_from(config_dict))
+
+    def close(self) -> None:
+        """Finish the calls of other threads, and close. Closing again does nothing."""
+        self._end.begin()
+        self._thread.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def add(
+        self,
+        messages: str | Mapping[str, Any] | Sequence[Mapping[str, Any]],
+        *,
+        user_id: Any = None,
+        agent_id: Any = None,
+        run_id: Any = None,
+        metadata: Mapping[str, Any] | None = None,
+        timestamp: Any = None,
+        expiration_date: str | date | None = None,
+        infer: bool = True,
+        **others: Any,
+    ) -> dict[str, Any]:
+        """Store what was said. With a language model its facts are stored, else (or without `infer`) every message.
+
+        The results are what was added and changed.
+        """
+        _warn_of("add", others)
+        labels = validation.metadata_from({**(metadata or {}), **_expiry(expiration_date)})
+        given = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
+        listed = [given] if isinstance(given, Mapping) else list(given)
+        if timestamp is not None:
+            listed = [{"timestamp": timestamp, **message} for message in listed]
+
+        async def work(memory: facade.Memory) -> list[Outcome]:
+            scope = _scope(memory, user_id=user_id, agent_id=agent_id, run_id=run_id)
+            said = validation.conversation_from(listed, scope, memory.engine.clock())
+            if infer and memory.engine.model is not None:
+                result = await memory.add_messages(said.messages, context=said.context, caller=CALLER)
+                return [await _labelled(memory, outcome, labels) for outcome in result.outcomes]
+            return [outcome for message in said.messages for outcome in await _stored(memory, message, labels)]
+
+        outcomes = self._call(work)
+        return {
+            "results": [_outcome(outcome) for outcome in outcomes],
+            "relations": [
+                {"source": item.source, "relationship": item.name, "destination": item.destination}
+                for outcome in outcomes
+                if outcome.event in (Event.ADD, Event.UPDATE)
+                for item in outcome.memory.relations
+            ],
+        }
+
+    def search(  # noqa: PLR0913 - the arguments of mem0
+        self,
+        query: str,
+        *,
+        user_id: Any = None,
+        agent_id: Any = None,
+        run_id: Any = None,
+        limit: int | None = None,
+        top_k: int | None = None,
+        filters: Mapping[str, Any] | None = None,
+        threshold: float | None = None,
+        explain: bool = False,
+        **others: Any,
+    ) -> dict[str, Any]:
+        """Search memories, best first; messages only if `filters` ask for their `kind`.
+
+        The user, the agent and the run may also be in `filters`. Scores are Palimpsest's: one below 0.5 is a guess.
+        """
+        _warn_of("search", others)
+        ids, conditions = _parted(filters, user_id=user_id, agent_id=agent_id, run_id=run_id)
+        number = _bounded(limit, top_k, 20)
+
+        async def work(memory: facade.Memory) -> dict[str, Any]:
+            scope = _scope(memory, **ids)
+            wanted = validation.query_from(query)
+            found = await memory.search(
+                scope,
+                wanted,
+                limit=number,
+                max_tokens=validation.MAX_TOKENS,
+                filters=conditions,
+                explain=explain,
+                caller=CALLER,
+            )
+            hits = [hit for hit in found.hits if hit.score >= (threshold or 0.0)]
+            results = [
+                {**item, "score": hit.score, **({"score_details": dict(hit.score_parts)} if explain else {})}
+                for hit, item in await _items(memory, hits)
+            ]
+            relations = [
+                {"source": each.source, "relationship": each.relationship, "destination": each.destination}
+                for each in found.relations
+            ]
+            return {"results": results, "relations": relations}
+
+        return self._call(work)
+
+    def get_all(
+        self,
+        *,
+        user_id: Any = None,
+        agent_id: Any = None,
+        run_id: Any = None,
+        filters: Mapping[str, Any] | None = None,
+        limit: int | None = None,
+        top_k: int | None = None,
+        **others: Any,
+    ) -> dict[str, Any]:
+        """List memories, newest first; messages only if `filters` ask for their `kind`."""
+        _warn_of("get_all", others)
+        ids, conditions = _parted(filters, user_id=user_id, agent_id=agent_id, run_id=run_id)
+        number = limit or top_k or validation.MAX_LIMIT
+
+        async def work(memory: facade.Memory) -> dict[str, Any]:
+            scope, hits, cursor = _scope(memory, **ids), list[Hit](), None
+            while len(hits) < number:
+                size = min(number - len(hits), validation.MAX_LIMIT)
+                page = await memory.list(scope, limit=size, cursor=cursor, filters=conditions)
+                hits += page.hits
+                cursor = page.cursor
+                if cursor is None:
+                    break
+            graph = await memory.graph.subgraph(scope, limit=number)
+            relations = [
+                {"source": each.source, "relationship": each.relationship, "target": each.destination}
+                for each in graph.relations
+            ]
+            return {"results": [item for _, item in await _items(memory, hits)], "relations": relations}
+
+        return self._call(work)
+
+    def get(self, memory_id: str) -> dict[str, Any] | None:
+        """Return a memory or message of any user, or None if there is none of this id."""
+
+        async def work(memory: facade.Memory) -> dict[str, Any] | None:
+            owners = await _owners(memory, [memory_id])
+            return next((_item(owner) for owner in owners.values() if owner.deleted_at is None), None)
+
+        return self._call(work)
+
+    def update(
+        self,
+        memory_id: str,
+        text: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        expiration_date: str | date | None = None,
+        data: str | None = None,
+    ) -> dict[str, str]:
+        """Give a memory another text, or add to its metadata. Its history keeps what it said. `data` is the text."""
+        new_text = text if text is not None else data
+        labels = {**(metadata or {}), **_expiry(expiration_date)}
+        if new_text is None and not labels:
+            raise ArgumentError("give text, metadata or expiration_date. Nothing was changed.")
+
+        async def work(memory: facade.Memory) -> None:
+            owner = await _owner(memory, memory_id)
+            checked = None if new_text is None else validation.text_from(new_text)
+            metadata = validation.metadata_from(labels)
+            await memory.update(owner.scope, owner.id, text=checked, metadata=metadata, caller=CALLER)
+
+        self._call(work)
+        return {"message": "Memory updated successfully!"}
+
+    def delete(self, memory_id: str) -> dict[str, str]:
+        """Delete a memory or message. `palimpsest undo` takes it back; `palimpsest purge` erases it for good."""
+
+        async def work(memory: facade.Memory) -> None:
+            owner = await _owner(memory, memory_id)
+            await memory.delete(owner.scope, [owner.id], caller=CALLER)
+
+        self._call(work)
+        return {"message": "Memory deleted successfully!"}
+
+    def delete_all(self, user_id: Any = None, agent_id: Any = None, run_id: Any = None) -> dict[str, str]:
+        """Delete all memories and messages of a user, an agent or a run, as one edit that can be undone."""
+
+        async def work(memory: facade.Memory) -> None:
+            scope = _scope(memory, user_id=user_id, agent_id=agent_id, run_id=run_id)
+            await memory.delete_all(scope, caller=CALLER)
+
+        self._call(work)
+        return {"message": "Memories deleted successfully!"}
+
+    def history(self, memory_id: str) -> list[dict[str, Any]]:
+        """Return the versions of a memory, living or deleted, oldest first."""
+
+        async def work(memory: facade.Memory) -> list[dict[str, Any]]:
+            owner = await _owner(memory, memory_id)
+            _, versions = await memory.history(owner.scope, owner.id)
+            return [
+                {
+                    "id": version.id,
+                    "memory_id": version.memory_id,
+                    "old_memory": version.old_memory,
+                    "new_memory": version.new_memory,
+                    "event": version.event.value,
+                    "created_at": version.created_at.isoformat(),
+                    "updated_at": version.updated_at.isoformat(),
+                    "is_deleted": version.is_deleted,
+                    "actor_id": version.actor_id or None,
+                    "role": version.role or None,
+                }
+                for version in versions
+            ]
+
+        return self._call(work)
+
+    def reset(self) -> None:
+        """Delete all memories and messages of all users, an edit for each user and project that can be undone."""
+
+        async def work(memory: facade.Memory) -> None:
+            for scope in await memory.engine.read(entries.scopes_with_content):
+                await memory.delete_all(scope, caller=CALLER)
+
+        self._call(work)
+
+    def _call(self, work: Callable[[facade.Memory], Awaitable[_T]]) -> _T:
+        """Do work in the thread of the memory and return its result."""
+        portal, memory = self._started.result()
+        with self._end.lock:
+            if self._end.has_begun.is_set():
+                raise PalimpsestError("this memory is closed; what it stored is kept. Open another one")
+            future = portal.start_task_soon(work, memory)
+        try:
+            return future.result()
+        except InputError as error:
+            raise ArgumentError(str(error), error.remedy, error.owner_id) from error
+
+
+class _End:
+    """When a memory closes. Calls that hold the lock before it are finished, and there are none after it."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.has_begun = threading.Event()
+
+    def begin(self) -> None:
+        """Let the memory close, without waiting for it."""
+        with self.lock:
+            self.has_begun.set()
+
+
+async def _serve(
+    settings: Settings,
+    started: Future[tuple[BlockingPortal, facade.Memory]],
+    end: _End,
+    background: bool,  # noqa: FBT001 - anyio passes arguments by position
+) -> None:
+    """Keep a memory open until its end is asked for. What fails before it is open is raised by who opens it."""
+    try:
+        async with facade.open_memory(settings, background=background) as memory, BlockingPortal() as portal:
+            started.set_result((portal, memory))
+            await anyio.to_thread.run_sync(end.has_begun.wait, limiter=anyio.CapacityLimiter(1))
+    except PalimpsestError as error:
+        if started.done():
+            raise
+        started.set_exception(error)
+
+
+@cache
+def _ends_of_open_memories() -> weakref.WeakSet[_End]:
+    """Return what ends the memories of this process, and end them when its main thread does.
+
+    Python waits for their threads before it calls what `atexit` knows, so that would be too late.
+    """
+    ends: weakref.WeakSet[_End] = weakref.WeakSet()
+
+    def end_with_program() -> None:
+        threading.main_thread().join()
+        for end in list(ends):
+            end.begin()
+
+    threading.Thread(target=end_with_program, name="palimpsest end", daemon=True).start()
+    return ends
+
+
+def _settings_from(config: Mapping[str, Any]) -> Settings:
+    values, sentences = mem0_settings(config)
+    for sentence in sentences:
+        warnings.warn(sentence, stacklevel=3)
+    return load_settings(**values)
+
+
+def _warn_of(method: str, arguments: Mapping[str, Any]) -> None:
+    """Warn of arguments that cannot be followed. Raises TypeError for those that mem0 has not either."""
+    for name, value in arguments.items():
+        if name not in UNSUPPORTED:
+            raise TypeError(f"{method}() got an unexpected keyword argument '{name}'")
+        if value not in (None, False):
+            warnings.warn(f"{method}() ignores '{name}': {UNSUPPORTED[name]}", stacklevel=3)
+
+
+def _bounded(limit: int | None, top_k: int | None, default: int) -> int:
+    given = next((number for number in (limit, top_k) if number is not None), default)
+    return min(validation.bounded("limit", given, 1, 1_000_000), validation.MAX_LIMIT)
+
+
+def _expiry(given: str | date | None) -> dict[str, Any]:
+    return {} if given is None else {EXPIRES_AT: given if isinstance(given, str) else f"{given:%Y-%m-%d}"}
+
+
+def _scope(memory: facade.Memory, **ids: Any) -> Scope:
+    """Return the scope of a user, an agent and a run, of which one must be given."""
+    parts = {name: validation.scope_part(name, str(value)) for name, value in ids.items() if value is not None}
+    if not any(parts.values()):
+        raise InputError("give user_id, agent_id or run_id, or filters with one of them. Nothing was done.")
+    user_id = parts.get("user_id") or memory.settings.user_id
+    return Scope(user_id, agent_id=parts.get("agent_id", ""), run_id=parts.get("run_id", ""))
+
+
+def _parted(filters: Mapping[str, Any] | None, **ids: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the parts of the scope, and the other conditions of a filter of mem0's in the form of ours."""
+    conditions = _conditions(filters or {}, ids)
+    return ids, {"kind": "memory", **conditions}
+
+
+def _conditions(filters: Mapping[str, Any], ids: dict[str, Any]) -> dict[str, Any]:
+    """Return the conditions of a filter without the parts of the scope, which go into `ids`."""
+    kept: dict[str, Any] = {}
+    for key, value in filters.items():
+        if key in SCOPE_PARTS and not isinstance(value, Mapping | list):
+            ids[key] = value if ids.get(key) is None else ids[key]
+        elif key == "AND" and isinstance(value, list):
+            kept[key] = [part for each in cast("list[Any]", value) if (part := _conditions(each, ids))]
+        else:
+            name = "speaker" if key == "actor_id" else key
+            kept[name] = {"ne": None} if value == "*" else value
+    return {key: value for key, value in kept.items() if value != []}
+
+
+async def _stored(memory: facade.Memory, message: Message, labels: Mapping[str, Any]) -> Sequence[Outcome]:
+    """Store a message as a memory, word for word."""
+    result = await memory.add_text(
+        message.scope,
+        message.content,
+        at=message.said_at,
+        metadata=labels,
+        role=message.role,
+        name=message.name,
+        infer=False,
+        caller=CALLER,
+    )
+    return result.outcomes
+
+
+async def _labelled(memory: facade.Memory, outcome: Outcome, labels: Mapping[str, Any]) -> Outcome:
+    """Give a memory that was learned the metadata of its call."""
+    if labels and outcome.kind == "memory" and outcome.event in (Event.ADD, Event.UPDATE):
+        await memory.update(outcome.memory.scope, outcome.memory.id, metadata=labels, caller=CALLER)
+    return outcome
+
+
+async def _owners(memory: facade.Memory, ids: Sequence[str]) -> dict[str, StoredMemory | Message]:
+    """Return memories and messages of any user by their ids."""
+
+    def read(conn: Connection) -> dict[str, StoredMemory | Message]:
+        return {**memories_by_id(conn, ids), **messages_by_id(conn, ids)}
+
+    return await memory.engine.read(read)
+
+
+async def _owner(memory: facade.Memory, memory_id: str) -> StoredMemory | Message:
+    owner = (await _owners(memory, [memory_id])).get(memory_id)
+    if owner is None:
+        raise InputError(f"there is no memory with the id '{memory_id[:80]}', so nothing was done")
+    return owner
+
+
+async def _items(memory: facade.Memory, hits: Sequence[Hit]) -> list[tuple[Hit, dict[str, Any]]]:
+    """Return each hit with what mem0 shows of it, but for what was purged meanwhile."""
+    owners = await _owners(memory, [hit.id for hit in hits])
+    return [(hit, _item(owners[hit.id])) for hit in hits if hit.id in owners]
+
+
+def _item(owner: StoredMemory | Message) -> dict[str, Any]:
+    """Return a memory or message as mem0 shows it."""
+    stored = owner.as_memory if isinstance(owner, Message) else owner
+    metadata = dict(stored.metadata)
+    expiry = metadata.pop(EXPIRES_AT, None)
+    optional = {
+        "user_id": stored.scope.user_id,
+        "agent_id": stored.scope.agent_id,
+        "run_id": stored.scope.run_id,
+        "actor_id": stored.actor_id,
+        "role": stored.role,
+        "expiration_date": expiry,
+    }
+    return {
+        "id": stored.id,
+        "memory": stored.text,
+        "hash": hashlib.md5(stored.text.encode(), usedforsecurity=False).hexdigest(),
+        "metadata": metadata or None,
+        "created_at": stored.created_at.isoformat(),
+        "updated_at": stored.updated_at.isoformat(),
+        **{name: value for name, value in optional.items() if value},
+    }
+
+
+def _outcome(outcome: Outcome) -> dict[str, Any]:
+    """Return what became of a memory as mem0 shows it."""
+    item: dict[str, Any] = {"id": outcome.memory.id, "memory": outcome.memory.text, "event": outcome.event.value}
+    if outcome.previous is not None and outcome.event is Event.UPDATE:
+        item["previous_memory"] = outcome.previous
+    optional = {"actor_id": outcome.memory.actor_id, "role": outcome.memory.role}
+    return item | {name: value for name, value in optional.items() if value}
