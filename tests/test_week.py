@@ -9,7 +9,7 @@ import pytest
 
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Relation
-from tests.support.mcp_client import reply_results
+from tests.support.mcp_client import reply_results, reply_text
 from tests.support.memory import ALICE, StoppedClock, add_text, memory_in, messages_from
 from tests.support.server_in_process import connect
 
@@ -150,3 +150,23 @@ async def test_a_text_that_replaces_a_memory_of_no_project_stays_one_memory(tmp_
             await client.call_tool("add_memory", {"text": text, **replaces})
         listed = reply_results(await client.call_tool("list_memories", {}))
         assert [memory["text"] for memory in listed] == [text]
+
+
+@pytest.mark.parametrize(
+    ("known", "told", "is_near"),
+    [
+        ("The parents' committee meets on the first Wednesday", "The committee gathers on the second Monday", True),
+        ("Price labels are handwritten in red", "All shelf prices come from the label machine", True),
+        ("Run the tests with pytest -x from the root", "Use `nox -s unit` for running the test suite", True),
+        ("The lorry needs new tyres", "Maeve is allergic to cats", False),
+    ],
+)
+async def test_what_a_text_may_change_is_named_as_near(tmp_path: Path, known: str, told: str, *, is_near: bool) -> None:
+    """Whether one changes the other no vector tells; the agent can."""
+    async with connect(tmp_path) as agent:
+        for text in (*OTHERS, known):
+            await agent.call_tool("add_memory", {"text": text})
+        result = await agent.call_tool("add_memory", {"text": told})
+        assert ("near [" in reply_text(result)) is is_near
+        near = result.structured_content["results"][0].get("near", [])
+        assert (known in [item["text"] for item in near]) is is_near

@@ -13,7 +13,7 @@ import anyio
 from sqlalchemy import Connection
 
 from palimpsest.core import models
-from palimpsest.core.clock import Clock, in_zone, now, parse_range
+from palimpsest.core.clock import Clock, TimeSpan, in_zone, now, parse_range
 from palimpsest.core.models import SURE, Fact, Message, Relation, Scope, Undo, Version
 from palimpsest.core.protocols import LanguageModel, ReportProgress
 from palimpsest.core.settings import Settings
@@ -30,7 +30,7 @@ from palimpsest.learn.edit import Corrections
 from palimpsest.learn.engine import Engine, open_embedder, open_model, open_projection, open_prompts, open_reranker
 from palimpsest.learn.recall_log import FadingMemories, RecallLog
 from palimpsest.learn.summaries import summary_writer
-from palimpsest.recall.listing import Page, page
+from palimpsest.recall.listing import ListRequest, Page, page
 from palimpsest.recall.search import SearchQuery, SearchResult, filter_notes, search, search_all_projects
 from palimpsest.store import entries, history, links, projects
 from palimpsest.store import messages as message_queries
@@ -294,7 +294,7 @@ class Memory:
             forgetting=fading.forgetting,
             follows_links=self.engine.has_links,
             also=tuple(also),
-            held_at=parse_range(held_at, "held_at", self.zone) if held_at else None,
+            held_at=self._span(held_at),
         )
 
         def search_project() -> SearchResult:
@@ -351,21 +351,21 @@ class Memory:
         cursor: str | None = None,
         deleted: bool = False,
         filters: Mapping[str, Any] | None = None,
+        held_at: str = "",
     ) -> Page:
-        """Return a page of memories, newest first."""
-        ledger, forgetting = self.engine.ledger, self.fading.forgetting
+        """Return a page of memories, newest first; with `held_at`, as in `search`, those that held then."""
+        ledger, span = self.engine.ledger, self._span(held_at)
+        request = ListRequest(scope, limit, max_tokens, cursor, deleted, filters, self.fading.forgetting, span)
 
         def read() -> Page:
-            found = page(
-                ledger, scope, limit, max_tokens, cursor, deleted=deleted, filters=filters, forgetting=forgetting
-            )
+            found = page(ledger, request)
             notes = filter_notes(ledger, scope, filters, found.hits, deleted=deleted)
             shown = tuple(hit.in_zone(self.zone) for hit in found.hits)
             return replace(found, hits=shown, notes=(*found.notes, *notes))
 
         return await self.engine.run(read)
 
-    async def update(
+    async def update(  # noqa: PLR0913 - what can be changed, passed by name
         self,
         scope: Scope,
         memory_id: str,
@@ -374,16 +374,30 @@ class Memory:
         metadata: Mapping[str, Any] | None = None,
         hints: Sequence[str] | None = None,
         tags: Sequence[str] | None = None,
+        since: str = "",
+        until: str = "",
+        relations: Sequence[Relation] | None = None,
         caller: str = "",
         revision: int | None = None,
     ) -> WriteResult:
-        """Give a memory another text, other metadata (None removes a key), or hints or tags in place of those it has.
+        """Give a memory another text, other metadata (None removes a key), or hints, tags or relations of its own.
 
-        The history keeps the old ones. If `revision` is given and is no longer the present one, raises
-        ChangedMeanwhileError or StaleDecisionError.
+        Hints, tags and relations take the place of those that it has. `since` and `until` are as in `add_text`, or
+        "none" for what is not known. The history keeps the old ones. If `revision` is given and is no longer the
+        present one, raises ChangedMeanwhileError or StaleDecisionError.
         """
         updating = edit.update(
-            self.engine, scope, memory_id, text, metadata, caller, hints=hints, tags=tags, revision=revision
+            self.engine,
+            scope,
+            memory_id,
+            text,
+            metadata,
+            caller,
+            hints=hints,
+            tags=tags,
+            held=held_from(since, until, self.zone),
+            relations=relations,
+            revision=revision,
         )
         return await self._after_write(scope, updating)
 
@@ -424,12 +438,18 @@ class Memory:
         return await self._after_write(scope, edit.undo(self.engine, scope, undo or Undo(), caller))
 
     async def summary(
-        self, scope: Scope, kind: str = "overall", *, refresh: bool = False, caller: str = ""
+        self, scope: Scope, kind: str = "overall", *, refresh: bool = False, held_at: str = "", caller: str = ""
     ) -> summary_writer.SummaryResult:
-        """Return a summary of what is known in the scope."""
+        """Return a summary of what is known in the scope; with `held_at`, as in `search`, of what held then."""
+        span = self._span(held_at)
         if self.engine.is_model_borrowed and not refresh:
             refresh = await summary_writer.missed_changes(self.engine, scope, kind) >= self.settings.summary.every
-        return await summary_writer.get_summary(self._answering, scope, kind, refresh=refresh, caller=caller)
+        return await summary_writer.get_summary(
+            self._answering, scope, kind, refresh=refresh, caller=caller, held_at=span
+        )
+
+    def _span(self, held_at: str) -> TimeSpan | None:
+        return parse_range(held_at, "held_at", self.zone) if held_at else None
 
     async def last_days(self, scope: Scope, number: int) -> Sequence[str]:
         """Return the kinds of the summaries of the last days on which something was said, the last day first."""

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Decision, Event, Fact, Provenance
 from palimpsest.recall.hits import hit_tokens
-from palimpsest.recall.listing import Page, page
+from palimpsest.recall.listing import ListRequest, Page, page
 from palimpsest.store.apply import Write
 from palimpsest.store.ledger import Ledger
 from tests.support.ledger_access import ledger_in
@@ -40,9 +40,9 @@ def ledger(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Generator[
 
 def pages(ledger: Ledger, limit: int, max_tokens: int, **options: Any) -> list[Page]:
     """Return all pages, by following the cursors."""
-    read = [page(ledger, ALICE, limit, max_tokens, None, **options)]
+    read = [page(ledger, ListRequest(ALICE, limit, max_tokens, **options))]
     while (cursor := read[-1].cursor) is not None:
-        read.append(page(ledger, ALICE, limit, max_tokens, cursor, **options))
+        read.append(page(ledger, ListRequest(ALICE, limit, max_tokens, cursor, **options)))
     return read
 
 
@@ -83,4 +83,4 @@ def test_a_cursor_that_no_page_gave_is_refused(ledger: Ledger) -> None:
     """A wrong cursor is an error and does not start again at the first page."""
     for cursor in ("", "x", "-1", "1.5", "9" * 19):
         with pytest.raises(InputError, match="is not a cursor"):
-            page(ledger, ALICE, 10, 1_000, cursor, deleted=False, filters=None)
+            page(ledger, ListRequest(ALICE, 10, 1_000, cursor))

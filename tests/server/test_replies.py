@@ -82,7 +82,7 @@ def relation(*names: str, since: str = "", until: str = "") -> KnownRelation:
 
 def long_outcomes(text: str) -> dict[str, WriteResult]:
     """Return what a write of a long text may do."""
-    stored, like = memory(text, ID), [SimilarMemory(memory(text, OTHER_ID), 0.7)]
+    stored, like = memory(text, ID), [SimilarMemory(memory(text, OTHER_ID), 0.7, replaced=0.7)]
     outcomes = {
         "added": Outcome(Event.ADD, stored),
         "replacing": Outcome(Event.ADD, stored, previous=text, replaced=(OTHER_ID,)),
@@ -125,7 +125,8 @@ WRITES = {
     "messages": WriteResult(kept_messages=4),
     "learnt": WriteResult((Outcome(Event.DELETE, TEA),), kept_messages=4),
     "with notes": WriteResult((Outcome(Event.ADD, TEA),), notes=("no language model is configured", "second")),
-    "resembling": WriteResult((Outcome(Event.ADD, TEA),), {ID: [SimilarMemory(NEAR, 0.71236)]}),
+    "resembling": WriteResult((Outcome(Event.ADD, TEA),), {ID: [SimilarMemory(NEAR, 0.71236, replaced=0.71236)]}),
+    "near": WriteResult((Outcome(Event.ADD, TEA),), {ID: [SimilarMemory(NEAR, 0.41236)]}),
     "past": WriteResult((Outcome(Event.ADD, PAST),)),
     "replacing": WriteResult((Outcome(Event.ADD, TEA, previous="Ana drinks coffee.", replaced=(OTHER_ID,)),)),
     "updated": WriteResult((Outcome(Event.UPDATE, TEA, previous="Ana drinks\ntea."),)),

@@ -162,7 +162,7 @@ async def test_the_tools_are_few_small_annotated_and_described(tmp_path: Path) -
     assert set(templates) == {*ids, "entity://{name}", f"{ids[0]}/history", f"{ids[1]}/{{after}}", f"{ids[2]}/{{page}}"}
     assert [prompt.name for prompt in prompts] == ["recall", "remember-this-conversation", "review-memory"]
     assert all(prompt.description for prompt in prompts)
-    wire = json.dumps(listed.model_dump(mode="json", by_alias=True, exclude_none=True), ensure_ascii=False)
+    wire = listed.model_dump_json(by_alias=True, exclude_none=True)
     assert {tool.name for tool in listed.tools} == TOOL_NAMES
     assert len(wire.encode()) < 7_000
     assert len(INSTRUCTIONS.encode()) < 1_024

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from loopback import OpenAIServer
+from palimpsest.core.clock import TimeSpan
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Memory as StoredMemory
 from palimpsest.core.models import Relation
@@ -22,6 +23,8 @@ from tests.support.scripted_model import answering, given
 from tests.support.server_in_process import connect
 
 pytestmark = pytest.mark.anyio
+
+PINNED = {"pinned": True}
 
 
 async def first(memory: Memory, question: str, **rest: Any) -> str:
@@ -219,3 +222,70 @@ async def test_what_changed_since_a_day_is_listed(tmp_path: Path) -> None:
         replaced = {hit.id for hit in (await memory.list(ALICE, filters=since, deleted=True)).hits}
     assert (listed, replaced) == ({edited, new}, {old})
     assert kept not in listed
+
+
+async def test_what_has_ended_is_not_told_as_what_holds(tmp_path: Path) -> None:
+    """What somebody said had ended is history in every summary, though nothing replaced it. Days keep what was said."""
+    clock = StoppedClock()
+    async with memory_in(tmp_path, clock) as memory:
+        await tell(memory, clock, "2026-05-01", "Ada lives in Turku", since="2021", until="2024-03")
+        await tell(memory, clock, "2026-05-01", "Ada lives in Kemi", since="2026-01")
+        await tell(memory, clock, "2026-05-01", "The user must not run until June", until="2026-06", metadata=PINNED)
+        for kind in ("overall", "profile"):
+            text = (await memory.summary(ALICE, kind)).text
+            assert "must not run" in text
+            assert "Kemi" in text
+            assert "Turku" not in text
+        assert "Turku" in (await memory.summary(ALICE, "day:2026-05-01")).text
+        holds, _, held = (await memory.summary(ALICE, "about:Ada")).text.partition("Held before:")
+        assert "Kemi" in holds
+        assert "Turku" in held
+        clock.at = datetime(2026, 7, 1, tzinfo=UTC)
+        assert "must not run" not in (await memory.summary(ALICE, "overall")).text
+
+
+async def test_lists_summaries_and_the_graph_answer_from_a_time(tmp_path: Path) -> None:
+    """`held_at` asks what held in the world then: what ended, and what was replaced since, is part of it."""
+    clock = StoppedClock()
+    async with memory_in(tmp_path, clock) as memory:
+        turku = [Relation("Ada", "lives in", "Turku")]
+        old = await tell(memory, clock, "2022-05-01", "Ada lives in Turku", since="2021", relations=turku)
+        kemi = [Relation("Ada", "lives in", "Kemi")]
+        now = "Ada lives in Kemi"
+        await tell(memory, clock, "2026-02-01", now, since="2026-01", relations=kemi, replaces=[old])
+        await tell(memory, clock, "2026-02-01", "Ada sails")
+        assert [hit.text for hit in (await memory.list(ALICE, held_at="2023")).hits] == ["Ada lives in Turku"]
+        assert [hit.text for hit in (await memory.list(ALICE, held_at="2026-03")).hits] == ["Ada sails", now]
+        for kind in ("about:Ada", "profile", "overall"):
+            text = (await memory.summary(ALICE, kind, held_at="2023-06")).text
+            assert "Turku" in text
+            assert "Kemi" not in text
+        june = datetime(2023, 6, 1, tzinfo=UTC)
+        drawn = await memory.graph.subgraph(ALICE, about="Ada", held_at=TimeSpan(june, june))
+        assert [item.destination for item in drawn.relations] == ["Turku"]
+        for kind in ("day:2023-06-01", "timeline:Ada"):
+            with pytest.raises(InputError, match="time"):
+                await memory.summary(ALICE, kind, held_at="2023")
+        with pytest.raises(InputError, match="give one of them"):
+            await memory.list(ALICE, held_at="2023", deleted=True)
+
+
+async def test_an_agent_corrects_times_and_relations(tmp_path: Path) -> None:
+    """A wrong year or a wrong relation is corrected in place, and the history keeps what was said first."""
+    async with connect(tmp_path) as agent:
+        added = {"text": "Ada lives in Kemi", "since": "2025", "relations": [["Ada", "lives in", "Kemi"]]}
+        memory_id = (await agent.call_tool("add_memory", added)).structured_content["results"][0]["id"]
+        for changes in (
+            {"since": "2026-01", "until": "2026-10"},
+            {"relations": [["Ada", "works in", "Kemi"]]},
+            {"until": "none"},
+        ):
+            assert reply_text(await agent.call_tool("update_memory", {"memory_id": memory_id, **changes}))
+        hit = (await agent.call_tool("search_memories", {"query": "Ada Kemi"})).structured_content["results"][0]
+        assert (hit["valid_from"], "valid_until" in hit) == ("2026-01", False)
+        about = reply_text(await agent.call_tool("get_summary", {"kind": "about:Ada"}))
+        assert "works in → Kemi (since 2026-01)" in about
+        assert "lives in →" not in about
+        wrong = await agent.call_tool("update_memory", {"memory_id": memory_id, "until": "2020"})
+        assert wrong.is_error
+        assert "before it began" in str(wrong.content)

@@ -9,7 +9,7 @@ import typer
 
 from palimpsest.cli.console import CALLER, AsJson, Commands, Memory, Reply, command
 from palimpsest.cli.lazy import advice, dossier, entity_graph, files, output, replies, validation
-from palimpsest.core.clock import parse_until, shown_date
+from palimpsest.core.clock import parse_range, parse_until, shown_date
 from palimpsest.core.errors import InputError, raised_as
 from palimpsest.core.models import EntityType, GraphForm
 from palimpsest.text.display import counted
@@ -55,10 +55,11 @@ async def entities(
 
 
 @command(entity, "entity show")
-async def show(memory: Memory, name: str, hops: int = 1, as_of: str = "") -> Reply:
+async def show(memory: Memory, name: str, hops: int = 1, as_of: str = "", held_at: str = "") -> Reply:
     """Show what is known about somebody or something. The word show can be left out."""
     instant = parse_until(as_of, "--as-of", memory.zone) if as_of else None
-    found = await memory.graph.dossiers(memory.scope, name, hops=hops, as_of=instant)
+    span = parse_range(held_at, "--held-at", memory.zone) if held_at else None
+    found = await memory.graph.dossiers(memory.scope, name, hops=hops, as_of=instant, held_at=span)
     texts = ["\n".join(lines) for lines in dossier.lines_of(found, validation.MAX_TOKENS)]
     return Reply({"entities": [replies.dossier_json(dossier) for dossier in found]}, "\n\n".join(texts))
 
@@ -96,20 +97,21 @@ def _edited(edited: entity_graph.EntityEdited) -> Reply:
 
 
 @command(app, "graph")
-async def graph(
+async def graph(  # noqa: PLR0913 - typer passes the options of a command by name
     memory: Memory,
     form: GraphForm = "mermaid",
     about: str = "",
     hops: int = 1,
     limit: int = 100,
     as_of: str = "",
+    held_at: str = "",
     file: Path | None = None,
     as_json: AsJson = False,
 ) -> None:
     """Draw how people, places and things are connected now, or were at a time. --json is --format json."""
     instant = parse_until(as_of, "--as-of", memory.zone) if as_of else None
-    scope = memory.scope
-    found = await memory.graph.subgraph(scope, about=about, hops=hops, limit=limit, as_of=instant)
+    span = parse_range(held_at, "--held-at", memory.zone) if held_at else None
+    found = await memory.graph.subgraph(memory.scope, about=about, hops=hops, limit=limit, as_of=instant, held_at=span)
     _write(found, "json" if as_json else form, file)
     if not found.relations:
         output.print_note(

@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -241,18 +242,21 @@ def changed_reply(result: commit.WriteResult, scope: models.Scope) -> Reply:
     return Reply(replies.changed_json(result, scope, advice.COMMANDS), text, done=text)
 
 
-@command(app, "edit")
-async def edit(
+@command(app, "edit", cls=WithRelations)
+async def edit(  # noqa: PLR0913 - typer passes the options of a command by name
     ctx: typer.Context,
     memory_id: str,
     text: str | None = None,
     metadata: list[str] | None = None,
     hint: list[str] | None = None,
+    since: str = "",
+    until: str = "",
+    relation: list[str] | None = None,
     editor: Annotated[
         str, typer.Option(metavar="PROGRAM", envvar=["VISUAL", "EDITOR"], help="The program that opens the text.")
     ] = "",
 ) -> Reply:
-    """Give a memory another text, other metadata or other hints. The history keeps the old ones."""
+    """Give a memory another text, metadata, hints, times or relations. The history keeps the old ones."""
     from palimpsest.learn.edit import deleted_error  # noqa: PLC0415 - its help needs none of it
 
     changes = metadata_from_words(metadata or (), may_remove=True)
@@ -260,7 +264,7 @@ async def edit(
     before: models.Memory | None = None
     if text is not None:
         text = text_given(text)
-    elif not changes and hint is None:
+    elif not (changes or since or until) and hint is None and relation is None:
         async with facade.open_memory(settings_of(ctx), background=False) as memory:  # closed while a person writes
             before, _ = await memory.history(memory.scope, memory_id)
         if before.deleted_at is not None:
@@ -276,6 +280,9 @@ async def edit(
                 text=validation.text_from(text) if text is not None else None,
                 metadata=validation.metadata_from(changes),
                 hints=None if hint is None else hints_from_words(hint),
+                since=since,
+                until=until,
+                relations=None if relation is None else relations_from_words(relation),
                 caller=CALLER,
             )
             if file is not None:
@@ -402,11 +409,17 @@ async def search(  # noqa: PLR0913 - typer passes the options of a command by na
 
 @command(app, "list")
 async def list_(
-    memory: Memory, limit: int = 20, filters: list[str] | None = None, cursor: str | None = None, deleted: bool = False
+    memory: Memory,
+    limit: int = 20,
+    filters: list[str] | None = None,
+    cursor: str | None = None,
+    held_at: str = "",
+    deleted: bool = False,
 ) -> Reply:
     """List memories page by page, newest first."""
+    conditions = filters_from(filters or ())
     page = await memory.list(
-        memory.scope, limit=limit, cursor=cursor, deleted=deleted, filters=filters_from(filters or ())
+        memory.scope, limit=limit, cursor=cursor, deleted=deleted, filters=conditions, held_at=held_at
     )
     unlisted = advice.unlisted_notes(page, advice.COMMANDS)
     page = replace(page, notes=(*page.notes, *unlisted))
@@ -414,7 +427,8 @@ async def list_(
     title = f"{'deleted ' if deleted else ''}{kinds} of {memory.scope}"
     parts = [*hits_parts(page.hits, title), *output.notes_text(page.notes)]
     if not page.hits and not unlisted:
-        parts.insert(0, _nothing_listed(memory.scope, deleted=deleted, is_filtered=bool(filters), cursor=cursor))
+        is_filtered = bool(filters or held_at)
+        parts.insert(0, _nothing_listed(memory.scope, deleted=deleted, is_filtered=is_filtered, cursor=cursor))
     if page.cursor:
         parts.append(f"more: --cursor {page.cursor}")
     return Reply(replies.page_json(page, memory.scope, advice.COMMANDS), *parts)
@@ -463,11 +477,13 @@ async def summary(
     name: str = "",
     kind: Annotated[str, typer.Option(help="The same as KIND.", hidden=True)] = "overall",
     days: int = 0,
+    held_at: str = "",
     refresh: bool = False,
 ) -> Reply:
     """Summarize the memory in a paragraph, or its last days in one each."""
     kinds = await memory.last_days(memory.scope, days) if days else [name or kind]
-    results = [await memory.summary(memory.scope, kind, refresh=refresh, caller=CALLER) for kind in kinds]
+    asked = partial(memory.summary, memory.scope, refresh=refresh, held_at=held_at, caller=CALLER)
+    results = [await asked(kind) for kind in kinds]
     as_values = [replies.summary_json(result, memory.scope) for result in results]
     if days:
         return Reply({"days": as_values}, replies.days_text(results, memory.scope))

@@ -525,8 +525,20 @@ class Memory:
     def has_ended(self, now: datetime) -> bool:
         """Return whether it held only until a time that has passed, in whose zone its last day is."""
         if self.valid_until is None:
-            return False
+            return has_expired(self.metadata, now)
         return span_of(self.valid_until, self.valid_until_precision, now.tzinfo or UTC).last < now
+
+    def may_hold_in(self, span: TimeSpan) -> bool:
+        """Return whether it holds in a stretch of time as far as is known: from its beginning or since it was said.
+
+        What only ended may have held ever before.
+        """
+        begins = datetime.min.replace(tzinfo=UTC) if self.valid_until is not None else self.stated_at
+        if self.valid_from is not None:
+            begins = span_of(self.valid_from, self.valid_from_precision).first
+        if self.valid_until is None:
+            return begins <= span.last
+        return begins <= span.last and span_of(self.valid_until, self.valid_until_precision).last >= span.first
 
     @property
     def is_dated(self) -> bool:
@@ -594,8 +606,9 @@ class Decision:
     `outdated` are facts that were true before the memory of this decision. They are stored as closed by it. With
     `successor`, a memory that came later, ADD stores `fact` as closed by that memory at `ended_at`, and DELETE closes
     `memory_id` in its favour. With kind "message", DELETE and ADD by id apply to a message. With `sets_labels` UPDATE
-    gives the memory exactly the tags and hints of the fact and since when it holds, and adds to none it has. With
-    `is_general` ADD stores a fact that replaces nothing outside of the project of the write.
+    gives the memory exactly the tags and hints of the fact and since when it holds, and adds to none it has; with
+    `sets_relations` exactly its relations. With `is_general` ADD stores a fact that replaces nothing outside of the
+    project of the write.
     """
 
     event: Event
@@ -609,6 +622,7 @@ class Decision:
     successor: str | None = None
     ended_precision: Precision = ""
     sets_labels: bool = False
+    sets_relations: bool = False
     is_general: bool = False
 
 

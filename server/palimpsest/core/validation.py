@@ -557,15 +557,16 @@ def hints_from(hints: HintsInput | None) -> tuple[str, ...]:
 
 
 def held_from(since: str, until: str, zone: tzinfo) -> dict[str, Any]:
-    """Return the fields of a fact that say between which times it holds, given as ISO 8601; "" is not known.
+    """Return the fields of a fact that say between which times it holds, given as ISO 8601.
 
-    Raises InputError if the end is before the beginning.
+    What is "" has no fields, and those of "none" are empty. Raises InputError if the end is before the beginning.
     """
     held: dict[str, Any] = {}
     for column, name, value in (("valid_from", "since", since.strip()), ("valid_until", "until", until.strip())):
         if value:
-            held[column], held[f"{column}_precision"] = parse_time(value, name, zone)
-    if len(held) > 2:  # noqa: PLR2004 - a beginning and an end
+            parsed = (None, "") if value.lower() == "none" else parse_time(value, name, zone)
+            held[column], held[f"{column}_precision"] = parsed
+    if held.get("valid_from") and held.get("valid_until"):
         first = span_of(held["valid_from"], held["valid_from_precision"], zone).first
         if span_of(held["valid_until"], held["valid_until_precision"], zone).last < first:
             raise InputError(f"until {until} is before since {since}. Nothing was stored.")

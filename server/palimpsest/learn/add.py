@@ -24,7 +24,7 @@ from palimpsest.core.protocols import LanguageModel, Vector
 from palimpsest.core.validation import one_line
 from palimpsest.learn.commit import WriteResult, apply_decisions, apply_write, embed_texts
 from palimpsest.learn.document_pages import is_long, learn_document, sentences, text_document
-from palimpsest.learn.duplicates import with_near_duplicates
+from palimpsest.learn.duplicates import NEAREST_SHOWN, with_near_duplicates
 from palimpsest.learn.edit import has_text, past_end_notes
 from palimpsest.learn.engine import Engine, without_excluded
 from palimpsest.learn.entity_resolution import name_decision, with_named_facts
@@ -535,7 +535,7 @@ async def add_text(
     memories = [outcome.memory for outcome in result.outcomes if outcome.duplicate_of is not None]
     later = [memory.date for memory in memories if fact.said_at is not None and memory.at > fact.said_at]
     result = _with_notes(result, *(f"its date stays {day}, which is later" for day in later))
-    return await with_near_duplicates(engine, scope, result, vectors)
+    return await with_near_duplicates(engine, scope, result, vectors, nearest=NEAREST_SHOWN)
 
 
 def _prepared(

@@ -173,30 +173,41 @@ MAX_SHOWN = 1
 first is the likeliest."""
 
 
+NEAREST_SHOWN = 2
+"""How many memories are named in all if an agent stores a text: what it changes is among the two nearest far more often
+than it can be recognized, and the agent can tell."""
+
+
 async def with_near_duplicates(
-    engine: Engine, scope: Scope, result: WriteResult, vectors: Mapping[str, Vector]
+    engine: Engine, scope: Scope, result: WriteResult, vectors: Mapping[str, Vector], *, nearest: int = 0
 ) -> WriteResult:
     """Return the result of a write with the memories that the new texts repeat or contradict.
 
-    `vectors` are those the texts were written with. A failure does not undo the write; it is noted.
+    `vectors` are those the texts were written with. If there are fewer than `nearest`, those nearest to a text that
+    replaces nothing follow. A failure does not undo the write; it is noted.
     """
     try:
-        return replace(result, similar=await engine.run(lambda: _similar(engine, scope, result.outcomes, vectors)))
+        similar = await engine.run(lambda: _similar(engine, scope, result.outcomes, vectors, nearest))
+        return replace(result, similar=similar)
     except LedgerError as error:
         return replace(result, notes=(*result.notes, f"stored, but not compared with what is known: {error}"))
 
 
 def _similar(
-    engine: Engine, scope: Scope, outcomes: Sequence[Outcome], vectors: Mapping[str, Vector]
+    engine: Engine, scope: Scope, outcomes: Sequence[Outcome], vectors: Mapping[str, Vector], nearest: int
 ) -> dict[str, list[SimilarMemory]]:
-    """Return for each memory with a new text those that it repeats or contradicts. Blocking."""
-    new = {outcome.memory.text: outcome.memory for outcome in outcomes if _has_new_text(outcome)}
+    """Return for each memory with a new text those that it repeats or contradicts, and those nearest. Blocking."""
+    new = {outcome.memory.text: outcome for outcome in outcomes if _has_new_text(outcome)}
     found: dict[str, list[SimilarMemory]] = {}
-    for text, memory in new.items():
-        by_text = near_duplicates(engine, scope, NewText(memory.id, text, vectors.get(memory.key_text)), MAX_SHOWN)
-        by_text = [item for item in by_text if item.same >= item.replaced or not item.memory.has_ended(engine.clock())]
-        named = {item.memory.id: item for item in (*by_text, *_former_states(engine, scope, memory))}
-        found[memory.id] = list(named.values())
+    for text, outcome in new.items():
+        memory, wanted = outcome.memory, 0 if outcome.replaced else nearest
+        new_text = NewText(memory.id, text, vectors.get(memory.key_text))
+        by_text = near_duplicates(engine, scope, new_text, MAX_SHOWN, nearest=wanted)
+        by_text = [item for item in by_text if item.same > item.replaced or not item.memory.has_ended(engine.clock())]
+        by_id = {item.memory.id: item for item in (*by_text, *_former_states(engine, scope, memory))}
+        named = [item for item in by_id.values() if not item.is_only_near]
+        near = [item for item in by_id.values() if item.is_only_near]
+        found[memory.id] = [*named, *near[: max(wanted - len(named), 0)]]
     return found
 
 
@@ -325,7 +336,7 @@ def _is_current(memory: Memory, scope: Scope, now: datetime) -> bool:
     if memory.scope.project != scope.project or not is_seen(scope, memory.scope):
         return False
     begins_later = memory.valid_from is not None and memory.valid_from > now
-    return memory.deleted_at is None and not begins_later and not has_expired(memory.metadata, now)
+    return memory.deleted_at is None and not begins_later and not memory.has_ended(now)
 
 
 def _by_scope(

@@ -57,14 +57,16 @@ async def update(  # noqa: PLR0913 - what can be changed, passed by name
     *,
     tags: Sequence[str] | None = None,
     hints: Sequence[str] | None = None,
+    held: Mapping[str, Any] | None = None,
+    relations: Sequence[models.Relation] | None = None,
     revision: int | None = None,
 ) -> WriteResult:
-    """Give a memory another text, other metadata, these tags or hints and no others, or all of them.
+    """Give a memory another text, other metadata, these tags, hints or relations and no others, or all of them.
 
-    `revision` is the one that the caller has read, if a newer one must not be overwritten. Raises InputError, and
-    MemoryNotFoundError for a deleted memory.
+    `held` are the times between which it holds, as `held_from` returns them. `revision` is the one that the caller has
+    read, if a newer one must not be overwritten. Raises InputError, and MemoryNotFoundError for a deleted memory.
     """
-    given = Fact(text or "", metadata=metadata or {}, keywords=tuple(hints or ()))
+    given = Fact(text or "", metadata=metadata or {}, keywords=tuple(hints or ()), relations=tuple(relations or ()))
     fact, notes = await engine.run(lambda: sanitize_fact(engine, given))
     memory = await engine.read(lambda conn: entries.find_memory(conn, scope, memory_id))
     if memory.deleted_at is not None:
@@ -75,15 +77,20 @@ async def update(  # noqa: PLR0913 - what can be changed, passed by name
     read_revision = refuse_changed(memory, revision)
     (fact,) = await engine.read(lambda conn: with_names(conn, scope, [fact]))
     kept, tag_notes = (memory.tags, []) if tags is None else await clean_tags(engine, tags)
-    sets_labels, notes = tags is not None or hints is not None, [*notes, *tag_notes]
+    sets_labels, notes = tags is not None or hints is not None or bool(held), [*notes, *tag_notes]
     if sets_labels:
         fact = with_labels(memory, fact, kept, fact.keywords if hints is not None else memory.keywords)
+        fact = replace(fact, **(held or {}))
+        ends = fact.valid_until and span_of(fact.valid_until, fact.valid_until_precision).last
+        if fact.valid_from and ends and ends < span_of(fact.valid_from, fact.valid_from_precision).first:
+            raise InputError("it would end before it began; give since and until together. Nothing was changed")
     new_key = models.key_text(fact.text or memory.text, fact.keywords if sets_labels else memory.keywords)
     vectors, embedding_notes = await embed_texts(engine, [new_key] if new_key != memory.key_text else [])
     changed = without_untold_name(memory, fact)
     if ORIGIN in memory.metadata:  # whoever edits the text stands by it
         changed = _without(changed, ORIGIN)
-    decision = Decision(Event.UPDATE, changed, memory.id, sets_labels=sets_labels)
+    sets_relations = relations is not None
+    decision = Decision(Event.UPDATE, changed, memory.id, sets_labels=sets_labels, sets_relations=sets_relations)
     provenance = Provenance("update", caller=caller)
     notes = [*notes, *embedding_notes, *past_end_notes(engine, fact)]
     write = Write(scope, provenance, decisions=(decision,), vectors=vectors, read=read_revision)

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
+from functools import partial
 from itertools import combinations, groupby
 from typing import NamedTuple
 from xml.etree import ElementTree as ET
@@ -15,7 +16,7 @@ from xml.etree import ElementTree as ET
 from sqlalchemy import Connection
 
 from palimpsest.core import models
-from palimpsest.core.clock import in_zone, shown_date
+from palimpsest.core.clock import TimeSpan, in_zone, shown_date
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Entity, EntityEdit, EntityType, GraphForm, KnownRelation, Merge, Scope, Split
 from palimpsest.core.validation import one_line
@@ -164,6 +165,9 @@ def _in_dot(*lines: str) -> str:
 
 # The graph of an open memory: entities, relations, and the edits of them.
 
+MAX_HELD = 5_000
+"""Among how many relations, the newest, those are looked for that held at a time: some tenths of a second."""
+
 SHORT_ID = 8
 """How many characters of an entity's id are shown, and the fewest that are accepted."""
 
@@ -199,16 +203,24 @@ class Graph(OfMemory):
 
     @reads
     def dossiers(
-        self, conn: Connection, scope: Scope, name: str, *, hops: int = 1, as_of: datetime | None = None
+        self,
+        conn: Connection,
+        scope: Scope,
+        name: str,
+        *,
+        hops: int = 1,
+        as_of: datetime | None = None,
+        held_at: TimeSpan | None = None,
     ) -> Sequence[Dossier]:
         """Return what is known about the entities of a name, which for most names is one.
 
-        With `hops=2` it is also what their neighbours are connected with. Raises InputError if there is none.
+        With `hops=2` it is also what their neighbours are connected with. `as_of` is what was known then, and `held_at`
+        what held in the world then. Raises InputError if there is none.
         """
         _check_hops(hops)
         found = find_entities(conn, scope, name, as_of=as_of)
-        now = self.engine.clock()
-        return [read_dossier(conn, scope, entity, now=now, hops=hops, as_of=as_of) for entity in found]
+        read = partial(read_dossier, conn, scope, now=self.engine.clock(), hops=hops, as_of=as_of, held_at=held_at)
+        return [read(entity) for entity in found]
 
     async def lines(self, scope: Scope, name: str) -> Sequence[str]:
         """Return the dossiers of the entities of a name as lines, within the tokens of one."""
@@ -224,28 +236,42 @@ class Graph(OfMemory):
         hops: int = 1,
         limit: int = 100,
         as_of: datetime | None = None,
+        held_at: TimeSpan | None = None,
     ) -> Subgraph:
         """Return up to `limit` relations that hold now, or held then, the newest first, and the entities at their ends.
+
+        `as_of` and `held_at` are as in `dossiers`.
 
         `about` is a name: then only what is at most `hops` steps away from the entities of the name, and these.
         """
         _check_hops(hops)
+        relations_of = partial(self._relations, conn, scope, as_of=as_of, held_at=held_at, limit=limit)
         if not about:
             ids = entities_module.all_ids(conn, scope)
-            return _subgraph(conn, scope, (), self._relations(conn, scope, ids, as_of, limit))
+            return _subgraph(conn, scope, (), relations_of(ids))
         found = find_entities(conn, scope, about, as_of=as_of)
         near = {entity.id for entity in found}
-        relations = self._relations(conn, scope, near, as_of, limit)
+        relations = relations_of(near)
         if hops > 1 and len(relations) < limit:
             near |= {end for item in relations for end in (item.source_id, item.destination_id)}
-            further = self._relations(conn, scope, near, as_of, limit)
+            further = relations_of(near)
             relations = list(dict.fromkeys((*relations, *further)))
         return _subgraph(conn, scope, found, relations[:limit])
 
     def _relations(
-        self, conn: Connection, scope: Scope, ids: Iterable[str], as_of: datetime | None, limit: int
+        self,
+        conn: Connection,
+        scope: Scope,
+        ids: Iterable[str],
+        *,
+        as_of: datetime | None,
+        held_at: TimeSpan | None,
+        limit: int,
     ) -> list[KnownRelation]:
         """Return relations of entities that hold now, or held then. What has expired holds no more, closed or not."""
+        if held_at is not None:
+            known = edges.relations_of(conn, scope, ids, as_of=as_of, current_only=False, limit=MAX_HELD)
+            return [item for item in known if item.may_hold_in(held_at)][:limit]
         found = edges.relations_of(conn, scope, ids, as_of=as_of, limit=limit)
         if as_of is not None:
             return found

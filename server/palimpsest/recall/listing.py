@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, cast
 
 from sqlalchemy import Connection
 
-from palimpsest.core.clock import exact_iso, parse_instant
+from palimpsest.core.clock import TimeSpan, exact_iso, parse_instant
 from palimpsest.core.errors import InputError
 from palimpsest.core.filters import MESSAGES
 from palimpsest.core.models import Hit, Scope, has_expired
@@ -21,7 +21,7 @@ from palimpsest.recall.hits import HitFilter, cut_to_fit, hit_filter, hit_tokens
 from palimpsest.store import memories
 from palimpsest.store import messages as message_queries
 from palimpsest.store.ledger import Ledger
-from palimpsest.store.messages import EVERY_MESSAGE, MessagePosition
+from palimpsest.store.messages import MessagePosition
 
 MAX_CURSOR_DIGITS = 18
 """The number of a row is below 10^18 as a 64-bit integer."""
@@ -53,38 +53,45 @@ class Page:
     deleted_messages: int = 0
 
 
-def page(
-    ledger: Ledger,
-    scope: Scope,
-    limit: int,
-    max_tokens: int,
-    cursor: str | None,
-    *,
-    deleted: bool,
-    filters: Mapping[str, Any] | None,
-    forgetting: RetentionSettings = OFF,
-) -> Page:
+@dataclass(frozen=True, slots=True)
+class ListRequest:
+    """What to list, and how much of it.
+
+    A page ends before the hit that is one too many for `limit` or `max_tokens`, and begins after the `cursor` of the
+    one before. What has faded is listed; `forgetting` says what has, for a filter. With `held_at` the memories are
+    those that held in the world then, living or replaced.
+    """
+
+    scope: Scope
+    limit: int
+    max_tokens: int
+    cursor: str | None = None
+    deleted: bool = False
+    filters: Mapping[str, Any] | None = None
+    forgetting: RetentionSettings = OFF
+    held_at: TimeSpan | None = None
+
+
+def page(ledger: Ledger, request: ListRequest) -> Page:
     """Return a page of living or deleted memories, or of messages if the filter asks for that `kind`. Blocking.
 
-    The page ends before the hit that is one too many for `limit` or `max_tokens`. Only a hit that is too long for a
-    page of its own is cut. What has faded is listed; `forgetting` says what has, for a filter. Raises InputError.
+    Only a hit that is too long for a page of its own is cut. Raises InputError.
     """
-    now = ledger.now(scope.user_id)
+    scope, limit, max_tokens, cursor = request.scope, request.limit, request.max_tokens, request.cursor
+    deleted, now = request.deleted, ledger.now(scope.user_id)
+    if request.held_at is not None and deleted:
+        raise InputError("held_at asks for what held, and deleted for what was deleted; give one of them")
     with ledger.read() as conn:
         deleted_messages = 0
-        if deleted and not filters and not cursor:
+        if deleted and not request.filters and not cursor:
             deleted_messages = message_queries.count_deleted_messages(conn, scope)
         found = None
-        if filters:
-            faded = partial(faded_owners, conn, scope, forgetting, now)
+        if request.filters:
+            faded = partial(faded_owners, conn, scope, request.forgetting, now)
             zone = now.tzinfo or UTC
-            found = hit_filter(conn, ledger.full_text, scope, filters, zone, deleted=deleted, faded=faded)
+            found = hit_filter(conn, ledger.full_text, scope, request.filters, zone, deleted=deleted, faded=faded)
         is_of_messages = found is not None and found.kinds == MESSAGES
-        # The ledger cannot look up all that other filters ask.
-        is_tested = found is not None and not (is_of_messages and found.is_exact)
-        listed = partial(
-            _messages if is_of_messages else partial(_memories, now=now), conn, scope, found, deleted=deleted
-        )
+        listed, is_tested = _listed(conn, request, found, now)
         position = None if cursor is None else _position(cursor, is_of_messages=is_of_messages)
         size = FILTERED_BATCH if is_tested else limit + 1
         hits: list[Hit] = []
@@ -114,6 +121,19 @@ def page(
                 return Page(tuple(hits), _cursor(position), () if len(hits) == limit else (_NOT_DONE,))
 
 
+def _listed(
+    conn: Connection, request: ListRequest, found: HitFilter | None, now: datetime
+) -> tuple[Callable[[int, Position | None], list[tuple[Position, Hit | None]]], bool]:
+    """Return what reads the next entries, and whether each of them is tested: the ledger cannot look up everything."""
+    held_at, deleted = request.held_at, request.deleted
+    if found is None or found.kinds != MESSAGES:
+        read = partial(_memories, conn, request.scope, found, deleted=deleted, now=now, held_at=held_at)
+        return read, found is not None or held_at is not None
+    if held_at is not None:
+        raise InputError("held_at asks what held in the world, and a message was said at one time; filter by at")
+    return partial(_messages, conn, request.scope, found, deleted=deleted), not found.is_exact
+
+
 _NOT_DONE = f"{MAX_TESTED:,} entries were compared with the filter; the cursor goes on"
 
 
@@ -133,14 +153,13 @@ def _cursor(position: Position | None) -> str:
 
 
 def _messages(
-    conn: Connection, scope: Scope, found: HitFilter | None, size: int, after: Position | None, *, deleted: bool
+    conn: Connection, scope: Scope, found: HitFilter, size: int, after: Position | None, *, deleted: bool
 ) -> list[tuple[Position, Hit | None]]:
     """Return the next messages with their positions; None for one that does not match or says what was forgotten."""
-    bounds = EVERY_MESSAGE if found is None else found.messages
     after = cast("MessagePosition | None", after)
-    batch = message_queries.list_messages(conn, scope, size, after=after, deleted=deleted, bounds=bounds)
+    batch = message_queries.list_messages(conn, scope, size, after=after, deleted=deleted, bounds=found.messages)
     hits = {hit.id: hit for hit in message_hits(conn, [message for _, message in batch])}
-    matching = [message for _, message in batch if found is None or found.test(hits[message.id])]
+    matching = [message for _, message in batch if found.test(hits[message.id])]
     kept = {message.id for message in message_queries.without_forgotten(conn, matching)}
     return [(position, hits[message.id] if message.id in kept else None) for position, message in batch]
 
@@ -154,9 +173,15 @@ def _memories(
     *,
     deleted: bool,
     now: datetime,
+    held_at: TimeSpan | None,
 ) -> list[tuple[Position, Hit | None]]:
     """Return the next memories with their positions; None for one that does not match or has expired."""
-    batch = memories.list_memories(conn, scope, size, before=cast("int | None", before), deleted=deleted)
+    before, with_closed = cast("int | None", before), held_at is not None
+    batch = memories.list_memories(conn, scope, size, before=before, deleted=deleted, with_closed=with_closed)
     hits = memory_hits(conn, [memory for _, memory in batch])
-    is_shown = [(deleted or not has_expired(hit.metadata, now)) and (found is None or found.test(hit)) for hit in hits]
+    if held_at is not None:
+        held = [memory.may_hold_in(held_at) for _, memory in batch]
+    else:
+        held = [deleted or not has_expired(hit.metadata, now) for hit in hits]
+    is_shown = [holds and (found is None or found.test(hit)) for hit, holds in zip(hits, held, strict=True)]
     return [(row, hit if shown else None) for (row, _), hit, shown in zip(batch, hits, is_shown, strict=True)]

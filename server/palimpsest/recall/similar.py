@@ -35,13 +35,19 @@ class SimilarMemory:
     """A memory and how much it resembles a text: 0 if unrelated, about 0.3 for the same subject, 1 for the same.
 
     For a near-duplicate, `same` is how much it looks as if both say the same, and `replaced` how probable it is that
-    the newer text replaces it; each is 0 if it is too little to be named. `likeness` is the greater of the two.
+    the newer text replaces it; each is 0 if it is too little to be named. `likeness` is the greater of the two, and of
+    one that is only near the cosine.
     """
 
     memory: Memory
     likeness: float
     same: float = 0.0
     replaced: float = 0.0
+
+    @property
+    def is_only_near(self) -> bool:
+        """Return whether nothing but its nearness says that it has to do with the text."""
+        return not self.same and not self.replaced
 
 
 def likeness_parts(candidates: Candidates) -> dict[str, Column]:
@@ -150,6 +156,11 @@ SAME_MEANING = 0.8
 """Two texts with at least this cosine say the same in other words: the nearest update has 0.69."""
 
 
+WORDS_OF_NEAR = 0.5
+"""How much common words count beside the cosine in what is nearest to a new text. Of two that are about as near, the
+one of the same person or thing shares a name."""
+
+
 @dataclass(frozen=True, slots=True)
 class NewText:
     """The text that a memory was just given, and its vector, of shape (dims,), if it could be embedded."""
@@ -159,22 +170,32 @@ class NewText:
     vector: Vector | None
 
 
-def near_duplicates(searchable: Searchable, scope: Scope, new: NewText, limit: int) -> list[SimilarMemory]:
+def near_duplicates(
+    searchable: Searchable, scope: Scope, new: NewText, limit: int, *, nearest: int = 0
+) -> list[SimilarMemory]:
     """Return the memories visible to the scope that a new text repeats or probably replaces, the likeliest first.
 
-    Punctuation, case and white space make no difference. Blocking. Raises LedgerError; a damaged full text is one too.
+    Punctuation, case and white space make no difference. If there are fewer than `nearest`, those follow that are
+    nearest to it. Blocking. Raises LedgerError; a damaged full text is one too.
     """
     candidates = _candidates(searchable, scope, new.text, new.vector, COMPARED, "memory")
     row = next((row for row, entry in enumerate(candidates.entries) if entry.owner_id == new.memory_id), None)
     if row is None or len(candidates.entries) == 1:
         return []
-    weights = features.weights_for(searchable.embedder.fingerprint).replacement
-    same, replaced = _likeness(candidates, row, weights)
-    replaced = np.where(replaced >= weights[features.THRESHOLD], replaced, 0.0)
+    weights = features.weights_for(searchable.embedder.fingerprint)
+    same, replaced = _likeness(candidates, row, weights.replacement)
+    replaced = np.where(replaced >= weights.replacement[features.THRESHOLD], replaced, 0.0)
     likeness = np.maximum(same, replaced)
     likeness[row] = 0.0
-    order = features.best_first(likeness)[:limit]
-    chosen = {candidates.entries[number].owner_id: number for number in order if likeness[number] > 0}
+    numbers = [number for number in features.best_first(likeness)[:limit] if likeness[number] > 0]
+    if candidates.vectors is not None and len(numbers) < nearest:
+        cosines = candidates.vectors @ candidates.vectors[row]
+        near = cosines + WORDS_OF_NEAR * features.shared_words(candidates.words)[row]
+        others = [number for number in features.best_first(near) if number not in (row, *numbers)]
+        others = [number for number in others if cosines[number] >= weights.alike]
+        numbers += others[: nearest - len(numbers)]
+        likeness = np.where(likeness > 0, likeness, cosines)
+    chosen = {candidates.entries[number].owner_id: number for number in numbers}
     with searchable.ledger.read() as conn:
         memories = memory_queries.memories_by_id(conn, sorted(chosen))
     return [

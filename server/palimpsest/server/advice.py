@@ -159,7 +159,7 @@ def changed_notes(result: WriteResult, advice: Advice) -> Iterator[str]:
 
 def _notes(result: WriteResult, advice: Advice, restorable: Sequence[Outcome]) -> Iterator[str]:
     yield from result.notes
-    if any(result.similar.values()):
+    if any(not item.is_only_near for items in result.similar.values() for item in items):
         yield advice.similar
     deleted = [outcome.memory.id for outcome in restorable if outcome.event is Event.DELETE]
     if len(deleted) == 1:

@@ -157,7 +157,7 @@ def _stated(outcome: Outcome) -> Sequence[models.Relation]:
 
 
 def outcome_json(outcome: Outcome, similar: Sequence[SimilarMemory] = ()) -> dict[str, Any]:
-    """Return what a write did to one memory, in the form of Mem0, with the memories that the text resembles.
+    """Return what a write did to one memory, in the form of Mem0, with the memories that the text resembles or is near.
 
     `valid_from` and `valid_until` are there if they are known.
     """
@@ -171,10 +171,11 @@ def outcome_json(outcome: Outcome, similar: Sequence[SimilarMemory] = ()) -> dic
         "relations": [
             picked(item, "source relationship=name destination valid_from=since?") for item in _stated(outcome)
         ],
-        "similar": list(map(similar_json, similar)),
+        "similar": [similar_json(item) for item in similar if not item.is_only_near],
+        "near": [similar_json(item) for item in similar if item.is_only_near],
         **_whole_length(memory.text),
     }
-    return given(reply, "previous", "relations", "similar")
+    return given(reply, "previous", "relations", "similar", "near")
 
 
 def _outcomes(result: WriteResult) -> list[dict[str, Any]]:
@@ -619,7 +620,8 @@ def _outcome_lines(result: WriteResult) -> list[str]:
         lines += [f"  keeps the metadata of what it replaced: {keys}"] if keys else []
         for similar in result.similar.get(outcome.memory.id, ()):
             memory = similar.memory
-            lines.append(f"  resembles [{short(memory.id)}] {date_and_sense(memory, memory.text)} {_cut(memory.text)}")
+            how = "near" if similar.is_only_near else "resembles"
+            lines.append(f"  {how} [{short(memory.id)}] {date_and_sense(memory, memory.text)} {_cut(memory.text)}")
     return lines
 
 

@@ -169,6 +169,7 @@ async def list_memories(
     filters: dict[str, Any] | None = None,
     limit: int = 20,
     cursor: str = "",
+    held_at: str = "",
     *,
     deleted: bool = False,
     scope: ScopeInput | None = None,
@@ -182,6 +183,7 @@ async def list_memories(
         cursor=cursor or None,
         deleted=deleted,
         filters=filters,
+        held_at=held_at,
     )
     notes = (*await named_project(memory, scope, list_scope), *await closing_notes(memory, scope, list_scope))
     page = replace(page, notes=(*page.notes, *advice.unlisted_notes(page), *notes))
@@ -192,6 +194,7 @@ async def list_memories(
 async def get_summary(
     ctx: Context[Any, Any],
     kind: str = "overall",
+    held_at: str = "",
     *,
     refresh: bool = False,
     scope: ScopeInput | None = None,
@@ -199,7 +202,9 @@ async def get_summary(
     """Read a short summary of what is known."""
     memory, summary_scope = await request_of(ctx, scope)
     summary = await with_client_model(
-        ctx, memory, lambda memory: memory.summary(summary_scope, kind, refresh=refresh, caller=CALLER)
+        ctx,
+        memory,
+        lambda memory: memory.summary(summary_scope, kind, refresh=refresh, held_at=held_at, caller=CALLER),
     )
     if isinstance(summary, types.InputRequiredResult):
         return summary
@@ -325,32 +330,39 @@ async def add_memory(  # noqa: PLR0913 - the arguments of the tool, which client
 
 
 @mcp_errors(TOOL, "Nothing was changed.")
-async def update_memory(
+async def update_memory(  # noqa: PLR0913 - the arguments of the tool, which clients pass by name
     ctx: Context[Any, Any],
     memory_id: str,
     text: str = "",
     metadata: dict[str, Any] | None = None,
     hints: HintsInput | None = None,
+    since: str = "",
+    until: str = "",
+    relations: list[list[str]] | None = None,
     *,
     restore: bool = False,
     scope: ScopeInput | None = None,
 ) -> types.CallToolResult:
     """Correct or complete a memory, or restore a deleted one; its history stays."""
     memory, write_scope = await request_of(ctx, scope)
-    if restore and (text or metadata or hints):
-        raise InputError("restore cannot be combined with text, metadata or hints; restore first, then update")
+    has_text = not validation.is_no_text(text)
+    is_given = has_text or metadata or since or until or hints is not None or relations is not None
+    if restore and is_given:
+        raise InputError("restore cannot be combined with what changes a memory; restore first, then update")
     if restore:
         result = await memory.restore(write_scope, memory_id, caller=CALLER)
     else:
-        has_text = not validation.is_no_text(text)
-        if not has_text and not metadata and hints is None:
-            raise InputError("give text, metadata, hints or restore=true")
+        if not is_given:
+            raise InputError("give text, metadata, hints, since, until, relations or restore=true")
         result = await memory.update(
             write_scope,
             memory_id,
             text=validation.text_from(text) if has_text else None,
             metadata=validation.metadata_from(metadata),
             hints=None if hints is None else validation.hints_from(hints),
+            since=since,
+            until=until,
+            relations=None if relations is None else validation.relations_from(relations),
             caller=CALLER,
         )
     result = await _announced(ctx, scope, write_scope, result)

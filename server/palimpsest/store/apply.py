@@ -229,7 +229,13 @@ def _change(tx: Transaction, decision: models.Decision) -> models.Outcome:
             return writes.add(tx, _required(decision.fact), decision.replaces, scope)
         case models.Event.UPDATE:
             memory = find(tx, decision.memory_id)
-            return writes.change(tx, memory, _required(decision.fact), sets_labels=decision.sets_labels)
+            return writes.change(
+                tx,
+                memory,
+                _required(decision.fact),
+                sets_labels=decision.sets_labels,
+                sets_relations=decision.sets_relations,
+            )
         case models.Event.DELETE if decision.successor is not None:
             return writes.replace_by(tx, find(tx, decision.memory_id), find_newest(tx, decision.successor))
         case models.Event.DELETE:

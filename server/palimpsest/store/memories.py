@@ -50,11 +50,24 @@ _BY_ID = sa.select(memories).where(memories.c.id.in_(rows.listed("ids")))
 
 
 def list_memories(
-    conn: sa.Connection, scope: Scope, limit: int, *, before: int | None = None, deleted: bool = False
+    conn: sa.Connection,
+    scope: Scope,
+    limit: int,
+    *,
+    before: int | None = None,
+    deleted: bool = False,
+    with_closed: bool = False,
 ) -> list[tuple[int, Memory]]:
-    """Return up to `limit` memories with their row numbers, newest first, from below row `before`."""
+    """Return up to `limit` memories with their row numbers, newest first, from below row `before`.
+
+    `with_closed`: also those that were replaced or ended, and that nobody asked to forget.
+    """
     is_older = () if before is None else (memories.c.seq < before,)
-    query = sa.select(memories).where(rows.sees(memories, scope), rows.is_deleted(memories, deleted=deleted), *is_older)
+    is_wanted = rows.is_deleted(memories, deleted=deleted)
+    if with_closed:
+        was_closed = sa.and_(memories.c.valid_until.is_not(None), memories.c.is_forgotten.is_(False))
+        is_wanted = sa.or_(is_wanted, was_closed)
+    query = sa.select(memories).where(rows.sees(memories, scope), is_wanted, *is_older)
     found = conn.execute(query.order_by(memories.c.seq.desc()).limit(limit))
     return [(row.seq, rows.to_memory(row)) for row in found]
 

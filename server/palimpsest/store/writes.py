@@ -342,11 +342,13 @@ MAX_KEYWORDS = 24
 embedded as one text."""
 
 
-def change(tx: Transaction, memory: Memory, fact: Fact, *, sets_labels: bool = False) -> Outcome:
+def change(
+    tx: Transaction, memory: Memory, fact: Fact, *, sets_labels: bool = False, sets_relations: bool = False
+) -> Outcome:
     """Give a memory the text, metadata, labels and sources of a fact. A fact without a text leaves the text unchanged.
 
     With `sets_labels` its tags, its hints and the times between which it holds become those of the fact, also if it
-    has none.
+    has none; with `sets_relations` its relations do.
     If another memory already has the new text, this one is closed in its favour. Raises MemoryNotFoundError for a
     deleted memory, unless it was closed in favour of exactly this text: the same call came twice.
     """
@@ -361,6 +363,8 @@ def change(tx: Transaction, memory: Memory, fact: Fact, *, sets_labels: bool = F
         change(tx, duplicate, with_handed_on(tx, replace(fact, text=duplicate.text), [memory], duplicate))
         closed = _close(tx, memory, duplicate)
         return Outcome(Event.DELETE, closed, previous=memory.text, duplicate_of=duplicate.id)
+    # Labels that are set correct the memory: its relations hold since it does, as before.
+    said = replace(fact, valid_from=None) if sets_labels else fact
     dates: dict[str, Any] = {}
     for names in DATES:
         dates |= zip(names, finer(_values(fact, names), _values(memory, names)), strict=True)
@@ -373,7 +377,7 @@ def change(tx: Transaction, memory: Memory, fact: Fact, *, sets_labels: bool = F
         tags=tuple(dict.fromkeys((*memory.tags, *fact.tags))),
         stated_at=max(memory.stated_at, _stated_at(tx, fact) or memory.stated_at),
         **dates,
-        **statement_queries.stated_with(memory, fact),
+        **statement_queries.stated_with(memory, said, sets_relations=sets_relations),
     )
     if sets_labels:
         new = replace(new, **{name: getattr(fact, name) for name in ("tags", "keywords", *rows.VALIDITY)})

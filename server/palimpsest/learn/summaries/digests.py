@@ -129,7 +129,7 @@ def _said_on_day(conn: Connection, request: SummaryRequest) -> tuple[list[Memory
     since, until = _bounds(request.argument, request.now)
     memories = summaries.memories_said(conn, request.scope, since, until, MAX_MEMORIES)
     messages = summaries.messages_said(conn, request.scope, since, until, MAX_DAY_MESSAGES)
-    return kinds.holding(memories, request.now), messages
+    return kinds.unexpired(memories, request.now), messages
 
 
 def _resolved_day(conn: Connection, request: SummaryRequest) -> str:
@@ -298,7 +298,7 @@ MAX_RECENT_TOKENS = 4_000
 def _recent_material(conn: Connection, request: SummaryRequest) -> Material:
     since, until = request.now - DAYS, request.now + A_DAY
     found = summaries.memories_of_time(conn, request.scope, since, until, kinds.MAX_SOURCE_MEMORIES)
-    memories = kinds.fitting(kinds.holding(found, request.now))
+    memories = kinds.fitting(kinds.unexpired(found, request.now))
     messages = summaries.messages_said(conn, request.scope, since, until, MAX_RECENT_MESSAGES)
     return kinds.material_of(memories, messages, MAX_RECENT_TOKENS)
 
@@ -307,7 +307,7 @@ def _plain_recent(conn: Connection, request: SummaryRequest) -> PlainText:
     """Return what was said, happened or was talked about since a time as lines of text, within the token budget."""
     scope, since, until = request.scope, request.now - DAYS, request.now + A_DAY
     found = summaries.memories_of_time(conn, scope, since, until, kinds.MAX_LISTED_MEMORIES)
-    memories = [memory for memory in kinds.holding(found, request.now) if not is_pinned(memory.metadata)]
+    memories = [memory for memory in kinds.unexpired(found, request.now) if not is_pinned(memory.metadata)]
     conversations = message_queries.list_conversations(conn, scope, kinds.MAX_LISTED_CONVERSATIONS)
     conversations = [conversation for conversation in conversations if conversation.ended_at >= since]
     by_line = {kinds.dated(memory): memory for memory in memories}

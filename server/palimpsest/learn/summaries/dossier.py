@@ -15,7 +15,7 @@ from itertools import zip_longest
 from sqlalchemy import Connection
 
 from palimpsest.core import models
-from palimpsest.core.clock import local_iso, parse_date, span_of
+from palimpsest.core.clock import TimeSpan, local_iso, parse_date, span_of
 from palimpsest.core.errors import InputError, ModelError, PromptError
 from palimpsest.core.models import (
     MAX_NAME_CHARS,
@@ -35,7 +35,7 @@ from palimpsest.learn.summaries.portrait_signs import is_safety
 from palimpsest.learn.summaries.summary_kinds import MORE, LiveKind, SummaryResult, is_cut, revisions
 from palimpsest.llm.prompts import Prompt
 from palimpsest.llm.summarize import about
-from palimpsest.recall.listing import page
+from palimpsest.recall.listing import ListRequest, page
 from palimpsest.store.apply import Write
 from palimpsest.store.entries import newest_log_number
 from palimpsest.store.graph import entities
@@ -81,7 +81,8 @@ class Dossier:
     `holds` are the living memories that mention it and `held` those that were replaced or ended, the newest first;
     there are `all_holds` and `all_held` of them. `relations` are its own, those that hold now before those that held,
     and `further` those of its neighbours. `beside` are entities that memories only name together with it, with how many
-    do, and `lookalikes` those that it may be, judging by their names alone.
+    do, and `lookalikes` those that it may be, judging by their names alone. `is_of_then`: `holds` is what held at the
+    time that was asked about.
     """
 
     entity: Entity
@@ -94,6 +95,7 @@ class Dossier:
     further: tuple[KnownRelation, ...] = ()
     beside: tuple[tuple[Entity, int], ...] = ()
     lookalikes: tuple[Entity, ...] = ()
+    is_of_then: bool = False
 
 
 def find_entities(conn: Connection, scope: Scope, name: str, *, as_of: datetime | None = None) -> list[Entity]:
@@ -136,9 +138,19 @@ def _near(conn: Connection, scope: Scope, key: str) -> str:
 
 
 def read_dossier(
-    conn: Connection, scope: Scope, entity: Entity, *, now: datetime, hops: int = 1, as_of: datetime | None = None
+    conn: Connection,
+    scope: Scope,
+    entity: Entity,
+    *,
+    now: datetime,
+    hops: int = 1,
+    as_of: datetime | None = None,
+    held_at: TimeSpan | None = None,
 ) -> Dossier:
-    """Return what is known about an entity; with `as_of` what was known then. `hops` is 1 or 2."""
+    """Return what is known about an entity; with `as_of` what was known then. `hops` is 1 or 2.
+
+    With `held_at` it is what held in the world then, by what is known: `holds` has it, and `held` nothing.
+    """
     expired = expired_ids(conn, scope, now) if as_of is None else set[str]()
 
     def related(ids: Iterable[str]) -> list[KnownRelation]:
@@ -158,11 +170,21 @@ def read_dossier(
         then = entities.memories_about_at(conn, scope, entity.id, as_of)
         holds, all_holds = [*then[:MAX_MEMORIES], *then[MAX_MEMORIES:][-MAX_OLDEST:]], len(then)
     held, all_held = entities.former_memories_about(conn, scope, entity.id, MAX_MEMORIES, as_of=as_of)
+    # What has ended may not be closed: somebody said until when it held.
+    if held_at is None:
+        ended = [memory for memory in holds if memory.has_ended(as_of or now)]
+        holds = [memory for memory in holds if memory not in ended]
+        held, all_holds, all_held = [*ended, *held], all_holds - len(ended), all_held + len(ended)
+    else:
+        holds, held = [memory for memory in (*holds, *held) if memory.may_hold_in(held_at)], []
+        all_holds, all_held = len(holds), 0
     current = related([entity.id])
     all_relations = relation_queries.relations_of(conn, scope, [entity.id], current_only=False, limit=MAX_RELATIONS)
     # With `as_of` a relation of a memory that had ended by then is a former one.
     former = [item for item in all_relations if item.expired_at is not None and (not as_of or item.expired_at <= as_of)]
     relations = _each_once([*current, *(item for item in former if item.memory_id not in expired)])
+    if held_at is not None:
+        relations = tuple(item for item in relations if item.may_hold_in(held_at))
     ends = {end for item in current for end in (item.source_id, item.destination_id)} - {entity.id}
     beyond = related(ends) if hops > 1 and ends else []
     connected = {end for item in relations for end in (item.source_id, item.destination_id)}
@@ -179,6 +201,7 @@ def read_dossier(
         _each_once(item for item in beyond if entity.id not in (item.source_id, item.destination_id)),
         tuple((other, count) for other, count in beside if other.id not in connected),
         tuple(lookalikes(conn, scope, entity, [entity.name, *aliases])),
+        is_of_then=held_at is not None,
     )
 
 
@@ -217,6 +240,9 @@ MAX_BESIDE = 10
 
 MAX_ALIASES = 8
 """How many other names it lists, for the same reason."""
+
+NOW, THEN = ("Holds now:", "Nothing holds now."), ("Held then:", "Nothing is known of then.")
+"""The heading of what holds, now or at the time that was asked about, and what stands there if there is nothing."""
 
 MAX_APART = 3
 """How many names tell entities of one name apart."""
@@ -257,8 +283,9 @@ def dossier_lines(dossier: Dossier, max_tokens: int = MAX_TOKENS, *, apart: Sequ
         last.append(f"May be the same as {alike}; nobody has said so.")
     first = _heading(dossier, apart)
     left = max_tokens - sum(map(count_tokens, (first, *last)))
-    holds = _memories("Holds now:", dossier.holds, left, dossier.all_holds)
-    return [first, *(holds or ["Nothing holds now."]), *last]
+    title, nothing = THEN if dossier.is_of_then else NOW
+    holds = _memories(title, dossier.holds, left, dossier.all_holds)
+    return [first, *(holds or [nothing]), *last]
 
 
 def described(entity: Entity) -> str:
@@ -347,8 +374,11 @@ class _Read:
     shown: tuple[str, ...]
 
 
-async def _text_about(engine: Engine, scope: Scope, name: str, caller: str) -> SummaryResult:
-    """Return what is known about the entities of a name. Raises InputError if there is none."""
+async def _text_about(engine: Engine, scope: Scope, name: str, caller: str, held_at: TimeSpan | None) -> SummaryResult:
+    """Return what is known about the entities of a name, or what held of them. Raises InputError if there is none."""
+    if held_at is not None:
+        read, notes = await engine.read(lambda conn: _read(engine, conn, scope, name, "", held_at))
+        return _result(name, read, notes)
     try:
         prompt, failure = engine.prompts.get("about"), ""
     except PromptError as error:
@@ -395,12 +425,13 @@ async def _written(engine: Engine, model: LanguageModel, prompt: Prompt, scope: 
 
 
 def _read(
-    engine: Engine, conn: Connection, scope: Scope, name: str, fingerprint: str
+    engine: Engine, conn: Connection, scope: Scope, name: str, fingerprint: str, held_at: TimeSpan | None = None
 ) -> tuple[list[_Read], tuple[str, ...]]:
     """Return what the ledger has on the entities of a name, and a note if there are too many of them."""
     seq = newest_log_number(conn)
     found = find_entities(conn, scope, name)
-    dossiers = [read_dossier(conn, scope, each, now=engine.clock()) for each in found[:MAX_NAMESAKES]]
+    now = engine.clock()
+    dossiers = [read_dossier(conn, scope, each, now=now, held_at=held_at) for each in found[:MAX_NAMESAKES]]
     read: list[_Read] = []
     for dossier, lines in zip(dossiers, lines_of(dossiers), strict=True):
         content = json.dumps([dossier.entity.id, fingerprint, *lines])
@@ -428,7 +459,7 @@ def _said(engine: Engine, scope: Scope, name: str, reason: str) -> SummaryResult
     by_words = {"words": name}
     of_messages = {"kind": "message", "NOT": {"role": PAGE}, "OR": [by_words, {"speaker": name}]}
     found = [
-        page(engine.ledger, scope, MAX_SAID, MAX_TOKENS // 2, None, deleted=False, filters=filters).hits
+        page(engine.ledger, ListRequest(scope, MAX_SAID, MAX_TOKENS // 2, filters=filters)).hits
         for filters in (by_words, of_messages)
     ]
     lines = [_hit_line(hit) for hits in found for hit in hits]
@@ -448,9 +479,11 @@ GAP = timedelta(days=62)
 """How long nothing is known before a line says so: times are often known to the month."""
 
 
-async def _timeline(engine: Engine, scope: Scope, name: str, caller: str) -> SummaryResult:
+async def _timeline(engine: Engine, scope: Scope, name: str, caller: str, held_at: TimeSpan | None) -> SummaryResult:
     """Return what held of the entities of a name, and when. Raises InputError if there is none."""
     del caller  # nothing is written
+    if held_at is not None:
+        raise InputError(f"a timeline has all times; for one of them use about:{name} with held_at")
     now = engine.clock()
 
     def read(conn: Connection) -> list[Dossier]:

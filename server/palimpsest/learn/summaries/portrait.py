@@ -19,7 +19,14 @@ from palimpsest.core.protocols import Vector
 from palimpsest.learn.summaries import portrait_signs, summary_kinds
 from palimpsest.learn.summaries.extractive import Passage, most_telling, without_contradicted
 from palimpsest.learn.summaries.portrait_signs import MUST, Rank, Signs, is_about, rank_of
-from palimpsest.learn.summaries.summary_kinds import Material, PlainText, SummaryKind, SummaryRequest, memory_item
+from palimpsest.learn.summaries.summary_kinds import (
+    Material,
+    PlainText,
+    SummaryKind,
+    SummaryRequest,
+    memory_item,
+    newest,
+)
 from palimpsest.llm.user_name import is_about_user
 from palimpsest.recall.features import centred_vectors
 from palimpsest.store import memories as memory_queries
@@ -211,10 +218,6 @@ def _counts_from_its_date(memory: Memory) -> bool:
     return then != later
 
 
-def _newest(conn: Connection, request: SummaryRequest, limit: int) -> list[Memory]:
-    return [memory for _, memory in memory_queries.list_memories(conn, request.scope, limit)]
-
-
 def lasting(memories: Sequence[Memory]) -> list[Memory]:
     """Return the memories that do not expire and are not pinned, which stand above every portrait."""
     return [memory for memory in memories if EXPIRES_AT not in memory.metadata and not is_pinned(memory.metadata)]
@@ -275,7 +278,7 @@ facts."""
 
 
 def _profile_material(conn: Connection, request: SummaryRequest) -> Material:
-    memories = lasting(_newest(conn, request, summary_kinds.MAX_SOURCE_MEMORIES))
+    memories = lasting(newest(conn, request, summary_kinds.MAX_SOURCE_MEMORIES))
     name, own = _own_names(conn, request, memories)
 
     def item(memory: Memory) -> Mapping[str, Any]:
@@ -286,7 +289,7 @@ def _profile_material(conn: Connection, request: SummaryRequest) -> Material:
 
 
 def _plain_profile(conn: Connection, request: SummaryRequest) -> PlainText:
-    memories = _newest(conn, request, READ)
+    memories = newest(conn, request, READ)
     return portrait(conn, request, lasting(memories), PROFILE_HEADINGS, place_of_user(conn, request, memories))
 
 
@@ -393,7 +396,8 @@ def _plain_project(conn: Connection, request: SummaryRequest) -> PlainText:
 def _project_memories(conn: Connection, request: SummaryRequest, limit: int) -> list[Memory]:
     if not request.scope.project:
         raise InputError(NO_PROJECT)
-    return lasting(memory_queries.newest_of_project(conn, request.scope, limit))
+    of_project = memory_queries.newest_of_project(conn, request.scope, limit)
+    return lasting(summary_kinds.holding(of_project, request.now))
 
 
 def _place_in_project(project: str, memory: Memory) -> str:
@@ -430,7 +434,7 @@ LIFE = frozenset({"identity", "health", "family", "relationship", "possession", 
 
 def _procedure_material(conn: Connection, request: SummaryRequest) -> Material:
     place = partial(_place_in_procedures, memory_queries.name_of_user(conn, request.scope))
-    about = [memory for memory in lasting(_newest(conn, request, READ)) if place(memory)]
+    about = [memory for memory in lasting(newest(conn, request, READ)) if place(memory)]
 
     def item(memory: Memory) -> Mapping[str, Any]:
         return {**memory_item(memory), "about": place(memory)}
@@ -440,7 +444,7 @@ def _procedure_material(conn: Connection, request: SummaryRequest) -> Material:
 
 def _plain_procedures(conn: Connection, request: SummaryRequest) -> PlainText:
     place = partial(_place_in_procedures, memory_queries.name_of_user(conn, request.scope))
-    return portrait(conn, request, lasting(_newest(conn, request, READ)), PROCEDURE_HEADINGS, place)
+    return portrait(conn, request, lasting(newest(conn, request, READ)), PROCEDURE_HEADINGS, place)
 
 
 def _place_in_procedures(user_name: str, memory: Memory) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from palimpsest.core.clock import in_zone, shown_date
+from palimpsest.core.clock import TimeSpan, in_zone, shown_date
 from palimpsest.core.models import Kind, Memory, Message, Scope, Summary, has_expired
 from palimpsest.core.validation import one_line
 from palimpsest.learn.engine import Engine
@@ -45,7 +45,7 @@ class SummaryRequest:
     """Which summary is wanted, of which scope, and when.
 
     `argument` is what follows the colon of the kind, such as a date. `embedder` is the fingerprint of the embedder
-    whose vectors the ledger has.
+    whose vectors the ledger has. With `held_at` it is of what held in the world then.
     """
 
     kind: SummaryKind
@@ -53,6 +53,7 @@ class SummaryRequest:
     argument: str
     now: datetime
     embedder: str
+    held_at: TimeSpan | None = None
 
     @property
     def name(self) -> str:
@@ -170,17 +171,32 @@ class SummaryResult:
 class LiveKind:
     """A kind of which the ledger is read each time, so that it is never outdated and never due.
 
-    `answer` gets what follows the colon, which `argument` describes, and who asks. Raises InputError and LedgerError.
+    `answer` gets what follows the colon, which `argument` describes, who asks, and the time that is asked about, if
+    that is not now. Raises InputError and LedgerError.
     """
 
     name: str
     argument: str
-    answer: Callable[[Engine, Scope, str, str], Awaitable[SummaryResult]]
+    answer: Callable[[Engine, Scope, str, str, TimeSpan | None], Awaitable[SummaryResult]]
 
 
 def holding(memories: Iterable[Memory], now: datetime) -> list[Memory]:
     """Return the memories that have not ended yet, whether or not those that have are closed, in the zone of `now`."""
+    return [memory.in_zone(now.tzinfo) for memory in memories if not memory.has_ended(now)]
+
+
+def unexpired(memories: Iterable[Memory], now: datetime) -> list[Memory]:
+    """Return what was said on some days: also what had ended by then, but not what has expired."""
     return [memory.in_zone(now.tzinfo) for memory in memories if not has_expired(memory.metadata, now)]
+
+
+def newest(conn: Connection, request: SummaryRequest, limit: int) -> list[Memory]:
+    """Return the newest of the memories that hold now, or that held at the time asked about. Newest first."""
+    span = request.held_at
+    if span is None:
+        return holding((memory for _, memory in memory_queries.list_memories(conn, request.scope, limit)), request.now)
+    known = memory_queries.list_memories(conn, request.scope, limit, with_closed=True)
+    return [memory.in_zone(request.now.tzinfo) for _, memory in known if memory.may_hold_in(span)]
 
 
 def memory_item(memory: Memory) -> Mapping[str, Any]:
@@ -281,9 +297,7 @@ NOTHING = "Nothing is known yet."
 
 def held_memories(conn: Connection, request: SummaryRequest, limit: int) -> list[Memory]:
     """Return the newest memories that hold now and are not pinned, which stand above every list. Newest first."""
-    listed = (memory for _, memory in memory_queries.list_memories(conn, request.scope, limit))
-    held = [memory for memory in holding(listed, request.now) if not memory.has_ended(request.now)]
-    return [memory for memory in held if not is_pinned(memory.metadata)]
+    return [memory for memory in newest(conn, request, limit) if not is_pinned(memory.metadata)]
 
 
 def dated(memory: Memory) -> str:
@@ -372,7 +386,7 @@ HEADING = "Pinned:"
 def pinned_block(conn: Connection, scope: Scope, now: datetime) -> str:
     """Return what is pinned for a scope, in order and word for word, with the ids to edit it by; "" if nothing is."""
     pinned = pinned_memories(conn, scope)
-    held = [memory for memory in pinned if not has_expired(memory.metadata, now)]
+    held = [memory for memory in pinned if not memory.has_ended(now)]
     # Further lines of a text are indented, so that they are seen to belong to it.
     lines = [f"- [{memory.id[:SHORT_ID]}] " + "\n  ".join(memory.text.splitlines()) for memory in held]
     return "\n".join((HEADING, *lines)) if lines else ""

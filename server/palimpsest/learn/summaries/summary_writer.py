@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from palimpsest.core.clock import first_instant
+from palimpsest.core.clock import TimeSpan, first_instant
 from palimpsest.core.errors import CallTimeError, InputError, LedgerError, ModelError, PromptError
 from palimpsest.core.models import Memory, Message, Provenance, Scope, Summary
 from palimpsest.core.protocols import LanguageModel
@@ -69,15 +69,28 @@ class _Stored:
     is_outdated: bool
 
 
-async def get_summary(engine: Engine, scope: Scope, kind: str, *, refresh: bool, caller: str) -> SummaryResult:
+OF_A_TIME = (digests.OVERALL, PROFILE, PROCEDURES)
+"""The kinds that can be of a time in the past: those that say what holds. The others have times of their own."""
+
+
+async def get_summary(
+    engine: Engine, scope: Scope, kind: str, *, refresh: bool, caller: str, held_at: TimeSpan | None = None
+) -> SummaryResult:
     """Return the summary of a kind. It is written now if it is missing, or if it is outdated and `refresh` is set.
 
     If no model answers, return its form without a model, with a note. The kind "about:NAME" is what is known about
-    somebody or something, and never outdated. Raises InputError for an unknown kind, day, conversation or name.
+    somebody or something, and never outdated. With `held_at` it is of what held in the world then, without a model.
+    Raises InputError for an unknown kind, day, conversation or name.
     """
     view, argument = kind_named(kind)
     if isinstance(view, LiveKind):
-        return await view.answer(engine, scope, argument, caller)
+        return await view.answer(engine, scope, argument, caller, held_at)
+    if held_at is not None:
+        if view not in OF_A_TIME:
+            names = ", ".join(kind.name for kind in OF_A_TIME)
+            raise InputError(f"held_at goes with {names} and about:NAME; {view.name} has a time of its own")
+        request = replace(_request(engine, scope, view, argument), held_at=held_at)
+        return await _plain(engine, request, "no model writes a summary of the past")
     result = await _summary(engine, _request(engine, scope, view, argument), refresh=refresh, caller=caller)
     return await _under_pinned(engine, scope, view, result)
 

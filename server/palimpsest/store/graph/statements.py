@@ -110,15 +110,16 @@ def stated_names(memory: Memory) -> dict[str, NamedEntity]:
     return named
 
 
-def stated_with(memory: Memory, fact: Fact) -> dict[str, Any]:
+def stated_with(memory: Memory, fact: Fact, *, sets_relations: bool = False) -> dict[str, Any]:
     """Return the `entities` and `relations` of a memory that gets the text of a fact.
 
+    With `sets_relations` the relations are those of the fact and no others.
     A name stays as long as the text has it, and a relation as long as the text has both names and the words of the
     relation. If the text only says more than before, all of them stay. But what it says to have changed or denies is
     stated no more, unless the fact states it. Those that stay hold since they did before.
     """
     before, after = words_in(memory.text), words_in(fact.text)
-    is_more = set(before) <= set(after)
+    is_more = set(before) <= set(after) and not sets_relations
     stays = change_words(fact.text) <= change_words(memory.text) and not (set(after) - set(before)) & NEGATIONS
     kept = [entity for entity in memory.entities if is_more or has_name(after, fact.text, entity.name)]
     named = {name_key(entity.name): entity for entity in (*kept, *fact.entities)}
@@ -126,6 +127,7 @@ def stated_with(memory: Memory, fact: Fact) -> dict[str, Any]:
         relation
         for relation in (dated(memory) if fact.valid_from else memory.relations)
         if stays
+        and not sets_relations
         and (is_more or all(has_name(after, fact.text, end) for end in (relation.source, relation.destination)))
         and (is_more or set(relation_key(relation.name).split("_")) <= set(after))
     ]
