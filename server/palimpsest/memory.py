@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 
 from palimpsest.core import models
 from palimpsest.core.clock import Clock, in_zone, now, parse_range
-from palimpsest.core.models import SURE, Fact, Message, Relation, Scope, Undo, Version
+from palimpsest.core.models import SURE, Fact, Message, Relation, Scope, Version
 from palimpsest.core.protocols import LanguageModel, ReportProgress
 from palimpsest.core.settings import Settings
 from palimpsest.core.threads import Threads, in_background
@@ -24,10 +24,10 @@ from palimpsest.hooks.intake import Capture, write_hook_settings
 from palimpsest.hooks.rendered import Briefs
 from palimpsest.index.keys import KeptKeys
 from palimpsest.index.sync import Projection
-from palimpsest.learn import add, browsing, document_pages, edit, entity_graph, job_reports, reconcile
+from palimpsest.learn import add, browsing, document_pages, entity_graph, job_reports, reconcile
 from palimpsest.learn.background import BackgroundWork, OnLearned
 from palimpsest.learn.commit import WriteResult
-from palimpsest.learn.edit import Corrections
+from palimpsest.learn.edit import Corrections, Edits
 from palimpsest.learn.engine import Engine, open_embedder, open_model, open_projection, open_prompts, open_reranker
 from palimpsest.learn.recall_log import FadingMemories, RecallLog
 from palimpsest.learn.summaries import summary_writer
@@ -102,7 +102,7 @@ MAX_PROJECTS_ASKED = 30
 
 
 @dataclass(frozen=True)
-class Memory:
+class Memory(Edits):
     """A long-term memory: add, search, update, delete, undo. Open one with `open_memory`.
 
     Every method works in one scope and raises PalimpsestError. `caller` is who called, for the history.
@@ -362,51 +362,6 @@ class Memory:
 
         return await self.engine.run(read)
 
-    async def update(
-        self,
-        scope: Scope,
-        memory_id: str,
-        *,
-        text: str | None = None,
-        metadata: Mapping[str, Any] | None = None,
-        hints: Sequence[str] | None = None,
-        tags: Sequence[str] | None = None,
-        caller: str = "",
-        revision: int | None = None,
-    ) -> WriteResult:
-        """Give a memory another text, other metadata (None removes a key), or hints or tags in place of those it has.
-
-        The history keeps the old ones. If `revision` is given and is no longer the present one, raises
-        ChangedMeanwhileError or StaleDecisionError.
-        """
-        updating = edit.update(
-            self.engine, scope, memory_id, text, metadata, caller, hints=hints, tags=tags, revision=revision
-        )
-        return await self._after_write(scope, updating)
-
-    async def restore(self, scope: Scope, owner_id: str, *, caller: str = "") -> WriteResult:
-        """Restore a deleted or superseded memory, or a deleted message."""
-        return await self._after_write(scope, edit.restore(self.engine, scope, [owner_id], caller))
-
-    async def delete(self, scope: Scope, owner_ids: Sequence[str], *, caller: str = "") -> WriteResult:
-        """Delete memories and messages, all or none. Each can be restored."""
-        return await self._after_write(scope, edit.delete(self.engine, scope, owner_ids, caller))
-
-    async def forget(self, scope: Scope, owner_ids: Sequence[str], *, what: str = "", caller: str = "") -> WriteResult:
-        """Delete memories with what they replaced, and messages, all or none, because who asked for it confirmed it.
-
-        `what` was asked for, in their words.
-        """
-        return await self._after_write(scope, edit.forget(self.engine, scope, owner_ids, caller, what))
-
-    async def scope_contents(self, scope: Scope) -> edit.ScopeContents:
-        """Return what `delete_all` would delete."""
-        return await edit.scope_contents(self.engine, scope)
-
-    async def delete_all(self, scope: Scope, *, caller: str = "") -> WriteResult:
-        """Delete every memory and message of a scope itself, as one edit. If it is a project, the global ones stay."""
-        return await self._after_write(scope, edit.delete_all(self.engine, scope, caller))
-
     async def ids(self, scope: Scope, beginning: str, limit: int) -> Sequence[str]:
         """Return up to `limit` ids of memories that begin with a string, the newest memory first."""
         return await self.engine.read(lambda conn: entries.ids_beginning(conn, scope, beginning, limit))
@@ -415,10 +370,6 @@ class Memory:
         """Return up to `limit` edits, newest first; only those before edit number `before`, if given."""
         found = await self.engine.read(lambda conn: history.edits(conn, scope, limit, before))
         return [each.in_zone(self.zone) for each in found]
-
-    async def undo(self, scope: Scope, undo: Undo | None = None, *, caller: str = "") -> WriteResult:
-        """Undo one edit, all edits since an instant, or, by default, the newest edit still in effect."""
-        return await self._after_write(scope, edit.undo(self.engine, scope, undo or Undo(), caller))
 
     async def summary(
         self, scope: Scope, kind: str = "overall", *, refresh: bool = False, caller: str = ""

@@ -27,9 +27,8 @@ from palimpsest.hooks import captured, spool
 from palimpsest.hooks.captured import OLDEST, Deduplicated, Gathering
 from palimpsest.hooks.spool import make_private_folder
 from palimpsest.hooks.transcripts import FORMATS, Offsets, ReadPosition, read_transcript
-from palimpsest.learn.commit import apply_write
+from palimpsest.learn.commit import apply_write, with_named_facts
 from palimpsest.learn.engine import Engine
-from palimpsest.learn.entity_resolution import with_named_facts
 from palimpsest.store import jobs as job_queries
 from palimpsest.store import memories
 from palimpsest.store import messages as message_queries

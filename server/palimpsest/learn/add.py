@@ -22,12 +22,18 @@ from palimpsest.core import errors, models
 from palimpsest.core.clock import in_zone, shown_date
 from palimpsest.core.protocols import LanguageModel, Vector
 from palimpsest.core.validation import one_line
-from palimpsest.learn.commit import WriteResult, apply_decisions, apply_write, embed_texts
+from palimpsest.learn.commit import (
+    WriteResult,
+    apply_decisions,
+    apply_write,
+    embed_texts,
+    name_decision,
+    with_named_facts,
+)
 from palimpsest.learn.document_pages import is_long, learn_document, sentences, text_document
 from palimpsest.learn.duplicates import with_near_duplicates
 from palimpsest.learn.edit import has_text, past_end_notes
 from palimpsest.learn.engine import Engine, without_excluded
-from palimpsest.learn.entity_resolution import name_decision, with_named_facts
 from palimpsest.learn.reconcile import ReconcileRequest, add_undecided, are_all_learned, reconcile
 from palimpsest.learn.sanitize import original_text, sanitize_fact, sanitize_messages, without_secret_names
 from palimpsest.llm.extract import RECENT_MESSAGES, Conversation, Extraction, extract

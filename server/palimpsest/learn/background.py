@@ -22,8 +22,8 @@ from palimpsest.core.threads import in_background
 from palimpsest.index.backfill import Backfill, embed_gists
 from palimpsest.index.graph_database import GraphFollower, GraphState, graph_projection
 from palimpsest.index.sync import Projection, finish_purge
+from palimpsest.learn.commit import Naming
 from palimpsest.learn.engine import Engine
-from palimpsest.learn.entity_resolution import Naming
 from palimpsest.learn.job_reports import JobReport, notes_on, once_told
 from palimpsest.learn.job_runner import JobRunner
 from palimpsest.learn.summaries.summary_writer import DueSummaries

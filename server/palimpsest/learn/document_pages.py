@@ -22,8 +22,8 @@ from palimpsest.core.models import PAGE, Decision, Event, Message, Provenance, S
 from palimpsest.core.protocols import LanguageModel, Progress, Vector
 from palimpsest.core.validation import trimmed
 from palimpsest.index.backfill import Backfill
-from palimpsest.learn.commit import AfterWrite, LearnedDocument, WriteResult, apply_decisions, apply_write, embed_texts
-from palimpsest.learn.engine import Engine, OfMemory, reads
+from palimpsest.learn.commit import LearnedDocument, WriteResult, Writing, apply_decisions, apply_write, embed_texts
+from palimpsest.learn.engine import Engine, reads
 from palimpsest.learn.readers import MARKUP, MAX_BYTES, TEXT, read_file
 from palimpsest.learn.sanitize import Cleaner
 from palimpsest.learn.summaries.extractive import Passage, most_telling
@@ -520,12 +520,8 @@ class LearnedFolder:
     gone: Sequence[Document] = ()
 
 
-class Documents(OfMemory):
+class Documents(Writing):
     """The documents in a memory, as `memory.documents`. Every method raises PalimpsestError."""
-
-    def __init__(self, engine: Engine, after_write: AfterWrite) -> None:
-        super().__init__(engine)
-        self._after_write = after_write
 
     async def learn_file(self, scope: Scope, file: Path, *, title: str = "", caller: str = "") -> LearnedDocument:
         """Keep a file as a document, or bring it up to date. Raises InputError if it cannot be read."""

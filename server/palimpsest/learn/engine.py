@@ -21,7 +21,7 @@ from palimpsest.core.settings import BackgroundConfig, Settings
 from palimpsest.core.threads import Threads
 from palimpsest.embed.workers import QuestionCache
 from palimpsest.index.sync import Projection
-from palimpsest.llm import decide, enrich, extract, summarize
+from palimpsest.llm import decide, extract, summarize
 from palimpsest.llm.prompts import PromptFiles
 from palimpsest.recall.retrieve import Searchable
 from palimpsest.store.ledger import Ledger
@@ -78,7 +78,7 @@ NEEDED_PROMPTS = {
     "about": summarize.ABOUT_INPUTS,
     "links": summarize.INPUTS,
     "gist": summarize.GIST_INPUTS,
-    "enrich": enrich.INPUTS,
+    "enrich": summarize.INPUTS,
 }
 """Every prompt by name, with the inputs that its stage passes. `graph` is added to those of the extraction."""
 
@@ -186,12 +186,7 @@ class Engine(Searchable):
 
     async def read(self, query: Callable[[Connection], _T]) -> _T:
         """Run a query of the ledger in one of our own threads. All that it reads is of one state of the ledger."""
-
-        def work() -> _T:
-            with self.ledger.read() as conn:
-                return query(conn)
-
-        return await self.run(work)
+        return await self.run(lambda: self.ledger.read_with(query))
 
     async def write(self, blocking: Callable[[], _T]) -> _T:
         """Run blocking work that writes the ledger in a thread that only writes. It finishes even if cancelled."""
@@ -263,7 +258,7 @@ def _chosen_embedder(settings: Settings) -> Embedder:
 
             return OnnxEmbedder(config)
         case "static":
-            return _open_static()
+            pass
         case provider:
             try:
                 return _open_e5()
@@ -272,7 +267,9 @@ def _chosen_embedder(settings: Settings) -> Embedder:
                     raise
                 # Not a warning: where there is no wheel, every command would print it.
                 logger.info("the static embedder is used, which knows English best: %s", error)
-                return _open_static()
+    from palimpsest.embed.static import StaticEmbedder  # noqa: PLC0415 - takes half a second to load
+
+    return StaticEmbedder()
 
 
 def open_reranker(settings: Settings) -> Reranker | None:
@@ -297,28 +294,13 @@ def _open_e5() -> Embedder:
     return E5Embedder()
 
 
-def _open_static() -> Embedder:
-    from palimpsest.embed.static import StaticEmbedder  # noqa: PLC0415 - takes half a second to load
-
-    return StaticEmbedder()
-
-
 def open_model(settings: Settings) -> LanguageModel | None:
     """Return the language model of the settings; None if there is none, or if clients provide one for each call."""
     if settings.llm_provider != "openai":
         return None
     from palimpsest.llm.openai import OpenAIModel  # noqa: PLC0415 - slow; most have no model
 
-    config = settings.llm.config
-    endpoint = settings.endpoint_of(config)
-    return OpenAIModel(
-        config.model,
-        api_key=endpoint.api_key,
-        base_url=endpoint.base_url,
-        temperature=config.temperature,
-        max_tokens=config.max_tokens,
-        timeout=config.timeout,
-    )
+    return OpenAIModel(settings.llm.config, settings.endpoint_of(settings.llm.config))
 
 
 def open_projection(settings: Settings, ledger: Ledger, embedder: str) -> Projection:

@@ -17,11 +17,10 @@ from sqlalchemy import Connection
 from palimpsest.core import models
 from palimpsest.core.errors import LedgerError, StaleDecisionError
 from palimpsest.core.protocols import LanguageModel, Vector
-from palimpsest.learn.commit import WriteResult, apply_write, embed_texts
+from palimpsest.learn.commit import WriteResult, apply_write, embed_texts, with_named_facts
 from palimpsest.learn.document_pages import is_long
 from palimpsest.learn.duplicates import with_near_duplicates
 from palimpsest.learn.engine import Engine
-from palimpsest.learn.entity_resolution import with_named_facts
 from palimpsest.learn.summaries import portrait_signs
 from palimpsest.llm.decide import NEAREST_MEMORIES, decide
 from palimpsest.llm.settle import MAX_FORGOTTEN_UNASKED, Comparison, Decisions, Doubt, Forgotten, KnownEntry

@@ -12,7 +12,7 @@ import httpx as _httpx  # noqa: F401  # pyright: ignore[reportUnusedImport] - se
 import openai
 
 from palimpsest.core.errors import CutOffReplyError, ModelError, ModelRefusedError, ModelUnreachableError, ReplyError
-from palimpsest.core.settings import is_on_this_machine
+from palimpsest.core.settings import Endpoint, LlmConfig, is_on_this_machine
 from palimpsest.core.validation import object_of, one_line
 from palimpsest.llm.ask import list_in, report_tokens
 from palimpsest.text.tokenizer import count_tokens
@@ -66,30 +66,21 @@ class _Dialect:
 
 
 class OpenAIModel:
-    """One chat model. `timeout` is in seconds, for one request."""
+    """One chat model."""
 
-    def __init__(
-        self,
-        model: str,
-        *,
-        api_key: str | None,
-        base_url: str | None,
-        temperature: float | None,
-        max_tokens: int,
-        timeout: float,
-    ) -> None:
-        self._model = model
-        self._key = api_key or ""
-        self._temperature = temperature
-        self._dialect = _Dialect(temperature=temperature is not None, max_tokens=max_tokens)
-        # Local servers need no key, but the client requires one.
+    def __init__(self, config: LlmConfig, endpoint: Endpoint) -> None:
+        self._model = config.model
+        self._key = endpoint.api_key or ""
+        self._temperature = config.temperature
+        self._dialect = _Dialect(temperature=config.temperature is not None, max_tokens=config.max_tokens)
+        is_local = is_on_this_machine(endpoint.base_url)
         self._client = openai.AsyncOpenAI(
-            api_key=api_key or "none",
-            base_url=base_url,
-            timeout=timeout,
+            api_key=endpoint.api_key or "none",  # local servers need no key, but the client requires one
+            base_url=endpoint.base_url,
+            timeout=config.timeout,
             max_retries=RETRIES,
             # A proxy of the environment would take what is for this machine to another one.
-            http_client=openai.DefaultAsyncHttpxClient(trust_env=False) if is_on_this_machine(base_url) else None,
+            http_client=openai.DefaultAsyncHttpxClient(trust_env=False) if is_local else None,
         )
 
     @property
