@@ -25,10 +25,11 @@ from palimpsest.hooks.rendered import Briefs
 from palimpsest.index.keys import KeptKeys
 from palimpsest.index.sync import Projection
 from palimpsest.learn import add, browsing, document_pages, entity_graph, job_reports, reconcile
+from palimpsest.learn import engine as adapters
 from palimpsest.learn.background import BackgroundWork, OnLearned
 from palimpsest.learn.commit import WriteResult
 from palimpsest.learn.edit import Corrections, Edits
-from palimpsest.learn.engine import Engine, open_embedder, open_model, open_projection, open_prompts, open_reranker
+from palimpsest.learn.engine import Engine, reads
 from palimpsest.learn.recall_log import FadingMemories, RecallLog
 from palimpsest.learn.summaries import summary_writer
 from palimpsest.recall.listing import Page, page
@@ -51,20 +52,20 @@ def open_parts(
 
     With `background` it may learn after its calls. Raises PalimpsestError.
     """
-    prompts = open_prompts(settings)
+    prompts = adapters.open_prompts(settings)
     zones = settings.zones
     ledger = open_ledger(settings.ledger_place, clock, settings.max_memories, data_dir=settings.data_dir, zones=zones)
     try:
         write_hook_settings(settings)
         settings = browsing.in_its_project(settings, ledger)
-        embedder = open_embedder(settings)
-        projection = open_projection(settings, ledger, embedder.fingerprint)
+        embedder = adapters.open_embedder(settings)
+        projection = adapters.open_projection(settings, ledger, embedder.fingerprint)
         index = KeptKeys(ledger, projection)
         engine = Engine(
             ledger,
             embedder,
             index,
-            open_model(settings),
+            adapters.open_model(settings),
             prompts,
             zones.clock(clock, settings.user_id),
             threads,
@@ -75,7 +76,7 @@ def open_parts(
             background=settings.background,
             summary_every=settings.summary.every,
             has_links=settings.links == "on",
-            reranker=open_reranker(settings),
+            reranker=adapters.open_reranker(settings),
         )
     except BaseException:
         ledger.close()
@@ -199,17 +200,8 @@ class Memory(Edits):
         `context` is shown to the model, but no facts are learned from it. Unless it `stays_in_project`, what is about a
         person is stored for all projects.
         """
-        scope = messages[0].scope
-        adding = add.add_messages(
-            self._answering,
-            scope,
-            messages,
-            context,
-            infer=infer,
-            caller=caller,
-            stays_in_project=stays_in_project,
-        )
-        return await self._after_write(scope, adding)
+        lesson = add.Lesson(messages[0].scope, messages, context, caller, stays_in_project=stays_in_project)
+        return await self._after_write(lesson.scope, add.add_messages(self._answering, lesson, infer=infer))
 
     async def add_text(  # noqa: PLR0913 - options, passed by name
         self,
@@ -388,25 +380,19 @@ class Memory(Edits):
         owner = await self.engine.read(lambda conn: entries.find_shown(conn, scope, owner_id))
         return owner.in_zone(self.zone)
 
-    async def sources(self, scope: Scope, memory_id: str) -> Sequence[Message]:
+    @reads
+    def sources(self, conn: Connection, scope: Scope, memory_id: str) -> Sequence[Message]:
         """Return the messages behind a memory, oldest first, each with its text as `get` returns it."""
+        memory = entries.find_memory(conn, scope, memory_id)
+        behind = message_queries.sources_of(conn, [memory.id]).get(memory.id, ())
+        return [entries.shown(conn, message).in_zone(self.zone) for message in behind]
 
-        def read(conn: Connection) -> Sequence[Message]:
-            memory = entries.find_memory(conn, scope, memory_id)
-            behind = message_queries.sources_of(conn, [memory.id]).get(memory.id, ())
-            return [entries.shown(conn, message).in_zone(self.zone) for message in behind]
-
-        return await self.engine.read(read)
-
-    async def history(self, scope: Scope, memory_id: str) -> tuple[models.Memory, Sequence[Version]]:
+    @reads
+    def history(self, conn: Connection, scope: Scope, memory_id: str) -> tuple[models.Memory, Sequence[Version]]:
         """Return a memory, living or deleted, and all its versions, oldest first."""
-
-        def read(conn: Connection) -> tuple[models.Memory, Sequence[Version]]:
-            memory = entries.find_memory(conn, scope, memory_id)
-            versions = [version.in_zone(self.zone) for version in history.versions_of(conn, memory.id)]
-            return memory.in_zone(self.zone), versions
-
-        return await self.engine.read(read)
+        memory = entries.find_memory(conn, scope, memory_id)
+        versions = [version.in_zone(self.zone) for version in history.versions_of(conn, memory.id)]
+        return memory.in_zone(self.zone), versions
 
     async def predecessors(self, scope: Scope, memory_id: str) -> Sequence[models.Predecessor]:
         """Return the memories that a scope sees and whose place a memory took, oldest first."""

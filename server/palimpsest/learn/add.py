@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, tzinfo
 from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import anyio
 from sqlalchemy import Connection
@@ -30,7 +30,7 @@ from palimpsest.learn.commit import (
     name_decision,
     with_named_facts,
 )
-from palimpsest.learn.document_pages import is_long, learn_document, sentences, text_document
+from palimpsest.learn.document_pages import grouped, is_long, learn_document, sentences, text_document
 from palimpsest.learn.duplicates import with_near_duplicates
 from palimpsest.learn.edit import has_text, past_end_notes
 from palimpsest.learn.engine import Engine, without_excluded
@@ -132,17 +132,13 @@ def _texts(text: str) -> Iterator[str]:
     if count_tokens(text) <= PIECE_TOKENS:
         yield text
         return
-    part: list[str] = []
-    tokens = 0
-    for sentence in sentences(text):
-        for fitting in windows(sentence, 4 * PIECE_TOKENS, lambda window: count_tokens(window) <= PIECE_TOKENS):
-            cost = count_tokens(fitting)
-            if part and tokens + cost > PIECE_TOKENS:
-                yield "".join(part)
-                part, tokens = [], 0
-            part.append(fitting)
-            tokens += cost
-    yield "".join(part)
+    fitting = (
+        part
+        for sentence in sentences(text)
+        for part in windows(sentence, 4 * PIECE_TOKENS, lambda window: count_tokens(window) <= PIECE_TOKENS)
+    )
+    for parts in grouped(fitting, count_tokens, lambda tokens, more: tokens + more <= PIECE_TOKENS):
+        yield "".join(parts)
 
 
 # Learn from stored messages: extract facts piece by piece, and reconcile them with what is known.
@@ -170,7 +166,12 @@ class Lesson:
     context: Sequence[str] = ()
     caller: str = ""
     vectors: Mapping[str, Vector] = field(default_factory=dict[str, Vector])
-    stays_in_project: bool = False
+    stays_in_project: bool = True
+
+    @property
+    def payload(self) -> dict[str, Any]:
+        """Return what a job that learns from messages must know of them."""
+        return learning_payload(self.context, self.caller, stays_in_project=self.stays_in_project)
 
 
 async def learn_from(engine: Engine, model: LanguageModel, lesson: Lesson) -> WriteResult:
@@ -347,8 +348,7 @@ async def _learn_later(engine: Engine, lesson: Lesson) -> bool:
     if engine.own_model is None:
         return False
     ids = [message.id for message in lesson.messages]
-    what = learning_payload(lesson.context, lesson.caller, stays_in_project=lesson.stays_in_project)
-    request = JobRequest("learn", payload={MESSAGES: ids, **what})
+    request = JobRequest("learn", payload={MESSAGES: ids, **lesson.payload})
     try:
         await engine.write(partial(engine.ledger.queue_job, lesson.scope, request))
     except errors.LedgerError as error:
@@ -433,25 +433,20 @@ MAX_QUOTED_CHARS = 200
 """How much of a memory's text an error quotes: enough to recognize it."""
 
 
-async def add_messages(
-    engine: Engine,
-    scope: models.Scope,
-    messages: Sequence[models.Message],
-    context: Sequence[str],
-    *,
-    infer: bool | None,
-    caller: str,
-    stays_in_project: bool = True,
-) -> WriteResult:
+async def add_messages(engine: Engine, lesson: Lesson, *, infer: bool | None) -> WriteResult:
     """Keep messages. With a model, extract their facts and reconcile them. Raises LedgerError."""
-    sanitized = await engine.run(lambda: sanitize_messages(engine, scope, messages, context))
+    sanitized = await engine.run(lambda: sanitize_messages(engine, lesson.scope, lesson.messages, lesson.context))
     if not sanitized.messages:
         return WriteResult(notes=sanitized.notes)
     vectors, embedding_notes = await embed_texts(engine, [message.content for message in sanitized.messages])
-    provenance = models.Provenance("keep", caller=caller)
-    learns_later = engine.learns_later and infer is not False
-    what = learning_payload(sanitized.context, caller, stays_in_project=stays_in_project)
-    write = Write(scope, provenance, sanitized.messages, vectors=vectors, learn_later=what if learns_later else None)
+    lesson = replace(lesson, context=sanitized.context, vectors=vectors)
+    write = Write(
+        lesson.scope,
+        models.Provenance("keep", caller=lesson.caller),
+        sanitized.messages,
+        vectors=vectors,
+        learn_later=lesson.payload if engine.learns_later and infer is not False else None,
+    )
     applied = await apply_write(engine, write)
     notes = [*sanitized.notes, *embedding_notes, *applied.notes]
     if not applied.new_message_ids:
@@ -469,7 +464,7 @@ async def add_messages(
     ]
     if infer is False or not new:
         return await _with_requests(engine, kept, new)
-    if learns_later:
+    if write.learn_later is not None:
         return replace(kept, notes=(*kept.notes, LEARNING), is_learning=True)
     if engine.model is None:
         note = (
@@ -477,8 +472,7 @@ async def add_messages(
             "them as text, one fact a call."
         )
         return await _with_requests(engine, _with_notes(kept, note), new) if applied.new_message_ids else kept
-    lesson = Lesson(scope, new, tuple(sanitized.context), caller, vectors, stays_in_project)
-    learned = await learn_from(engine, engine.model, lesson)
+    learned = await learn_from(engine, engine.model, replace(lesson, messages=new))
     return replace(learned, kept_messages=kept.kept_messages, notes=(*kept.notes, *learned.notes))
 
 
@@ -516,7 +510,7 @@ async def add_text(
     if infer and engine.model is not None and not replaces:
         now = engine.clock()
         message = models.Message(str(uuid.uuid4()), scope, "user", fact.text, fact.said_at or now, now)
-        result = await add_messages(engine, scope, [message], (), infer=True, caller=caller)
+        result = await add_messages(engine, Lesson(scope, [message], caller=caller), infer=True)
         return replace(result, notes=(*notes, *result.notes))
     vectors: Mapping[str, Vector] | None = None
     if engine.model is not None and not replaces and infer is not False:
