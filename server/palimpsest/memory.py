@@ -47,8 +47,8 @@ if TYPE_CHECKING:
 
 def open_parts(
     settings: Settings, clock: Clock, threads: Threads, *, background: bool
-) -> tuple[Settings, Engine, Projection, KeptKeys]:
-    """Return the parts of a memory, and the settings with the project that the ledger knows.
+) -> tuple[Engine, Projection, KeptKeys]:
+    """Return the parts of a memory, whose settings have the project that the ledger knows.
 
     With `background` it may learn after its calls. Raises PalimpsestError.
     """
@@ -69,19 +69,14 @@ def open_parts(
             prompts,
             zones.clock(clock, settings.user_id),
             threads,
-            keep_secrets=settings.keep_secrets,
-            excluded_topics=settings.excludes,
-            learns_in_background=background and bool(settings.learn.in_background),
-            captured_calls_per_day=settings.learn.captured_calls_per_day,
-            background=settings.background,
-            summary_every=settings.summary.every,
-            has_links=settings.links == "on",
+            settings,
+            has_background=background,
             reranker=adapters.open_reranker(settings),
         )
     except BaseException:
         ledger.close()
         raise
-    return settings, engine, projection, index
+    return engine, projection, index
 
 
 MAX_HOPS = 2
@@ -109,7 +104,6 @@ class Memory(Edits):
     Every method works in one scope and raises PalimpsestError. `caller` is who called, for the history.
     """
 
-    settings: Settings
     engine: Engine
     projection: Projection
     kept_keys: KeptKeys
@@ -117,6 +111,11 @@ class Memory(Edits):
     briefs: Briefs
     fading: FadingMemories
     recall_log: RecallLog
+
+    @property
+    def settings(self) -> Settings:
+        """Return the settings, with the project that the ledger knows."""
+        return self.engine.settings
 
     @property
     def scope(self) -> Scope:
@@ -201,7 +200,7 @@ class Memory(Edits):
         person is stored for all projects.
         """
         lesson = add.Lesson(messages[0].scope, messages, context, caller, stays_in_project=stays_in_project)
-        return await self._after_write(lesson.scope, add.add_messages(self._answering, lesson, infer=infer))
+        return await self._after_write(lesson.scope, add.add_messages(self.engine.answering, lesson, infer=infer))
 
     async def add_text(  # noqa: PLR0913 - options, passed by name
         self,
@@ -233,7 +232,7 @@ class Memory(Edits):
             relations=tuple(relations),
             **held_from(since, until, self.zone),
         )
-        adding = add.add_text(self._answering, scope, fact, replaces=replaces, infer=infer, caller=caller)
+        adding = add.add_text(self.engine.answering, scope, fact, replaces=replaces, infer=infer, caller=caller)
         return await self._after_write(scope, adding)
 
     async def home_of(
@@ -281,7 +280,7 @@ class Memory(Edits):
             min_score=self.settings.min_score,
             hops=hops,
             forgetting=fading.forgetting,
-            follows_links=self.engine.has_links,
+            follows_links=self.settings.links == "on",
             also=tuple(also),
             held_at=parse_range(held_at, "held_at", self.zone) if held_at else None,
         )
@@ -369,7 +368,7 @@ class Memory(Edits):
         """Return a summary of what is known in the scope."""
         if self.engine.is_model_borrowed and not refresh:
             refresh = await summary_writer.missed_changes(self.engine, scope, kind) >= self.settings.summary.every
-        return await summary_writer.get_summary(self._answering, scope, kind, refresh=refresh, caller=caller)
+        return await summary_writer.get_summary(self.engine.answering, scope, kind, refresh=refresh, caller=caller)
 
     async def last_days(self, scope: Scope, number: int) -> Sequence[str]:
         """Return the kinds of the summaries of the last days on which something was said, the last day first."""
@@ -421,16 +420,6 @@ class Memory(Edits):
         unreported = await self.engine.run(lambda: job_reports.unreported(self.engine, scope))
         return (*on_project, *self.background.report(unreported))
 
-    @property
-    def _answering(self) -> Engine:
-        """Return the engine for a call that a client waits for.
-
-        Without a background, our own model is given all the time it takes, because there is no later.
-        """
-        if self.background is None and not self.engine.is_model_borrowed:
-            return self.engine
-        return self.engine.answering_within(self.settings.learn.call_seconds)
-
     async def _after_write(self, scope: Scope, write: Awaitable[WriteResult]) -> WriteResult:
         """Await a write, start the background work that follows it, and return its result."""
         result = _shown_in(await write, self.zone)
@@ -473,24 +462,23 @@ async def open_memory(
     rendered. Raises PalimpsestError.
     """
     threads = Threads((anyio.CapacityLimiter(THREADS),), (anyio.CapacityLimiter(1),))
-    settings, engine, projection, kept_keys = await threads.run(
-        partial(open_parts, settings, clock, threads, background=background)
-    )
-    fading, recall_log = FadingMemories(settings, engine), RecallLog(settings, engine)
-    briefs = Briefs(settings, engine, launch, recall_log)
+    opening = partial(open_parts, settings, clock, threads, background=background)
+    engine, projection, kept_keys = await threads.run(opening)
+    fading, recall_log = FadingMemories(engine), RecallLog(engine)
+    briefs = Briefs(engine.settings, engine, launch, recall_log)
     failure: Exception | None = None
     try:
         async with anyio.create_task_group() as tasks:
             background_work = None
             if background:
-                background_work = BackgroundWork(engine, projection, tasks, settings, briefs.before(on_learned))
+                background_work = BackgroundWork(engine, projection, tasks, briefs.before(on_learned))
                 tasks.start_soon(background_work.run)
-                tasks.start_soon(Capture(engine, settings, background_work.after_write).run)
+                tasks.start_soon(Capture(engine, engine.settings, background_work.after_write).run)
                 tasks.start_soon(briefs.run)
                 tasks.start_soon(fading.run)
                 tasks.start_soon(recall_log.run)
             try:
-                yield Memory(settings, engine, projection, kept_keys, background_work, briefs, fading, recall_log)
+                yield Memory(engine, projection, kept_keys, background_work, briefs, fading, recall_log)
             except Exception as error:  # noqa: BLE001 - raised again below, without the task group's wrapping
                 failure = error
             finally:

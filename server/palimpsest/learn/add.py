@@ -34,7 +34,7 @@ from palimpsest.learn.document_pages import grouped, is_long, learn_document, se
 from palimpsest.learn.duplicates import with_near_duplicates
 from palimpsest.learn.edit import has_text, past_end_notes
 from palimpsest.learn.engine import Engine, without_excluded
-from palimpsest.learn.reconcile import ReconcileRequest, add_undecided, are_all_learned, reconcile
+from palimpsest.learn.reconcile import ReconcileRequest, Reconciliation, are_all_learned
 from palimpsest.learn.sanitize import original_text, sanitize_fact, sanitize_messages, without_secret_names
 from palimpsest.llm.extract import RECENT_MESSAGES, Conversation, Extraction, extract
 from palimpsest.llm.settle import MAX_FORGOTTEN_UNASKED
@@ -228,91 +228,108 @@ async def learn_pieces(engine: Engine, model: LanguageModel, lesson: Lesson) -> 
     """
     parts = list(pieces(lesson.messages))
     kept = f"kept {counted(len(lesson.messages), 'message')}"
-    carried = _Carried()
+    learning = _Learning(engine, model, lesson)
     for number, piece in enumerate(parts, 1):
         which = f", piece {number} of {len(parts)}" if len(parts) > 1 else ""
         await engine.report_progress(f"{kept}; asking the model for facts{which}")
-        result, carried = await _learn_from_piece(engine, model, lesson, piece, carried)
-        yield sum(part.is_last for part in piece), result
+        yield sum(part.is_last for part in piece), await learning.learn_from(piece)
 
 
-@dataclass(frozen=True, slots=True)
-class _Carried:
-    """What a piece hands on to the next: of messages that go on, what they ask to forget and their facts so far.
+class _Learning:
+    """Learns from the pieces of a lesson, and knows what a piece hands on to the next.
 
-    A request waits for the end of its message, because one that is granted also deletes the message. `may_forget` is
-    how many memories may still be forgotten without a question.
+    Of messages that go on, that is what they ask to forget and their facts so far. A request waits for the end of its
+    message, because one that is granted also deletes the message. `_may_forget` is how many memories may still be
+    forgotten without a question.
     """
 
-    requests: tuple[models.ForgetRequest, ...] = ()
-    facts: tuple[models.Fact, ...] = ()
-    may_forget: int = MAX_FORGOTTEN_UNASKED
+    def __init__(self, engine: Engine, model: LanguageModel, lesson: Lesson) -> None:
+        self._engine, self._model, self._lesson = engine, model, lesson
+        self._requests: tuple[models.ForgetRequest, ...] = ()
+        self._facts: tuple[models.Fact, ...] = ()
+        self._may_forget = MAX_FORGOTTEN_UNASKED
 
+    async def learn_from(self, piece: Piece) -> WriteResult:
+        """Return what was learned from a piece."""
+        engine, model, lesson, scope = self._engine, self._model, self._lesson, self._lesson.scope
+        prompt = engine.prompts.get("extract_agent" if scope.agent_id else "extract")
+        messages = [part.message for part in piece]
+        finished = tuple(part.message.id for part in piece if part.is_last)
+        unfinished = {part.message.id for part in piece if not part.is_last}
+        conversation = await engine.read(lambda conn: self._conversation(conn, piece))
+        found = await extract(model, prompt, conversation, engine.clock())
+        found = await engine.run(lambda: _with_own_requests(found, lesson.messages))
+        facts, left_out = await engine.run(lambda: without_secret_names(engine, found.facts))
+        kept, excluded = without_excluded(facts, engine.settings.excludes)
+        requests = (*self._requests, *found.requests)
+        self._requests = tuple(request for request in requests if unfinished & set(request.sources))
+        self._facts = tuple(fact for fact in (*self._facts, *kept) if unfinished & set(fact.sources))
+        requests = tuple(request for request in requests if request not in self._requests)
+        notes = (*_notes(found), *excluded, *left_out)
+        name = found.user_name
+        sources = [message.id for message in messages if name in message.content]
+        told = await engine.read(lambda conn: name_decision(conn, scope, name, sources))
+        if not kept and not requests:
+            provenance = models.Provenance("extract", model.name, prompt.fingerprint, lesson.caller)
+            decisions = () if told is None else (told,)
+            applied = await apply_write(engine, Write(scope, provenance, decisions=decisions, learned_from=finished))
+            return WriteResult(applied.outcomes, notes=(*notes, *applied.notes))
+        texts = [*(fact.key_text for fact in kept), *(request.what for request in requests)]
+        vectors, _ = await embed_texts(engine, texts, lesson.vectors)
+        # The first fact that tells the name has it in its metadata.
+        teller = next((fact for fact in kept if name and name in fact.text), None)
+        result = await self._reconciled(
+            ReconcileRequest(
+                scope,
+                tuple(replace(fact, metadata={models.USER_NAME: name}) if fact is teller else fact for fact in kept),
+                lesson.caller,
+                requests,
+                finished,
+                user_name=name or conversation.user_name,
+                vectors=vectors,
+                may_forget=self._may_forget,
+                told_name=told,
+                stays_in_project=lesson.stays_in_project,
+            )
+        )
+        self._may_forget -= sum(each.kind == "memory" and each.memory.is_forgotten for each in result.outcomes)
+        return _with_notes(result, *notes)
 
-async def _learn_from_piece(
-    engine: Engine, model: LanguageModel, lesson: Lesson, piece: Piece, carried: _Carried
-) -> tuple[WriteResult, _Carried]:
-    """Return what was learned, and what the next piece must know."""
-    scope = lesson.scope
-    prompt = engine.prompts.get("extract_agent" if scope.agent_id else "extract")
-    messages = [part.message for part in piece]
-    finished = tuple(part.message.id for part in piece if part.is_last)
-    unfinished = {part.message.id for part in piece if not part.is_last}
-    notes_on_parts = [part.note(number) for number, part in enumerate(piece, 1) if part.count > 1]
-    context = (*lesson.context, *notes_on_parts, *_known_facts(piece, carried))
-    conversation = await engine.read(lambda conn: _conversation(conn, engine.clock().tzinfo, scope, messages, context))
-    found = await extract(model, prompt, conversation, engine.clock())
-    found = await engine.run(lambda: _with_own_requests(found, lesson.messages))
-    facts, left_out = await engine.run(lambda: without_secret_names(engine, found.facts))
-    kept, excluded = without_excluded(facts, engine.excluded_topics)
-    requests = (*carried.requests, *found.requests)
-    later = tuple(request for request in requests if unfinished & set(request.sources))
-    known = tuple(fact for fact in (*carried.facts, *kept) if unfinished & set(fact.sources))
-    carried = replace(carried, requests=later, facts=known)
-    found = replace(found, facts=tuple(kept), requests=tuple(item for item in requests if item not in later))
-    notes = (*_notes(found), *excluded, *left_out)
-    sources = [message.id for message in messages if found.user_name in message.content]
-    told = await engine.read(lambda conn: name_decision(conn, scope, found.user_name, sources))
-    if not found.facts and not found.requests:
-        provenance = models.Provenance("extract", model.name, prompt.fingerprint, lesson.caller)
-        decisions = [told] if told is not None else []
-        write = Write(scope, provenance, decisions=tuple(decisions), learned_from=finished)
-        applied = await apply_write(engine, write)
-        return WriteResult(applied.outcomes, notes=(*notes, *applied.notes)), carried
-    texts = [*(fact.key_text for fact in found.facts), *(request.what for request in found.requests)]
-    vectors, _ = await embed_texts(engine, texts, lesson.vectors)
-    name = found.user_name  # the first fact that tells it has it in its metadata
-    teller = next((fact for fact in found.facts if name and name in fact.text), None)
-    request = ReconcileRequest(
-        scope,
-        tuple(replace(fact, metadata={models.USER_NAME: name}) if fact is teller else fact for fact in found.facts),
-        lesson.caller,
-        found.requests,
-        finished,
-        user_name=found.user_name or conversation.user_name,
-        vectors=vectors,
-        may_forget=carried.may_forget,
-        told_name=told,
-        stays_in_project=lesson.stays_in_project,
-    )
-    result = await _reconciled(engine, model, request)
-    forgotten = sum(outcome.kind == "memory" and outcome.memory.is_forgotten for outcome in result.outcomes)
-    return _with_notes(result, *notes), replace(carried, may_forget=carried.may_forget - forgotten)
+    async def _reconciled(self, request: ReconcileRequest) -> WriteResult:
+        """Reconcile facts. If the model fails at it, they are added as they are: what was found is not thrown away.
 
+        If it is only not asked any longer, they wait with their messages until it is, unless it is the client's, which
+        is there during this call only. Raises as `Reconciliation.run`.
+        """
+        reconciliation = Reconciliation(self._engine, self._model, request)
+        try:
+            return await reconciliation.run()
+        except (errors.ModelError, errors.PromptError) as error:
+            is_later = isinstance(error, errors.CallTimeError | errors.DailyLimitError)
+            if is_later and not self._engine.is_model_borrowed:
+                raise
+            logger.warning("%d facts are added as they are: %s", len(request.facts), error)
+            return await reconciliation.add_undecided(error)
 
-async def _reconciled(engine: Engine, model: LanguageModel, request: ReconcileRequest) -> WriteResult:
-    """Reconcile facts. If the model fails at it, they are added as they are: what was found is not thrown away.
+    def _conversation(self, conn: Connection, piece: Piece) -> Conversation:
+        """Return what extraction reads: the new messages, those before them, and the last summary."""
+        scope, zone = self._lesson.scope, self._engine.clock().tzinfo
+        messages = [part.message for part in piece]
+        notes_on_parts = [part.note(number) for number, part in enumerate(piece, 1) if part.count > 1]
+        context = (*self._lesson.context, *notes_on_parts, *self._known_facts(piece))
+        before = message_queries.messages_before(conn, scope, messages[0].id, RECENT_MESSAGES)
+        names = {message.name for message in (*before, *messages) if message.role == "user" and message.name}
+        told_name = "" if names else memory_queries.name_of_user(conn, scope)
+        user_name = names.pop() if len(names) == 1 else told_name
+        before = [message.in_zone(zone) for message in before]
+        return Conversation(messages, before, context, _summary(conn, scope, zone), user_name)
 
-    If it is only not asked any longer, they wait with their messages until it is, unless it is the client's, which is
-    there during this call only. Raises as `reconcile`.
-    """
-    try:
-        return await reconcile(engine, model, request)
-    except (errors.ModelError, errors.PromptError) as error:
-        if isinstance(error, errors.CallTimeError | errors.DailyLimitError) and not engine.is_model_borrowed:
-            raise
-        logger.warning("%d facts are added as they are: %s", len(request.facts), error)
-        return await add_undecided(engine, model, request, error)
+    def _known_facts(self, piece: Piece) -> list[str]:
+        """Return the newest facts of earlier parts of a message as a note, because who "she" is may be far above."""
+        continued = {part.message.id for part in piece if part.number > 1}
+        texts = [fact.text for fact in reversed(self._facts) if continued & set(fact.sources)]
+        shown = lines_within(texts, EARLIER_FACTS_TOKENS)[::-1] if texts else []
+        return [f"Its earlier parts say, among other things: {' '.join(shown)}"] if shown else []
 
 
 def _with_own_requests(found: Extraction, messages: Sequence[models.Message]) -> Extraction:
@@ -330,14 +347,6 @@ def _with_own_requests(found: Extraction, messages: Sequence[models.Message]) ->
         else:
             requests.append(replace(request, is_doubtful=Asking.CLEARLY not in asking))
     return replace(found, requests=tuple(requests), refused=tuple(refused))
-
-
-def _known_facts(piece: Piece, carried: _Carried) -> list[str]:
-    """Return the newest facts of earlier parts of a message as a note, because who "she" is may be far above."""
-    continued = {part.message.id for part in piece if part.number > 1}
-    texts = [fact.text for fact in reversed(carried.facts) if continued & set(fact.sources)]
-    shown = lines_within(texts, EARLIER_FACTS_TOKENS)[::-1] if texts else []
-    return [f"Its earlier parts say, among other things: {' '.join(shown)}"] if shown else []
 
 
 async def _learn_later(engine: Engine, lesson: Lesson) -> bool:
@@ -386,22 +395,6 @@ def _notes(found: Extraction) -> tuple[str, ...]:
 
 def _with_notes(result: WriteResult, *notes: str) -> WriteResult:
     return replace(result, notes=(*result.notes, *notes))
-
-
-def _conversation(
-    conn: Connection,
-    zone: tzinfo | None,
-    scope: models.Scope,
-    messages: Sequence[models.Message],
-    context: Sequence[str],
-) -> Conversation:
-    """Return what extraction reads: the new messages, those before them, and the last summary."""
-    before = message_queries.messages_before(conn, scope, messages[0].id, RECENT_MESSAGES)
-    names = {message.name for message in (*before, *messages) if message.role == "user" and message.name}
-    told_name = "" if names else memory_queries.name_of_user(conn, scope)
-    user_name = names.pop() if len(names) == 1 else told_name
-    before = [message.in_zone(zone) for message in before]
-    return Conversation(messages, before, context, _summary(conn, scope, zone), user_name)
 
 
 def _summary(conn: Connection, scope: models.Scope, zone: tzinfo | None) -> str:
@@ -517,7 +510,7 @@ async def add_text(
         vectors, _ = await embed_texts(engine, [fact.key_text])
         request = ReconcileRequest(scope, (fact,), caller, keep_all=True, vectors=vectors)
         try:
-            result = await reconcile(engine, engine.model, request)
+            result = await Reconciliation(engine, engine.model, request).run()
         except (errors.ModelError, errors.PromptError, errors.StaleDecisionError, errors.MemoryNotFoundError) as error:
             notes.append(f"stored in your words, not reconciled with what was known: {error}")
         else:

@@ -17,7 +17,6 @@ import anyio.abc
 
 from palimpsest.core.errors import EmbedderError, LedgerError, VectorIndexError
 from palimpsest.core.models import Outcome, Scope
-from palimpsest.core.settings import Settings
 from palimpsest.core.threads import in_background
 from palimpsest.index.backfill import Backfill, embed_gists
 from palimpsest.index.graph_database import GraphFollower, GraphState, graph_projection
@@ -66,7 +65,6 @@ class BackgroundWork:
         engine: Engine,
         projection: Projection,
         tasks: anyio.abc.TaskGroup,
-        settings: Settings,
         on_learned: OnLearned,
     ) -> None:
         self._engine = engine
@@ -81,7 +79,7 @@ class BackgroundWork:
         self._change_over = Backfill(engine.ledger, engine.embedder)
         self._jobs = JobRunner(engine, self._after_job)
         self._reported: set[_JobState] = set()
-        graph = graph_projection(settings.graph_store, engine.ledger, engine.threads)
+        graph = graph_projection(engine.settings.graph_store, engine.ledger, engine.threads)
         self._graph = None if graph is None else GraphFollower(graph)
 
     @property

@@ -155,7 +155,7 @@ async def apply_as_one(engine: Engine, writes: Sequence[Write]) -> Sequence[Appl
 
 def _prepared(engine: Engine, write: Write) -> Write:
     partial = frozenset(text for text in write.vectors if len(engine.embedder.windows(text)) > 1)
-    links = engine.has_links and write.decisions and write.provenance.stage != models.ENRICH
+    links = engine.settings.links == "on" and write.decisions and write.provenance.stage != models.ENRICH
     later = (*write.later, LINK_LATER) if links else write.later
     return replace(write, embedder=engine.embedder.fingerprint, partial=partial, later=later)
 

@@ -190,7 +190,11 @@ def _similar(
     engine: Engine, scope: Scope, outcomes: Sequence[Outcome], vectors: Mapping[str, Vector]
 ) -> dict[str, list[SimilarMemory]]:
     """Return for each memory with a new text those that it repeats or contradicts. Blocking."""
-    new = {outcome.memory.text: outcome.memory for outcome in outcomes if _has_new_text(outcome)}
+    new = {
+        outcome.memory.text: outcome.memory
+        for outcome in outcomes
+        if outcome.event is Event.ADD or (outcome.event is Event.UPDATE and outcome.previous != outcome.memory.text)
+    }
     found: dict[str, list[SimilarMemory]] = {}
     for text, memory in new.items():
         by_text = near_duplicates(engine, scope, NewText(memory.id, text, vectors.get(memory.key_text)), MAX_SHOWN)
@@ -228,11 +232,6 @@ def _former_states(engine: Engine, scope: Scope, memory: Memory) -> list[Similar
         and not other.has_ended(now)
         and (other.valid_from or memory.holds_from) <= memory.holds_from
     ][:MAX_SHOWN]
-
-
-def _has_new_text(outcome: Outcome) -> bool:
-    changed = outcome.event is Event.UPDATE and outcome.previous != outcome.memory.text
-    return outcome.event is Event.ADD or changed
 
 
 # Find relations that can have one value only, and that living memories give several.
@@ -273,16 +272,14 @@ def conflicts(engine: Engine, scope: Scope, memory_id: str = "") -> list[Conflic
         if memory_id:
             rows = relations_like(conn, memory_id, SINGLE_VALUED, MAX_READ)
         else:
-            named = relations_named(conn, scope.user_id, SINGLE_VALUED, MAX_READ)
-            rows = _contestable(named, merged_into(conn, scope.user_id))
-        roots = roots_of(conn, {end for row in rows for end in (row.source_id, row.destination_id)})
-        stated = _stated(rows, {entity_id: root.id for entity_id, root in roots.items()})
+            rows = relations_named(conn, scope.user_id, SINGLE_VALUED, MAX_READ)
+        stated = _stated(rows, merged_into(conn, scope.user_id))
         ids = {memory_id for _, _, values in stated for of_value in values.values() for memory_id in of_value}
         memories = memory_queries.memories_by_id(conn, sorted(ids)).values()
         current = {memory.id: memory for memory in memories if _is_current(memory, scope, now)}
         contested = [(source, name, found) for source, name, values in stated for found in _by_scope(values, current)]
         ends = {end for source, _, values in contested for end in (source, *values)}
-        shown = as_shown(conn, scope, {root.id: root for root in roots.values() if root.id in ends})
+        shown = as_shown(conn, scope, roots_of(conn, ends))
     return [
         Conflict(
             shown[source].name,
@@ -293,8 +290,8 @@ def conflicts(engine: Engine, scope: Scope, memory_id: str = "") -> list[Conflic
     ]
 
 
-def _contestable(rows: Sequence[Row[Any]], merged: Mapping[str, str]) -> list[Row[Any]]:
-    """Return the relations whose source has another one of the same key with another value."""
+def _stated(rows: Sequence[Row[Any]], merged: Mapping[str, str]) -> list[_Stated]:
+    """Return the relations that have several values. What was merged into an entity counts as that entity."""
 
     def root_of(entity_id: str) -> str:
         passed: set[str] = set()  # a circle of merges ends as well
@@ -303,20 +300,11 @@ def _contestable(rows: Sequence[Row[Any]], merged: Mapping[str, str]) -> list[Ro
             entity_id = merged[entity_id]
         return entity_id
 
-    values: dict[tuple[str, str], set[str]] = {}
-    for row in rows:
-        values.setdefault((root_of(row.source_id), row.key), set()).add(root_of(row.destination_id))
-    return [row for row in rows if len(values[root_of(row.source_id), row.key]) > 1]
-
-
-def _stated(rows: Sequence[Row[Any]], root_ids: Mapping[str, str]) -> list[_Stated]:
-    """Return the relations that have several values. What was merged into an entity counts as that entity."""
     stated: dict[tuple[str, str], _Stated] = {}
     for row in rows:
-        source, value = root_ids.get(row.source_id), root_ids.get(row.destination_id)
-        if source is not None and value is not None:
-            _, _, values = stated.setdefault((source, row.key), (source, row.name, {}))
-            values.setdefault(value, []).append(row.memory_id)
+        source = root_of(row.source_id)
+        _, _, values = stated.setdefault((source, row.key), (source, row.name, {}))
+        values.setdefault(root_of(row.destination_id), []).append(row.memory_id)
     return [found for found in stated.values() if len(found[2]) > 1]
 
 

@@ -17,7 +17,7 @@ from palimpsest.core.clock import Clock
 from palimpsest.core.errors import CallTimeError, EmbedderError, PromptError
 from palimpsest.core.models import Fact
 from palimpsest.core.protocols import Embedder, LanguageModel, ReportProgress, Reranker
-from palimpsest.core.settings import BackgroundConfig, Settings
+from palimpsest.core.settings import Settings
 from palimpsest.core.threads import Threads
 from palimpsest.embed.workers import QuestionCache
 from palimpsest.index.sync import Projection
@@ -131,39 +131,32 @@ async def _ignore_progress(_: str) -> None:
 class Engine(Searchable):
     """The parts of one open memory.
 
-    `clock` shows the time in the zone of the user whom it works for.
-    `model` is None if there is no language model. With `keep_secrets` passwords, keys and tokens are stored like any
-    other text. Facts with a tag in `excluded_topics` are not kept. `report_progress` receives messages about the
-    progress of a call. `is_model_borrowed` means that the model is available during this call only, so the background
-    work cannot use it. With `learns_in_background` messages are learned from after their call was answered.
-    `captured_calls_per_day` is how often a model is asked a day (UTC) about what hooks captured, and `background` has
-    the limits for work that nobody asked for. The summary of a scope is rewritten after `summary_every` edits. With
-    `has_links` the background links new memories with others, and searches follow the links. Whatever works on jobs in
-    this process holds `jobs_lock`.
+    `clock` shows the time in the zone of the user whom it works for. `model` is None if there is no language model.
+    With `has_background` there is background work. `report_progress` receives messages about the progress of a call.
+    `is_model_borrowed` means that the model is available during this call only, so the background work cannot use it.
+    Whatever works on jobs in this process holds `jobs_lock`.
     """
 
     model: LanguageModel | None
     prompts: PromptFiles
     clock: Clock
     threads: Threads
-    keep_secrets: bool = False
-    excluded_topics: tuple[str, ...] = ()
+    settings: Settings
+    has_background: bool
     report_progress: ReportProgress = _ignore_progress
     is_model_borrowed: bool = False
-    learns_in_background: bool = False
-    captured_calls_per_day: int = 0
-    background: BackgroundConfig = field(default_factory=BackgroundConfig)
-    summary_every: int = 20
-    has_links: bool = False
     jobs_lock: anyio.Lock = field(default_factory=anyio.Lock)
 
-    def answering_within(self, seconds: float) -> Engine:
-        """Return this engine for one call that a client waits for, which asks a model for so long at most.
+    @property
+    def answering(self) -> Engine:
+        """Return this engine for one call that a client waits for, which asks a model only so long as the settings say.
 
-        That also holds for the client's own model: a client that never answers would keep its call waiting.
+        That also holds for the client's own model: a client that never answers would keep its call waiting. Without a
+        background, our own model is given all the time it takes, because there is no later.
         """
-        if self.model is None:
+        if self.model is None or not (self.has_background or self.is_model_borrowed):
             return self
+        seconds = self.settings.learn.call_seconds
         return replace(self, model=_TimedModel(self.model, anyio.current_time() + seconds, seconds))
 
     def of_user(self, user_id: str) -> Engine:
@@ -178,7 +171,7 @@ class Engine(Searchable):
     @property
     def learns_later(self) -> bool:
         """Return whether messages are learned from after their call, which needs a model that is always there."""
-        return self.learns_in_background and self.own_model is not None
+        return self.has_background and bool(self.settings.learn.in_background) and self.own_model is not None
 
     async def run(self, blocking: Callable[[], _T]) -> _T:
         """Run blocking work in one of our own threads. Unless it says otherwise, it finishes even if cancelled."""

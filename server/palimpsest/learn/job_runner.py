@@ -197,8 +197,9 @@ class _CountedModel(WrappedModel):
         ledger = self.engine.ledger
         prompt = sum(count_tokens(message["content"]) for message in messages)
         call = ModelCall(self.kind, name_of(messages) or "other", prompt)
-        background = self.engine.background
-        limits = Limits(self.engine.captured_calls_per_day, background.calls_per_day, background.tokens_per_day)
+        settings = self.engine.settings
+        background = settings.background
+        limits = Limits(settings.learn.captured_calls_per_day, background.calls_per_day, background.tokens_per_day)
         refusal: Refusal = await self.engine.write(
             lambda: ledger.run(job_queries.begin_call, call, limits, ledger.clock())
         )

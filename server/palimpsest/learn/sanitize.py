@@ -182,7 +182,7 @@ def without_secret_names(engine: Engine, facts: Iterable[Fact], told: str = "") 
     `told` is the text before its secrets were replaced: what it had and a fact's text has not is part of a secret. A
     secret is left out and not marked, because a marker names nothing.
     """
-    if engine.keep_secrets:
+    if engine.settings.keep_secrets:
         return list(facts), []
     kept: list[Fact] = []
     left_out = 0
@@ -278,7 +278,7 @@ class Cleaner:
 
     def text(self, text: str) -> str:
         """Return a text without its secrets."""
-        if self.engine.keep_secrets or not text:
+        if self.engine.settings.keep_secrets or not text:
             return text
         redacted = redact(text)
         self.kinds.extend(redacted.kinds)
@@ -286,7 +286,7 @@ class Cleaner:
 
     def value(self, value: Any) -> Any:
         """Return a JSON value without the secrets in its texts."""
-        if self.engine.keep_secrets:
+        if self.engine.settings.keep_secrets:
             return value
         cleaned, kinds = redact_json(value)
         self.kinds.extend(kinds)

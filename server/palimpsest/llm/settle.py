@@ -274,12 +274,9 @@ def forgetting(verdicts: Sequence[Verdict], comparison: Comparison) -> Decisions
 
 def _deletions(wish: Forgotten) -> list[Decision]:
     """Return the deletions that a request means. The messages behind a fact go with it, as those behind a memory do."""
-    gone: dict[str, Kind] = {source: "message" for fact in wish.facts.values() for source in fact.sources}
-    owners: list[tuple[str, Kind]] = [
-        *((entry.memory.id, entry.kind) for entry in wish.entries.values()),
-        *gone.items(),
-    ]
-    return [Decision(Event.DELETE, memory_id=owner_id, kind=kind, forgets=True) for owner_id, kind in owners]
+    owners: dict[str, Kind] = {entry.memory.id: entry.kind for entry in wish.entries.values()}
+    owners |= {source: "message" for fact in wish.facts.values() for source in fact.sources}
+    return [Decision(Event.DELETE, memory_id=owner_id, kind=kind, forgets=True) for owner_id, kind in owners.items()]
 
 
 def _are_many(wishes: Sequence[Forgotten], comparison: Comparison) -> bool:

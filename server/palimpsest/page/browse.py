@@ -18,7 +18,7 @@ from palimpsest.core.validation import MAX_TOKENS, parse_until
 from palimpsest.learn.browsing import TimeLine, cursor_before
 from palimpsest.learn.entity_graph import MAX_NODES, Entities, EntityGraph
 from palimpsest.learn.job_reports import jobs_seen
-from palimpsest.learn.summaries.summary_writer import KEPT_KIND_NAMES, Summaries
+from palimpsest.learn.summaries.summary_writer import KEPT_KIND_NAMES, kept_summary
 from palimpsest.memory import Memory as OpenMemory
 from palimpsest.page import page_context as context
 from palimpsest.recall.hits import shortest_passages
@@ -360,7 +360,7 @@ async def summaries(request: Request) -> Response:
     memory, scope = await context.memory_of(request), context.scope_of(request)
     kind = request.query_params.get("kind", "overall")
     with context.or_not_found():
-        kept = await Summaries(memory.engine).kept(scope, kind, SOURCES)
+        kept = await kept_summary(memory.engine, scope, kind, SOURCES)
     return context.shown(
         request,
         "around/summaries.html",
