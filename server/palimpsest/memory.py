@@ -417,7 +417,7 @@ class Memory(Edits):
         on_project = await self.projects.news(scope)
         if self.background is None:
             return on_project
-        unreported = await self.engine.run(lambda: job_reports.unreported(self.engine, scope))
+        unreported = await job_reports.unreported(self.engine, scope)
         return (*on_project, *self.background.report(unreported))
 
     async def _after_write(self, scope: Scope, write: Awaitable[WriteResult]) -> WriteResult:
@@ -441,17 +441,13 @@ def _shown_in(result: WriteResult, zone: tzinfo) -> WriteResult:
     return replace(result, outcomes=outcomes, similar=similar)
 
 
-async def _tell_nobody(outcomes: Sequence[models.Outcome]) -> None:
-    """Ignore what was learned."""
-
-
 @asynccontextmanager
 async def open_memory(
     settings: Settings,
     *,
     clock: Clock = now,
     background: bool = True,
-    on_learned: OnLearned = _tell_nobody,
+    on_learned: OnLearned = adapters.ignore,
     launch: Launch | None = None,
 ) -> AsyncGenerator[Memory]:
     """Open the ledger, the embedder, the index and the model, and close them at the end.

@@ -22,14 +22,8 @@ from palimpsest.core import errors, models
 from palimpsest.core.clock import in_zone, shown_date
 from palimpsest.core.protocols import LanguageModel, Vector
 from palimpsest.core.validation import one_line
-from palimpsest.learn.commit import (
-    WriteResult,
-    apply_decisions,
-    apply_write,
-    embed_texts,
-    name_decision,
-    with_named_facts,
-)
+from palimpsest.learn import commit
+from palimpsest.learn.commit import WriteResult, apply_decisions, apply_write, embed_texts
 from palimpsest.learn.document_pages import grouped, is_long, learn_document, sentences, text_document
 from palimpsest.learn.duplicates import with_near_duplicates
 from palimpsest.learn.edit import has_text, past_end_notes
@@ -268,7 +262,7 @@ class _Learning:
         notes = (*_notes(found), *excluded, *left_out)
         name = found.user_name
         sources = [message.id for message in messages if name in message.content]
-        told = await engine.read(lambda conn: name_decision(conn, scope, name, sources))
+        told = await engine.read(lambda conn: commit.name_decision(conn, scope, name, sources))
         if not kept and not requests:
             provenance = models.Provenance("extract", model.name, prompt.fingerprint, lesson.caller)
             decisions = () if told is None else (told,)
@@ -521,7 +515,7 @@ async def add_text(
         if (count := sum(len(part.split()) >= MIN_WORDS for part in _FACT_END.split(fact.text))) >= SEVERAL:
             notes.append(f"{count} sentences are one memory now; facts are found better if each is added by itself")
     decision = models.Decision(models.Event.ADD, fact, replaces=replaced)
-    decisions = await engine.read(lambda conn: with_named_facts(conn, scope, [decision]))
+    decisions = await engine.read(lambda conn: commit.with_named_facts(conn, scope, [decision]))
     vectors, embedding_notes = await embed_texts(engine, [fact.key_text], vectors)
     write = Write(scope, models.Provenance("add", caller=caller), decisions=decisions, vectors=vectors)
     result = await apply_decisions(engine, write, [*notes, *embedding_notes])

@@ -557,24 +557,14 @@ class Documents(Writing):
     async def embed(self, progress: Progress) -> int:
         """Embed what waits for it, and return how many texts could not be embedded now."""
         ledger, embedder = self.engine.ledger, self.engine.embedder
-
-        def waiting() -> int:
-            return ledger.read_with(entry_queries.count_missing_vectors, embedder.fingerprint, only_failed=True)
-
-        def work() -> int:
-            total = waiting()
-
-            def look() -> bool:
-                progress(total - waiting(), total)
-                return False
-
-            try:
-                Backfill(ledger, embedder, only_failed=True, in_background=False).run(look)
-            except errors.EmbedderError:
-                return waiting()
-            return 0
-
-        return await self.engine.run(work)
+        backfill = Backfill(ledger, embedder, only_failed=True, in_background=False)
+        try:
+            await self.engine.run(lambda: backfill.run(progress=progress))
+        except errors.EmbedderError:
+            return await self.engine.read(
+                lambda conn: entry_queries.count_missing_vectors(conn, embedder.fingerprint, only_failed=True)
+            )
+        return 0
 
     def _of_zone(self, document: Document) -> Document:
         return replace(document, learned_at=in_zone(document.learned_at, self.zone))

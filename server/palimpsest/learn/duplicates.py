@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, TypeAlias
 
-from sqlalchemy import Row
+from sqlalchemy import Connection, Row
 
 from palimpsest.core.errors import LedgerError
 from palimpsest.core.models import Event, Memory, Outcome, Scope, has_expired
@@ -261,25 +261,23 @@ _Stated: TypeAlias = tuple[str, str, dict[str, list[str]]]
 """The id of a source, a relation, and by the ids of its values those of the memories that state them, newest first."""
 
 
-def conflicts(engine: Engine, scope: Scope, memory_id: str = "") -> list[Conflict]:
-    """Return the conflicts of a scope's own project, or those of one memory, the newest memories first. Blocking.
+def conflicts(conn: Connection, scope: Scope, now: datetime, memory_id: str = "") -> list[Conflict]:
+    """Return the conflicts of a scope's own project, or those of one memory, the newest memories first.
 
     A plan contradicts nothing, nor does what has ended, nor a memory that itself states several of the values: it tells
     of a change. Raises LedgerError.
     """
-    now = engine.clock()
-    with engine.ledger.read() as conn:
-        if memory_id:
-            rows = relations_like(conn, memory_id, SINGLE_VALUED, MAX_READ)
-        else:
-            rows = relations_named(conn, scope.user_id, SINGLE_VALUED, MAX_READ)
-        stated = _stated(rows, merged_into(conn, scope.user_id))
-        ids = {memory_id for _, _, values in stated for of_value in values.values() for memory_id in of_value}
-        memories = memory_queries.memories_by_id(conn, sorted(ids)).values()
-        current = {memory.id: memory for memory in memories if _is_current(memory, scope, now)}
-        contested = [(source, name, found) for source, name, values in stated for found in _by_scope(values, current)]
-        ends = {end for source, _, values in contested for end in (source, *values)}
-        shown = as_shown(conn, scope, roots_of(conn, ends))
+    if memory_id:
+        rows = relations_like(conn, memory_id, SINGLE_VALUED, MAX_READ)
+    else:
+        rows = relations_named(conn, scope.user_id, SINGLE_VALUED, MAX_READ)
+    stated = _stated(rows, merged_into(conn, scope.user_id))
+    ids = {memory_id for _, _, values in stated for of_value in values.values() for memory_id in of_value}
+    memories = memory_queries.memories_by_id(conn, sorted(ids)).values()
+    current = {memory.id: memory for memory in memories if _is_current(memory, scope, now)}
+    contested = [(source, name, found) for source, name, values in stated for found in _by_scope(values, current)]
+    ends = {end for source, _, values in contested for end in (source, *values)}
+    shown = as_shown(conn, scope, roots_of(conn, ends))
     return [
         Conflict(
             shown[source].name,

@@ -14,17 +14,8 @@ from palimpsest.core.errors import ChangedMeanwhileError, EmbedderError, InputEr
 from palimpsest.core.models import EXPIRES_AT, ORIGIN, Decision, Event, Fact, Kind, Memory, Message, Provenance, Scope
 from palimpsest.core.validation import one_line
 from palimpsest.index.backfill import Backfill
-from palimpsest.learn import duplicates
-from palimpsest.learn.commit import (
-    CALL_SECONDS,
-    WriteResult,
-    Writing,
-    apply_decisions,
-    apply_write,
-    embed_texts,
-    with_names,
-    writes,
-)
+from palimpsest.learn import commit, duplicates
+from palimpsest.learn.commit import WriteResult, Writing, apply_decisions, embed_texts, writes
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.sanitize import Cleaner, sanitize_fact
 from palimpsest.recall.similar import SimilarMemory
@@ -143,7 +134,7 @@ async def _embed_restored(engine: Engine) -> list[str]:
     They are restored by then, so a failure is noted.
     """
     backfill = Backfill(engine.ledger, engine.embedder, only_failed=True, in_background=False)
-    end = time.monotonic() + CALL_SECONDS
+    end = time.monotonic() + commit.CALL_SECONDS
     try:
         await engine.run(lambda: backfill.run(lambda: time.monotonic() > end))
     except EmbedderError as error:
@@ -199,7 +190,7 @@ class Edits(Writing):
                 raise deleted_error(memory)
             return WriteResult((models.Outcome(Event.NONE, successor, duplicate_of=successor.id),), notes=tuple(notes))
         read_revision = refuse_changed(memory, revision)
-        (fact,) = await engine.read(lambda conn: with_names(conn, scope, [fact]))
+        (fact,) = await engine.read(lambda conn: commit.with_names(conn, scope, [fact]))
         kept, tag_notes = (memory.tags, []) if tags is None else await clean_tags(engine, tags)
         sets_labels, notes = tags is not None or hints is not None, [*notes, *tag_notes]
         if sets_labels:
@@ -293,7 +284,7 @@ class Edits(Writing):
         Raises InputError if that is not possible.
         """
         write = Write(scope, Provenance("undo", caller=caller), undo=undo or models.Undo())
-        applied = await apply_write(self.engine, write)
+        applied = await commit.apply_write(self.engine, write)
         notes = (*applied.notes, *await _embed_restored(self.engine))
         return WriteResult(applied.outcomes, notes=notes, entity_edits=applied.entity_edits, edit=applied.edit)
 
@@ -322,7 +313,8 @@ class Corrections(Edits):
 
         With `memory_id` only those that this memory states.
         """
-        return await self.engine.run(lambda: duplicates.conflicts(self.engine, scope, memory_id))
+        now = self.engine.clock()
+        return await self.engine.read(lambda conn: duplicates.conflicts(conn, scope, now, memory_id))
 
     async def nearest(self, scope: Scope, memory_id: str) -> tuple[Memory, Sequence[SimilarMemory]]:
         """Return a living memory and those nearest to it of the same scope, the nearest first."""

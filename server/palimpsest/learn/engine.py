@@ -123,8 +123,8 @@ class _TimedModel(WrappedModel):
         raise CallTimeError(f"the model takes longer than a call may ({self.seconds:g} seconds, learn.call_seconds).")
 
 
-async def _ignore_progress(_: str) -> None:
-    """Ignore progress reports."""
+async def ignore(_: object) -> None:
+    """Ignore a report of progress, or what was learned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ class Engine(Searchable):
     threads: Threads
     settings: Settings
     has_background: bool
-    report_progress: ReportProgress = _ignore_progress
+    report_progress: ReportProgress = ignore
     is_model_borrowed: bool = False
     jobs_lock: anyio.Lock = field(default_factory=anyio.Lock)
 

@@ -311,12 +311,10 @@ def _facts(
 
 def _more_may_fit(place: int, entries: Mapping[int, KnownEntry], comparison: Comparison) -> bool:
     """Return whether a request means most of the entries shown for it, and there are more of the kind."""
-    for kind in comparison.partly_shown[place] if comparison.partly_shown else ():
-        near = comparison.near[len(comparison.facts) + place]
-        of_kind = [number for number in near if comparison.entries[number].kind == kind]
-        if 2 * len(entries.keys() & of_kind) > len(of_kind):
-            return True
-    return False
+    near = comparison.near_to(len(comparison.facts) + place)
+    kinds = comparison.partly_shown[place] if comparison.partly_shown else ()
+    of_kinds = [[number for number in near if comparison.entries[number].kind == kind] for kind in kinds]
+    return any(2 * len(entries.keys() & of_kind) > len(of_kind) for of_kind in of_kinds)
 
 
 # Which of a model's decisions are believed: a fact is known by, completes or contradicts only what it resembles.

@@ -136,7 +136,8 @@ def _with_sources(
 
 
 def _request(engine: Engine, scope: Scope, view: SummaryKind, argument: str = "") -> SummaryRequest:
-    return SummaryRequest(view, view.scope_of(scope), argument, engine.clock(), engine.embedder.fingerprint)
+    own = scope.general if view.is_of_user else scope
+    return SummaryRequest(view, own, argument, engine.clock(), engine.embedder.fingerprint)
 
 
 async def _under_pinned(engine: Engine, scope: Scope, view: SummaryKind, result: SummaryResult) -> SummaryResult:
@@ -190,7 +191,7 @@ async def write_summary(engine: Engine, model: LanguageModel, request: SummaryRe
         return entries.newest_log_number(conn), request.kind.material(conn, request)
 
     seq, material = await engine.read(read)
-    if material.is_empty:
+    if not material.memories and not material.messages:
         return None
     prompt, text = engine.prompts.get(request.kind.prompt), material.previous
     await engine.report_progress(f"asking the model for the summary of {len(material.memories)} memories")
