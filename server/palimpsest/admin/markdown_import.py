@@ -377,7 +377,7 @@ def _decide(
     decided: list[tuple[Write, Sequence[Step]]] = []
     for scope, steps in by_scope.items():
         with engine.ledger.read() as conn:
-            facts = with_names(conn, scope, [_fact(step) for step in steps])
+            facts = [with_names(conn, scope, _fact(step)) for step in steps]
         write = Write(
             scope,
             Provenance("import", caller=caller),

@@ -168,17 +168,16 @@ BATCH = 50
 """How many memories get their names in one transaction. It takes some ten milliseconds."""
 
 
-def with_names(conn: Connection, scope: Scope, facts: Sequence[Fact]) -> tuple[Fact, ...]:
-    """Return facts with what their texts name. A fact that has entities already keeps those.
+def with_names(conn: Connection, scope: Scope, fact: Fact, *, joins: bool = False) -> Fact:
+    """Return a fact with what its text names. One that has entities already keeps those, and gets others if it `joins`.
 
     One that begins with what the user is called also has that name in its metadata.
     """
-    return tuple(
-        fact
-        if fact.entities or not fact.text
-        else replace(fact, entities=names_in(conn, scope, fact.text), metadata=_with_self_name(fact))
-        for fact in facts
-    )
+    if not fact.text or (fact.entities and not joins):
+        return fact
+    named = {name_key(entity.name): entity for entity in (*names_in(conn, scope, fact.text), *fact.entities)}
+    metadata = fact.metadata if fact.entities else _with_self_name(fact)
+    return replace(fact, entities=tuple(named.values()), metadata=metadata)
 
 
 def name_decision(conn: Connection, scope: Scope, name: str, sources: Sequence[str]) -> Decision | None:
@@ -209,8 +208,8 @@ def with_named_facts(conn: Connection, scope: Scope, decisions: Sequence[Decisio
     return tuple(
         replace(
             decision,
-            fact=_named(conn, scope, decision.fact, joins=decision.event is Event.UPDATE) if decision.fact else None,
-            outdated=with_names(conn, scope, decision.outdated),
+            fact=decision.fact and with_names(conn, scope, decision.fact, joins=decision.event is Event.UPDATE),
+            outdated=tuple(with_names(conn, scope, fact) for fact in decision.outdated),
         )
         for decision in decisions
     )
@@ -228,14 +227,6 @@ _CLAUSE_END = re.compile(r"[;,.]\s")
 def _with_self_name(fact: Fact) -> Mapping[str, Any]:
     name = told_self_name(fact.text) or told_self_name(_CLAUSE_END.split(fact.text, maxsplit=1)[0])
     return {models.USER_NAME: name, **fact.metadata} if name else fact.metadata
-
-
-def _named(conn: Connection, scope: Scope, fact: Fact, *, joins: bool) -> Fact:
-    if not joins or not fact.entities:
-        return with_names(conn, scope, [fact])[0]
-    (found,) = with_names(conn, scope, [replace(fact, entities=())])
-    named = {name_key(entity.name): entity for entity in (*found.entities, *fact.entities)}
-    return replace(fact, entities=tuple(named.values()))
 
 
 _P = ParamSpec("_P")

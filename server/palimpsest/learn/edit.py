@@ -190,7 +190,7 @@ class Edits(Writing):
                 raise deleted_error(memory)
             return WriteResult((models.Outcome(Event.NONE, successor, duplicate_of=successor.id),), notes=tuple(notes))
         read_revision = refuse_changed(memory, revision)
-        (fact,) = await engine.read(lambda conn: commit.with_names(conn, scope, [fact]))
+        fact = await engine.read(lambda conn: commit.with_names(conn, scope, fact))
         kept, tag_notes = (memory.tags, []) if tags is None else await clean_tags(engine, tags)
         sets_labels, notes = tags is not None or hints is not None, [*notes, *tag_notes]
         if sets_labels:

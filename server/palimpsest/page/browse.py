@@ -16,7 +16,7 @@ from palimpsest.core.errors import InputError
 from palimpsest.core.models import ENTITY_TYPES, EntityType, Memory, Scope, name_key
 from palimpsest.core.validation import MAX_TOKENS, parse_until
 from palimpsest.learn.browsing import TimeLine, cursor_before
-from palimpsest.learn.entity_graph import MAX_NODES, Entities, EntityGraph
+from palimpsest.learn.entity_graph import MAX_NODES, EntityGraph
 from palimpsest.learn.job_reports import jobs_seen
 from palimpsest.learn.summaries.summary_writer import KEPT_KIND_NAMES, kept_summary
 from palimpsest.memory import Memory as OpenMemory
@@ -297,7 +297,7 @@ async def neighbourhood(request: Request) -> Response:
     """Return an entity and what is near it, as nodes and links in JSON."""
     memory, scope = await context.memory_of(request), context.scope_of(request)
     dossier = await _dossier(request, memory)
-    near = await Entities(memory.engine).around(scope, dossier.entity, _hops(request), NEIGHBOURS)
+    near = await memory.graph.around(scope, dossier.entity, _hops(request), NEIGHBOURS)
     return JSONResponse(_drawing(near, scope, dossier.entity.id))
 
 
@@ -310,7 +310,7 @@ async def graph(request: Request) -> Response:
 async def whole_graph(request: Request) -> Response:
     """Return all entities, as nodes and links in JSON."""
     memory, scope = await context.memory_of(request), context.scope_of(request)
-    return JSONResponse(_drawing(await Entities(memory.engine).whole(scope), scope, ""))
+    return JSONResponse(_drawing(await memory.graph.whole(scope), scope, ""))
 
 
 async def _dossier(request: Request, memory: OpenMemory) -> Any:
