@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
@@ -106,10 +106,9 @@ def trails(pages: Sequence[str]) -> list[tuple[str, ...]]:
 
 def first_heading(text: str) -> str:
     """Return the first heading of a text, or without one its first line that shows something."""
-    for block in _blocks(text):
-        if block.level and _title(block.text):
-            return _title(block.text)
-    return next((line.strip() for line in text.splitlines() if line.strip()), "")
+    headings = (_title(block.text) for block in _blocks(text) if block.level)
+    lines = (line.strip() for line in text.splitlines())
+    return next(filter(None, chain(headings, lines)), "")
 
 
 def _title(heading: str) -> str:

@@ -219,11 +219,9 @@ def _former_states(engine: Engine, scope: Scope, memory: Memory) -> list[Similar
     with engine.ledger.read() as conn:
         others = other_states(conn, memory.id)
         ids = [
-            memory_id
-            for memory_id, key, has_source in others
-            if (has_source and key in ONE_AT_A_TIME) or (not has_source and key in ONE_HOLDER)
+            memory_id for memory_id, key, has_source in others if key in (ONE_AT_A_TIME if has_source else ONE_HOLDER)
         ]
-        known = memory_queries.memories_by_id(conn, list(dict.fromkeys(ids)))
+        known = memory_queries.memories_by_id(conn, ids)
     held = [known[memory_id] for memory_id in dict.fromkeys(ids) if memory_id in known]
     return [
         SimilarMemory(other, ANOTHER_STATE, replaced=ANOTHER_STATE)
