@@ -108,7 +108,7 @@ def first_heading(text: str) -> str:
     """Return the first heading of a text, or without one its first line that shows something."""
     headings = (_title(block.text) for block in _blocks(text) if block.level)
     lines = (line.strip() for line in text.splitlines())
-    return next(filter(None, chain(headings, lines)), "")
+    return next((found for found in chain(headings, lines) if found), "")
 
 
 def _title(heading: str) -> str:
