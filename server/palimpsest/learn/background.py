@@ -61,11 +61,7 @@ class BackgroundWork:
     """
 
     def __init__(
-        self,
-        engine: Engine,
-        projection: Projection,
-        tasks: anyio.abc.TaskGroup,
-        on_learned: OnLearned,
+        self, engine: Engine, projection: Projection, tasks: anyio.abc.TaskGroup, on_learned: OnLearned
     ) -> None:
         self._engine = engine
         self._projection = projection
