@@ -431,7 +431,7 @@ class Gathering:
                 by_scope.setdefault(message.scope, []).append(numbered)
         found: dict[int, Captured] = {}
         for scope, messages in by_scope.items():
-            for message in sanitize_messages(self._engine, scope, messages, ()).messages:
+            for message in sanitize_messages(self._engine, scope, messages, ())[0]:
                 item, text = captured[int(message.id)], message.content
                 name = external_id(item.client, item.session, item.message.external_id, message.role, text)
                 # Always the same id, so that what was purged is recognized.

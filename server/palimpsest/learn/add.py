@@ -422,27 +422,29 @@ MAX_QUOTED_CHARS = 200
 
 async def add_messages(engine: Engine, lesson: Lesson, *, infer: bool | None) -> WriteResult:
     """Keep messages. With a model, extract their facts and reconcile them. Raises LedgerError."""
-    sanitized = await engine.run(lambda: sanitize_messages(engine, lesson.scope, lesson.messages, lesson.context))
-    if not sanitized.messages:
-        return WriteResult(notes=sanitized.notes)
-    vectors, embedding_notes = await embed_texts(engine, [message.content for message in sanitized.messages])
-    lesson = replace(lesson, context=sanitized.context, vectors=vectors)
+    messages, context, notes = await engine.run(
+        lambda: sanitize_messages(engine, lesson.scope, lesson.messages, lesson.context)
+    )
+    if not messages:
+        return WriteResult(notes=tuple(notes))
+    vectors, embedding_notes = await embed_texts(engine, [message.content for message in messages])
+    lesson = replace(lesson, context=context, vectors=vectors)
     write = Write(
         lesson.scope,
         models.Provenance("keep", caller=lesson.caller),
-        sanitized.messages,
+        messages,
         vectors=vectors,
         learn_later=lesson.payload if engine.learns_later and infer is not False else None,
     )
     applied = await apply_write(engine, write)
-    notes = [*sanitized.notes, *embedding_notes, *applied.notes]
+    notes += (*embedding_notes, *applied.notes)
     if not applied.new_message_ids:
         notes.append("all of these messages were known already")
     if deleted := sum(message.deleted_at is not None for message in applied.messages):
         notes.append(f"{deleted} of these messages were deleted before and stay deleted; palimpsest undo restores them")
     kept = WriteResult(kept_messages=len(applied.new_message_ids), notes=tuple(notes))
     # Stored times are in UTC. What a message says of its day counts from the offset that the call gave.
-    zones = {message.id: message.said_at.tzinfo for message in sanitized.messages}
+    zones = {message.id: message.said_at.tzinfo for message in messages}
     default = engine.clock().tzinfo
     new = [
         message.in_zone(zones.get(message.id, default))

@@ -322,17 +322,6 @@ class Span:
     counts: Counts
 
 
-@dataclass(frozen=True, slots=True)
-class Believed:
-    """Memories that were living at an instant, as they were then, newest first.
-
-    `before` requests the next page, and is None on the last one.
-    """
-
-    hits: Sequence[Hit]
-    before: int | None = None
-
-
 class TimeLine(OfMemory):
     """The time line of an open memory. Every method raises LedgerError."""
 
@@ -373,14 +362,17 @@ class TimeLine(OfMemory):
     @reads
     def believed(
         self, conn: Connection, scope: Scope, instant: datetime, limit: int, before: int | None = None
-    ) -> Believed:
-        """Return a page of the memories that were living at an instant, as they were then."""
+    ) -> tuple[Sequence[Hit], int | None]:
+        """Return a page of the memories that were living at an instant, as they were then, newest first.
+
+        With it comes the `before` that requests the next page, and None on the last one.
+        """
         near = memories.living_at(conn, scope, instant, limit, before)
         place = {memory_id: number for number, memory_id in near}
         then = history.memories_at(conn, scope, instant, list(place))
         then.sort(key=lambda memory: place[memory.id], reverse=True)
         hits = [memory_hit(memory).in_zone(self.zone) for memory in then]
-        return Believed(tuple(hits), near[-1][0] if len(near) == limit else None)
+        return hits, near[-1][0] if len(near) == limit else None
 
 
 # Whether something of a user has changed, in this process or another one.

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from itertools import combinations, groupby
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 from xml.etree import ElementTree as ET
 
 from sqlalchemy import Connection
@@ -191,13 +191,8 @@ class Node(NamedTuple):
     memories: int
 
 
-@dataclass(frozen=True, slots=True)
-class EntityGraph:
-    """Entities, and what connects them."""
-
-    nodes: Sequence[Node]
-    edges: Sequence[Edge]
-
+EntityGraph: TypeAlias = tuple[Sequence[Node], Sequence[Edge]]
+"""Entities, and what connects them."""
 
 # The graph of an open memory: entities, relations, and the edits of them.
 
@@ -294,7 +289,7 @@ class Graph(OfMemory):
         """Return the entities that were mentioned last, up to `MAX_NODES`, and what connects them."""
         nodes = [Node(listed.entity, listed.mentions) for listed in list_entities(conn, scope, MAX_NODES)]
         ids = {node.entity.id for node in nodes}
-        return EntityGraph(nodes, _within(ids, self._edges(conn, scope, ids, _named_by(conn, scope))))
+        return nodes, _within(ids, self._edges(conn, scope, ids, _named_by(conn, scope)))
 
     @reads
     def around(self, conn: Connection, scope: Scope, entity: Entity, hops: int, limit: int) -> EntityGraph:
@@ -305,7 +300,7 @@ class Graph(OfMemory):
         named = _named_by(conn, scope, near)
         counts = Counter(root.id for roots in named for root in roots)
         nodes = [Node(each, counts[each.id]) for each in entities_module.entities_with_ids(conn, scope, near)]
-        return EntityGraph(nodes, _within(near, self._edges(conn, scope, near, named)))
+        return nodes, _within(near, self._edges(conn, scope, near, named))
 
     def _edges(
         self, conn: Connection, scope: Scope, ids: Collection[str], named: Sequence[Collection[Entity]]

@@ -325,6 +325,7 @@ def _hops(request: Request) -> int:
 
 def _drawing(found: EntityGraph, scope: Scope, centre: str) -> dict[str, Any]:
     """Return a graph as `graph.js` reads it: nodes with the paths that they lead to, and links."""
+    nodes, edges = found
     return {
         "centre": centre,
         "nodes": [
@@ -335,11 +336,11 @@ def _drawing(found: EntityGraph, scope: Scope, centre: str) -> dict[str, Any]:
                 "memories": node.memories,
                 "path": context.in_project(f"/entities/{node.entity.id}", scope),
             }
-            for node in found.nodes
+            for node in nodes
         ],
         "links": [
             {"source": edge.source_id, "target": edge.destination_id, "name": edge.name, "memories": edge.memories}
-            for edge in found.edges
+            for edge in edges
         ],
     }
 
@@ -464,8 +465,8 @@ async def _found(memory: OpenMemory, scope: Scope, values: Mapping[str, Any], cu
         }
     elif instant is not None:
         before = context.number_in({"cursor": cursor}, "cursor")
-        believed = await TimeLine(memory.engine).believed(scope, instant, SEARCH_LIMIT, before)
-        found = {"hits": believed.hits, "more": _more(values, believed.before), "ignores": values["is_filtered"]}
+        hits, before = await TimeLine(memory.engine).believed(scope, instant, SEARCH_LIMIT, before)
+        found = {"hits": hits, "more": _more(values, before), "ignores": values["is_filtered"]}
     else:
         listed = await memory.list(scope, limit=SEARCH_LIMIT, cursor=cursor, filters=of_hits(filters))
         found = {"hits": listed.hits, "more": _more(values, listed.cursor), "notes": listed.notes}
