@@ -302,30 +302,22 @@ class Memory(Edits):
             self.background.wake()
         return result
 
-    async def projects_that_answer(
-        self,
-        scope: Scope,
-        query: str,
-        best: float,
-        *,
-        also: Sequence[str] = (),
-        filters: Mapping[str, Any] | None = None,
-        as_of: datetime | None = None,
-    ) -> tuple[str, ...]:
-        """Return the other projects of the user with a sure hit for a query, above the `best` score found here."""
+    async def projects_that_answer(self, scope: Scope, query: str, best: float, **options: Any) -> tuple[str, ...]:
+        """Return the other projects of the user with a sure hit for a query, above the `best` score found here.
+
+        The options are those of the search that found it: `also`, `filters` and `as_of`.
+        """
         known = await self.engine.read(lambda conn: projects.project_names(conn, scope.user_id))
         if not 0 < len({*known} - {scope.project}) <= MAX_PROJECTS_ASKED:
             return ()
         result = await self.search(
             replace(scope, agent_id="", run_id=""),
             query,
-            also=also,
             limit=MAX_LIMIT,
             max_tokens=MAX_TOKENS,
-            filters=filters,
-            as_of=as_of,
             all_projects=True,
             is_use=False,
+            **options,
         )
         better = (hit.project for hit in result.hits if hit.score >= SURE and hit.score > best)
         return tuple(dict.fromkeys(project for project in better if project not in ("", scope.project)))

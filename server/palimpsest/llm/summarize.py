@@ -45,29 +45,16 @@ class SummarizeReply(ask.ReplyModel):
 
 
 async def summarize(
-    model: LanguageModel,
-    prompt: Prompt,
-    *,
-    kind: str,
-    previous: str,
-    memories: Sequence[Mapping[str, Any]],
-    messages: Sequence[Message],
-    name: str = "",
-    now: datetime,
+    model: LanguageModel, prompt: Prompt, *, messages: Sequence[Message], now: datetime, **values: Any
 ) -> str:
-    """Return the new summary of a kind, such as "overall" or "day:2026-11-21". It is never empty. Raises ModelError.
+    """Return the new summary of a kind. It is never empty. Raises ModelError.
 
-    `name` is that of the person it is about, if the prompt asks for it. `memories` are objects with at least `text` and
-    `date`, newest first. The prompt is one of `PROMPTS`.
+    The prompt is one of `PROMPTS`. The `values` are its other inputs: the `kind`, such as "overall" or
+    "day:2026-11-21", the `previous` text, the `memories`, which are objects with at least `text` and `date`, newest
+    first, and the `name` of the person it is about.
     """
-    values = {
-        "today": f"{now:%Y-%m-%d, %A}",
-        "name": name,
-        "kind": kind,
-        "previous": previous,
-        "memories": list(memories),
-        "messages": [{"who": message.name or message.role, "text": message.content} for message in messages],
-    }
+    said = [{"who": message.name or message.role, "text": message.content} for message in messages]
+    values |= {"today": f"{now:%Y-%m-%d, %A}", "messages": said}
     rendered = prompt.render(**{name: values[name] for name in PROMPTS[prompt.name]})
     return await ask.ask(model, rendered, SummarizeReply, partial(_written, "summary", MAX_SUMMARY_CHARS))
 
