@@ -51,6 +51,7 @@ from palimpsest.core.models import Memory, Scope
 from palimpsest.core.settings import load_settings
 from palimpsest.memory import open_memory
 from palimpsest.server import access_tokens
+from palimpsest.server.access_tokens import Grant
 from sentences import Sentences
 
 HONEST = 50
@@ -172,7 +173,7 @@ async def run(phases: Phases, data: Path, seconds: float, rounds: int) -> None:
 
 def _token(data: Path, user: str, *, read_only: bool = False) -> str:
     """Create an access token and return its text."""
-    return access_tokens.create(data, user, "", datetime.now(UTC), read_only=read_only, days=None)[0]
+    return access_tokens.create(data, Grant(user, read_only=read_only), datetime.now(UTC))[0]
 
 
 @asynccontextmanager

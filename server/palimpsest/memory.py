@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 
 from palimpsest.core import models
 from palimpsest.core.clock import Clock, TimeSpan, in_zone, now, parse_range
-from palimpsest.core.models import SURE, Fact, Message, Relation, Scope, Undo, Version
+from palimpsest.core.models import SURE, Fact, Message, Relation, Scope, Version
 from palimpsest.core.protocols import LanguageModel, ReportProgress
 from palimpsest.core.settings import Settings
 from palimpsest.core.threads import Threads, in_background
@@ -23,11 +23,12 @@ from palimpsest.hooks.brief import Briefs
 from palimpsest.hooks.instructions import Launch
 from palimpsest.hooks.intake import Capture, write_hook_settings
 from palimpsest.index.sync import KeptKeys, Projection
-from palimpsest.learn import add, browsing, document_pages, edit, entity_graph, job_reports, reconcile
+from palimpsest.learn import add, browsing, document_pages, entity_graph, job_reports, reconcile
+from palimpsest.learn import engine as adapters
 from palimpsest.learn.background import BackgroundWork, OnLearned
 from palimpsest.learn.commit import WriteResult
-from palimpsest.learn.edit import Corrections
-from palimpsest.learn.engine import Engine, open_embedder, open_model, open_projection, open_prompts, open_reranker
+from palimpsest.learn.edit import Corrections, Edits
+from palimpsest.learn.engine import Engine, reads
 from palimpsest.learn.recall_log import FadingMemories, RecallLog
 from palimpsest.learn.summaries import summary_writer
 from palimpsest.recall.listing import ListRequest, Page, page
@@ -45,41 +46,36 @@ if TYPE_CHECKING:
 
 def open_parts(
     settings: Settings, clock: Clock, threads: Threads, *, background: bool
-) -> tuple[Settings, Engine, Projection, KeptKeys]:
-    """Return the parts of a memory, and the settings with the project that the ledger knows.
+) -> tuple[Engine, Projection, KeptKeys]:
+    """Return the parts of a memory, whose settings have the project that the ledger knows.
 
     With `background` it may learn after its calls. Raises PalimpsestError.
     """
-    prompts = open_prompts(settings)
+    prompts = adapters.open_prompts(settings)
     zones = settings.zones
     ledger = open_ledger(settings.ledger_place, clock, settings.max_memories, data_dir=settings.data_dir, zones=zones)
     try:
         write_hook_settings(settings)
         settings = browsing.in_its_project(settings, ledger)
-        embedder = open_embedder(settings)
-        projection = open_projection(settings, ledger, embedder.fingerprint)
+        embedder = adapters.open_embedder(settings)
+        projection = adapters.open_projection(settings, ledger, embedder.fingerprint)
         index = KeptKeys(ledger, projection)
         engine = Engine(
             ledger,
             embedder,
             index,
-            open_model(settings),
+            adapters.open_model(settings),
             prompts,
             zones.clock(clock, settings.user_id),
             threads,
-            keep_secrets=settings.keep_secrets,
-            excluded_topics=settings.excludes,
-            learns_in_background=background and bool(settings.learn.in_background),
-            captured_calls_per_day=settings.learn.captured_calls_per_day,
-            background=settings.background,
-            summary_every=settings.summary.every,
-            has_links=settings.links == "on",
-            reranker=open_reranker(settings),
+            settings,
+            has_background=background,
+            reranker=adapters.open_reranker(settings),
         )
     except BaseException:
         ledger.close()
         raise
-    return settings, engine, projection, index
+    return engine, projection, index
 
 
 MAX_HOPS = 2
@@ -101,13 +97,12 @@ MAX_PROJECTS_ASKED = 30
 
 
 @dataclass(frozen=True)
-class Memory:
+class Memory(Edits):
     """A long-term memory: add, search, update, delete, undo. Open one with `open_memory`.
 
     Every method works in one scope and raises PalimpsestError. `caller` is who called, for the history.
     """
 
-    settings: Settings
     engine: Engine
     projection: Projection
     kept_keys: KeptKeys
@@ -115,6 +110,11 @@ class Memory:
     briefs: Briefs
     fading: FadingMemories
     recall_log: RecallLog
+
+    @property
+    def settings(self) -> Settings:
+        """Return the settings, with the project that the ledger knows."""
+        return self.engine.settings
 
     @property
     def scope(self) -> Scope:
@@ -198,17 +198,8 @@ class Memory:
         `context` is shown to the model, but no facts are learned from it. Unless it `stays_in_project`, what is about a
         person is stored for all projects.
         """
-        scope = messages[0].scope
-        adding = add.add_messages(
-            self._answering,
-            scope,
-            messages,
-            context,
-            infer=infer,
-            caller=caller,
-            stays_in_project=stays_in_project,
-        )
-        return await self._after_write(scope, adding)
+        lesson = add.Lesson(messages[0].scope, messages, context, caller, stays_in_project=stays_in_project)
+        return await self._after_write(lesson.scope, add.add_messages(self.engine.answering, lesson, infer=infer))
 
     async def add_text(  # noqa: PLR0913 - options, passed by name
         self,
@@ -244,7 +235,7 @@ class Memory:
             relations=tuple(relations),
             **held_from(since, until, self.zone),
         )
-        adding = add.add_text(self._answering, scope, fact, replaces=replaces, infer=infer, caller=caller)
+        adding = add.add_text(self.engine.answering, scope, fact, replaces=replaces, infer=infer, caller=caller)
         return await self._after_write(scope, adding)
 
     async def home_of(
@@ -292,7 +283,7 @@ class Memory:
             min_score=self.settings.min_score,
             hops=hops,
             forgetting=fading.forgetting,
-            follows_links=self.engine.has_links,
+            follows_links=self.settings.links == "on",
             also=tuple(also),
             held_at=self._span(held_at),
         )
@@ -314,30 +305,22 @@ class Memory:
             self.background.wake()
         return result
 
-    async def projects_that_answer(
-        self,
-        scope: Scope,
-        query: str,
-        best: float,
-        *,
-        also: Sequence[str] = (),
-        filters: Mapping[str, Any] | None = None,
-        as_of: datetime | None = None,
-    ) -> tuple[str, ...]:
-        """Return the other projects of the user with a sure hit for a query, above the `best` score found here."""
+    async def projects_that_answer(self, scope: Scope, query: str, best: float, **options: Any) -> tuple[str, ...]:
+        """Return the other projects of the user with a sure hit for a query, above the `best` score found here.
+
+        The options are those of the search that found it: `also`, `filters` and `as_of`.
+        """
         known = await self.engine.read(lambda conn: projects.project_names(conn, scope.user_id))
         if not 0 < len({*known} - {scope.project}) <= MAX_PROJECTS_ASKED:
             return ()
         result = await self.search(
             replace(scope, agent_id="", run_id=""),
             query,
-            also=also,
             limit=MAX_LIMIT,
             max_tokens=MAX_TOKENS,
-            filters=filters,
-            as_of=as_of,
             all_projects=True,
             is_use=False,
+            **options,
         )
         better = (hit.project for hit in result.hits if hit.score >= SURE and hit.score > best)
         return tuple(dict.fromkeys(project for project in better if project not in ("", scope.project)))
@@ -365,65 +348,6 @@ class Memory:
 
         return await self.engine.run(read)
 
-    async def update(  # noqa: PLR0913 - what can be changed, passed by name
-        self,
-        scope: Scope,
-        memory_id: str,
-        *,
-        text: str | None = None,
-        metadata: Mapping[str, Any] | None = None,
-        hints: Sequence[str] | None = None,
-        tags: Sequence[str] | None = None,
-        since: str = "",
-        until: str = "",
-        relations: Sequence[Relation] | None = None,
-        caller: str = "",
-        revision: int | None = None,
-    ) -> WriteResult:
-        """Give a memory another text, other metadata (None removes a key), or hints, tags or relations of its own.
-
-        Hints, tags and relations take the place of those that it has. `since` and `until` are as in `add_text`, or
-        "none" for what is not known. The history keeps the old ones. If `revision` is given and is no longer the
-        present one, raises ChangedMeanwhileError or StaleDecisionError.
-        """
-        updating = edit.update(
-            self.engine,
-            scope,
-            memory_id,
-            text,
-            metadata,
-            caller,
-            hints=hints,
-            tags=tags,
-            held=held_from(since, until, self.zone),
-            relations=relations,
-            revision=revision,
-        )
-        return await self._after_write(scope, updating)
-
-    async def restore(self, scope: Scope, owner_id: str, *, caller: str = "") -> WriteResult:
-        """Restore a deleted or superseded memory, or a deleted message."""
-        return await self._after_write(scope, edit.restore(self.engine, scope, [owner_id], caller))
-
-    async def delete(self, scope: Scope, owner_ids: Sequence[str], *, caller: str = "") -> WriteResult:
-        """Delete memories and messages, all or none. Each can be restored."""
-        return await self._after_write(scope, edit.delete(self.engine, scope, owner_ids, caller))
-
-    async def forget(self, scope: Scope, owner_ids: Sequence[str], *, what: str = "", caller: str = "") -> WriteResult:
-        """Delete memories with what they replaced, and messages, all or none, because who asked for it confirmed it.
-
-        `what` was asked for, in their words.
-        """
-        return await self._after_write(scope, edit.forget(self.engine, scope, owner_ids, caller, what))
-
-    async def scope_contents(self, scope: Scope) -> edit.ScopeContents:
-        """Return what `delete_all` would delete."""
-        return await edit.scope_contents(self.engine, scope)
-
-    async def delete_all(self, scope: Scope, *, caller: str = "") -> WriteResult:
-        """Delete every memory and message of a scope itself, as one edit. If it is a project, the global ones stay."""
-        return await self._after_write(scope, edit.delete_all(self.engine, scope, caller))
-
     async def ids(self, scope: Scope, beginning: str, limit: int) -> Sequence[str]:
         """Return up to `limit` ids of memories that begin with a string, the newest memory first."""
         return await self.engine.read(lambda conn: entries.ids_beginning(conn, scope, beginning, limit))
@@ -433,10 +357,6 @@ class Memory:
         found = await self.engine.read(lambda conn: history.edits(conn, scope, limit, before))
         return [each.in_zone(self.zone) for each in found]
 
-    async def undo(self, scope: Scope, undo: Undo | None = None, *, caller: str = "") -> WriteResult:
-        """Undo one edit, all edits since an instant, or, by default, the newest edit still in effect."""
-        return await self._after_write(scope, edit.undo(self.engine, scope, undo or Undo(), caller))
-
     async def summary(
         self, scope: Scope, kind: str = "overall", *, refresh: bool = False, held_at: str = "", caller: str = ""
     ) -> summary_writer.SummaryResult:
@@ -445,7 +365,7 @@ class Memory:
         if self.engine.is_model_borrowed and not refresh:
             refresh = await summary_writer.missed_changes(self.engine, scope, kind) >= self.settings.summary.every
         return await summary_writer.get_summary(
-            self._answering, scope, kind, refresh=refresh, caller=caller, held_at=span
+            self.engine.answering, scope, kind, refresh=refresh, caller=caller, held_at=span
         )
 
     def _span(self, held_at: str) -> TimeSpan | None:
@@ -460,25 +380,19 @@ class Memory:
         owner = await self.engine.read(lambda conn: entries.find_shown(conn, scope, owner_id))
         return owner.in_zone(self.zone)
 
-    async def sources(self, scope: Scope, memory_id: str) -> Sequence[Message]:
+    @reads
+    def sources(self, conn: Connection, scope: Scope, memory_id: str) -> Sequence[Message]:
         """Return the messages behind a memory, oldest first, each with its text as `get` returns it."""
+        memory = entries.find_memory(conn, scope, memory_id)
+        behind = message_queries.sources_of(conn, [memory.id]).get(memory.id, ())
+        return [entries.shown(conn, message).in_zone(self.zone) for message in behind]
 
-        def read(conn: Connection) -> Sequence[Message]:
-            memory = entries.find_memory(conn, scope, memory_id)
-            behind = message_queries.sources_of(conn, [memory.id]).get(memory.id, ())
-            return [entries.shown(conn, message).in_zone(self.zone) for message in behind]
-
-        return await self.engine.read(read)
-
-    async def history(self, scope: Scope, memory_id: str) -> tuple[models.Memory, Sequence[Version]]:
+    @reads
+    def history(self, conn: Connection, scope: Scope, memory_id: str) -> tuple[models.Memory, Sequence[Version]]:
         """Return a memory, living or deleted, and all its versions, oldest first."""
-
-        def read(conn: Connection) -> tuple[models.Memory, Sequence[Version]]:
-            memory = entries.find_memory(conn, scope, memory_id)
-            versions = [version.in_zone(self.zone) for version in history.versions_of(conn, memory.id)]
-            return memory.in_zone(self.zone), versions
-
-        return await self.engine.read(read)
+        memory = entries.find_memory(conn, scope, memory_id)
+        versions = [version.in_zone(self.zone) for version in history.versions_of(conn, memory.id)]
+        return memory.in_zone(self.zone), versions
 
     async def predecessors(self, scope: Scope, memory_id: str) -> Sequence[models.Predecessor]:
         """Return the memories that a scope sees and whose place a memory took, oldest first."""
@@ -504,18 +418,8 @@ class Memory:
         on_project = await self.projects.news(scope)
         if self.background is None:
             return on_project
-        unreported = await self.engine.run(lambda: job_reports.unreported(self.engine, scope))
+        unreported = await job_reports.unreported(self.engine, scope)
         return (*on_project, *self.background.report(unreported))
-
-    @property
-    def _answering(self) -> Engine:
-        """Return the engine for a call that a client waits for.
-
-        Without a background, our own model is given all the time it takes, because there is no later.
-        """
-        if self.background is None and not self.engine.is_model_borrowed:
-            return self.engine
-        return self.engine.answering_within(self.settings.learn.call_seconds)
 
     async def _after_write(self, scope: Scope, write: Awaitable[WriteResult]) -> WriteResult:
         """Await a write, start the background work that follows it, and return its result."""
@@ -538,17 +442,13 @@ def _shown_in(result: WriteResult, zone: tzinfo) -> WriteResult:
     return replace(result, outcomes=outcomes, similar=similar)
 
 
-async def _tell_nobody(outcomes: Sequence[models.Outcome]) -> None:
-    """Ignore what was learned."""
-
-
 @asynccontextmanager
 async def open_memory(
     settings: Settings,
     *,
     clock: Clock = now,
     background: bool = True,
-    on_learned: OnLearned = _tell_nobody,
+    on_learned: OnLearned = adapters.ignore,
     launch: Launch | None = None,
 ) -> AsyncGenerator[Memory]:
     """Open the ledger, the embedder, the index and the model, and close them at the end.
@@ -559,24 +459,23 @@ async def open_memory(
     rendered. Raises PalimpsestError.
     """
     threads = Threads((anyio.CapacityLimiter(THREADS),), (anyio.CapacityLimiter(1),))
-    settings, engine, projection, kept_keys = await threads.run(
-        partial(open_parts, settings, clock, threads, background=background)
-    )
-    fading, recall_log = FadingMemories(settings, engine), RecallLog(settings, engine)
-    briefs = Briefs(settings, engine, launch, recall_log)
+    opening = partial(open_parts, settings, clock, threads, background=background)
+    engine, projection, kept_keys = await threads.run(opening)
+    fading, recall_log = FadingMemories(engine), RecallLog(engine)
+    briefs = Briefs(engine.settings, engine, launch, recall_log)
     failure: Exception | None = None
     try:
         async with anyio.create_task_group() as tasks:
             background_work = None
             if background:
-                background_work = BackgroundWork(engine, projection, tasks, settings, briefs.before(on_learned))
+                background_work = BackgroundWork(engine, projection, tasks, briefs.before(on_learned))
                 tasks.start_soon(background_work.run)
-                tasks.start_soon(Capture(engine, settings, background_work.after_write).run)
+                tasks.start_soon(Capture(engine, engine.settings, background_work.after_write).run)
                 tasks.start_soon(briefs.run)
                 tasks.start_soon(fading.run)
                 tasks.start_soon(recall_log.run)
             try:
-                yield Memory(settings, engine, projection, kept_keys, background_work, briefs, fading, recall_log)
+                yield Memory(engine, projection, kept_keys, background_work, briefs, fading, recall_log)
             except Exception as error:  # noqa: BLE001 - raised again below, without the task group's wrapping
                 failure = error
             finally:

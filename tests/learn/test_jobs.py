@@ -99,7 +99,7 @@ class TestCallsThatEndEarly:
                 with anyio.fail_after(TIMEOUT):
                     while await memory_texts(memory) != ["Alice likes figs", "Alice likes tea"]:
                         await anyio.lowlevel.checkpoint()
-                    while (await kept_summary(memory.engine, ALICE, "overall")).text != "Likes sweet things.":
+                    while (await kept_summary(memory.engine, ALICE, "overall", 1)).result.text != "Likes sweet things.":
                         await anyio.lowlevel.checkpoint()
 
     async def test_a_call_that_learned_or_was_refused_leaves_no_job(self, tmp_path: Path) -> None:

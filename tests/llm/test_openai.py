@@ -12,6 +12,7 @@ import pytest
 
 from loopback import OpenAIServer, Reply
 from palimpsest.core.errors import ModelError, ModelRefusedError, ModelUnreachableError, ReplyError
+from palimpsest.core.settings import Endpoint, LlmConfig
 from palimpsest.llm.openai import OpenAIModel
 
 KEY = "sk-never-shown-0123456789"
@@ -41,14 +42,8 @@ async def model_at(
     max_tokens: int = 300,
 ) -> AsyncGenerator[OpenAIModel]:
     """Yield a model and close it at the end."""
-    model = OpenAIModel(
-        "scripted",
-        api_key=key,
-        base_url=base_url,
-        temperature=temperature,
-        max_tokens=max_tokens,
-        timeout=timeout_seconds,
-    )
+    config = LlmConfig(model="scripted", temperature=temperature, max_tokens=max_tokens, timeout=timeout_seconds)
+    model = OpenAIModel(config, Endpoint(key, base_url))
     try:
         yield model
     finally:

@@ -17,10 +17,9 @@ from palimpsest.core.settings import load_settings
 from palimpsest.learn.engine import NEEDED_PROMPTS, open_prompts
 from palimpsest.llm import decide, summarize
 from palimpsest.llm.ask import ReplyModel, schema_for, strict_schema
-from palimpsest.llm.enrich import EnrichReply
 from palimpsest.llm.extract import ExtractReply
 from palimpsest.llm.prompts import Prompt, PromptFiles, parse, shipped_directory
-from palimpsest.llm.summarize import AboutReply, GistReply, LinksReply
+from palimpsest.llm.summarize import AboutReply, EnrichReply, GistReply, LinksReply
 
 MAX_PROMPT_TOKENS = 1_500
 

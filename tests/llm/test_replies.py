@@ -10,6 +10,7 @@ import pytest
 
 from loopback import OpenAIServer, Reply
 from palimpsest.core.errors import ModelError, ReplyError
+from palimpsest.core.settings import Endpoint, LlmConfig
 from palimpsest.learn.engine import NEEDED_PROMPTS
 from palimpsest.llm.extract import Conversation, extract
 from palimpsest.llm.openai import OpenAIModel
@@ -44,8 +45,8 @@ async def test_the_last_whole_reply_counts_and_never_a_draft(prompt: Prompt) -> 
     current = [ROWS[0]]
     wrong: dict[str, Any] = {}
     with OpenAIServer(lambda _: sent(current[-1])) as server:
-        url = server.base_url
-        model = OpenAIModel("scripted", api_key=None, base_url=url, temperature=None, max_tokens=300, timeout=9)
+        config = LlmConfig(model="scripted", temperature=None, max_tokens=300, timeout=9)
+        model = OpenAIModel(config, Endpoint(None, server.base_url))
         for row in ROWS:
             current.append(row)
             read: list[str] | str

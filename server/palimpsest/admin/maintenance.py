@@ -164,7 +164,7 @@ class Care:
 
     async def jobs(self) -> Sequence[job_reports.JobReport]:
         """Return the jobs of the settings' user, the newest first."""
-        return await self._engine.run(lambda: job_reports.reports_of_user(self._engine, self._scope.user_id))
+        return await job_reports.reports_of_user(self._engine, self._scope.user_id)
 
     async def model_use(self) -> ModelUse:
         """Return how often a model was asked in the background, today (UTC) and ever, for all users."""

@@ -17,10 +17,9 @@ from palimpsest.core.errors import InputError, StaleDecisionError
 from palimpsest.core.models import EXPIRES_AT, PINNED, Decision, Event, Fact, Memory, Outcome, Provenance, Scope
 from palimpsest.core.protocols import Vector
 from palimpsest.core.validation import text_from
-from palimpsest.learn.commit import apply_as_one, embed_texts
+from palimpsest.learn.commit import apply_as_one, embed_texts, with_names
 from palimpsest.learn.edit import without_untold_name
 from palimpsest.learn.engine import Engine
-from palimpsest.learn.entity_resolution import with_names
 from palimpsest.learn.sanitize import Cleaner, sanitize_fact
 from palimpsest.store import memories as memory_queries
 from palimpsest.store import projects as project_queries
@@ -343,7 +342,7 @@ def _decide(
     decided: list[tuple[Write, Sequence[Step]]] = []
     for scope, steps in by_scope.items():
         with engine.ledger.read() as conn:
-            facts = with_names(conn, scope, [_fact(step) for step in steps])
+            facts = [with_names(conn, scope, _fact(step)) for step in steps]
         write = Write(
             scope,
             Provenance("import", caller=caller),

@@ -32,9 +32,8 @@ from palimpsest.hooks import spool
 from palimpsest.hooks.events import CAPTURING, is_within
 from palimpsest.hooks.spool import VERSION, hashed, kept_part, make_private_folder, without_private
 from palimpsest.hooks.transcripts import FORMATS, Counts, Offsets, Reading, ReadPosition, read_transcript
-from palimpsest.learn.commit import apply_write
+from palimpsest.learn.commit import apply_write, with_named_facts
 from palimpsest.learn.engine import Engine
-from palimpsest.learn.entity_resolution import with_named_facts
 from palimpsest.learn.sanitize import Cleaner, sanitize_messages, without_recalled_blocks
 from palimpsest.store import jobs as job_queries
 from palimpsest.store import memories
@@ -466,7 +465,7 @@ class Gathering:
                 by_scope.setdefault(message.scope, []).append(numbered)
         found: dict[int, Captured] = {}
         for scope, messages in by_scope.items():
-            for message in sanitize_messages(self._engine, scope, messages, ()).messages:
+            for message in sanitize_messages(self._engine, scope, messages, ())[0]:
                 item, text = captured[int(message.id)], message.content
                 name = external_id(item.client, item.session, item.message.external_id, message.role, text)
                 # Always the same id, so that what was purged is recognized.

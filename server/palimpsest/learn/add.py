@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, tzinfo
 from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import anyio
 from sqlalchemy import Connection
@@ -22,13 +22,13 @@ from palimpsest.core import errors, models
 from palimpsest.core.clock import in_zone, shown_date
 from palimpsest.core.protocols import LanguageModel, Vector
 from palimpsest.core.validation import one_line
+from palimpsest.learn import commit
 from palimpsest.learn.commit import WriteResult, apply_decisions, apply_write, embed_texts
-from palimpsest.learn.document_pages import is_long, learn_document, sentences, text_document
+from palimpsest.learn.document_pages import grouped, is_long, learn_document, sentences, text_document
 from palimpsest.learn.duplicates import NEAREST_SHOWN, with_near_duplicates
 from palimpsest.learn.edit import has_text, past_end_notes
 from palimpsest.learn.engine import Engine, without_excluded
-from palimpsest.learn.entity_resolution import name_decision, with_named_facts
-from palimpsest.learn.reconcile import ReconcileRequest, add_undecided, are_all_learned, reconcile
+from palimpsest.learn.reconcile import ReconcileRequest, Reconciliation, are_all_learned
 from palimpsest.learn.sanitize import original_text, sanitize_fact, sanitize_messages, without_secret_names
 from palimpsest.llm.extract import RECENT_MESSAGES, Conversation, Extraction, extract
 from palimpsest.llm.settle import MAX_FORGOTTEN_UNASKED
@@ -126,17 +126,13 @@ def _texts(text: str) -> Iterator[str]:
     if count_tokens(text) <= PIECE_TOKENS:
         yield text
         return
-    part: list[str] = []
-    tokens = 0
-    for sentence in sentences(text):
-        for fitting in windows(sentence, 4 * PIECE_TOKENS, lambda window: count_tokens(window) <= PIECE_TOKENS):
-            cost = count_tokens(fitting)
-            if part and tokens + cost > PIECE_TOKENS:
-                yield "".join(part)
-                part, tokens = [], 0
-            part.append(fitting)
-            tokens += cost
-    yield "".join(part)
+    fitting = (
+        part
+        for sentence in sentences(text)
+        for part in windows(sentence, 4 * PIECE_TOKENS, lambda window: count_tokens(window) <= PIECE_TOKENS)
+    )
+    for parts in grouped(fitting, count_tokens, lambda tokens, more: tokens + more <= PIECE_TOKENS):
+        yield "".join(parts)
 
 
 # Learn from stored messages: extract facts piece by piece, and reconcile them with what is known.
@@ -164,7 +160,12 @@ class Lesson:
     context: Sequence[str] = ()
     caller: str = ""
     vectors: Mapping[str, Vector] = field(default_factory=dict[str, Vector])
-    stays_in_project: bool = False
+    stays_in_project: bool = True
+
+    @property
+    def payload(self) -> dict[str, Any]:
+        """Return what a job that learns from messages must know of them."""
+        return learning_payload(self.context, self.caller, stays_in_project=self.stays_in_project)
 
 
 async def learn_from(engine: Engine, model: LanguageModel, lesson: Lesson) -> WriteResult:
@@ -221,91 +222,108 @@ async def learn_pieces(engine: Engine, model: LanguageModel, lesson: Lesson) -> 
     """
     parts = list(pieces(lesson.messages))
     kept = f"kept {counted(len(lesson.messages), 'message')}"
-    carried = _Carried()
+    learning = _Learning(engine, model, lesson)
     for number, piece in enumerate(parts, 1):
         which = f", piece {number} of {len(parts)}" if len(parts) > 1 else ""
         await engine.report_progress(f"{kept}; asking the model for facts{which}")
-        result, carried = await _learn_from_piece(engine, model, lesson, piece, carried)
-        yield sum(part.is_last for part in piece), result
+        yield sum(part.is_last for part in piece), await learning.learn_from(piece)
 
 
-@dataclass(frozen=True, slots=True)
-class _Carried:
-    """What a piece hands on to the next: of messages that go on, what they ask to forget and their facts so far.
+class _Learning:
+    """Learns from the pieces of a lesson, and knows what a piece hands on to the next.
 
-    A request waits for the end of its message, because one that is granted also deletes the message. `may_forget` is
-    how many memories may still be forgotten without a question.
+    Of messages that go on, that is what they ask to forget and their facts so far. A request waits for the end of its
+    message, because one that is granted also deletes the message. `_may_forget` is how many memories may still be
+    forgotten without a question.
     """
 
-    requests: tuple[models.ForgetRequest, ...] = ()
-    facts: tuple[models.Fact, ...] = ()
-    may_forget: int = MAX_FORGOTTEN_UNASKED
+    def __init__(self, engine: Engine, model: LanguageModel, lesson: Lesson) -> None:
+        self._engine, self._model, self._lesson = engine, model, lesson
+        self._requests: tuple[models.ForgetRequest, ...] = ()
+        self._facts: tuple[models.Fact, ...] = ()
+        self._may_forget = MAX_FORGOTTEN_UNASKED
 
+    async def learn_from(self, piece: Piece) -> WriteResult:
+        """Return what was learned from a piece."""
+        engine, model, lesson, scope = self._engine, self._model, self._lesson, self._lesson.scope
+        prompt = engine.prompts.get("extract_agent" if scope.agent_id else "extract")
+        messages = [part.message for part in piece]
+        finished = tuple(part.message.id for part in piece if part.is_last)
+        unfinished = {part.message.id for part in piece if not part.is_last}
+        conversation = await engine.read(lambda conn: self._conversation(conn, piece))
+        found = await extract(model, prompt, conversation, engine.clock())
+        found = await engine.run(lambda: _with_own_requests(found, lesson.messages))
+        facts, left_out = await engine.run(lambda: without_secret_names(engine, found.facts))
+        kept, excluded = without_excluded(facts, engine.settings.excludes)
+        requests = (*self._requests, *found.requests)
+        self._requests = tuple(request for request in requests if unfinished & set(request.sources))
+        self._facts = tuple(fact for fact in (*self._facts, *kept) if unfinished & set(fact.sources))
+        requests = tuple(request for request in requests if request not in self._requests)
+        notes = (*_notes(found), *excluded, *left_out)
+        name = found.user_name
+        sources = [message.id for message in messages if name in message.content]
+        told = await engine.read(lambda conn: commit.name_decision(conn, scope, name, sources))
+        if not kept and not requests:
+            provenance = models.Provenance("extract", model.name, prompt.fingerprint, lesson.caller)
+            decisions = () if told is None else (told,)
+            applied = await apply_write(engine, Write(scope, provenance, decisions=decisions, learned_from=finished))
+            return WriteResult(applied.outcomes, notes=(*notes, *applied.notes))
+        texts = [*(fact.key_text for fact in kept), *(request.what for request in requests)]
+        vectors, _ = await embed_texts(engine, texts, lesson.vectors)
+        # The first fact that tells the name has it in its metadata.
+        teller = next((fact for fact in kept if name and name in fact.text), None)
+        result = await self._reconciled(
+            ReconcileRequest(
+                scope,
+                tuple(replace(fact, metadata={models.USER_NAME: name}) if fact is teller else fact for fact in kept),
+                lesson.caller,
+                requests,
+                finished,
+                user_name=name or conversation.user_name,
+                vectors=vectors,
+                may_forget=self._may_forget,
+                told_name=told,
+                stays_in_project=lesson.stays_in_project,
+            )
+        )
+        self._may_forget -= sum(each.kind == "memory" and each.memory.is_forgotten for each in result.outcomes)
+        return _with_notes(result, *notes)
 
-async def _learn_from_piece(
-    engine: Engine, model: LanguageModel, lesson: Lesson, piece: Piece, carried: _Carried
-) -> tuple[WriteResult, _Carried]:
-    """Return what was learned, and what the next piece must know."""
-    scope = lesson.scope
-    prompt = engine.prompts.get("extract_agent" if scope.agent_id else "extract")
-    messages = [part.message for part in piece]
-    finished = tuple(part.message.id for part in piece if part.is_last)
-    unfinished = {part.message.id for part in piece if not part.is_last}
-    notes_on_parts = [part.note(number) for number, part in enumerate(piece, 1) if part.count > 1]
-    context = (*lesson.context, *notes_on_parts, *_known_facts(piece, carried))
-    conversation = await engine.read(lambda conn: _conversation(conn, engine.clock().tzinfo, scope, messages, context))
-    found = await extract(model, prompt, conversation, engine.clock())
-    found = await engine.run(lambda: _with_own_requests(found, lesson.messages))
-    facts, left_out = await engine.run(lambda: without_secret_names(engine, found.facts))
-    kept, excluded = without_excluded(facts, engine.excluded_topics)
-    requests = (*carried.requests, *found.requests)
-    later = tuple(request for request in requests if unfinished & set(request.sources))
-    known = tuple(fact for fact in (*carried.facts, *kept) if unfinished & set(fact.sources))
-    carried = replace(carried, requests=later, facts=known)
-    found = replace(found, facts=tuple(kept), requests=tuple(item for item in requests if item not in later))
-    notes = (*_notes(found), *excluded, *left_out)
-    sources = [message.id for message in messages if found.user_name in message.content]
-    told = await engine.read(lambda conn: name_decision(conn, scope, found.user_name, sources))
-    if not found.facts and not found.requests:
-        provenance = models.Provenance("extract", model.name, prompt.fingerprint, lesson.caller)
-        decisions = [told] if told is not None else []
-        write = Write(scope, provenance, decisions=tuple(decisions), learned_from=finished)
-        applied = await apply_write(engine, write)
-        return WriteResult(applied.outcomes, notes=(*notes, *applied.notes)), carried
-    texts = [*(fact.key_text for fact in found.facts), *(request.what for request in found.requests)]
-    vectors, _ = await embed_texts(engine, texts, lesson.vectors)
-    name = found.user_name  # the first fact that tells it has it in its metadata
-    teller = next((fact for fact in found.facts if name and name in fact.text), None)
-    request = ReconcileRequest(
-        scope,
-        tuple(replace(fact, metadata={models.USER_NAME: name}) if fact is teller else fact for fact in found.facts),
-        lesson.caller,
-        found.requests,
-        finished,
-        user_name=found.user_name or conversation.user_name,
-        vectors=vectors,
-        may_forget=carried.may_forget,
-        told_name=told,
-        stays_in_project=lesson.stays_in_project,
-    )
-    result = await _reconciled(engine, model, request)
-    forgotten = sum(outcome.kind == "memory" and outcome.memory.is_forgotten for outcome in result.outcomes)
-    return _with_notes(result, *notes), replace(carried, may_forget=carried.may_forget - forgotten)
+    async def _reconciled(self, request: ReconcileRequest) -> WriteResult:
+        """Reconcile facts. If the model fails at it, they are added as they are: what was found is not thrown away.
 
+        If it is only not asked any longer, they wait with their messages until it is, unless it is the client's, which
+        is there during this call only. Raises as `Reconciliation.run`.
+        """
+        reconciliation = Reconciliation(self._engine, self._model, request)
+        try:
+            return await reconciliation.run()
+        except (errors.ModelError, errors.PromptError) as error:
+            is_later = isinstance(error, errors.CallTimeError | errors.DailyLimitError)
+            if is_later and not self._engine.is_model_borrowed:
+                raise
+            logger.warning("%d facts are added as they are: %s", len(request.facts), error)
+            return await reconciliation.add_undecided(error)
 
-async def _reconciled(engine: Engine, model: LanguageModel, request: ReconcileRequest) -> WriteResult:
-    """Reconcile facts. If the model fails at it, they are added as they are: what was found is not thrown away.
+    def _conversation(self, conn: Connection, piece: Piece) -> Conversation:
+        """Return what extraction reads: the new messages, those before them, and the last summary."""
+        scope, zone = self._lesson.scope, self._engine.clock().tzinfo
+        messages = [part.message for part in piece]
+        notes_on_parts = [part.note(number) for number, part in enumerate(piece, 1) if part.count > 1]
+        context = (*self._lesson.context, *notes_on_parts, *self._known_facts(piece))
+        before = message_queries.messages_before(conn, scope, messages[0].id, RECENT_MESSAGES)
+        names = {message.name for message in (*before, *messages) if message.role == "user" and message.name}
+        told_name = "" if names else memory_queries.name_of_user(conn, scope)
+        user_name = names.pop() if len(names) == 1 else told_name
+        before = [message.in_zone(zone) for message in before]
+        return Conversation(messages, before, context, _summary(conn, scope, zone), user_name)
 
-    If it is only not asked any longer, they wait with their messages until it is, unless it is the client's, which is
-    there during this call only. Raises as `reconcile`.
-    """
-    try:
-        return await reconcile(engine, model, request)
-    except (errors.ModelError, errors.PromptError) as error:
-        if isinstance(error, errors.CallTimeError | errors.DailyLimitError) and not engine.is_model_borrowed:
-            raise
-        logger.warning("%d facts are added as they are: %s", len(request.facts), error)
-        return await add_undecided(engine, model, request, error)
+    def _known_facts(self, piece: Piece) -> list[str]:
+        """Return the newest facts of earlier parts of a message as a note, because who "she" is may be far above."""
+        continued = {part.message.id for part in piece if part.number > 1}
+        texts = [fact.text for fact in reversed(self._facts) if continued & set(fact.sources)]
+        shown = lines_within(texts, EARLIER_FACTS_TOKENS)[::-1] if texts else []
+        return [f"Its earlier parts say, among other things: {' '.join(shown)}"] if shown else []
 
 
 def _with_own_requests(found: Extraction, messages: Sequence[models.Message]) -> Extraction:
@@ -325,14 +343,6 @@ def _with_own_requests(found: Extraction, messages: Sequence[models.Message]) ->
     return replace(found, requests=tuple(requests), refused=tuple(refused))
 
 
-def _known_facts(piece: Piece, carried: _Carried) -> list[str]:
-    """Return the newest facts of earlier parts of a message as a note, because who "she" is may be far above."""
-    continued = {part.message.id for part in piece if part.number > 1}
-    texts = [fact.text for fact in reversed(carried.facts) if continued & set(fact.sources)]
-    shown = lines_within(texts, EARLIER_FACTS_TOKENS)[::-1] if texts else []
-    return [f"Its earlier parts say, among other things: {' '.join(shown)}"] if shown else []
-
-
 async def _learn_later(engine: Engine, lesson: Lesson) -> bool:
     """Leave what was not learned to a job, and return whether one will do it: that takes a model that is always there.
 
@@ -341,8 +351,7 @@ async def _learn_later(engine: Engine, lesson: Lesson) -> bool:
     if engine.own_model is None:
         return False
     ids = [message.id for message in lesson.messages]
-    what = learning_payload(lesson.context, lesson.caller, stays_in_project=lesson.stays_in_project)
-    request = JobRequest("learn", payload={MESSAGES: ids, **what})
+    request = JobRequest("learn", payload={MESSAGES: ids, **lesson.payload})
     try:
         await engine.write(partial(engine.ledger.queue_job, lesson.scope, request))
     except errors.LedgerError as error:
@@ -382,22 +391,6 @@ def _with_notes(result: WriteResult, *notes: str) -> WriteResult:
     return replace(result, notes=(*result.notes, *notes))
 
 
-def _conversation(
-    conn: Connection,
-    zone: tzinfo | None,
-    scope: models.Scope,
-    messages: Sequence[models.Message],
-    context: Sequence[str],
-) -> Conversation:
-    """Return what extraction reads: the new messages, those before them, and the last summary."""
-    before = message_queries.messages_before(conn, scope, messages[0].id, RECENT_MESSAGES)
-    names = {message.name for message in (*before, *messages) if message.role == "user" and message.name}
-    told_name = "" if names else memory_queries.name_of_user(conn, scope)
-    user_name = names.pop() if len(names) == 1 else told_name
-    before = [message.in_zone(zone) for message in before]
-    return Conversation(messages, before, context, _summary(conn, scope, zone), user_name)
-
-
 def _summary(conn: Connection, scope: models.Scope, zone: tzinfo | None) -> str:
     """Return the last summary of which nothing was deleted, with its age; "" if there is none.
 
@@ -427,34 +420,31 @@ MAX_QUOTED_CHARS = 200
 """How much of a memory's text an error quotes: enough to recognize it."""
 
 
-async def add_messages(
-    engine: Engine,
-    scope: models.Scope,
-    messages: Sequence[models.Message],
-    context: Sequence[str],
-    *,
-    infer: bool | None,
-    caller: str,
-    stays_in_project: bool = True,
-) -> WriteResult:
+async def add_messages(engine: Engine, lesson: Lesson, *, infer: bool | None) -> WriteResult:
     """Keep messages. With a model, extract their facts and reconcile them. Raises LedgerError."""
-    sanitized = await engine.run(lambda: sanitize_messages(engine, scope, messages, context))
-    if not sanitized.messages:
-        return WriteResult(notes=sanitized.notes)
-    vectors, embedding_notes = await embed_texts(engine, [message.content for message in sanitized.messages])
-    provenance = models.Provenance("keep", caller=caller)
-    learns_later = engine.learns_later and infer is not False
-    what = learning_payload(sanitized.context, caller, stays_in_project=stays_in_project)
-    write = Write(scope, provenance, sanitized.messages, vectors=vectors, learn_later=what if learns_later else None)
+    messages, context, notes = await engine.run(
+        lambda: sanitize_messages(engine, lesson.scope, lesson.messages, lesson.context)
+    )
+    if not messages:
+        return WriteResult(notes=tuple(notes))
+    vectors, embedding_notes = await embed_texts(engine, [message.content for message in messages])
+    lesson = replace(lesson, context=context, vectors=vectors)
+    write = Write(
+        lesson.scope,
+        models.Provenance("keep", caller=lesson.caller),
+        messages,
+        vectors=vectors,
+        learn_later=lesson.payload if engine.learns_later and infer is not False else None,
+    )
     applied = await apply_write(engine, write)
-    notes = [*sanitized.notes, *embedding_notes, *applied.notes]
+    notes += (*embedding_notes, *applied.notes)
     if not applied.new_message_ids:
         notes.append("all of these messages were known already")
     if deleted := sum(message.deleted_at is not None for message in applied.messages):
         notes.append(f"{deleted} of these messages were deleted before and stay deleted; palimpsest undo restores them")
     kept = WriteResult(kept_messages=len(applied.new_message_ids), notes=tuple(notes))
     # Stored times are in UTC. What a message says of its day counts from the offset that the call gave.
-    zones = {message.id: message.said_at.tzinfo for message in sanitized.messages}
+    zones = {message.id: message.said_at.tzinfo for message in messages}
     default = engine.clock().tzinfo
     new = [
         message.in_zone(zones.get(message.id, default))
@@ -463,7 +453,7 @@ async def add_messages(
     ]
     if infer is False or not new:
         return await _with_requests(engine, kept, new)
-    if learns_later:
+    if write.learn_later is not None:
         return replace(kept, notes=(*kept.notes, LEARNING), is_learning=True)
     if engine.model is None:
         note = (
@@ -471,8 +461,7 @@ async def add_messages(
             "them as text, one fact a call."
         )
         return await _with_requests(engine, _with_notes(kept, note), new) if applied.new_message_ids else kept
-    lesson = Lesson(scope, new, tuple(sanitized.context), caller, vectors, stays_in_project)
-    learned = await learn_from(engine, engine.model, lesson)
+    learned = await learn_from(engine, engine.model, replace(lesson, messages=new))
     return replace(learned, kept_messages=kept.kept_messages, notes=(*kept.notes, *learned.notes))
 
 
@@ -510,14 +499,14 @@ async def add_text(
     if infer and engine.model is not None and not replaces:
         now = engine.clock()
         message = models.Message(str(uuid.uuid4()), scope, "user", fact.text, fact.said_at or now, now)
-        result = await add_messages(engine, scope, [message], (), infer=True, caller=caller)
+        result = await add_messages(engine, Lesson(scope, [message], caller=caller), infer=True)
         return replace(result, notes=(*notes, *result.notes))
     vectors: Mapping[str, Vector] | None = None
     if engine.model is not None and not replaces and infer is not False:
         vectors, _ = await embed_texts(engine, [fact.key_text])
         request = ReconcileRequest(scope, (fact,), caller, keep_all=True, vectors=vectors)
         try:
-            result = await reconcile(engine, engine.model, request)
+            result = await Reconciliation(engine, engine.model, request).run()
         except (errors.ModelError, errors.PromptError, errors.StaleDecisionError, errors.MemoryNotFoundError) as error:
             notes.append(f"stored in your words, not reconciled with what was known: {error}")
         else:
@@ -528,7 +517,7 @@ async def add_text(
         if (count := sum(len(part.split()) >= MIN_WORDS for part in _FACT_END.split(fact.text))) >= SEVERAL:
             notes.append(f"{count} sentences are one memory now; facts are found better if each is added by itself")
     decision = models.Decision(models.Event.ADD, fact, replaces=replaced)
-    decisions = await engine.read(lambda conn: with_named_facts(conn, scope, [decision]))
+    decisions = await engine.read(lambda conn: commit.with_named_facts(conn, scope, [decision]))
     vectors, embedding_notes = await embed_texts(engine, [fact.key_text], vectors)
     write = Write(scope, models.Provenance("add", caller=caller), decisions=decisions, vectors=vectors)
     result = await apply_decisions(engine, write, [*notes, *embedding_notes])

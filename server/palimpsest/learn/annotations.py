@@ -13,26 +13,14 @@ from sqlalchemy import Connection
 
 from palimpsest.core import models
 from palimpsest.core.errors import DailyLimitError, InputError, StaleDecisionError
-from palimpsest.core.models import (
-    ENRICH,
-    LINK,
-    Annotation,
-    Decision,
-    Entity,
-    Event,
-    Fact,
-    Link,
-    Memory,
-    Provenance,
-    Scope,
-)
+from palimpsest.core.models import Annotation, Decision, Entity, Event, Fact, Link, Memory, Provenance, Scope
 from palimpsest.core.protocols import LanguageModel
 from palimpsest.learn.commit import apply_write, embed_texts
 from palimpsest.learn.edit import with_labels
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.sanitize import Cleaner
-from palimpsest.llm import enrich as stage
-from palimpsest.llm.summarize import Shown, links
+from palimpsest.llm import summarize as stages
+from palimpsest.llm.summarize import Shown
 from palimpsest.recall.similar import SimilarMemory, similar_memories
 from palimpsest.store import entries, history
 from palimpsest.store import jobs as job_queries
@@ -160,10 +148,10 @@ async def _decide(
     engine: Engine, model: LanguageModel | None, job: Job, near: Sequence[Neighbourhood]
 ) -> tuple[list[Annotation], Provenance]:
     if model is None:
-        return await engine.read(lambda conn: links_by_rule(conn, near)), Provenance(LINK, caller=BACKGROUND)
+        return await engine.read(lambda conn: links_by_rule(conn, near)), Provenance(models.LINK, caller=BACKGROUND)
     prompt = engine.prompts.get("links")
-    found = await links(model, prompt, _shown(near, job, engine.clock()))
-    return found, Provenance(LINK, model.name, prompt.fingerprint, BACKGROUND)
+    found = await stages.links(model, prompt, _shown(near, job, engine.clock()))
+    return found, Provenance(models.LINK, model.name, prompt.fingerprint, BACKGROUND)
 
 
 def _shown(near: Sequence[Neighbourhood], job: Job, now: datetime) -> Shown:
@@ -238,11 +226,11 @@ async def enrich(engine: Engine, model: LanguageModel, job: Job) -> JobEnd:
     """
     waiting = await engine.read(lambda conn: history.left_to_enrich(conn, job.memory_ids, int(job.payload[EDIT])))
     prompt = engine.prompts.get("enrich")
-    provenance = Provenance(ENRICH, model.name, prompt.fingerprint, BACKGROUND)
+    provenance = Provenance(models.ENRICH, model.name, prompt.fingerprint, BACKGROUND)
     for start in range(0, len(waiting), ENRICHED_AT_ONCE):
         piece = waiting[start : start + ENRICHED_AT_ONCE]
         try:
-            found = await stage.enrich(model, prompt, piece)
+            found = await stages.enrich(model, prompt, piece)
         except DailyLimitError as error:
             left = counted(len(waiting) - start, "memory")
             raise DailyLimitError(f"{error} {left} still to get hints.") from error

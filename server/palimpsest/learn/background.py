@@ -17,13 +17,12 @@ import anyio.abc
 
 from palimpsest.core.errors import EmbedderError, LedgerError, VectorIndexError
 from palimpsest.core.models import Outcome, Scope
-from palimpsest.core.settings import Settings
 from palimpsest.core.threads import in_background
 from palimpsest.index.backfill import Backfill, embed_gists
 from palimpsest.index.graph_database import GraphFollower, GraphState, graph_projection
 from palimpsest.index.sync import Projection, finish_purge
+from palimpsest.learn.commit import Naming
 from palimpsest.learn.engine import Engine
-from palimpsest.learn.entity_resolution import Naming
 from palimpsest.learn.job_reports import JobReport, notes_on, once_told
 from palimpsest.learn.job_runner import JobRunner
 from palimpsest.learn.summaries.summary_writer import DueSummaries
@@ -62,12 +61,7 @@ class BackgroundWork:
     """
 
     def __init__(
-        self,
-        engine: Engine,
-        projection: Projection,
-        tasks: anyio.abc.TaskGroup,
-        settings: Settings,
-        on_learned: OnLearned,
+        self, engine: Engine, projection: Projection, tasks: anyio.abc.TaskGroup, on_learned: OnLearned
     ) -> None:
         self._engine = engine
         self._projection = projection
@@ -81,7 +75,7 @@ class BackgroundWork:
         self._change_over = Backfill(engine.ledger, engine.embedder)
         self._jobs = JobRunner(engine, self._after_job)
         self._reported: set[_JobState] = set()
-        graph = graph_projection(settings.graph_store, engine.ledger, engine.threads)
+        graph = graph_projection(engine.settings.graph_store, engine.ledger, engine.threads)
         self._graph = None if graph is None else GraphFollower(graph)
 
     @property

@@ -92,7 +92,7 @@ class Projects(OfMemory):
         old, new = await self._known(old), scope_part("the new name", new)
         if new in ("", AUTO):
             raise InputError(f"'{new}' cannot be the name of a project. Nothing was moved")
-        if await self._holds(new):
+        if any(known.name == new for known in await self.list()):
             raise InputError(
                 f"there is a project {new} already. Nothing was moved. palimpsest projects merge {old} {new} joins them"
             )
@@ -122,14 +122,11 @@ class Projects(OfMemory):
     async def _known(self, project: str) -> str:
         """Return the name of a project. Raises InputError if there is none."""
         name = scope_part("the project", project)
-        if await self._holds(name):
-            return name
         names = [known.name for known in await self.list()]
+        if name in names:
+            return name
         hint = _did_you_mean(name, names) or "palimpsest projects lists them"
         raise InputError(f"there is no project '{name}'. Nothing was moved. {hint}")
-
-    async def _holds(self, project: str) -> bool:
-        return any(known.name == project for known in await self.list())
 
 
 def unknown_project(settings: Settings, clock: Clock, user_id: str, project: str) -> str:
@@ -325,17 +322,6 @@ class Span:
     counts: Counts
 
 
-@dataclass(frozen=True, slots=True)
-class Believed:
-    """Memories that were living at an instant, as they were then, newest first.
-
-    `before` requests the next page, and is None on the last one.
-    """
-
-    hits: Sequence[Hit]
-    before: int | None = None
-
-
 class TimeLine(OfMemory):
     """The time line of an open memory. Every method raises LedgerError."""
 
@@ -376,14 +362,17 @@ class TimeLine(OfMemory):
     @reads
     def believed(
         self, conn: Connection, scope: Scope, instant: datetime, limit: int, before: int | None = None
-    ) -> Believed:
-        """Return a page of the memories that were living at an instant, as they were then."""
+    ) -> tuple[Sequence[Hit], int | None]:
+        """Return a page of the memories that were living at an instant, as they were then, newest first.
+
+        With it comes the `before` that requests the next page, and None on the last one.
+        """
         near = memories.living_at(conn, scope, instant, limit, before)
         place = {memory_id: number for number, memory_id in near}
         then = history.memories_at(conn, scope, instant, list(place))
         then.sort(key=lambda memory: place[memory.id], reverse=True)
         hits = [memory_hit(memory).in_zone(self.zone) for memory in then]
-        return Believed(tuple(hits), near[-1][0] if len(near) == limit else None)
+        return hits, near[-1][0] if len(near) == limit else None
 
 
 # Whether something of a user has changed, in this process or another one.
@@ -409,11 +398,12 @@ class Changes(OfMemory):
     def look(self, conn: Connection, last: Look | None = None) -> Look:
         """Look at what the index log says now. A ledger that was restored or purged in between is new as a whole."""
         number, epoch = entries.newest_log_number(conn), entries.epoch(conn)
-        if last is None:
-            return Look(number, epoch)
-        if epoch != last.epoch or number < last.number:
-            return Look(number, epoch, is_new=True)
-        return Look(number, epoch, number > last.number and entries.has_changed_since(conn, self._user_id, last.number))
+        is_new = last is not None and (
+            epoch != last.epoch
+            or number < last.number
+            or (number > last.number and entries.has_changed_since(conn, self._user_id, last.number))
+        )
+        return Look(number, epoch, is_new)
 
 
 # Hear which memories have changed, whichever server changed them, if the database of the ledger tells.

@@ -1,21 +1,32 @@
-"""Embed, apply in one transaction, and return what every write returns."""
+"""Name entities, embed, apply in one transaction, and return what every write returns."""
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 
+from sqlalchemy import Connection
+
+from palimpsest.core import models
 from palimpsest.core.errors import EmbedderError
-from palimpsest.core.models import ENRICH, AppliedWrite, Event, ForgetQuestion, Outcome, Scope
+from palimpsest.core.models import AppliedWrite, Decision, Event, Fact, NamedEntity, Outcome, Scope, name_key
 from palimpsest.core.protocols import Embedder, Vector
 from palimpsest.core.validation import one_line
-from palimpsest.learn.engine import Engine
+from palimpsest.learn.engine import Engine, OfMemory
+from palimpsest.llm.user_name import is_about_user
 from palimpsest.recall.similar import SimilarMemory
 from palimpsest.store.apply import Write
+from palimpsest.store.graph.entity_edits import known_types, unnamed_memories
 from palimpsest.store.jobs import JobRequest
+from palimpsest.store.ledger import Ledger
+from palimpsest.store.memories import memories_telling_name, name_of_user
 from palimpsest.text.display import counted
+from palimpsest.text.names.known_names import name_candidates, told_self_name
+from palimpsest.text.names.name_finder import find_names
 from palimpsest.text.tokenizer import within
 
 CALL_SECONDS = 2.0
@@ -66,7 +77,7 @@ class WriteResult:
     entity_edits: tuple[str, ...] = ()
     document: LearnedDocument | None = None
     edit: int = 0
-    questions: tuple[ForgetQuestion, ...] = ()
+    questions: tuple[models.ForgetQuestion, ...] = ()
 
 
 AfterWrite: TypeAlias = Callable[[Scope, Awaitable[WriteResult]], Awaitable[WriteResult]]
@@ -144,6 +155,125 @@ async def apply_as_one(engine: Engine, writes: Sequence[Write]) -> Sequence[Appl
 
 def _prepared(engine: Engine, write: Write) -> Write:
     partial = frozenset(text for text in write.vectors if len(engine.embedder.windows(text)) > 1)
-    links = engine.has_links and write.decisions and write.provenance.stage != ENRICH
+    links = engine.settings.links == "on" and write.decisions and write.provenance.stage != models.ENRICH
     later = (*write.later, LINK_LATER) if links else write.later
     return replace(write, embedder=engine.embedder.fingerprint, partial=partial, later=later)
+
+
+# Name the entities of facts and memories without a model, in the call or in the background.
+
+USER = NamedEntity("User", "person")
+
+BATCH = 50
+"""How many memories get their names in one transaction. It takes some ten milliseconds."""
+
+
+def with_names(conn: Connection, scope: Scope, fact: Fact, *, joins: bool = False) -> Fact:
+    """Return a fact with what its text names. One that has entities already keeps those, and gets others if it `joins`.
+
+    One that begins with what the user is called also has that name in its metadata.
+    """
+    if not fact.text or (fact.entities and not joins):
+        return fact
+    named = {name_key(entity.name): entity for entity in (*names_in(conn, scope, fact.text), *fact.entities)}
+    metadata = fact.metadata if fact.entities else _with_self_name(fact)
+    return replace(fact, entities=tuple(named.values()), metadata=metadata)
+
+
+def name_decision(conn: Connection, scope: Scope, name: str, sources: Sequence[str]) -> Decision | None:
+    """Return the decision to store what the user is called, in place of what told another name and nothing else.
+
+    Return None if the name is known, or a longer one that has it.
+    """
+    if not name or set(name_key(name).split()) <= set(name_key(name_of_user(conn, scope)).split()):
+        return None
+    fact = Fact(
+        f"User's name is {name}.",
+        tuple(sources),
+        tags=("identity",),
+        metadata={models.USER_NAME: name},
+        entities=(USER, NamedEntity(name, "person")),
+    )
+    telling = memories_telling_name(conn, scope)
+    older = [memory.id for memory in telling if told_self_name(memory.text) and memory.scope.project == scope.project]
+    return Decision(Event.ADD, fact, replaces=tuple(older))
+
+
+def with_named_facts(conn: Connection, scope: Scope, decisions: Sequence[Decision]) -> tuple[Decision, ...]:
+    """Return decisions whose facts have what their texts name.
+
+    The text of an update is often not the one that was extracted: it joins a fact and a memory. So it has what the fact
+    names, and what else is found in it.
+    """
+    return tuple(
+        replace(
+            decision,
+            fact=decision.fact and with_names(conn, scope, decision.fact, joins=decision.event is Event.UPDATE),
+            outdated=tuple(with_names(conn, scope, fact) for fact in decision.outdated),
+        )
+        for decision in decisions
+    )
+
+
+def names_in(conn: Connection, scope: Scope, text: str) -> tuple[NamedEntity, ...]:
+    """Return what a text of a scope names. The user is first, if the text begins with the user."""
+    found = find_names(text, known_types(conn, scope, name_candidates(text)))
+    return (USER, *found) if is_about_user(text) else tuple(found)
+
+
+_CLAUSE_END = re.compile(r"[;,.]\s")
+
+
+def _with_self_name(fact: Fact) -> Mapping[str, Any]:
+    name = told_self_name(fact.text) or told_self_name(_CLAUSE_END.split(fact.text, maxsplit=1)[0])
+    return {models.USER_NAME: name, **fact.metadata} if name else fact.metadata
+
+
+_P = ParamSpec("_P")
+_Self = TypeVar("_Self", bound="Writing")
+
+
+class Writing(OfMemory):
+    """Methods of an open memory that write. `after_write` does what follows every write."""
+
+    def __init__(self, engine: Engine, after_write: AfterWrite) -> None:
+        super().__init__(engine)
+        self._after_write = after_write
+
+
+def writes(
+    method: Callable[Concatenate[_Self, Scope, _P], Awaitable[WriteResult]],
+) -> Callable[Concatenate[_Self, Scope, _P], Coroutine[Any, Any, WriteResult]]:
+    """Make a method that writes do what follows every write, too."""
+
+    @wraps(method)
+    async def write(self: _Self, scope: Scope, *args: _P.args, **options: _P.kwargs) -> WriteResult:
+        return await self._after_write(scope, method(self, scope, *args, **options))  # pyright: ignore[reportPrivateUsage] - its own
+
+    return write
+
+
+class Naming:
+    """One pass over the memories whose names were not looked for. It can be interrupted and continued.
+
+    Memories that were imported since are met in the next call, because they have higher numbers.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._last = 0
+
+    def run(self, stopped: Callable[[], bool]) -> bool:
+        """Name memories until none waits or `stopped` says so, and return whether none waits.
+
+        Blocking. Raises LedgerError.
+        """
+        while not stopped():
+            with self._ledger.read() as conn:
+                batch = unnamed_memories(conn, self._last, BATCH)
+                named = {memory: names_in(conn, memory.scope, memory.text) for memory in batch}
+            if not batch:
+                return True
+            self._ledger.give_names(named)
+            self._last = batch[-1].seq
+        return False

@@ -6,12 +6,12 @@ import hashlib
 import os
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import anyio
 from sqlalchemy import Connection
@@ -22,8 +22,8 @@ from palimpsest.core.models import PAGE, Decision, Event, Message, Provenance, S
 from palimpsest.core.protocols import LanguageModel, Progress, Vector
 from palimpsest.core.validation import trimmed
 from palimpsest.index.backfill import Backfill
-from palimpsest.learn.commit import AfterWrite, LearnedDocument, WriteResult, apply_decisions, apply_write, embed_texts
-from palimpsest.learn.engine import Engine, OfMemory, reads
+from palimpsest.learn.commit import LearnedDocument, WriteResult, Writing, apply_decisions, apply_write, embed_texts
+from palimpsest.learn.engine import Engine, reads
 from palimpsest.learn.readers import MARKUP, MAX_BYTES, TEXT, read_file
 from palimpsest.learn.sanitize import Cleaner
 from palimpsest.learn.summaries.extractive import Passage, most_telling
@@ -41,6 +41,8 @@ from palimpsest.text.word_lists import LazyPattern
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
+
+_T = TypeVar("_T")
 
 # Split a text into pages at natural breaks, as in ReadAgent (Lee et al. 2024, section 3.1), without a model.
 #
@@ -104,10 +106,9 @@ def trails(pages: Sequence[str]) -> list[tuple[str, ...]]:
 
 def first_heading(text: str) -> str:
     """Return the first heading of a text, or without one its first line that shows something."""
-    for block in _blocks(text):
-        if block.level and _title(block.text):
-            return _title(block.text)
-    return next((line.strip() for line in text.splitlines() if line.strip()), "")
+    headings = (_title(block.text) for block in _blocks(text) if block.level)
+    lines = (line.strip() for line in text.splitlines())
+    return next((found for found in chain(headings, lines) if found), "")
 
 
 def _title(heading: str) -> str:
@@ -171,7 +172,8 @@ def _divided(blocks: Sequence[_Piece]) -> list[_Piece]:
         return [_merged(blocks)]
     levels = {block.level for block in blocks[1:] if block.level}
     if not levels:
-        return _filled(piece for block in blocks for piece in _fragments(block))
+        pieces = (piece for block in blocks for piece in _fragments(block))
+        return [_merged(page) for page in grouped(pieces, lambda piece: piece.words, _fit)]
     top = min(levels)
     starts = [0, *(place for place, block in enumerate(blocks) if place and block.level == top), len(blocks)]
     return [piece for start, end in pairwise(starts) for piece in _joined(_divided(blocks[start:end]))]
@@ -190,17 +192,18 @@ def _joined(sections: Sequence[_Piece]) -> list[_Piece]:
     return pages
 
 
-def _filled(pieces: Iterable[_Piece]) -> list[_Piece]:
-    """Return pages of as many pieces as fit."""
-    pages: list[list[_Piece]] = []
-    words = 0.0
-    for piece in pieces:
-        if not pages or not _fit(words, piece.words):
-            pages.append([])
-            words = 0.0
-        pages[-1].append(piece)
-        words += piece.words
-    return [_merged(page) for page in pages]
+def grouped(items: Iterable[_T], cost_of: Callable[[_T], float], fit: Callable[[float, float], bool]) -> list[list[_T]]:
+    """Return items in groups of as many as fit: what a group costs, and its next item."""
+    groups: list[list[_T]] = []
+    total = 0.0
+    for item in items:
+        cost = cost_of(item)
+        if not groups or not fit(total, cost):
+            groups.append([])
+            total = 0.0
+        groups[-1].append(item)
+        total += cost
+    return groups
 
 
 def _fit(words: float, more: float) -> bool:
@@ -309,20 +312,14 @@ class Skipped:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class FolderContents:
-    """The documents in a folder in the order of their names, and what was skipped. Hidden files are not named."""
+def documents_in(folder: Path) -> tuple[list[Path], list[Skipped]]:
+    """Return the documents in a folder and the folders in it, in the order of their names, and what was skipped.
 
-    files: list[Path] = field(default_factory=list[Path])
-    skipped: list[Skipped] = field(default_factory=list[Skipped])
-
-
-def documents_in(folder: Path) -> FolderContents:
-    """Return the documents in a folder and the folders in it. Links are not followed. Blocking.
-
-    Raises InputError for a folder that cannot be read, or that has too many.
+    Links are not followed, and hidden files are not named. Raises InputError for a folder that cannot be read, or that
+    has too many. Blocking.
     """
-    found = FolderContents()
+    files: list[Path] = []
+    skipped: list[Skipped] = []
     waiting: list[tuple[Path, tuple[tuple[Path, GitIgnoreSpec], ...]]] = [(folder, ())]
     while waiting:
         place, ignored = waiting.pop()
@@ -331,7 +328,7 @@ def documents_in(folder: Path) -> FolderContents:
         except OSError as error:
             if place == folder:
                 raise errors.InputError(f"{folder} cannot be read: {error.strerror}. Nothing was stored") from error
-            found.skipped.append(Skipped(place.relative_to(folder).as_posix(), f"cannot be read: {error.strerror}"))
+            skipped.append(Skipped(place.relative_to(folder).as_posix(), f"cannot be read: {error.strerror}"))
             continue
         ignored = (*ignored, *_ignored_in(place, entries))
         folders: list[Path] = []
@@ -341,17 +338,17 @@ def documents_in(folder: Path) -> FolderContents:
                 continue
             reason = _reason(entry, ignored)
             if reason:
-                found.skipped.append(Skipped(path.relative_to(folder).as_posix(), reason))
+                skipped.append(Skipped(path.relative_to(folder).as_posix(), reason))
             elif entry.is_dir(follow_symlinks=False):
                 folders.append(path)
             else:
-                found.files.append(path)
+                files.append(path)
         waiting += [(path, ignored) for path in reversed(folders)]
-        if len(found.files) > MAX_FILES:
+        if len(files) > MAX_FILES:
             raise errors.InputError(
                 f"{folder} has more than {MAX_FILES:,} documents. Name a folder in it. Nothing was stored"
             )
-    return found
+    return files, skipped
 
 
 def _ignored_in(place: Path, entries: Sequence[os.DirEntry[str]]) -> Iterator[tuple[Path, GitIgnoreSpec]]:
@@ -520,12 +517,8 @@ class LearnedFolder:
     gone: Sequence[Document] = ()
 
 
-class Documents(OfMemory):
+class Documents(Writing):
     """The documents in a memory, as `memory.documents`. Every method raises PalimpsestError."""
-
-    def __init__(self, engine: Engine, after_write: AfterWrite) -> None:
-        super().__init__(engine)
-        self._after_write = after_write
 
     async def learn_file(self, scope: Scope, file: Path, *, title: str = "", caller: str = "") -> LearnedDocument:
         """Keep a file as a document, or bring it up to date. Raises InputError if it cannot be read."""
@@ -541,23 +534,21 @@ class Documents(OfMemory):
         except errors.InputError as error:
             raise errors.InputError(f"{file}: {error}. Nothing of it was stored") from error
         except OSError as error:
-            raise errors.InputError(
-                f"{file}: it cannot be read: {error.strerror or error}. Nothing of it was stored"
-            ) from error
+            reason = error.strerror or error
+            raise errors.InputError(f"{file}: it cannot be read: {reason}. Nothing of it was stored") from error
 
     async def learn_folder(self, scope: Scope, folder: Path, progress: Progress, *, caller: str = "") -> LearnedFolder:
         """Keep the files of a folder as documents. What cannot be read is skipped, and named with the reason."""
         root = Path(await anyio.Path(folder).absolute())
-        contents = await self.engine.run(lambda: documents_in(root))
+        files, skipped = await self.engine.run(lambda: documents_in(root))
         learned: list[LearnedDocument] = []
-        skipped = list(contents.skipped)
-        for number, file in enumerate(contents.files, 1):
+        for number, file in enumerate(files, 1):
             name = file.relative_to(root).as_posix()
             try:
                 learned.append(await self.learn_file(scope, file, title=name, caller=caller))
             except errors.InputError as error:
                 skipped.append(Skipped(name, str(error.__cause__ or error)))
-            progress(number, len(contents.files))
+            progress(number, len(files))
         known = await self.list(scope)
         gone = await self.engine.run(lambda: _gone(known, scope, root))
         return LearnedFolder(learned, skipped, gone)
@@ -565,24 +556,14 @@ class Documents(OfMemory):
     async def embed(self, progress: Progress) -> int:
         """Embed what waits for it, and return how many texts could not be embedded now."""
         ledger, embedder = self.engine.ledger, self.engine.embedder
-
-        def waiting() -> int:
-            return ledger.read_with(entry_queries.count_missing_vectors, embedder.fingerprint, only_failed=True)
-
-        def work() -> int:
-            total = waiting()
-
-            def look() -> bool:
-                progress(total - waiting(), total)
-                return False
-
-            try:
-                Backfill(ledger, embedder, only_failed=True, in_background=False).run(look)
-            except errors.EmbedderError:
-                return waiting()
-            return 0
-
-        return await self.engine.run(work)
+        backfill = Backfill(ledger, embedder, only_failed=True, in_background=False)
+        try:
+            await self.engine.run(lambda: backfill.run(progress=progress))
+        except errors.EmbedderError:
+            return await self.engine.read(
+                lambda conn: entry_queries.count_missing_vectors(conn, embedder.fingerprint, only_failed=True)
+            )
+        return 0
 
     def _of_zone(self, document: Document) -> Document:
         return replace(document, learned_at=in_zone(document.learned_at, self.zone))

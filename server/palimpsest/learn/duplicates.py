@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, TypeAlias
 
-from sqlalchemy import Row
+from sqlalchemy import Connection, Row
 
 from palimpsest.core.errors import LedgerError
 from palimpsest.core.models import Event, Memory, Outcome, Scope, has_expired
@@ -197,7 +197,11 @@ def _similar(
     engine: Engine, scope: Scope, outcomes: Sequence[Outcome], vectors: Mapping[str, Vector], nearest: int
 ) -> dict[str, list[SimilarMemory]]:
     """Return for each memory with a new text those that it repeats or contradicts, and those nearest. Blocking."""
-    new = {outcome.memory.text: outcome for outcome in outcomes if _has_new_text(outcome)}
+    new = {
+        outcome.memory.text: outcome
+        for outcome in outcomes
+        if outcome.event is Event.ADD or (outcome.event is Event.UPDATE and outcome.previous != outcome.memory.text)
+    }
     found: dict[str, list[SimilarMemory]] = {}
     for text, outcome in new.items():
         memory, wanted = outcome.memory, 0 if outcome.replaced else nearest
@@ -226,11 +230,9 @@ def _former_states(engine: Engine, scope: Scope, memory: Memory) -> list[Similar
     with engine.ledger.read() as conn:
         others = other_states(conn, memory.id)
         ids = [
-            memory_id
-            for memory_id, key, has_source in others
-            if (has_source and key in ONE_AT_A_TIME) or (not has_source and key in ONE_HOLDER)
+            memory_id for memory_id, key, has_source in others if key in (ONE_AT_A_TIME if has_source else ONE_HOLDER)
         ]
-        known = memory_queries.memories_by_id(conn, list(dict.fromkeys(ids)))
+        known = memory_queries.memories_by_id(conn, ids)
     held = [known[memory_id] for memory_id in dict.fromkeys(ids) if memory_id in known]
     return [
         SimilarMemory(other, ANOTHER_STATE, replaced=ANOTHER_STATE)
@@ -239,11 +241,6 @@ def _former_states(engine: Engine, scope: Scope, memory: Memory) -> list[Similar
         and not other.has_ended(now)
         and (other.valid_from or memory.holds_from) <= memory.holds_from
     ][:MAX_SHOWN]
-
-
-def _has_new_text(outcome: Outcome) -> bool:
-    changed = outcome.event is Event.UPDATE and outcome.previous != outcome.memory.text
-    return outcome.event is Event.ADD or changed
 
 
 # Find relations that can have one value only, and that living memories give several.
@@ -273,27 +270,23 @@ _Stated: TypeAlias = tuple[str, str, dict[str, list[str]]]
 """The id of a source, a relation, and by the ids of its values those of the memories that state them, newest first."""
 
 
-def conflicts(engine: Engine, scope: Scope, memory_id: str = "") -> list[Conflict]:
-    """Return the conflicts of a scope's own project, or those of one memory, the newest memories first. Blocking.
+def conflicts(conn: Connection, scope: Scope, now: datetime, memory_id: str = "") -> list[Conflict]:
+    """Return the conflicts of a scope's own project, or those of one memory, the newest memories first.
 
     A plan contradicts nothing, nor does what has ended, nor a memory that itself states several of the values: it tells
     of a change. Raises LedgerError.
     """
-    now = engine.clock()
-    with engine.ledger.read() as conn:
-        if memory_id:
-            rows = relations_like(conn, memory_id, SINGLE_VALUED, MAX_READ)
-        else:
-            named = relations_named(conn, scope.user_id, SINGLE_VALUED, MAX_READ)
-            rows = _contestable(named, merged_into(conn, scope.user_id))
-        roots = roots_of(conn, {end for row in rows for end in (row.source_id, row.destination_id)})
-        stated = _stated(rows, {entity_id: root.id for entity_id, root in roots.items()})
-        ids = {memory_id for _, _, values in stated for of_value in values.values() for memory_id in of_value}
-        memories = memory_queries.memories_by_id(conn, sorted(ids)).values()
-        current = {memory.id: memory for memory in memories if _is_current(memory, scope, now)}
-        contested = [(source, name, found) for source, name, values in stated for found in _by_scope(values, current)]
-        ends = {end for source, _, values in contested for end in (source, *values)}
-        shown = as_shown(conn, scope, {root.id: root for root in roots.values() if root.id in ends})
+    if memory_id:
+        rows = relations_like(conn, memory_id, SINGLE_VALUED, MAX_READ)
+    else:
+        rows = relations_named(conn, scope.user_id, SINGLE_VALUED, MAX_READ)
+    stated = _stated(rows, merged_into(conn, scope.user_id))
+    ids = {memory_id for _, _, values in stated for of_value in values.values() for memory_id in of_value}
+    memories = memory_queries.memories_by_id(conn, sorted(ids)).values()
+    current = {memory.id: memory for memory in memories if _is_current(memory, scope, now)}
+    contested = [(source, name, found) for source, name, values in stated for found in _by_scope(values, current)]
+    ends = {end for source, _, values in contested for end in (source, *values)}
+    shown = as_shown(conn, scope, roots_of(conn, ends))
     return [
         Conflict(
             shown[source].name,
@@ -304,8 +297,8 @@ def conflicts(engine: Engine, scope: Scope, memory_id: str = "") -> list[Conflic
     ]
 
 
-def _contestable(rows: Sequence[Row[Any]], merged: Mapping[str, str]) -> list[Row[Any]]:
-    """Return the relations whose source has another one of the same key with another value."""
+def _stated(rows: Sequence[Row[Any]], merged: Mapping[str, str]) -> list[_Stated]:
+    """Return the relations that have several values. What was merged into an entity counts as that entity."""
 
     def root_of(entity_id: str) -> str:
         passed: set[str] = set()  # a circle of merges ends as well
@@ -314,20 +307,11 @@ def _contestable(rows: Sequence[Row[Any]], merged: Mapping[str, str]) -> list[Ro
             entity_id = merged[entity_id]
         return entity_id
 
-    values: dict[tuple[str, str], set[str]] = {}
-    for row in rows:
-        values.setdefault((root_of(row.source_id), row.key), set()).add(root_of(row.destination_id))
-    return [row for row in rows if len(values[root_of(row.source_id), row.key]) > 1]
-
-
-def _stated(rows: Sequence[Row[Any]], root_ids: Mapping[str, str]) -> list[_Stated]:
-    """Return the relations that have several values. What was merged into an entity counts as that entity."""
     stated: dict[tuple[str, str], _Stated] = {}
     for row in rows:
-        source, value = root_ids.get(row.source_id), root_ids.get(row.destination_id)
-        if source is not None and value is not None:
-            _, _, values = stated.setdefault((source, row.key), (source, row.name, {}))
-            values.setdefault(value, []).append(row.memory_id)
+        source = root_of(row.source_id)
+        _, _, values = stated.setdefault((source, row.key), (source, row.name, {}))
+        values.setdefault(root_of(row.destination_id), []).append(row.memory_id)
     return [found for found in stated.values() if len(found[2]) > 1]
 
 

@@ -12,12 +12,11 @@ from palimpsest.core import errors, models
 from palimpsest.core.clock import parse_date, parse_instant, parse_until, span_of
 from palimpsest.core.errors import ChangedMeanwhileError, EmbedderError, InputError, LedgerError, MemoryNotFoundError
 from palimpsest.core.models import EXPIRES_AT, ORIGIN, Decision, Event, Fact, Kind, Memory, Message, Provenance, Scope
-from palimpsest.core.validation import one_line
+from palimpsest.core.validation import held_from, one_line
 from palimpsest.index.backfill import Backfill
-from palimpsest.learn import duplicates
-from palimpsest.learn.commit import CALL_SECONDS, AfterWrite, WriteResult, apply_decisions, apply_write, embed_texts
-from palimpsest.learn.engine import Engine, OfMemory
-from palimpsest.learn.entity_resolution import with_names
+from palimpsest.learn import commit, duplicates
+from palimpsest.learn.commit import WriteResult, Writing, apply_decisions, embed_texts, writes
+from palimpsest.learn.engine import Engine
 from palimpsest.learn.sanitize import Cleaner, sanitize_fact
 from palimpsest.recall.similar import SimilarMemory
 from palimpsest.store import entries
@@ -45,57 +44,6 @@ class ScopeContents:
         """Return how many there are, in the words that confirm their deletion."""
         counts = ((len(self.memories), "memory"), (len(self.messages), "message"))
         return " and ".join(counted(count, noun) for count, noun in counts if count) or "nothing"
-
-
-async def update(  # noqa: PLR0913 - what can be changed, passed by name
-    engine: Engine,
-    scope: Scope,
-    memory_id: str,
-    text: str | None,
-    metadata: Mapping[str, Any] | None,
-    caller: str,
-    *,
-    tags: Sequence[str] | None = None,
-    hints: Sequence[str] | None = None,
-    held: Mapping[str, Any] | None = None,
-    relations: Sequence[models.Relation] | None = None,
-    revision: int | None = None,
-) -> WriteResult:
-    """Give a memory another text, other metadata, these tags, hints or relations and no others, or all of them.
-
-    `held` are the times between which it holds, as `held_from` returns them. `revision` is the one that the caller has
-    read, if a newer one must not be overwritten. Raises InputError, and MemoryNotFoundError for a deleted memory.
-    """
-    given = Fact(text or "", metadata=metadata or {}, keywords=tuple(hints or ()), relations=tuple(relations or ()))
-    fact, notes = await engine.run(lambda: sanitize_fact(engine, given))
-    memory = await engine.read(lambda conn: entries.find_memory(conn, scope, memory_id))
-    if memory.deleted_at is not None:
-        successor = (await _successors(engine, [memory])).get(memory.id)
-        if successor is None or not has_text(successor, fact.text):
-            raise deleted_error(memory)
-        return WriteResult((models.Outcome(Event.NONE, successor, duplicate_of=successor.id),), notes=tuple(notes))
-    read_revision = refuse_changed(memory, revision)
-    (fact,) = await engine.read(lambda conn: with_names(conn, scope, [fact]))
-    kept, tag_notes = (memory.tags, []) if tags is None else await clean_tags(engine, tags)
-    sets_labels, notes = tags is not None or hints is not None or bool(held), [*notes, *tag_notes]
-    if sets_labels:
-        fact = with_labels(memory, fact, kept, fact.keywords if hints is not None else memory.keywords)
-        fact = replace(fact, **(held or {}))
-        ends = fact.valid_until and span_of(fact.valid_until, fact.valid_until_precision).last
-        if fact.valid_from and ends and ends < span_of(fact.valid_from, fact.valid_from_precision).first:
-            raise InputError("it would end before it began; give since and until together. Nothing was changed")
-    new_key = models.key_text(fact.text or memory.text, fact.keywords if sets_labels else memory.keywords)
-    vectors, embedding_notes = await embed_texts(engine, [new_key] if new_key != memory.key_text else [])
-    changed = without_untold_name(memory, fact)
-    if ORIGIN in memory.metadata:  # whoever edits the text stands by it
-        changed = _without(changed, ORIGIN)
-    sets_relations = relations is not None
-    decision = Decision(Event.UPDATE, changed, memory.id, sets_labels=sets_labels, sets_relations=sets_relations)
-    provenance = Provenance("update", caller=caller)
-    notes = [*notes, *embedding_notes, *past_end_notes(engine, fact)]
-    write = Write(scope, provenance, decisions=(decision,), vectors=vectors, read=read_revision)
-    result = await apply_decisions(engine, write, notes)
-    return await duplicates.with_near_duplicates(engine, scope, result, vectors)
 
 
 def refuse_changed(memory: Memory, revision: int | None) -> Mapping[str, int]:
@@ -132,6 +80,15 @@ def with_labels(memory: Memory, fact: Fact, tags: Sequence[str], hints: Sequence
     )
 
 
+def refuse_end_before_beginning(fact: Fact) -> None:
+    """Raise InputError if a fact ends before it begins."""
+    if fact.valid_from is None or fact.valid_until is None:
+        return
+    begins = span_of(fact.valid_from, fact.valid_from_precision).first
+    if span_of(fact.valid_until, fact.valid_until_precision).last < begins:
+        raise InputError("it would end before it began; give since and until together. Nothing was changed")
+
+
 def without_untold_name(memory: Memory, fact: Fact) -> Fact:
     """Return a fact that takes the user's name from a memory whose old text told it and nothing else.
 
@@ -146,80 +103,6 @@ def _without(fact: Fact, key: str) -> Fact:
     if not fact.text or key in fact.metadata:
         return fact
     return replace(fact, metadata={**fact.metadata, key: None})
-
-
-async def restore(engine: Engine, scope: Scope, owner_ids: Sequence[str], caller: str) -> WriteResult:
-    """Restore memories, deleted or superseded, and deleted messages, all or none.
-
-    Notes name memories that had replaced them, and ends that have passed.
-    """
-    owners = await _owners(engine, scope, owner_ids)
-    successors = await _successors(engine, owners)
-    restored = {owner.id for owner in owners}
-    decisions = tuple(Decision(Event.ADD, memory_id=owner.id, kind=_kind(owner)) for owner in owners)
-    write = Write(scope, Provenance("restore", caller=caller), decisions=decisions)
-    result = await apply_decisions(engine, write)
-    notes = list(result.notes)
-    for owner in owners:
-        if not isinstance(owner, Memory):
-            continue
-        successor = successors.get(owner.id)
-        if successor is not None and (successor.deleted_at is None or successor.id in restored):
-            notes.append(f"[{successor.id[:8]}], which had replaced it, is current too; delete one if they disagree")
-        if owner.deleted_at is not None and models.has_expired(owner.metadata, engine.clock()):
-            end = owner.metadata[EXPIRES_AT]
-            notes.append(
-                f"{EXPIRES_AT} was {end}, which has passed; it was removed, so that this holds until you say so"
-            )
-    return replace(result, notes=(*notes, *await _embed_restored(engine)))
-
-
-async def delete(engine: Engine, scope: Scope, owner_ids: Sequence[str], caller: str) -> WriteResult:
-    """Delete memories and messages, all or none. One that is deleted already stays deleted."""
-    decisions = _deletions(await _owners(engine, scope, owner_ids))
-    return await apply_decisions(engine, Write(scope, Provenance(models.DELETE, caller=caller), decisions=decisions))
-
-
-async def forget(engine: Engine, scope: Scope, owner_ids: Sequence[str], caller: str, what: str) -> WriteResult:
-    """Delete memories with those that they replaced, and messages, all or none: a person who asked confirmed it.
-
-    `what` was asked for, in the person's words.
-    """
-    decisions = _deletions(await _owners(engine, scope, owner_ids), forgets=True)
-    name = await engine.read(lambda conn: memory_queries.name_of_user(conn, scope))
-    provenance = Provenance(models.DELETE, caller=caller)
-    write = Write(scope, provenance, decisions=decisions, forgets_name=asks_about_name(what, name))
-    return await apply_decisions(engine, write)
-
-
-async def scope_contents(engine: Engine, scope: Scope) -> ScopeContents:
-    """Return what `delete_all` would delete."""
-    return await engine.read(
-        lambda conn: ScopeContents(
-            tuple(memory_queries.memories_of(conn, scope)), tuple(message_queries.messages_of(conn, scope))
-        )
-    )
-
-
-async def delete_all(engine: Engine, scope: Scope, caller: str) -> WriteResult:
-    """Delete every memory and message of a scope itself. If the scope is a project, the global ones stay.
-
-    The recall log of the scope is erased, which no undo brings back.
-    """
-    contents = await scope_contents(engine, scope)
-    decisions = _deletions((*contents.memories, *contents.messages))
-    write = Write(scope, Provenance(models.DELETE, caller=caller), decisions=decisions, erases_recalls=True)
-    return await apply_decisions(engine, write)
-
-
-async def undo(engine: Engine, scope: Scope, request: models.Undo, caller: str) -> WriteResult:
-    """Undo one edit, all edits since an instant, or the newest one still in effect.
-
-    Raises InputError if that is not possible.
-    """
-    applied = await apply_write(engine, Write(scope, Provenance("undo", caller=caller), undo=request))
-    notes = (*applied.notes, *await _embed_restored(engine))
-    return WriteResult(applied.outcomes, notes=notes, entity_edits=applied.entity_edits, edit=applied.edit)
 
 
 def has_text(memory: Memory, text: str) -> bool:
@@ -260,7 +143,7 @@ async def _embed_restored(engine: Engine) -> list[str]:
     They are restored by then, so a failure is noted.
     """
     backfill = Backfill(engine.ledger, engine.embedder, only_failed=True, in_background=False)
-    end = time.monotonic() + CALL_SECONDS
+    end = time.monotonic() + commit.CALL_SECONDS
     try:
         await engine.run(lambda: backfill.run(lambda: time.monotonic() > end))
     except EmbedderError as error:
@@ -282,6 +165,146 @@ def _kind(owner: Memory | Message) -> Kind:
     return "message" if isinstance(owner, Message) else "memory"
 
 
+class Edits(Writing):
+    """Edits of memories by hand, as methods of an open memory. Each call can safely be repeated.
+
+    Every method raises PalimpsestError.
+    """
+
+    @writes
+    async def update(  # noqa: PLR0913 - what can be changed, passed by name
+        self,
+        scope: Scope,
+        memory_id: str,
+        *,
+        text: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        hints: Sequence[str] | None = None,
+        tags: Sequence[str] | None = None,
+        since: str = "",
+        until: str = "",
+        relations: Sequence[models.Relation] | None = None,
+        caller: str = "",
+        revision: int | None = None,
+    ) -> WriteResult:
+        """Give a memory another text, other metadata (None removes a key), or hints, tags or relations of its own.
+
+        Hints, tags and relations take the place of those that it has. `since` and `until` are as in `add_text`, or
+        "none" for what is not known. The history keeps the old ones. If `revision` is given and is no longer the
+        present one, raises ChangedMeanwhileError or StaleDecisionError.
+        """
+        engine, held = self.engine, held_from(since, until, self.zone or UTC)
+        given = Fact(text or "", metadata=metadata or {}, keywords=tuple(hints or ()), relations=tuple(relations or ()))
+        fact, notes = await engine.run(lambda: sanitize_fact(engine, given))
+        memory = await engine.read(lambda conn: entries.find_memory(conn, scope, memory_id))
+        if memory.deleted_at is not None:
+            successor = (await _successors(engine, [memory])).get(memory.id)
+            if successor is None or not has_text(successor, fact.text):
+                raise deleted_error(memory)
+            return WriteResult((models.Outcome(Event.NONE, successor, duplicate_of=successor.id),), notes=tuple(notes))
+        read_revision = refuse_changed(memory, revision)
+        fact = await engine.read(lambda conn: commit.with_names(conn, scope, fact))
+        kept, tag_notes = (memory.tags, []) if tags is None else await clean_tags(engine, tags)
+        sets_labels, notes = tags is not None or hints is not None or bool(held), [*notes, *tag_notes]
+        if sets_labels:
+            fact = with_labels(memory, fact, kept, fact.keywords if hints is not None else memory.keywords)
+            fact = replace(fact, **held)
+            refuse_end_before_beginning(fact)
+        new_key = models.key_text(fact.text or memory.text, fact.keywords if sets_labels else memory.keywords)
+        vectors, embedding_notes = await embed_texts(engine, [new_key] if new_key != memory.key_text else [])
+        changed = without_untold_name(memory, fact)
+        if ORIGIN in memory.metadata:  # whoever edits the text stands by it
+            changed = _without(changed, ORIGIN)
+        sets_relations = relations is not None
+        decision = Decision(Event.UPDATE, changed, memory.id, sets_labels=sets_labels, sets_relations=sets_relations)
+        provenance = Provenance("update", caller=caller)
+        notes = [*notes, *embedding_notes, *past_end_notes(engine, fact)]
+        write = Write(scope, provenance, decisions=(decision,), vectors=vectors, read=read_revision)
+        result = await apply_decisions(engine, write, notes)
+        return await duplicates.with_near_duplicates(engine, scope, result, vectors)
+
+    @writes
+    async def restore_all(self, scope: Scope, owner_ids: Sequence[str], *, caller: str = "") -> WriteResult:
+        """Restore memories, deleted or superseded, and deleted messages, all or none.
+
+        Notes name memories that had replaced them, and ends that have passed.
+        """
+        owners = await _owners(self.engine, scope, owner_ids)
+        successors = await _successors(self.engine, owners)
+        restored = {owner.id for owner in owners}
+        decisions = tuple(Decision(Event.ADD, memory_id=owner.id, kind=_kind(owner)) for owner in owners)
+        write = Write(scope, Provenance("restore", caller=caller), decisions=decisions)
+        result = await apply_decisions(self.engine, write)
+        notes = list(result.notes)
+        for owner in owners:
+            if not isinstance(owner, Memory):
+                continue
+            successor = successors.get(owner.id)
+            if successor is not None and (successor.deleted_at is None or successor.id in restored):
+                notes.append(
+                    f"[{successor.id[:8]}], which had replaced it, is current too; delete one if they disagree"
+                )
+            if owner.deleted_at is not None and models.has_expired(owner.metadata, self.engine.clock()):
+                end = owner.metadata[EXPIRES_AT]
+                notes.append(
+                    f"{EXPIRES_AT} was {end}, which has passed; it was removed, so that this holds until you say so"
+                )
+        return replace(result, notes=(*notes, *await _embed_restored(self.engine)))
+
+    async def restore(self, scope: Scope, owner_id: str, *, caller: str = "") -> WriteResult:
+        """Restore a deleted or superseded memory, or a deleted message."""
+        return await self.restore_all(scope, [owner_id], caller=caller)
+
+    @writes
+    async def delete(self, scope: Scope, owner_ids: Sequence[str], *, caller: str = "") -> WriteResult:
+        """Delete memories and messages, all or none. One that is deleted already stays deleted."""
+        decisions = _deletions(await _owners(self.engine, scope, owner_ids))
+        write = Write(scope, Provenance(models.DELETE, caller=caller), decisions=decisions)
+        return await apply_decisions(self.engine, write)
+
+    @writes
+    async def forget(self, scope: Scope, owner_ids: Sequence[str], *, what: str = "", caller: str = "") -> WriteResult:
+        """Delete memories with those that they replaced, and messages, all or none: a person who asked confirmed it.
+
+        `what` was asked for, in the person's words.
+        """
+        decisions = _deletions(await _owners(self.engine, scope, owner_ids), forgets=True)
+        name = await self.engine.read(lambda conn: memory_queries.name_of_user(conn, scope))
+        provenance = Provenance(models.DELETE, caller=caller)
+        write = Write(scope, provenance, decisions=decisions, forgets_name=asks_about_name(what, name))
+        return await apply_decisions(self.engine, write)
+
+    async def scope_contents(self, scope: Scope) -> ScopeContents:
+        """Return what `delete_all` would delete."""
+        return await self.engine.read(
+            lambda conn: ScopeContents(
+                tuple(memory_queries.memories_of(conn, scope)), tuple(message_queries.messages_of(conn, scope))
+            )
+        )
+
+    @writes
+    async def delete_all(self, scope: Scope, *, caller: str = "") -> WriteResult:
+        """Delete every memory and message of a scope itself. If the scope is a project, the global ones stay.
+
+        The recall log of the scope is erased, which no undo brings back.
+        """
+        contents = await self.scope_contents(scope)
+        decisions = _deletions((*contents.memories, *contents.messages))
+        write = Write(scope, Provenance(models.DELETE, caller=caller), decisions=decisions, erases_recalls=True)
+        return await apply_decisions(self.engine, write)
+
+    @writes
+    async def undo(self, scope: Scope, undo: models.Undo | None = None, *, caller: str = "") -> WriteResult:
+        """Undo one edit, all edits since an instant, or, by default, the newest edit still in effect.
+
+        Raises InputError if that is not possible.
+        """
+        write = Write(scope, Provenance("undo", caller=caller), undo=undo or models.Undo())
+        applied = await commit.apply_write(self.engine, write)
+        notes = (*applied.notes, *await _embed_restored(self.engine))
+        return WriteResult(applied.outcomes, notes=notes, entity_edits=applied.entity_edits, edit=applied.edit)
+
+
 # Corrections that people make of an open memory: of many memories at once, of duplicates, of what contradicts.
 #
 # Every method that writes makes one edit, which can be undone, or changes nothing.
@@ -290,12 +313,8 @@ OWN_METADATA = frozenset({models.USER_NAME, EXPIRES_AT})
 """What a merge does not take over: it is true of the one text that says it."""
 
 
-class Corrections(OfMemory):
+class Corrections(Edits):
     """Corrections of a memory, as `memory.corrections`. Every method raises PalimpsestError."""
-
-    def __init__(self, engine: Engine, after_write: AfterWrite) -> None:
-        super().__init__(engine)
-        self._after_write = after_write
 
     async def duplicates(self, scope: Scope, before: int | None = None) -> duplicates.AlikePage:
         """Return groups of memories that say nearly the same, from below row `before`, the surest group first."""
@@ -310,7 +329,8 @@ class Corrections(OfMemory):
 
         With `memory_id` only those that this memory states.
         """
-        return await self.engine.run(lambda: duplicates.conflicts(self.engine, scope, memory_id))
+        now = self.engine.clock()
+        return await self.engine.read(lambda conn: duplicates.conflicts(conn, scope, now, memory_id))
 
     async def nearest(self, scope: Scope, memory_id: str) -> tuple[Memory, Sequence[SimilarMemory]]:
         """Return a living memory and those nearest to it of the same scope, the nearest first."""
@@ -337,22 +357,6 @@ class Corrections(OfMemory):
         kept, others = await self._kept_and_others(scope, kept_id, other_ids)
         ended = _closing(kept, others) if were_true else _deletions(others)
         return await self._write(scope, ended, "settle", caller)
-
-    async def correct(
-        self,
-        scope: Scope,
-        memory_id: str,
-        *,
-        text: str,
-        tags: Sequence[str],
-        pinned: bool,
-        caller: str = "",
-        revision: int | None = None,
-    ) -> WriteResult:
-        """Give a memory this text, these tags and no others, and pin it or not. `revision` as in `Memory.update`."""
-        metadata = {models.PINNED: pinned or None}
-        updating = update(self.engine, scope, memory_id, text, metadata, caller, tags=tags, revision=revision)
-        return await self._after_write(scope, updating)
 
     async def set_validity(
         self, scope: Scope, memory_id: str, *, since: str, until: str, caller: str = "", revision: int | None = None
@@ -417,10 +421,6 @@ class Corrections(OfMemory):
     async def confirm(self, scope: Scope, owner_ids: Sequence[str], *, caller: str = "") -> WriteResult:
         """Confirm memories, which then have no origin any more."""
         return await self._set(scope, owner_ids, {ORIGIN: None}, caller)
-
-    async def restore(self, scope: Scope, owner_ids: Sequence[str], *, caller: str = "") -> WriteResult:
-        """Restore memories and messages, all or none."""
-        return await self._after_write(scope, restore(self.engine, scope, owner_ids, caller))
 
     async def _set(
         self, scope: Scope, owner_ids: Sequence[str], metadata: Mapping[str, Any], caller: str

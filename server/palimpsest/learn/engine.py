@@ -17,11 +17,11 @@ from palimpsest.core.clock import Clock
 from palimpsest.core.errors import CallTimeError, EmbedderError, PromptError
 from palimpsest.core.models import Fact
 from palimpsest.core.protocols import Embedder, LanguageModel, ReportProgress, Reranker
-from palimpsest.core.settings import BackgroundConfig, Settings
+from palimpsest.core.settings import Settings
 from palimpsest.core.threads import Threads
 from palimpsest.embed.workers import QuestionCache
 from palimpsest.index.sync import Projection
-from palimpsest.llm import decide, enrich, extract, summarize
+from palimpsest.llm import decide, extract, summarize
 from palimpsest.llm.prompts import PromptFiles
 from palimpsest.recall.retrieve import Searchable
 from palimpsest.store.ledger import Ledger
@@ -78,7 +78,7 @@ NEEDED_PROMPTS = {
     "about": summarize.ABOUT_INPUTS,
     "links": summarize.INPUTS,
     "gist": summarize.GIST_INPUTS,
-    "enrich": enrich.INPUTS,
+    "enrich": summarize.INPUTS,
 }
 """Every prompt by name, with the inputs that its stage passes. `graph` is added to those of the extraction."""
 
@@ -123,47 +123,40 @@ class _TimedModel(WrappedModel):
         raise CallTimeError(f"the model takes longer than a call may ({self.seconds:g} seconds, learn.call_seconds).")
 
 
-async def _ignore_progress(_: str) -> None:
-    """Ignore progress reports."""
+async def ignore(_: object) -> None:
+    """Ignore a report of progress, or what was learned."""
 
 
 @dataclass(frozen=True, slots=True)
 class Engine(Searchable):
     """The parts of one open memory.
 
-    `clock` shows the time in the zone of the user whom it works for.
-    `model` is None if there is no language model. With `keep_secrets` passwords, keys and tokens are stored like any
-    other text. Facts with a tag in `excluded_topics` are not kept. `report_progress` receives messages about the
-    progress of a call. `is_model_borrowed` means that the model is available during this call only, so the background
-    work cannot use it. With `learns_in_background` messages are learned from after their call was answered.
-    `captured_calls_per_day` is how often a model is asked a day (UTC) about what hooks captured, and `background` has
-    the limits for work that nobody asked for. The summary of a scope is rewritten after `summary_every` edits. With
-    `has_links` the background links new memories with others, and searches follow the links. Whatever works on jobs in
-    this process holds `jobs_lock`.
+    `clock` shows the time in the zone of the user whom it works for. `model` is None if there is no language model.
+    With `has_background` there is background work. `report_progress` receives messages about the progress of a call.
+    `is_model_borrowed` means that the model is available during this call only, so the background work cannot use it.
+    Whatever works on jobs in this process holds `jobs_lock`.
     """
 
     model: LanguageModel | None
     prompts: PromptFiles
     clock: Clock
     threads: Threads
-    keep_secrets: bool = False
-    excluded_topics: tuple[str, ...] = ()
-    report_progress: ReportProgress = _ignore_progress
+    settings: Settings
+    has_background: bool
+    report_progress: ReportProgress = ignore
     is_model_borrowed: bool = False
-    learns_in_background: bool = False
-    captured_calls_per_day: int = 0
-    background: BackgroundConfig = field(default_factory=BackgroundConfig)
-    summary_every: int = 20
-    has_links: bool = False
     jobs_lock: anyio.Lock = field(default_factory=anyio.Lock)
 
-    def answering_within(self, seconds: float) -> Engine:
-        """Return this engine for one call that a client waits for, which asks a model for so long at most.
+    @property
+    def answering(self) -> Engine:
+        """Return this engine for one call that a client waits for, which asks a model only so long as the settings say.
 
-        That also holds for the client's own model: a client that never answers would keep its call waiting.
+        That also holds for the client's own model: a client that never answers would keep its call waiting. Without a
+        background, our own model is given all the time it takes, because there is no later.
         """
-        if self.model is None:
+        if self.model is None or not (self.has_background or self.is_model_borrowed):
             return self
+        seconds = self.settings.learn.call_seconds
         return replace(self, model=_TimedModel(self.model, anyio.current_time() + seconds, seconds))
 
     def of_user(self, user_id: str) -> Engine:
@@ -178,7 +171,7 @@ class Engine(Searchable):
     @property
     def learns_later(self) -> bool:
         """Return whether messages are learned from after their call, which needs a model that is always there."""
-        return self.learns_in_background and self.own_model is not None
+        return self.has_background and bool(self.settings.learn.in_background) and self.own_model is not None
 
     async def run(self, blocking: Callable[[], _T]) -> _T:
         """Run blocking work in one of our own threads. Unless it says otherwise, it finishes even if cancelled."""
@@ -186,12 +179,7 @@ class Engine(Searchable):
 
     async def read(self, query: Callable[[Connection], _T]) -> _T:
         """Run a query of the ledger in one of our own threads. All that it reads is of one state of the ledger."""
-
-        def work() -> _T:
-            with self.ledger.read() as conn:
-                return query(conn)
-
-        return await self.run(work)
+        return await self.run(lambda: self.ledger.read_with(query))
 
     async def write(self, blocking: Callable[[], _T]) -> _T:
         """Run blocking work that writes the ledger in a thread that only writes. It finishes even if cancelled."""
@@ -263,7 +251,7 @@ def _chosen_embedder(settings: Settings) -> Embedder:
 
             return OnnxEmbedder(config)
         case "static":
-            return _open_static()
+            pass
         case provider:
             try:
                 return _open_e5()
@@ -272,7 +260,9 @@ def _chosen_embedder(settings: Settings) -> Embedder:
                     raise
                 # Not a warning: where there is no wheel, every command would print it.
                 logger.info("the static embedder is used, which knows English best: %s", error)
-                return _open_static()
+    from palimpsest.embed.static import StaticEmbedder  # noqa: PLC0415 - takes half a second to load
+
+    return StaticEmbedder()
 
 
 def open_reranker(settings: Settings) -> Reranker | None:
@@ -297,28 +287,13 @@ def _open_e5() -> Embedder:
     return E5Embedder()
 
 
-def _open_static() -> Embedder:
-    from palimpsest.embed.static import StaticEmbedder  # noqa: PLC0415 - takes half a second to load
-
-    return StaticEmbedder()
-
-
 def open_model(settings: Settings) -> LanguageModel | None:
     """Return the language model of the settings; None if there is none, or if clients provide one for each call."""
     if settings.llm_provider != "openai":
         return None
     from palimpsest.llm.openai import OpenAIModel  # noqa: PLC0415 - slow; most have no model
 
-    config = settings.llm.config
-    endpoint = settings.endpoint_of(config)
-    return OpenAIModel(
-        config.model,
-        api_key=endpoint.api_key,
-        base_url=endpoint.base_url,
-        temperature=config.temperature,
-        max_tokens=config.max_tokens,
-        timeout=config.timeout,
-    )
+    return OpenAIModel(settings.llm.config, settings.endpoint_of(settings.llm.config))
 
 
 def open_projection(settings: Settings, ledger: Ledger, embedder: str) -> Projection:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from functools import partial
 from itertools import combinations, groupby
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 from xml.etree import ElementTree as ET
 
 from sqlalchemy import Connection
@@ -161,7 +161,39 @@ def _in_dot(*lines: str) -> str:
     return '"' + "\\n".join(escaped) + '"'
 
 
-# The graph of an open memory: dossiers, subgraphs, and edits of entities.
+# Entities as a graph: nodes, and what connects them, the whole of it or the neighbourhood of one.
+
+MAX_NODES = 5_000
+"""How many entities a drawing has: as many as a browser still moves smoothly."""
+
+MAX_RELATIONS = 10_000
+"""How many relations a drawing of everything has: two for each entity."""
+
+MAX_MENTIONS = 50_000
+"""How many mentions are read to see who is named together: about a tenth of a second."""
+
+MAX_TOGETHER = 8
+"""A memory that names more entities than this is a list, and connects none of them."""
+
+
+class Edge(NamedTuple):
+    """What connects two entities, by their ids: a relation by its name; or, with no name, memories that name both."""
+
+    source_id: str
+    destination_id: str
+    name: str
+    memories: int
+
+
+class Node(NamedTuple):
+    """An entity, and how many of the memories that were read mention it."""
+
+    entity: Entity
+    memories: int
+
+
+EntityGraph: TypeAlias = tuple[Sequence[Node], Sequence[Edge]]
+"""Entities, and what connects them."""
 
 # The graph of an open memory: entities, relations, and the edits of them.
 
@@ -278,6 +310,37 @@ class Graph(OfMemory):
         expired = expired_ids(conn, scope, self.engine.clock())
         return [item for item in found if item.memory_id not in expired]
 
+    @reads
+    def whole(self, conn: Connection, scope: Scope) -> EntityGraph:
+        """Return the entities that were mentioned last, up to `MAX_NODES`, and what connects them."""
+        nodes = [Node(listed.entity, listed.mentions) for listed in list_entities(conn, scope, MAX_NODES)]
+        ids = {node.entity.id for node in nodes}
+        return nodes, _within(ids, self._edges(conn, scope, ids, _named_by(conn, scope)))
+
+    @reads
+    def around(self, conn: Connection, scope: Scope, entity: Entity, hops: int, limit: int) -> EntityGraph:
+        """Return what is at most `hops` steps away from an entity: itself and up to `limit` others."""
+        near = {entity.id}
+        for _ in range(hops):
+            near = _near(self._edges(conn, scope, near, _named_by(conn, scope, near)), entity.id, hops, limit)
+        named = _named_by(conn, scope, near)
+        counts = Counter(root.id for roots in named for root in roots)
+        nodes = [Node(each, counts[each.id]) for each in entities_module.entities_with_ids(conn, scope, near)]
+        return nodes, _within(near, self._edges(conn, scope, near, named))
+
+    def _edges(
+        self, conn: Connection, scope: Scope, ids: Collection[str], named: Sequence[Collection[Entity]]
+    ) -> list[Edge]:
+        """Return relations of entities as edges, and edges between those that memories only name together."""
+        stated = self._relations(conn, scope, ids, as_of=None, held_at=None, limit=MAX_RELATIONS)
+        counts = Counter((item.source_id, item.destination_id, item.relationship) for item in stated)
+        related = {frozenset(key[:2]) for key in counts}
+        together = Counter(pair for pair in _pairs(named) if frozenset(pair) not in related)
+        return [
+            *(Edge(*key, number) for key, number in counts.items()),
+            *(Edge(*pair, "", number) for pair, number in together.items()),
+        ]
+
     async def merge(self, scope: Scope, name: str, into: str, *, caller: str = "") -> EntityEdited:
         """Say that two entities are the same. The second one's name is the one that is shown."""
 
@@ -354,83 +417,6 @@ def _subgraph(conn: Connection, scope: Scope, wanted: Sequence[Entity], relation
     ids = {end for item in relations for end in (item.source_id, item.destination_id)}
     by_id = {entity.id: entity for entity in (*wanted, *entities_module.entities_with_ids(conn, scope, ids))}
     return Subgraph(tuple(by_id.values()), tuple(relations))
-
-
-# Entities as a graph: nodes, and what connects them, the whole of it or the neighbourhood of one.
-
-MAX_NODES = 5_000
-"""How many entities a drawing has: as many as a browser still moves smoothly."""
-
-MAX_RELATIONS = 10_000
-"""How many relations a drawing of everything has: two for each entity."""
-
-MAX_MENTIONS = 50_000
-"""How many mentions are read to see who is named together: about a tenth of a second."""
-
-MAX_TOGETHER = 8
-"""A memory that names more entities than this is a list, and connects none of them."""
-
-
-class Edge(NamedTuple):
-    """What connects two entities, by their ids: a relation by its name; or, with no name, memories that name both."""
-
-    source_id: str
-    destination_id: str
-    name: str
-    memories: int
-
-
-class Node(NamedTuple):
-    """An entity, and how many of the memories that were read mention it."""
-
-    entity: Entity
-    memories: int
-
-
-@dataclass(frozen=True, slots=True)
-class EntityGraph:
-    """Entities, and what connects them."""
-
-    nodes: Sequence[Node]
-    edges: Sequence[Edge]
-
-
-class Entities(OfMemory):
-    """The entities of an open memory as a graph. Every method raises LedgerError."""
-
-    @reads
-    def whole(self, conn: Connection, scope: Scope) -> EntityGraph:
-        """Return the entities that were mentioned last, up to `MAX_NODES`, and what connects them."""
-        nodes = [Node(listed.entity, listed.mentions) for listed in list_entities(conn, scope, MAX_NODES)]
-        ids = {node.entity.id for node in nodes}
-        return EntityGraph(nodes, _within(ids, self._edges(conn, scope, ids, _named_by(conn, scope))))
-
-    @reads
-    def around(self, conn: Connection, scope: Scope, entity: Entity, hops: int, limit: int) -> EntityGraph:
-        """Return what is at most `hops` steps away from an entity: itself and up to `limit` others."""
-        near = {entity.id}
-        for _ in range(hops):
-            near = _near(self._edges(conn, scope, near, _named_by(conn, scope, near)), entity.id, hops, limit)
-        named = _named_by(conn, scope, near)
-        counts = Counter(root.id for roots in named for root in roots)
-        nodes = [Node(each, counts[each.id]) for each in entities_module.entities_with_ids(conn, scope, near)]
-        return EntityGraph(nodes, _within(near, self._edges(conn, scope, near, named)))
-
-    def _edges(
-        self, conn: Connection, scope: Scope, ids: Collection[str], named: Sequence[Collection[Entity]]
-    ) -> list[Edge]:
-        """Return relations of entities as edges, and edges between those that memories only name together."""
-        expired = expired_ids(conn, scope, self.engine.clock())
-        stated = edges.relations_of(conn, scope, ids, limit=MAX_RELATIONS)
-        counts = Counter(
-            (item.source_id, item.destination_id, item.relationship) for item in stated if item.memory_id not in expired
-        )
-        related = {frozenset(key[:2]) for key in counts}
-        together = Counter(pair for pair in _pairs(named) if frozenset(pair) not in related)
-        return [
-            *(Edge(*key, number) for key, number in counts.items()),
-            *(Edge(*pair, "", number) for pair, number in together.items()),
-        ]
 
 
 def _within(ids: Collection[str], found: Sequence[Edge]) -> list[Edge]:

@@ -83,10 +83,9 @@ class JobReport:
     waits_for: str = ""
 
 
-def reports_of_user(engine: Engine, user_id: str) -> list[JobReport]:
-    """Return the jobs of a user, the newest first. Blocking."""
-    with engine.ledger.read() as conn:
-        return _reports(engine, conn, job_queries.jobs_of(conn, user_id))
+async def reports_of_user(engine: Engine, user_id: str) -> list[JobReport]:
+    """Return the jobs of a user, the newest first. Raises LedgerError."""
+    return await engine.read(lambda conn: _reports(engine, conn, job_queries.jobs_of(conn, user_id)))
 
 
 async def jobs_seen(engine: Engine, scope: Scope, limit: int) -> Sequence[JobReport]:
@@ -95,15 +94,10 @@ async def jobs_seen(engine: Engine, scope: Scope, limit: int) -> Sequence[JobRep
     return _seen(scope, seen)
 
 
-def unreported(engine: Engine, scope: Scope) -> list[JobReport]:
-    """Return the jobs the scope sees that have ended or failed, and that no reply has told of, the oldest first.
-
-    Blocking.
-    """
-    with engine.ledger.read() as conn:
-        jobs = job_queries.unreported_jobs(conn, scope)
-        jobs = [job for job in jobs if scope.with_general or not job.scope.with_general]
-        return _seen(scope, _reports(engine, conn, jobs))
+async def unreported(engine: Engine, scope: Scope) -> list[JobReport]:
+    """Return the jobs the scope sees that have ended or failed, and that no reply has told of, the oldest first."""
+    reports = await engine.read(lambda conn: _reports(engine, conn, job_queries.unreported_jobs(conn, scope)))
+    return _seen(scope, [each for each in reports if scope.with_general or not each.job.scope.with_general])
 
 
 def _reports(engine: Engine, conn: Connection, jobs: Sequence[Job]) -> list[JobReport]:

@@ -14,7 +14,7 @@ import anyio
 from sqlalchemy import Connection
 
 from palimpsest.core import models
-from palimpsest.core.clock import Precision, parse_date
+from palimpsest.core.clock import Precision, Zones, parse_date
 from palimpsest.core.errors import CutOffReplyError, DailyLimitError, LedgerError, PalimpsestError
 from palimpsest.core.protocols import LanguageModel
 from palimpsest.core.threads import in_background
@@ -85,9 +85,9 @@ logger = logging.getLogger(__name__)
 async def expire(engine: Engine, model: LanguageModel | None, job: Job) -> JobEnd:
     """Close the memories of a job's scope that have expired, as one edit, and come back for the next ones."""
     del model  # what somebody said holds until Friday needs no opinion
-    now = engine.clock()
-    ending = await engine.run(lambda: _ending(engine, job.scope))
-    zone = engine.ledger.zones.of(job.scope.user_id)
+    now, zone = engine.clock(), engine.ledger.zones.of(job.scope.user_id)
+    known = await engine.read(lambda conn: ending_memories(conn, job.scope))
+    ending = [(memory, end) for memory in known if (end := models.end_of(memory.metadata, zone)) is not None]
     expired = [memory for memory, end in ending if end <= now]
     write = Write(
         job.scope,
@@ -105,28 +105,19 @@ async def queue_expiry(engine: Engine) -> None:
     A failure is logged. The next start tries again.
     """
     try:
-        for scope, end in (await engine.run(lambda: _not_queued(engine))).items():
+        for scope, end in (await engine.read(lambda conn: _not_queued(conn, engine.ledger.zones))).items():
             await engine.write(partial(engine.ledger.queue_job, scope, JobRequest("expire", due_at=end)))
     except LedgerError as error:
         logger.warning("memories that end at a time are not closed: %s", error)
 
 
-def _ending(engine: Engine, scope: models.Scope) -> list[tuple[models.Memory, datetime]]:
-    """Return the living memories of a scope that end at a time, and when."""
-    with engine.ledger.read() as conn:
-        memories = ending_memories(conn, scope)
-    zone = engine.ledger.zones.of(scope.user_id)
-    return [(memory, end) for memory in memories if (end := models.end_of(memory.metadata, zone)) is not None]
-
-
-def _not_queued(engine: Engine) -> dict[models.Scope, datetime]:
+def _not_queued(conn: Connection, zones: Zones) -> dict[models.Scope, datetime]:
     """Return the scopes with memories that end at a time and no job for it, and when the first one ends."""
     first: dict[models.Scope, datetime] = {}
-    with engine.ledger.read() as conn:
-        for scope, metadata in scopes_ending(conn):
-            if (end := models.end_of(metadata, engine.ledger.zones.of(scope.user_id))) is not None:
-                first[scope] = min(end, first.get(scope, end))
-        jobs = [job for user in {scope.user_id for scope in first} for job in job_queries.jobs_of(conn, user)]
+    for scope, metadata in scopes_ending(conn):
+        if (end := models.end_of(metadata, zones.of(scope.user_id))) is not None:
+            first[scope] = min(end, first.get(scope, end))
+    jobs = [job for user in {scope.user_id for scope in first} for job in job_queries.jobs_of(conn, user)]
     queued = {job.scope: job.due_at for job in jobs if job.kind == "expire" and job.state == "waiting"}
     return {scope: end for scope, end in first.items() if scope not in queued or queued[scope] > end}
 
@@ -197,8 +188,9 @@ class _CountedModel(WrappedModel):
         ledger = self.engine.ledger
         prompt = sum(count_tokens(message["content"]) for message in messages)
         call = ModelCall(self.kind, name_of(messages) or "other", prompt)
-        background = self.engine.background
-        limits = Limits(self.engine.captured_calls_per_day, background.calls_per_day, background.tokens_per_day)
+        settings = self.engine.settings
+        background = settings.background
+        limits = Limits(settings.learn.captured_calls_per_day, background.calls_per_day, background.tokens_per_day)
         refusal: Refusal = await self.engine.write(
             lambda: ledger.run(job_queries.begin_call, call, limits, ledger.clock())
         )

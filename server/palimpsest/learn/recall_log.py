@@ -71,11 +71,11 @@ def forgetting_of(settings: Settings) -> RetentionSettings:
 class FadingMemories(OfMemory):
     """What fades, as `memory.fading`. Uses are noted only if the settings let memories fade."""
 
-    def __init__(self, settings: Settings, engine: Engine) -> None:
+    def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
         self._uses: dict[str, Use] = {}
         self._woken = anyio.Event()
-        self.forgetting = forgetting_of(settings)
+        self.forgetting = forgetting_of(engine.settings)
 
     def after_search(self, result: SearchResult) -> None:
         """Collect what a search used: the memories among the first hits, if any of these probably answers."""
@@ -152,12 +152,12 @@ class RecallLog(OfMemory):
     another time (`as_of`). `days` is how long recalls are kept; with 0 none are noted, and those that were are erased.
     """
 
-    def __init__(self, settings: Settings, engine: Engine) -> None:
+    def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
         self._new = _empty()
         self._woken = anyio.Event()
         self._epoch: str | None = None
-        self.days = settings.recall_log_days
+        self.days = engine.settings.recall_log_days
 
     def note(
         self, scope: Scope, question: str, owner_ids: Sequence[str], caller: str, *, all_projects: bool = False

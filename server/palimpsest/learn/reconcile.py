@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
@@ -17,11 +17,10 @@ from sqlalchemy import Connection
 from palimpsest.core import models
 from palimpsest.core.errors import LedgerError, StaleDecisionError
 from palimpsest.core.protocols import LanguageModel, Vector
-from palimpsest.learn.commit import WriteResult, apply_write, embed_texts
+from palimpsest.learn.commit import WriteResult, apply_write, embed_texts, with_named_facts
 from palimpsest.learn.document_pages import is_long
 from palimpsest.learn.duplicates import with_near_duplicates
 from palimpsest.learn.engine import Engine
-from palimpsest.learn.entity_resolution import with_named_facts
 from palimpsest.learn.summaries import portrait_signs
 from palimpsest.llm.decide import NEAREST_MEMORIES, decide
 from palimpsest.llm.settle import MAX_FORGOTTEN_UNASKED, Comparison, Decisions, Doubt, Forgotten, KnownEntry
@@ -365,27 +364,20 @@ class _Comparing:
         self._numbers: dict[str, int] = {}
         self._tokens = 0
 
-    def _number_of(self, memory: models.Memory, max_tokens: float, kind: models.Kind = "memory") -> int | None:
-        """Return the number of an entry, which is added if it has none; None if there is no room for it."""
-        if memory.id not in self._numbers:
-            is_elsewhere = memory.scope.project != self.scope.project
-            entry = KnownEntry(memory, memory.stated_at, kind, is_elsewhere)
+    def _show(self, near: dict[int, float], entry: KnownEntry, likeness: float, max_tokens: float) -> bool:
+        """Show an entry, and note that it is near an item. Return whether there was room for it."""
+        if entry.memory.id not in self._numbers:
             cost = count_tokens(entry.shown_text) + (count_tokens(entry.shown_hints) if self.request.requests else 0)
             if self._tokens + cost > max_tokens:
-                return None
+                return False
             self._tokens += cost
-            self._numbers[memory.id] = len(self.entries)
+            self._numbers[entry.memory.id] = len(self.entries)
             self.entries.append(entry)
-        return self._numbers[memory.id]
+        near[self._numbers[entry.memory.id]] = likeness
+        return True
 
-    def _show(
-        self, item: int, memory: models.Memory, likeness: float, max_tokens: float, kind: models.Kind = "memory"
-    ) -> bool:
-        """Show an entry that is near an item. Return whether there was room for it."""
-        number = self._number_of(memory, max_tokens, kind)
-        if number is not None:
-            self.near[item][number] = likeness
-        return number is not None
+    def _entry(self, memory: models.Memory, kind: models.Kind = "memory") -> KnownEntry:
+        return KnownEntry(memory, memory.stated_at, kind, memory.scope.project != self.scope.project)
 
     def show_near_facts(self) -> None:
         """Show the memories that resemble each fact.
@@ -400,7 +392,8 @@ class _Comparing:
         ]
         for place, number, item in _in_turns(own):
             if item.likeness >= MIN_LIKENESS or place < ALWAYS_SHOWN:
-                self._show(number, item.memory, item.likeness, MAX_SHOWN_TOKENS if place else math.inf)
+                max_tokens = MAX_SHOWN_TOKENS if place else math.inf
+                self._show(self.near[number], self._entry(item.memory), item.likeness, max_tokens)
 
     def show_related(self) -> None:
         """Show the memories that speak of what each fact speaks of."""
@@ -411,7 +404,8 @@ class _Comparing:
             new = [item for item in found if self._numbers.get(item[0].id) not in self.near[number]]
             related.append(new[:MAX_RELATED])
         for _, number, (memory, nearness, likeness) in _in_turns(related):
-            if self._show(number, memory, max(likeness, 0.0), max_tokens) and nearness is Nearness.SAME_RELATION:
+            is_shown = self._show(self.near[number], self._entry(memory), max(likeness, 0.0), max_tokens)
+            if is_shown and nearness is Nearness.SAME_RELATION:
                 self.same_relation.add(memory.id)
 
     def show_near_requests(self) -> list[frozenset[models.Kind]]:
@@ -427,18 +421,16 @@ class _Comparing:
         partly_shown: list[frozenset[models.Kind]] = []
         for item, request in enumerate(requests, len(self.request.facts)):
             near, said = memories[request.what], messages[request.what]
-            found: list[tuple[models.Memory, models.Kind, float]] = [
-                *((each.memory, "memory", each.likeness) for each in near),
-                *((message.as_memory, "message", likeness) for message, likeness in said if message.id not in own),
-            ]
+            found = [(self._entry(each.memory), each.likeness) for each in near]
+            found += [(self._entry(each.as_memory, "message"), alike) for each, alike in said if each.id not in own]
             more: set[models.Kind] = {"memory"} if len(near) == FORGETTABLE_MEMORIES else set()
             more |= {"message"} if len(said) == FORGETTABLE_MESSAGES + len(own) else set()
-            for memory, kind, likeness in found:
-                if not self._show(item, memory, likeness, MAX_FORGETTABLE_TOKENS, kind):
-                    more.add(kind)
+            for entry, likeness in found:
+                if not self._show(self.near[item], entry, likeness, MAX_FORGETTABLE_TOKENS):
+                    more.add(entry.kind)
             partly_shown.append(frozenset(more))
         for memory in self._closed() if requests else ():
-            self._number_of(memory, MAX_FORGETTABLE_TOKENS)
+            self._show({}, self._entry(memory), 0.0, MAX_FORGETTABLE_TOKENS)
         return partly_shown
 
     def _closed(self) -> list[models.Memory]:
@@ -547,53 +539,119 @@ UNDECIDED = "added as it is, although the model decided nothing about it: "
 """How the notes begin that are left out first where there is little room."""
 
 
-async def reconcile(engine: Engine, model: LanguageModel, request: ReconcileRequest) -> WriteResult:
-    """Decide what becomes of facts and apply it. Raises ModelError, PromptError and LedgerError.
+class Reconciliation:
+    """Reconciles facts with what is known, or adds them as they are."""
 
-    StaleDecisionError means that other clients kept changing what the decisions were made on.
-    """
-    if any(fact.key_text not in request.vectors for fact in request.facts):
-        logger.warning("facts are compared by words only, because they could not be embedded")
-    provenance = models.Provenance("extract", model.name, caller=request.caller)
-    decided: tuple[Basis, Decisions] | None = None
-    rounds, messages = 0, request.learned_from
-    for _ in range(MAX_COMPARISONS):
-        current = await engine.run(lambda: compare(engine, request))
-        if decided is None or not await engine.read(partial(_still_holds, decided[0], current)):
-            if rounds == MAX_DECISIONS:
-                break
-            rounds += 1
-            decisions, provenance = await _decide(engine, model, request, current.shown)
-            decided = current, decisions
-        decided = replace(decided[0], seq=current.seq), decided[1]
-        try:
-            return await _apply(engine, request, decided[1], provenance, decided[0])
-        except StaleDecisionError:
-            new = await engine.read(lambda conn: message_queries.awaiting_extraction(conn, messages))
-            if new != set(messages):
-                raise
-            logger.info("comparing again: memories changed meanwhile")
-    raise StaleDecisionError(
-        f"other clients kept changing this memory while {len(request.facts)} facts were decided on; add them again"
-    )
+    def __init__(self, engine: Engine, model: LanguageModel, request: ReconcileRequest) -> None:
+        self._engine, self._model, self._request = engine, model, request
+        self._extracted = models.Provenance("extract", model.name, caller=request.caller)
+
+    async def run(self) -> WriteResult:
+        """Decide what becomes of the facts and apply it. Raises ModelError, PromptError and LedgerError.
+
+        StaleDecisionError means that other clients kept changing what the decisions were made on.
+        """
+        engine, request = self._engine, self._request
+        if any(fact.key_text not in request.vectors for fact in request.facts):
+            logger.warning("facts are compared by words only, because they could not be embedded")
+        decided: tuple[Basis, Decisions, models.Provenance] | None = None
+        rounds, messages = 0, request.learned_from
+        for _ in range(MAX_COMPARISONS):
+            current = await engine.run(lambda: compare(engine, request))
+            if decided is None or not await engine.read(partial(_still_holds, decided[0], current)):
+                if rounds == MAX_DECISIONS:
+                    break
+                rounds += 1
+                decided = current, *await self._decide(current.shown)
+            basis, decisions, provenance = decided
+            try:
+                return await self._apply(replace(basis, seq=current.seq), decisions, provenance)
+            except StaleDecisionError:
+                new = await engine.read(lambda conn: message_queries.awaiting_extraction(conn, messages))
+                if new != set(messages):
+                    raise
+                logger.info("comparing again: memories changed meanwhile")
+        raise StaleDecisionError(
+            f"other clients kept changing this memory while {len(request.facts)} facts were decided on; add them again"
+        )
+
+    async def add_undecided(self, error: Exception) -> WriteResult:
+        """Add the facts without a decision, with what they resemble. What they contradict is not closed.
+
+        Requests to forget are not granted. Raises LedgerError.
+        """
+        request = self._request
+        applied = await apply_write(self._engine, await self._write_of(_additions(request.facts), self._extracted))
+        notes = [f"asked to forget, but that failed ({error}); ask again: {asked.what}" for asked in request.requests]
+        if request.facts:
+            notes.append(f"added as they are, not reconciled with what was known: {error}")
+        notes += _general_note(request.scope, applied.outcomes)
+        result = WriteResult(applied.outcomes, notes=(*notes, *applied.notes))
+        return await with_near_duplicates(self._engine, request.scope, result, request.vectors)
+
+    async def _decide(self, shown: Comparison) -> tuple[Decisions, models.Provenance]:
+        """Return the model's decisions on the facts, given what they resemble, and their provenance."""
+        request, model = self._request, self._model
+        if not shown.entries and not shown.listed_facts:
+            return Decisions(_additions(request.facts), unmatched=request.requests), self._extracted
+        prompt = self._engine.prompts.get("decide")
+        await self._engine.report_progress(f"asking the model what becomes of {counted(len(request.facts), 'fact')}")
+        decisions = await decide(model, prompt, shown)
+        if request.keep_all:
+            kept = decisions.decisions + _additions(decisions.dropped)
+            decisions = replace(decisions, decisions=kept, dropped=())
+        return decisions, models.Provenance("decide", model.name, prompt.fingerprint, request.caller)
+
+    async def _apply(self, basis: Basis, decisions: Decisions, provenance: models.Provenance) -> WriteResult:
+        # What asked to forget something is not found by a search for it. A request that was not granted stays.
+        asking = {source: None for granted in decisions.granted for source in granted.request.sources}
+        known = {decision.memory_id for decision in decisions.decisions}
+        hidden = tuple(
+            models.Decision(models.Event.DELETE, memory_id=message_id, kind="message", forgets=True)
+            for message_id in asking
+            if message_id not in known
+        )
+        request, write = self._request, await self._write_of(decisions.decisions, provenance)
+        # A decision may give a memory a text of the model's own, which has no vector yet.
+        facts = [fact for decision in write.decisions for fact in (decision.fact, *decision.outdated)]
+        texts = [fact.key_text for fact in facts if fact is not None]
+        vectors, notes = await embed_texts(self._engine, texts, request.vectors)
+        write = replace(
+            write,
+            decisions=(*write.decisions, *hidden),
+            vectors=vectors,
+            read=basis.revisions,
+            based_on=basis.seq,
+            forgets_name=any(asks_about_name(granted.request.what, request.user_name) for granted in decisions.granted),
+        )
+        applied = await apply_write(self._engine, write)
+        questions = tuple(_question(questioned, applied.outcomes) for questioned in decisions.questioned)
+        notes = [*_notes(decisions), *notes, *applied.notes, *_general_note(request.scope, applied.outcomes)]
+        return WriteResult(applied.outcomes, notes=tuple(notes), questions=questions)
+
+    async def _write_of(self, decisions: Sequence[models.Decision], provenance: models.Provenance) -> Write:
+        """Return the write of decisions, which also keep the user's name if the messages tell it.
+
+        New facts about a person belong to no project, unless they stay in it.
+        """
+        request, scope = self._request, self._request.scope
+        keeps_name = any(each.fact is not None and each.fact.metadata.get(models.USER_NAME) for each in decisions)
+        told_name = () if keeps_name or request.told_name is None else (request.told_name,)
+
+        def placed(conn: Connection) -> tuple[models.Decision, ...]:
+            every = (*decisions, *told_name)
+            if not request.stays_in_project:
+                added = [each.fact for each in every if each.event is models.Event.ADD and each.fact is not None]
+                general = personal_facts(conn, scope, added)
+                every = tuple(replace(decision, is_general=decision.fact in general) for decision in every)
+            return with_named_facts(conn, scope, every)
+
+        every = await self._engine.read(placed)
+        return Write(scope, provenance, decisions=every, vectors=request.vectors, learned_from=request.learned_from)
 
 
-async def add_undecided(
-    engine: Engine, model: LanguageModel, request: ReconcileRequest, error: Exception
-) -> WriteResult:
-    """Add facts about which the model could not decide, with what they resemble. What they contradict is not closed.
-
-    Requests to forget are not granted. Raises LedgerError.
-    """
-    decisions = tuple(models.Decision(models.Event.ADD, fact) for fact in request.facts)
-    provenance = models.Provenance("extract", model.name, caller=request.caller)
-    applied = await apply_write(engine, await _write_of(engine, request, decisions, provenance))
-    notes = [f"asked to forget, but that failed ({error}); ask again: {asked.what}" for asked in request.requests]
-    if request.facts:
-        notes.append(f"added as they are, not reconciled with what was known: {error}")
-    notes += _general_note(request.scope, applied.outcomes)
-    result = WriteResult(applied.outcomes, notes=(*notes, *applied.notes))
-    return await with_near_duplicates(engine, request.scope, result, request.vectors)
+def _additions(facts: Iterable[models.Fact]) -> tuple[models.Decision, ...]:
+    return tuple(models.Decision(models.Event.ADD, fact) for fact in facts)
 
 
 def not_learned_from(conn: Connection, messages: Sequence[models.Message]) -> list[models.Message]:
@@ -617,57 +675,6 @@ def _still_holds(basis: Basis, current: Basis, conn: Connection) -> bool:
     return unchanged and current.similar_ids <= basis.revisions.keys()
 
 
-async def _decide(
-    engine: Engine, model: LanguageModel, request: ReconcileRequest, shown: Comparison
-) -> tuple[Decisions, models.Provenance]:
-    """Return the model's decisions on the facts, given what they resemble, and their provenance."""
-    if not shown.entries and not shown.listed_facts:
-        everything = tuple(models.Decision(models.Event.ADD, fact) for fact in request.facts)
-        decisions = Decisions(everything, unmatched=request.requests)
-        return decisions, models.Provenance("extract", model.name, caller=request.caller)
-    prompt = engine.prompts.get("decide")
-    await engine.report_progress(f"asking the model what becomes of {counted(len(request.facts), 'fact')}")
-    decisions = await decide(model, prompt, shown)
-    if request.keep_all:
-        added = tuple(models.Decision(models.Event.ADD, fact) for fact in decisions.dropped)
-        decisions = replace(decisions, decisions=decisions.decisions + added, dropped=())
-    return decisions, models.Provenance("decide", model.name, prompt.fingerprint, request.caller)
-
-
-async def _apply(
-    engine: Engine,
-    request: ReconcileRequest,
-    decisions: Decisions,
-    provenance: models.Provenance,
-    basis: Basis,
-) -> WriteResult:
-    # What asked to forget something is not found by a search for it. A request that was not granted stays.
-    asking = {source: None for granted in decisions.granted for source in granted.request.sources}
-    known = {decision.memory_id for decision in decisions.decisions}
-    hidden = tuple(
-        models.Decision(models.Event.DELETE, memory_id=message_id, kind="message", forgets=True)
-        for message_id in asking
-        if message_id not in known
-    )
-    write = await _write_of(engine, request, decisions.decisions, provenance)
-    # A decision may give a memory a text of the model's own, which has no vector yet.
-    facts = [fact for decision in write.decisions for fact in (decision.fact, *decision.outdated)]
-    texts = [fact.key_text for fact in facts if fact is not None]
-    vectors, notes = await embed_texts(engine, texts, request.vectors)
-    write = replace(
-        write,
-        decisions=(*write.decisions, *hidden),
-        vectors=vectors,
-        read=basis.revisions,
-        based_on=basis.seq,
-        forgets_name=any(asks_about_name(granted.request.what, request.user_name) for granted in decisions.granted),
-    )
-    applied = await apply_write(engine, write)
-    questions = tuple(_question(questioned, applied.outcomes) for questioned in decisions.questioned)
-    notes = [*_notes(decisions), *notes, *applied.notes, *_general_note(request.scope, applied.outcomes)]
-    return WriteResult(applied.outcomes, notes=tuple(notes), questions=questions)
-
-
 def _question(questioned: Forgotten, outcomes: Sequence[models.Outcome]) -> models.ForgetQuestion:
     """Return what a request would take. Facts of the call are memories by now."""
     texts = {fact.text for fact in questioned.facts.values()}
@@ -676,35 +683,6 @@ def _question(questioned: Forgotten, outcomes: Sequence[models.Outcome]) -> mode
     request = questioned.request
     ids = tuple(dict.fromkeys((*stored, *request.sources)))  # the request itself goes with what it asks for
     return models.ForgetQuestion(request.what, ids, tuple(stored.values()), questioned.more_may_fit)
-
-
-async def _write_of(
-    engine: Engine, request: ReconcileRequest, decisions: tuple[models.Decision, ...], provenance: models.Provenance
-) -> Write:
-    """Return the write of decisions, which also keep the user's name if the messages tell it.
-
-    New facts about a person belong to no project, unless they stay in it.
-    """
-    keeps_name = any(
-        decision.fact is not None and decision.fact.metadata.get(models.USER_NAME) for decision in decisions
-    )
-    told_name = () if keeps_name or request.told_name is None else (request.told_name,)
-
-    def placed(conn: Connection) -> tuple[models.Decision, ...]:
-        every = (*decisions, *told_name)
-        if not request.stays_in_project:
-            added = [each.fact for each in every if each.event is models.Event.ADD and each.fact is not None]
-            general = personal_facts(conn, request.scope, added)
-            every = tuple(replace(decision, is_general=decision.fact in general) for decision in every)
-        return with_named_facts(conn, request.scope, every)
-
-    return Write(
-        request.scope,
-        provenance,
-        decisions=await engine.read(placed),
-        vectors=request.vectors,
-        learned_from=request.learned_from,
-    )
 
 
 def _general_note(scope: models.Scope, outcomes: Sequence[models.Outcome]) -> list[str]:

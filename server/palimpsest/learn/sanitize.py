@@ -115,19 +115,13 @@ _MIN_SUMMARY_CHARS = 40
 """A shorter summary is not removed, because people may say the same by chance."""
 
 
-@dataclass(frozen=True, slots=True)
-class SanitizedConversation:
-    """The messages and system texts that are left to keep, and one note for each kind of text that was removed."""
-
-    messages: tuple[Message, ...]
-    context: tuple[str, ...]
-    notes: tuple[str, ...]
-
-
 def sanitize_messages(
     engine: Engine, scope: Scope, messages: Sequence[Message], context: Sequence[str]
-) -> SanitizedConversation:
-    """Return a conversation without secrets and recalled text. Blocking. Raises LedgerError."""
+) -> tuple[tuple[Message, ...], tuple[str, ...], list[str]]:
+    """Return the messages and system texts that are left to keep, without secrets and recalled text, and notes.
+
+    There is a note for each kind of text that was removed. Blocking. Raises LedgerError.
+    """
     cleaner = Cleaner(engine)
     with engine.ledger.read() as conn:
         newest = summary_queries.newest_texts(conn, scope, MAX_SUMMARIES)
@@ -145,7 +139,7 @@ def sanitize_messages(
     notes = cleaner.notes()
     if recalled:
         notes.append(f"{counted(recalled, 'recalled passage')} left out")
-    return SanitizedConversation(tuple(kept), context, tuple(notes))
+    return tuple(kept), context, notes
 
 
 def _answer(cleaner: Cleaner, before: str, text: str) -> str:
@@ -182,7 +176,7 @@ def without_secret_names(engine: Engine, facts: Iterable[Fact], told: str = "") 
     `told` is the text before its secrets were replaced: what it had and a fact's text has not is part of a secret. A
     secret is left out and not marked, because a marker names nothing.
     """
-    if engine.keep_secrets:
+    if engine.settings.keep_secrets:
         return list(facts), []
     kept: list[Fact] = []
     left_out = 0
@@ -278,7 +272,7 @@ class Cleaner:
 
     def text(self, text: str) -> str:
         """Return a text without its secrets."""
-        if self.engine.keep_secrets or not text:
+        if self.engine.settings.keep_secrets or not text:
             return text
         redacted = redact(text)
         self.kinds.extend(redacted.kinds)
@@ -286,7 +280,7 @@ class Cleaner:
 
     def value(self, value: Any) -> Any:
         """Return a JSON value without the secrets in its texts."""
-        if self.engine.keep_secrets:
+        if self.engine.settings.keep_secrets:
             return value
         cleaned, kinds = redact_json(value)
         self.kinds.extend(kinds)

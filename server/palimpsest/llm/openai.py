@@ -12,7 +12,7 @@ import httpx as _httpx  # noqa: F401  # pyright: ignore[reportUnusedImport] - se
 import openai
 
 from palimpsest.core.errors import CutOffReplyError, ModelError, ModelRefusedError, ModelUnreachableError, ReplyError
-from palimpsest.core.settings import is_on_this_machine
+from palimpsest.core.settings import Endpoint, LlmConfig, is_on_this_machine
 from palimpsest.core.validation import object_of, one_line
 from palimpsest.llm.ask import list_in, report_tokens
 from palimpsest.text.tokenizer import count_tokens
@@ -66,36 +66,22 @@ class _Dialect:
 
 
 class OpenAIModel:
-    """One chat model. `timeout` is in seconds, for one request."""
+    """One chat model."""
 
-    def __init__(
-        self,
-        model: str,
-        *,
-        api_key: str | None,
-        base_url: str | None,
-        temperature: float | None,
-        max_tokens: int,
-        timeout: float,
-    ) -> None:
-        self._model = model
-        self._key = api_key or ""
-        self._temperature = temperature
-        self._dialect = _Dialect(temperature=temperature is not None, max_tokens=max_tokens)
-        # Local servers need no key, but the client requires one.
+    def __init__(self, config: LlmConfig, endpoint: Endpoint) -> None:
+        self.name = config.model
+        self._key = endpoint.api_key or ""
+        self._temperature = config.temperature
+        self._dialect = _Dialect(temperature=config.temperature is not None, max_tokens=config.max_tokens)
+        is_local = is_on_this_machine(endpoint.base_url)
         self._client = openai.AsyncOpenAI(
-            api_key=api_key or "none",
-            base_url=base_url,
-            timeout=timeout,
+            api_key=endpoint.api_key or "none",  # local servers need no key, but the client requires one
+            base_url=endpoint.base_url,
+            timeout=config.timeout,
             max_retries=RETRIES,
             # A proxy of the environment would take what is for this machine to another one.
-            http_client=openai.DefaultAsyncHttpxClient(trust_env=False) if is_on_this_machine(base_url) else None,
+            http_client=openai.DefaultAsyncHttpxClient(trust_env=False) if is_local else None,
         )
-
-    @property
-    def name(self) -> str:
-        """Return the model's name."""
-        return self._model
 
     async def complete(self, messages: Sequence[Mapping[str, str]], schema: Mapping[str, Any] | None) -> str:
         """Return the reply's text. With a schema, the endpoint's structured output is used if it has that.
@@ -142,7 +128,7 @@ class OpenAIModel:
         try:
             # The reply is read as it is, because a nearly compatible server may send anything.
             create = cast("Any", self._client.chat.completions.with_raw_response.create)
-            response = await create(model=self._model, messages=sent, **options)
+            response = await create(model=self.name, messages=sent, **options)
             body = object_of(json.loads(response.content))
         except (openai.AuthenticationError, openai.PermissionDeniedError, openai.RateLimitError) as error:
             raise self._to_our_error(error) from error
@@ -157,13 +143,13 @@ class OpenAIModel:
         words, status = _error_in(body)
         if words:
             kind = ModelUnreachableError if status >= SERVER_ERROR else ModelRefusedError
-            told = kind(f"the model {self._model} answered with an error: {words}. {_advice(status)}")
+            told = kind(f"the model {self.name} answered with an error: {words}. {_advice(status)}")
             raise _ComplaintError(self._without_key(told), words, may_be_form=False)
-        return _text(self._model, body)
+        return _text(self.name, body)
 
     def _to_our_error(self, error: Exception) -> ModelError:
         """Return our error for an error of the openai package."""
-        model, kind = self._model, ModelUnreachableError
+        model, kind = self.name, ModelUnreachableError
         match error:
             case openai.APITimeoutError():
                 text = f"the model {model} did not answer in time. Try again, or raise llm.config.timeout."

@@ -29,12 +29,8 @@ class SamplingModel:
         self._temperature = temperature
         self._max_tokens = max_tokens
         self._timeout = timeout
-        self._name = UNNAMED
-
-    @property
-    def name(self) -> str:
-        """Return the model's name as its last reply gave it."""
-        return self._name
+        self.name = UNNAMED
+        """The model's name as its last reply gave it."""
 
     async def complete(self, messages: Sequence[Mapping[str, str]], schema: Mapping[str, Any] | None) -> str:
         """Return the reply's text. The schema is ignored: sampling has no structured output, the prompt asks for JSON.
@@ -87,15 +83,15 @@ class SamplingModel:
         if not isinstance(result, types.CreateMessageResult | types.CreateMessageResultWithTools):
             raise ReplyError(f"{UNNAMED} sent an answer of the wrong type ({type(result).__name__}).")
         # The name goes into the history, one line per row, and the client chooses it freely.
-        self._name = " ".join(result.model.split())[:MAX_NAME_CHARS] or UNNAMED
+        self.name = " ".join(result.model.split())[:MAX_NAME_CHARS] or UNNAMED
         parts = result.content if isinstance(result.content, list) else [result.content]
         text = "\n".join(part.text for part in parts if isinstance(part, types.TextContent) and part.text.strip())
         text = text or "\n".join(json.dumps(part.input) for part in parts if isinstance(part, types.ToolUseContent))
         if not text.strip():
             advice = " Raise llm.config.max_tokens." if result.stop_reason == "maxTokens" else ""
             raise ReplyError(
-                f"{self._name} sent a reply without text ({result.stop_reason or 'no reason given'}).{advice}"
+                f"{self.name} sent a reply without text ({result.stop_reason or 'no reason given'}).{advice}"
             )
         if result.stop_reason == "maxTokens":
-            raise CutOffReplyError(f"the reply of {self._name} was cut off. Raise llm.config.max_tokens.", text)
+            raise CutOffReplyError(f"the reply of {self.name} was cut off. Raise llm.config.max_tokens.", text)
         return text

@@ -274,12 +274,9 @@ def forgetting(verdicts: Sequence[Verdict], comparison: Comparison) -> Decisions
 
 def _deletions(wish: Forgotten) -> list[Decision]:
     """Return the deletions that a request means. The messages behind a fact go with it, as those behind a memory do."""
-    gone: dict[str, Kind] = {source: "message" for fact in wish.facts.values() for source in fact.sources}
-    owners: list[tuple[str, Kind]] = [
-        *((entry.memory.id, entry.kind) for entry in wish.entries.values()),
-        *gone.items(),
-    ]
-    return [Decision(Event.DELETE, memory_id=owner_id, kind=kind, forgets=True) for owner_id, kind in owners]
+    owners: dict[str, Kind] = {entry.memory.id: entry.kind for entry in wish.entries.values()}
+    owners |= {source: "message" for fact in wish.facts.values() for source in fact.sources}
+    return [Decision(Event.DELETE, memory_id=owner_id, kind=kind, forgets=True) for owner_id, kind in owners.items()]
 
 
 def _are_many(wishes: Sequence[Forgotten], comparison: Comparison) -> bool:
@@ -314,12 +311,10 @@ def _facts(
 
 def _more_may_fit(place: int, entries: Mapping[int, KnownEntry], comparison: Comparison) -> bool:
     """Return whether a request means most of the entries shown for it, and there are more of the kind."""
-    for kind in comparison.partly_shown[place] if comparison.partly_shown else ():
-        near = comparison.near[len(comparison.facts) + place]
-        of_kind = [number for number in near if comparison.entries[number].kind == kind]
-        if 2 * len(entries.keys() & of_kind) > len(of_kind):
-            return True
-    return False
+    near = comparison.near_to(len(comparison.facts) + place)
+    kinds = comparison.partly_shown[place] if comparison.partly_shown else ()
+    of_kinds = [[number for number in near if comparison.entries[number].kind == kind] for kind in kinds]
+    return any(2 * len(entries.keys() & of_kind) > len(of_kind) for of_kind in of_kinds)
 
 
 # Which of a model's decisions are believed: a fact is known by, completes or contradicts only what it resembles.

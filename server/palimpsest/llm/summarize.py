@@ -1,4 +1,4 @@
-"""Write summaries, texts about an entity, gists of pages, and annotations of new memories with a model."""
+"""Write summaries, texts about an entity, gists of pages, annotations of new memories and hints with a model."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from palimpsest.core.protocols import LanguageModel
 from palimpsest.core.validation import object_of, trimmed
 from palimpsest.llm import ask
 from palimpsest.llm.prompts import Prompt
+from palimpsest.text.display import shorten_to_tokens
 
 # Write summaries, texts about an entity, and gists of pages with a model.
 
@@ -44,29 +45,16 @@ class SummarizeReply(ask.ReplyModel):
 
 
 async def summarize(
-    model: LanguageModel,
-    prompt: Prompt,
-    *,
-    kind: str,
-    previous: str,
-    memories: Sequence[Mapping[str, Any]],
-    messages: Sequence[Message],
-    name: str = "",
-    now: datetime,
+    model: LanguageModel, prompt: Prompt, *, messages: Sequence[Message], now: datetime, **values: Any
 ) -> str:
-    """Return the new summary of a kind, such as "overall" or "day:2026-11-21". It is never empty. Raises ModelError.
+    """Return the new summary of a kind. It is never empty. Raises ModelError.
 
-    `name` is that of the person it is about, if the prompt asks for it. `memories` are objects with at least `text` and
-    `date`, newest first. The prompt is one of `PROMPTS`.
+    The prompt is one of `PROMPTS`. The `values` are its other inputs: the `kind`, such as "overall" or
+    "day:2026-11-21", the `previous` text, the `memories`, which are objects with at least `text` and `date`, newest
+    first, and the `name` of the person it is about.
     """
-    values = {
-        "today": f"{now:%Y-%m-%d, %A}",
-        "name": name,
-        "kind": kind,
-        "previous": previous,
-        "memories": list(memories),
-        "messages": [{"who": message.name or message.role, "text": message.content} for message in messages],
-    }
+    said = [{"who": message.name or message.role, "text": message.content} for message in messages]
+    values |= {"today": f"{now:%Y-%m-%d, %A}", "messages": said}
     rendered = prompt.render(**{name: values[name] for name in PROMPTS[prompt.name]})
     return await ask.ask(model, rendered, SummarizeReply, partial(_written, "summary", MAX_SUMMARY_CHARS))
 
@@ -257,3 +245,59 @@ def _tags(memory: Memory, tags: Sequence[str]) -> tuple[str, ...]:
     """Return the tags that a memory has, and the new ones as far as there is room for them."""
     new = [tag for tag in map(trimmed, tags) if tag and len(tag) <= MAX_TAG_CHARS]
     return tuple(dict.fromkeys((*memory.tags, *new)))[: max(MAX_TAGS, len(memory.tags))]
+
+
+# The enrich stage: hints for stored memories, which are questions that each answers and other words for it.
+#
+# The model sees small integers instead of ids, as for links.
+
+MAX_TEXT_TOKENS = 150
+"""How much of a memory the model is shown: most are shorter, and the others begin with what they are about."""
+
+MAX_ASKS, MAX_WORDS = 2, 6
+"""How many questions and words are kept: as many as the prompt asks for, because one vector stands for all of them."""
+
+
+class HintsReply(ask.ReplyItem):
+    """The hints for memory number `memory`, which is -1 if it cannot be read."""
+
+    memory: ask.Number = Field(-1, validation_alias=AliasChoices("memory", "id"))
+    asks: ask.Asks
+    words: ask.Labels = Field([], validation_alias=AliasChoices("words", "keywords"))
+
+
+class EnrichReply(ask.ReplyModel):
+    """The model's reply: `{"hints": […]}`, or the bare list."""
+
+    LIST_KEY = "hints"
+
+    hints: list[HintsReply]
+
+
+async def enrich(model: LanguageModel, prompt: Prompt, memories: Sequence[Memory]) -> dict[str, tuple[str, ...]]:
+    """Return the hints for memories by the ids of these. Raises ModelError.
+
+    A memory for which the model gives none in either reply is left out, and so is what is wrong in the second reply.
+    """
+    shown = [
+        {"id": number, "text": shorten_to_tokens(memory.text, MAX_TEXT_TOKENS)}
+        for number, memory in enumerate(memories)
+    ]
+    messages = prompt.render(memories=shown)
+    return await ask.ask(model, messages, EnrichReply, partial(_by_id, memories), when_cut=lambda hints: hints)
+
+
+def _by_id(memories: Sequence[Memory], reply: EnrichReply) -> tuple[dict[str, tuple[str, ...]], str]:
+    """Return the hints of a reply, and what is wrong with it. Raises ValueError if there are none."""
+    found: dict[str, tuple[str, ...]] = {}
+    faults: list[str] = []
+    for item in reply.hints:
+        if not 0 <= item.memory < len(memories):
+            faults.append(ask.unknown_memory(item.memory, len(memories)))
+        elif hints := (*item.asks[:MAX_ASKS], *item.words[:MAX_WORDS]):
+            found[memories[item.memory].id] = hints
+    if missing := [str(number) for number, memory in enumerate(memories) if memory.id not in found]:
+        faults.append(f"it has no hints for memory {', '.join(missing)}.")
+    if not found:
+        raise ValueError(faults[0])
+    return found, next(iter(faults), "")

@@ -16,9 +16,9 @@ from palimpsest.core.errors import InputError
 from palimpsest.core.models import ENTITY_TYPES, EntityType, Memory, Scope, name_key
 from palimpsest.core.validation import MAX_TOKENS, parse_until
 from palimpsest.learn.browsing import TimeLine, cursor_before
-from palimpsest.learn.entity_graph import MAX_NODES, Entities, EntityGraph
+from palimpsest.learn.entity_graph import MAX_NODES, EntityGraph
 from palimpsest.learn.job_reports import jobs_seen
-from palimpsest.learn.summaries.summary_writer import KEPT_KIND_NAMES, Summaries
+from palimpsest.learn.summaries.summary_writer import KEPT_KIND_NAMES, kept_summary
 from palimpsest.memory import Memory as OpenMemory
 from palimpsest.page import page_context as context
 from palimpsest.recall.hits import shortest_passages
@@ -297,7 +297,7 @@ async def neighbourhood(request: Request) -> Response:
     """Return an entity and what is near it, as nodes and links in JSON."""
     memory, scope = await context.memory_of(request), context.scope_of(request)
     dossier = await _dossier(request, memory)
-    near = await Entities(memory.engine).around(scope, dossier.entity, _hops(request), NEIGHBOURS)
+    near = await memory.graph.around(scope, dossier.entity, _hops(request), NEIGHBOURS)
     return JSONResponse(_drawing(near, scope, dossier.entity.id))
 
 
@@ -310,7 +310,7 @@ async def graph(request: Request) -> Response:
 async def whole_graph(request: Request) -> Response:
     """Return all entities, as nodes and links in JSON."""
     memory, scope = await context.memory_of(request), context.scope_of(request)
-    return JSONResponse(_drawing(await Entities(memory.engine).whole(scope), scope, ""))
+    return JSONResponse(_drawing(await memory.graph.whole(scope), scope, ""))
 
 
 async def _dossier(request: Request, memory: OpenMemory) -> Any:
@@ -325,6 +325,7 @@ def _hops(request: Request) -> int:
 
 def _drawing(found: EntityGraph, scope: Scope, centre: str) -> dict[str, Any]:
     """Return a graph as `graph.js` reads it: nodes with the paths that they lead to, and links."""
+    nodes, edges = found
     return {
         "centre": centre,
         "nodes": [
@@ -335,11 +336,11 @@ def _drawing(found: EntityGraph, scope: Scope, centre: str) -> dict[str, Any]:
                 "memories": node.memories,
                 "path": context.in_project(f"/entities/{node.entity.id}", scope),
             }
-            for node in found.nodes
+            for node in nodes
         ],
         "links": [
             {"source": edge.source_id, "target": edge.destination_id, "name": edge.name, "memories": edge.memories}
-            for edge in found.edges
+            for edge in edges
         ],
     }
 
@@ -360,7 +361,7 @@ async def summaries(request: Request) -> Response:
     memory, scope = await context.memory_of(request), context.scope_of(request)
     kind = request.query_params.get("kind", "overall")
     with context.or_not_found():
-        kept = await Summaries(memory.engine).kept(scope, kind, SOURCES)
+        kept = await kept_summary(memory.engine, scope, kind, SOURCES)
     return context.shown(
         request,
         "around/summaries.html",
@@ -464,8 +465,8 @@ async def _found(memory: OpenMemory, scope: Scope, values: Mapping[str, Any], cu
         }
     elif instant is not None:
         before = context.number_in({"cursor": cursor}, "cursor")
-        believed = await TimeLine(memory.engine).believed(scope, instant, SEARCH_LIMIT, before)
-        found = {"hits": believed.hits, "more": _more(values, believed.before), "ignores": values["is_filtered"]}
+        hits, before = await TimeLine(memory.engine).believed(scope, instant, SEARCH_LIMIT, before)
+        found = {"hits": hits, "more": _more(values, before), "ignores": values["is_filtered"]}
     else:
         listed = await memory.list(scope, limit=SEARCH_LIMIT, cursor=cursor, filters=of_hits(filters))
         found = {"hits": listed.hits, "more": _more(values, listed.cursor), "notes": listed.notes}

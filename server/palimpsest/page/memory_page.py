@@ -141,8 +141,9 @@ async def save_hit(request: Request) -> Response:
     text, tags, pinned = str(sent.get("text", "")), str(sent.get("tags", "")), sent.get("pinned") == "on"
     given = {"text": text, "tags": tags, "pinned": pinned}
     given_tags, revision = tags.split(","), context.number_in(sent, "revision")
-    write = memory.corrections.correct(
-        scope, stored.id, text=text, tags=given_tags, pinned=pinned, caller=CALLER, revision=revision
+    metadata = {PINNED: pinned or None}
+    write = memory.update(
+        scope, stored.id, text=text, metadata=metadata, tags=given_tags, caller=CALLER, revision=revision
     )
     result = await _saved(request, given, write)
     if not isinstance(result, WriteResult):
@@ -283,7 +284,7 @@ Action: TypeAlias = Callable[[OpenMemory, str], Callable[..., Awaitable[WriteRes
 
 ACTIONS: Mapping[str, tuple[str, Action]] = {
     "delete": ("deleted", lambda memory, _: memory.delete),
-    "restore": ("restored", lambda memory, _: memory.corrections.restore),
+    "restore": ("restored", lambda memory, _: memory.restore_all),
     "tag": ("changed", lambda memory, tag: partial(memory.corrections.add_tag, tag=tag)),
     "untag": ("changed", lambda memory, tag: partial(memory.corrections.remove_tag, tag=tag)),
     "pin": ("changed", lambda memory, _: partial(memory.corrections.pin, pinned=True)),

@@ -134,22 +134,16 @@ def _said_on_day(conn: Connection, request: SummaryRequest) -> tuple[list[Memory
 
 def _resolved_day(conn: Connection, request: SummaryRequest) -> str:
     """Return the day in ISO 8601; without one, the last on which something was said."""
-    today = request.now.date()
-    match request.argument.lower():
-        case "":
-            said = days_with_something_said(conn, request.scope, request.now)
-            return said[0] if said else f"{today}"
-        case "today":
-            return f"{today}"
-        case "yesterday":
-            return f"{today - A_DAY}"
-        case text:
-            try:
-                return f"{date.fromisoformat(text)}"
-            except ValueError as error:
-                raise InputError(
-                    f"'{text[:80]}' is no day; use day:{today}, day:yesterday, or day for the last one"
-                ) from error
+    today, text = request.now.date(), request.argument.lower()
+    if not text:
+        said = days_with_something_said(conn, request.scope, request.now)
+        return said[0] if said else f"{today}"
+    named = {"today": today, "yesterday": today - A_DAY}
+    try:
+        return f"{named.get(text) or date.fromisoformat(text)}"
+    except ValueError as error:
+        last = f"use day:{today}, day:yesterday, or day for the last one"
+        raise InputError(f"'{text[:80]}' is no day; {last}") from error
 
 
 def _missed_of_day(conn: Connection, request: SummaryRequest, last: Summary) -> int:

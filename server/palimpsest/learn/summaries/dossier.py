@@ -17,17 +17,7 @@ from sqlalchemy import Connection
 from palimpsest.core import models
 from palimpsest.core.clock import TimeSpan, local_iso, parse_date, span_of
 from palimpsest.core.errors import InputError, ModelError, PromptError
-from palimpsest.core.models import (
-    MAX_NAME_CHARS,
-    PAGE,
-    Entity,
-    Hit,
-    KnownRelation,
-    Memory,
-    Scope,
-    name_key,
-    relation_key,
-)
+from palimpsest.core.models import Entity, Hit, KnownRelation, Memory, Scope, name_key, relation_key
 from palimpsest.core.protocols import LanguageModel
 from palimpsest.core.validation import one_line
 from palimpsest.learn.engine import Engine
@@ -104,8 +94,8 @@ def find_entities(conn: Connection, scope: Scope, name: str, *, as_of: datetime 
     Raises InputError if there is none, with the names that come near.
     """
     key = name_key(name)
-    if not key or len(name) > MAX_NAME_CHARS:
-        raise InputError(f"a name has 1 to {MAX_NAME_CHARS} characters, such as Ana. Nothing was looked up")
+    if not key or len(name) > models.MAX_NAME_CHARS:
+        raise InputError(f"a name has 1 to {models.MAX_NAME_CHARS} characters, such as Ana. Nothing was looked up")
     if found := entities.entities_named(conn, scope, [name], as_of=as_of):
         return found[key]
     if _ID.fullmatch(key):
@@ -457,7 +447,7 @@ def _said(engine: Engine, scope: Scope, name: str, reason: str) -> SummaryResult
     if not search_tokens(name):
         return None
     by_words = {"words": name}
-    of_messages = {"kind": "message", "NOT": {"role": PAGE}, "OR": [by_words, {"speaker": name}]}
+    of_messages = {"kind": "message", "NOT": {"role": models.PAGE}, "OR": [by_words, {"speaker": name}]}
     found = [
         page(engine.ledger, ListRequest(scope, MAX_SAID, MAX_TOKENS // 2, filters=filters)).hits
         for filters in (by_words, of_messages)

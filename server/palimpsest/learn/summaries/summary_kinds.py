@@ -78,11 +78,6 @@ class Material:
     sources: Mapping[str, int] = field(default_factory=dict[str, int])
     message_ids: tuple[str, ...] = ()
 
-    @property
-    def is_empty(self) -> bool:
-        """Return whether there is nothing to summarize."""
-        return not self.memories and not self.messages
-
 
 @dataclass(frozen=True, slots=True)
 class PlainText:
@@ -143,10 +138,6 @@ class SummaryKind:
     keeps_plain: bool = False
     has_pinned: bool = True
     is_of_user: bool = False
-
-    def scope_of(self, scope: Scope) -> Scope:
-        """Return the scope that a summary wanted in a scope is made for and kept under."""
-        return scope.general if self.is_of_user else scope
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from palimpsest.core.clock import TimeSpan, first_instant
 from palimpsest.core.errors import CallTimeError, InputError, LedgerError, ModelError, PromptError
 from palimpsest.core.models import Memory, Message, Provenance, Scope, Summary
 from palimpsest.core.protocols import LanguageModel
-from palimpsest.learn.engine import Engine, OfMemory
+from palimpsest.learn.engine import Engine
 from palimpsest.learn.summaries import digests, summary_kinds
 from palimpsest.learn.summaries.dossier import ABOUT, TIMELINE
 from palimpsest.learn.summaries.portrait import PROCEDURES, PROFILE, PROJECT
@@ -31,6 +31,9 @@ from palimpsest.store.rows import is_seen
 
 KEPT_KINDS = (digests.OVERALL, digests.RECENT, digests.SESSION, digests.DAY, PROFILE, PROJECT, PROCEDURES)
 """The kinds whose summaries are kept, and may be due."""
+
+KEPT_KIND_NAMES = tuple(kind.name for kind in KEPT_KINDS)
+"""The names of these."""
 
 KINDS = {kind.name: kind for kind in (*KEPT_KINDS, ABOUT, TIMELINE)}
 """All kinds, in the order in which replies and help name them."""
@@ -95,7 +98,21 @@ async def get_summary(
     return await _under_pinned(engine, scope, view, result)
 
 
-async def kept_summary(engine: Engine, scope: Scope, kind: str) -> SummaryResult:
+@dataclass(frozen=True, slots=True)
+class KeptSummary:
+    """A summary and up to as many as were asked for of the memories and messages that it rests on.
+
+    It rests on `all_memories` memories. `written` is what a model wrote last, with when; None if nothing.
+    """
+
+    result: SummaryResult
+    written: Summary | None
+    memories: Sequence[Memory]
+    all_memories: int
+    messages: Sequence[Message]
+
+
+async def kept_summary(engine: Engine, scope: Scope, kind: str, limit: int) -> KeptSummary:
     """Return the last summary of a kind unless it is outdated, else its form without a model. No model is asked.
 
     Raises InputError for an unknown kind, day or conversation, and for a kind that is never kept.
@@ -109,11 +126,31 @@ async def kept_summary(engine: Engine, scope: Scope, kind: str) -> SummaryResult
         result = await _plain(engine, request, "no model has written a summary that is up to date")
     else:
         result = await _written(engine, request, stored.last, stored.missed)
-    return await _under_pinned(engine, scope, view, result)
+    result = await _under_pinned(engine, scope, view, result)
+    return await engine.read(lambda conn: _with_sources(conn, scope, request, result, limit))
+
+
+def _with_sources(
+    conn: Connection, scope: Scope, request: SummaryRequest, result: SummaryResult, limit: int
+) -> KeptSummary:
+    """Return a summary with what it rests on, as far as a scope sees it."""
+    last = None if result.is_plain else summaries.latest_summary(conn, request.scope, request.name)
+    stored = memory_queries.memories_by_id(conn, result.sources[:limit])
+    said = () if last is None else summaries.behind(conn, request.scope, request.name)[1][:limit]
+    messages = message_queries.messages_by_id(conn, said).values()
+    shown = [message for message in messages if message.deleted_at is None and is_seen(scope, message.scope)]
+    return KeptSummary(
+        result,
+        last,
+        [stored[one] for one in result.sources[:limit] if one in stored and is_seen(scope, stored[one].scope)],
+        len(result.sources),
+        sorted(message_queries.without_forgotten(conn, shown), key=lambda message: message.said_at),
+    )
 
 
 def _request(engine: Engine, scope: Scope, view: SummaryKind, argument: str = "") -> SummaryRequest:
-    return SummaryRequest(view, view.scope_of(scope), argument, engine.clock(), engine.embedder.fingerprint)
+    own = scope.general if view.is_of_user else scope
+    return SummaryRequest(view, own, argument, engine.clock(), engine.embedder.fingerprint)
 
 
 async def _under_pinned(engine: Engine, scope: Scope, view: SummaryKind, result: SummaryResult) -> SummaryResult:
@@ -167,7 +204,7 @@ async def write_summary(engine: Engine, model: LanguageModel, request: SummaryRe
         return entries.newest_log_number(conn), request.kind.material(conn, request)
 
     seq, material = await engine.read(read)
-    if material.is_empty:
+    if not material.memories and not material.messages:
         return None
     prompt, text = engine.prompts.get(request.kind.prompt), material.previous
     await engine.report_progress(f"asking the model for the summary of {len(material.memories)} memories")
@@ -280,7 +317,7 @@ async def summarize_due(engine: Engine, model: LanguageModel, job: Job) -> JobEn
 async def due(engine: Engine, scope: Scope, view: SummaryKind) -> list[SummaryRequest]:
     """Return the summaries of a kind that should be written now."""
     request = _request(engine, scope, view)
-    arguments = await engine.read(lambda conn: view.due(conn, request, engine.summary_every))
+    arguments = await engine.read(lambda conn: view.due(conn, request, engine.settings.summary.every))
     return [replace(request, argument=argument) for argument in arguments]
 
 
@@ -317,50 +354,3 @@ class DueSummaries:
 def _tonight(now: datetime) -> datetime:
     """Return when the day of a time is summarized."""
     return first_instant(now.date() + timedelta(days=1), now.tzinfo) + AFTER_MIDNIGHT
-
-
-# Stored summaries and their sources. Reading never regenerates a summary.
-
-KEPT_KIND_NAMES = tuple(kind.name for kind in KEPT_KINDS)
-"""The kinds of summaries that are kept."""
-
-
-@dataclass(frozen=True, slots=True)
-class KeptSummary:
-    """A summary and up to as many as were asked for of the memories and messages that it rests on.
-
-    It rests on `all_memories` memories. `written` is what a model wrote last, with when; None if nothing.
-    """
-
-    result: SummaryResult
-    written: Summary | None
-    memories: Sequence[Memory]
-    all_memories: int
-    messages: Sequence[Message]
-
-
-class Summaries(OfMemory):
-    """The summaries of an open memory. Every method raises PalimpsestError."""
-
-    async def kept(self, scope: Scope, kind: str, limit: int) -> KeptSummary:
-        """Return a summary as it is kept, or its form without a model. Raises InputError for an unknown kind."""
-        result = await kept_summary(self.engine, scope, kind)
-        view, _ = kind_named(result.kind)
-        own = view.scope_of(scope) if isinstance(view, SummaryKind) else scope
-        return await self.engine.read(lambda conn: _with_sources(conn, scope, own, result, limit))
-
-
-def _with_sources(conn: Connection, scope: Scope, own: Scope, result: SummaryResult, limit: int) -> KeptSummary:
-    """Return a summary with what it rests on, as far as a scope sees it. `own` is the scope that it is kept under."""
-    last = None if result.is_plain else summaries.latest_summary(conn, own, result.kind)
-    stored = memory_queries.memories_by_id(conn, result.sources[:limit])
-    said = () if last is None else summaries.behind(conn, own, result.kind)[1][:limit]
-    messages = message_queries.messages_by_id(conn, said).values()
-    shown = [message for message in messages if message.deleted_at is None and is_seen(scope, message.scope)]
-    return KeptSummary(
-        result,
-        last,
-        [stored[one] for one in result.sources[:limit] if one in stored and is_seen(scope, stored[one].scope)],
-        len(result.sources),
-        sorted(message_queries.without_forgotten(conn, shown), key=lambda message: message.said_at),
-    )
