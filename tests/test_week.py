@@ -39,7 +39,24 @@ async def test_what_is_known_now_comes_before_older_talk_about_the_same(
         await add_text(memory, known)
         hits = (await memory.search(ALICE, question)).hits
         assert hits[0].text == {"known": known, "said": said}[first]
-        assert said in [hit.text for hit in hits]
+        later = {hit.text: hit.later for hit in hits}
+        assert bool(later[said]) is (first == "known")
+
+
+async def test_a_message_is_read_with_the_talk_around_it(tmp_path: Path) -> None:
+    """Three messages before and after, each with its id, and where the whole conversation is."""
+    talk = [{"role": "user", "content": f"Step {number} of the recipe is easy"} for number in range(12)]
+    async with connect(tmp_path) as agent:
+        await agent.call_tool("add_memory", {"messages": talk})
+        found = await agent.call_tool("list_memories", {"filters": {"kind": "message", "words": "Step 5"}})
+        message = reply_results(found)[0]
+        read = await agent.call_tool("get_history", {"memory_id": message["id"]})
+        around = [each["text"] for each in read.structured_content["around"]]
+        assert around == [item["content"] for item in talk[2:9]]
+        text = reply_text(read)
+        assert "Step 2 of" in text
+        assert "Step 9 of" not in text
+        assert "around it, in conversation://" in text
 
 
 async def test_a_name_that_nobody_is_known_by_is_found_by_its_words(tmp_path: Path) -> None:

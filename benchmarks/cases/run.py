@@ -242,7 +242,7 @@ async def _add(memory: Memory, step: Step, said_at: datetime, now: datetime) -> 
 
 
 def _notes(result: WriteResult) -> list[str]:
-    resembling = [item.memory.text for found in result.similar.values() for item in found]
+    resembling = [item.memory.text for found in result.similar.values() for item in found if not item.is_only_near]
     return [*result.notes, *(f"resembles: {text}" for text in resembling)]
 
 

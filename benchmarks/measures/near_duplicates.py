@@ -1,4 +1,4 @@
-"""Which memories the reply to an add names as near-duplicates of the new fact.
+"""Which memories the reply to an add names as near-duplicates of the new fact, or as near it.
 
 The facts of each persona are added in the order of their dates. *Recall*: the share of the newer facts of a pair whose
 reply names the older one. *Precision*: the share of all named memories that are the older fact of the pair.
@@ -10,11 +10,13 @@ whose reply says that the first one is the same or much like it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from pathlib import Path
 
+from measures.hand_written import read_data
 from measures.personas import Persona, read_personas
-from measures.stores import SCOPE, StoppedClock, new_memory
-from measures.tables import ALL, Table, described
+from measures.stores import SCOPE, StoppedClock, add, new_memory
+from measures.tables import ALL, Table, Tally, described
 from palimpsest.memory import Memory
 
 REPEATS: tuple[Callable[[str], str], ...] = (
@@ -70,7 +72,7 @@ async def _add_facts(
         clock.at = fact.at
         result = await memory.add_text(SCOPE, fact.text, infer=False)
         ids[fact.id] = result.outcomes[0].memory.id
-        similar = [item.memory for item in result.similar.get(ids[fact.id], ())]
+        similar = [item.memory for item in result.similar.get(ids[fact.id], ()) if not item.is_only_near]
         expected = {ids[older] for older in older_of.get(fact.id, ())}
         right = len(expected & {memory.id for memory in similar})
         for row in rows:
@@ -91,7 +93,7 @@ async def _add_again(
         text = REPEATS[number % len(REPEATS)](fact.text)
         result = await memory.add_text(SCOPE, text, infer=False)
         outcome = result.outcomes[0]
-        similar = [item.memory for item in result.similar.get(outcome.memory.id, ())]
+        similar = [item.memory for item in result.similar.get(outcome.memory.id, ()) if not item.is_only_near]
         known = {outcome.duplicate_of, *(memory.id for memory in similar)}
         if outcome.memory.id == ids[fact.id]:  # the store kept the first one
             known.add(ids[fact.id])
@@ -100,3 +102,28 @@ async def _add_again(
             row.recognized += ids[fact.id] in known
         if ids[fact.id] not in known:
             misses.append(described(text, f"the same as: {fact.text}", [item.text for item in similar]))
+
+
+async def changes(embedder: str) -> list[Table]:
+    """Tell what changes an older fact, and what does not, to a memory of all older facts of the same user.
+
+    *Named*: the older fact of the pair is said to resemble the new one. *Shown*: it is named, or said to be near.
+    *Lines*: how many memories the reply names or shows.
+    """
+    pairs, tally = read_data("change_pairs")["pairs"], Tally("changes of facts")
+    for user in dict.fromkeys(pair["user"] for pair in pairs):
+        clock = StoppedClock()
+        async with new_memory(clock, embedder) as memory:
+            own = [pair for pair in pairs if pair["user"] == user]
+            ids = {text: await add(memory, text) for text in dict.fromkeys(pair["old"] for pair in own)}
+            clock.at += timedelta(days=1)
+            for pair in own:
+                result = await memory.add_text(SCOPE, pair["new"], infer=False)
+                items = result.similar[result.outcomes[0].memory.id]
+                of_pair = [item for item in items if item.memory.id == ids[pair["old"]]]
+                named = any(not item.is_only_near for item in of_pair)
+                sort = "changes" if pair["changes"] else "changes nothing"
+                rows = [f"half {pair['half']}, {sort}", f"half {pair['half']}, {pair['kind']}"]
+                tally.record(rows, {"named": named, "shown": bool(of_pair), "lines": len(items)})
+                await memory.undo(SCOPE)
+    return [tally.table()]

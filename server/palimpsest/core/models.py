@@ -827,6 +827,7 @@ class Hit:
     project it belongs to, or "". `session` is the id of the conversation of a message, and "" for a memory. `document`
     says which page it is, if it is one. `superseded_by` is the id of the memory that took the place of a deleted one.
     `since` and `until` are between when a memory holds, as ISO 8601 as exactly as it is known, and "" if it is not.
+    `later` is the id of a memory that was told later than a message, about the same matter, or "".
     """
 
     id: str
@@ -853,6 +854,7 @@ class Hit:
     is_event_date: bool = False
     since: str = ""
     until: str = ""
+    later: str = ""
 
     def in_zone(self, zone: tzinfo | None) -> Hit:
         """Return this hit with its time as one of a zone. A day, a month or a year has none."""

@@ -247,6 +247,17 @@ class Conversations(OfMemory):
         next_cursor = str(shown[-1][0]) if len(found) > len(shown) else None
         return MessagePage(session_id, texts, next_cursor, _of_zone(about[0], self.zone) if about else None)
 
+    async def around(self, scope: Scope, message: Message) -> Sequence[Message]:
+        """Return a living message with those just before and after it, in order, each with its text as `get` has it."""
+        cursor = await cursor_before(self.engine, scope, message.id, AROUND)
+        page = await self.read(scope, message.id, limit=2 * AROUND + 1, cursor=cursor)
+        place = [each.id for each in page.messages].index(message.id)
+        return page.messages[: place + AROUND + 1]
+
+
+AROUND = 3
+"""How many messages before and after one are the talk around it: what was asked, and what was answered."""
+
 
 def _of_zone(summary: ConversationSummary, zone: tzinfo | None) -> ConversationSummary:
     return replace(summary, began_at=in_zone(summary.began_at, zone), ended_at=in_zone(summary.ended_at, zone))

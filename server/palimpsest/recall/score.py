@@ -215,25 +215,39 @@ def newer_of_two(query: ParsedQuery, candidates: Candidates, scores: Column) -> 
 def told_since(query: ParsedQuery, candidates: Candidates, scores: Column, alike: float) -> Column:
     """Return what each memory gains to come before older messages about the same matter, as a column of shape (n,).
 
-    What is known now comes before old talk. The two are about one matter if they are `alike` and the memory has the
-    words of the query that the message has. Memories that were learned from messages keep their place.
+    What is known now comes before old talk.
     """
     gains = np.zeros(len(scores))
+    for memory, message in later_memories(query, candidates, scores, alike):
+        lead = scores[message] - scores[memory]
+        if lead >= 0:
+            gains[memory] = max(gains[memory], lead + FIRST_BY)
+    return gains
+
+
+def later_memories(query: ParsedQuery, candidates: Candidates, scores: Column, alike: float) -> list[tuple[int, int]]:
+    """Return the rows of memories and of older messages about the same matter, in pairs, the best memories first.
+
+    The two are about one matter if they are `alike` and the memory has the words of the query that the message has.
+    Memories that were learned from messages are in no pair.
+    """
     vectors, entries = candidates.vectors, candidates.entries
     if vectors is None or query.is_about_the_past:
-        return gains
+        return []
     rows = best_first(scores)[:FIRST]
     messages = [row for row in rows if entries[row].kind == "message" and not entries[row].is_page]
     learned = {memory for memory, _ in candidates.source_pairs}
     memories = [row for row in rows if entries[row].kind == "memory" and not entries[row].is_closed]
-    for memory in (row for row in memories if row not in learned):
-        for message in messages:
-            lead = scores[message] - scores[memory]
-            is_later = entries[memory].at > entries[message].at
-            is_alike = is_later and 0 <= lead <= MAX_LEAD and vectors[memory] @ vectors[message] >= alike
-            if is_alike and _common_share(candidates, memory, message) >= SAME_WORDS:
-                gains[memory] = max(gains[memory], lead + FIRST_BY)
-    return gains
+    return [
+        (memory, message)
+        for memory in memories
+        for message in messages
+        if memory not in learned
+        and entries[memory].at > entries[message].at
+        and scores[message] - scores[memory] <= MAX_LEAD
+        and vectors[memory] @ vectors[message] >= alike
+        and _common_share(candidates, memory, message) >= SAME_WORDS
+    ]
 
 
 def _have_common_words(candidates: Candidates, newer: int, older: int) -> bool:

@@ -31,7 +31,7 @@ from palimpsest.recall.forgetting import OFF, RetentionSettings, faded_owners, l
 from palimpsest.recall.hits import HitFilter, hit_filter, hit_tokens, hits_of, with_passages, within_budget
 from palimpsest.recall.query import ParsedQuery
 from palimpsest.recall.retrieve import Searchable, candidates_in, index_query, retrieve
-from palimpsest.recall.score import Matches, SearchScoring, matches, reasons
+from palimpsest.recall.score import Matches, SearchScoring, later_memories, matches, reasons
 from palimpsest.store import entries, messages
 from palimpsest.store import memories as memory_queries
 from palimpsest.store import projects as project_queries
@@ -582,13 +582,25 @@ def _hits(conn: Connection, ranking: Ranking, query: SearchQuery) -> list[Hit]:
     return folded
 
 
+LOWEST = -1e9
+"""The score of candidates that are not shown."""
+
+
 def _read(conn: Connection, ranking: Ranking, ranked: Sequence[Ranked], query: SearchQuery) -> list[Hit]:
     """Return ranked candidates as hits, without those that were deleted meanwhile."""
     candidates, found = ranking.candidates, ranking.matches
     by_seq = hits_of(conn, [item.candidate for item in ranked]) if candidates.past is None else candidates.past
+    later: dict[int, str] = {}
+    if any(item.candidate.kind == "message" for item in ranked):
+        scores = np.full(len(candidates.entries), LOWEST)
+        scores[[item.row for item in ranked]] = [item.score for item in ranked]
+        scoring = ranking.scoring
+        for memory, message in later_memories(scoring.query, candidates, scores, scoring.weights.alike):
+            later.setdefault(message, candidates.entries[memory].owner_id)
     return [
         replace(
             by_seq[item.candidate.seq],
+            later=later.get(item.row, ""),
             score=float(found.of_rows[item.row]),
             why=reasons(ranking.scoring.query, candidates, item, ranking.entities, found),
             score_parts=item.parts if query.explain else {},

@@ -104,7 +104,7 @@ def hit_json(hit: Hit, *, with_score: bool = True, project: str = "") -> dict[st
         reply |= {"score": round(hit.score, 3), "why": ", ".join(hit.why)}
     reply |= _at(hit) | picked(hit, "valid_from=since? valid_until=until?")
     reply |= picked(hit, "sources role name metadata created_at updated_at tags?")
-    reply |= given({"project": project}, "project") | picked(hit, "superseded_by?")
+    reply |= given({"project": project}, "project") | picked(hit, "superseded_by? later?")
     if hit.length is not None:
         reply |= {"truncated": True, "length": hit.length}
     if hit.score_parts:
@@ -272,9 +272,9 @@ def history_json(
     return given(reply, "replaced", "context", "hints", "linked")
 
 
-def message_history_json(message: Message) -> dict[str, Any]:
-    """Return a message in the same form. It has no versions."""
-    return {
+def message_history_json(message: Message, around: Sequence[Message] = ()) -> dict[str, Any]:
+    """Return a message in the same form, with the talk around it. It has no versions."""
+    reply: dict[str, Any] = {
         "id": message.id,
         "kind": "message",
         "memory": message.content,
@@ -282,7 +282,10 @@ def message_history_json(message: Message) -> dict[str, Any]:
         "deleted": message.deleted_at is not None,
         "superseded_by": None,
         "history": [],
+        "around": [picked(each, "id at=said_at role name? text=content") for each in around],
+        "conversation": f"{CONVERSATION_SCHEME}{message.session_id}" if around else "",
     }
+    return given(reply, "around", "conversation")
 
 
 def _versions(memory: Memory, versions: Sequence[Version]) -> Iterator[dict[str, Any]]:
@@ -358,6 +361,7 @@ def whole_json(owner: Memory | Message, sources: Sequence[Message]) -> dict[str,
 
 # Documents and entities as text.
 
+CONVERSATION_SCHEME = "conversation://"
 DOCUMENT_SCHEME = "document://"
 
 NO_ENTITIES = "no names are known yet; they come with memories"
@@ -490,6 +494,7 @@ def hit_line(hit: Hit, project: str = "") -> str:
     told = resolved_dates(hit.text, hit.at)[:MAX_RESOLVED] if is_unclear else []
     line += "".join(f'; "{_one_line(span.phrase)}" is {day_or_days(span)}' for span in told)
     line += f"\n  replaced by [{short(hit.superseded_by)}]" if hit.superseded_by else ""
+    line += f"\n  later told: [{short(hit.later)}]" if hit.later else ""
     return f"{line}\n  {explanation(hit)}" if hit.score_parts else line
 
 
@@ -715,6 +720,17 @@ def whole_text(owner: Memory | Message) -> str:
     said = "page of a document:" if owner.role == models.PAGE else f"{_one_line(owner.name) or owner.role} said:"
     deleted = "deleted, " if owner.deleted_at else ""
     return visible(f"[{short(owner.id)}] {deleted}{shown_date(owner.said_at)} {said} {owner.content}")
+
+
+def message_text(message: Message, around: Sequence[Message]) -> str:
+    """Return a message with its whole text, and a line for each message around it."""
+    lines = [whole_text(message)]
+    if around:
+        lines.append(f"around it, in {CONVERSATION_SCHEME}{short(message.session_id)}:")
+    for each in around:
+        said = "(this message)" if each.id == message.id else _cut(each.content)
+        lines.append(visible(f"  [{short(each.id)}] {one_line(each.name) or each.role} said: {said}"))
+    return "\n".join(lines)
 
 
 def _state(memory: Memory) -> str:

@@ -16,16 +16,17 @@ from pydantic import BaseModel, Field
 from palimpsest.core import validation
 from palimpsest.core.clock import parse_instant, parse_until
 from palimpsest.core.errors import InputError
-from palimpsest.core.models import ABOUT_THE_PAST, SURE, Message, Scope, best_score
+from palimpsest.core.models import ABOUT_THE_PAST, PAGE, SURE, Message, Scope, best_score
 from palimpsest.core.validation import HintsInput, ScopeInput, SearchScopeInput
 from palimpsest.server import advice, replies
 from palimpsest.server.access_tokens import current_user, may_write
 from palimpsest.server.advice import TOOLS, framed
 from palimpsest.server.mcp_server import REQUEST, RESOURCE, TOOL, MemoryServer, catalog, mcp_errors
+from palimpsest.server.replies import CONVERSATION_SCHEME
 from palimpsest.server.session import context
 from palimpsest.server.session.client_requests import RequestContext, ask_during_call
 from palimpsest.server.session.context import closing_notes, named_project, named_user, request_of, with_client_model
-from palimpsest.server.session.subscriptions import CONVERSATION_SCHEME, ENTITIES, RECENT, SUMMARY
+from palimpsest.server.session.subscriptions import ENTITIES, RECENT, SUMMARY
 from palimpsest.text.display import visible
 from palimpsest.text.intents import FORGOTTEN, question_note, quoted_texts
 
@@ -214,11 +215,14 @@ async def get_summary(
 
 @mcp_errors(TOOL)
 async def get_history(ctx: Context[Any, Any], memory_id: str, scope: ScopeInput | None = None) -> types.CallToolResult:
-    """Read every version of a memory and its sources, or a message."""
+    """Read every version of a memory and its sources, or a message and the talk around it."""
     memory, read_scope = await request_of(ctx, scope)
     owner = await memory.get(read_scope, memory_id)
     if isinstance(owner, Message):
-        return tool_result(replies.whole_text(owner), replies.message_history_json(owner))
+        is_talk = owner.role != PAGE and owner.deleted_at is None
+        around = await memory.conversations.around(read_scope, owner) if is_talk else ()
+        around = around if len(around) > 1 else ()
+        return tool_result(replies.message_text(owner, around), replies.message_history_json(owner, around))
     stored, versions = await memory.history(read_scope, owner.id)
     relatives = await memory.predecessors(read_scope, stored.id), await memory.linked(read_scope, stored)
     return tool_result(

@@ -14,6 +14,7 @@ from mcp.types import INVALID_PARAMS, EmptyResult, SubscribeRequestParams, Unsub
 
 from palimpsest.core.models import ChangedMemory, Outcome
 from palimpsest.server.access_tokens import Grant, current_grant
+from palimpsest.server.replies import CONVERSATION_SCHEME
 from palimpsest.server.session.client_requests import RequestContext
 from palimpsest.text.display import visible
 
@@ -24,7 +25,6 @@ from palimpsest.text.display import visible
 
 SCHEME = "memory://"
 ENTITY_SCHEME = "entity://"
-CONVERSATION_SCHEME = "conversation://"
 
 SUMMARY = "summary"
 RECENT = "recent"
