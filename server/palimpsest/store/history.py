@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from itertools import groupby
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
@@ -151,9 +150,14 @@ def recorded(table: sa.Table) -> sa.ColumnElement[datetime]:
 def edits(conn: sa.Connection, scope: models.Scope, limit: int, before: int | None = None) -> list[models.Edit]:
     """Return up to `limit` edits that the scope sees, newest first, from below number `before`."""
     numbers = sorted({number for of in HISTORIES for number in _newest(conn, scope, of, limit, before)}, reverse=True)
-    steps = sa.union_all(*(_steps(of, scope, numbers[:limit]) for of in HISTORIES)).subquery()
-    rows = conn.execute(sa.select(steps).order_by(steps.c.change.desc(), steps.c.kind, steps.c.seq)).all()
-    return [_edit(list(group)) for _, group in groupby(rows, key=lambda row: row.change)]
+    found = sa.union_all(*(_steps(of, scope, numbers[:limit]) for of in HISTORIES)).subquery()
+    rows = conn.execute(sa.select(found).order_by(found.c.change.desc(), found.c.kind, found.c.seq)).all()
+    edits: list[models.Edit] = []
+    for number, steps in grouped((row.change, row) for row in rows).items():
+        first = steps[0]
+        provenance = models.Provenance(first.stage, first.model, first.prompt, first.caller)
+        edits.append(models.Edit(number, first.made_at, provenance, tuple(map(_step, steps))))
+    return edits
 
 
 class StatesAround(NamedTuple):
@@ -204,12 +208,6 @@ _SHOWN: Mapping[str, tuple[sa.ColumnElement[Any], ...]] = {
     "entity": (sa.literal(models.Event.UPDATE.value), sa.null(), entity_history.c.text),
 }
 """What a step shows of a row of each history: its event, and what it says before and after."""
-
-
-def _edit(rows: Sequence[sa.Row[Any]]) -> models.Edit:
-    first = rows[0]
-    provenance = models.Provenance(first.stage, first.model, first.prompt, first.caller)
-    return models.Edit(first.change, first.made_at, provenance, tuple(_step(row) for row in rows))
 
 
 def _step(row: sa.Row[Any]) -> models.Step:

@@ -262,12 +262,10 @@ def has_outdated(conn: sa.Connection, since: datetime | None) -> bool:
 
 def erase_outdated(conn: sa.Connection, since: datetime | None) -> None:
     """Erase the recalls of before a time; with None all."""
-    outdated = _outdated(since)
-    conn.execute(sa.delete(recalled).where(recalled.c.recall_seq.in_(outdated)))
-    conn.execute(sa.delete(recalls).where(recalls.c.seq.in_(outdated)))
+    erase_numbered(conn, conn.execute(_outdated(since)).scalars().all())
 
 
-def _outdated(since: datetime | None) -> sa.Select[tuple[int]]:
+def _outdated(since: datetime | None) -> Query:
     query = sa.select(recalls.c.seq)
     return query if since is None else query.where(recalls.c.at < since)
 

@@ -39,6 +39,7 @@ from palimpsest.store.graph import statements as statement_queries
 from palimpsest.store.graph.entities import about_user
 from palimpsest.store.graph.identity import mention_known, mention_with
 from palimpsest.store.memories import name_of_user
+from palimpsest.store.messages import read_messages
 from palimpsest.store.schema import (
     OF_CONVERSATION,
     conversations,
@@ -295,19 +296,13 @@ def _store(tx: Transaction, fact: Fact, replaced: Sequence[Memory] = (), scope: 
         **{name: getattr(fact, name) for name in _OF_FACT},
     )
     pinned.note_change(tx.pinned, None, memory)
-    _insert(tx, memory)
+    named = {"id": memory.id, **rows.scope_values(memory.scope), "text": memory.text}
+    row = {**named, "content_hash": rows.memory_hash(memory.text), **rows.memory_columns(memory), "revision": 1}
+    tx.conn.execute(_INSERT, row)
     statement_queries.put(tx, memory, replaced)
     put_entry(tx, "memory", memory.id, memory.scope, memory.key_text, memory.text)
     cite(tx, memory.id, fact, record(tx, Event.ADD, memory, old=None))
     return memory
-
-
-def _insert(tx: Transaction, memory: Memory) -> None:
-    named = {"id": memory.id, **rows.scope_values(memory.scope), "text": memory.text}
-    row = {**named, "content_hash": rows.memory_hash(memory.text), **rows.memory_columns(memory), "revision": 1}
-    tx.conn.execute(_INSERT, row)
-    if memory.links:
-        links.put(tx.conn, memory)
 
 
 _INSERT = insert(memories)
@@ -772,12 +767,10 @@ _INSERT_MESSAGE = insert(messages)
 
 def set_deleted(tx: Transaction, message_id: str | None, *, deleted: bool) -> Outcome:
     """Delete or restore a message. One that already is in that state stays. Raises MemoryNotFoundError."""
-    row = tx.conn.execute(
-        select(messages).where(messages.c.id == message_id, rows.sees(messages, tx.scope))
-    ).one_or_none()
-    if row is None:
+    found = read_messages(tx.conn, messages.c.id == message_id, rows.sees(messages, tx.scope))
+    if not found:
         raise MemoryNotFoundError(f"there is no message {message_id} any more; nothing was changed")
-    message = rows.to_message(row)
+    message = found[0]
     if (message.deleted_at is not None) is deleted:
         return Outcome(Event.NONE, message.as_memory, kind="message")
     message = replace(message, deleted_at=tx.now if deleted else None)
