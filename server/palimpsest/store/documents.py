@@ -109,12 +109,6 @@ def exported(conn: Connection, message: Row[Any]) -> dict[str, Any]:
     return {} if gist is None else {"gist": asdict(gist)}
 
 
-def put_imported(conn: Connection, item: Mapping[str, Any]) -> None:
-    """Store the gist of a page of an import, if it has one."""
-    if gist := item.get("gist"):
-        put(conn, {item["id"]: Gist(gist["text"], gist["model"], gist["prompt"])})
-
-
 def strays(conn: Connection) -> list[str]:
     """Return the ids that have a gist and belong to no page."""
     pages = select(messages.c.id).where(messages.c.role == PAGE)

@@ -449,7 +449,8 @@ def _store_message(tx: Transaction, item: Item, state: ImportState) -> None:
     values = {name: item[name] for name in MESSAGE + MESSAGE_STATE} | {"user_id": tx.scope.user_id}
     values |= {"content_hash": rows.content_hash(item["content"]), "change": state.base + item["history"][0]["change"]}
     tx.conn.execute(insert(db.messages), values)
-    documents.put_imported(tx.conn, item)
+    if gist := item.get("gist"):
+        documents.put(tx.conn, {item["id"]: documents.Gist(gist["text"], gist["model"], gist["prompt"])})
     store_mentions(tx.conn, "message", item, state.entities)
     _store_history(tx, db.message_history, MESSAGE_HISTORY, item, state, message_id=item["id"])
     put_entry(tx, "message", item["id"], tx.scope, item["content"])
