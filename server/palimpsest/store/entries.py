@@ -530,6 +530,12 @@ class Transaction:
     notes: list[str] = field(default_factory=list[str])
     told_names: list[models.Memory] = field(default_factory=list[models.Memory])
 
+    @property
+    def made(self) -> dict[str, Any]:
+        """Return what a row of the history of messages or entities says of how it was made."""
+        by = {"stage": self.provenance.stage, "caller": self.provenance.caller}
+        return {"updated_at": self.now, **by, "change": self.edit}
+
 
 def next_edit_number(conn: sa.Connection) -> int:
     """Return the number of the next edit. Numbers of erased edits and reserved numbers are not used again."""

@@ -245,10 +245,8 @@ def edits_of_entities(conn: sa.Connection, user_id: str) -> Sequence[sa.Row[Any]
 
 def without_hints(conn: sa.Connection, scope: models.Scope) -> list[str]:
     """Return the ids of the living memories that a scope sees and that have no hints, the newest first."""
-    query = (
-        sa.select(memories.c.id, memories.c.keywords).where(is_living(memories, scope)).order_by(memories.c.seq.desc())
-    )
-    return [row.id for row in conn.execute(query) if not row.keywords]
+    living = sa.select(memories.c.id, memories.c.keywords).where(is_living(memories, scope))
+    return [row.id for row in conn.execute(living.order_by(memories.c.seq.desc())) if not row.keywords]
 
 
 def left_to_enrich(conn: sa.Connection, ids: Sequence[str], edit: int) -> list[models.Memory]:

@@ -567,10 +567,12 @@ def move(conn: sa.Connection, user_id: str, old: str, new: str) -> None:
 
 def replace_owner(conn: sa.Connection, user_id: str, owner_id: str, kept_id: str) -> None:
     """Let jobs that wait be about a message or memory in place of another that says the same."""
+
+    def with_kept(ids: list[str]) -> list[str]:
+        return list(dict.fromkeys(kept_id if item == owner_id else item for item in ids))
+
     for row in conn.execute(sa.select(jobs).where(jobs.c.user_id == user_id, jobs.c.state != "done")).all():
-        payload = _with_ids(
-            row.payload, lambda ids: list(dict.fromkeys(kept_id if item == owner_id else item for item in ids))
-        )
+        payload = _with_ids(row.payload, with_kept)
         if payload != row.payload:
             conn.execute(sa.update(jobs).where(jobs.c.seq == row.seq).values(payload=payload))
 
@@ -698,9 +700,8 @@ def retry(conn: sa.Connection, user_id: str, kinds: Sequence[JobKind], now: date
     Those that wait for their time alone, such as the end of a day, go on waiting.
     """
     unfinished = (jobs.c.user_id == user_id, jobs.c.state != "done", jobs.c.kind.in_(kinds))
-    return conn.execute(
-        sa.update(jobs).where(*unfinished, ~is_later(now + MAX_DELAY)).values(**tried_again(now))
-    ).rowcount
+    due = sa.update(jobs).where(*unfinished, ~is_later(now + MAX_DELAY)).values(**tried_again(now))
+    return conn.execute(due).rowcount
 
 
 def mark_reported(conn: sa.Connection, told: Sequence[Job]) -> None:

@@ -141,9 +141,8 @@ def name_of_user(conn: sa.Connection, scope: Scope) -> str:
 
 def memories_telling_name(conn: sa.Connection, scope: Scope) -> list[Memory]:
     """Return the living memories that tell the user's name, the newest first."""
-    return [
-        rows.to_memory(row) for row in conn.execute(_telling_name(rows.scope_parts(scope)), rows.scope_values(scope))
-    ]
+    found = conn.execute(_telling_name(rows.scope_parts(scope)), rows.scope_values(scope))
+    return [rows.to_memory(row) for row in found]
 
 
 @cache

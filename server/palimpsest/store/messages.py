@@ -365,10 +365,9 @@ def row_before(conn: Connection, scope: Scope, message_id: str, count: int) -> i
 def memories_of_sessions(conn: Connection, session_ids: Iterable[str]) -> dict[str, set[str]]:
     """Return the ids of the memories that were learned from messages of conversations, living or deleted."""
     found: dict[str, set[str]] = {session_id: set() for session_id in session_ids}
-    query = select(messages.c.session_id, memory_sources.c.memory_id).join(
-        memory_sources, memory_sources.c.message_id == messages.c.id
-    )
-    for session_id, memory_id in conn.execute(query.where(rows.among(messages.c.session_id, found)).distinct()):
+    learned = select(messages.c.session_id, memory_sources.c.memory_id).distinct()
+    query = learned.where(rows.among(messages.c.session_id, found), memory_sources.c.message_id == messages.c.id)
+    for session_id, memory_id in conn.execute(query):
         found[session_id].add(memory_id)
     return found
 

@@ -109,11 +109,8 @@ def have_gone() -> sa.ColumnElement[bool]:
 
     What was reworded, was replaced or has ended is not gone: the next summary can be written from one that has it.
     """
-    return _rests_on(
-        sa.and_(
-            memories.c.deleted_at.is_not(None), memories.c.superseded_by.is_(None), memories.c.valid_until.is_(None)
-        )
-    )
+    was_not_closed = (memories.c.superseded_by.is_(None), memories.c.valid_until.is_(None))
+    return _rests_on(sa.and_(memories.c.deleted_at.is_not(None), *was_not_closed))
 
 
 def _rests_on(is_other: sa.ColumnElement[bool]) -> sa.ColumnElement[bool]:

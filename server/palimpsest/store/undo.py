@@ -16,7 +16,7 @@ from palimpsest.store.entries import Transaction
 from palimpsest.store.graph import entity_edits
 from palimpsest.store.history import recorded
 from palimpsest.store.jobs import HOOKS
-from palimpsest.store.rows import MEMORY_FIELDS, among, count, grouped, has_row, sees, to_memory, with_state
+from palimpsest.store.rows import among, count, grouped, has_row, sees, state_values, to_memory, with_state
 from palimpsest.store.schema import HISTORIES, entity_history, history, memories, message_history, messages
 from palimpsest.store.writes import find_duplicate, record
 
@@ -274,10 +274,6 @@ def bring_back(tx: Transaction, item: Mapping[str, Any], owner_id: str) -> bool:
     present = to_memory(tx.conn.execute(select(memories).where(memories.c.id == owner_id)).one())
     if find_duplicate(tx.conn, present.scope, item["text"]) is not None:
         return False
-    values = {
-        field.name: field.from_column(item.get(field.name, field.default)) for field in MEMORY_FIELDS if field.in_state
-    }
-    values |= {"superseded_by": None, "is_forgotten": False}
-    living = replace(present, text=item["text"], deleted_at=None, **values)
+    living = replace(present, text=item["text"], deleted_at=None, **state_values(item))
     record(tx, Event.ADD, writes.update_row(tx, present, living), old=None)
     return True

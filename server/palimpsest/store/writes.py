@@ -85,9 +85,7 @@ _INSERT_HISTORY = insert(history)
 
 def record_message(tx: Transaction, event: Event, message_id: str) -> None:
     """Insert the row of history of a message that was stored, deleted or restored."""
-    made = {"stage": tx.provenance.stage, "caller": tx.provenance.caller, "change": tx.edit}
-    row = {"message_id": message_id, "event": event.value, "updated_at": tx.now, **made}
-    tx.conn.execute(_INSERT_MESSAGE_HISTORY, row)
+    tx.conn.execute(_INSERT_MESSAGE_HISTORY, {"message_id": message_id, "event": event.value, **tx.made})
     tx.touched.messages.add(message_id)
 
 
@@ -562,9 +560,7 @@ def update_row(tx: Transaction, old: Memory, new: Memory) -> Memory:
     new = replace(new, updated_at=tx.now, revision=old.revision + 1)
     pinned.note_change(tx.pinned, old, new, is_undo=tx.provenance.stage.startswith(UNDO))
     stated = rows.memory_columns(new, rows.STATEMENTS)
-    names_others = stated != rows.memory_columns(
-        old, rows.STATEMENTS
-    )  # where names were not looked for, the columns stay NULL
+    names_others = stated != rows.memory_columns(old, rows.STATEMENTS)  # else the columns may be NULL, and stay so
     is_unnamed = new.text != old.text and not any(stated.values())
     # An earlier text may be one in which names were not looked for. The background looks again, and finds the same.
     columns: dict[str, Any] = dict.fromkeys(stated) if is_unnamed else stated if names_others else {}

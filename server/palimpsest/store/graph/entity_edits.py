@@ -207,11 +207,8 @@ def _split(tx: Transaction, edit: models.Split) -> None:
     new_id = new_entity(tx, root.project, name, root.type, merged_into=root.id)
     messages = _mentions_of(tx, "message", _messages_only_of(tx, memory_ids, group))
     meant = _places("memory", moved, group) | _places("message", messages, group)
-    merged, called, alias = (
-        (ENTITY, new_id, "merged_into"),
-        (ENTITY, new_id, "name"),
-        (ALIAS, new_id, models.name_key(name)),
-    )
+    merged, called = (ENTITY, new_id, "merged_into"), (ENTITY, new_id, "name")
+    alias = (ALIAS, new_id, models.name_key(name))
     # An undo merges the new entity into the old one, so that what mentions it by then is not lost.
     before: State = {merged: root.id, called: name, alias: None, **meant}
     after: State = {merged: None, called: name, alias: name, **dict.fromkeys(meant, new_id)}
@@ -247,9 +244,8 @@ def _places(kind: str, meant: dict[str, dict[str, str]], group: set[str]) -> Sta
 def _is_split_already(tx: Transaction, meant: dict[str, dict[str, str]], group: set[str], name: str) -> bool:
     """Return whether every memory mentions an entity of that name already, and none the one to be split."""
     roots = roots_of(tx.conn, {entity_id for keys in meant.values() for entity_id in keys.values()})
-    named = {
-        entity_id for entity_id, root in roots.items() if models.name_key(root.name) == models.name_key(name)
-    } - group
+    key = models.name_key(name)
+    named = {entity_id for entity_id, root in roots.items() if models.name_key(root.name) == key} - group
     return all(named & set(keys.values()) and not group & set(keys.values()) for keys in meant.values())
 
 

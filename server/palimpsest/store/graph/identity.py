@@ -120,23 +120,17 @@ def to_state(stored: Sequence[Sequence[Any]]) -> State:
     return {tuple(place): value for *place, value in stored}
 
 
-def record(
-    tx: Transaction,
-    entity_id: str,
-    event: Literal["merge", "split", "rename", "undo"],
-    change: tuple[State, State],
-    text: str,
-) -> None:
+EditEvent: TypeAlias = Literal["merge", "split", "rename", "undo"]
+
+
+def record(tx: Transaction, entity_id: str, event: EditEvent, change: tuple[State, State], text: str) -> None:
     """Insert the row of history of an edit of entities; `change` is the state before and after it."""
     row = {
         "entity_id": entity_id,
         "event": event,
         "before": [[*place, value] for place, value in change[0].items()],
         "after": [[*place, value] for place, value in change[1].items()],
-        "updated_at": tx.now,
-        "stage": tx.provenance.stage,
-        "caller": tx.provenance.caller,
-        "change": tx.edit,
+        **tx.made,
         "text": text,
     }
     tx.conn.execute(sa.insert(entity_history), row)
@@ -456,22 +450,17 @@ def choose(
     `others` are the ids of the other entities that the memory mentions.
     """
     if apart := known_names.qualifier(memory.text, entity.name):
-        return _only(
-            [
-                candidate
-                for candidate in candidates
-                if any(known_names.qualifier(one.text, entity.name) == apart for one in _memories_of(tx, candidate))
-            ]
-        )
+        qualified = {
+            candidate: [known_names.qualifier(one.text, entity.name) for one in _memories_of(tx, candidate)]
+            for candidate in candidates
+        }
+        return _only([candidate for candidate, found in qualified.items() if apart in found])
     if len(candidates) > 1:
         candidates = mentioned(tx.conn, candidates) or candidates
     if len(candidates) == 1:
         return None if known_names.says_another(memory.text, entity.name) else candidates[0]
-    return (
-        _described(tx, memory, entity, candidates)
-        or _with_others(tx, candidates, others)
-        or _nearest(tx, memory, candidates)
-    )
+    told = _described(tx, memory, entity, candidates) or _with_others(tx, candidates, others)
+    return told or _nearest(tx, memory, candidates)
 
 
 def is_unclear(text: str, name: str, candidates: Sequence[Candidate]) -> bool:
