@@ -198,11 +198,8 @@ def pages_of_uri(conn: Connection, scope: Scope, uri: str) -> list[StoredPage]:
     in_document = and_(messages.c.external_id >= prefix, messages.c.external_id < f"{prefix};")  # ";" follows "9"
     columns = (messages.c.id, messages.c.external_id, messages.c.content_hash, messages.c.deleted_at)
     query = select(*columns).where(rows.is_scope(messages, scope), in_document, messages.c.role == PAGE)
-    found = conn.execute(query.order_by(messages.c.deleted_at.is_not(None), messages.c.seq)).all()
-    return [
-        StoredPage(page, _number(external), digest, deleted_at is not None)
-        for page, external, digest, deleted_at in found
-    ]
+    found = conn.execute(query.order_by(messages.c.deleted_at.is_not(None), messages.c.seq))
+    return [StoredPage(page, _number(name), digest, deleted_at is not None) for page, name, digest, deleted_at in found]
 
 
 def refuse_changed(conn: Connection, scope: Scope, read: PagesRead | None) -> None:
@@ -278,13 +275,9 @@ def outdated_pages(conn: Connection, user_id: str, *copies: tuple[str, str]) -> 
 
     A copy is a project and the id of the document in it.
     """
-    pages_of = select(messages.c.id, messages.c.external_id, messages.c.created_at).where(
-        messages.c.deleted_at.is_(None)
-    )
-    living = [
-        conn.execute(pages_of.filter_by(user_id=user_id, project=project, session_id=session_id, role=PAGE)).all()
-        for project, session_id in copies
-    ]
+    of_user = select(messages.c.id, messages.c.external_id, messages.c.created_at)
+    of_user = of_user.filter_by(user_id=user_id, role=PAGE, deleted_at=None)
+    living = [conn.execute(of_user.filter_by(project=project, session_id=session)).all() for project, session in copies]
     living.sort(key=lambda pages: max((page.created_at.timestamp() for page in pages), default=0.0))
     *older, newest = living
     taken = {page.external_id for page in newest}

@@ -70,11 +70,9 @@ def candidates(
     return _rows_seen(found, scope, now, is_closed=False)
 
 
-def closed_candidates(
-    conn: sa.Connection, scope: models.Scope, embedder: str, now: datetime, chars: int = READ_CHARS
-) -> list[CandidateRow]:
+def closed_candidates(conn: sa.Connection, scope: models.Scope, embedder: str, now: datetime) -> list[CandidateRow]:
     """Return the memories that the scope sees and that were replaced or ended and not forgotten, the newest ones."""
-    values = {"embedder": embedder, "chars": chars, "limit": MAX_CLOSED, **rows.scope_values(scope)}
+    values = {"embedder": embedder, "chars": READ_CHARS, "limit": MAX_CLOSED, **rows.scope_values(scope)}
     return _rows_seen(conn.execute(_closed(rows.scope_parts(scope)), values).all(), scope, now, is_closed=True)
 
 

@@ -129,9 +129,8 @@ def is_in_names(conn: sa.Connection, passage: str) -> bool:
     """Return whether the name of a user, project, agent or run has a passage, or what a project is known by."""
     columns = [table.c[part] for table in (memories, messages) for part in ("user_id", "project", "agent_id", "run_id")]
     columns += [project_aliases.c.alias, project_aliases.c.project]
-    return any(
-        has_row(conn, sa.select(column).where(sa.func.replace(column, passage, "") != column)) for column in columns
-    )
+    queries = (sa.select(column).where(sa.func.replace(column, passage, "") != column) for column in columns)
+    return any(has_row(conn, query) for query in queries)
 
 
 # Read the edits of a scope: what each write changed, newest first.

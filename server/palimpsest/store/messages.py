@@ -70,9 +70,8 @@ def messages_before(conn: Connection, scope: Scope, message_id: str, limit: int)
     Those with a forgotten fact are left out.
     """
     first = select(messages.c.seq).where(messages.c.id == message_id).scalar_subquery()
-    return newest_said(
-        conn, limit, rows.is_scope(messages, scope), messages.c.deleted_at.is_(None), messages.c.seq < first
-    )
+    in_scope = (rows.is_scope(messages, scope), messages.c.deleted_at.is_(None))
+    return newest_said(conn, limit, *in_scope, messages.c.seq < first)
 
 
 def newest_said(conn: Connection, limit: int, *conditions: ColumnElement[bool]) -> list[Message]:
@@ -390,10 +389,8 @@ def list_messages(
 ) -> list[tuple[MessagePosition, Message]]:
     """Return up to `limit` messages with their positions, the one that was said last first, from after a position."""
     table = _rows_within(bounds)
-    query = select(table).where(
-        rows.sees(table, scope), rows.is_deleted(table, deleted=deleted), *bounds.conditions(table)
-    )
-    query = query.order_by(table.c.said_at.desc(), table.c.seq.desc()).limit(limit)
+    is_read = (rows.sees(table, scope), rows.is_deleted(table, deleted=deleted), *bounds.conditions(table))
+    query = select(table).where(*is_read).order_by(table.c.said_at.desc(), table.c.seq.desc()).limit(limit)
     if after is not None:
         query = query.where(table.c.said_at <= after.said_at)
         query = query.where(or_(table.c.said_at < after.said_at, table.c.seq < after.row))

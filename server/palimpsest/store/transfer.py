@@ -207,9 +207,8 @@ def items_of(conn: Connection, user_id: str) -> Iterator[dict[str, Any]]:
 def known(conn: Connection, scope: Scope, item: Mapping[str, Any]) -> str | None:
     """Return the row number of a summary that the ledger has already, or None."""
     columns = (db.summaries.c[name] == item[name] for name in ("kind", "text", "created_at"))
-    summary_id = conn.execute(
-        select(db.summaries.c.id).where(rows.is_scope(db.summaries, scope), *columns).limit(1)
-    ).scalar()
+    query = select(db.summaries.c.id).where(rows.is_scope(db.summaries, scope), *columns)
+    summary_id = conn.execute(query.limit(1)).scalar()
     return None if summary_id is None else str(summary_id)
 
 

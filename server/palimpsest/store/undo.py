@@ -143,9 +143,8 @@ def _in_effect(tx: Transaction, number: int) -> bool:
         if span.before is None and _stands_for_another(tx, span.memory_id):
             return False
     rows = _message_rows(tx, message_history.c.change == number)
-    return entity_edits.is_in_effect(tx, number) and all(
-        deleted is (event == Event.DELETE) for _, event, deleted in rows
-    )
+    are_same = all(deleted is (event == Event.DELETE) for _, event, deleted in rows)
+    return are_same and entity_edits.is_in_effect(tx, number)
 
 
 def _stands_for_another(tx: Transaction, memory_id: str) -> bool:

@@ -73,9 +73,8 @@ def knows_any(conn: sa.Connection, user_id: str) -> bool:
 
 def to_entity(row: sa.Row[Any]) -> Entity:
     """Return a row of `entities` as a model."""
-    return Entity(
-        row.id, row.user_id, row.project, row.name, row.type, row.created_at, row.is_user, merged_into=row.merged_into
-    )
+    names = ("id", "user_id", "project", "name", "type", "created_at", "is_user", "merged_into")
+    return Entity(**{name: getattr(row, name) for name in names})
 
 
 _USERS_OWN = sa.select(entities).where(entities.c.user_id == sa.bindparam("user_id"), sa.text(IS_USER))
@@ -624,11 +623,8 @@ def tell_name(tx: Transaction, memory: Memory) -> None:
     known = candidates_of(tx.conn, memory.scope, [key]).get(key, [])
     if mentioned(tx.conn, [candidate for candidate in known if candidate.root.id == own_id], key):
         return
-    others = [candidate for candidate in known if candidate.root.id != own_id]
-    may_be_user = (
-        one for one in others if may_be(one.root.type, "person") and not known_names.bare_name(one.root.name)
-    )
-    _merge_each(tx, list(may_be_user), own_id)
+    others = [one for one in known if one.root.id != own_id and may_be(one.root.type, "person")]
+    _merge_each(tx, [one for one in others if not known_names.bare_name(one.root.name)], own_id)
 
 
 def own_entity(tx: Transaction) -> str:

@@ -174,13 +174,11 @@ def _of_entities(scope: tuple[bool, bool, bool], current_only: bool) -> Any:  # 
         select(relations.c.seq).where(relations.c.source_id.in_(sql.listed("ids"))),
         select(relations.c.seq).where(relations.c.destination_id.in_(sql.listed("ids"))),
     )
-    is_known = (
-        and_(sql.sees_named(memories, scope), memories.c.deleted_at.is_(None)) if current_only else is_shown(scope)
-    )
+    is_current = and_(sql.sees_named(memories, scope), memories.c.deleted_at.is_(None))
     return (
         select(*_COLUMNS)
         .join(memories, memories.c.id == relations.c.memory_id)
-        .where(relations.c.seq.in_(ends), is_known)
+        .where(relations.c.seq.in_(ends), is_current if current_only else is_shown(scope))
         .order_by(relations.c.seq.desc())
         .limit(bindparam("limit"))
     )
