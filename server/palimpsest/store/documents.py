@@ -74,14 +74,10 @@ def vectors_of(conn: Connection, page_ids: Sequence[str]) -> dict[str, EmbeddedT
 def without_vector(conn: Connection, embedder: str, limit: int) -> dict[str, str]:
     """Return gists by a model that have no vector of an embedder while their page has one: texts by ids of pages."""
     page = and_(vectors.c.kind == "message", vectors.c.owner_id == gists.c.message_id)
-    query = (
-        select(gists.c.message_id, gists.c.text)
-        .join(vectors, page)
-        .where(gists.c.model != "", gists.c.embedder != embedder, vectors.c.embedder == embedder)
-        .order_by(gists.c.message_id)
-        .limit(limit)
-    )
-    return {row.message_id: row.text for row in conn.execute(query)}
+    is_wanted = (gists.c.model != "", gists.c.embedder != embedder, vectors.c.embedder == embedder)
+    query = select(gists.c.message_id, gists.c.text).join(vectors, page).where(*is_wanted)
+    found = conn.execute(query.order_by(gists.c.message_id).limit(limit))
+    return {row.message_id: row.text for row in found}
 
 
 def give_vectors(conn: Connection, embedder: str, texts: Mapping[str, str], made: Sequence[Vector]) -> list[str]:
@@ -215,15 +211,11 @@ def documents(conn: Connection, scope: Scope, session_id: str = "") -> list[Docu
     """Return the documents that the scope sees, the one that was learned last first; with an id only that one."""
     known = conversations.c
     learned_at = func.max(messages.c.created_at)
-    query = (
-        select(known.session_id, known.project, known.title, known.external_id, func.count(), learned_at)
-        .join(messages, OF_CONVERSATION)
-        .where(rows.sees(conversations, scope), known.client == CLIENT, *_IS_NUMBERED)
-        .group_by(known.seq)
-        .order_by(learned_at.desc(), known.seq.desc())
-    )
+    columns = (known.session_id, known.project, known.title, known.external_id, func.count(), learned_at)
+    is_read = (rows.sees(conversations, scope), known.client == CLIENT, *_IS_NUMBERED)
+    query = select(*columns).join_from(conversations, messages, OF_CONVERSATION).where(*is_read).group_by(known.seq)
     query = query.where(known.session_id == session_id) if session_id else query
-    return [Document(*row) for row in conn.execute(query)]
+    return [Document(*row) for row in conn.execute(query.order_by(learned_at.desc(), known.seq.desc()))]
 
 
 def document(conn: Connection, scope: Scope, document_id: str) -> Document:

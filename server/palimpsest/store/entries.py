@@ -320,14 +320,10 @@ def missing_vectors(
 
     They have no vector of this embedder, with `only_failed` no vector at all, or only that of their first window.
     """
-    found = conn.execute(
-        sa.select(vectors.c.seq, sa.func.coalesce(memories.c.text, messages.c.content), memories.c.keywords)
-        .outerjoin(memories, IS_MEMORY)
-        .outerjoin(messages, IS_MESSAGE)
-        .where(*_waits(embedder, after, only_failed=only_failed))
-        .order_by(vectors.c.seq)
-        .limit(limit)
-    )
+    columns = (vectors.c.seq, sa.func.coalesce(memories.c.text, messages.c.content), memories.c.keywords)
+    query = sa.select(*columns).outerjoin(memories, IS_MEMORY).outerjoin(messages, IS_MESSAGE)
+    waiting = query.where(*_waits(embedder, after, only_failed=only_failed))
+    found = conn.execute(waiting.order_by(vectors.c.seq).limit(limit))
     return [UnembeddedEntry(seq, models.key_text(text, keywords or ())) for seq, text, keywords in found]
 
 

@@ -41,13 +41,10 @@ from palimpsest.store.schema import (
 
 def versions_of(conn: sa.Connection, memory_id: str) -> list[models.Version]:
     """Return every version of a memory, oldest first, with the ids by which callers know its source messages."""
-    query = (
-        sa.select(memory_sources.c.history_id, messages.c.id, messages.c.external_id)
-        .join(messages, messages.c.id == memory_sources.c.message_id)
-        .where(memory_sources.c.memory_id == memory_id)
-        .order_by(messages.c.seq)
-    )
-    sources = grouped((row.history_id, row.external_id or row.id) for row in conn.execute(query))
+    query = sa.select(memory_sources.c.history_id, messages.c.id, messages.c.external_id)
+    is_cited = (memory_sources.c.memory_id == memory_id, messages.c.id == memory_sources.c.message_id)
+    cited = conn.execute(query.where(*is_cited).order_by(messages.c.seq))
+    sources = grouped((row.history_id, row.external_id or row.id) for row in cited)
     rows = conn.execute(sa.select(history).where(history.c.memory_id == memory_id).order_by(history.c.seq))
     return [to_history(row, tuple(sources.get(row.id, ()))) for row in rows]
 
@@ -68,28 +65,21 @@ def memories_at(
     """
     is_read = () if memory_ids is None else (among(history.c.memory_id, memory_ids),)
     newest = _newest_rows(HISTORIES[0], scope, instant, *is_read)
-    query = (
-        sa.select(memories, history.c.new_memory, history.c.state, history.c.updated_at.label("changed_at"))
-        .join(history, history.c.memory_id == memories.c.id)
-        .join(newest, newest.c.seq == history.c.seq)
-        .where(history.c.is_deleted.is_(False))
-    )
-    rows = conn.execute(query)
-    then = (with_state(to_memory(row), row.new_memory, row.state, row.changed_at) for row in rows)
-    return [memory for memory in then if not models.has_expired(memory.metadata, instant)]
+    then = (history.c.new_memory, history.c.state, history.c.updated_at.label("changed_at"))
+    query = sa.select(memories, *then).join(history, history.c.memory_id == memories.c.id)
+    query = query.join(newest, newest.c.seq == history.c.seq)
+    rows = conn.execute(query.where(history.c.is_deleted.is_(False)))
+    states = (with_state(to_memory(row), row.new_memory, row.state, row.changed_at) for row in rows)
+    return [memory for memory in states if not models.has_expired(memory.metadata, instant)]
 
 
 def messages_at(conn: sa.Connection, scope: models.Scope, instant: datetime) -> list[models.Message]:
     """Return the messages that the scope sees and that were stored and not deleted at an instant, oldest first."""
     newest = _newest_rows(HISTORIES[1], scope, instant)
-    query = (
-        sa.select(messages)
-        .join(message_history, message_history.c.message_id == messages.c.id)
-        .join(newest, newest.c.seq == message_history.c.seq)
-        .where(message_history.c.event == models.Event.ADD.value)
-        .order_by(messages.c.seq)
-    )
-    return [to_message(row) for row in conn.execute(query)]
+    query = sa.select(messages).join(message_history, message_history.c.message_id == messages.c.id)
+    query = query.join(newest, newest.c.seq == message_history.c.seq)
+    stored = query.where(message_history.c.event == models.Event.ADD.value)
+    return [to_message(row) for row in conn.execute(stored.order_by(messages.c.seq))]
 
 
 def _newest_rows(

@@ -258,16 +258,10 @@ def memories_of_job(conn: sa.Connection, job: Job) -> list[Memory]:
 
     A fact that no longer held when it was learned is among them, as a memory that was closed at once.
     """
-    cited = (
-        sa.select(memory_sources.c.memory_id)
-        .join(history, history.c.id == memory_sources.c.history_id)
-        .where(among(memory_sources.c.message_id, job.message_ids), history.c.updated_at >= job.created_at)
-    )
-    closed_at_once = sa.and_(
-        memories.c.superseded_by.is_not(None),
-        memories.c.created_at >= job.created_at,
-        memories.c.deleted_at == memories.c.created_at,
-    )
+    by_job = (among(memory_sources.c.message_id, job.message_ids), history.c.updated_at >= job.created_at)
+    cited = sa.select(memory_sources.c.memory_id).where(history.c.id == memory_sources.c.history_id, *by_job)
+    is_new, is_replaced = memories.c.created_at >= job.created_at, memories.c.superseded_by.is_not(None)
+    closed_at_once = sa.and_(is_replaced, is_new, memories.c.deleted_at == memories.c.created_at)
     return read_memories(conn, memories.c.id.in_(cited), sa.or_(memories.c.deleted_at.is_(None), closed_at_once))
 
 

@@ -141,13 +141,11 @@ def without_forgotten(conn: Connection, found: Sequence[Message]) -> list[Messag
 
 def sessions_with_forgotten(conn: Connection, session_ids: Sequence[str]) -> set[str]:
     """Return those of some sessions in which something was said that was forgotten."""
-    query = (
-        select(messages.c.session_id)
-        .join(memory_sources, memory_sources.c.message_id == messages.c.id)
-        .join(memories, memories.c.id == memory_sources.c.memory_id)
-        .where(rows.among(messages.c.session_id, session_ids), memories.c.is_forgotten.is_(True), learned_memories())
-    )
-    return set(conn.execute(query.distinct()).scalars())
+    query = select(messages.c.session_id).join(memory_sources, memory_sources.c.message_id == messages.c.id)
+    query = query.join(memories, memories.c.id == memory_sources.c.memory_id)
+    is_forgotten = (memories.c.is_forgotten.is_(True), learned_memories())
+    found = query.where(rows.among(messages.c.session_id, session_ids), *is_forgotten)
+    return set(conn.execute(found.distinct()).scalars())
 
 
 def speakers(conn: Connection, user_id: str) -> list[str]:
@@ -474,13 +472,10 @@ def undone(conn: Connection, message_ids: Sequence[str]) -> dict[Scope, list[str
     """Return those deleted messages that an undo deleted, by their scope."""
     later = message_history.alias()
     newest = select(func.max(later.c.seq)).where(later.c.message_id == messages.c.id).scalar_subquery()
-    query = (
-        select(messages)
-        .join(message_history, message_history.c.message_id == messages.c.id)
-        .where(rows.among(messages.c.id, message_ids), messages.c.deleted_at.is_not(None))
-        .where(message_history.c.seq == newest, message_history.c.stage.like(f"{UNDO}%"))
-    )
-    deleted = conn.execute(query.order_by(messages.c.seq))
+    is_deleted = (rows.among(messages.c.id, message_ids), messages.c.deleted_at.is_not(None))
+    by_undo = (message_history.c.seq == newest, message_history.c.stage.like(f"{UNDO}%"))
+    query = select(messages).join(message_history, message_history.c.message_id == messages.c.id)
+    deleted = conn.execute(query.where(*is_deleted, *by_undo).order_by(messages.c.seq))
     return rows.grouped((rows.to_scope(row), row.id) for row in deleted)
 
 

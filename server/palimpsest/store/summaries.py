@@ -268,12 +268,10 @@ def _is_of(scope: Scope) -> sa.ColumnElement[bool]:
 
 def count_changes_since(conn: sa.Connection, scope: Scope, log_number: int) -> int:
     """Return how many memories that the scope sees changed after a number of the index log, each counted once."""
-    query = (
-        sa.select(sa.func.count(index_log.c.memory_id.distinct()))
-        .select_from(index_log.join(memories, memories.c.id == index_log.c.memory_id))
-        .where(index_log.c.user_id == scope.user_id, index_log.c.seq > log_number, sees(memories, scope))
-    )
-    return conn.execute(query).scalar_one()
+    is_later = (index_log.c.user_id == scope.user_id, index_log.c.seq > log_number)
+    changed = sa.select(sa.func.count(index_log.c.memory_id.distinct())).where(*is_later)
+    query = changed.join_from(index_log, memories, memories.c.id == index_log.c.memory_id)
+    return conn.execute(query.where(sees(memories, scope))).scalar_one()
 
 
 def memories_beyond(conn: sa.Connection, scope: Scope, base_id: int | None, limit: int) -> list[Memory]:

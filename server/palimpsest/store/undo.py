@@ -245,13 +245,10 @@ def _spans(tx: Transaction, condition: ColumnElement[bool]) -> list[_Span]:
 
 def _message_rows(tx: Transaction, condition: ColumnElement[bool]) -> list[tuple[str, str, bool]]:
     """Return the rows of history of messages the scope sees, oldest first: id, event, whether it is deleted now."""
-    query = (
-        select(message_history.c.message_id, message_history.c.event, messages.c.deleted_at.is_not(None))
-        .join(messages, messages.c.id == message_history.c.message_id)
-        .where(condition, sees(messages, tx.scope))
-        .order_by(message_history.c.seq)
-    )
-    return [(message_id, event, bool(deleted)) for message_id, event, deleted in tx.conn.execute(query)]
+    columns = (message_history.c.message_id, message_history.c.event, messages.c.deleted_at.is_not(None))
+    is_read = (messages.c.id == message_history.c.message_id, condition, sees(messages, tx.scope))
+    rows = tx.conn.execute(select(*columns).where(*is_read).order_by(message_history.c.seq))
+    return [(message_id, event, bool(deleted)) for message_id, event, deleted in rows]
 
 
 def fate_of(conn: Connection, kind: Kind, owner_id: str) -> Literal["known", "undone", "deleted"]:

@@ -239,14 +239,10 @@ def recalls_of(
     """
     of_user = recalls.c.user_id == scope.user_id
     is_seen = of_user if in_all_projects else sa.and_(sees(recalls, scope), recalls.c.all_projects.is_(False))
-    query = (
-        sa.select(recalls, recalled.c.rank)
-        .join(recalled, recalled.c.recall_seq == recalls.c.seq)
-        .where(recalled.c.owner_id == owner_id, recalls.c.at >= since, is_seen)
-        .order_by(recalled.c.recall_seq.desc())
-        .limit(limit)
-    )
-    return [Recall(to_scope(row), row.question, row.at, row.caller, row.rank) for row in conn.execute(query)]
+    query = sa.select(recalls, recalled.c.rank).join(recalled, recalled.c.recall_seq == recalls.c.seq)
+    query = query.where(recalled.c.owner_id == owner_id, recalls.c.at >= since, is_seen)
+    found = conn.execute(query.order_by(recalled.c.recall_seq.desc()).limit(limit))
+    return [Recall(to_scope(row), row.question, row.at, row.caller, row.rank) for row in found]
 
 
 def count_by_day(conn: sa.Connection, scope: Scope, since: datetime) -> Counter[str]:

@@ -412,20 +412,15 @@ def other_names(conn: Connection, scope: Scope, entity: Entity) -> list[str]:
     """
     members = members_of(conn, [entity.id])
     is_shown = mentions.c.owner_id.in_(select(_naming(scope, members).c.id))
-    used = (
-        select(mentions.c.key, mentions.c.name)
-        .where(sql.among(mentions.c.entity_id, members), mentions.c.current, is_shown)
-        .group_by(mentions.c.key, mentions.c.name)
-        .order_by(func.min(mentions.c.seq))
-    )
+    is_used = (sql.among(mentions.c.entity_id, members), mentions.c.current, is_shown)
+    used = select(mentions.c.key, mentions.c.name).where(*is_used).group_by(mentions.c.key, mentions.c.name)
     # What was given in a project is known there, also if the entity is part of a global one.
-    given = (
-        select(entity_aliases.c.key, entity_aliases.c.name)
-        .join(entities, entities.c.id == entity_aliases.c.entity_id)
-        .where(sql.among(entity_aliases.c.entity_id, members), entity_aliases.c.given)
-        .where(entities.c.project.in_((scope.beside, scope.project)))
-    )
-    names = {row.key: row.name for row in reversed([*conn.execute(used), *conn.execute(given)])}
+    is_given = (sql.among(entity_aliases.c.entity_id, members), entity_aliases.c.given)
+    aliases = select(entity_aliases.c.key, entity_aliases.c.name).where(*is_given)
+    given = aliases.join(entities, entities.c.id == entity_aliases.c.entity_id)
+    given = given.where(entities.c.project.in_((scope.beside, scope.project)))
+    by_age = conn.execute(used.order_by(func.min(mentions.c.seq)))
+    names = {row.key: row.name for row in reversed([*by_age, *conn.execute(given)])}
     names.pop(name_key(entity.name), None)
     return sorted(names.values(), key=lambda name: (name.casefold(), name))
 
