@@ -110,15 +110,10 @@ def _rows_seen(
 
 
 def _candidates() -> sa.Select[*tuple[Any, ...]]:
-    first_session = (
-        sa.select(messages.c.session_id)
-        .join(memory_sources, memory_sources.c.message_id == messages.c.id)
-        .where(memory_sources.c.memory_id == vectors.c.owner_id, vectors.c.kind == "memory")
-        .order_by(messages.c.seq)
-        .limit(1)
-        .correlate(vectors)
-        .scalar_subquery()
-    )
+    is_cited = (memory_sources.c.memory_id == vectors.c.owner_id, vectors.c.kind == "memory")
+    sessions = sa.select(messages.c.session_id).join(memory_sources, memory_sources.c.message_id == messages.c.id)
+    first = sessions.where(*is_cited).order_by(messages.c.seq).limit(1)
+    first_session = first.correlate(vectors).scalar_subquery()
     trimmed = sa.func.rtrim(messages.c.content)
     return (
         sa.select(
@@ -562,13 +557,9 @@ def put_entry(
     vector, is_partial = tx.vectors.get(text), text in tx.partial
     if vector is None and beginning:
         vector, is_partial = tx.vectors.get(beginning), True
-    values = {
-        "live": True,
-        "embedder": tx.embedder if vector is not None else "",
-        "partial": vector is not None and is_partial,
-        "vector": None if vector is None else rows.packed(vector),
-        "key": None,
-    }
+    values: dict[str, Any] = {"live": True, "embedder": "", "partial": False, "vector": None, "key": None}
+    if vector is not None:
+        values |= {"embedder": tx.embedder, "partial": is_partial, "vector": rows.packed(vector)}
     if old is None:
         tx.conn.execute(_INSERT_ENTRY, {"kind": kind, "owner_id": owner_id, **rows.scope_values(scope), **values})
         return

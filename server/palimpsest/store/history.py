@@ -164,12 +164,9 @@ def states_around(conn: sa.Connection, scope: models.Scope, numbers: Sequence[in
     is_earlier = (earlier.c.memory_id == history.c.memory_id, earlier.c.seq < history.c.seq)
     newest = sa.select(earlier.c.state).where(*is_earlier).order_by(earlier.c.seq.desc()).limit(1)
     before = newest.scalar_subquery()
-    query = sa.select(history.c.change, history.c.memory_id, before, history.c.state).where(
-        history.c.change.in_(numbers),
-        history.c.event == models.Event.UPDATE.value,
-        history.c.old_memory == history.c.new_memory,
-        _is_seen(memories, history.c.memory_id, scope),
-    )
+    says_the_same = (history.c.event == models.Event.UPDATE.value, history.c.old_memory == history.c.new_memory)
+    is_read = (history.c.change.in_(numbers), _is_seen(memories, history.c.memory_id, scope))
+    query = sa.select(history.c.change, history.c.memory_id, before, history.c.state).where(*is_read, *says_the_same)
     return [StatesAround(*row) for row in conn.execute(query)]
 
 

@@ -41,12 +41,8 @@ def put(conn: sa.Connection, summary: Summary, provenance: Provenance) -> None:
     erased = meta_value(conn, ERASED_AT)
     if (newest is not None and newest > summary.seq) or int(erased or 0) > summary.seq:
         return  # another process has stored a newer summary, or erased rows that this one may quote
-    values = {
-        **scope_values(summary.scope),
-        **{name: getattr(summary, name) for name in ("kind", "text", "seq", "created_at")},
-        "model": provenance.model,
-        "prompt": provenance.prompt,
-    }
+    said = {name: getattr(summary, name) for name in ("kind", "text", "seq", "created_at")}
+    values = {**scope_values(summary.scope), **said, "model": provenance.model, "prompt": provenance.prompt}
     summary_id = conn.execute(sa.insert(summaries).returning(summaries.c.id), values).scalar_one()
     store(conn, summary_id, summary.sources, summary.message_ids)
     _thin_out(conn, summary_id, summary)

@@ -131,13 +131,8 @@ def _read(conn: sa.Connection, query: Any, values: Mapping[str, Any]) -> list[Tr
 
 def _trace(owner: sa.ColumnElement[Any]) -> Query:
     """Return the query for living memories and what says how well they are remembered, by owner."""
-    last_said = (
-        sa.select(sa.func.max(messages.c.said_at))
-        .join(memory_sources, memory_sources.c.message_id == messages.c.id)
-        .where(memory_sources.c.memory_id == memories.c.id)
-        .correlate(memories)
-        .scalar_subquery()
-    )
+    is_source = (memory_sources.c.message_id == messages.c.id, memory_sources.c.memory_id == memories.c.id)
+    last_said = sa.select(sa.func.max(messages.c.said_at)).where(*is_source).correlate(memories).scalar_subquery()
     return (
         sa.select(
             owner.label("owner_id"),

@@ -690,12 +690,9 @@ def _stored_by_earlier_call(tx: Transaction, messages_in: Sequence[Message]) -> 
     if any(message.external_id or message.said_at != message.created_at for message in messages_in):
         return None
     first = messages_in[0]
-    edits_like_first = select(messages.c.change).where(
-        rows.is_scope(messages, first.scope),
-        messages.c.content_hash == rows.content_hash(first.content),
-        messages.c.created_at >= first.created_at - RETRY_WINDOW,
-        messages.c.external_id == "",
-    )
+    is_like_first = (messages.c.content_hash == rows.content_hash(first.content), messages.c.external_id == "")
+    is_recent = messages.c.created_at >= first.created_at - RETRY_WINDOW
+    edits_like_first = select(messages.c.change).where(rows.is_scope(messages, first.scope), *is_like_first, is_recent)
     contents = [(message.role, message.name, rows.content_hash(message.content)) for message in messages_in]
     for edit in tx.conn.execute(edits_like_first.distinct()).scalars():
         stored = tx.conn.execute(select(messages).where(messages.c.change == edit).order_by(messages.c.seq)).all()
@@ -735,12 +732,8 @@ def _session_id(tx: Transaction, message: Message) -> str:
 
 def _insert_message(tx: Transaction, message: Message, session_id: str) -> Message:
     stored = replace(message, session_id=session_id)
-    row = {
-        **rows.scope_values(stored.scope),
-        **{name: getattr(stored, name) for name in rows.MESSAGE_FIELDS},
-        "content_hash": rows.content_hash(stored.content),
-        "change": tx.edit,
-    }
+    row = {**rows.scope_values(stored.scope), **{name: getattr(stored, name) for name in rows.MESSAGE_FIELDS}}
+    row |= {"content_hash": rows.content_hash(stored.content), "change": tx.edit}
     tx.conn.execute(_INSERT_MESSAGE, row)
     put_entry(tx, "message", stored.id, stored.scope, stored.content)
     record_message(tx, Event.ADD, stored.id)

@@ -298,16 +298,8 @@ def new_entity(
 ) -> str:
     """Create an entity without names and return its id. `kind` is its type."""
     entity_id = str(uuid.uuid4())
-    row = {
-        "id": entity_id,
-        "user_id": tx.scope.user_id,
-        "project": project,
-        "name": name,
-        "type": kind,
-        "is_user": is_user,
-        "merged_into": merged_into,
-        "created_at": tx.now,
-    }
+    row = {"id": entity_id, "user_id": tx.scope.user_id, "project": project, "name": name, "type": kind}
+    row |= {"is_user": is_user, "merged_into": merged_into, "created_at": tx.now}
     tx.conn.execute(sa.insert(entities), row)
     return entity_id
 
@@ -340,11 +332,8 @@ def lookalikes(conn: sa.Connection, scope: Scope, entity: Entity, names: Iterabl
     short = {other_id for other_id, key in others if any(known_names.is_short_form(name, key) for name in called)}
     if not alike | short:
         return []
-    is_mentioned = sa.exists().where(
-        mentions.c.entity_id == entities.c.id,
-        *(mentions.c.kind == "memory", mentions.c.current, memories.c.id == mentions.c.owner_id),
-        is_living(memories, scope),
-    )
+    in_memory = (mentions.c.kind == "memory", mentions.c.current, memories.c.id == mentions.c.owner_id)
+    is_mentioned = sa.exists().where(mentions.c.entity_id == entities.c.id, *in_memory, is_living(memories, scope))
     is_other = (among(entities.c.id, alike | short), entities.c.merged_into.is_(None), entities.c.is_user.is_(False))
     in_project = entities.c.project.in_(("", scope.project))
     rows = conn.execute(sa.select(entities).where(*is_other, in_project, is_mentioned).order_by(entities.c.seq))

@@ -241,15 +241,12 @@ def relations_from(
 
     With `keys` they are only those with one of these.
     """
-    columns = relations.c
-    query = (
-        select(columns.memory_id, columns.source_id, columns.name, columns.key, entities.c.name, entities.c.type)
-        .join(entities, entities.c.id == columns.destination_id)
-        .join(memories, memories.c.id == columns.memory_id)
-        .where(sql.among(columns.source_id, source_ids))
-    )
+    columns = [relations.c[name] for name in ("memory_id", "source_id", "name", "key")]
+    query = select(*columns, entities.c.name, entities.c.type).where(sql.among(relations.c.source_id, source_ids))
+    query = query.join_from(relations, entities, entities.c.id == relations.c.destination_id)
+    query = query.join(memories, memories.c.id == relations.c.memory_id)
     if keys is not None:
-        query = query.where(sql.among(columns.key, keys))
+        query = query.where(sql.among(relations.c.key, keys))
     return [StatedRelation(*row) for row in conn.execute(_newest(query, scope))]
 
 
