@@ -161,12 +161,9 @@ def _refuse_stale(conn: Connection, write: Write) -> None:
     if write.based_on is None:
         return
     unread = and_(is_living(memories, write.scope), memories.c.id.not_in(write.read))
-    changed = select(index_log.c.seq).where(
-        index_log.c.user_id == write.scope.user_id,
-        index_log.c.seq > write.based_on,
-        exists().where(and_(memories.c.id == index_log.c.memory_id, unread)),
-    )
-    if has_row(conn, changed):
+    is_later = (index_log.c.user_id == write.scope.user_id, index_log.c.seq > write.based_on)
+    is_unread = exists().where(memories.c.id == index_log.c.memory_id, unread)
+    if has_row(conn, select(index_log.c.seq).where(*is_later, is_unread)):
         raise StaleDecisionError("memories were added while it was decided what to do with the new facts")
 
 

@@ -331,11 +331,8 @@ def _write_entries(
 
 
 _LOG = insert(index_log)
-_CHANGE = (
-    update(vectors)
-    .where(vectors.c.seq == bindparam("entry"))
-    .values(key=bindparam("new_key"), live=bindparam("is_live"))
-)
+_OF_ENTRY_NUMBER = update(vectors).where(vectors.c.seq == bindparam("entry"))
+_CHANGE = _OF_ENTRY_NUMBER.values(key=bindparam("new_key"), live=bindparam("is_live"))
 
 
 def _move_means(conn: Connection, touched: TouchedEntries) -> None:

@@ -57,15 +57,19 @@ database, write to a vector index that several hosts share."""
 class FullText(Protocol):
     """Full text over search tokens, one row for each entry. Every method takes a connection of the same database."""
 
+    created_by: Sequence[str]
+    dropped_by: Sequence[str]
+    """The statements that create it, and that drop it. It can be rebuilt from the entries."""
+
     def create(self, conn: Connection) -> None:
         """Create the empty full text."""
-
-    def drop(self, conn: Connection) -> None:
-        """Drop the full text. It can be rebuilt from the entries."""
+        for statement in self.created_by:
+            conn.exec_driver_sql(statement)
 
     def clear(self, conn: Connection) -> None:
         """Replace the full text, even a damaged one, by an empty one."""
-        self.drop(conn)
+        for statement in self.dropped_by:
+            conn.exec_driver_sql(statement)
         self.create(conn)
 
     def put(self, conn: Connection, rows: Sequence[FullTextRow]) -> None:
@@ -321,13 +325,20 @@ def words_in(column: str, padded: Mapping[str, str]) -> frozenset[str]:
     return frozenset([word for word, between_spaces in padded.items() if between_spaces in spaced])
 
 
-def rarest(words: Iterable[str], counts: Mapping[str, int], most: int) -> list[str]:
-    """Return the rarest words that together occur in about `most` rows, and at least one word."""
+def searched_words(words: Iterable[str], counts: Mapping[str, int] | None = None) -> list[str]:
+    """Return the first `MAX_QUERY_TOKENS` words, each once.
+
+    With the number of rows that each occurs in, they are only the rarest of them, which together occur in about
+    `MAX_SCORED` rows, and at least one word that occurs anywhere.
+    """
+    searched = list(dict.fromkeys(words))[:MAX_QUERY_TOKENS]
+    if counts is None:
+        return searched
     chosen: list[str] = []
     rows = 0
-    for word in sorted(words, key=lambda word: counts[word]):
+    for word in sorted(filter(counts.__contains__, searched), key=lambda word: counts[word]):
         rows += counts[word]
-        if chosen and rows > most:
+        if chosen and rows > MAX_SCORED:
             break
         chosen.append(word)
     return chosen

@@ -74,14 +74,10 @@ def vectors_of(conn: Connection, page_ids: Sequence[str]) -> dict[str, EmbeddedT
 def without_vector(conn: Connection, embedder: str, limit: int) -> dict[str, str]:
     """Return gists by a model that have no vector of an embedder while their page has one: texts by ids of pages."""
     page = and_(vectors.c.kind == "message", vectors.c.owner_id == gists.c.message_id)
-    query = (
-        select(gists.c.message_id, gists.c.text)
-        .join(vectors, page)
-        .where(gists.c.model != "", gists.c.embedder != embedder, vectors.c.embedder == embedder)
-        .order_by(gists.c.message_id)
-        .limit(limit)
-    )
-    return {row.message_id: row.text for row in conn.execute(query)}
+    is_wanted = (gists.c.model != "", gists.c.embedder != embedder, vectors.c.embedder == embedder)
+    query = select(gists.c.message_id, gists.c.text).join(vectors, page).where(*is_wanted)
+    found = conn.execute(query.order_by(gists.c.message_id).limit(limit))
+    return {row.message_id: row.text for row in found}
 
 
 def give_vectors(conn: Connection, embedder: str, texts: Mapping[str, str], made: Sequence[Vector]) -> list[str]:
@@ -107,12 +103,6 @@ def exported(conn: Connection, message: Row[Any]) -> dict[str, Any]:
     """Return the gist of a message as it stands in an export; nothing if it has none, or is no page."""
     gist = of_pages(conn, [message.id]).get(message.id) if message.role == PAGE else None
     return {} if gist is None else {"gist": asdict(gist)}
-
-
-def put_imported(conn: Connection, item: Mapping[str, Any]) -> None:
-    """Store the gist of a page of an import, if it has one."""
-    if gist := item.get("gist"):
-        put(conn, {item["id"]: Gist(gist["text"], gist["model"], gist["prompt"])})
 
 
 def strays(conn: Connection) -> list[str]:
@@ -204,11 +194,8 @@ def pages_of_uri(conn: Connection, scope: Scope, uri: str) -> list[StoredPage]:
     in_document = and_(messages.c.external_id >= prefix, messages.c.external_id < f"{prefix};")  # ";" follows "9"
     columns = (messages.c.id, messages.c.external_id, messages.c.content_hash, messages.c.deleted_at)
     query = select(*columns).where(rows.is_scope(messages, scope), in_document, messages.c.role == PAGE)
-    found = conn.execute(query.order_by(messages.c.deleted_at.is_not(None), messages.c.seq)).all()
-    return [
-        StoredPage(page, _number(external), digest, deleted_at is not None)
-        for page, external, digest, deleted_at in found
-    ]
+    found = conn.execute(query.order_by(messages.c.deleted_at.is_not(None), messages.c.seq))
+    return [StoredPage(page, _number(name), digest, deleted_at is not None) for page, name, digest, deleted_at in found]
 
 
 def refuse_changed(conn: Connection, scope: Scope, read: PagesRead | None) -> None:
@@ -224,15 +211,11 @@ def documents(conn: Connection, scope: Scope, session_id: str = "") -> list[Docu
     """Return the documents that the scope sees, the one that was learned last first; with an id only that one."""
     known = conversations.c
     learned_at = func.max(messages.c.created_at)
-    query = (
-        select(known.session_id, known.project, known.title, known.external_id, func.count(), learned_at)
-        .join(messages, OF_CONVERSATION)
-        .where(rows.sees(conversations, scope), known.client == CLIENT, *_IS_NUMBERED)
-        .group_by(known.seq)
-        .order_by(learned_at.desc(), known.seq.desc())
-    )
+    columns = (known.session_id, known.project, known.title, known.external_id, func.count(), learned_at)
+    is_read = (rows.sees(conversations, scope), known.client == CLIENT, *_IS_NUMBERED)
+    query = select(*columns).join_from(conversations, messages, OF_CONVERSATION).where(*is_read).group_by(known.seq)
     query = query.where(known.session_id == session_id) if session_id else query
-    return [Document(*row) for row in conn.execute(query)]
+    return [Document(*row) for row in conn.execute(query.order_by(learned_at.desc(), known.seq.desc()))]
 
 
 def document(conn: Connection, scope: Scope, document_id: str) -> Document:
@@ -284,13 +267,9 @@ def outdated_pages(conn: Connection, user_id: str, *copies: tuple[str, str]) -> 
 
     A copy is a project and the id of the document in it.
     """
-    pages_of = select(messages.c.id, messages.c.external_id, messages.c.created_at).where(
-        messages.c.deleted_at.is_(None)
-    )
-    living = [
-        conn.execute(pages_of.filter_by(user_id=user_id, project=project, session_id=session_id, role=PAGE)).all()
-        for project, session_id in copies
-    ]
+    of_user = select(messages.c.id, messages.c.external_id, messages.c.created_at)
+    of_user = of_user.filter_by(user_id=user_id, role=PAGE, deleted_at=None)
+    living = [conn.execute(of_user.filter_by(project=project, session_id=session)).all() for project, session in copies]
     living.sort(key=lambda pages: max((page.created_at.timestamp() for page in pages), default=0.0))
     *older, newest = living
     taken = {page.external_id for page in newest}

@@ -70,11 +70,9 @@ def candidates(
     return _rows_seen(found, scope, now, is_closed=False)
 
 
-def closed_candidates(
-    conn: sa.Connection, scope: models.Scope, embedder: str, now: datetime, chars: int = READ_CHARS
-) -> list[CandidateRow]:
+def closed_candidates(conn: sa.Connection, scope: models.Scope, embedder: str, now: datetime) -> list[CandidateRow]:
     """Return the memories that the scope sees and that were replaced or ended and not forgotten, the newest ones."""
-    values = {"embedder": embedder, "chars": chars, "limit": MAX_CLOSED, **rows.scope_values(scope)}
+    values = {"embedder": embedder, "chars": READ_CHARS, "limit": MAX_CLOSED, **rows.scope_values(scope)}
     return _rows_seen(conn.execute(_closed(rows.scope_parts(scope)), values).all(), scope, now, is_closed=True)
 
 
@@ -112,15 +110,10 @@ def _rows_seen(
 
 
 def _candidates() -> sa.Select[*tuple[Any, ...]]:
-    first_session = (
-        sa.select(messages.c.session_id)
-        .join(memory_sources, memory_sources.c.message_id == messages.c.id)
-        .where(memory_sources.c.memory_id == vectors.c.owner_id, vectors.c.kind == "memory")
-        .order_by(messages.c.seq)
-        .limit(1)
-        .correlate(vectors)
-        .scalar_subquery()
-    )
+    is_cited = (memory_sources.c.memory_id == vectors.c.owner_id, vectors.c.kind == "memory")
+    sessions = sa.select(messages.c.session_id).join(memory_sources, memory_sources.c.message_id == messages.c.id)
+    first = sessions.where(*is_cited).order_by(messages.c.seq).limit(1)
+    first_session = first.correlate(vectors).scalar_subquery()
     trimmed = sa.func.rtrim(messages.c.content)
     return (
         sa.select(
@@ -322,14 +315,10 @@ def missing_vectors(
 
     They have no vector of this embedder, with `only_failed` no vector at all, or only that of their first window.
     """
-    found = conn.execute(
-        sa.select(vectors.c.seq, sa.func.coalesce(memories.c.text, messages.c.content), memories.c.keywords)
-        .outerjoin(memories, IS_MEMORY)
-        .outerjoin(messages, IS_MESSAGE)
-        .where(*_waits(embedder, after, only_failed=only_failed))
-        .order_by(vectors.c.seq)
-        .limit(limit)
-    )
+    columns = (vectors.c.seq, sa.func.coalesce(memories.c.text, messages.c.content), memories.c.keywords)
+    query = sa.select(*columns).outerjoin(memories, IS_MEMORY).outerjoin(messages, IS_MESSAGE)
+    waiting = query.where(*_waits(embedder, after, only_failed=only_failed))
+    found = conn.execute(waiting.order_by(vectors.c.seq).limit(limit))
     return [UnembeddedEntry(seq, models.key_text(text, keywords or ())) for seq, text, keywords in found]
 
 
@@ -530,6 +519,12 @@ class Transaction:
     notes: list[str] = field(default_factory=list[str])
     told_names: list[models.Memory] = field(default_factory=list[models.Memory])
 
+    @property
+    def made(self) -> dict[str, Any]:
+        """Return what a row of the history of messages or entities says of how it was made."""
+        by = {"stage": self.provenance.stage, "caller": self.provenance.caller}
+        return {"updated_at": self.now, **by, "change": self.edit}
+
 
 def next_edit_number(conn: sa.Connection) -> int:
     """Return the number of the next edit. Numbers of erased edits and reserved numbers are not used again."""
@@ -562,13 +557,9 @@ def put_entry(
     vector, is_partial = tx.vectors.get(text), text in tx.partial
     if vector is None and beginning:
         vector, is_partial = tx.vectors.get(beginning), True
-    values = {
-        "live": True,
-        "embedder": tx.embedder if vector is not None else "",
-        "partial": vector is not None and is_partial,
-        "vector": None if vector is None else rows.packed(vector),
-        "key": None,
-    }
+    values: dict[str, Any] = {"live": True, "embedder": "", "partial": False, "vector": None, "key": None}
+    if vector is not None:
+        values |= {"embedder": tx.embedder, "partial": is_partial, "vector": rows.packed(vector)}
     if old is None:
         tx.conn.execute(_INSERT_ENTRY, {"kind": kind, "owner_id": owner_id, **rows.scope_values(scope), **values})
         return

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from itertools import groupby
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
@@ -42,13 +41,10 @@ from palimpsest.store.schema import (
 
 def versions_of(conn: sa.Connection, memory_id: str) -> list[models.Version]:
     """Return every version of a memory, oldest first, with the ids by which callers know its source messages."""
-    query = (
-        sa.select(memory_sources.c.history_id, messages.c.id, messages.c.external_id)
-        .join(messages, messages.c.id == memory_sources.c.message_id)
-        .where(memory_sources.c.memory_id == memory_id)
-        .order_by(messages.c.seq)
-    )
-    sources = grouped((row.history_id, row.external_id or row.id) for row in conn.execute(query))
+    query = sa.select(memory_sources.c.history_id, messages.c.id, messages.c.external_id)
+    is_cited = (memory_sources.c.memory_id == memory_id, messages.c.id == memory_sources.c.message_id)
+    cited = conn.execute(query.where(*is_cited).order_by(messages.c.seq))
+    sources = grouped((row.history_id, row.external_id or row.id) for row in cited)
     rows = conn.execute(sa.select(history).where(history.c.memory_id == memory_id).order_by(history.c.seq))
     return [to_history(row, tuple(sources.get(row.id, ()))) for row in rows]
 
@@ -69,28 +65,21 @@ def memories_at(
     """
     is_read = () if memory_ids is None else (among(history.c.memory_id, memory_ids),)
     newest = _newest_rows(HISTORIES[0], scope, instant, *is_read)
-    query = (
-        sa.select(memories, history.c.new_memory, history.c.state, history.c.updated_at.label("changed_at"))
-        .join(history, history.c.memory_id == memories.c.id)
-        .join(newest, newest.c.seq == history.c.seq)
-        .where(history.c.is_deleted.is_(False))
-    )
-    rows = conn.execute(query)
-    then = (with_state(to_memory(row), row.new_memory, row.state, row.changed_at) for row in rows)
-    return [memory for memory in then if not models.has_expired(memory.metadata, instant)]
+    then = (history.c.new_memory, history.c.state, history.c.updated_at.label("changed_at"))
+    query = sa.select(memories, *then).join(history, history.c.memory_id == memories.c.id)
+    query = query.join(newest, newest.c.seq == history.c.seq)
+    rows = conn.execute(query.where(history.c.is_deleted.is_(False)))
+    states = (with_state(to_memory(row), row.new_memory, row.state, row.changed_at) for row in rows)
+    return [memory for memory in states if not models.has_expired(memory.metadata, instant)]
 
 
 def messages_at(conn: sa.Connection, scope: models.Scope, instant: datetime) -> list[models.Message]:
     """Return the messages that the scope sees and that were stored and not deleted at an instant, oldest first."""
     newest = _newest_rows(HISTORIES[1], scope, instant)
-    query = (
-        sa.select(messages)
-        .join(message_history, message_history.c.message_id == messages.c.id)
-        .join(newest, newest.c.seq == message_history.c.seq)
-        .where(message_history.c.event == models.Event.ADD.value)
-        .order_by(messages.c.seq)
-    )
-    return [to_message(row) for row in conn.execute(query)]
+    query = sa.select(messages).join(message_history, message_history.c.message_id == messages.c.id)
+    query = query.join(newest, newest.c.seq == message_history.c.seq)
+    stored = query.where(message_history.c.event == models.Event.ADD.value)
+    return [to_message(row) for row in conn.execute(stored.order_by(messages.c.seq))]
 
 
 def _newest_rows(
@@ -130,9 +119,8 @@ def is_in_names(conn: sa.Connection, passage: str) -> bool:
     """Return whether the name of a user, project, agent or run has a passage, or what a project is known by."""
     columns = [table.c[part] for table in (memories, messages) for part in ("user_id", "project", "agent_id", "run_id")]
     columns += [project_aliases.c.alias, project_aliases.c.project]
-    return any(
-        has_row(conn, sa.select(column).where(sa.func.replace(column, passage, "") != column)) for column in columns
-    )
+    queries = (sa.select(column).where(sa.func.replace(column, passage, "") != column) for column in columns)
+    return any(has_row(conn, query) for query in queries)
 
 
 # Read the edits of a scope: what each write changed, newest first.
@@ -151,9 +139,14 @@ def recorded(table: sa.Table) -> sa.ColumnElement[datetime]:
 def edits(conn: sa.Connection, scope: models.Scope, limit: int, before: int | None = None) -> list[models.Edit]:
     """Return up to `limit` edits that the scope sees, newest first, from below number `before`."""
     numbers = sorted({number for of in HISTORIES for number in _newest(conn, scope, of, limit, before)}, reverse=True)
-    steps = sa.union_all(*(_steps(of, scope, numbers[:limit]) for of in HISTORIES)).subquery()
-    rows = conn.execute(sa.select(steps).order_by(steps.c.change.desc(), steps.c.kind, steps.c.seq)).all()
-    return [_edit(list(group)) for _, group in groupby(rows, key=lambda row: row.change)]
+    found = sa.union_all(*(_steps(of, scope, numbers[:limit]) for of in HISTORIES)).subquery()
+    rows = conn.execute(sa.select(found).order_by(found.c.change.desc(), found.c.kind, found.c.seq)).all()
+    edits: list[models.Edit] = []
+    for number, steps in grouped((row.change, row) for row in rows).items():
+        first = steps[0]
+        provenance = models.Provenance(first.stage, first.model, first.prompt, first.caller)
+        edits.append(models.Edit(number, first.made_at, provenance, tuple(map(_step, steps))))
+    return edits
 
 
 class StatesAround(NamedTuple):
@@ -171,12 +164,9 @@ def states_around(conn: sa.Connection, scope: models.Scope, numbers: Sequence[in
     is_earlier = (earlier.c.memory_id == history.c.memory_id, earlier.c.seq < history.c.seq)
     newest = sa.select(earlier.c.state).where(*is_earlier).order_by(earlier.c.seq.desc()).limit(1)
     before = newest.scalar_subquery()
-    query = sa.select(history.c.change, history.c.memory_id, before, history.c.state).where(
-        history.c.change.in_(numbers),
-        history.c.event == models.Event.UPDATE.value,
-        history.c.old_memory == history.c.new_memory,
-        _is_seen(memories, history.c.memory_id, scope),
-    )
+    says_the_same = (history.c.event == models.Event.UPDATE.value, history.c.old_memory == history.c.new_memory)
+    is_read = (history.c.change.in_(numbers), _is_seen(memories, history.c.memory_id, scope))
+    query = sa.select(history.c.change, history.c.memory_id, before, history.c.state).where(*is_read, *says_the_same)
     return [StatesAround(*row) for row in conn.execute(query)]
 
 
@@ -204,12 +194,6 @@ _SHOWN: Mapping[str, tuple[sa.ColumnElement[Any], ...]] = {
     "entity": (sa.literal(models.Event.UPDATE.value), sa.null(), entity_history.c.text),
 }
 """What a step shows of a row of each history: its event, and what it says before and after."""
-
-
-def _edit(rows: Sequence[sa.Row[Any]]) -> models.Edit:
-    first = rows[0]
-    provenance = models.Provenance(first.stage, first.model, first.prompt, first.caller)
-    return models.Edit(first.change, first.made_at, provenance, tuple(_step(row) for row in rows))
 
 
 def _step(row: sa.Row[Any]) -> models.Step:
@@ -247,10 +231,8 @@ def edits_of_entities(conn: sa.Connection, user_id: str) -> Sequence[sa.Row[Any]
 
 def without_hints(conn: sa.Connection, scope: models.Scope) -> list[str]:
     """Return the ids of the living memories that a scope sees and that have no hints, the newest first."""
-    query = (
-        sa.select(memories.c.id, memories.c.keywords).where(is_living(memories, scope)).order_by(memories.c.seq.desc())
-    )
-    return [row.id for row in conn.execute(query) if not row.keywords]
+    living = sa.select(memories.c.id, memories.c.keywords).where(is_living(memories, scope))
+    return [row.id for row in conn.execute(living.order_by(memories.c.seq.desc())) if not row.keywords]
 
 
 def left_to_enrich(conn: sa.Connection, ids: Sequence[str], edit: int) -> list[models.Memory]:

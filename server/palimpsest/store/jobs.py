@@ -258,16 +258,10 @@ def memories_of_job(conn: sa.Connection, job: Job) -> list[Memory]:
 
     A fact that no longer held when it was learned is among them, as a memory that was closed at once.
     """
-    cited = (
-        sa.select(memory_sources.c.memory_id)
-        .join(history, history.c.id == memory_sources.c.history_id)
-        .where(among(memory_sources.c.message_id, job.message_ids), history.c.updated_at >= job.created_at)
-    )
-    closed_at_once = sa.and_(
-        memories.c.superseded_by.is_not(None),
-        memories.c.created_at >= job.created_at,
-        memories.c.deleted_at == memories.c.created_at,
-    )
+    by_job = (among(memory_sources.c.message_id, job.message_ids), history.c.updated_at >= job.created_at)
+    cited = sa.select(memory_sources.c.memory_id).where(history.c.id == memory_sources.c.history_id, *by_job)
+    is_new, is_replaced = memories.c.created_at >= job.created_at, memories.c.superseded_by.is_not(None)
+    closed_at_once = sa.and_(is_replaced, is_new, memories.c.deleted_at == memories.c.created_at)
     return read_memories(conn, memories.c.id.in_(cited), sa.or_(memories.c.deleted_at.is_(None), closed_at_once))
 
 
@@ -567,10 +561,12 @@ def move(conn: sa.Connection, user_id: str, old: str, new: str) -> None:
 
 def replace_owner(conn: sa.Connection, user_id: str, owner_id: str, kept_id: str) -> None:
     """Let jobs that wait be about a message or memory in place of another that says the same."""
+
+    def with_kept(ids: list[str]) -> list[str]:
+        return list(dict.fromkeys(kept_id if item == owner_id else item for item in ids))
+
     for row in conn.execute(sa.select(jobs).where(jobs.c.user_id == user_id, jobs.c.state != "done")).all():
-        payload = _with_ids(
-            row.payload, lambda ids: list(dict.fromkeys(kept_id if item == owner_id else item for item in ids))
-        )
+        payload = _with_ids(row.payload, with_kept)
         if payload != row.payload:
             conn.execute(sa.update(jobs).where(jobs.c.seq == row.seq).values(payload=payload))
 
@@ -698,9 +694,8 @@ def retry(conn: sa.Connection, user_id: str, kinds: Sequence[JobKind], now: date
     Those that wait for their time alone, such as the end of a day, go on waiting.
     """
     unfinished = (jobs.c.user_id == user_id, jobs.c.state != "done", jobs.c.kind.in_(kinds))
-    return conn.execute(
-        sa.update(jobs).where(*unfinished, ~is_later(now + MAX_DELAY)).values(**tried_again(now))
-    ).rowcount
+    due = sa.update(jobs).where(*unfinished, ~is_later(now + MAX_DELAY)).values(**tried_again(now))
+    return conn.execute(due).rowcount
 
 
 def mark_reported(conn: sa.Connection, told: Sequence[Job]) -> None:

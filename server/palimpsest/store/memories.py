@@ -154,9 +154,8 @@ def name_of_user(conn: sa.Connection, scope: Scope) -> str:
 
 def memories_telling_name(conn: sa.Connection, scope: Scope) -> list[Memory]:
     """Return the living memories that tell the user's name, the newest first."""
-    return [
-        rows.to_memory(row) for row in conn.execute(_telling_name(rows.scope_parts(scope)), rows.scope_values(scope))
-    ]
+    found = conn.execute(_telling_name(rows.scope_parts(scope)), rows.scope_values(scope))
+    return [rows.to_memory(row) for row in found]
 
 
 @cache
@@ -175,10 +174,8 @@ def _telling_name(scope: tuple[bool, bool, bool]) -> rows.Query:
 
 def hashes_known(conn: sa.Connection, user_id: str, hashes: Sequence[str]) -> set[str]:
     """Return which of these hashes of texts a memory of a user has, living or deleted, of whatever scope."""
-    query = sa.select(memories.c.content_hash).where(
-        memories.c.user_id == user_id, rows.among(memories.c.content_hash, hashes)
-    )
-    return set(conn.execute(query).scalars())
+    is_known = (memories.c.user_id == user_id, rows.among(memories.c.content_hash, hashes))
+    return set(conn.execute(sa.select(memories.c.content_hash).where(*is_known)).scalars())
 
 
 def captured_memories(conn: sa.Connection, scope: Scope, limit: int) -> list[Memory]:
@@ -409,10 +406,8 @@ def count_stored_memories(conn: sa.Connection, scope: Scope, unit: Unit, days: D
 
 def count_messages(conn: sa.Connection, scope: Scope, unit: Unit, days: Days) -> Counter[str]:
     """Return how many living messages of conversations were said on each day, in each month or year."""
-    said = messages.c.said_at
-    return _by_unit(
-        count_by_day(conn, said, days.zone, rows.is_living(messages, scope), IS_SAID, days.hold(said)), unit
-    )
+    said, is_living = messages.c.said_at, rows.is_living(messages, scope)
+    return _by_unit(count_by_day(conn, said, days.zone, is_living, IS_SAID, days.hold(said)), unit)
 
 
 def memories_about(conn: sa.Connection, scope: Scope, days: Days, limit: int) -> list[Memory]:
@@ -451,9 +446,8 @@ def living_at(
     Only the history says which were.
     """
     was_living = sa.or_(memories.c.deleted_at.is_(None), memories.c.deleted_at > instant)
-    query = sa.select(memories.c.seq, memories.c.id).where(
-        rows.sees(memories, scope), memories.c.created_at <= instant, was_living
-    )
+    is_read = (rows.sees(memories, scope), memories.c.created_at <= instant, was_living)
+    query = sa.select(memories.c.seq, memories.c.id).where(*is_read)
     query = query if before is None else query.where(memories.c.seq < before)
     return [(row.seq, row.id) for row in conn.execute(query.order_by(memories.c.seq.desc()).limit(limit))]
 

@@ -70,9 +70,8 @@ def messages_before(conn: Connection, scope: Scope, message_id: str, limit: int)
     Those with a forgotten fact are left out.
     """
     first = select(messages.c.seq).where(messages.c.id == message_id).scalar_subquery()
-    return newest_said(
-        conn, limit, rows.is_scope(messages, scope), messages.c.deleted_at.is_(None), messages.c.seq < first
-    )
+    in_scope = (rows.is_scope(messages, scope), messages.c.deleted_at.is_(None))
+    return newest_said(conn, limit, *in_scope, messages.c.seq < first)
 
 
 def newest_said(conn: Connection, limit: int, *conditions: ColumnElement[bool]) -> list[Message]:
@@ -142,13 +141,11 @@ def without_forgotten(conn: Connection, found: Sequence[Message]) -> list[Messag
 
 def sessions_with_forgotten(conn: Connection, session_ids: Sequence[str]) -> set[str]:
     """Return those of some sessions in which something was said that was forgotten."""
-    query = (
-        select(messages.c.session_id)
-        .join(memory_sources, memory_sources.c.message_id == messages.c.id)
-        .join(memories, memories.c.id == memory_sources.c.memory_id)
-        .where(rows.among(messages.c.session_id, session_ids), memories.c.is_forgotten.is_(True), learned_memories())
-    )
-    return set(conn.execute(query.distinct()).scalars())
+    query = select(messages.c.session_id).join(memory_sources, memory_sources.c.message_id == messages.c.id)
+    query = query.join(memories, memories.c.id == memory_sources.c.memory_id)
+    is_forgotten = (memories.c.is_forgotten.is_(True), learned_memories())
+    found = query.where(rows.among(messages.c.session_id, session_ids), *is_forgotten)
+    return set(conn.execute(found.distinct()).scalars())
 
 
 def speakers(conn: Connection, user_id: str) -> list[str]:
@@ -365,10 +362,9 @@ def row_before(conn: Connection, scope: Scope, message_id: str, count: int) -> i
 def memories_of_sessions(conn: Connection, session_ids: Iterable[str]) -> dict[str, set[str]]:
     """Return the ids of the memories that were learned from messages of conversations, living or deleted."""
     found: dict[str, set[str]] = {session_id: set() for session_id in session_ids}
-    query = select(messages.c.session_id, memory_sources.c.memory_id).join(
-        memory_sources, memory_sources.c.message_id == messages.c.id
-    )
-    for session_id, memory_id in conn.execute(query.where(rows.among(messages.c.session_id, found)).distinct()):
+    learned = select(messages.c.session_id, memory_sources.c.memory_id).distinct()
+    query = learned.where(rows.among(messages.c.session_id, found), memory_sources.c.message_id == messages.c.id)
+    for session_id, memory_id in conn.execute(query):
         found[session_id].add(memory_id)
     return found
 
@@ -391,10 +387,8 @@ def list_messages(
 ) -> list[tuple[MessagePosition, Message]]:
     """Return up to `limit` messages with their positions, the one that was said last first, from after a position."""
     table = _rows_within(bounds)
-    query = select(table).where(
-        rows.sees(table, scope), rows.is_deleted(table, deleted=deleted), *bounds.conditions(table)
-    )
-    query = query.order_by(table.c.said_at.desc(), table.c.seq.desc()).limit(limit)
+    is_read = (rows.sees(table, scope), rows.is_deleted(table, deleted=deleted), *bounds.conditions(table))
+    query = select(table).where(*is_read).order_by(table.c.said_at.desc(), table.c.seq.desc()).limit(limit)
     if after is not None:
         query = query.where(table.c.said_at <= after.said_at)
         query = query.where(or_(table.c.said_at < after.said_at, table.c.seq < after.row))
@@ -478,13 +472,10 @@ def undone(conn: Connection, message_ids: Sequence[str]) -> dict[Scope, list[str
     """Return those deleted messages that an undo deleted, by their scope."""
     later = message_history.alias()
     newest = select(func.max(later.c.seq)).where(later.c.message_id == messages.c.id).scalar_subquery()
-    query = (
-        select(messages)
-        .join(message_history, message_history.c.message_id == messages.c.id)
-        .where(rows.among(messages.c.id, message_ids), messages.c.deleted_at.is_not(None))
-        .where(message_history.c.seq == newest, message_history.c.stage.like(f"{UNDO}%"))
-    )
-    deleted = conn.execute(query.order_by(messages.c.seq))
+    is_deleted = (rows.among(messages.c.id, message_ids), messages.c.deleted_at.is_not(None))
+    by_undo = (message_history.c.seq == newest, message_history.c.stage.like(f"{UNDO}%"))
+    query = select(messages).join(message_history, message_history.c.message_id == messages.c.id)
+    deleted = conn.execute(query.where(*is_deleted, *by_undo).order_by(messages.c.seq))
     return rows.grouped((rows.to_scope(row), row.id) for row in deleted)
 
 

@@ -242,9 +242,8 @@ def purge(
     if kept := [*dict.fromkeys((*_sayings(conn, selection.message_ids), *owners))]:
         conn.execute(delete(db.purged).where(among(db.purged.c.owner_id, kept)))
         conn.execute(insert(db.purged), [{"owner_id": owner_id} for owner_id in kept])
-    conn.execute(
-        update(db.index_log).where(among(db.index_log.c.memory_id, selection.memory_ids)).values(memory_id=None)
-    )
+    is_erased = among(db.index_log.c.memory_id, selection.memory_ids)
+    conn.execute(update(db.index_log).where(is_erased).values(memory_id=None))
     usage.erase_uses(conn, selection.memory_ids)
     document_queries.erase(conn, selection.message_ids)
     for column, ids in (

@@ -244,12 +244,9 @@ def _sees(table: sa.FromClause, parts: tuple[bool, ...], values: Mapping[str, An
     columns = table.c
     is_own = columns.project == values["project"]
     is_seen = sa.or_(columns.project == values["beside"], is_own) if has_both else is_own
-    narrowing = [
-        name for name, given in zip(("agent_id", "run_id"), is_given, strict=True) if given and name in columns
-    ]
-    return sa.and_(
-        columns.user_id == values["user_id"], is_seen, *(columns[name] == values[name] for name in narrowing)
-    )
+    names = (name for name, given in zip(("agent_id", "run_id"), is_given, strict=True) if given and name in columns)
+    narrowing = (columns[name] == values[name] for name in names)
+    return sa.and_(columns.user_id == values["user_id"], is_seen, *narrowing)
 
 
 def scope_parts(scope: models.Scope) -> tuple[bool, bool, bool]:
@@ -405,18 +402,21 @@ def memory_state(memory: models.Memory) -> dict[str, Any]:
     return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in columns.items()}
 
 
+def state_values(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a living memory that a state, or an item of an export, gives. Times stay as they are."""
+    values = {field.name: field.from_column(state.get(field.name, field.default)) for field in _STATE_FIELDS}
+    return {**values, "superseded_by": None, "is_forgotten": False}
+
+
 def with_state(memory: models.Memory, text: str, state: Mapping[str, Any], updated_at: datetime) -> models.Memory:
     """Return a memory as it was after a row of history.
 
     A row that an import brought may not say what the text names. If the text is the present one, it names the same.
     """
-    values: dict[str, Any] = {
-        field.name: field.from_column(state.get(field.name, field.default)) for field in _STATE_FIELDS
-    }
+    values = state_values(state)
     values |= {name: to_time(values[name]) for name in _TIMES}
     if text == memory.text:
         values |= {name: getattr(memory, name) for name in STATEMENTS if name not in state}
-    values |= {"superseded_by": None, "is_forgotten": False}
     stated_at = values.pop("stated_at") or memory.stated_at
     return replace(memory, text=text, stated_at=stated_at, updated_at=updated_at, deleted_at=None, **values)
 

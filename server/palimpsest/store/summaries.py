@@ -41,12 +41,8 @@ def put(conn: sa.Connection, summary: Summary, provenance: Provenance) -> None:
     erased = meta_value(conn, ERASED_AT)
     if (newest is not None and newest > summary.seq) or int(erased or 0) > summary.seq:
         return  # another process has stored a newer summary, or erased rows that this one may quote
-    values = {
-        **scope_values(summary.scope),
-        **{name: getattr(summary, name) for name in ("kind", "text", "seq", "created_at")},
-        "model": provenance.model,
-        "prompt": provenance.prompt,
-    }
+    said = {name: getattr(summary, name) for name in ("kind", "text", "seq", "created_at")}
+    values = {**scope_values(summary.scope), **said, "model": provenance.model, "prompt": provenance.prompt}
     summary_id = conn.execute(sa.insert(summaries).returning(summaries.c.id), values).scalar_one()
     store(conn, summary_id, summary.sources, summary.message_ids)
     _thin_out(conn, summary_id, summary)
@@ -109,11 +105,8 @@ def have_gone() -> sa.ColumnElement[bool]:
 
     What was reworded, was replaced or has ended is not gone: the next summary can be written from one that has it.
     """
-    return _rests_on(
-        sa.and_(
-            memories.c.deleted_at.is_not(None), memories.c.superseded_by.is_(None), memories.c.valid_until.is_(None)
-        )
-    )
+    was_not_closed = (memories.c.superseded_by.is_(None), memories.c.valid_until.is_(None))
+    return _rests_on(sa.and_(memories.c.deleted_at.is_not(None), *was_not_closed))
 
 
 def _rests_on(is_other: sa.ColumnElement[bool]) -> sa.ColumnElement[bool]:
@@ -124,9 +117,8 @@ def _rests_on(is_other: sa.ColumnElement[bool]) -> sa.ColumnElement[bool]:
     owner, kind, is_forgotten = summary_sources.c.owner_id, summary_sources.c.kind, memories.c.is_forgotten.is_(True)
     with_memory = summary_sources.outerjoin(memories, memories.c.id == owner)
     with_message = summary_sources.outerjoin(messages, messages.c.id == owner)
-    learned = summary_sources.join(memory_sources, memory_sources.c.message_id == owner).join(
-        memories, memories.c.id == memory_sources.c.memory_id
-    )
+    learned = summary_sources.join(memory_sources, memory_sources.c.message_id == owner)
+    learned = learned.join(memories, memories.c.id == memory_sources.c.memory_id)
     is_gone = sa.or_(memories.c.id.is_(None), is_forgotten, is_other)
     is_unsaid = sa.or_(messages.c.id.is_(None), messages.c.deleted_at.is_not(None))
     of_summary = sa.select(owner).where(summary_sources.c.summary_id == summaries.c.id)
@@ -141,21 +133,11 @@ def reworded_since(log_number: sa.ColumnElement[int]) -> sa.ColumnElement[bool]:
     """Return the condition for memories with an edit after a number of the index log that changed what they say."""
     # An edit of the stage LINK only says where a memory belongs, which no summary says.
     # A mention of a memory is in the log too. What changes the memory also leaves a row of history, at the same time.
-    edited = history.join(
-        index_log, sa.and_(index_log.c.memory_id == history.c.memory_id, index_log.c.at == history.c.updated_at)
-    )
-    return (
-        sa.select(history.c.seq)
-        .select_from(edited)
-        .where(
-            history.c.memory_id == memories.c.id,
-            history.c.stage != LINK,
-            index_log.c.user_id == memories.c.user_id,
-            index_log.c.seq > log_number,
-        )
-        .correlate(memories, summaries)  # the number may be a column of the summary, two selects further out
-        .exists()
-    )
+    is_same = sa.and_(index_log.c.memory_id == history.c.memory_id, index_log.c.at == history.c.updated_at)
+    edited = sa.select(history.c.seq).select_from(history.join(index_log, is_same))
+    of_memory = (history.c.memory_id == memories.c.id, index_log.c.user_id == memories.c.user_id)
+    later = edited.where(*of_memory, history.c.stage != LINK, index_log.c.seq > log_number)
+    return later.correlate(memories, summaries).exists()  # the number may be of the summary, two selects further out
 
 
 def erase_of(conn: sa.Connection, summary_ids: Sequence[int]) -> None:
@@ -169,9 +151,8 @@ def resting_on(conn: sa.Connection, user_id: str, owner_ids: Sequence[str]) -> l
 
     These are the ones that rest on them, and the ones of which it is not known what they rest on.
     """
-    rests_on_one = sa.exists().where(
-        summary_sources.c.summary_id == summaries.c.id, among(summary_sources.c.owner_id, owner_ids)
-    )
+    is_one = among(summary_sources.c.owner_id, owner_ids)
+    rests_on_one = sa.exists().where(summary_sources.c.summary_id == summaries.c.id, is_one)
     query = sa.select(summaries.c.id).where(summaries.c.user_id == user_id, sa.or_(~has_sources(), rests_on_one))
     return list(conn.execute(query.order_by(summaries.c.id)).scalars())
 
@@ -283,12 +264,10 @@ def _is_of(scope: Scope) -> sa.ColumnElement[bool]:
 
 def count_changes_since(conn: sa.Connection, scope: Scope, log_number: int) -> int:
     """Return how many memories that the scope sees changed after a number of the index log, each counted once."""
-    query = (
-        sa.select(sa.func.count(index_log.c.memory_id.distinct()))
-        .select_from(index_log.join(memories, memories.c.id == index_log.c.memory_id))
-        .where(index_log.c.user_id == scope.user_id, index_log.c.seq > log_number, sees(memories, scope))
-    )
-    return conn.execute(query).scalar_one()
+    is_later = (index_log.c.user_id == scope.user_id, index_log.c.seq > log_number)
+    changed = sa.select(sa.func.count(index_log.c.memory_id.distinct())).where(*is_later)
+    query = changed.join_from(index_log, memories, memories.c.id == index_log.c.memory_id)
+    return conn.execute(query.where(sees(memories, scope))).scalar_one()
 
 
 def memories_beyond(conn: sa.Connection, scope: Scope, base_id: int | None, limit: int) -> list[Memory]:

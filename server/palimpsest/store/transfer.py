@@ -207,9 +207,8 @@ def items_of(conn: Connection, user_id: str) -> Iterator[dict[str, Any]]:
 def known(conn: Connection, scope: Scope, item: Mapping[str, Any]) -> str | None:
     """Return the row number of a summary that the ledger has already, or None."""
     columns = (db.summaries.c[name] == item[name] for name in ("kind", "text", "created_at"))
-    summary_id = conn.execute(
-        select(db.summaries.c.id).where(rows.is_scope(db.summaries, scope), *columns).limit(1)
-    ).scalar()
+    query = select(db.summaries.c.id).where(rows.is_scope(db.summaries, scope), *columns)
+    summary_id = conn.execute(query.limit(1)).scalar()
     return None if summary_id is None else str(summary_id)
 
 
@@ -449,7 +448,8 @@ def _store_message(tx: Transaction, item: Item, state: ImportState) -> None:
     values = {name: item[name] for name in MESSAGE + MESSAGE_STATE} | {"user_id": tx.scope.user_id}
     values |= {"content_hash": rows.content_hash(item["content"]), "change": state.base + item["history"][0]["change"]}
     tx.conn.execute(insert(db.messages), values)
-    documents.put_imported(tx.conn, item)
+    if gist := item.get("gist"):
+        documents.put(tx.conn, {item["id"]: documents.Gist(gist["text"], gist["model"], gist["prompt"])})
     store_mentions(tx.conn, "message", item, state.entities)
     _store_history(tx, db.message_history, MESSAGE_HISTORY, item, state, message_id=item["id"])
     put_entry(tx, "message", item["id"], tx.scope, item["content"])

@@ -16,7 +16,7 @@ from palimpsest.store.entries import Transaction
 from palimpsest.store.graph import entity_edits
 from palimpsest.store.history import recorded
 from palimpsest.store.jobs import HOOKS
-from palimpsest.store.rows import MEMORY_FIELDS, among, count, grouped, has_row, sees, to_memory, with_state
+from palimpsest.store.rows import among, count, grouped, has_row, sees, state_values, to_memory, with_state
 from palimpsest.store.schema import HISTORIES, entity_history, history, memories, message_history, messages
 from palimpsest.store.writes import find_duplicate, record
 
@@ -143,9 +143,8 @@ def _in_effect(tx: Transaction, number: int) -> bool:
         if span.before is None and _stands_for_another(tx, span.memory_id):
             return False
     rows = _message_rows(tx, message_history.c.change == number)
-    return entity_edits.is_in_effect(tx, number) and all(
-        deleted is (event == Event.DELETE) for _, event, deleted in rows
-    )
+    are_same = all(deleted is (event == Event.DELETE) for _, event, deleted in rows)
+    return are_same and entity_edits.is_in_effect(tx, number)
 
 
 def _stands_for_another(tx: Transaction, memory_id: str) -> bool:
@@ -246,13 +245,10 @@ def _spans(tx: Transaction, condition: ColumnElement[bool]) -> list[_Span]:
 
 def _message_rows(tx: Transaction, condition: ColumnElement[bool]) -> list[tuple[str, str, bool]]:
     """Return the rows of history of messages the scope sees, oldest first: id, event, whether it is deleted now."""
-    query = (
-        select(message_history.c.message_id, message_history.c.event, messages.c.deleted_at.is_not(None))
-        .join(messages, messages.c.id == message_history.c.message_id)
-        .where(condition, sees(messages, tx.scope))
-        .order_by(message_history.c.seq)
-    )
-    return [(message_id, event, bool(deleted)) for message_id, event, deleted in tx.conn.execute(query)]
+    columns = (message_history.c.message_id, message_history.c.event, messages.c.deleted_at.is_not(None))
+    is_read = (messages.c.id == message_history.c.message_id, condition, sees(messages, tx.scope))
+    rows = tx.conn.execute(select(*columns).where(*is_read).order_by(message_history.c.seq))
+    return [(message_id, event, bool(deleted)) for message_id, event, deleted in rows]
 
 
 def fate_of(conn: Connection, kind: Kind, owner_id: str) -> Literal["known", "undone", "deleted"]:
@@ -274,10 +270,6 @@ def bring_back(tx: Transaction, item: Mapping[str, Any], owner_id: str) -> bool:
     present = to_memory(tx.conn.execute(select(memories).where(memories.c.id == owner_id)).one())
     if find_duplicate(tx.conn, present.scope, item["text"]) is not None:
         return False
-    values = {
-        field.name: field.from_column(item.get(field.name, field.default)) for field in MEMORY_FIELDS if field.in_state
-    }
-    values |= {"superseded_by": None, "is_forgotten": False}
-    living = replace(present, text=item["text"], deleted_at=None, **values)
+    living = replace(present, text=item["text"], deleted_at=None, **state_values(item))
     record(tx, Event.ADD, writes.update_row(tx, present, living), old=None)
     return True

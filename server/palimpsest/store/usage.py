@@ -131,13 +131,8 @@ def _read(conn: sa.Connection, query: Any, values: Mapping[str, Any]) -> list[Tr
 
 def _trace(owner: sa.ColumnElement[Any]) -> Query:
     """Return the query for living memories and what says how well they are remembered, by owner."""
-    last_said = (
-        sa.select(sa.func.max(messages.c.said_at))
-        .join(memory_sources, memory_sources.c.message_id == messages.c.id)
-        .where(memory_sources.c.memory_id == memories.c.id)
-        .correlate(memories)
-        .scalar_subquery()
-    )
+    is_source = (memory_sources.c.message_id == messages.c.id, memory_sources.c.memory_id == memories.c.id)
+    last_said = sa.select(sa.func.max(messages.c.said_at)).where(*is_source).correlate(memories).scalar_subquery()
     return (
         sa.select(
             owner.label("owner_id"),
@@ -239,14 +234,10 @@ def recalls_of(
     """
     of_user = recalls.c.user_id == scope.user_id
     is_seen = of_user if in_all_projects else sa.and_(sees(recalls, scope), recalls.c.all_projects.is_(False))
-    query = (
-        sa.select(recalls, recalled.c.rank)
-        .join(recalled, recalled.c.recall_seq == recalls.c.seq)
-        .where(recalled.c.owner_id == owner_id, recalls.c.at >= since, is_seen)
-        .order_by(recalled.c.recall_seq.desc())
-        .limit(limit)
-    )
-    return [Recall(to_scope(row), row.question, row.at, row.caller, row.rank) for row in conn.execute(query)]
+    query = sa.select(recalls, recalled.c.rank).join(recalled, recalled.c.recall_seq == recalls.c.seq)
+    query = query.where(recalled.c.owner_id == owner_id, recalls.c.at >= since, is_seen)
+    found = conn.execute(query.order_by(recalled.c.recall_seq.desc()).limit(limit))
+    return [Recall(to_scope(row), row.question, row.at, row.caller, row.rank) for row in found]
 
 
 def count_by_day(conn: sa.Connection, scope: Scope, since: datetime) -> Counter[str]:
@@ -262,12 +253,10 @@ def has_outdated(conn: sa.Connection, since: datetime | None) -> bool:
 
 def erase_outdated(conn: sa.Connection, since: datetime | None) -> None:
     """Erase the recalls of before a time; with None all."""
-    outdated = _outdated(since)
-    conn.execute(sa.delete(recalled).where(recalled.c.recall_seq.in_(outdated)))
-    conn.execute(sa.delete(recalls).where(recalls.c.seq.in_(outdated)))
+    erase_numbered(conn, conn.execute(_outdated(since)).scalars().all())
 
 
-def _outdated(since: datetime | None) -> sa.Select[tuple[int]]:
+def _outdated(since: datetime | None) -> Query:
     query = sa.select(recalls.c.seq)
     return query if since is None else query.where(recalls.c.at < since)
 

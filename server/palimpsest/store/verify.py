@@ -60,11 +60,8 @@ def _compare_graph(conn: Connection, faults: Faults) -> None:
     faults.relations = {row.seq for rows in stored.values() for row in rows}
 
 
-_OF_SEVERAL = (
-    select(db.entity_aliases.c.user_id, db.entity_aliases.c.key)
-    .group_by(db.entity_aliases.c.user_id, db.entity_aliases.c.key)
-    .having(func.count() > 1)
-)
+_NAME = (db.entity_aliases.c.user_id, db.entity_aliases.c.key)
+_OF_SEVERAL = select(*_NAME).group_by(*_NAME).having(func.count() > 1)
 
 
 def _states_agree(

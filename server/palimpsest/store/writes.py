@@ -39,6 +39,7 @@ from palimpsest.store.graph import statements as statement_queries
 from palimpsest.store.graph.entities import about_user
 from palimpsest.store.graph.identity import mention_known, mention_with
 from palimpsest.store.memories import name_of_user
+from palimpsest.store.messages import read_messages
 from palimpsest.store.schema import (
     OF_CONVERSATION,
     conversations,
@@ -84,9 +85,7 @@ _INSERT_HISTORY = insert(history)
 
 def record_message(tx: Transaction, event: Event, message_id: str) -> None:
     """Insert the row of history of a message that was stored, deleted or restored."""
-    made = {"stage": tx.provenance.stage, "caller": tx.provenance.caller, "change": tx.edit}
-    row = {"message_id": message_id, "event": event.value, "updated_at": tx.now, **made}
-    tx.conn.execute(_INSERT_MESSAGE_HISTORY, row)
+    tx.conn.execute(_INSERT_MESSAGE_HISTORY, {"message_id": message_id, "event": event.value, **tx.made})
     tx.touched.messages.add(message_id)
 
 
@@ -295,19 +294,13 @@ def _store(tx: Transaction, fact: Fact, replaced: Sequence[Memory] = (), scope: 
         **{name: getattr(fact, name) for name in _OF_FACT},
     )
     pinned.note_change(tx.pinned, None, memory)
-    _insert(tx, memory)
+    named = {"id": memory.id, **rows.scope_values(memory.scope), "text": memory.text}
+    row = {**named, "content_hash": rows.memory_hash(memory.text), **rows.memory_columns(memory), "revision": 1}
+    tx.conn.execute(_INSERT, row)
     statement_queries.put(tx, memory, replaced)
     put_entry(tx, "memory", memory.id, memory.scope, memory.key_text, memory.text)
     cite(tx, memory.id, fact, record(tx, Event.ADD, memory, old=None))
     return memory
-
-
-def _insert(tx: Transaction, memory: Memory) -> None:
-    named = {"id": memory.id, **rows.scope_values(memory.scope), "text": memory.text}
-    row = {**named, "content_hash": rows.memory_hash(memory.text), **rows.memory_columns(memory), "revision": 1}
-    tx.conn.execute(_INSERT, row)
-    if memory.links:
-        links.put(tx.conn, memory)
 
 
 _INSERT = insert(memories)
@@ -571,9 +564,7 @@ def update_row(tx: Transaction, old: Memory, new: Memory) -> Memory:
     new = replace(new, updated_at=tx.now, revision=old.revision + 1)
     pinned.note_change(tx.pinned, old, new, is_undo=tx.provenance.stage.startswith(UNDO))
     stated = rows.memory_columns(new, rows.STATEMENTS)
-    names_others = stated != rows.memory_columns(
-        old, rows.STATEMENTS
-    )  # where names were not looked for, the columns stay NULL
+    names_others = stated != rows.memory_columns(old, rows.STATEMENTS)  # else the columns may be NULL, and stay so
     is_unnamed = new.text != old.text and not any(stated.values())
     # An earlier text may be one in which names were not looked for. The background looks again, and finds the same.
     columns: dict[str, Any] = dict.fromkeys(stated) if is_unnamed else stated if names_others else {}
@@ -703,12 +694,9 @@ def _stored_by_earlier_call(tx: Transaction, messages_in: Sequence[Message]) -> 
     if any(message.external_id or message.said_at != message.created_at for message in messages_in):
         return None
     first = messages_in[0]
-    edits_like_first = select(messages.c.change).where(
-        rows.is_scope(messages, first.scope),
-        messages.c.content_hash == rows.content_hash(first.content),
-        messages.c.created_at >= first.created_at - RETRY_WINDOW,
-        messages.c.external_id == "",
-    )
+    is_like_first = (messages.c.content_hash == rows.content_hash(first.content), messages.c.external_id == "")
+    is_recent = messages.c.created_at >= first.created_at - RETRY_WINDOW
+    edits_like_first = select(messages.c.change).where(rows.is_scope(messages, first.scope), *is_like_first, is_recent)
     contents = [(message.role, message.name, rows.content_hash(message.content)) for message in messages_in]
     for edit in tx.conn.execute(edits_like_first.distinct()).scalars():
         stored = tx.conn.execute(select(messages).where(messages.c.change == edit).order_by(messages.c.seq)).all()
@@ -748,12 +736,8 @@ def _session_id(tx: Transaction, message: Message) -> str:
 
 def _insert_message(tx: Transaction, message: Message, session_id: str) -> Message:
     stored = replace(message, session_id=session_id)
-    row = {
-        **rows.scope_values(stored.scope),
-        **{name: getattr(stored, name) for name in rows.MESSAGE_FIELDS},
-        "content_hash": rows.content_hash(stored.content),
-        "change": tx.edit,
-    }
+    row = {**rows.scope_values(stored.scope), **{name: getattr(stored, name) for name in rows.MESSAGE_FIELDS}}
+    row |= {"content_hash": rows.content_hash(stored.content), "change": tx.edit}
     tx.conn.execute(_INSERT_MESSAGE, row)
     put_entry(tx, "message", stored.id, stored.scope, stored.content)
     record_message(tx, Event.ADD, stored.id)
@@ -776,12 +760,10 @@ _INSERT_MESSAGE = insert(messages)
 
 def set_deleted(tx: Transaction, message_id: str | None, *, deleted: bool) -> Outcome:
     """Delete or restore a message. One that already is in that state stays. Raises MemoryNotFoundError."""
-    row = tx.conn.execute(
-        select(messages).where(messages.c.id == message_id, rows.sees(messages, tx.scope))
-    ).one_or_none()
-    if row is None:
+    found = read_messages(tx.conn, messages.c.id == message_id, rows.sees(messages, tx.scope))
+    if not found:
         raise MemoryNotFoundError(f"there is no message {message_id} any more; nothing was changed")
-    message = rows.to_message(row)
+    message = found[0]
     if (message.deleted_at is not None) is deleted:
         return Outcome(Event.NONE, message.as_memory, kind="message")
     message = replace(message, deleted_at=tx.now if deleted else None)

@@ -116,14 +116,11 @@ def list_entities(
     is_mentioned = and_(mentions.c.kind == "memory", mentions.c.owner_id == memories.c.id, mentions.c.current)
     newest = func.max(memories.c.stated_at).label("newest")
     # The outer join makes the database begin with the scope's memories, and not with the mentions of all users.
+    columns = (mentions.c.entity_id, func.count(mentions.c.owner_id.distinct()).label("memories"), newest)
     query = (
-        select(mentions.c.entity_id, func.count(mentions.c.owner_id.distinct()).label("memories"), newest)
-        .select_from(memories)
-        .outerjoin(mentions, is_mentioned)
-        .where(sql.is_living(memories, scope))
-        .group_by(mentions.c.entity_id)
+        select(*columns).select_from(memories).outerjoin(mentions, is_mentioned).where(sql.is_living(memories, scope))
     )
-    rows = [row for row in conn.execute(query) if row.entity_id is not None]
+    rows = [row for row in conn.execute(query.group_by(mentions.c.entity_id)) if row.entity_id is not None]
     roots = roots_of(conn, [row.entity_id for row in rows])
     mentioned: dict[str, tuple[int, datetime]] = {}
     for row in rows:
@@ -412,20 +409,15 @@ def other_names(conn: Connection, scope: Scope, entity: Entity) -> list[str]:
     """
     members = members_of(conn, [entity.id])
     is_shown = mentions.c.owner_id.in_(select(_naming(scope, members).c.id))
-    used = (
-        select(mentions.c.key, mentions.c.name)
-        .where(sql.among(mentions.c.entity_id, members), mentions.c.current, is_shown)
-        .group_by(mentions.c.key, mentions.c.name)
-        .order_by(func.min(mentions.c.seq))
-    )
+    is_used = (sql.among(mentions.c.entity_id, members), mentions.c.current, is_shown)
+    used = select(mentions.c.key, mentions.c.name).where(*is_used).group_by(mentions.c.key, mentions.c.name)
     # What was given in a project is known there, also if the entity is part of a global one.
-    given = (
-        select(entity_aliases.c.key, entity_aliases.c.name)
-        .join(entities, entities.c.id == entity_aliases.c.entity_id)
-        .where(sql.among(entity_aliases.c.entity_id, members), entity_aliases.c.given)
-        .where(entities.c.project.in_((scope.beside, scope.project)))
-    )
-    names = {row.key: row.name for row in reversed([*conn.execute(used), *conn.execute(given)])}
+    is_given = (sql.among(entity_aliases.c.entity_id, members), entity_aliases.c.given)
+    aliases = select(entity_aliases.c.key, entity_aliases.c.name).where(*is_given)
+    given = aliases.join(entities, entities.c.id == entity_aliases.c.entity_id)
+    given = given.where(entities.c.project.in_((scope.beside, scope.project)))
+    by_age = conn.execute(used.order_by(func.min(mentions.c.seq)))
+    names = {row.key: row.name for row in reversed([*by_age, *conn.execute(given)])}
     names.pop(name_key(entity.name), None)
     return sorted(names.values(), key=lambda name: (name.casefold(), name))
 
@@ -518,11 +510,8 @@ def _naming(
     # OFFSET keeps the scope out of the inner query. With it, the planner goes through all memories of the scope.
     found = select(memories).where(memories.c.id.in_(_naming_one_of(entity_ids))).offset(0).subquery("named")
     columns = found.c
-    ended = and_(
-        columns.deleted_at <= as_of,
-        columns.is_forgotten.is_(False),
-        or_(columns.superseded_by.is_not(None), columns.valid_until.is_not(None)),
-    )
+    was_closed = or_(columns.superseded_by.is_not(None), columns.valid_until.is_not(None))
+    ended = and_(columns.deleted_at <= as_of, columns.is_forgotten.is_(False), was_closed)
     living = columns.deleted_at.is_(None)
     state = or_(living, ended) if is_living is None else living if is_living else ended
     return select(found).where(sql.sees(found, scope), state).subquery("shown")

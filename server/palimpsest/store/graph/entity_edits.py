@@ -113,25 +113,18 @@ def revert(tx: Transaction, condition: ColumnElement[bool]) -> None:
 
 def _rows(tx: Transaction, condition: ColumnElement[bool]) -> list[Row[Any]]:
     """Return the rows of history of entities that the scope sees, newest first."""
-    query = (
-        select(entity_history)
-        .join(entities, entities.c.id == entity_history.c.entity_id)
-        .where(condition, sees(entities, tx.scope))
-        .order_by(entity_history.c.seq.desc())
-    )
-    return list(tx.conn.execute(query).all())
+    query = select(entity_history).join(entities, entities.c.id == entity_history.c.entity_id)
+    seen = query.where(condition, sees(entities, tx.scope))
+    return list(tx.conn.execute(seen.order_by(entity_history.c.seq.desc())))
 
 
 def _has_later_members(tx: Transaction, row: Row[Any]) -> bool:
     """Return whether something was merged later into an entity that the undo of a row would merge itself."""
     before = to_state(row.before)
     merged = [place[1] for place, value in before.items() if place[0] == ENTITY and place[2] == "merged_into" and value]
-    later = select(entity_history).where(
-        entity_history.c.entity_id.in_(list(members_of(tx.conn, merged))),
-        entity_history.c.event == "merge",
-        entity_history.c.seq > row.seq,
-        entity_history.c.change != row.change,
-    )
+    of_members = entity_history.c.entity_id.in_(list(members_of(tx.conn, merged)))
+    is_later = (entity_history.c.seq > row.seq, entity_history.c.change != row.change)
+    later = select(entity_history).where(of_members, entity_history.c.event == "merge", *is_later)
     merges = [to_state(merge.after) for merge in tx.conn.execute(later).all()]
     return any(not set(merged).isdisjoint(after.values()) and is_present(tx.conn, after) for after in merges)
 
@@ -207,11 +200,8 @@ def _split(tx: Transaction, edit: models.Split) -> None:
     new_id = new_entity(tx, root.project, name, root.type, merged_into=root.id)
     messages = _mentions_of(tx, "message", _messages_only_of(tx, memory_ids, group))
     meant = _places("memory", moved, group) | _places("message", messages, group)
-    merged, called, alias = (
-        (ENTITY, new_id, "merged_into"),
-        (ENTITY, new_id, "name"),
-        (ALIAS, new_id, models.name_key(name)),
-    )
+    merged, called = (ENTITY, new_id, "merged_into"), (ENTITY, new_id, "name")
+    alias = (ALIAS, new_id, models.name_key(name))
     # An undo merges the new entity into the old one, so that what mentions it by then is not lost.
     before: State = {merged: root.id, called: name, alias: None, **meant}
     after: State = {merged: None, called: name, alias: name, **dict.fromkeys(meant, new_id)}
@@ -247,9 +237,8 @@ def _places(kind: str, meant: dict[str, dict[str, str]], group: set[str]) -> Sta
 def _is_split_already(tx: Transaction, meant: dict[str, dict[str, str]], group: set[str], name: str) -> bool:
     """Return whether every memory mentions an entity of that name already, and none the one to be split."""
     roots = roots_of(tx.conn, {entity_id for keys in meant.values() for entity_id in keys.values()})
-    named = {
-        entity_id for entity_id, root in roots.items() if models.name_key(root.name) == models.name_key(name)
-    } - group
+    key = models.name_key(name)
+    named = {entity_id for entity_id, root in roots.items() if models.name_key(root.name) == key} - group
     return all(named & set(keys.values()) and not group & set(keys.values()) for keys in meant.values())
 
 
@@ -257,11 +246,8 @@ def _messages_only_of(tx: Transaction, memory_ids: Sequence[str], group: set[str
     """Return the messages behind memories that are behind no other memory that mentions the group."""
     query = select(memory_sources.c.message_id).where(among(memory_sources.c.memory_id, memory_ids))
     cited = set(tx.conn.execute(query).scalars())
-    of_group = exists().where(
-        mentions.c.kind == "memory",
-        mentions.c.owner_id == memory_sources.c.memory_id,
-        mentions.c.entity_id.in_(sorted(group)),
-    )
+    is_of_memory = (mentions.c.kind == "memory", mentions.c.owner_id == memory_sources.c.memory_id)
+    of_group = exists().where(*is_of_memory, mentions.c.entity_id.in_(sorted(group)))
     columns = (memory_sources.c.message_id, memory_sources.c.memory_id)
     others = select(*columns).where(among(memory_sources.c.message_id, sorted(cited)), of_group)
     cited -= {row.message_id for row in tx.conn.execute(others).all() if row.memory_id not in memory_ids}

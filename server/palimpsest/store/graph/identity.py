@@ -73,9 +73,8 @@ def knows_any(conn: sa.Connection, user_id: str) -> bool:
 
 def to_entity(row: sa.Row[Any]) -> Entity:
     """Return a row of `entities` as a model."""
-    return Entity(
-        row.id, row.user_id, row.project, row.name, row.type, row.created_at, row.is_user, merged_into=row.merged_into
-    )
+    names = ("id", "user_id", "project", "name", "type", "created_at", "is_user", "merged_into")
+    return Entity(**{name: getattr(row, name) for name in names})
 
 
 _USERS_OWN = sa.select(entities).where(entities.c.user_id == sa.bindparam("user_id"), sa.text(IS_USER))
@@ -120,23 +119,17 @@ def to_state(stored: Sequence[Sequence[Any]]) -> State:
     return {tuple(place): value for *place, value in stored}
 
 
-def record(
-    tx: Transaction,
-    entity_id: str,
-    event: Literal["merge", "split", "rename", "undo"],
-    change: tuple[State, State],
-    text: str,
-) -> None:
+EditEvent: TypeAlias = Literal["merge", "split", "rename", "undo"]
+
+
+def record(tx: Transaction, entity_id: str, event: EditEvent, change: tuple[State, State], text: str) -> None:
     """Insert the row of history of an edit of entities; `change` is the state before and after it."""
     row = {
         "entity_id": entity_id,
         "event": event,
         "before": [[*place, value] for place, value in change[0].items()],
         "after": [[*place, value] for place, value in change[1].items()],
-        "updated_at": tx.now,
-        "stage": tx.provenance.stage,
-        "caller": tx.provenance.caller,
-        "change": tx.edit,
+        **tx.made,
         "text": text,
     }
     tx.conn.execute(sa.insert(entity_history), row)
@@ -305,16 +298,8 @@ def new_entity(
 ) -> str:
     """Create an entity without names and return its id. `kind` is its type."""
     entity_id = str(uuid.uuid4())
-    row = {
-        "id": entity_id,
-        "user_id": tx.scope.user_id,
-        "project": project,
-        "name": name,
-        "type": kind,
-        "is_user": is_user,
-        "merged_into": merged_into,
-        "created_at": tx.now,
-    }
+    row = {"id": entity_id, "user_id": tx.scope.user_id, "project": project, "name": name, "type": kind}
+    row |= {"is_user": is_user, "merged_into": merged_into, "created_at": tx.now}
     tx.conn.execute(sa.insert(entities), row)
     return entity_id
 
@@ -347,11 +332,8 @@ def lookalikes(conn: sa.Connection, scope: Scope, entity: Entity, names: Iterabl
     short = {other_id for other_id, key in others if any(known_names.is_short_form(name, key) for name in called)}
     if not alike | short:
         return []
-    is_mentioned = sa.exists().where(
-        mentions.c.entity_id == entities.c.id,
-        *(mentions.c.kind == "memory", mentions.c.current, memories.c.id == mentions.c.owner_id),
-        is_living(memories, scope),
-    )
+    in_memory = (mentions.c.kind == "memory", mentions.c.current, memories.c.id == mentions.c.owner_id)
+    is_mentioned = sa.exists().where(mentions.c.entity_id == entities.c.id, *in_memory, is_living(memories, scope))
     is_other = (among(entities.c.id, alike | short), entities.c.merged_into.is_(None), entities.c.is_user.is_(False))
     in_project = entities.c.project.in_(("", scope.project))
     rows = conn.execute(sa.select(entities).where(*is_other, in_project, is_mentioned).order_by(entities.c.seq))
@@ -456,22 +438,17 @@ def choose(
     `others` are the ids of the other entities that the memory mentions.
     """
     if apart := known_names.qualifier(memory.text, entity.name):
-        return _only(
-            [
-                candidate
-                for candidate in candidates
-                if any(known_names.qualifier(one.text, entity.name) == apart for one in _memories_of(tx, candidate))
-            ]
-        )
+        qualified = {
+            candidate: [known_names.qualifier(one.text, entity.name) for one in _memories_of(tx, candidate)]
+            for candidate in candidates
+        }
+        return _only([candidate for candidate, found in qualified.items() if apart in found])
     if len(candidates) > 1:
         candidates = mentioned(tx.conn, candidates) or candidates
     if len(candidates) == 1:
         return None if known_names.says_another(memory.text, entity.name) else candidates[0]
-    return (
-        _described(tx, memory, entity, candidates)
-        or _with_others(tx, candidates, others)
-        or _nearest(tx, memory, candidates)
-    )
+    told = _described(tx, memory, entity, candidates) or _with_others(tx, candidates, others)
+    return told or _nearest(tx, memory, candidates)
 
 
 def is_unclear(text: str, name: str, candidates: Sequence[Candidate]) -> bool:
@@ -635,11 +612,8 @@ def tell_name(tx: Transaction, memory: Memory) -> None:
     known = candidates_of(tx.conn, memory.scope, [key]).get(key, [])
     if mentioned(tx.conn, [candidate for candidate in known if candidate.root.id == own_id], key):
         return
-    others = [candidate for candidate in known if candidate.root.id != own_id]
-    may_be_user = (
-        one for one in others if may_be(one.root.type, "person") and not known_names.bare_name(one.root.name)
-    )
-    _merge_each(tx, list(may_be_user), own_id)
+    others = [one for one in known if one.root.id != own_id and may_be(one.root.type, "person")]
+    _merge_each(tx, [one for one in others if not known_names.bare_name(one.root.name)], own_id)
 
 
 def own_entity(tx: Transaction) -> str:

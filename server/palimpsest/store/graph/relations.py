@@ -141,14 +141,10 @@ def _date(instant: datetime | None, precision: Any) -> str:
 
 def _stated_at(conn: Connection, scope: Scope, ids: Sequence[str], instant: datetime) -> list[KnownRelation]:
     """Return the relations of entities that memories stated at an instant, by the newest memory first."""
-    owners = (
-        select(mentions.c.owner_id)
-        .join(memories, memories.c.id == mentions.c.owner_id)
-        .where(mentions.c.kind == "memory", sql.among(mentions.c.entity_id, ids))
-        .where(memories.c.created_at <= instant, memories.c.user_id == scope.user_id)
-        .order_by(memories.c.seq.desc())
-        .limit(MAX_PAST_MEMORIES)
-    )
+    of_entities = (mentions.c.kind == "memory", sql.among(mentions.c.entity_id, ids))
+    was_stored = (memories.c.created_at <= instant, memories.c.user_id == scope.user_id)
+    owners = select(mentions.c.owner_id).join(memories, memories.c.id == mentions.c.owner_id)
+    owners = owners.where(*of_entities, *was_stored).order_by(memories.c.seq.desc()).limit(MAX_PAST_MEMORIES)
     of_owners = select(mentions).where(mentions.c.kind == "memory", mentions.c.owner_id.in_(owners))
     wanted = set(ids)
     stated = [
@@ -174,16 +170,10 @@ def _of_entities(scope: tuple[bool, bool, bool], current_only: bool) -> Any:  # 
         select(relations.c.seq).where(relations.c.source_id.in_(sql.listed("ids"))),
         select(relations.c.seq).where(relations.c.destination_id.in_(sql.listed("ids"))),
     )
-    is_known = (
-        and_(sql.sees_named(memories, scope), memories.c.deleted_at.is_(None)) if current_only else is_shown(scope)
-    )
-    return (
-        select(*_COLUMNS)
-        .join(memories, memories.c.id == relations.c.memory_id)
-        .where(relations.c.seq.in_(ends), is_known)
-        .order_by(relations.c.seq.desc())
-        .limit(bindparam("limit"))
-    )
+    is_current = and_(sql.sees_named(memories, scope), memories.c.deleted_at.is_(None))
+    of_ends = select(*_COLUMNS).join(memories, memories.c.id == relations.c.memory_id)
+    known = of_ends.where(relations.c.seq.in_(ends), is_current if current_only else is_shown(scope))
+    return known.order_by(relations.c.seq.desc()).limit(bindparam("limit"))
 
 
 _STATED = select(relations.c.seq, relations.c.memory_id).where(
@@ -236,12 +226,10 @@ def names_extending(conn: Connection, scope: Scope, keys: Iterable[str]) -> list
     extending: list[str] = []
     for key in keys:
         first = f"{key} "
-        query = (
-            select(entity_aliases.c.key)
-            .join(entities, entities.c.id == entity_aliases.c.entity_id)
-            .where(entity_aliases.c.user_id == scope.user_id, entities.c.project.in_(("", scope.project)))
-            .where(entity_aliases.c.key >= first, entity_aliases.c.key <= first + LAST_CHARACTER)
-        )
+        begins = (entity_aliases.c.key >= first, entity_aliases.c.key <= first + LAST_CHARACTER)
+        is_known = (entity_aliases.c.user_id == scope.user_id, entities.c.project.in_(("", scope.project)))
+        names = select(entity_aliases.c.key).join(entities, entities.c.id == entity_aliases.c.entity_id)
+        query = names.where(*is_known, *begins)
         extending += conn.execute(query.limit(LONGER_NAMES)).scalars()
     return extending
 
@@ -253,15 +241,12 @@ def relations_from(
 
     With `keys` they are only those with one of these.
     """
-    columns = relations.c
-    query = (
-        select(columns.memory_id, columns.source_id, columns.name, columns.key, entities.c.name, entities.c.type)
-        .join(entities, entities.c.id == columns.destination_id)
-        .join(memories, memories.c.id == columns.memory_id)
-        .where(sql.among(columns.source_id, source_ids))
-    )
+    columns = [relations.c[name] for name in ("memory_id", "source_id", "name", "key")]
+    query = select(*columns, entities.c.name, entities.c.type).where(sql.among(relations.c.source_id, source_ids))
+    query = query.join_from(relations, entities, entities.c.id == relations.c.destination_id)
+    query = query.join(memories, memories.c.id == relations.c.memory_id)
     if keys is not None:
-        query = query.where(sql.among(columns.key, keys))
+        query = query.where(sql.among(relations.c.key, keys))
     return [StatedRelation(*row) for row in conn.execute(_newest(query, scope))]
 
 

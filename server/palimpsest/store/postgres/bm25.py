@@ -54,7 +54,7 @@ CREATE = (
     CREATE TABLE lexical_users (user_id text COLLATE "C" PRIMARY KEY, rows bigint NOT NULL, tokens bigint NOT NULL)
     """,
 )
-TABLES = ("lexical", "lexical_words", "lexical_users")
+DROP = ("DROP TABLE IF EXISTS lexical, lexical_words, lexical_users",)
 
 SCOPE_TOKENS = 4
 """How many tokens the parts of a scope count. FTS5 counts them too, so the scores are the same in both databases."""
@@ -69,15 +69,8 @@ LEAST_RARITY = 1e-6
 class PostgresFullText(database.FullText):
     """Implement `FullText` with tables of our own."""
 
-    def create(self, conn: Connection) -> None:
-        """Create the empty full text."""
-        for statement in CREATE:
-            conn.exec_driver_sql(statement)
-
-    def drop(self, conn: Connection) -> None:
-        """Drop the full text."""
-        for table in TABLES:
-            conn.exec_driver_sql(f"DROP TABLE IF EXISTS {table}")
+    created_by = CREATE
+    dropped_by = DROP
 
     def put(self, conn: Connection, rows: Sequence[database.FullTextRow]) -> None:
         """Insert or replace the rows of entries."""
@@ -129,14 +122,9 @@ class PostgresFullText(database.FullText):
         """
         if scope is None:
             raise ValueError("the full text is searched within a scope")
-        searched = list(dict.fromkeys(words))[: database.MAX_QUERY_TOKENS]
-        if counts is None:
-            found = self.document_counts(conn, scope.user_id, searched)
-        else:
-            found = {
-                word: counts[word]
-                for word in database.rarest([word for word in searched if word in counts], counts, database.MAX_SCORED)
-            }
+        searched = database.searched_words(words, counts)
+        known = self.document_counts(conn, scope.user_id, searched) if counts is None else counts
+        found = {word: known[word] for word in searched if word in known}
         if not found:
             return {}
         totals = conn.execute(_TOTALS, {"user_id": scope.user_id}).one_or_none()
@@ -159,7 +147,7 @@ class PostgresFullText(database.FullText):
 
         Only the first `MAX_QUERY_TOKENS` words are looked for.
         """
-        searched = list(dict.fromkeys(words))[: database.MAX_QUERY_TOKENS]
+        searched = database.searched_words(words)
         values = {"words": [_key(scope.user_id, word) for word in searched], **seen_values(scope)}
         padded = {word: f" {word} " for word in searched}
         rows = conn.execute(_MATCHING, values)

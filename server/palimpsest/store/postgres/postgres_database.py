@@ -641,13 +641,8 @@ def _indexed_texts(table: sa.Table) -> tuple[tuple[str, ...], ...]:
 
 def _sequences(conn: sa.Connection) -> dict[str, str]:
     """Return the sequence that numbers the rows of each table that has one."""
-    found: dict[str, str] = {}
-    for table in metadata.sorted_tables:
-        columns = [*table.primary_key]
-        if len(columns) == 1:
-            query = sa.text("SELECT pg_get_serial_sequence(:table, :column)")
-            values = {"table": f'"{table.name}"', "column": columns[0].name}
-            sequence = conn.execute(query, values).scalar()
-            if sequence is not None:
-                found[table.name] = str(sequence)
-    return found
+    query = (
+        "SELECT table_name::text, pg_get_serial_sequence(quote_ident(table_name), column_name) "
+        "FROM information_schema.columns WHERE table_schema = current_schema() AND column_default ~ '^nextval'"
+    )
+    return {name: sequence for name, sequence in conn.exec_driver_sql(query).all() if name in metadata.tables}

@@ -534,11 +534,9 @@ def _replace_rows(conn: sqlite3.Connection) -> None:
     )
 
 
-@contextmanager
-def _opened(path: Path) -> Generator[sqlite3.Connection]:
+def _opened(path: Path) -> closing[sqlite3.Connection]:
     """Open the file of a ledger for reading only."""
-    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", TIMEOUT_SECONDS, uri=True)) as conn:
-        yield conn
+    return closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", TIMEOUT_SECONDS, uri=True))
 
 
 # When the files of an open ledger are replaced or deleted: save what they hold, and go on if that is safe.

@@ -78,15 +78,8 @@ NO_LIMIT = -1
 class SqliteFullText(database.FullText):
     """Implement `FullText` with FTS5."""
 
-    def create(self, conn: Connection) -> None:
-        """Create the empty full text."""
-        for statement in CREATE:
-            conn.execute(text(statement))
-
-    def drop(self, conn: Connection) -> None:
-        """Drop the full text."""
-        for statement in DROP:
-            conn.execute(text(statement))
+    created_by = CREATE
+    dropped_by = DROP
 
     def put(self, conn: Connection, rows: Sequence[database.FullTextRow]) -> None:
         """Insert or replace the rows of entries."""
@@ -133,9 +126,7 @@ class SqliteFullText(database.FullText):
         This is the weighted BM25 of FTS5 (Robertson & Zaragoza 2009, with k1 = 1.2 and b = 0.75). With `counts` the
         rarest words are searched, up to about `MAX_SCORED` rows.
         """
-        searched = list(dict.fromkeys(words))[: database.MAX_QUERY_TOKENS]
-        if counts is not None:
-            searched = database.rarest([word for word in searched if word in counts], counts, database.MAX_SCORED)
+        searched = database.searched_words(words, counts)
         if not searched:
             return {}
         match = f"{_TEXTS} : ({' OR '.join(_quoted(word) for word in searched)})"
@@ -151,7 +142,7 @@ class SqliteFullText(database.FullText):
 
         Only the first `MAX_QUERY_TOKENS` words are looked for.
         """
-        searched = list(dict.fromkeys(words))[: database.MAX_QUERY_TOKENS]
+        searched = database.searched_words(words)
         match = f"{_scope_match(scope)} AND own : ({' AND '.join(map(_quoted, searched))})"
         with _damage_as_full_text_error():
             return [int(seq) for (seq,) in conn.execute(_MATCHING, {"match": match})]
