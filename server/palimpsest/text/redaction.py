@@ -107,11 +107,10 @@ def _redacted_value(value: Any, key: str, kinds: list[str], depth: int) -> Any:
     if isinstance(value, list | tuple):
         items = cast("list[Any]", value)
         return type(items)(_redacted_value(item, key, kinds, depth + 1) for item in items)
-    if key and isinstance(value, str | int) and not isinstance(value, bool):
-        kind = secret_kind(key, str(value))
-        if kind:
-            kinds.append(kind)
-            return f"[secret removed: {kind}]"
+    is_named = key and isinstance(value, str | int) and not isinstance(value, bool)
+    if is_named and (kind := secret_kind(key, str(value))):
+        kinds.append(kind)
+        return f"[secret removed: {kind}]"
     if not isinstance(value, str):
         return value
     result = redact(value)

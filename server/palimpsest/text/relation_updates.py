@@ -386,8 +386,7 @@ def _object_of(verb: str, behind: Sequence[str]) -> frozenset[str]:
     words = list(behind[: _OBJECT_WORDS + 1])
     if words and name_key(words[0]) in _WORDS["prepositions"]:
         words = words[1:]
-    until = next((place for place, word in enumerate(words) if name_key(word) in _WORDS["prepositions"]), len(words))
-    words = words[:until]
+    words = list(takewhile(lambda word: name_key(word) not in _WORDS["prepositions"], words))
     # "left a gap" and "lost an hour" end nothing; "left Acme" does.
     if verb in _WORDS["ends named"] and not any(word[:1].isupper() for word in words):
         return frozenset()
