@@ -749,8 +749,6 @@ class KeptKeys:
         """Make room for so many numbers by dropping users who did not search lately. Return whether there is room."""
         most = MAX_NUMBERS if self._projection.has_index else MAX_NUMBERS_WITHOUT_INDEX
         free = most - sum(len(keys.entries) * keys.rows.shape[1] for keys in self._users.values())
-        if size <= free:
-            return True
         with self._recent_lock:
             recent = set(self._recent)
         dropped: list[str] = []

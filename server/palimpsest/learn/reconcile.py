@@ -37,8 +37,7 @@ from palimpsest.store.writes import find_duplicate
 from palimpsest.text.display import counted
 from palimpsest.text.intents import FORGOTTEN, MORE_MAY_FIT, first_of
 from palimpsest.text.names.known_names import asks_about_name
-from palimpsest.text.names.lexicon import is_given_name
-from palimpsest.text.names.name_finder import find_names
+from palimpsest.text.names.name_finder import find_names, is_given_name
 from palimpsest.text.stopwords import without_function_words
 from palimpsest.text.tokenizer import count_tokens, search_tokens
 from palimpsest.text.word_lists import LazyPattern

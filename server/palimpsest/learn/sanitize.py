@@ -17,8 +17,7 @@ from palimpsest.learn.engine import Engine
 from palimpsest.store import entries, history
 from palimpsest.store import summaries as summary_queries
 from palimpsest.text.display import counted, inert, visible
-from palimpsest.text.redaction import is_marker, redact, redact_json
-from palimpsest.text.secret_finder import secret_kind
+from palimpsest.text.redaction import is_marker, redact, redact_json, secret_kind
 from palimpsest.text.word_lists import LazyPattern
 
 # Leave out what memory tools put into a conversation: blocks between tags that frame recalled text.

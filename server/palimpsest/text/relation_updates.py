@@ -225,14 +225,13 @@ class _Reading:
         """Return whether a relation that the new text states takes the place of another one."""
         if not self._is_same(other.source, relation.source):
             return other.key[1:] == relation.key[1:]
-        alike = relation_key(other.name) == relation_key(relation.name) or any(
+        alike = other.key[1] == relation.key[1] or any(
             _begins_alike(word, another) for word in _content_words(other) for another in _content_words(relation)
         )
-        ends = (name_key(other.source), name_key(other.destination))
-        restates = [item for item in self._old.relations if (name_key(item.source), name_key(item.destination)) == ends]
+        restated = [item.key for item in self._old.relations if item.key[::2] == other.key[::2]]  # of the same two
         areas = _areas_of(other), _areas_of(relation)
-        if restates:
-            return (alike or bool(areas[0] & areas[1])) and any(item.key == relation.key for item in restates)
+        if restated:
+            return (alike or bool(areas[0] & areas[1])) and relation.key in restated
         kinds = {self._types.get(name_key(item.destination), "other") for item in (other, relation)}
         is_same_kind = len(kinds) == 1 and "other" not in kinds and (areas[0] == areas[1] or not all(areas))
         return alike or is_same_kind or bool(areas[0] & areas[1] and len(kinds) == 1)
@@ -387,8 +386,7 @@ def _object_of(verb: str, behind: Sequence[str]) -> frozenset[str]:
     words = list(behind[: _OBJECT_WORDS + 1])
     if words and name_key(words[0]) in _WORDS["prepositions"]:
         words = words[1:]
-    until = next((place for place, word in enumerate(words) if name_key(word) in _WORDS["prepositions"]), len(words))
-    words = words[:until]
+    words = list(takewhile(lambda word: name_key(word) not in _WORDS["prepositions"], words))
     # "left a gap" and "lost an hour" end nothing; "left Acme" does.
     if verb in _WORDS["ends named"] and not any(word[:1].isupper() for word in words):
         return frozenset()

@@ -272,14 +272,9 @@ def first_words(text: str) -> str:
     """Return the first `QUESTION_WORDS` words of a question. A text without spaces is cut at about the same length."""
     left = float(QUESTION_WORDS)
     for match in _UNBROKEN.finditer(text):
-        word = match.group()
-        if len(word) <= WORD_CHARS and word.isascii():
-            left -= 1
-            if left <= 0:
-                return text[: match.end()]
-            continue
-        spent = 0.0
-        for position, char in enumerate(word):
+        word, spent = match.group(), 0.0
+        is_plain = len(word) <= WORD_CHARS and word.isascii()  # it counts as one, however short
+        for position, char in enumerate("" if is_plain else word):
             spent += 1 / (UNSPACED_WORD_CHARS if is_unspaced(char) else WORD_CHARS)
             if spent >= left:
                 return text[: match.start() + position + 1]

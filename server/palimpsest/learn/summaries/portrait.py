@@ -34,7 +34,7 @@ from palimpsest.store import summaries
 from palimpsest.store.memories import is_pinned, pinned_memories
 from palimpsest.text.dates.date_finder import date_and_sense, dates_in
 from palimpsest.text.intents import standing_statements
-from palimpsest.text.names.lexicon import is_given_name
+from palimpsest.text.names.name_finder import is_given_name
 from palimpsest.text.stopwords import is_denial
 from palimpsest.text.tokenizer import count_tokens, query_tokens
 

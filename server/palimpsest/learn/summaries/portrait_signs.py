@@ -9,7 +9,7 @@ from enum import IntEnum
 
 from palimpsest.core.models import USER_NAME, Memory
 from palimpsest.llm.user_name import is_about_user
-from palimpsest.text.names.lexicon import PETS
+from palimpsest.text.names.name_finder import PETS
 from palimpsest.text.word_lists import LazyPattern, word_lists
 
 _LISTS = word_lists("palimpsest.learn.summaries", "portrait_signs.txt")

@@ -532,19 +532,19 @@ def _in_language(
         elif not is_moved:
             relation = _relation(letters[max(first - 2, 0) : first])
         span = _span(text, items[first:last], period, relation, zone)
+        named = None if reader in (_nth_of_month, _nth_of_named_month) else phrase.weekday
+        disagrees = named not in (None, period.start.weekday()) and period.unit == "day"
         if reader in DAY_READERS:
             named_day = period.start
-            named = None if reader in (_nth_of_month, _nth_of_named_month) else phrase.weekday
             is_guess = phrase.year is None and direction not in ("past", "coming")
             span = replace(
                 span,
                 is_relative=span.is_relative or reader is _day_of_month,
-                is_guess=is_guess and (named is None or named != period.start.weekday()),
+                is_guess=is_guess and named != period.start.weekday(),
                 is_yearly=direction == "yearly",
-                disagrees=named is not None and period.unit == "day" and named != period.start.weekday(),
+                disagrees=disagrees,
             )
         elif reader is numeric:
-            disagrees = phrase.weekday not in (None, period.start.weekday()) and period.unit == "day"
             span = replace(span, disagrees=disagrees)
         elif reader in CYCLE_READERS:
             is_placed = directions.is_cycle(phrase) and direction in ("past", "coming")

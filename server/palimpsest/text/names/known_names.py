@@ -172,9 +172,9 @@ def _places(text: str) -> Iterator[Span]:
             continue
         end = word.start
         for following in words[number : number + MAX_WORDS]:
-            if following is not word and text[end : following.start] not in _BETWEEN:
+            if text[end : following.start] not in _BETWEEN:
                 break
-            if following is not word and _RE["unspaced"].fullmatch(following.text):
+            if _RE["unspaced"].fullmatch(following.text):
                 for last in range(following.start + 1, min(following.end, following.start + MAX_UNSPACED) + 1):
                     yield Span(word.start, last, text[word.start : last])
                 break

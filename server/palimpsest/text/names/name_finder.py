@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, lru_cache
 from itertools import takewhile
+from pathlib import Path
+from typing import Literal, cast
 
 from palimpsest.core.models import MAX_NAME_CHARS, SELF_NAMES, EntityType, NamedEntity, name_key
-from palimpsest.text.names import lexicon
 from palimpsest.text.names.known_names import (
     Span,
     Word,
@@ -21,24 +23,162 @@ from palimpsest.text.names.known_names import (
     without_genitive,
     words_of,
 )
-from palimpsest.text.names.lexicon import (
-    WORDS,
-    is_also_word,
-    is_english_word,
-    is_german_word,
-    is_given_name,
-    is_place,
-    is_surname,
-)
 from palimpsest.text.stopwords import ALL_FUNCTION_WORDS, function_word_counts
-from palimpsest.text.word_lists import LazyPattern, patterns, word_sets
+from palimpsest.text.tokenizer import stem_in
+from palimpsest.text.word_lists import LazyPattern, headings, patterns, word_lists, word_sets
 
 _RE = patterns("palimpsest.text.names", "name_finder.txt")
 _WORDS = word_sets("palimpsest.text.names", "name_finder.txt")
 _KATAKANA = _RE["katakana"].pattern
 
-_PEOPLE_AND_PETS = lexicon.PERSON | lexicon.PETS
-_NO_NAMES_ALONE = lexicon.PERSON | WORDS["numbered"]
+# Words that show that a name is beside them and of what, and capitalized words that are no names.
+
+WORDS = word_sets("palimpsest.text.names", "lexicon.txt")
+_LISTS = word_lists("palimpsest.text.names", "lexicon.txt")
+
+
+def _types(beginning: str) -> dict[str, EntityType]:
+    """Return the type of each word in the sections that begin with a word and go on with a type."""
+    return cast("dict[str, EntityType]", headings(WORDS, beginning))
+
+
+CUES: dict[str, EntityType | Literal["pet"]] = {**_types("cue ")}
+"""What a word says about the name that follows it, by the word in lower case."""
+
+LAST_WORDS, FIRST_WORDS = _types("last "), _types("first ")
+"""What the last or the first word of a name says about it, by the word in lower case."""
+
+LAST_PARTS = _types("end ")
+"""What the end of a compound says about the name that it is."""
+
+CUES_AFTER = _types("after ")
+"""What a word says about the name before it."""
+
+RUSSIAN_CASES = _LISTS["russian cases"].split()
+"""Endings, each with that of the nominative: the first that makes a listed name is it."""
+
+TITLES, PERSON, PETS = WORDS["titles"], WORDS["cue person"], WORDS["cue pet"]
+"""Words that stand before the name of a person, and are left out before a full name; all cues of persons; of pets."""
+
+# Lists of names and words, which tell a name from a word where the spelling does not.
+#
+# `benchmarks/fitting/word_lists.py` wrote them. Each says in its first line what it was made from. A list is
+# unpacked when it is first needed, and searched as it is: making sets of all lists would take 60 ms, and unpacking
+# them takes 5.
+
+_FOLDER = Path(__file__).parent / "data"
+
+
+_SHORT_ENDS = tuple(_LISTS["short ends"].split())
+"""German nouns of two or three letters with which compounds end."""
+
+
+@cache
+def _read(name: str) -> bytes:
+    """Return a list: sorted lines in UTF-8, without the first one, between line ends."""
+    text = gzip.decompress((_FOLDER / f"{name}.txt.gz").read_bytes())
+    return text[text.index(b"\n") :]
+
+
+@lru_cache(maxsize=16_384)
+def _has(name: str, entry: str) -> bool:
+    """Return whether a list has an entry, by halving the part where it may be."""
+    lines, wanted = _read(name), entry.encode("utf-8", "surrogatepass")
+    low, high = 0, len(lines) - 1  # line ends, between which the entry may be
+    while low < high:
+        end = lines.find(b"\n", (low + high) // 2 + 1)
+        start = lines.rfind(b"\n", low, end)
+        line = lines[start + 1 : end]
+        if line == wanted:
+            return True
+        low, high = (end, high) if line < wanted else (low, start)
+    return False
+
+
+def is_given_name(word: str) -> bool:
+    """Return whether a word is a given name in some language."""
+    return _has("given", word)
+
+
+def is_place(name: str) -> bool:
+    """Return whether a name is that of a country or a city."""
+    return _has("places", name)
+
+
+def is_surname(name: str) -> bool:
+    """Return whether a name is a family name in China, Korea or Japan."""
+    return _has("surnames", name)
+
+
+def is_also_word(word: str) -> bool:
+    """Return whether a given name or a place is also a common word."""
+    folded = word.casefold()
+    return folded in WORDS["also words"] or folded in WORDS["english words"] or folded in WORDS["german words"]
+
+
+_GERMAN_NOUN = LazyPattern(
+    r"(?:ung|heit|keit|schaft|tion|tät|ment|ling|chen|nis|ismus|iat|thie|nie|gie|phie|trie|lie|enz|anz|innen|rei|erin|arin|orin|eur|gramm"
+    r"|ik|iker|ismus|ium|är|logie|loge|eile|itis|ur|ler|thekar|thekarin)(?:e?[ns])?$"
+)
+"""How German nouns end, and names seldom do."""
+
+
+@lru_cache(maxsize=8_192)
+def is_english_word(word: str, *, compounds: bool = False) -> bool:
+    """Return whether a word is a form of an English word, or, with `compounds`, of two of them."""
+    folded = word.casefold()
+    if folded in WORDS["newer words"] or folded in WORDS["english words"] or _is_form_of("english", folded):
+        return True
+    return compounds and any(
+        _is_form_of("english", folded[:middle]) and _is_form_of("english", folded[middle:])
+        for middle in range(3, len(folded) - 3)
+    )
+
+
+@lru_cache(maxsize=8_192)
+def is_german_word(word: str, *, compounds: bool = True) -> bool:
+    """Return whether a word is a form of a German word, or, with `compounds`, of one that ends with one."""
+    folded = word.casefold()
+    if folded in WORDS["newer words"] or folded in WORDS["german words"] or _is_form_of("german", folded):
+        return True
+    if not compounds:
+        return False
+    if folded.endswith(_SHORT_ENDS) or _GERMAN_NOUN.search(folded):
+        return True
+    return any(
+        folded[n:] in WORDS["german words"] or _is_form_of("german", folded[n:]) for n in range(2, len(folded) - 3)
+    )
+
+
+def _is_form_of(language: str, word: str) -> bool:
+    return _has(language, stem_in(language, word)) or _has(language, word)
+
+
+# Products and companies that everybody knows by name, so that a text need not say what they are.
+
+
+def _names(words: str) -> frozenset[str]:
+    return frozenset(name.strip() for name in words.replace("\n", ",").split(",") if name.strip())
+
+
+WELL_KNOWN_UNCASED: dict[str, EntityType] = {
+    **dict.fromkeys(_names(_LISTS["uncased products"]), "product"),
+    **dict.fromkeys(_names(_LISTS["uncased organizations"]), "organization"),
+}
+"""The type of each name in a script without capitals. None of them is also a common word, or part of one."""
+
+WELL_KNOWN: dict[str, EntityType] = {
+    **dict.fromkeys(_names(_LISTS["products"]), "product"),
+    **dict.fromkeys(_names(_LISTS["organizations"]), "organization"),
+}
+"""The type of each name, as it is written."""
+
+UNMISTAKABLE = frozenset(name.lower() for name in _names(_LISTS["unmistakable"]))
+"""Names of programs that are nothing else in lower case, in which they are often written."""
+
+
+_PEOPLE_AND_PETS = PERSON | PETS
+_NO_NAMES_ALONE = PERSON | WORDS["numbered"]
 _SAINTS = ("st", "saint")
 _VERB = LazyPattern(r"[^\W\d_]+(?:t|te|en|ten)")
 """How German verbs end. A name after its verb is its subject, and a noun may follow: "isst Malte Grünkohl"."""
@@ -56,9 +196,9 @@ def kind_of(name: str, before: Sequence[str], after: str = "") -> EntityType:
     `before` are the words before the name, the nearest last, and `after` is the word after it, all in lower case.
     """
     words = name.replace(".", " ").split()
-    if known := kind_by_own_words(words) or lexicon.WELL_KNOWN.get(name):
+    if known := kind_by_own_words(words) or WELL_KNOWN.get(name):
         return known
-    if words[0] in lexicon.WELL_KNOWN:
+    if words[0] in WELL_KNOWN:
         return "product"
     return _cue(before) or _by_lists(name, words, before, after) or _by_form(name, words, before, after)
 
@@ -66,15 +206,15 @@ def kind_of(name: str, before: Sequence[str], after: str = "") -> EntityType:
 def kind_by_own_words(words: Sequence[str]) -> EntityType | None:
     """Return the type that the first or the last word of a name shows, such as "Street"; None if they show none."""
     first, last = words[0].casefold(), words[-1].casefold()
-    found = lexicon.LAST_WORDS.get(last) or lexicon.LAST_WORDS.get(last.removesuffix("s"))
+    found = LAST_WORDS.get(last) or LAST_WORDS.get(last.removesuffix("s"))
     if len(words) > 1:
-        if first in lexicon.PERSON and first not in lexicon.FIRST_WORDS and first not in _SAINTS:
+        if first in PERSON and first not in FIRST_WORDS and first not in _SAINTS:
             return "person"
-        if found := found or lexicon.FIRST_WORDS.get(first):
+        if found := found or FIRST_WORDS.get(first):
             return found
     if "&" in words:
         return "organization"
-    return next((kind for end, kind in lexicon.LAST_PARTS.items() if last.endswith(end) and last != end), None)
+    return next((kind for end, kind in LAST_PARTS.items() if last.endswith(end) and last != end), None)
 
 
 def _cue(before: Sequence[str]) -> EntityType | None:
@@ -86,7 +226,7 @@ def _cue(before: Sequence[str]) -> EntityType | None:
         end -= 1
     reach = 1 if end == len(before) else INTRODUCED_REACH
     for word in reversed(before[max(0, end - reach) : end]):
-        if found := lexicon.CUES.get(word) or lexicon.CUES.get(word.removesuffix("s")):
+        if found := CUES.get(word) or CUES.get(word.removesuffix("s")):
             return "other" if found == "pet" else found
     return None
 
@@ -94,7 +234,7 @@ def _cue(before: Sequence[str]) -> EntityType | None:
 def _by_lists(name: str, words: Sequence[str], before: Sequence[str], after: str) -> EntityType | None:
     near = before[-1] if before else ""
     is_at_place = near in WORDS["place prepositions"]
-    if lexicon.CUES_AFTER.get(after) == "person" and not is_at_place and not _is_acronym(name):
+    if CUES_AFTER.get(after) == "person" and not is_at_place and not _is_acronym(name):
         return "person"
     if is_place(name):
         return "place" if is_at_place or not is_given_name(words[0]) else "person"
@@ -114,8 +254,8 @@ def _is_acronym(name: str) -> bool:
 
 
 def _by_form(name: str, words: Sequence[str], before: Sequence[str], after: str) -> EntityType:
-    if after in lexicon.CUES_AFTER and not (lexicon.CUES_AFTER[after] == "person" and _is_acronym(name)):
-        return lexicon.CUES_AFTER[after]
+    if after in CUES_AFTER and not (CUES_AFTER[after] == "person" and _is_acronym(name)):
+        return CUES_AFTER[after]
     if len(words) > 2 and words[0] == "The":  # noqa: PLR2004 - a title; "The Hague" is a place
         return "document"
     if before and before[-1] in WORDS["one"]:
@@ -174,7 +314,7 @@ def language_of(words: tuple[str, ...]) -> str:
 
 def _is_listed(word: str) -> bool:
     """Return whether a list knows a word as a name, and nobody knows it as a word."""
-    if word in lexicon.WELL_KNOWN:
+    if word in WELL_KNOWN:
         return not is_english_word(word)
     return (is_given_name(word) or is_place(word)) and not is_also_word(word)
 
@@ -236,7 +376,7 @@ class _Reader:
     def _is_rest(self, number: int) -> bool:
         """Return whether a word is what is left of a longer expression beside a word that names nothing: Black Friday."""
         word = self._words[number]
-        if self._is_german or _is_listed(word.plain) or word.plain in lexicon.WELL_KNOWN or self._is_introduced(number):
+        if self._is_german or _is_listed(word.plain) or word.plain in WELL_KNOWN or self._is_introduced(number):
             return False
         before, after = self._word(number - 1), self._word(number + 1)
         beside = ((before, is_adjacent(self._text, before, word)), (after, is_adjacent(self._text, word, after)))
@@ -247,10 +387,10 @@ class _Reader:
     def _without_title(self, number: int, end: int) -> int:
         """Return the number of the first word after a title, if enough of a name is left without it."""
         title, last = self._words[number].folded, self._words[end - 1].text
-        is_relative = title in lexicon.PERSON and title not in lexicon.TITLES
+        is_relative = title in PERSON and title not in TITLES
         if is_relative and end - number > 1 and self._words[number].is_first:
             return self._without_title(number + 1, end)
-        if title not in lexicon.TITLES or title in _SAINTS:
+        if title not in TITLES or title in _SAINTS:
             return number
         is_given = end - number == TITLE_AND_NAME and is_given_name(last) and not is_also_word(last)
         return number + 1 if is_given or end - number > TITLE_AND_NAME else number
@@ -265,7 +405,7 @@ class _Reader:
     def _after(self, end: int) -> str:
         """Return what follows a name: the next word, or the person whom a genitive says."""
         if self._words[end - 1].is_genitive:
-            return "lives" if any(word.text in lexicon.PERSON for word in self._words[end : end + 3]) else ""
+            return "lives" if any(word.text in PERSON for word in self._words[end : end + 3]) else ""
         return self._word(end).folded
 
     def _without_case_ending(self, name: str, *, is_before_noun: bool) -> str:
@@ -274,7 +414,7 @@ class _Reader:
         if self._is_german and is_before_noun and name.endswith("s") and is_given_name(name[:-1]):
             return name[:-1]
         if self._language == "ru" and " " not in name and not is_place(name):
-            for ending, nominative in (case.split("/") for case in lexicon.RUSSIAN_CASES):
+            for ending, nominative in (case.split("/") for case in RUSSIAN_CASES):
                 stem = name.removesuffix(ending)
                 listed = stem + nominative
                 if stem != name and len(stem) > 2 and (is_given_name(listed) or is_place(listed)):  # noqa: PLR2004 - "Al"
@@ -286,7 +426,7 @@ class _Reader:
         if is_full or not self._may_name(number):
             return is_full
         plain, folded = word.plain, word.plain.casefold()
-        if self._is_introduced(number) or (plain in lexicon.WELL_KNOWN and not word.is_first):
+        if self._is_introduced(number) or (plain in WELL_KNOWN and not word.is_first):
             return True
         is_article = folded in WORDS["articles"] and not word.is_first and self._is_followed_by_capital(number)
         is_common = folded in ALL_FUNCTION_WORDS and not is_article
@@ -322,7 +462,7 @@ class _Reader:
         """Return whether a word is a name by the lists, or a title or a word such as "Bad" before the rest of one."""
         plain = self._words[number].plain
         folded = plain.casefold()
-        is_title = folded in lexicon.TITLES and (not self._is_german or folded in ("dr", "prof"))
+        is_title = folded in TITLES and (not self._is_german or folded in ("dr", "prof"))
         begins_place = self._is_german and folded in WORDS["place beginnings"]
         if (is_title or begins_place) and self._is_followed_by_capital(number):
             return True
@@ -341,10 +481,10 @@ class _Reader:
         if len(parts) > 1 and all(is_english_word(part) or part.casefold() in WORDS["prefixes"] for part in parts):
             return False
         if plain.isupper() and len(plain) > 1:
-            return plain in lexicon.WELL_KNOWN or not _is_shouted(plain)
+            return plain in WELL_KNOWN or not _is_shouted(plain)
         if self._words[number].elided:
             return False
-        if is_followed and following.folded in lexicon.LAST_WORDS:
+        if is_followed and following.folded in LAST_WORDS:
             return True
         is_unknown = self._language == "en" and plain.isascii() and not is_english_word(plain, compounds=True)
         return is_unknown and self._is_english_beside(number)
@@ -362,7 +502,7 @@ class _Reader:
             return True  # a genitive
         if plain.casefold() in ALL_FUNCTION_WORDS or is_also_word(plain):
             return False
-        cue = lexicon.CUES.get(next(reversed(self._before(number)), ""))
+        cue = CUES.get(next(reversed(self._before(number)), ""))
         if cue in ("organization", "project", "document", "product") and not self._words[number].is_first:
             return not is_german_word(plain, compounds=False)
         is_code = plain.isupper() and len(plain) < MAX_CODE
@@ -377,8 +517,8 @@ class _Reader:
             return self._before(number)[-2:-1] != ["das"]  # "das heißt" explains
         if not self._is_german or not before.has_capital:
             return False
-        is_title = before.folded in lexicon.PETS or before.folded in WORDS["german titles"]
-        return is_title or (before.folded in lexicon.PERSON and not is_german_word(word.plain))
+        is_title = before.folded in PETS or before.folded in WORDS["german titles"]
+        return is_title or (before.folded in PERSON and not is_german_word(word.plain))
 
     def _joined(self, first: int, number: int) -> int:
         """Return the number after the words that belong to a name which ends before a word; the same number if none."""
@@ -388,7 +528,7 @@ class _Reader:
         between = self._text[before.end : word.start]
         if between == " & " and word.has_capital:
             return number + 1
-        is_abbreviated = between == ". " and (len(before.text) == 1 or before.folded in lexicon.TITLES)
+        is_abbreviated = between == ". " and (len(before.text) == 1 or before.folded in TITLES)
         if between not in (" ", "\u00a0") and not is_abbreviated:
             return number
         if word.has_capital:
@@ -402,7 +542,7 @@ class _Reader:
         """Return whether a word in lower case is inside of a name: of a person, or of an institution."""
         begin, before, joint = self._words[first], self._words[number - 1].folded, self._words[number].text
         if joint == "of":
-            is_named = before in lexicon.FIRST_WORDS or lexicon.CUES.get(before) in ("organization", "place")
+            is_named = before in FIRST_WORDS or CUES.get(before) in ("organization", "place")
             return begin.text == "The" or is_named
         if joint not in WORDS["joining"]:
             return False
@@ -410,7 +550,7 @@ class _Reader:
             return True
         if self._is_german and joint not in ("van", "von", "der", "zu"):
             return False
-        return is_given_name(begin.text) or (begin.folded in lexicon.FIRST_WORDS and not self._is_german)
+        return is_given_name(begin.text) or (begin.folded in FIRST_WORDS and not self._is_german)
 
     def _continues(self, first: int, number: int) -> bool:
         """Return whether a capitalized word goes on with a name."""
@@ -420,12 +560,12 @@ class _Reader:
         if not self._is_german:
             return True
         if number == first + 1:
-            if is_given_name(begin.plain) or begin.folded in lexicon.TITLES:
+            if is_given_name(begin.plain) or begin.folded in TITLES:
                 is_noun = is_german_word(plain) and self._is_after_verb(first)
                 return folded not in _PEOPLE_AND_PETS and not is_noun
             if begin.folded in WORDS["place beginnings"]:
                 return True
-        return folded in lexicon.LAST_WORDS or self._is_no_german_word(number) or is_given_name(plain)
+        return folded in LAST_WORDS or self._is_no_german_word(number) or is_given_name(plain)
 
     def _is_after_verb(self, number: int) -> bool:
         before = next(reversed(self._before(number)), "")
@@ -626,7 +766,7 @@ def uncased_spans(text: str) -> Iterator[Span]:
     for match in (*_RE["titles quoted"].finditer(text), *_RE["named quoted"].finditer(text)):
         yield span_of(match, "document" if match[0][0] in "《『" else "other")
     for match in _well_known().finditer(text):
-        yield span_of(match, lexicon.WELL_KNOWN_UNCASED[match[0]], 0)
+        yield span_of(match, WELL_KNOWN_UNCASED[match[0]], 0)
     if _RE["is japanese"].search(text):
         yield from japanese_spans(text)
     elif _RE["han char"].search(text):
@@ -639,7 +779,7 @@ def uncased_spans(text: str) -> Iterator[Span]:
 @cache
 def _well_known() -> re.Pattern[str]:
     """Return the pattern of the well-known names, the longest first, which are no part of a word in Katakana."""
-    names = "|".join(sorted(lexicon.WELL_KNOWN_UNCASED, key=len, reverse=True))
+    names = "|".join(sorted(WELL_KNOWN_UNCASED, key=len, reverse=True))
     return re.compile(rf"(?<![{_KATAKANA}])(?:{names})(?![{_KATAKANA}])")
 
 
@@ -723,8 +863,8 @@ def _is_path(name: str, before: str) -> bool:
 def _code_type(name: str) -> EntityType | None:
     """Return the type of an identifier: "product" for a name as brands write it. None if it is a plain word."""
     if name.isalpha() and (name.islower() or name.istitle()):  # most words
-        return "product" if name in lexicon.UNMISTAKABLE else None
-    if name in lexicon.WELL_KNOWN:
+        return "product" if name in UNMISTAKABLE else None
+    if name in WELL_KNOWN:
         return None  # its capital shows it, and it may be part of a longer name
     if "." in name.strip("."):
         return _dotted_type(name)
@@ -829,7 +969,7 @@ def _is_part(span: Span, whole: Span) -> bool:
 def _quoted_type(noun: str) -> EntityType | None:
     """Return of what type something in quotation marks is by the noun before it; None if that does not show it."""
     noun = noun.rsplit("-", 1)[-1]
-    kind = lexicon.CUES.get(noun)
+    kind = CUES.get(noun)
     if kind is not None and kind not in ("pet", "person"):
         return kind
     russian: tuple[EntityType, ...] = ("organization", "place", "document", "product", "project", "event")
