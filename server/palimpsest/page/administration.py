@@ -40,7 +40,7 @@ from palimpsest.memory import Memory
 from palimpsest.page import page_context as context
 from palimpsest.page.page_context import MAX_UPLOAD_BYTES, UPLOAD_PATH
 from palimpsest.server import access_tokens
-from palimpsest.server.session.lazy_memory import LazyMemory
+from palimpsest.server.session.context import LazyMemory
 from palimpsest.text.display import visible
 
 # Take in one file of a form, into a private file: it may be too long to be held in memory.

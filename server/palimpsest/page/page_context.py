@@ -32,8 +32,8 @@ from palimpsest.core.errors import InputError, PromptError
 from palimpsest.core.models import Hit, Memory, Scope
 from palimpsest.memory import Memory as OpenMemory
 from palimpsest.server.access_tokens import READ, Grant, digest_of, grant_from
-from palimpsest.server.rate_limits import Failures
-from palimpsest.server.session.lazy_memory import LazyMemory
+from palimpsest.server.session.context import LazyMemory
+from palimpsest.server.session.rate_limits import Failures
 
 # The words of the page in the language of a browser. They stand in `words.toml`.
 

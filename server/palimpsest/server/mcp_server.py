@@ -30,9 +30,9 @@ from palimpsest.core.validation import HintsInput, ScopeInput, fault_text
 from palimpsest.server.access_tokens import OPEN, current_grant, current_user, may_write
 from palimpsest.server.advice import TOOLS, error_text
 from palimpsest.server.jsonrpc import stdio_messages
-from palimpsest.server.rate_limits import REQUEST_ID
 from palimpsest.server.session.client_requests import RequestContext
 from palimpsest.server.session.context import ServerState, state_of
+from palimpsest.server.session.rate_limits import REQUEST_ID
 from palimpsest.text.display import visible
 
 # What clients are shown of tools, resources and prompts, and what they are told of arguments that do not fit.

@@ -38,7 +38,7 @@ from palimpsest import __version__
 from palimpsest.core.clock import now
 from palimpsest.core.errors import LedgerError, SettingsError
 from palimpsest.core.settings import HttpSettings, Settings, is_loopback
-from palimpsest.server import access_tokens, rate_limits
+from palimpsest.server import access_tokens
 from palimpsest.server.access_tokens import READ, WRITE, AccessTokenVerifier
 from palimpsest.server.app import LoadSettings, build_server
 from palimpsest.server.http import middleware
@@ -46,9 +46,9 @@ from palimpsest.server.http.middleware import Session, switch_paths
 from palimpsest.server.http.request_log import event_log, log_as_json, observe_requests
 from palimpsest.server.jsonrpc import MAX_MESSAGE_BYTES
 from palimpsest.server.mcp_server import MemoryServer, Observer
-from palimpsest.server.session.calls import Calls
-from palimpsest.server.session.context import ServerState
-from palimpsest.server.session.lazy_memory import LazyMemory
+from palimpsest.server.session import rate_limits
+from palimpsest.server.session.context import LazyMemory, ServerState
+from palimpsest.server.session.rate_limits import Calls
 
 # End a server in order: first it is not ready, then it takes no connections, calls end, streams end, it closes.
 

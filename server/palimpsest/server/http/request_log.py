@@ -18,7 +18,7 @@ from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from palimpsest.server.mcp_server import Ended, Observer
-from palimpsest.server.rate_limits import HEALTH, METRICS, PROBES, READY, REQUEST_ID
+from palimpsest.server.session.rate_limits import HEALTH, METRICS, PROBES, READY, REQUEST_ID
 
 # Tell how every request ended, whoever refused or answered it. ASGI middleware.
 
