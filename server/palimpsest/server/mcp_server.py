@@ -209,14 +209,14 @@ class MemoryServer(MCPServer[ServerState]):
             title="Palimpsest memory",
             version=__version__,
             log_level="WARNING",
-            subscriptions=state.subscribers.bus,
+            subscriptions=state.subscribers,
             **options,
         )
         self.state = state
         self.observers: Sequence[Observer] = ()
         self._call_seconds = call_seconds
-        self.add_request_handler("resources/subscribe", types.SubscribeRequestParams, state.subscribers.subscribe)
-        self.add_request_handler("resources/unsubscribe", types.UnsubscribeRequestParams, state.subscribers.unsubscribe)
+        self.add_request_handler("resources/subscribe", types.SubscribeRequestParams, state.subscribers.add)
+        self.add_request_handler("resources/unsubscribe", types.UnsubscribeRequestParams, state.subscribers.remove)
 
     def add_request_handler(
         self, method: str, params_type: type[types.RequestParams], handler: RequestHandler[ServerState, Any]
