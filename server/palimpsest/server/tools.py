@@ -214,11 +214,8 @@ async def get_history(ctx: Context[Any, Any], memory_id: str, scope: ScopeInput 
     owner = await memory.get(read_scope, memory_id)
     if isinstance(owner, Message):
         return tool_result(replies.whole_text(owner), replies.message_history_json(owner))
-    stored, versions = await memory.history(read_scope, owner.id)
-    relatives = await memory.predecessors(read_scope, stored.id), await memory.linked(read_scope, stored)
-    return tool_result(
-        replies.history_text(stored, versions, *relatives), replies.history_json(stored, versions, *relatives)
-    )
+    history = await replies.history_of(memory, read_scope, owner.id)
+    return tool_result(replies.history_text(history), replies.history_json(history))
 
 
 # The tools that add and change memories.
@@ -502,9 +499,7 @@ async def read_memory(id: str, ctx: Context[Any, Any]) -> str:  # noqa: A002 - i
 async def read_history(id: str, ctx: Context[Any, Any]) -> str:  # noqa: A002 - its name in the template
     """Return every version of a memory."""
     memory, scope = await request_of(ctx)
-    stored, versions = await memory.history(scope, id)
-    predecessors, linked = await memory.predecessors(scope, stored.id), await memory.linked(scope, stored)
-    return framed(replies.history_text(stored, versions, predecessors, linked))
+    return framed(replies.history_text(await replies.history_of(memory, scope, id)))
 
 
 async def read_entity(name: str, ctx: Context[Any, Any]) -> str:
