@@ -80,8 +80,11 @@ async def _events(changes: Changes, last: Look | None, streams: Streams) -> Asyn
         silent = 0.0
         while not streams.is_ending():
             look = await changes.look(look)
-            if look.is_new or silent >= SAY_SECONDS:
-                yield f"event: changed\nid: {look.number} {look.epoch}\ndata: \n\n" if look.is_new else ":\n\n"
+            if look.is_new:
+                yield f"event: changed\nid: {look.number} {look.epoch}\ndata: \n\n"
+                silent = 0.0
+            elif silent >= SAY_SECONDS:
+                yield ":\n\n"
                 silent = 0.0
             await anyio.sleep(LOOK_SECONDS)
             silent += LOOK_SECONDS

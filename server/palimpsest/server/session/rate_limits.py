@@ -236,11 +236,9 @@ class BodyBudget:
 
         def take(size: int) -> bool:
             nonlocal counted
-            more = max(0, size - FREE_BYTES) - counted
-            if more <= 0:
-                return True
+            more = max(counted, size - FREE_BYTES) - counted
             held, of_caller = self._by_caller.total() + more, self._by_caller[caller] + more
-            if of_caller > MAX_HELD_BYTES_PER_CALLER or held > MAX_HELD_BYTES:
+            if more and (of_caller > MAX_HELD_BYTES_PER_CALLER or held > MAX_HELD_BYTES):
                 return False
             self._by_caller[caller] += more
             counted += more
