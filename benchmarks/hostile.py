@@ -37,7 +37,7 @@ from palimpsest.memory import Memory, open_memory
 from palimpsest.page.page_context import Visitor, Visits
 from palimpsest.page.page_server import page_app
 from palimpsest.server.access_tokens import AccessTokenVerifier, Grant
-from palimpsest.server.session.lazy_memory import LazyMemory
+from palimpsest.server.session.context import LazyMemory
 
 MOST = 2.3
 """How many times as long twice the text may take."""

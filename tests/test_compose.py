@@ -12,7 +12,7 @@ import yaml
 
 from palimpsest.core.settings import Settings, load_settings
 from palimpsest.server.http.http_server import CALLS_SECONDS, SHUTDOWN_SECONDS
-from palimpsest.server.rate_limits import METRICS, READY
+from palimpsest.server.session.rate_limits import METRICS, READY
 
 HOME = Path(__file__).parents[1]
 SERVERS = ("palimpsest-1", "palimpsest-2")

@@ -28,8 +28,8 @@ BROAD_HANDLERS = Counter(
         "embed.static": 1,
         "memory": 1,
         "page.administration": 1,
-        "server.session.calls": 1,
-        "server.session.lazy_memory": 1,
+        "server.session.rate_limits": 1,
+        "server.session.context": 1,
         "server.session.client_requests": 1,
     }
 )

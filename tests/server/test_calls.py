@@ -20,7 +20,7 @@ from loopback import OpenAIServer, word_vectors
 from palimpsest.core.filters import MAX_CONDITIONS
 from palimpsest.recall import listing
 from palimpsest.server.http.http_server import THRESHOLDS, keep_pauses_short
-from palimpsest.server.session.calls import MAX_CALLS, THREADS_PER_CALLER
+from palimpsest.server.session.rate_limits import MAX_CALLS, THREADS_PER_CALLER
 from tests.support.command_line import palimpsest
 from tests.support.http_server import ACCEPT, TIMEOUT, HttpServer, connect_http, new_access_token, run_http_server
 from tests.support.mcp_client import error_text, reply_text

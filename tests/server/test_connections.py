@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from palimpsest.server.http import middleware
 from palimpsest.server.http.middleware import MAX_SESSIONS_PER_CALLER, BoundedConnection
-from palimpsest.server.rate_limits import FAILED_PER_MINUTE, MAX_UNFINISHED
+from palimpsest.server.session.rate_limits import FAILED_PER_MINUTE, MAX_UNFINISHED
 from tests.support.http_server import ACCEPT, INITIALIZE, TIMEOUT, HttpServer, new_access_token, run_http_server
 
 

@@ -15,9 +15,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from palimpsest.server.http import middleware
 from palimpsest.server.http.middleware import limit_bodies, limit_sessions
-from palimpsest.server.rate_limits import limit_callers
-from palimpsest.server.session import calls
-from palimpsest.server.session.calls import FREE_BYTES, BodyBudget
+from palimpsest.server.session import rate_limits
+from palimpsest.server.session.rate_limits import FREE_BYTES, BodyBudget, limit_callers
 
 pytestmark = pytest.mark.anyio
 
@@ -108,8 +107,8 @@ async def test_unfinished_requests_hold_a_bounded_amount_and_small_ones_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Guards memory from many long bodies at once, and small requests from those who send long ones."""
-    monkeypatch.setattr(calls, "MAX_HELD_BYTES", 5)
-    monkeypatch.setattr(calls, "MAX_HELD_BYTES_PER_CALLER", 3)
+    monkeypatch.setattr(rate_limits, "MAX_HELD_BYTES", 5)
+    monkeypatch.setattr(rate_limits, "MAX_HELD_BYTES_PER_CALLER", 3)
     budget = BodyBudget()
     seen: list[int] = []
 

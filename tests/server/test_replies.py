@@ -183,7 +183,8 @@ def shown() -> dict[str, dict[str, Any]]:
             "all deleted": replies.deleted_all_json(result),
         }
     for name, told in HISTORIES.items():
-        examples[f"history {name}"] = {"text": replies.history_text(*told), "json": replies.history_json(*told)}
+        history = replies.History(*told)
+        examples[f"history {name}"] = {"text": replies.history_text(history), "json": replies.history_json(history)}
     for name, summary in SUMMARIES.items():
         in_both = {"text": replies.summary_text(summary, SCOPE), "json": replies.summary_json(summary, SCOPE)}
         examples[f"summary {name}"] = in_both

@@ -20,7 +20,7 @@ from palimpsest.memory import Memory
 from palimpsest.page.page_context import Visitor, Visits
 from palimpsest.page.page_server import page_app
 from palimpsest.server.access_tokens import AccessTokenVerifier, Grant
-from palimpsest.server.session.lazy_memory import LazyMemory
+from palimpsest.server.session.context import LazyMemory
 from tests.support.memory import ALICE, StoppedClock
 from tests.support.stores import ledger_settings
 

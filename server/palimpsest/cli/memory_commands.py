@@ -464,10 +464,8 @@ async def history(memory: Memory, memory_id: str) -> Reply:
     if isinstance(owner, models.Message):
         reply, text = replies.message_history_json(owner), replies.whole_text(owner)
     else:
-        stored, versions = await memory.history(memory.scope, owner.id)
-        relatives = await memory.predecessors(memory.scope, stored.id), await memory.linked(memory.scope, stored)
-        reply = replies.history_json(stored, versions, *relatives)
-        text = replies.history_text(stored, versions, *relatives)
+        found = await replies.history_of(memory, memory.scope, owner.id)
+        reply, text = replies.history_json(found), replies.history_text(found)
     return Reply(reply, text)
 
 

@@ -12,9 +12,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from io import TextIOWrapper
 from pathlib import Path
-from typing import IO, Any, Literal, TypeAlias, cast
+from typing import Any, Literal, TextIO, TypeAlias, cast
 
 import anyio
 import anyio.to_thread
@@ -40,7 +39,7 @@ from palimpsest.memory import Memory
 from palimpsest.page import page_context as context
 from palimpsest.page.page_context import MAX_UPLOAD_BYTES, UPLOAD_PATH
 from palimpsest.server import access_tokens
-from palimpsest.server.session.lazy_memory import LazyMemory
+from palimpsest.server.session.context import LazyMemory
 from palimpsest.text.display import visible
 
 # Take in one file of a form, into a private file: it may be too long to be held in memory.
@@ -323,23 +322,20 @@ async def export(request: Request) -> Response:
         file = await _exported(memory, grant.within(Scope(grant.user_id, grant.project)), form)
     headers = {
         "content-disposition": f'attachment; filename="palimpsest-{memory.engine.clock():%Y-%m-%d}.{ENDINGS[form]}"',
-        "content-length": str(file.seek(0, os.SEEK_END)),
+        "content-length": str(file.buffer.seek(0, os.SEEK_END)),
     }
     return StreamingResponse(_chunks(file), media_type=MEDIA[form], headers=headers)
 
 
-async def _exported(memory: Memory, scope: Scope, form: Literal["jsonl", "markdown"]) -> IO[bytes]:
+async def _exported(memory: Memory, scope: Scope, form: Literal["jsonl", "markdown"]) -> TextIO:
     """Return an open file without a name that holds an export. It is gone when it is closed."""
-    file = cast(
-        "IO[bytes]", await anyio.to_thread.run_sync(partial(tempfile.TemporaryFile, dir=memory.settings.data_dir))
-    )
+    new = partial(tempfile.TemporaryFile, "w+", encoding="utf-8", newline="", dir=memory.settings.data_dir)
+    file = cast("TextIO", await anyio.to_thread.run_sync(new))
     try:
-        text = TextIOWrapper(file, encoding="utf-8", newline="")
         await memory.care.export(
-            text, form, lambda _done, _total: end_if_cancelled(), scope=scope, one_project=bool(scope.project)
+            file, form, lambda _done, _total: end_if_cancelled(), scope=scope, one_project=bool(scope.project)
         )
-        text.flush()
-        text.detach()
+        file.flush()
     except BaseException as error:
         file.close()
         if isinstance(error, OSError):
@@ -348,10 +344,10 @@ async def _exported(memory: Memory, scope: Scope, form: Literal["jsonl", "markdo
     return file
 
 
-async def _chunks(file: IO[bytes]) -> AsyncGenerator[bytes]:
+async def _chunks(file: TextIO) -> AsyncGenerator[bytes]:
     with file:
-        file.seek(0)
-        while chunk := await anyio.to_thread.run_sync(file.read, CHUNK_BYTES):
+        file.buffer.seek(0)
+        while chunk := await anyio.to_thread.run_sync(file.buffer.read, CHUNK_BYTES):
             yield chunk
 
 

@@ -24,6 +24,7 @@ from palimpsest.memory import Memory as OpenMemory
 from palimpsest.page import page_context as context
 from palimpsest.page.page_context import CALLER
 from palimpsest.recall.hits import memory_hit
+from palimpsest.server.replies import history_of
 
 # Say what a correction did, and offer to undo it.
 
@@ -70,7 +71,7 @@ async def memory_page(
     """
     memory_id, told = request.path_params["id"], context.told_to(request)
     opened, scope = await context.memory_of(request), context.scope_of(request)
-    stored, versions = await opened.history(scope, memory_id)
+    stored, versions, predecessors, linked = await history_of(opened, scope, memory_id)
     return context.shown(
         request,
         "memory.html",
@@ -78,10 +79,10 @@ async def memory_page(
         memory=stored,
         versions=[(version, list(_pieces(version))) for version in reversed(versions)],
         sources=await opened.sources(scope, stored.id),
-        predecessors=await opened.predecessors(scope, stored.id),
+        predecessors=predecessors,
         labels=await label_changes(opened.engine, scope, [version.edit for version in versions]),
         contradicting=[] if stored.deleted_at else await _contradicting(opened, scope, stored.id),
-        linked=await opened.linked(scope, stored),
+        linked=linked,
         recalls=await opened.recall_log.recalls(
             scope, stored.id, limit=MAX_RECALLS, in_all_projects=not context.visitor_of(request).grant.project
         ),

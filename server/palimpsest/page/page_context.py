@@ -7,7 +7,7 @@ import tomllib
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from http import HTTPStatus
@@ -32,8 +32,8 @@ from palimpsest.core.errors import InputError, PromptError
 from palimpsest.core.models import Hit, Memory, Scope
 from palimpsest.memory import Memory as OpenMemory
 from palimpsest.server.access_tokens import READ, Grant, digest_of, grant_from
-from palimpsest.server.rate_limits import Failures
-from palimpsest.server.session.lazy_memory import LazyMemory
+from palimpsest.server.session.context import LazyMemory
+from palimpsest.server.session.rate_limits import Failures
 
 # The words of the page in the language of a browser. They stand in `words.toml`.
 
@@ -181,7 +181,7 @@ class Visitor:
 
 @dataclass(slots=True)
 class _Visit:
-    """A visitor, when they were here last, and the access token that they signed in with; "" for a single-use one."""
+    """A visitor, when they were invited or here last, and the access token that they signed in with, or ""."""
 
     visitor: Visitor
     seen_at: datetime
@@ -198,24 +198,24 @@ class Visits:
 
     clock: Callable[[], datetime]
     verifier: TokenVerifier | None = None
-    _invitations: dict[str, tuple[Visitor, datetime]] = field(default_factory=dict[str, tuple[Visitor, datetime]])
+    _invited: dict[str, _Visit] = field(default_factory=dict[str, _Visit])
     _visits: dict[str, _Visit] = field(default_factory=dict[str, _Visit])
     _failures: Failures = field(default_factory=Failures)
 
     def invite(self, visitor: Visitor) -> str:
         """Return a token that opens the page once for a visitor."""
         now = self.clock()
-        self._invitations = {key: kept for key, kept in self._invitations.items() if now < kept[1]}
+        self._invited = {key: kept for key, kept in self._invited.items() if now - kept.seen_at < INVITED_FOR}
         token = secrets.token_urlsafe(TOKEN_BYTES)
-        self._invitations[digest_of(token)] = (visitor, now + INVITED_FOR)
+        self._invited[digest_of(token)] = _Visit(visitor, now)
         return token
 
     def enter(self, token: str) -> str | None:
         """Return a cookie for a single-use token, or None if it is unknown, used or too old."""
-        visitor, until = self._invitations.pop(digest_of(token), (None, None))
-        if visitor is None or until is None or until <= self.clock():
+        visit, now = self._invited.pop(digest_of(token), None), self.clock()
+        if visit is None or now - visit.seen_at >= INVITED_FOR:
             return None
-        return self._cookie(_Visit(visitor, self.clock()))
+        return self._cookie(replace(visit, seen_at=now))
 
     async def sign_in(self, access_token: str, address: str) -> tuple[str, int]:
         """Return a cookie for an access token, "" if it is not valid, and the seconds until another may be sent.

@@ -32,8 +32,8 @@ from palimpsest.page.administration import CareWork
 from palimpsest.server.access_tokens import AccessTokenVerifier, Grant
 from palimpsest.server.http.http_server import SHUTDOWN_SECONDS, Page, listen
 from palimpsest.server.http.middleware import check_host, while_valid
-from palimpsest.server.rate_limits import address_of
-from palimpsest.server.session.lazy_memory import LazyMemory
+from palimpsest.server.session.context import LazyMemory
+from palimpsest.server.session.rate_limits import address_of
 
 # The page as an ASGI application: routes, security headers, and live events.
 

@@ -186,16 +186,10 @@ def revoke(data_dir: Path, token_id: str) -> StoredToken:
 def stored_tokens(data_dir: Path) -> list[StoredToken]:
     """Return all access tokens, oldest first. Raises SettingsError if the file cannot be read."""
     path = data_dir / FILE
-    try:
-        rows: list[dict[str, Any]] = json.loads(path.read_text("utf-8"))
+    advice = ". Every access token is refused. Repair the file, or delete it and create new tokens."
+    with raised_as(SettingsError, f"{path} cannot be read", advice, OSError, ValueError, TypeError):
+        rows: list[dict[str, Any]] = json.loads(path.read_text("utf-8")) if path.exists() else []
         return [_token_of(row) for row in rows]
-    except FileNotFoundError:
-        return []
-    except (OSError, ValueError, TypeError) as error:
-        raise SettingsError(
-            f"{path} cannot be read: {error}. Every access token is refused. Repair the file, or delete it and create "
-            "new tokens."
-        ) from error
 
 
 def _token_of(row: dict[str, Any]) -> StoredToken:

@@ -18,10 +18,9 @@ from palimpsest.core.errors import PalimpsestError
 from palimpsest.hooks.instructions import Launch, launch_of, rendered_instructions
 from palimpsest.server.access_tokens import OPEN, current_grant
 from palimpsest.server.mcp_server import GREETINGS, MemoryServer, show_control_characters, with_own_instructions
-from palimpsest.server.session.calls import Calls
 from palimpsest.server.session.client_requests import RequestContext, Roots
-from palimpsest.server.session.context import ServerState, state_of
-from palimpsest.server.session.lazy_memory import LazyMemory
+from palimpsest.server.session.context import LazyMemory, ServerState, state_of
+from palimpsest.server.session.rate_limits import Calls
 from palimpsest.server.session.subscriptions import Subscribers
 from palimpsest.server.tools import READING_TOOLS, add_handlers
 

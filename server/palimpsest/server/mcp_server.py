@@ -30,9 +30,9 @@ from palimpsest.core.validation import HintsInput, ScopeInput, fault_text
 from palimpsest.server.access_tokens import OPEN, current_grant, current_user, may_write
 from palimpsest.server.advice import TOOLS, error_text
 from palimpsest.server.jsonrpc import stdio_messages
-from palimpsest.server.rate_limits import REQUEST_ID
 from palimpsest.server.session.client_requests import RequestContext
 from palimpsest.server.session.context import ServerState, state_of
+from palimpsest.server.session.rate_limits import REQUEST_ID
 from palimpsest.text.display import visible
 
 # What clients are shown of tools, resources and prompts, and what they are told of arguments that do not fit.
@@ -209,14 +209,14 @@ class MemoryServer(MCPServer[ServerState]):
             title="Palimpsest memory",
             version=__version__,
             log_level="WARNING",
-            subscriptions=state.subscribers.bus,
+            subscriptions=state.subscribers,
             **options,
         )
         self.state = state
         self.observers: Sequence[Observer] = ()
         self._call_seconds = call_seconds
-        self.add_request_handler("resources/subscribe", types.SubscribeRequestParams, state.subscribers.subscribe)
-        self.add_request_handler("resources/unsubscribe", types.UnsubscribeRequestParams, state.subscribers.unsubscribe)
+        self.add_request_handler("resources/subscribe", types.SubscribeRequestParams, state.subscribers.add)
+        self.add_request_handler("resources/unsubscribe", types.UnsubscribeRequestParams, state.subscribers.remove)
 
     def add_request_handler(
         self, method: str, params_type: type[types.RequestParams], handler: RequestHandler[ServerState, Any]

@@ -223,11 +223,8 @@ async def get_history(ctx: Context[Any, Any], memory_id: str, scope: ScopeInput 
         around = await memory.conversations.around(read_scope, owner) if is_talk else ()
         around = around if len(around) > 1 else ()
         return tool_result(replies.message_text(owner, around), replies.message_history_json(owner, around))
-    stored, versions = await memory.history(read_scope, owner.id)
-    relatives = await memory.predecessors(read_scope, stored.id), await memory.linked(read_scope, stored)
-    return tool_result(
-        replies.history_text(stored, versions, *relatives), replies.history_json(stored, versions, *relatives)
-    )
+    history = await replies.history_of(memory, read_scope, owner.id)
+    return tool_result(replies.history_text(history), replies.history_json(history))
 
 
 # The tools that add and change memories.
@@ -451,7 +448,6 @@ REVIEW_TOKENS = 4_000
 """The size of the memories in one review: twice a page of a list, because a person asked for them."""
 
 
-@mcp_errors(REQUEST)
 async def recall(
     topic: Annotated[str, Field(description="a person, a project, a question")], ctx: Context[Any, Any]
 ) -> str:
@@ -472,12 +468,11 @@ async def recall(
     )
 
 
-def remember() -> str:
+async def remember() -> str:
     """Return the request to store what matters in the conversation."""
     return catalog()["prompts"]["remember-this-conversation"]["text"]
 
 
-@mcp_errors(REQUEST)
 async def review(ctx: Context[Any, Any]) -> str:
     """Return the request, with the newest memories."""
     memory, scope = await request_of(ctx)
@@ -502,7 +497,6 @@ COMPLETED = ("id", "name", "document")
 """The variables of resources that are completed."""
 
 
-@mcp_errors(RESOURCE)
 async def read_memory(id: str, ctx: Context[Any, Any]) -> str:  # noqa: A002 - its name in the template
     """Return a memory or message with its whole text, or one of the resources that always exist."""
     memory, scope = await request_of(ctx)
@@ -518,23 +512,18 @@ async def read_memory(id: str, ctx: Context[Any, Any]) -> str:  # noqa: A002 - i
     return framed(text)
 
 
-@mcp_errors(RESOURCE)
 async def read_history(id: str, ctx: Context[Any, Any]) -> str:  # noqa: A002 - its name in the template
     """Return every version of a memory."""
     memory, scope = await request_of(ctx)
-    stored, versions = await memory.history(scope, id)
-    predecessors, linked = await memory.predecessors(scope, stored.id), await memory.linked(scope, stored)
-    return framed(replies.history_text(stored, versions, predecessors, linked))
+    return framed(replies.history_text(await replies.history_of(memory, scope, id)))
 
 
-@mcp_errors(RESOURCE)
 async def read_entity(name: str, ctx: Context[Any, Any]) -> str:
     """Return the lines of the ledger on an entity. No model is asked."""
     memory, scope = await request_of(ctx)
     return framed(replies.lines_text(await memory.graph.lines(scope, name), scope))
 
 
-@mcp_errors(RESOURCE)
 async def read_conversation_page(id: str, after: str, ctx: Context[Any, Any]) -> str:  # noqa: A002 - as above
     """Return a further page of a conversation, or the first one."""
     memory, scope = await request_of(ctx)
@@ -547,14 +536,12 @@ async def read_conversation(id: str, ctx: Context[Any, Any]) -> str:  # noqa: A0
     return await read_conversation_page(id, "", ctx)
 
 
-@mcp_errors(RESOURCE)
 async def read_document(document: str, ctx: Context[Any, Any]) -> str:
     """Return a document with the gists of its pages."""
     memory, scope = await request_of(ctx)
     return replies.pages_text(*await memory.documents.pages(scope, document))
 
 
-@mcp_errors(RESOURCE)
 async def read_page(document: str, page: str, ctx: Context[Any, Any]) -> str:
     """Return one page of a document."""
     memory, scope = await request_of(ctx)
@@ -597,7 +584,11 @@ async def complete(ctx: RequestContext, params: types.CompleteRequestParams) -> 
 
 READING_TOOLS = tuple(name for name, form in catalog()["tools"].items() if form["annotations"]["readOnlyHint"])
 
-PROMPTS = {"recall": recall, "remember-this-conversation": remember, "review-memory": review}
+PROMPTS: dict[str, Callable[..., Awaitable[str]]] = {
+    "recall": recall,
+    "remember-this-conversation": remember,
+    "review-memory": review,
+}
 
 
 def add_handlers(server: MemoryServer) -> None:
@@ -620,7 +611,7 @@ def add_handlers(server: MemoryServer) -> None:
             description=form["description"],
             mime_type="text/plain",
             security=ResourceSecurity(exempt_params={"name"}),  # a name may be a path, and is never opened as one
-        )(READERS[name])
+        )(mcp_errors(RESOURCE)(READERS[name]))
     for name, form in catalog()["prompts"].items():
-        server.prompt(name, form["title"], form["description"])(PROMPTS[name])
+        server.prompt(name, form["title"], form["description"])(mcp_errors(REQUEST)(PROMPTS[name]))
     server.add_request_handler("completion/complete", types.CompleteRequestParams, complete)

@@ -90,7 +90,7 @@ class TestWithoutModel:
                 assert [item.memory.text for item in await memory.linked(ALICE, await stored(memory, one))] == [other]
             versions = (await memory.history(ALICE, sister))[1]
             assert [version.provenance.stage for version in versions] == ["add", LINK]
-            text = replies.history_text(after, versions, (), await memory.linked(ALICE, after))
+            text = replies.history_text(await replies.history_of(memory, ALICE, sister))
             assert f"linked [{work[:8]}] {WORK} (both mention Beatriz)" in text
 
     @pytest.mark.few_by_day(1)

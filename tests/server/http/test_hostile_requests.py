@@ -10,8 +10,7 @@ import httpx2
 import pytest
 
 from palimpsest.server.jsonrpc import MAX_JSON_VALUES, MAX_MESSAGE_BYTES
-from palimpsest.server.rate_limits import FAILED_PER_MINUTE
-from palimpsest.server.session.calls import MAX_HELD_BYTES_PER_CALLER
+from palimpsest.server.session.rate_limits import FAILED_PER_MINUTE, MAX_HELD_BYTES_PER_CALLER
 from tests.support.http_server import ACCEPT, INITIALIZE, TIMEOUT, HttpServer, new_access_token, post, run_http_server
 
 pytestmark = pytest.mark.anyio

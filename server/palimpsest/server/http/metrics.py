@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from palimpsest.core.errors import LedgerError
 from palimpsest.server.mcp_server import Ended
-from palimpsest.server.session.lazy_memory import LazyMemory
+from palimpsest.server.session.context import LazyMemory
 
 if TYPE_CHECKING:
     from palimpsest.admin.doctor import Numbers

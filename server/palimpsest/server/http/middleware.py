@@ -26,8 +26,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from palimpsest.core.threads import CpuShares
 from palimpsest.server.jsonrpc import MAX_MESSAGE_BYTES, Refused, fault_of_body, unparsed_id
-from palimpsest.server.rate_limits import caller_of, is_open, refused
-from palimpsest.server.session.calls import BODY_SIZE, BodyBudget
+from palimpsest.server.session.rate_limits import BODY_SIZE, BodyBudget, caller_of, is_open, refused
 
 # Refuse requests that name another host or come from another site, which keeps out web pages (DNS rebinding).
 

@@ -33,6 +33,9 @@ ENTITIES = "entities"
 
 LISTS = (RECENT, SUMMARY, ENTITIES)
 
+NOT_ANNOUNCED = ((CONVERSATION_SCHEME, "conversations", RECENT), (ENTITY_SCHEME, "single entities", ENTITIES))
+"""What cannot be subscribed to, and which list announces its changes."""
+
 MAX_ANNOUNCED = 100
 """The number of changed memories that one write announces individually."""
 
@@ -69,8 +72,13 @@ def _may_hear(grant: Grant, user: str, project: str) -> bool:
     return grant.user_id in {"", user} and grant.sees(project)
 
 
-class GrantedSubscriptionBus(InMemorySubscriptionBus):
-    """The bus for protocol 2026-07-28: deliver an event to the listeners whose access token lets them read it."""
+class Subscribers(InMemorySubscriptionBus):
+    """All subscribers: listeners of this bus, and connections of clients up to protocol 2025-11-25."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._by_connection: dict[Connection, Subscription] = {}
+        self._told: OrderedDict[tuple[str, int], None] = OrderedDict()
 
     def subscribe(self, listener: Callable[[ServerEvent], None]) -> Callable[[], None]:
         """Register a listener for what the current request may read. Return a function that removes it."""
@@ -82,24 +90,13 @@ class GrantedSubscriptionBus(InMemorySubscriptionBus):
 
         return super().subscribe(deliver)
 
-
-class Subscribers:
-    """All subscribers: those of `bus`, and those by `resources/subscribe`, as clients up to protocol 2025-11-25."""
-
-    def __init__(self) -> None:
-        self.bus = GrantedSubscriptionBus()
-        self._by_connection: dict[Connection, Subscription] = {}
-        self._told: OrderedDict[tuple[str, int], None] = OrderedDict()
-
-    async def subscribe(self, ctx: RequestContext, params: SubscribeRequestParams) -> EmptyResult:
+    async def add(self, ctx: RequestContext, params: SubscribeRequestParams) -> EmptyResult:
         """Notify this connection when a resource changes. Raises MCPError for a URI that is not `memory://…`."""
         uri = str(params.uri)
-        if uri.startswith(CONVERSATION_SCHEME):
-            raise MCPError(INVALID_PARAMS, f"changes of conversations are not announced; subscribe to {SCHEME}recent")
-        if uri.startswith(ENTITY_SCHEME):
-            raise MCPError(
-                INVALID_PARAMS, f"changes of single entities are not announced; subscribe to {SCHEME}entities"
-            )
+        for scheme, what, instead in NOT_ANNOUNCED:
+            if uri.startswith(scheme):
+                text = f"changes of {what} are not announced; subscribe to {SCHEME}{instead}"
+                raise MCPError(INVALID_PARAMS, text)
         if not uri.startswith(SCHEME) or len(uri) > MAX_URI_CHARS:
             shown = visible(uri[:MAX_URI_CHARS])
             raise MCPError(INVALID_PARAMS, f"there is no resource '{shown}'; resource URIs start with {SCHEME}")
@@ -113,7 +110,7 @@ class Subscribers:
             del subscription.uris[next(iter(subscription.uris))]
         return EmptyResult()
 
-    async def unsubscribe(self, ctx: RequestContext, params: UnsubscribeRequestParams) -> EmptyResult:
+    async def remove(self, ctx: RequestContext, params: UnsubscribeRequestParams) -> EmptyResult:
         """Stop notifying this connection about a resource."""
         subscription = self._by_connection.get(_connection(ctx))
         if subscription is not None:
@@ -147,7 +144,7 @@ class Subscribers:
                 uris |= dict.fromkeys((f"{SCHEME}{memory_id}", f"{SCHEME}{memory_id}/history"))
         for (user, project), uris in uris_by_project.items():
             for uri in uris:
-                await self.bus.publish(MemoryUpdated(uri, user, project))
+                await self.publish(MemoryUpdated(uri, user, project))
             async with anyio.create_task_group() as tasks:
                 for connection, subscription in list(self._by_connection.items()):
                     if _may_hear(subscription.grant, user, project):
