@@ -13,7 +13,6 @@ from palimpsest.cli.clients.catalog import CLIENTS, Client, Folders, client_name
 from palimpsest.cli.console import Commands, Options, Reply, Settings, command, progress_bar, run_async, settings_of
 from palimpsest.cli.lazy import (
     access_tokens,
-    client_status,
     config_files,
     configuration,
     core_settings,
@@ -302,7 +301,7 @@ def install(
             raise typer.BadParameter("name a client; palimpsest install alone lists them", param_hint="CLIENT")
         rows = output.Rows("client", "on this machine", "memory", "hooks")
         for each in CLIENTS.values():
-            found, entry, its_hooks = client_status.state_of(each, Folders.of_this_machine())
+            found, entry, its_hooks = installation.state_of(each, Folders.of_this_machine())
             rows.add_row(each.name, "found" if found else "", entry, its_hooks)
         output.print_text(rows, "palimpsest install CLIENT adds the memory to a client, and its hooks with --hooks.")
         return
@@ -315,7 +314,7 @@ def install(
     _apply(edits, [f"{edit.file}: {same}" for edit in edits if not edit.has_changes], dry_run=dry_run)
     output.print_text(*installation.off_notes(target, edits[0]), soft_wrap=True)
     if not dry_run:
-        off = client_status.switched_off(client, target.folders) if hooks else []
+        off = installation.switched_off(client, target.folders) if hooks else []
         output.print_text(*_next_steps(target, options, off, hooks=hooks), *_on_unused_variables(ctx))
 
 
