@@ -130,10 +130,10 @@ class Care:
         """
 
         def work() -> ImportResult:
-            plan = plan_import(self._engine, scope, file, self._engine.clock(), max_bytes)
+            plan = plan_import(self._engine, scope, file, max_bytes, restore_deleted=restore_deleted)
             if dry_run:
-                return preview_import(self._engine, scope, plan, restore_deleted=restore_deleted)
-            return run_import(self._engine, scope, plan, progress, restore_deleted=restore_deleted)
+                return preview_import(self._engine, scope, plan)
+            return run_import(self._engine, scope, plan, progress)
 
         try:
             return await self._engine.run(work)
