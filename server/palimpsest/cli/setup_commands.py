@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, cast, get_args
 
 import typer
 
-from palimpsest.cli.clients.catalog import CLIENTS, Client, Folders, client_named
+from palimpsest.cli.clients.catalog import CLIENTS, Client, Folders
 from palimpsest.cli.console import Commands, Options, Reply, Settings, command, progress_bar, run_async, settings_of
 from palimpsest.cli.lazy import (
     access_tokens,
@@ -276,10 +276,9 @@ TEAMMATES = (
 
 
 def _client(name: str) -> Client:
-    try:
-        return client_named(name)
-    except InputError as error:
-        raise typer.BadParameter(visible(str(error))) from error
+    if name not in CLIENTS:
+        raise typer.BadParameter(visible(f"'{name}' is not a known client. Use one of {', '.join(CLIENTS)}"))
+    return CLIENTS[name]
 
 
 ClientArgument = Annotated[

@@ -298,11 +298,8 @@ class Captured:
         self.counts[self._key] = (in_lines + 1, records)
         return in_lines
 
-    def is_new(self, equal: Sequence[StoredMessage], same: StoredMessage | None) -> bool:
-        """Return whether it is new by the counts, and count it. `equal` are kept with its text, `same` with its id."""
-        return self._is_new_line(equal) if self.is_line else self._is_new_payload(same)
-
-    def _is_new_line(self, equal: Sequence[StoredMessage]) -> bool:
+    def is_new_line(self, equal: Sequence[StoredMessage]) -> bool:
+        """Return whether a line is new by the counts, and count it. `equal` are kept with its text."""
         before = self.count()
         own = (session_prefix(self.client, self.session), session_prefix(self.client, self.origin or self.session))
         kept = sum(other.external_id.startswith(own) for other in equal)
@@ -314,8 +311,11 @@ class Captured:
             if other.external_id.startswith(f"{self.client}:") and not other.external_id.startswith(own)
         )
 
-    def _is_new_payload(self, same: StoredMessage | None) -> bool:
-        """Note also that it came: a line may have brought it before."""
+    def is_new_payload(self, same: StoredMessage | None) -> bool:
+        """Return whether what a hook was given is new, and note that it came: a line may have brought it before.
+
+        `same` is kept with its id.
+        """
         in_lines, records = self.counts.get(self._key, (0, ()))
         name = hashed(self.message.external_id)[:NAME_CHARS]
         if name in records:
@@ -369,7 +369,7 @@ class Gathering:
             if record.role and record.text:
                 scope, known = scope_of(self._engine, self._settings, record.cwd), counts.get(record.transcript)
                 message = _message(scope, record.message_id, record.role, record.text, record.at)
-                of_payload = Captured(message, record.client, record.session, Counts() if known is None else known)
+                of_payload = Captured(message, record.client, record.session, {} if known is None else known)
                 self._captured.append(of_payload)
         for name, known in counts.items():
             path, record = Path(name), to_read.get(name)
@@ -403,9 +403,9 @@ class Gathering:
 
         `at` is the time of those that have none. Without `counts` they begin with this reading.
         """
-        counts = Counts() if counts is None else counts
+        counts = {} if counts is None else counts
         if reading.is_anew:
-            counts.forget_lines()
+            counts.update({key: (0, records) for key, (_, records) in counts.items()})
         self._offsets.move(path, reading.position, counts)
         if reading.title:
             self._titles[reading.client, session] = Cleaner(self._engine).text(reading.title)
@@ -445,7 +445,8 @@ class Gathering:
             message = item.message
             equal = by_text[message.role, item.digest]
             same = next((other for other in equal if other.external_id == message.external_id), None)
-            if item.is_new(equal, same) and same is None and purged.isdisjoint(names[message.id]):
+            is_new = item.is_new_line(equal) if item.is_line else item.is_new_payload(same)
+            if is_new and same is None and purged.isdisjoint(names[message.id]):
                 result.new.append(item)
                 said_at = message.said_at
                 equal.append(StoredMessage(message.id, message.external_id, message.role, item.digest, said_at))
