@@ -677,16 +677,10 @@ class Capture:
         self._settings = settings
         self._after_write = after_write
 
-    async def take_in(self, seconds: float | None = None) -> set[Scope]:
-        """Take in what hooks left in the spool, for at most about `seconds`; nothing if the settings say so.
-
-        Return the scopes that have new messages.
-        """
-        if self._settings.hooks not in CAPTURING:
-            return set()
-        scopes = await self._take_in_spool(set(), seconds) or set()
-        await self._follow(scopes)
-        return scopes
+    async def take_in(self, seconds: float | None = None) -> None:
+        """Take in what hooks left in the spool, for at most about `seconds`; nothing if the settings say so."""
+        if self._settings.hooks in CAPTURING:
+            await self._take_in_spool(set(), seconds)
 
     async def run(self) -> None:
         """Take in what hooks leave until cancelled."""
@@ -700,7 +694,7 @@ class Capture:
                     waiting = set(await self._engine.run(lambda: waiting_files(self._settings.data_dir)))
                     passed &= waiting
                     if waiting - passed:
-                        await self._follow(await self._take_in_spool(passed) or ())
+                        await self._take_in_spool(passed)
                 except LedgerError as error:
                     logger.warning("what hooks captured waits in the spool: %s", error)
                     seconds = BUSY_SECONDS
@@ -716,7 +710,7 @@ class Capture:
         """
         engine, settings = self._engine, self._settings
         if settings.hooks in CAPTURING:
-            if await self._take_in_spool(set(), patience=PATIENCE) is None:
+            if not await self._take_in_spool(set(), patience=PATIENCE):
                 raise LedgerError(
                     "another process is taking in what hooks captured, so nothing was erased yet. Try again in a minute"
                 )
@@ -742,7 +736,7 @@ class Capture:
                 f"there are no sessions of {request.client} in {folder}. Nothing was taken in. Use --folder"
             )
         result = SessionsResult(folder)
-        is_busy = not request.is_dry_run and await self._take_in_spool(set(), patience=PATIENCE) is None
+        is_busy = not request.is_dry_run and not await self._take_in_spool(set(), patience=PATIENCE)
         with ExitStack() as stack:
             if is_busy or not await engine.run(lambda: self._enter_lock(stack, PATIENCE)):
                 raise LedgerError(
@@ -762,19 +756,17 @@ class Capture:
             for scope in scopes:
                 await self._after_write(scope)
 
-    async def _take_in_spool(
-        self, passed: set[Path], seconds: float | None = None, *, patience: float = 0
-    ) -> set[Scope] | None:
+    async def _take_in_spool(self, passed: set[Path], seconds: float | None = None, *, patience: float = 0) -> bool:
         """Take in what waits and was not `passed`, which gets it, for at most about `seconds`.
 
-        Return the scopes of what is new, or None if another process is taking in and was waited for `patience` seconds.
+        Return False if another process is taking in and was waited for `patience` seconds.
         """
         engine, data_dir = self._engine, self._settings.data_dir
         scopes: set[Scope] = set()
         began = time.monotonic()
         with ExitStack() as stack:
             if not await engine.run(lambda: self._enter_lock(stack, patience)):
-                return None
+                return False
             while True:
                 waiting = await engine.run(lambda: waiting_files(data_dir))
                 files = [file for file in waiting if file not in passed][:BATCH]
@@ -783,7 +775,8 @@ class Capture:
                 if not files or (seconds is not None and time.monotonic() - began > seconds):
                     break
             await engine.run(lambda: remove_leftovers(data_dir))
-        return scopes
+        await self._follow(scopes)
+        return True
 
     def _enter_lock(self, stack: ExitStack, seconds: float) -> bool:
         """Wait at most `seconds` to be the one who takes in, until the stack ends. Return False if another one is.
