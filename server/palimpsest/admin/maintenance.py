@@ -6,12 +6,12 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, TextIO
+from typing import TextIO
 
 from palimpsest.admin.backup import inspect_backup, restore
 from palimpsest.admin.doctor import Numbers, numbers
 from palimpsest.admin.erase import PurgeResult, purge
-from palimpsest.admin.export import export
+from palimpsest.admin.export import Form, export
 from palimpsest.admin.import_file import ImportResult, plan_import, preview_import, run_import
 from palimpsest.admin.importers.records import MAX_BYTES
 from palimpsest.admin.markdown_files import FolderExport, export_folder
@@ -90,7 +90,7 @@ class Care:
     async def export(
         self,
         out: Path | TextIO,
-        form: Literal["jsonl", "markdown"],
+        form: Form,
         progress: Progress,
         *,
         scope: Scope | None = None,
