@@ -527,11 +527,7 @@ class RecallRequest:
 
 
 def answer(
-    search: Callable[[SearchQuery], SearchResult],
-    scope: Scope,
-    request: RecallRequest,
-    now: datetime,
-    floor: float,
+    search: Callable[[SearchQuery], SearchResult], scope: Scope, request: RecallRequest, now: datetime, floor: float
 ) -> ContextBlock:
     """Return what is recalled for a prompt: what is surely about it, the best first, as much as fits. Blocking.
 
