@@ -15,7 +15,7 @@ import tomlkit
 from mcp import Client, StdioServerParameters
 
 from palimpsest.cli.clients import installation as programs
-from palimpsest.cli.clients.catalog import CLIENTS, Folders, client_named
+from palimpsest.cli.clients.catalog import CLIENTS, Folders
 from palimpsest.cli.clients.installation import Target, installation, invocation_of
 from palimpsest.core.errors import InputError
 from tests.support.client_files import FOREIGN_SERVER, content_of, run, write_json
@@ -247,7 +247,7 @@ def write_client_file(home: Path, name: str, content: dict[str, Any], *, mark: s
 @pytest.mark.parametrize("name", CLIENTS)
 def test_a_file_with_values_of_a_wrong_type_is_refused_and_stays(tmp_path: Path, name: str) -> None:
     """Guards a file that a person edited: what is wrong with it is said in a sentence, and it is not changed."""
-    target = Target(client_named(name), Folders(tmp_path, tmp_path / ".config", tmp_path, {}), in_project=False)
+    target = Target(CLIENTS[name], Folders(tmp_path, tmp_path / ".config", tmp_path, {}), in_project=False)
     for value in WRONG_VALUES:
         for servers in (value, {"palimpsest": value}, {"palimpsest": {"command": "/opt/palimpsest", "env": value}}):
             file = write_client_file(tmp_path, name, {SECTIONS[name]: servers})

@@ -13,7 +13,7 @@ import pytest
 
 from palimpsest import __version__
 from palimpsest.cli.clients.catalog import CLIENTS
-from palimpsest.cli.clients.client_status import PLUGIN
+from palimpsest.cli.clients.installation import PLUGIN
 
 REPOSITORY = Path(__file__).parents[2]
 FOLDER = REPOSITORY / "plugin"

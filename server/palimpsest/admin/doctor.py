@@ -286,18 +286,14 @@ def _changes_behind(ledger: Ledger, projection: Projection, folder: Path) -> int
 
 
 async def _with_graph_database(
-    settings: Settings,
-    clock: Clock,
-    examine: Callable[[GraphProjection], Awaitable[Finding]],
-    part: str,
-    fault: str = "",
+    settings: Settings, clock: Clock, check: Callable[[GraphProjection], Awaitable[Finding]], part: str, fault: str = ""
 ) -> Finding:
     """Return what is found about the graph database that the settings name, or the error that prevented it."""
     threads = Threads((anyio.CapacityLimiter(1),), (anyio.CapacityLimiter(1),))
     try:
         ledger = await threads.run(lambda: open_ledger(settings.ledger_place, clock, data_dir=settings.data_dir))
         with closing(ledger):
-            return await examine(GraphProjection(ledger, settings.graph_store, threads))
+            return await check(GraphProjection(ledger, settings.graph_store, threads))
     except PalimpsestError as error:
         return Finding(part, f"{fault}{error}", ok=False)
 

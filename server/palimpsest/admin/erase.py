@@ -83,10 +83,8 @@ def purge(
     """
     erased = ledger.purge(scope, owner_ids)
     notes: list[str] = []
-    rendered = RenderedFiles(data_dir)
     try:
-        with rendered.locked():
-            rendered.remove(scope.user_id, rendered.folders())
+        RenderedFiles(data_dir).remove(scope.user_id)
     except OSError as error:
         gone = f"delete {hooks_dir(str(data_dir))}"
         notes.append(f"what new sessions begin with could not be removed: {error}; {gone}")

@@ -406,14 +406,11 @@ def read_items(file: Path) -> Iterator[dict[str, Any]]:
         raise InputError(f"{file}, line {number}: {at_fault}. Nothing was imported") from error
 
 
+Form: TypeAlias = Literal["jsonl", "markdown"]
+
+
 def export(
-    engine: Engine,
-    scope: Scope,
-    out: Path | TextIO,
-    form: Literal["jsonl", "markdown"],
-    progress: Progress,
-    *,
-    one_project: bool = False,
+    engine: Engine, scope: Scope, out: Path | TextIO, form: Form, progress: Progress, *, one_project: bool
 ) -> int:
     """Write a user's memory to a new file (mode 0600) or to a stream, and return the number of items. Blocking.
 

@@ -183,27 +183,17 @@ EXAMPLES = 5
 
 @dataclass(frozen=True, slots=True)
 class ImportPlan:
-    """An import that is ready to run.
+    """A file that was read whole.
 
-    `key` identifies the file and the scope it is imported into. `items` can be called more than once; each call walks
-    the `total` items from the start. `edits` is the highest edit number in the file. `entities` are the ids of those in
-    the file, and `only_purged` of those that only memories and messages mention that a person purged here. `notes` say
-    what was left out.
+    `items` can be called more than once; each call walks the items from the start. `edits` is the highest edit number
+    in the file. `notes` say what was left out. `state` is that of an import that has done nothing yet.
     """
 
     format: str
-    key: str
     items: Callable[[], Iterator[transfer.Item]]
-    total: int
     edits: int
-    notes: tuple[str, ...] = ()
-    entities: frozenset[str] = frozenset()
-    only_purged: frozenset[str] = frozenset()
-
-    def begin(self, *, restore_deleted: bool) -> transfer.ImportState:
-        """Return the state of an import that has done nothing yet."""
-        known = transfer.ImportedEntities(self.entities, frozenset() if restore_deleted else self.only_purged)
-        return transfer.ImportState(self.key, self.total, restore_deleted, entities=known)
+    notes: tuple[str, ...]
+    state: transfer.ImportState
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,25 +220,23 @@ class ImportResult:
     edit: int = 0
 
 
-def plan_import(
-    engine: Engine, scope: Scope, file: Path, now: datetime, max_bytes: int = records.MAX_BYTES
-) -> ImportPlan:
+def plan_import(engine: Engine, scope: Scope, file: Path, max_bytes: int, *, restore_deleted: bool) -> ImportPlan:
     """Read a whole file and return what it would bring. Nothing is stored.
 
-    A file of another tool has at most `max_bytes`, unpacked.
-
-    Raises InputError that names the damaged line, or if an item belongs to another user of this ledger.
+    With `restore_deleted` also what a person deleted or purged since an earlier import. A file of another tool has at
+    most `max_bytes`, unpacked. Raises InputError that names the damaged line, or if an item belongs to another user of
+    this ledger.
     """
     if is_export(file):
-        return _plan_export(engine, scope, file)
+        return _plan_export(engine, scope, file, restore_deleted=restore_deleted)
+    now, cleaner = engine.clock(), Cleaner(engine)
     imported = read_file(file, now, max_bytes)
-    cleaner = Cleaner(engine)
     items = items_of(imported, scope, cleaner, now)
-    notes = (*imported.notes, *cleaner.notes())
-    return ImportPlan(imported.format, _key(file, scope), lambda: iter(items), len(items), 1, notes)
+    state = transfer.ImportState(_key(file, scope), len(items), restore_deleted)
+    return ImportPlan(imported.format, lambda: iter(items), 1, (*imported.notes, *cleaner.notes()), state)
 
 
-def _plan_export(engine: Engine, scope: Scope, file: Path) -> ImportPlan:
+def _plan_export(engine: Engine, scope: Scope, file: Path, *, restore_deleted: bool) -> ImportPlan:
     total, edits = 0, 0
     mentioned = transfer.MentionsOfFile()
     cleaner = Cleaner(engine)
@@ -265,8 +253,10 @@ def _plan_export(engine: Engine, scope: Scope, file: Path) -> ImportPlan:
                 raise InputError(f"{file} contains items of another user of this ledger. Nothing was imported")
             for item in batch:
                 mentioned.read(item, was_purged=bool(item.get("mentions")) and transfer.was_purged(conn, item))
-    key, notes, entities = _key(file, scope), tuple(cleaner.notes()), frozenset(mentioned.merged_into)
-    return ImportPlan("palimpsest", key, cleaned_items, total, edits, notes, entities, mentioned.only_purged())
+    only_purged = frozenset[str]() if restore_deleted else mentioned.only_purged()
+    entities = transfer.ImportedEntities(frozenset(mentioned.merged_into), only_purged)
+    state = transfer.ImportState(_key(file, scope), total, restore_deleted, entities=entities)
+    return ImportPlan("palimpsest", cleaned_items, edits, tuple(cleaner.notes()), state)
 
 
 def _cleaned(cleaner: Cleaner, item: transfer.Item) -> transfer.Item:
@@ -288,9 +278,9 @@ _CLEANERS: Mapping[str, Callable[[Cleaner, Any], Any]] = {
 """How the values of an item of an export that somebody wrote are cleaned, by their keys."""
 
 
-def preview_import(engine: Engine, scope: Scope, plan: ImportPlan, *, restore_deleted: bool = False) -> ImportResult:
+def preview_import(engine: Engine, scope: Scope, plan: ImportPlan) -> ImportResult:
     """Return what an import would bring. Nothing is stored."""
-    state = plan.begin(restore_deleted=restore_deleted)
+    state = plan.state
     examples: list[str] = []
     skipped: dict[str, list[str]] = {"known": [], **{how: [] for how in state.left_out}}
     items = plan.items()
@@ -298,7 +288,7 @@ def preview_import(engine: Engine, scope: Scope, plan: ImportPlan, *, restore_de
         with engine.ledger.read() as conn:
             standings = [transfer.standing_of(conn, scope.user_id, item, state) for item in batch]
         for item, standing in zip(batch, standings, strict=True):
-            is_left_out = standing in state.left_out and not restore_deleted
+            is_left_out = standing in state.left_out and not state.restore_deleted
             if is_left_out:
                 state.left_out[standing] += 1
             is_new = standing != "known" and not is_left_out
@@ -309,42 +299,40 @@ def preview_import(engine: Engine, scope: Scope, plan: ImportPlan, *, restore_de
             if item["type"] not in ("alias", "conversation", "entity") and len(shown) < EXAMPLES:
                 text = one_line(item.get("text") or item.get("content") or "")
                 shown.append(f"(deleted) {text}" if is_deleted else text)
-    return replace(_result(plan, state), examples=tuple(examples), skipped=skipped)
+    return replace(_result(plan), examples=tuple(examples), skipped=skipped)
 
 
-def run_import(
-    engine: Engine, scope: Scope, plan: ImportPlan, progress: Progress, *, restore_deleted: bool = False
-) -> ImportResult:
+def run_import(engine: Engine, scope: Scope, plan: ImportPlan, progress: Progress) -> ImportResult:
     """Store each item once. The texts are embedded later, in the background. Raises LedgerError.
 
     A ledger that is not empty is backed up first. An import that was interrupted continues when it is run again. What
-    an undo of an earlier import took back is brought back; with `restore_deleted` also what a
-    person deleted or purged since.
+    an undo of an earlier import took back is brought back.
     """
+    state = plan.state
     notes = list(plan.notes)
     with engine.ledger.read() as conn:
         is_empty = entries.newest_log_number(conn) == 0
     copy = None if is_empty else engine.ledger.backups.keep("before-import", engine.clock())
-    state = plan.begin(restore_deleted=restore_deleted)
     engine.ledger.run(transfer.reserve_edits, state, plan.edits)
     items, done = plan.items(), 0
     while batch := list(islice(items, BATCH)):
         ledger, user_id = engine.ledger, scope.user_id
         ledger.run_for(user_id, transfer.import_items, ledger.full_text, user_id, batch, state, ledger.clock())
         done += len(batch)
-        progress(done, plan.total)
+        progress(done, state.total)
     with engine.ledger.read() as conn:
         waiting = entries.count_missing_vectors(conn, engine.embedder.fingerprint, only_failed=True)
         notes += notes_on_long_blocks(conn, scope.user_id)
     is_one_edit = plan.edits == 1 and bool(state.stored["message"] or state.stored["memory"])
     backup = copy.path if copy is not None and any(state.stored.values()) else None
     edit = state.base + 1 if is_one_edit else 0
-    return replace(_result(plan, state), notes=tuple(notes), waiting=waiting, backup=backup, edit=edit)
+    return replace(_result(plan), notes=tuple(notes), waiting=waiting, backup=backup, edit=edit)
 
 
-def _result(plan: ImportPlan, state: transfer.ImportState) -> ImportResult:
+def _result(plan: ImportPlan) -> ImportResult:
+    done = plan.state
     return ImportResult(
-        plan.format, state.stored, state.known, notes=plan.notes, deleted=state.deleted, left_out=state.left_out
+        plan.format, done.stored, done.known, notes=plan.notes, deleted=done.deleted, left_out=done.left_out
     )
 
 

@@ -6,12 +6,12 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, TextIO
+from typing import TextIO
 
 from palimpsest.admin.backup import inspect_backup, restore
 from palimpsest.admin.doctor import Numbers, numbers
 from palimpsest.admin.erase import PurgeResult, purge
-from palimpsest.admin.export import export
+from palimpsest.admin.export import Form, export
 from palimpsest.admin.import_file import ImportResult, plan_import, preview_import, run_import
 from palimpsest.admin.importers.records import MAX_BYTES
 from palimpsest.admin.markdown_files import FolderExport, export_folder
@@ -89,7 +89,7 @@ class Care:
     async def export(
         self,
         out: Path | TextIO,
-        form: Literal["jsonl", "markdown"],
+        form: Form,
         progress: Progress,
         *,
         scope: Scope | None = None,
@@ -129,10 +129,10 @@ class Care:
         """
 
         def work() -> ImportResult:
-            plan = plan_import(self._engine, scope, file, self._engine.clock(), max_bytes)
+            plan = plan_import(self._engine, scope, file, max_bytes, restore_deleted=restore_deleted)
             if dry_run:
-                return preview_import(self._engine, scope, plan, restore_deleted=restore_deleted)
-            return run_import(self._engine, scope, plan, progress, restore_deleted=restore_deleted)
+                return preview_import(self._engine, scope, plan)
+            return run_import(self._engine, scope, plan, progress)
 
         try:
             return await self._engine.run(work)

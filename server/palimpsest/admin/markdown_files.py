@@ -180,47 +180,41 @@ def _tag(tag: str) -> str:
 def read_item(lines: list[str], place: Place) -> Item | None:
     """Return an item from its lines, without the bullet and the indentation; None for one that is empty.
 
-    Raises InputError that names the line that cannot be read.
+    The last line of one without a mark may have labels if that begins with a day. Raises InputError that names the line
+    that cannot be read.
     """
     while lines and not lines[-1].strip():
         lines.pop()
+    last = len(lines) - 1
+    at = replace(place, line=place.line + last)
     marked = next((number for number in reversed(range(len(lines))) if _MARK.search(lines[number].rstrip())), None)
+    text, mark, labels = canonical("\n".join(lines)), "", None
     if marked is None:
-        return _new_item(lines, place)
-    if marked < len(lines) - 1:
+        if not text.strip("*-_ \t"):  # a bullet that waits for its text, or a line across the page
+            return None
+        if last and _MARKED_DATE.match(lines[-1].strip()):
+            labels = _labels(lines[-1].strip())
+    elif marked < last:
         raise _unreadable(
             replace(place, line=place.line + marked + 1),
             "text after the line with the mark. Put it above that line, or begin a new item with '- '",
         )
-    rest, _, mark = lines[marked].rpartition("^")
-    if marked == 0:  # the labels were removed, and the mark put behind the text
-        said = ItemFields(canonical(rest))
     else:
-        at, labels = replace(place, line=place.line + marked), _labels(rest.strip())
-        if labels is None:
+        rest, _, mark = lines[-1].rpartition("^")
+        text = canonical(rest)  # if the labels were removed, and the mark put behind the text
+        labels = _labels(rest.strip()) if last else None
+        if last and labels is None:
             raise _unreadable(
                 at,
                 f"'{one_line(rest)[:60]}' cannot be read as labels, which look like: 2026-05-08 · since 2025-03 · "
                 "until 2026-12-31 · pinned · #tag",
             )
-        said = _checked(replace(labels, text=canonical("\n".join(lines[:marked]))), at)
-    item = Item(said, mark.rstrip(), has_labels=marked > 0, place=place)
-    if not item.fields.text:
+    said = ItemFields(text)
+    if labels is not None:
+        said = _checked(replace(labels, text=canonical("\n".join(lines[:-1]))), at)
+    if mark and not said.text:
         raise _unreadable(place, f"^{mark} has no text. Remove the whole item to delete the memory")
-    return item
-
-
-def _new_item(lines: list[str], place: Place) -> Item | None:
-    """Return an item without a mark. Its last line may have labels if that begins with a day."""
-    text = canonical("\n".join(lines))
-    if not text.strip("*-_ \t"):  # a bullet that waits for its text, or a line across the page
-        return None
-    last = lines[-1].strip()
-    if len(lines) > 1 and _MARKED_DATE.match(last) and (labels := _labels(last)) is not None:
-        said = replace(labels, text=canonical("\n".join(lines[:-1])))
-        said = _checked(said, replace(place, line=place.line + len(lines) - 1))
-        return Item(said, "", has_labels=True, place=place)
-    return Item(ItemFields(text), "", has_labels=False, place=place)
+    return Item(said, mark.rstrip(), has_labels=labels is not None, place=place)
 
 
 def _labels(line: str) -> ItemFields | None:

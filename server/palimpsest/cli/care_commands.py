@@ -6,7 +6,7 @@ import typer
 
 from palimpsest import __version__
 from palimpsest.cli.console import CALLER, Memory, Reply, Settings, command, progress_bar
-from palimpsest.cli.lazy import access_tokens, advice, catalog, client_status, models, output, replies, validation
+from palimpsest.cli.lazy import access_tokens, advice, catalog, installation, models, output, replies, validation
 from palimpsest.cli.memory_commands import changed_reply
 from palimpsest.core.clock import parse_instant, shown_date
 from palimpsest.core.errors import InputError
@@ -108,7 +108,7 @@ async def doctor(settings: Settings, deep: bool = False, repair: bool = False) -
             findings += await checks.verify_graph(settings, progress, repair=repair)
     findings += [
         *access_tokens.token_findings(settings),
-        client_status.clients_finding(catalog.Folders.of_this_machine()),
+        installation.clients_finding(catalog.Folders.of_this_machine()),
     ]
     ok = all(finding.ok for finding in findings)
     rows = output.Rows("part", "", "finding")

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from palimpsest import memory as facade
     from palimpsest.admin import backup, configuration, import_file, markdown_files, markdown_import
     from palimpsest.cli import output
-    from palimpsest.cli.clients import catalog, client_status, config_files, installation
+    from palimpsest.cli.clients import catalog, config_files, installation
     from palimpsest.core import files, filters, models, settings_file, validation
     from palimpsest.core import settings as core_settings
     from palimpsest.hooks import intake
@@ -38,7 +38,7 @@ else:
     for _package, _names in {
         "admin": "backup configuration import_file markdown_files markdown_import",
         "cli": "output",
-        "cli.clients": "catalog client_status config_files installation",
+        "cli.clients": "catalog config_files installation",
         "core": "files filters models settings_file validation",
         "hooks": "intake",
         "learn": "browsing commit document_pages entity_graph job_reports readers",

@@ -9,11 +9,10 @@ from typing import Annotated, Any, Literal, cast, get_args
 
 import typer
 
-from palimpsest.cli.clients.catalog import CLIENTS, Client, Folders, client_named
+from palimpsest.cli.clients.catalog import CLIENTS, Client, Folders
 from palimpsest.cli.console import Commands, Options, Reply, Settings, command, progress_bar, run_async, settings_of
 from palimpsest.cli.lazy import (
     access_tokens,
-    client_status,
     config_files,
     configuration,
     core_settings,
@@ -270,10 +269,9 @@ TEAMMATES = (
 
 
 def _client(name: str) -> Client:
-    try:
-        return client_named(name)
-    except InputError as error:
-        raise typer.BadParameter(visible(str(error))) from error
+    if name not in CLIENTS:
+        raise typer.BadParameter(visible(f"'{name}' is not a known client. Use one of {', '.join(CLIENTS)}"))
+    return CLIENTS[name]
 
 
 ClientArgument = Annotated[
@@ -295,7 +293,7 @@ def install(
             raise typer.BadParameter("name a client; palimpsest install alone lists them", param_hint="CLIENT")
         rows = output.Rows("client", "on this machine", "memory", "hooks")
         for each in CLIENTS.values():
-            found, entry, its_hooks = client_status.state_of(each, Folders.of_this_machine())
+            found, entry, its_hooks = installation.state_of(each, Folders.of_this_machine())
             rows.add_row(each.name, "found" if found else "", entry, its_hooks)
         output.print_text(rows, "palimpsest install CLIENT adds the memory to a client, and its hooks with --hooks.")
         return
@@ -308,7 +306,7 @@ def install(
     _apply(edits, [f"{edit.file}: {same}" for edit in edits if not edit.has_changes], dry_run=dry_run)
     output.print_text(*installation.off_notes(target, edits[0]), soft_wrap=True)
     if not dry_run:
-        off = client_status.switched_off(client, target.folders) if hooks else []
+        off = installation.switched_off(client, target.folders) if hooks else []
         output.print_text(*_next_steps(target, options, off, hooks=hooks), *_on_unused_variables(ctx))
 
 

@@ -527,11 +527,7 @@ class RecallRequest:
 
 
 def answer(
-    search: Callable[[SearchQuery], SearchResult],
-    scope: Scope,
-    request: RecallRequest,
-    now: datetime,
-    floor: float,
+    search: Callable[[SearchQuery], SearchResult], scope: Scope, request: RecallRequest, now: datetime, floor: float
 ) -> ContextBlock:
     """Return what is recalled for a prompt: what is surely about it, the best first, as much as fits. Blocking.
 
@@ -697,8 +693,17 @@ class RenderedFiles:
         """Return the ways to start a server whose instructions have this sign."""
         return [path.stem for _, path, line in self._instruction_files() if line == sign]
 
-    def remove(self, user: str, folders: Folders) -> None:
-        """Remove everything rendered of a user, and what cannot be assigned to a user."""
+    def remove(self, user: str, sign: str = "") -> list[str]:
+        """Remove everything rendered of a user, and what cannot be assigned to a user.
+
+        Return the ways to start a server whose instructions had this sign.
+        """
+        with self.locked():
+            launches = self.launches_of(sign)
+            self._remove(user, self.folders())
+            return launches
+
+    def _remove(self, user: str, folders: Folders) -> None:
         others = frozenset[str]().union(*(folders.keys_of(other) for other in folders.users if other not in ("", user)))
         briefs = {Path(spool.folders_file(self._data_dir)).name, *(f"{key}.json" for key in others)}
         for path in _files(self._briefs):
@@ -833,7 +838,8 @@ class Briefs:
         self._woken.set()
         if any(outcome.event in (Event.UPDATE, Event.DELETE) or outcome.replaced for outcome in outcomes):
             try:
-                await self._engine.run(lambda: self._remove(user))
+                sign = _sign_of(self._scope_of(""))
+                self._launches.update(await self._engine.run(lambda: self._files.remove(user, sign)))
             except OSError as error:
                 note = "what new sessions begin with may still name it, because a file could not be removed"
                 return (f"{note}: {error}",)
@@ -959,12 +965,6 @@ class Briefs:
             if self._settings.instructions == "memories":
                 self._render_instructions()
             return state
-
-    def _remove(self, user: str) -> None:
-        """Remove everything rendered of a user. Raises OSError."""
-        with self._files.locked():
-            self._launches.update(self._files.launches_of(_sign_of(self._scope_of(""))))
-            self._files.remove(user, self._files.folders())
 
     def _instructions(self, scope: Scope) -> str:
         """Return the instructions for a connection that works in a scope. Raises LedgerError."""

@@ -297,11 +297,8 @@ class Captured:
         self.counts[self._key] = (in_lines + 1, records)
         return in_lines
 
-    def is_new(self, equal: Sequence[StoredMessage], same: StoredMessage | None) -> bool:
-        """Return whether it is new by the counts, and count it. `equal` are kept with its text, `same` with its id."""
-        return self._is_new_line(equal) if self.is_line else self._is_new_payload(same)
-
-    def _is_new_line(self, equal: Sequence[StoredMessage]) -> bool:
+    def is_new_line(self, equal: Sequence[StoredMessage]) -> bool:
+        """Return whether a line is new by the counts, and count it. `equal` are kept with its text."""
         before = self.count()
         own = (session_prefix(self.client, self.session), session_prefix(self.client, self.origin or self.session))
         kept = sum(other.external_id.startswith(own) for other in equal)
@@ -313,8 +310,11 @@ class Captured:
             if other.external_id.startswith(f"{self.client}:") and not other.external_id.startswith(own)
         )
 
-    def _is_new_payload(self, same: StoredMessage | None) -> bool:
-        """Note also that it came: a line may have brought it before."""
+    def is_new_payload(self, same: StoredMessage | None) -> bool:
+        """Return whether what a hook was given is new, and note that it came: a line may have brought it before.
+
+        `same` is kept with its id.
+        """
         in_lines, records = self.counts.get(self._key, (0, ()))
         name = hashed(self.message.external_id)[:NAME_CHARS]
         if name in records:
@@ -368,7 +368,7 @@ class Gathering:
             if record.role and record.text:
                 scope, known = scope_of(self._engine, self._settings, record.cwd), counts.get(record.transcript)
                 message = _message(scope, record.message_id, record.role, record.text, record.at)
-                of_payload = Captured(message, record.client, record.session, Counts() if known is None else known)
+                of_payload = Captured(message, record.client, record.session, {} if known is None else known)
                 self._captured.append(of_payload)
         for name, known in counts.items():
             path, record = Path(name), to_read.get(name)
@@ -402,9 +402,9 @@ class Gathering:
 
         `at` is the time of those that have none. Without `counts` they begin with this reading.
         """
-        counts = Counts() if counts is None else counts
+        counts = {} if counts is None else counts
         if reading.is_anew:
-            counts.forget_lines()
+            counts.update({key: (0, records) for key, (_, records) in counts.items()})
         self._offsets.move(path, reading.position, counts)
         if reading.title:
             self._titles[reading.client, session] = Cleaner(self._engine).text(reading.title)
@@ -444,7 +444,8 @@ class Gathering:
             message = item.message
             equal = by_text[message.role, item.digest]
             same = next((other for other in equal if other.external_id == message.external_id), None)
-            if item.is_new(equal, same) and same is None and purged.isdisjoint(names[message.id]):
+            is_new = item.is_new_line(equal) if item.is_line else item.is_new_payload(same)
+            if is_new and same is None and purged.isdisjoint(names[message.id]):
                 result.new.append(item)
                 said_at = message.said_at
                 equal.append(StoredMessage(message.id, message.external_id, message.role, item.digest, said_at))
@@ -675,16 +676,10 @@ class Capture:
         self._settings = settings
         self._after_write = after_write
 
-    async def take_in(self, seconds: float | None = None) -> set[Scope]:
-        """Take in what hooks left in the spool, for at most about `seconds`; nothing if the settings say so.
-
-        Return the scopes that have new messages.
-        """
-        if self._settings.hooks not in CAPTURING:
-            return set()
-        scopes = await self._take_in_spool(set(), seconds) or set()
-        await self._follow(scopes)
-        return scopes
+    async def take_in(self, seconds: float | None = None) -> None:
+        """Take in what hooks left in the spool, for at most about `seconds`; nothing if the settings say so."""
+        if self._settings.hooks in CAPTURING:
+            await self._take_in_spool(set(), seconds)
 
     async def run(self) -> None:
         """Take in what hooks leave until cancelled."""
@@ -698,7 +693,7 @@ class Capture:
                     waiting = set(await self._engine.run(lambda: waiting_files(self._settings.data_dir)))
                     passed &= waiting
                     if waiting - passed:
-                        await self._follow(await self._take_in_spool(passed) or ())
+                        await self._take_in_spool(passed)
                 except LedgerError as error:
                     logger.warning("what hooks captured waits in the spool: %s", error)
                     seconds = BUSY_SECONDS
@@ -714,7 +709,7 @@ class Capture:
         """
         engine, settings = self._engine, self._settings
         if settings.hooks in CAPTURING:
-            if await self._take_in_spool(set(), patience=PATIENCE) is None:
+            if not await self._take_in_spool(set(), patience=PATIENCE):
                 raise LedgerError(
                     "another process is taking in what hooks captured, so nothing was erased yet. Try again in a minute"
                 )
@@ -740,7 +735,7 @@ class Capture:
                 f"there are no sessions of {request.client} in {folder}. Nothing was taken in. Use --folder"
             )
         result = SessionsResult(folder)
-        is_busy = not request.is_dry_run and await self._take_in_spool(set(), patience=PATIENCE) is None
+        is_busy = not request.is_dry_run and not await self._take_in_spool(set(), patience=PATIENCE)
         with ExitStack() as stack:
             if is_busy or not await engine.run(lambda: self._enter_lock(stack, PATIENCE)):
                 raise LedgerError(
@@ -760,19 +755,17 @@ class Capture:
             for scope in scopes:
                 await self._after_write(scope)
 
-    async def _take_in_spool(
-        self, passed: set[Path], seconds: float | None = None, *, patience: float = 0
-    ) -> set[Scope] | None:
+    async def _take_in_spool(self, passed: set[Path], seconds: float | None = None, *, patience: float = 0) -> bool:
         """Take in what waits and was not `passed`, which gets it, for at most about `seconds`.
 
-        Return the scopes of what is new, or None if another process is taking in and was waited for `patience` seconds.
+        Return False if another process is taking in and was waited for `patience` seconds.
         """
         engine, data_dir = self._engine, self._settings.data_dir
         scopes: set[Scope] = set()
         began = time.monotonic()
         with ExitStack() as stack:
             if not await engine.run(lambda: self._enter_lock(stack, patience)):
-                return None
+                return False
             while True:
                 waiting = await engine.run(lambda: waiting_files(data_dir))
                 files = [file for file in waiting if file not in passed][:BATCH]
@@ -781,7 +774,8 @@ class Capture:
                 if not files or (seconds is not None and time.monotonic() - began > seconds):
                     break
             await engine.run(lambda: remove_leftovers(data_dir))
-        return scopes
+        await self._follow(scopes)
+        return True
 
     def _enter_lock(self, stack: ExitStack, seconds: float) -> bool:
         """Wait at most `seconds` to be the one who takes in, until the stack ends. Return False if another one is.

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, TypeAlias, cast
 
 from pydantic import BaseModel, Field, ValidationError
 
@@ -47,6 +47,13 @@ class TranscriptMessage:
     at: datetime | None
 
 
+Counts: TypeAlias = dict[str, tuple[int, tuple[str, ...]]]
+"""How often a text was met in a transcript, and the short names of the records with it, by a key of the text.
+
+Records are named and not counted, because one that was left out comes again if its reader is killed.
+"""
+
+
 class ReadPosition(BaseModel):
     """How far a transcript was read: its first `offset` bytes, whose beginning has the hash `head`.
 
@@ -55,7 +62,7 @@ class ReadPosition(BaseModel):
 
     offset: int = 0
     head: str = ""
-    counts: dict[str, tuple[int, tuple[str, ...]]] | None = None
+    counts: Counts | None = None
 
 
 @dataclass(slots=True)
@@ -394,17 +401,6 @@ KEPT_FILES = 5_000
 """Of more transcripts, those that no longer exist are forgotten."""
 
 
-class Counts(dict[str, tuple[int, tuple[str, ...]]]):
-    """How often a text was met in a transcript, and the short names of the records with it, by a key of the text.
-
-    Records are named and not counted, because one that was left out comes again if its reader is killed.
-    """
-
-    def forget_lines(self) -> None:
-        """Count the texts of the transcript anew."""
-        self.update({key: (0, records) for key, (_, records) in self.items()})
-
-
 class Offsets(BaseModel):
     """How far each transcript was read, by its path, and how many lines of unknown types were met, by client."""
 
@@ -432,7 +428,7 @@ class Offsets(BaseModel):
     def counts(self, path: Path) -> Counts | None:
         """Return the counts of a transcript, or None if they have to be counted again."""
         known = self.files.get(str(path), ReadPosition(counts={}))
-        return None if known.counts is None else Counts(known.counts)
+        return None if known.counts is None else dict(known.counts)
 
     def move(self, path: Path, position: ReadPosition, counts: Counts) -> None:
         """Note how far a transcript was read. `counts` may still change until it is written down."""

@@ -38,7 +38,7 @@ def read(source: records.SourceFile, now: datetime) -> ImportedFile | None:
         if not (text := text_of(item.get("content"))) or item.get("enabled") is False:
             skipped["memories that are turned off" if text else "memories in an unknown format"] += 1
             continue
-        at = records.plausible_instant(records.first_instant(item, "updated_at", "created_at"), now)
+        at = records.plausible_instant(instant_of(item.get("updated_at")) or instant_of(item.get("created_at")), now)
         records.keep_memory(memories, skipped, "chatgpt", text, at)
     notes = (*memories_notes, *records.skipped_notes(skipped), *records.unread_notes(source.unread))
     return ImportedFile("chatgpt", tuple(memories.values()), conversations, notes)

@@ -187,11 +187,6 @@ def plausible_instant(at: datetime | None, now: datetime) -> datetime:
     return now if at is None or at > now or at.year < _FIRST_YEAR else at
 
 
-def first_instant(values: Mapping[str, Any], *keys: str) -> datetime | None:
-    """Return the instant under the first of the keys that has one, or None."""
-    return next((at for key in keys if (at := instant_of(values.get(key))) is not None), None)
-
-
 def tags_of(value: Any) -> tuple[str, ...]:
     """Return one tag made from a word of the other tool, or no tag if the word is empty."""
     tag = " ".join(text_of(value).lower().split())[:MAX_TAG_CHARS].strip()

@@ -16,8 +16,6 @@ from typing import Literal
 import platformdirs
 from pydantic import TypeAdapter
 
-from palimpsest.core.errors import InputError
-
 
 @dataclass(frozen=True, slots=True)
 class UserFile:
@@ -105,10 +103,3 @@ class Folders:
     def of_project(self, file: str) -> Path:
         """Return the path of a file of the open project on this machine."""
         return Path(self.project / file)
-
-
-def client_named(name: str) -> Client:
-    """Return the client with this name. Raises InputError that lists the names."""
-    if name not in CLIENTS:
-        raise InputError(f"'{name}' is not a known client. Use one of {', '.join(CLIENTS)}")
-    return CLIENTS[name]
