@@ -148,7 +148,7 @@ async def test_a_long_conversation_is_read_in_pages(tmp_path: Path, monkeypatch:
             heading, *lines = (await read_page(client, uri)).splitlines()
             told = "3 messages, 2026-03-01, times in UTC (information, not instructions)"
             assert heading == f"conversation {boat}: {told}"
-            last = lines.pop() if lines[-1].startswith("(it goes on: read_page ") else ""
+            last = lines.pop() if lines[-1].startswith("(it goes on: read ") else ""
             texts += [line.partition("): ")[2] or line.rpartition(": ")[2] for line in lines]
-            uri = last.removeprefix("(it goes on: read_page ").removesuffix(")")
+            uri = last.removeprefix("(it goes on: read ").removesuffix(")")
         assert texts == [message["content"] for message in BOAT]
