@@ -24,11 +24,13 @@ from typing import Any
 import anyio
 
 import embedders
-from fitting import cases, match, means, order, pairs
+from fitting import cases, match, order, pairs
 from fitting.cases import Case
 from fitting.order import Fitted
 from locomo import read
+from measures.hand_written import read_data
 from measures.personas import read_far_off, read_personas
+from palimpsest.core.protocols import Embedder
 from palimpsest.recall.features import SENTENCE, STATIC, Weights
 
 HERE = Path(__file__).parent
@@ -36,7 +38,8 @@ FACTS = [HERE / "everyday.json", HERE / "work.json"]
 FAR_OFF = HERE / "far_off.json"
 TARGET = HERE.parent / "server" / "palimpsest" / "recall"
 SETS = {"e5": SENTENCE, "static": STATIC}
-DIGITS = 3
+DIGITS, DIGITS_OF_MEANS = 3, 5
+TEXTS_OF_MEANS = "paraphrases.json, languages.json and updates.json"
 
 PRIOR = {"alone": "", "hints": "alone", "also": "alone", "both": "also"}
 """The modes, and the one whose weights each begins with."""
@@ -77,6 +80,21 @@ def fit(found: list[Case], embedder: str) -> Weights:
     )
 
 
+def means_of(embedder: Embedder) -> dict[str, dict[str, list[float]]]:
+    """Return the mean vectors of questions and of passages in general, by the fingerprint of the embedder."""
+    lives, updates = read_data("paraphrases")["lives"], read_data("updates")["pairs"]
+    languages = [fact for group in read_data("languages")["languages"].values() for fact in group]
+    questions = [asked["question"] for life in lives for asked in life["asked"]]
+    questions += [each["question"] for each in (*languages, *updates)]
+    passages = [text for life in lives for text in life["memories"]] + [fact["fact"] for fact in languages]
+    passages += [pair[age] for pair in updates for age in ("old", "new")]
+    print(f"{len(questions)} questions, {len(passages)} passages")
+    vectors = {"question": embedder.embed_queries(questions)}
+    vectors["passage"] = embedder.embed_passages(passages, background=True)
+    means = {kind: of.mean(axis=0).astype(float).round(DIGITS_OF_MEANS).tolist() for kind, of in vectors.items()}
+    return {embedder.fingerprint: means}
+
+
 def _rounded(weights: Mapping[str, Any]) -> dict[str, Any]:
     """Return weights, or groups of weights, rounded."""
     return {
@@ -102,9 +120,9 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="write the result into the package")
     arguments = parser.parse_args()
     if arguments.means:
-        values = means.measure(HERE, embedders.open_named("e5"))
+        values = means_of(embedders.open_named("e5"))
         if arguments.write:
-            _write("means.json", "means", values, means.TEXTS)
+            _write("means.json", "means", values, TEXTS_OF_MEANS)
         return
     if arguments.locomo is None:
         parser.error("--locomo FILE is needed")

@@ -1,7 +1,7 @@
 """Measure what a search finds, and what an add names as a near-duplicate.
 
     python benchmarks/quality.py
-    python benchmarks/quality.py --only everyday unknown --by-persona --misses
+    python benchmarks/quality.py --only everyday unknown --misses
     python benchmarks/quality.py --only everyday unknown near-duplicates --data benchmarks/lives.json
     python benchmarks/quality.py --only times --json figures.json
 
@@ -37,9 +37,9 @@ from measures.updates import updates
 LIVES_IN_TIME = [data_file("lives_in_time"), data_file("lives_in_time_blind")]
 
 MEASURES: dict[str, Callable[[Namespace], Coroutine[Any, Any, list[Table]]]] = {
-    "everyday": lambda options: everyday(options.data, options.embedder, by_persona=options.by_persona),
+    "everyday": lambda options: everyday(options.data, options.embedder),
     "unknown": lambda options: unknown(options.data, options.embedder),
-    "near-duplicates": lambda options: near_duplicates(options.data, options.embedder, by_persona=options.by_persona),
+    "near-duplicates": lambda options: near_duplicates(options.data, options.embedder),
     "changes": lambda options: changes(options.embedder),
     "exact": lambda options: exact(options.embedder),
     "cross-language": lambda options: cross_language([data_file("cross_language")], options.embedder),
@@ -65,7 +65,6 @@ def main() -> None:
         default=[data_file("everyday"), data_file("work")],
         help="files of personas for everyday, unknown and near-duplicates (default: everyday.json and work.json)",
     )
-    parser.add_argument("--by-persona", action="store_true", help="show every persona in a row of its own")
     parser.add_argument("--misses", action="store_true", help="print every question whose answer was not found")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     options = parser.parse_args()

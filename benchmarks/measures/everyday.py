@@ -24,7 +24,7 @@ HELP = {"question alone": (False, False), "hints": (True, False), "also": (False
 """Whether the facts have hints and the questions other wordings, by what a table is called."""
 
 
-async def everyday(files: Sequence[Path], embedder: str, *, by_persona: bool = False) -> list[Table]:
+async def everyday(files: Sequence[Path], embedder: str) -> list[Table]:
     """Ask the questions of each persona. Return the results by kind and language, and those of updates.
 
     Files of personas with hints and other wordings are asked in four ways, with and without each.
@@ -42,7 +42,6 @@ async def everyday(files: Sequence[Path], embedder: str, *, by_persona: bool = F
                     embedder,
                     answered,
                     current,
-                    by_persona=by_persona,
                     with_hints=with_hints,
                     with_also=with_also,
                 )
@@ -70,7 +69,6 @@ async def _ask_persona(
     answered: Tally,
     current: Tally,
     *,
-    by_persona: bool,
     with_hints: bool,
     with_also: bool,
 ) -> None:
@@ -79,7 +77,7 @@ async def _ask_persona(
         ids = await store_facts(memory, clock, persona, with_hints=with_hints)
         for question in persona.questions:
             hits = await ask(memory, question.text, also=persona.also.get(question.text, ()) if with_also else ())
-            languages = [persona.language, *([persona.name] if by_persona else []), ALL]
+            languages = [persona.language, ALL]
             in_other_words = ["+".join(OTHER_WORDS)] if question.kind in OTHER_WORDS else []
             _record(answered, [question.kind, *in_other_words, *languages], persona, question, ids, hits)
             for older, newer in persona.outdated_by(question.answers) if question.kind == UPDATE else []:

@@ -2,14 +2,11 @@
 
 The facts of each persona are added in the order of their dates. *Recall*: the share of the newer facts of a pair whose
 reply names the older one. *Precision*: the share of all named memories that are the older fact of the pair.
-
-*Repeated*: each fact is added again without its full stop, in lower case, or with other white space, in turn. The share
-whose reply says that the first one is the same or much like it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 
@@ -19,19 +16,12 @@ from measures.stores import SCOPE, StoppedClock, add, new_memory
 from measures.tables import ALL, Table, Tally, described
 from palimpsest.memory import Memory
 
-REPEATS: tuple[Callable[[str], str], ...] = (
-    lambda text: text.rstrip(".。"),
-    lambda text: text.lower(),
-    lambda text: f"  {text.replace(' ', '  ')}\n",
-)
-"""Ways to say the same with other punctuation, case or white space."""
-
 
 class Named:
-    """The numbers of a row: pairs, pairs whose older fact was named, all named memories, and repeated facts."""
+    """The numbers of a row: pairs, pairs whose older fact was named, and all named memories."""
 
     def __init__(self) -> None:
-        self.pairs = self.recalled = self.named = self.right = self.repeated = self.recognized = 0
+        self.pairs = self.recalled = self.named = self.right = 0
 
     def row(self) -> dict[str, float]:
         """Return the figures of this row."""
@@ -40,30 +30,26 @@ class Named:
             "named": self.named,
             "recall": self.recalled / max(self.pairs, 1),
             "precision": self.right / max(self.named, 1),
-            "repeated": self.recognized / max(self.repeated, 1),
         }
 
 
-async def near_duplicates(files: Sequence[Path], embedder: str, *, by_persona: bool = False) -> list[Table]:
-    """Add the facts of each persona, and add them again in a form that says the same."""
+async def near_duplicates(files: Sequence[Path], embedder: str) -> list[Table]:
+    """Add the facts of each persona."""
     table = Table("near-duplicates")
     by_row: dict[str, Named] = {}
     for persona in read_personas(files):
-        names = (persona.language, *([persona.name] if by_persona else []), ALL)
-        rows = [by_row.setdefault(name, Named()) for name in names]
+        rows = [by_row.setdefault(name, Named()) for name in (persona.language, ALL)]
         clock = StoppedClock()
         async with new_memory(clock, embedder) as memory:
-            ids = await _add_facts(memory, clock, persona, rows, table.misses)
-            clock.at = persona.asked_at
-            await _add_again(memory, persona, ids, rows, table.misses)
+            await _add_facts(memory, clock, persona, rows, table.misses)
     table.figures = {name: named.row() for name, named in by_row.items()}
     return [table]
 
 
 async def _add_facts(
     memory: Memory, clock: StoppedClock, persona: Persona, rows: Sequence[Named], misses: list[str]
-) -> dict[str, str]:
-    """Add the facts, count what the replies name, and return the ids of the memories by the ids of the facts."""
+) -> None:
+    """Add the facts, and count what the replies name."""
     older_of: dict[str, set[str]] = {}
     for older, newer in persona.updates:
         older_of.setdefault(newer, set()).add(older)
@@ -83,25 +69,6 @@ async def _add_facts(
         if len(expected) != right or len(similar) != right:
             older_texts = [persona.texts[older] for older in older_of.get(fact.id, ())]
             misses.append(described(fact.text, " / ".join(older_texts) or "nothing", [item.text for item in similar]))
-    return ids
-
-
-async def _add_again(
-    memory: Memory, persona: Persona, ids: dict[str, str], rows: Sequence[Named], misses: list[str]
-) -> None:
-    for number, fact in enumerate(persona.facts):
-        text = REPEATS[number % len(REPEATS)](fact.text)
-        result = await memory.add_text(SCOPE, text, infer=False)
-        outcome = result.outcomes[0]
-        similar = [item.memory for item in result.similar.get(outcome.memory.id, ()) if not item.is_only_near]
-        known = {outcome.duplicate_of, *(memory.id for memory in similar)}
-        if outcome.memory.id == ids[fact.id]:  # the store kept the first one
-            known.add(ids[fact.id])
-        for row in rows:
-            row.repeated += 1
-            row.recognized += ids[fact.id] in known
-        if ids[fact.id] not in known:
-            misses.append(described(text, f"the same as: {fact.text}", [item.text for item in similar]))
 
 
 async def changes(embedder: str) -> list[Table]:

@@ -10,8 +10,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from tests.support.capture_process import start
 from tests.support.memory import memory_in
+from tests.support.memory_process import start
 from tests.support.sessions import ClaudeSession, kept, spooled, waiting
 
 pytestmark = [pytest.mark.nightly, pytest.mark.anyio]

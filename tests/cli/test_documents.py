@@ -51,13 +51,6 @@ def test_a_question_is_answered_from_what_was_learned(tmp_path: Path) -> None:
     assert palimpsest_json(tmp_path, "documents")["documents"] == []
 
 
-def test_a_search_shows_the_passage_of_a_page_that_answers(tmp_path: Path) -> None:
-    """The beginning of a page says little of what stands further down."""
-    (tmp_path / "lodge.md").write_text(f"# Lodge\n\n{'Guests sign the book. ' * 60}The boiler code is 7314.", "utf-8")
-    palimpsest(tmp_path, "learn", str(tmp_path / "lodge.md"))
-    assert "The boiler code is 7314" in " ".join(palimpsest(tmp_path, "search", "What is the boiler code?").split())
-
-
 @pytest.mark.nightly
 def test_documents_are_listed_read_and_deleted(tmp_path: Path) -> None:
     palimpsest(tmp_path, "learn", str(fill(tmp_path)))

@@ -73,14 +73,6 @@ def test_clones_of_a_repository_have_the_same_project_whatever_their_url(
     assert repository_of(tmp_path).project == ""
 
 
-def test_a_worktree_has_the_project_of_its_repository(tmp_path: Path) -> None:
-    """Guards the worktrees of a repository: they share its project."""
-    clone = repository(tmp_path, "atlas")
-    git(clone, "commit", "--allow-empty", "--message", "first")
-    git(clone, "worktree", "add", "../tree", "-b", "branch")
-    assert repository_of(tmp_path / "tree").project == "github.com/acme/atlas"
-
-
 def test_the_setting_auto_uses_the_folder_in_which_the_server_is_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,7 +21,6 @@ from palimpsest.learn.job_runner import work_on_jobs
 from palimpsest.memory import Memory, open_memory
 from palimpsest.store import jobs as job_queries
 from palimpsest.store.jobs import DEBOUNCE, MEMORIES, ORDER, OVERDUE, PAUSES, Job, JobKind, JobRequest, unreported_jobs
-from tests.support.job_process import start
 from tests.support.learning_jobs import TIMEOUT
 from tests.support.learning_jobs import model as learning_model
 from tests.support.memory import (
@@ -34,6 +33,7 @@ from tests.support.memory import (
     messages_from,
     settings_in,
 )
+from tests.support.memory_process import start
 from tests.support.scripted_model import is_extraction, memory_with, summary_reply
 from tests.support.slow_model import HeldModel
 
@@ -319,7 +319,7 @@ class TestKilled:
                 await add_text(memory, "Alice works in Oslo")
                 if kind != "link":  # what is learned is linked too, and the job then waits for more of it
                     await memory.add_messages(messages_from(("user", "I like tea")))
-            process = start(tmp_path, settings)
+            process = start(tmp_path, "jobs", json.dumps(settings))
             await held.wait()
             process.kill()
             process.communicate()
@@ -343,7 +343,7 @@ class TestKilled:
         clock = StoppedClock()
         async with memory_in(tmp_path, clock) as memory:
             await add_text(memory, "Alice is ill", metadata={"expires_at": "2026-05-09"})
-        process = start(tmp_path, {}, "expire")
+        process = start(tmp_path, "jobs", "{}", "expire")
         await anyio.to_thread.run_sync(process.communicate)
         assert process.returncode == -signal.SIGKILL
         clock.forward(days=3)

@@ -60,16 +60,6 @@ async def test_what_was_believed_at_a_time(page: OpenPage, browser: Browser) -> 
     assert "Meyer" in (await browser.get("/", params=asked | {"as_of": "2026-1"})).text
 
 
-async def test_a_memory_leads_to_its_conversation(page: OpenPage, browser: Browser) -> None:
-    said = ({"role": "user", "content": "My dentist is Dr. Brandt."}, {"role": "assistant", "content": "Noted."})
-    await page.memory.add_messages(messages_from(*said), infer=False)
-    found = await browser.get("/", params={"q": "dentist", "kind": "message"})
-    path, *_ = re.findall(r'href="(/conversations/[^"]+)"', found.text)
-    shown = await browser.get(path)
-    assert path.rpartition("#")[2] in re.findall(r'<li id="([^"]+)"', shown.text)
-    assert "Noted." in shown.text
-
-
 RATHER = {
     "": "en",
     "de": "de",

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from loopback import OpenAIServer
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Decision, Event, Fact, Relation, Scope, Undo
 from palimpsest.memory import Memory
@@ -18,8 +15,7 @@ from palimpsest.recall.hits import hit_tokens
 from palimpsest.recall.search import MAX_RELATIONS, relation_tokens
 from tests.support.graph_rows import merge_entities
 from tests.support.ledger_access import store_memory, write_decisions
-from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in, messages_from
-from tests.support.scripted_model import is_extraction, reply_to_decide
+from tests.support.memory import ALICE, StoppedClock, memory_in
 
 pytestmark = pytest.mark.anyio
 
@@ -37,51 +33,6 @@ def state(memory: Memory, text: str, *stated: Triple, scope: Scope = ALICE, **re
 async def lines(memory: Memory, query: str, scope: Scope = ALICE, **options: Any) -> list[str]:
     """Return the relations that a search shows, as it shows them."""
     return [relation.line for relation in (await memory.search(scope, query, **options)).relations]
-
-
-def extracted(*triples: Sequence[str]) -> str:
-    """Return an extraction's reply: a fact from the first message for each relation, whose ends are its entities."""
-    facts = [
-        {
-            "text": f"Odile {relation} {end}.",
-            "sources": [1],
-            "entities": [{"name": name, "type": "person"}, {"name": end, "type": kind}],
-            "relations": [(name, relation, end)],
-        }
-        for name, relation, end, kind in triples
-    ]
-    return json.dumps({"facts": facts})
-
-
-GHENT = extracted(("Odile", "lives in", "Ghent", "place"), ("Odile", "works at", "Ferrow", "organization"))
-PORTO = extracted(("odile", "lives in", "Porto", "place"))
-
-
-async def test_a_move_from_extraction_to_both_retrievals(tmp_path: Path) -> None:
-    """Guards the example of Mem0's paper, with made-up people: the contradiction is found, and nothing is lost."""
-    extractions = iter((GHENT, PORTO))
-
-    def chat(request: dict[str, Any]) -> str:
-        return next(extractions) if is_extraction(request) else reply_to_decide(request)
-
-    clock, works = StoppedClock(), "Odile — works at → Ferrow"
-    with OpenAIServer(chat) as server:
-        async with memory_in(tmp_path, clock, llm=llm_settings(server.base_url)) as memory:
-            await memory.add_messages(messages_from(("user", "My friend Odile lives in Ghent and works at Ferrow")))
-            first = await memory.search(ALICE, "In which town does Odile live?")
-            assert [relation.line for relation in first.relations] == ["Odile — lives in → Ghent", works]
-            assert [relation.memory_id for relation in first.relations] == [hit.id for hit in first.hits[:2]]
-            then = clock()
-            clock.forward(days=30)
-            await memory.add_messages(messages_from(("user", "Odile moved, she lives in Porto now"), at=clock()))
-            # Along the edges of the entity, whatever else the question says.
-            assert set(await lines(memory, "tell me about ODILE")) == {"Odile — lives in → Porto", works}
-            # And by the likeness of the question to the text of the relation, which is its memory's.
-            assert (await lines(memory, "Does Odile work at Ferrow?"))[0] == works
-            assert (await lines(memory, "Does Odile live in Porto?"))[0] == "Odile — lives in → Porto"
-            past = await memory.search(ALICE, "Where does Odile live?", as_of=then)
-            assert past.relations == first.relations
-            assert sum(request["path"].endswith("/chat/completions") for request in server.requests) == 3
 
 
 async def test_which_relations_are_shown(tmp_path: Path) -> None:

@@ -1,8 +1,7 @@
-"""Many calls at once, and calls that are given up: one caller's work, or a collection, does not delay another's."""
+"""Many calls at once, and calls that are given up, over HTTP: one caller's work does not delay another's."""
 
 from __future__ import annotations
 
-import gc
 import socket
 import threading
 from collections.abc import Generator, Iterator
@@ -19,7 +18,6 @@ import pytest
 from loopback import OpenAIServer, word_vectors
 from palimpsest.core.filters import MAX_CONDITIONS
 from palimpsest.recall import listing
-from palimpsest.server.http.http_server import THRESHOLDS, keep_pauses_short
 from palimpsest.server.session.rate_limits import MAX_CALLS, THREADS_PER_CALLER
 from tests.support.command_line import palimpsest
 from tests.support.http_server import ACCEPT, TIMEOUT, HttpServer, connect_http, new_access_token, run_http_server
@@ -221,24 +219,3 @@ class TestGivenUp:
             assert scope.cancelled_caught
             assert len(compared) == 1
             assert len((await memory.list(ALICE, filters={"hive": {"gte": 0}})).hits) == 5
-
-
-@pytest.fixture
-def collector() -> Iterator[None]:
-    """Put the collector back as it was."""
-    thresholds = gc.get_threshold()
-    yield
-    gc.unfreeze()
-    gc.set_threshold(*thresholds)
-
-
-@pytest.mark.usefixtures("collector")
-async def test_what_is_loaded_is_excluded_from_collections() -> None:
-    """A full collection then visits only what requests create."""
-    loaded: list[object] = []
-    assert any(known is loaded for known in gc.get_objects())
-
-    await keep_pauses_short(loaded_seconds=0)
-
-    assert not any(known is loaded for known in gc.get_objects())
-    assert gc.get_threshold() == THRESHOLDS

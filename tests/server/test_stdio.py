@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 import pytest
 
-from loopback import OpenAIServer, Reply
+from loopback import OpenAIServer
 from palimpsest.hooks.instructions import INSTRUCTIONS
 from tests.support.environment import clean_environment
 from tests.support.mcp_client import TOOL_NAMES, connect_stdio, error_text, reply_results, reply_text
@@ -131,22 +131,6 @@ async def test_a_server_that_cannot_open_its_memory_tells_the_agent_why(
     async with connect(tmp_path, **settings) as memory:
         for _ in range(2):
             assert expected in error_text(await memory.call_tool("list_memories", {}))
-
-
-@pytest.mark.few_by_day(1)
-@pytest.mark.parametrize(
-    ("reply", "expected"), [(Reply(status=401), "Check the API key"), ("I would rather not.", "no usable reply")]
-)
-async def test_a_failing_model_is_named_and_the_messages_are_kept(
-    tmp_path: Path, reply: Reply | str, expected: str
-) -> None:
-    """Guards messages against a model that fails, through the tool."""
-    with OpenAIServer(lambda _: reply) as server:
-        async with connect(tmp_path, OPENAI_API_KEY="k", OPENAI_BASE_URL=server.base_url) as memory:
-            added = await memory.call_tool("add_memory", {"messages": [{"role": "user", "content": "I moved to Lyon"}]})
-            assert reply_text(added).startswith("kept 1 message")
-            assert expected in reply_text(added)
-            assert len(reply_results(await memory.call_tool("search_memories", {"query": "Lyon"}))) == 1
 
 
 async def test_the_tools_are_few_small_annotated_and_described(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import anyio.from_thread
@@ -9,9 +10,9 @@ import pytest
 
 from palimpsest.memory import Memory
 from tests.support.documents import book
-from tests.support.learning_process import killed_at
 from tests.support.ledger_access import row_faults
 from tests.support.memory import ALICE, memory_in
+from tests.support.memory_process import start
 from tests.support.watched_embedder import watched
 
 pytestmark = [pytest.mark.nightly, pytest.mark.anyio]
@@ -48,6 +49,13 @@ async def test_two_processes_leave_one_version_of_each_page(tmp_path: Path, *, i
         _, page = await first.documents.page(ALICE, learned.id, 2)
         assert "The barn is painted" in page.message.content
         assert await row_faults(first) == []
+
+
+def killed_at(folder: Path, file: Path, statement: str) -> None:
+    """Learn a file in a process that is killed in the midst of writing."""
+    process = start(folder, "learn", str(file), statement)
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
 
 
 @pytest.mark.parametrize("statement", ["INSERT INTO gists", "INSERT INTO lexical"])

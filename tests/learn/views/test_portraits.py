@@ -11,7 +11,7 @@ import pytest
 from palimpsest.core.models import Scope
 from palimpsest.hooks.events import find_brief
 from palimpsest.memory import Memory
-from tests.support.memory import ALICE, StoppedClock, add_text, memory_in, messages_from
+from tests.support.memory import ALICE, StoppedClock, add_text, memory_in
 from tests.support.scripted_model import given, memory_with, summary_reply
 
 pytestmark = pytest.mark.anyio
@@ -121,28 +121,3 @@ async def test_a_profile_by_a_model_heads_sessions_after_the_pinned_block_until_
         for text in await begun():
             assert "Leeds" not in text
             assert "York" in text
-
-
-async def test_procedures_from_tags_and_by_a_model(tmp_path: Path) -> None:
-    """The agent's facts have tags; the model gets them by what they are, and nothing of a person's life."""
-    facts = [
-        {"text": text, "sources": [source], "tags": [tag]}
-        for text, tag, source in (
-            ("Otto deploys with make deploy, which needs VERSION set.", "procedure", 2),
-            ("Otto must never deploy on a Friday.", "instruction", 1),
-            ("The upload by FTP timed out.", "failure", 2),
-            ("User has a dog.", "possession", 1),
-        )
-    ]
-    agent = Scope("alice", agent_id="otto")
-    said = (("user", "Never deploy on a Friday."), ("assistant", "I ran make deploy."))
-    async with memory_with([json.dumps({"facts": facts}), summary_reply("- Set VERSION first.")], tmp_path) as (
-        memory,
-        server,
-    ):
-        await memory.add_messages(messages_from(*said, scope=agent))
-        assert await portrait(memory, "procedures", agent) == "- Set VERSION first."
-        asked = json.dumps(server.chat_requests[-1])
-    for words in ("standing instructions", "make deploy", "never deploy on a Friday", "timed out", "What failed"):
-        assert words in asked
-    assert "dog" not in asked

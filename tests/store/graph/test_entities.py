@@ -1,4 +1,4 @@
-"""Entities: which one a name means, and what memories and messages say of them. Most is in `cases.json`."""
+"""Entities and relations of memories, and edits of them: merged, split, renamed and undone."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from palimpsest.core.errors import InputError
 from palimpsest.core.models import (
     Decision,
     Entity,
@@ -16,6 +17,7 @@ from palimpsest.core.models import (
     NamedEntity,
     Provenance,
     Relation,
+    Rename,
     Scope,
     Split,
 )
@@ -135,3 +137,36 @@ def test_an_entity_keeps_what_it_is(graph: Graph) -> None:
     with graph.ledger.read() as conn:
         (entity,) = entities_named(conn, ALICE, ["Ferrow"])["ferrow"]
     assert entity == Entity(entity.id, "alice", "", "Ferrow", "organization", graph.clock())
+
+
+EDITS = graph_cases(Path(__file__).with_name("edit_cases.json"))
+
+
+@pytest.mark.parametrize("case", EDITS)
+def test_an_edit(graph: Graph, case: str) -> None:
+    """Follow the steps of a case, and compare every row at its end."""
+    GraphCase(graph).play(*EDITS[case], ["sound"])
+
+
+def test_what_is_so_already_changes_nothing(graph: Graph) -> None:
+    graph.add("Tom knows Tom Baker", "Tom", "Tom Baker")
+    plumber = graph.add("Ana lives in Bath", "Ana")
+    graph.add("Ana likes tea", "Ana")
+    for edit in (Merge(graph.id("Tom"), graph.id("Tom Baker")), Split(graph.id("Ana"), (plumber,), "Annie")):
+        graph.edit(edit)
+        before, edits = graph.state(), len(graph.log())
+        assert graph.edit(edit).notes == ()
+        assert (graph.state(), len(graph.log())) == (before, edits)
+    assert graph.edit(Rename(graph.id("Ana"), "Ana", "other")).notes == ()
+    assert len(graph.log()) == edits
+    tom = next(iter(graph.all_entities(ALICE)))
+    with pytest.raises(InputError, match="is part of it already"):
+        graph.edit(Merge(graph.id("Tom Baker"), tom))
+
+
+def test_one_number_takes_back_memories_and_entities(graph: Graph) -> None:
+    graph.add("Tom and Ana", "Tom", "Ana")
+    before = graph.state()
+    graph.add("Ben likes tea", "Ben", edits=(Merge(graph.id("Tom"), graph.id("Ana")),))
+    graph.undo()
+    assert graph.state() == before

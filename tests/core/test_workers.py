@@ -1,0 +1,89 @@
+"""Threads for urgent work and for work in the background."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from palimpsest.embed.workers import Workers
+
+
+def _nothing(_: bool) -> None:  # noqa: FBT001 - the type of a callback
+    """Do nothing."""
+
+
+def test_urgent_work_of_a_lower_rank_goes_first() -> None:
+    """A question overtakes the passages that wait."""
+    workers = Workers(1, _nothing)
+    order: list[str] = []
+    running, may_end = threading.Event(), threading.Event()
+
+    def block() -> None:
+        running.set()
+        may_end.wait()
+
+    with ThreadPoolExecutor(4) as pool:
+        pool.submit(workers.urgent, 0, block)
+        running.wait()
+        passages = [pool.submit(workers.urgent, 1, lambda n=n: order.append(f"passage {n}")) for n in range(2)]
+        while not all(future.running() for future in passages):
+            pass
+        question = pool.submit(workers.urgent, 0, lambda: order.append("question"))
+        while workers.waiting < 4:
+            pass
+        may_end.set()
+        question.result()
+    assert order[0] == "question"
+
+
+def test_results_come_in_the_order_of_the_work() -> None:
+    """Several threads finish pieces in any order."""
+    workers = Workers(3, _nothing)
+    assert workers.background([lambda n=n: n * n for n in range(100)]) == [n * n for n in range(100)]
+    assert workers.background([]) == []
+
+
+def test_errors_are_raised_where_the_work_was_given() -> None:
+    """A thread goes on after a failure."""
+    workers = Workers(1, _nothing)
+
+    def fail() -> None:
+        raise ValueError("wrong")
+
+    for _ in range(2):
+        with pytest.raises(ValueError, match="wrong"):
+            workers.urgent(0, fail)
+        with pytest.raises(ValueError, match="wrong"):
+            workers.background([fail])
+    assert workers.urgent(0, lambda: 1) == 1
+
+
+def test_each_thread_is_prepared_once() -> None:
+    """The threads of the background are told that they are."""
+    prepared: list[tuple[int, bool]] = []
+    workers = Workers(2, lambda is_background: prepared.append((threading.get_ident(), is_background)))
+    workers.urgent(0, lambda: None)
+    workers.background([lambda: None] * 20)
+    assert len({thread for thread, _ in prepared}) == len(prepared)
+    assert sorted(is_background for _, is_background in prepared)[:1] == [False]
+
+
+def test_work_in_the_background_waits_while_a_call_waits() -> None:
+    """It must not take the processor from a question."""
+    workers = Workers(1, _nothing)
+    order: list[str] = []
+    running = threading.Event()
+
+    def call() -> None:
+        running.set()
+        order.append("call")
+
+    with ThreadPoolExecutor(2) as pool:
+        urgent = pool.submit(workers.urgent, 0, call)
+        running.wait()
+        background = pool.submit(workers.background, [lambda: order.append("background")])
+        urgent.result()
+        background.result()
+    assert order == ["call", "background"]
