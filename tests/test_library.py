@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import subprocess
 import sys
 import threading
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -264,6 +266,18 @@ def test_ollama_is_an_endpoint(tmp_path: Path) -> None:
 def test_a_misspelt_setting(tmp_path: Path) -> None:
     with pytest.raises(PalimpsestError, match="did you mean"):
         Memory.from_config({"data_dir": tmp_path, "custom_instruction": "Be brief."})
+
+
+def test_the_history_of_mem0_is_not_written_over(tmp_path: Path) -> None:
+    """Guards the files of the program that is replaced, and that a memory that cannot be opened leaves no thread."""
+    file = tmp_path / "history.db"
+    with closing(sqlite3.connect(file)) as history:
+        history.execute("CREATE TABLE history (id TEXT PRIMARY KEY, memory_id TEXT, new_memory TEXT)")
+    content, before = file.read_bytes(), {*threading.enumerate()}
+    with pytest.raises(PalimpsestError, match="is a database of another program"):
+        Memory.from_config({"history_db_path": str(file), "data_dir": tmp_path})
+    assert file.read_bytes() == content
+    assert [thread for thread in {*threading.enumerate()} - before if thread.name == "palimpsest"] == []
 
 
 # Threads, and the end of a program.

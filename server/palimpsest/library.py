@@ -6,6 +6,7 @@ An event loop in a thread of its own does the work, so any number of threads may
 from __future__ import annotations
 
 import hashlib
+import sys
 import threading
 import warnings
 import weakref
@@ -77,6 +78,8 @@ class Memory:
         )
         self._thread.start()
         weakref.finalize(self, self._end.begin).atexit = False
+        if self._started.exception() is not None:
+            self._thread.join()
         self._started.result()
 
     @classmethod
@@ -338,7 +341,7 @@ async def _serve(
     end: _End,
     background: bool,  # noqa: FBT001 - anyio passes arguments by position
 ) -> None:
-    """Keep a memory open until its end is asked for. What fails before it is open is raised by who opens it."""
+    """Keep a memory open until its end is asked for. What fails before it is open is raised where it is opened."""
     try:
         async with facade.open_memory(settings, background=background) as memory, BlockingPortal() as portal:
             started.set_result((portal, memory))
@@ -347,6 +350,9 @@ async def _serve(
         if started.done():
             raise
         started.set_exception(error)
+    finally:
+        if not started.done():
+            started.set_exception(sys.exception() or PalimpsestError("the memory could not be opened"))
 
 
 @cache
