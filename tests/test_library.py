@@ -149,6 +149,13 @@ def test_filter_by_metadata(m: Memory) -> None:
     either = {"user_id": "s13", "OR": [{"room": "kitchen"}, {"year": {"in": [1999]}}]}
     assert texts(m.get_all(filters=either)) == ["Blue walls in the kitchen"]
     assert len(m.get_all(filters={"user_id": "s13", "room": "*"})["results"]) == 2
+    assert texts(m.get_all(filters={"user_id": "s13", "NOT": [{"room": "hall"}, {"door": "*"}]})) == [
+        "Blue walls in the kitchen"
+    ]
+    with pytest.raises(ValueError, match="contains"):
+        m.get_all(filters={"user_id": "s13", "room": {"contains": "kit"}})
+    with pytest.raises(ValueError, match="user_id"):
+        m.get_all(filters={"OR": [{"user_id": "s13"}, {"user_id": "s14"}]}, agent_id="any")
 
 
 def test_threshold(m: Memory) -> None:
@@ -187,6 +194,10 @@ def test_errors_are_value_errors(m: Memory) -> None:
         m.delete("00000000-0000-4000-8000-000000000000")
     with pytest.raises(ValueError, match="user_id, agent_id or run_id"):
         m.delete_all()
+    with pytest.raises(ValueError, match="metadata may not use 'kind'"):
+        m.add("Of which kind?", user_id="s18", metadata={"kind": "question"})
+    with pytest.raises(ValueError, match="limit is 0"):
+        m.search("How many?", user_id="s18", limit=0)
     with pytest.raises(PalimpsestError, match="query is empty"):
         m.search("  ", user_id="s18")
 
