@@ -19,6 +19,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import sys
 import time
 from argparse import Namespace
@@ -45,14 +46,12 @@ INSTRUCTIONS = """You answer questions about past conversations from excerpts of
 
 
 class Evaluation:
-    """A run: it answers and judges what the file of finished answers does not have yet."""
+    """A run: it answers and judges what the file of finished answers does not have of the model yet."""
 
     def __init__(self, options: Namespace) -> None:
         self._options = options
-        self._client = openai.AsyncOpenAI(
-            base_url=options.base_url, api_key=options.api_key, max_retries=5, timeout=300
-        )
-        self.answers = finished(options.out)
+        self._client = openai.AsyncOpenAI(base_url=options.base_url, api_key=options.api_key, max_retries=5)
+        self.answers = [answer for answer in finished(options.out) if answer["model"] == options.model]
         self._searching = anyio.Lock()
         self._limiter = anyio.CapacityLimiter(options.parallel)
 
@@ -69,11 +68,10 @@ class Evaluation:
                 opened = open_systems(names, sample, self._options, embedder)
                 async with opened as searches, anyio.create_task_group() as tasks:
                     for system, question in left:
-                        await self._limiter.acquire_on_behalf_of(key := object())
-                        tasks.start_soon(self._answer, sample, system, question, searches[system], key)
+                        tasks.start_soon(self._answer, sample, system, question, searches[system])
 
-    async def _answer(self, sample: Sample, system: str, question: Question, search: Search, key: object) -> None:
-        try:
+    async def _answer(self, sample: Sample, system: str, question: Question, search: Search) -> None:
+        async with self._limiter:
             async with self._searching:  # so that searches are timed one at a time
                 began = time.perf_counter()
                 context = await search(question.text)
@@ -83,25 +81,17 @@ class Evaluation:
             reply, usage = await self._ask(self._options.model, INSTRUCTIONS, asked)
             total_seconds = search_seconds + time.perf_counter() - began
             judged = {rubric: await self._judge(rubric, question, reply) for rubric in RUBRICS}
-        finally:
-            self._limiter.release_on_behalf_of(key)
-        self._keep(
-            {
-                "system": system,
-                "sample": sample.name,
-                "question": question.id,
-                "category": question.category,
-                "asked": question.text,
-                "expected": question.answer,
-                "answer": reply,
-                "judged": judged,
-                "context_tokens": count_tokens(context),
-                "prompt_tokens": usage.prompt_tokens if usage else count_tokens(INSTRUCTIONS + asked),
-                "reply_tokens": usage.completion_tokens if usage else count_tokens(reply),
-                "search_seconds": round(search_seconds, 4),
-                "total_seconds": round(total_seconds, 4),
-            }
-        )
+        key = {"model": self._options.model, "system": system, "sample": sample.name, "question": question.id}
+        said = {"asked": question.text, "expected": question.answer, "answer": reply, "judged": judged}
+        tokens = (usage.prompt_tokens, usage.completion_tokens) if usage else (count_tokens(asked), count_tokens(reply))
+        used = {"context_tokens": count_tokens(context), "prompt_tokens": tokens[0], "reply_tokens": tokens[1]}
+        times = {"search_seconds": round(search_seconds, 4), "total_seconds": round(total_seconds, 4)}
+        answer: dict[str, Any] = {**key, "category": question.category, **said, **used, **times}
+        self.answers.append(answer)
+        with self._options.out.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(answer, ensure_ascii=False) + "\n")
+        marks = " ".join(f"{rubric} {sum(runs)}/{len(runs)}" for rubric, runs in judged.items() if runs)
+        print(f"{len(self.answers):>6}  {system:<24} {marks}  {question.text[:60]}", file=sys.stderr, flush=True)
 
     async def _judge(self, rubric: str, question: Question, answer: str) -> list[bool]:
         """Return the verdict of each run of the judge."""
@@ -115,14 +105,6 @@ class Evaluation:
         messages: Any = [{"role": role, "content": text} for role, text in zip(roles, texts, strict=True)]
         found = await self._client.chat.completions.create(model=model, messages=messages)
         return (found.choices[0].message.content or "").strip(), found.usage
-
-    def _keep(self, answer: dict[str, Any]) -> None:
-        """Append an answer to the file, and say how far the run is."""
-        self.answers.append(answer)
-        with self._options.out.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(answer, ensure_ascii=False) + "\n")
-        marks = " ".join(f"{rubric} {sum(runs)}/{len(runs)}" for rubric, runs in answer["judged"].items() if runs)
-        print(f"{len(self.answers):>6}  {answer['system']:<24} {marks}  {answer['asked'][:60]}", file=sys.stderr)
 
 
 def finished(file: Path) -> list[dict[str, Any]]:
@@ -182,7 +164,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("mem0 is not installed, and left out", file=sys.stderr)
         options.systems = [name for name in options.systems if name != MEM0]
     options.api_key = os.environ.get(options.api_key_env) or "none"
-    options.work = options.work.absolute()
+    options.work = options.work.absolute() / re.sub(r"[^\w.-]", "-", options.model)
     evaluation = Evaluation(options)
     failure = ""
     try:

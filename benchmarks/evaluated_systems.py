@@ -254,7 +254,9 @@ async def _mem0(sample: Sample, options: Namespace, embedder: Embedder) -> Async
         memory: Any = await to_thread.run_sync(importlib.import_module("mem0").Memory.from_config, config)
 
         async def add(session: Sequence[Message]) -> None:
-            said = [{"role": each.role, "content": f"{each.name or each.role}: {each.content}"} for each in session]
+            # mem0 takes today for the day of a message, so each says when it was said.
+            texts = [line(each.said_at, each.name or each.role, each.content) for each in session]
+            said = [{"role": each.role, "content": text} for each, text in zip(session, texts, strict=True)]
             at = {"timestamp": f"{session[0].said_at:%A, %Y-%m-%d %H:%M}"}
             await to_thread.run_sync(partial(memory.add, said, user_id=sample.name, metadata=at))
 

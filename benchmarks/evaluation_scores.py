@@ -138,9 +138,8 @@ def draw(answers: Sequence[Answered], file: Path) -> None:
         found = _judged("strict", of) or (statistics.fmean(f1(each["answer"], each["expected"]) for each in of), 0.0)
         colour = OUR_COLOUR if name.startswith("palimpsest") else COLOURS[number % len(COLOURS)]
         axes.errorbar([tokens], [found[0]], yerr=[found[1]], fmt="o", color=colour)
-        axes.annotate(name, (tokens, found[0]), xytext=(6, 4), textcoords="offset points", fontsize=8.5)
+        axes.annotate(name, (tokens, found[0]), xytext=(6, 4), textcoords="offset points", fontsize=8, rotation=25)
     axes.set_xscale("log")
     axes.set_xlabel("tokens of context")
     axes.set_ylabel("judged correct (strict); without a judge, F1")
     figure.savefig(file, dpi=150)
-    pyplot.close(figure)

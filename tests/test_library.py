@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import subprocess
 import sys
 import threading
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +149,13 @@ def test_filter_by_metadata(m: Memory) -> None:
     either = {"user_id": "s13", "OR": [{"room": "kitchen"}, {"year": {"in": [1999]}}]}
     assert texts(m.get_all(filters=either)) == ["Blue walls in the kitchen"]
     assert len(m.get_all(filters={"user_id": "s13", "room": "*"})["results"]) == 2
+    assert texts(m.get_all(filters={"user_id": "s13", "NOT": [{"room": "hall"}, {"door": "*"}]})) == [
+        "Blue walls in the kitchen"
+    ]
+    with pytest.raises(ValueError, match="contains"):
+        m.get_all(filters={"user_id": "s13", "room": {"contains": "kit"}})
+    with pytest.raises(ValueError, match="user_id"):
+        m.get_all(filters={"OR": [{"user_id": "s13"}, {"user_id": "s14"}]}, agent_id="any")
 
 
 def test_threshold(m: Memory) -> None:
@@ -185,6 +194,10 @@ def test_errors_are_value_errors(m: Memory) -> None:
         m.delete("00000000-0000-4000-8000-000000000000")
     with pytest.raises(ValueError, match="user_id, agent_id or run_id"):
         m.delete_all()
+    with pytest.raises(ValueError, match="metadata may not use 'kind'"):
+        m.add("Of which kind?", user_id="s18", metadata={"kind": "question"})
+    with pytest.raises(ValueError, match="limit is 0"):
+        m.search("How many?", user_id="s18", limit=0)
     with pytest.raises(PalimpsestError, match="query is empty"):
         m.search("  ", user_id="s18")
 
@@ -264,6 +277,18 @@ def test_ollama_is_an_endpoint(tmp_path: Path) -> None:
 def test_a_misspelt_setting(tmp_path: Path) -> None:
     with pytest.raises(PalimpsestError, match="did you mean"):
         Memory.from_config({"data_dir": tmp_path, "custom_instruction": "Be brief."})
+
+
+def test_the_history_of_mem0_is_not_written_over(tmp_path: Path) -> None:
+    """Guards the files of the program that is replaced, and that a memory that cannot be opened leaves no thread."""
+    file = tmp_path / "history.db"
+    with closing(sqlite3.connect(file)) as history:
+        history.execute("CREATE TABLE history (id TEXT PRIMARY KEY, memory_id TEXT, new_memory TEXT)")
+    content, before = file.read_bytes(), {*threading.enumerate()}
+    with pytest.raises(PalimpsestError, match="is a database of another program"):
+        Memory.from_config({"history_db_path": str(file), "data_dir": tmp_path})
+    assert file.read_bytes() == content
+    assert [thread for thread in {*threading.enumerate()} - before if thread.name == "palimpsest"] == []
 
 
 # Threads, and the end of a program.

@@ -6,6 +6,7 @@ An event loop in a thread of its own does the work, so any number of threads may
 from __future__ import annotations
 
 import hashlib
+import sys
 import threading
 import warnings
 import weakref
@@ -25,6 +26,7 @@ from palimpsest import memory as facade
 from palimpsest.admin.mem0_settings import mem0_settings
 from palimpsest.core import validation
 from palimpsest.core.errors import InputError, PalimpsestError
+from palimpsest.core.filters import JUNCTIONS
 from palimpsest.core.models import EXPIRES_AT, Event, Hit, Message, Outcome, Scope
 from palimpsest.core.models import Memory as StoredMemory
 from palimpsest.core.settings import Settings, load_settings
@@ -77,6 +79,8 @@ class Memory:
         )
         self._thread.start()
         weakref.finalize(self, self._end.begin).atexit = False
+        if self._started.exception() is not None:
+            self._thread.join()
         self._started.result()
 
     @classmethod
@@ -115,7 +119,6 @@ class Memory:
         The results are what was added and changed.
         """
         _warn_of("add", others)
-        labels = validation.metadata_from({**(metadata or {}), **_expiry(expiration_date)})
         given = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
         listed = [given] if isinstance(given, Mapping) else list(given)
         if timestamp is not None:
@@ -123,6 +126,7 @@ class Memory:
 
         async def work(memory: facade.Memory) -> list[Outcome]:
             scope = _scope(memory, user_id=user_id, agent_id=agent_id, run_id=run_id)
+            labels = validation.metadata_from({**(metadata or {}), **_expiry(expiration_date)})
             said = validation.conversation_from(listed, scope, memory.engine.clock())
             if infer and memory.engine.model is not None:
                 result = await memory.add_messages(said.messages, context=said.context, caller=CALLER)
@@ -160,17 +164,15 @@ class Memory:
         """
         _warn_of("search", others)
         ids, conditions = _parted(filters, user_id=user_id, agent_id=agent_id, run_id=run_id)
-        number = _bounded(limit, top_k, 20)
+        number = next((given for given in (limit, top_k) if given is not None), 20)
 
         async def work(memory: facade.Memory) -> dict[str, Any]:
-            scope = _scope(memory, **ids)
-            wanted = validation.query_from(query)
             found = await memory.search(
-                scope,
-                wanted,
-                limit=number,
+                _scope(memory, **ids),
+                validation.query_from(query),
+                limit=min(validation.bounded("limit", number, 1, sys.maxsize), validation.MAX_LIMIT),
                 max_tokens=validation.MAX_TOKENS,
-                filters=conditions,
+                filters={"kind": "memory", **conditions},
                 explain=explain,
                 caller=CALLER,
             )
@@ -338,7 +340,7 @@ async def _serve(
     end: _End,
     background: bool,  # noqa: FBT001 - anyio passes arguments by position
 ) -> None:
-    """Keep a memory open until its end is asked for. What fails before it is open is raised by who opens it."""
+    """Keep a memory open until its end is asked for. What fails before it is open is raised where it is opened."""
     try:
         async with facade.open_memory(settings, background=background) as memory, BlockingPortal() as portal:
             started.set_result((portal, memory))
@@ -347,6 +349,9 @@ async def _serve(
         if started.done():
             raise
         started.set_exception(error)
+    finally:
+        if not started.done():
+            started.set_exception(sys.exception() or PalimpsestError("the memory could not be opened"))
 
 
 @cache
@@ -382,11 +387,6 @@ def _warn_of(method: str, arguments: Mapping[str, Any]) -> None:
             warnings.warn(f"{method}() ignores '{name}': {UNSUPPORTED[name]}", stacklevel=3)
 
 
-def _bounded(limit: int | None, top_k: int | None, default: int) -> int:
-    given = next((number for number in (limit, top_k) if number is not None), default)
-    return min(validation.bounded("limit", given, 1, 1_000_000), validation.MAX_LIMIT)
-
-
 def _expiry(given: str | date | None) -> dict[str, Any]:
     return {} if given is None else {EXPIRES_AT: given if isinstance(given, str) else f"{given:%Y-%m-%d}"}
 
@@ -401,22 +401,22 @@ def _scope(memory: facade.Memory, **ids: Any) -> Scope:
 
 
 def _parted(filters: Mapping[str, Any] | None, **ids: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the parts of the scope, and the other conditions of a filter of mem0's in the form of ours."""
+    """Return the parts of the scope, which may be in a filter, and the rest of the filter in our form."""
     conditions = _conditions(filters or {}, ids)
-    return ids, {"kind": "memory", **conditions}
+    return ids, conditions
 
 
-def _conditions(filters: Mapping[str, Any], ids: dict[str, Any]) -> dict[str, Any]:
-    """Return the conditions of a filter without the parts of the scope, which go into `ids`."""
+def _conditions(filters: Mapping[str, Any], ids: dict[str, Any] | None) -> dict[str, Any]:
+    """Return a filter of mem0's in our form. If `ids` are given, parts of the scope go there."""
     kept: dict[str, Any] = {}
     for key, value in filters.items():
-        if key in SCOPE_PARTS and not isinstance(value, Mapping | list):
+        if ids is not None and key in SCOPE_PARTS and isinstance(value, str | int):
             ids[key] = value if ids.get(key) is None else ids[key]
-        elif key == "AND" and isinstance(value, list):
-            kept[key] = [part for each in cast("list[Any]", value) if (part := _conditions(each, ids))]
+        elif key in JUNCTIONS and isinstance(value, list):
+            inner = (_conditions(each, ids if key == "AND" else None) for each in cast("list[Any]", value))
+            kept[key] = [part for part in inner if part]
         else:
-            name = "speaker" if key == "actor_id" else key
-            kept[name] = {"ne": None} if value == "*" else value
+            kept["speaker" if key == "actor_id" else key] = {"ne": None} if value == "*" else value
     return {key: value for key, value in kept.items() if value != []}
 
 

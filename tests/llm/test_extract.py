@@ -178,6 +178,13 @@ async def test_requests_to_forget_are_asked_for_before_facts() -> None:
         assert system.rindex('"forget": [') < system.rindex('"facts": [')
 
 
+async def test_a_request_that_a_model_repeats_is_one() -> None:
+    """Guards against what small models do: SmolLM2 asked sixteen times to forget the same."""
+    asked = {"forget": "what was said about Lisbon", "sources": [1]}
+    found, _ = await run_extract(json.dumps({"forget": [asked] * 16, "facts": []}))
+    assert [request.what for request in found.requests] == ["what was said about Lisbon"]
+
+
 async def test_the_maximum_number_of_facts_is_accepted() -> None:
     """Guards the limit itself."""
     assert len(await texts_of(reply(*(f"fact {number}" for number in range(MAX_FACTS))))) == MAX_FACTS

@@ -484,7 +484,7 @@ def _requests(reply: ExtractReply, messages: Sequence[Message]) -> tuple[tuple[F
             requests.append(ForgetRequest(what, sources))
         elif what:
             refused.append(what)
-    return tuple(requests), tuple(refused)
+    return tuple(dict.fromkeys(requests)), tuple(dict.fromkeys(refused))  # small models repeat themselves
 
 
 def _cited(sources: Sequence[int], text: str, messages: Sequence[Message]) -> list[Message]:
