@@ -24,7 +24,7 @@ from palimpsest.hooks.intake import Capture, write_hook_settings
 from palimpsest.hooks.rendered import Briefs
 from palimpsest.index.keys import KeptKeys
 from palimpsest.index.sync import Projection
-from palimpsest.learn import add, browsing, document_pages, entity_graph, job_reports, reconcile
+from palimpsest.learn import add, browsing, document_pages, entity_graph, job_runner, reconcile
 from palimpsest.learn import engine as adapters
 from palimpsest.learn.background import BackgroundWork, OnLearned
 from palimpsest.learn.commit import WriteResult
@@ -409,7 +409,7 @@ class Memory(Edits):
         on_project = await self.projects.news(scope)
         if self.background is None:
             return on_project
-        unreported = await job_reports.unreported(self.engine, scope)
+        unreported = await job_runner.unreported(self.engine, scope)
         return (*on_project, *self.background.report(unreported))
 
     async def _after_write(self, scope: Scope, write: Awaitable[WriteResult]) -> WriteResult:

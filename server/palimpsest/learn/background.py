@@ -23,8 +23,7 @@ from palimpsest.index.graph_database import GraphFollower, GraphState, graph_pro
 from palimpsest.index.sync import Projection, finish_purge
 from palimpsest.learn.commit import Naming
 from palimpsest.learn.engine import Engine
-from palimpsest.learn.job_reports import JobReport, notes_on, once_told
-from palimpsest.learn.job_runner import JobRunner
+from palimpsest.learn.job_runner import JobReport, JobRunner, notes_on, once_told
 from palimpsest.learn.summaries.summary_writer import DueSummaries
 from palimpsest.store import jobs as job_queries
 from palimpsest.store.jobs import Job
