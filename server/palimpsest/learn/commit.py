@@ -240,6 +240,13 @@ class Writing(OfMemory):
         super().__init__(engine)
         self._after_write = after_write
 
+    async def _apply(
+        self, scope: Scope, decisions: list[Decision], stage: str, caller: str, notes: Sequence[str] = (), **more: Any
+    ) -> WriteResult:
+        """Apply what a caller decided, with `more` that a write may have, and do what follows."""
+        write = Write(scope, models.Provenance(stage, caller=caller), decisions=tuple(decisions), **more)
+        return await self._after_write(scope, apply_decisions(self.engine, write, notes))
+
 
 def writes(
     method: Callable[Concatenate[_Self, Scope, _P], Awaitable[WriteResult]],

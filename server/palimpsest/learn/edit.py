@@ -115,8 +115,8 @@ def deleted_error(memory: Memory) -> MemoryNotFoundError:
     return MemoryNotFoundError(f"memory '{memory_id}' {fate}, so nothing was changed", errors.Remedy.RESTORE, memory_id)
 
 
-def _deletions(owners: Sequence[Memory | Message], *, forgets: bool = False) -> tuple[Decision, ...]:
-    return tuple(Decision(Event.DELETE, memory_id=owner.id, kind=_kind(owner), forgets=forgets) for owner in owners)
+def _deletions(owners: Sequence[Memory | Message], *, forgets: bool = False) -> list[Decision]:
+    return [Decision(Event.DELETE, memory_id=owner.id, kind=_kind(owner), forgets=forgets) for owner in owners]
 
 
 async def _successors(engine: Engine, owners: Sequence[Memory | Message]) -> dict[str, Memory]:
@@ -239,14 +239,11 @@ class Edits(Writing):
         """Restore a deleted or superseded memory, or a deleted message."""
         return await self.restore_all(scope, [owner_id], caller=caller)
 
-    @writes
     async def delete(self, scope: Scope, owner_ids: Sequence[str], *, caller: str = "") -> WriteResult:
         """Delete memories and messages, all or none. One that is deleted already stays deleted."""
         decisions = _deletions(await _owners(self.engine, scope, owner_ids))
-        write = Write(scope, Provenance(models.DELETE, caller=caller), decisions=decisions)
-        return await apply_decisions(self.engine, write)
+        return await self._apply(scope, decisions, models.DELETE, caller)
 
-    @writes
     async def forget(self, scope: Scope, owner_ids: Sequence[str], *, what: str = "", caller: str = "") -> WriteResult:
         """Delete memories with those that they replaced, and messages, all or none: a person who asked confirmed it.
 
@@ -254,9 +251,7 @@ class Edits(Writing):
         """
         decisions = _deletions(await _owners(self.engine, scope, owner_ids), forgets=True)
         name = await self.engine.read(lambda conn: memory_queries.name_of_user(conn, scope))
-        provenance = Provenance(models.DELETE, caller=caller)
-        write = Write(scope, provenance, decisions=decisions, forgets_name=asks_about_name(what, name))
-        return await apply_decisions(self.engine, write)
+        return await self._apply(scope, decisions, models.DELETE, caller, forgets_name=asks_about_name(what, name))
 
     async def scope_contents(self, scope: Scope) -> ScopeContents:
         """Return what `delete_all` would delete."""
@@ -266,7 +261,6 @@ class Edits(Writing):
             )
         )
 
-    @writes
     async def delete_all(self, scope: Scope, *, caller: str = "") -> WriteResult:
         """Delete every memory and message of a scope itself. If the scope is a project, the global ones stay.
 
@@ -274,8 +268,7 @@ class Edits(Writing):
         """
         contents = await self.scope_contents(scope)
         decisions = _deletions((*contents.memories, *contents.messages))
-        write = Write(scope, Provenance(models.DELETE, caller=caller), decisions=decisions, erases_recalls=True)
-        return await apply_decisions(self.engine, write)
+        return await self._apply(scope, decisions, models.DELETE, caller, erases_recalls=True)
 
     @writes
     async def undo(self, scope: Scope, undo: models.Undo | None = None, *, caller: str = "") -> WriteResult:
@@ -369,8 +362,7 @@ class Corrections(Edits):
         )
         decision = Decision(Event.UPDATE, fact, memory.id, sets_labels=True)
         notes = past_end_notes(self.engine, fact)
-        write = Write(scope, Provenance("update", caller=caller), decisions=(decision,), read=read)
-        return await self._after_write(scope, apply_decisions(self.engine, write, notes))
+        return await self._apply(scope, [decision], "update", caller, notes, read=read)
 
     async def add_tag(self, scope: Scope, owner_ids: Sequence[str], tag: str, *, caller: str = "") -> WriteResult:
         """Give memories one more tag."""
@@ -414,12 +406,11 @@ class Corrections(Edits):
         return await self._write(scope, decisions, "update", caller, notes)
 
     async def _write(
-        self, scope: Scope, decisions: Sequence[Decision], stage: str, caller: str, notes: Sequence[str] = ()
+        self, scope: Scope, decisions: list[Decision], stage: str, caller: str, notes: Sequence[str] = ()
     ) -> WriteResult:
         if not decisions:
             return WriteResult(notes=tuple(notes))
-        write = Write(scope, Provenance(stage, caller=caller), decisions=tuple(decisions))
-        return await self._after_write(scope, apply_decisions(self.engine, write, notes))
+        return await self._apply(scope, decisions, stage, caller, notes)
 
     async def _tag(self, tag: str) -> tuple[tuple[str, ...], Sequence[str]]:
         tags, notes = await clean_tags(self.engine, [tag])

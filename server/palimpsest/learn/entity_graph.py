@@ -20,7 +20,15 @@ from palimpsest.core.errors import InputError
 from palimpsest.core.models import Entity, EntityEdit, EntityType, GraphForm, KnownRelation, Merge, Scope, Split
 from palimpsest.core.validation import one_line
 from palimpsest.learn.engine import OfMemory, reads
-from palimpsest.learn.summaries.dossier import MAX_HOPS, Dossier, described, find_entities, lines_of, read_dossier
+from palimpsest.learn.summaries.dossier import (
+    MAX_HOPS,
+    SHORT_ID,
+    Dossier,
+    described,
+    find_entities,
+    lines_of,
+    read_dossier,
+)
 from palimpsest.store import entries
 from palimpsest.store.apply import Write
 from palimpsest.store.graph import entities as entities_module
@@ -195,9 +203,6 @@ EntityGraph: TypeAlias = tuple[Sequence[Node], Sequence[Edge]]
 """Entities, and what connects them."""
 
 # The graph of an open memory: entities, relations, and the edits of them.
-
-SHORT_ID = 8
-"""How many characters of an entity's id are shown, and the fewest that are accepted."""
 
 
 @dataclass(frozen=True, slots=True)
