@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, tzinfo
+from datetime import datetime, tzinfo
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -124,11 +124,6 @@ class Memory(Edits):
         return Scope(settings.user_id, settings.project, settings.agent_id, settings.run_id)
 
     @property
-    def zone(self) -> tzinfo:
-        """Return the zone in which the days of this memory's user begin."""
-        return self.engine.clock().tzinfo or UTC
-
-    @property
     def care(self) -> Care:
         """Return what looks after this memory: export and import, purge, jobs, rebuild."""
         from palimpsest.admin.maintenance import Care  # noqa: PLC0415 - most calls need nothing of it
@@ -163,7 +158,7 @@ class Memory(Edits):
     @property
     def projects(self) -> browsing.Projects:
         """Return the projects of this memory's user: list, move, merge, and which one a folder is."""
-        return browsing.Projects(self.engine, self.settings.user_id)
+        return browsing.Projects(self.engine)
 
     def for_call(
         self,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC
 from typing import Any
 
 from palimpsest.core import errors, models
@@ -345,7 +344,7 @@ class Corrections(Edits):
         memories, _ = await self._chosen(scope, [memory_id])
         if not memories:
             raise InputError("a message has no dates to correct; nothing was changed")
-        zone = self.engine.clock().tzinfo or UTC
+        zone = self.zone
         since, until = since.strip(), until.strip()
         begins = (parse_date(since) or (parse_instant(since, "valid_from", zone), "")) if since else None
         end = parse_until(until, EXPIRES_AT, zone) if until else None

@@ -363,8 +363,7 @@ class Graph(OfMemory):
         ledger = self.engine.ledger
 
         def work() -> EntityEdited:
-            with ledger.read() as conn:
-                edit = plan(conn)
+            edit = ledger.read_with(plan)
             applied = ledger.apply(Write(scope, models.Provenance(stage, caller=caller), entity_edits=(edit,)))
             lines = applied.entity_edits
             return EntityEdited("\n".join(lines) or "nothing had to change", applied.edit if lines else None)

@@ -513,8 +513,8 @@ def compare(engine: Engine, request: ReconcileRequest) -> Basis:
 
 def _last_said(engine: Engine, entries: Sequence[KnownEntry]) -> list[KnownEntry]:
     """Return the entries with the time at which each was last said: that of the newest message behind it."""
-    with engine.ledger.read() as conn:
-        sources = message_queries.sources_of(conn, [entry.memory.id for entry in entries if entry.kind == "memory"])
+    ids = [entry.memory.id for entry in entries if entry.kind == "memory"]
+    sources = engine.ledger.read_with(message_queries.sources_of, ids)
     zone = engine.clock().tzinfo
     return [
         replace(
