@@ -455,11 +455,9 @@ async def open_memory(
             background_work = None
             if background:
                 background_work = BackgroundWork(engine, projection, tasks, briefs.before(on_learned))
-                tasks.start_soon(background_work.run)
-                tasks.start_soon(Capture(engine, engine.settings, background_work.after_write).run)
-                tasks.start_soon(briefs.run)
-                tasks.start_soon(fading.run)
-                tasks.start_soon(recall_log.run)
+                capture = Capture(engine, engine.settings, background_work.after_write)
+                for work in (background_work, capture, briefs, fading, recall_log):
+                    tasks.start_soon(work.run)
             try:
                 yield Memory(engine, projection, kept_keys, background_work, briefs, fading, recall_log)
             except Exception as error:  # noqa: BLE001 - raised again below, without the task group's wrapping

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import date, datetime, time, tzinfo
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from typing import TypeAlias
@@ -426,7 +427,9 @@ async def hear_changes(engine: Engine, on_changed: OnChanged) -> None:
             while True:
                 try:
                     await anyio.to_thread.run_sync(listener.wait, LOOK_SECONDS, limiter=limit, abandon_on_cancel=True)
-                    number = await _tell(engine, on_changed, number)
+                    number, changed = await engine.read(partial(_changed_after, number))
+                    if changed:
+                        await on_changed(changed)
                 except LedgerError as error:
                     logger.warning("changes by other servers are not heard for a while: %s", error)
                     await anyio.sleep(LOOK_SECONDS)
@@ -434,17 +437,10 @@ async def hear_changes(engine: Engine, on_changed: OnChanged) -> None:
         listener.close()
 
 
-async def _tell(engine: Engine, on_changed: OnChanged, after: int | None) -> int:
-    """Tell of what changed after a number of the index log, and return the newest. With None nothing has changed."""
-
-    def look(conn: Connection) -> tuple[int, list[ChangedMemory]]:
-        newest = entries.newest_log_number(conn)
-        if after is None or newest == after:
-            return newest, []
-        changed = entries.changed_memories(conn, after, MAX_CHANGED)
-        return (changed[-1].log_number if len(changed) == MAX_CHANGED else newest), changed
-
-    newest, changed = await engine.read(look)
-    if changed:
-        await on_changed(changed)
-    return newest
+def _changed_after(number: int | None, conn: Connection) -> tuple[int, Sequence[ChangedMemory]]:
+    """Return the newest number of the index log, and what changed after a number. With None nothing has changed."""
+    newest = entries.newest_log_number(conn)
+    if number is None or newest == number:
+        return newest, ()
+    changed = entries.changed_memories(conn, number, MAX_CHANGED)
+    return (changed[-1].log_number if len(changed) == MAX_CHANGED else newest), changed

@@ -488,12 +488,11 @@ def compare(engine: Engine, request: ReconcileRequest) -> Basis:
     comparing.show_near_facts()
     comparing.show_related()
     partly_shown = comparing.show_near_requests()
-    memories = [entry.kind == "memory" for entry in comparing.entries]
     similar = {
         comparing.entries[number].memory.id
         for near in comparing.near
         for number, likeness in near.items()
-        if likeness >= MIN_LIKENESS and memories[number]
+        if likeness >= MIN_LIKENESS and comparing.entries[number].kind == "memory"
     }
     listed = comparing.show_near_each_other()
     shown = Comparison(
