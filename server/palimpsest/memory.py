@@ -396,8 +396,8 @@ class Memory(Edits):
 
         ledger, embedder = self.engine.ledger, self.engine.embedder.fingerprint
         with in_background():
-            graph = None if self.background is None else self.background.graph_state
-            return await self.engine.run(lambda: health(ledger, embedder, self.projection.state, graph))
+            graph = self.background and self.background.graph
+            return await self.engine.run(lambda: health(ledger, embedder, self.projection.state, graph and graph.state))
 
     async def news(self, scope: Scope) -> tuple[str, ...]:
         """Return notes on the project and on what was learned, each once: the next call does not return them."""
