@@ -13,7 +13,17 @@ from sqlalchemy import Connection
 
 from palimpsest.core import models
 from palimpsest.core.errors import EmbedderError
-from palimpsest.core.models import AppliedWrite, Decision, Event, Fact, NamedEntity, Outcome, Scope, name_key
+from palimpsest.core.models import (
+    EXPIRES_AT,
+    AppliedWrite,
+    Decision,
+    Event,
+    Fact,
+    NamedEntity,
+    Outcome,
+    Scope,
+    name_key,
+)
 from palimpsest.core.protocols import Embedder, Vector
 from palimpsest.core.validation import one_line
 from palimpsest.learn.engine import Engine, OfMemory
@@ -24,6 +34,7 @@ from palimpsest.store.graph.entity_edits import known_types, unnamed_memories
 from palimpsest.store.jobs import JobRequest
 from palimpsest.store.ledger import Ledger
 from palimpsest.store.memories import memories_telling_name, name_of_user
+from palimpsest.store.rows import memory_hash
 from palimpsest.text.display import counted
 from palimpsest.text.names.known_names import name_candidates, told_self_name
 from palimpsest.text.names.name_finder import find_names
@@ -158,6 +169,18 @@ def _prepared(engine: Engine, write: Write) -> Write:
     links = engine.settings.links == "on" and write.decisions and write.provenance.stage != models.ENRICH
     later = (*write.later, LINK_LATER) if links else write.later
     return replace(write, embedder=engine.embedder.fingerprint, partial=partial, later=later)
+
+
+def has_text(memory: models.Memory, text: str) -> bool:
+    """Return whether a memory is living and has this text, apart from case and white space."""
+    return memory.deleted_at is None and memory_hash(memory.text) == memory_hash(text)
+
+
+def past_end_notes(engine: Engine, fact: Fact) -> list[str]:
+    """Return a note if a fact has expired before it is stored."""
+    if not models.has_expired(fact.metadata, engine.clock()):
+        return []
+    return [f"{EXPIRES_AT} {fact.metadata[EXPIRES_AT]} has passed, so this is kept as what held until then"]
 
 
 # Name the entities of facts and memories without a model, in the call or in the background.

@@ -22,7 +22,6 @@ from palimpsest.store import entries
 from palimpsest.store import memories as memory_queries
 from palimpsest.store import messages as message_queries
 from palimpsest.store.apply import Write
-from palimpsest.store.rows import memory_hash
 from palimpsest.text.display import counted
 from palimpsest.text.names.known_names import asks_about_name, told_self_name
 
@@ -93,18 +92,6 @@ def _without(fact: Fact, key: str) -> Fact:
     if not fact.text or key in fact.metadata:
         return fact
     return replace(fact, metadata={**fact.metadata, key: None})
-
-
-def has_text(memory: Memory, text: str) -> bool:
-    """Return whether a memory is living and has this text, apart from case and white space."""
-    return memory.deleted_at is None and memory_hash(memory.text) == memory_hash(text)
-
-
-def past_end_notes(engine: Engine, fact: Fact) -> list[str]:
-    """Return a note if a fact has expired before it is stored."""
-    if not models.has_expired(fact.metadata, engine.clock()):
-        return []
-    return [f"{EXPIRES_AT} {fact.metadata[EXPIRES_AT]} has passed, so this is kept as what held until then"]
 
 
 def deleted_error(memory: Memory) -> MemoryNotFoundError:
@@ -185,7 +172,7 @@ class Edits(Writing):
         memory = await engine.read(lambda conn: entries.find_memory(conn, scope, memory_id))
         if memory.deleted_at is not None:
             successor = (await _successors(engine, [memory])).get(memory.id)
-            if successor is None or not has_text(successor, fact.text):
+            if successor is None or not commit.has_text(successor, fact.text):
                 raise deleted_error(memory)
             return WriteResult((models.Outcome(Event.NONE, successor, duplicate_of=successor.id),), notes=tuple(notes))
         read_revision = refuse_changed(memory, revision)
@@ -201,7 +188,7 @@ class Edits(Writing):
             changed = _without(changed, ORIGIN)
         decision = Decision(Event.UPDATE, changed, memory.id, sets_labels=sets_labels)
         provenance = Provenance("update", caller=caller)
-        notes = [*notes, *embedding_notes, *past_end_notes(engine, fact)]
+        notes = [*notes, *embedding_notes, *commit.past_end_notes(engine, fact)]
         write = Write(scope, provenance, decisions=(decision,), vectors=vectors, read=read_revision)
         result = await apply_decisions(engine, write, notes)
         return await duplicates.with_near_duplicates(engine, scope, result, vectors)
@@ -360,7 +347,7 @@ class Corrections(Edits):
             metadata={EXPIRES_AT: until or None},
         )
         decision = Decision(Event.UPDATE, fact, memory.id, sets_labels=True)
-        notes = past_end_notes(self.engine, fact)
+        notes = commit.past_end_notes(self.engine, fact)
         return await self._apply(scope, [decision], "update", caller, notes, read=read)
 
     async def add_tag(self, scope: Scope, owner_ids: Sequence[str], tag: str, *, caller: str = "") -> WriteResult:
