@@ -13,17 +13,7 @@ from sqlalchemy import Connection
 
 from palimpsest.core import models
 from palimpsest.core.errors import EmbedderError
-from palimpsest.core.models import (
-    EXPIRES_AT,
-    AppliedWrite,
-    Decision,
-    Event,
-    Fact,
-    NamedEntity,
-    Outcome,
-    Scope,
-    name_key,
-)
+from palimpsest.core.models import EXPIRES_AT, Decision, Event, Fact, NamedEntity, Outcome, Scope, name_key
 from palimpsest.core.protocols import Embedder, Vector
 from palimpsest.core.validation import one_line
 from palimpsest.learn.engine import Engine, OfMemory
@@ -154,12 +144,12 @@ async def apply_decisions(engine: Engine, write: Write, notes: Sequence[str] = (
     return WriteResult(applied.outcomes, notes=notes, edit=applied.edit if has_changed else 0)
 
 
-async def apply_write(engine: Engine, write: Write) -> AppliedWrite:
+async def apply_write(engine: Engine, write: Write) -> models.AppliedWrite:
     """Apply a write in a worker thread. Vectors of long texts are marked as those of the first window."""
     return await engine.write(lambda: engine.ledger.apply(_prepared(engine, write)))
 
 
-async def apply_as_one(engine: Engine, writes: Sequence[Write]) -> Sequence[AppliedWrite]:
+async def apply_as_one(engine: Engine, writes: Sequence[Write]) -> Sequence[models.AppliedWrite]:
     """Do the same with writes in several scopes of a user, in one transaction and as one edit."""
     return await engine.write(lambda: engine.ledger.apply_as_one([_prepared(engine, write) for write in writes]))
 
