@@ -20,15 +20,8 @@ from palimpsest.core.errors import InputError
 from palimpsest.core.models import Entity, EntityEdit, EntityType, GraphForm, KnownRelation, Merge, Scope, Split
 from palimpsest.core.validation import one_line
 from palimpsest.learn.engine import OfMemory, reads
-from palimpsest.learn.summaries.dossier import (
-    MAX_HOPS,
-    SHORT_ID,
-    Dossier,
-    described,
-    find_entities,
-    lines_of,
-    read_dossier,
-)
+from palimpsest.learn.summaries.dossier import MAX_HOPS, Dossier, described, find_entities, lines_of, read_dossier
+from palimpsest.learn.summaries.summary_kinds import SHORT_ID
 from palimpsest.store import entries
 from palimpsest.store.apply import Write
 from palimpsest.store.graph import entities as entities_module
