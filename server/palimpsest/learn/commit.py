@@ -161,6 +161,39 @@ def _prepared(engine: Engine, write: Write) -> Write:
     return replace(write, embedder=engine.embedder.fingerprint, partial=partial, later=later)
 
 
+# Methods of an open memory that write.
+
+_P = ParamSpec("_P")
+_Self = TypeVar("_Self", bound="Writing")
+
+
+class Writing(OfMemory):
+    """Methods of an open memory that write. `after_write` does what follows every write."""
+
+    def __init__(self, engine: Engine, after_write: AfterWrite) -> None:
+        super().__init__(engine)
+        self._after_write = after_write
+
+    async def _apply(
+        self, scope: Scope, decisions: list[Decision], stage: str, caller: str, notes: Sequence[str] = (), **more: Any
+    ) -> WriteResult:
+        """Apply what a caller decided, with `more` that a write may have, and do what follows."""
+        write = Write(scope, models.Provenance(stage, caller=caller), decisions=tuple(decisions), **more)
+        return await self._after_write(scope, apply_decisions(self.engine, write, notes))
+
+
+def writes(
+    method: Callable[Concatenate[_Self, Scope, _P], Awaitable[WriteResult]],
+) -> Callable[Concatenate[_Self, Scope, _P], Coroutine[Any, Any, WriteResult]]:
+    """Make a method that writes do what follows every write, too."""
+
+    @wraps(method)
+    async def write(self: _Self, scope: Scope, *args: _P.args, **options: _P.kwargs) -> WriteResult:
+        return await self._after_write(scope, method(self, scope, *args, **options))  # pyright: ignore[reportPrivateUsage] - its own
+
+    return write
+
+
 def has_text(memory: models.Memory, text: str) -> bool:
     """Return whether a memory is living and has this text, apart from case and white space."""
     return memory.deleted_at is None and memory_hash(memory.text) == memory_hash(text)
@@ -240,37 +273,6 @@ _CLAUSE_END = re.compile(r"[;,.]\s")
 def _with_self_name(fact: Fact) -> Mapping[str, Any]:
     name = told_self_name(fact.text) or told_self_name(_CLAUSE_END.split(fact.text, maxsplit=1)[0])
     return {models.USER_NAME: name, **fact.metadata} if name else fact.metadata
-
-
-_P = ParamSpec("_P")
-_Self = TypeVar("_Self", bound="Writing")
-
-
-class Writing(OfMemory):
-    """Methods of an open memory that write. `after_write` does what follows every write."""
-
-    def __init__(self, engine: Engine, after_write: AfterWrite) -> None:
-        super().__init__(engine)
-        self._after_write = after_write
-
-    async def _apply(
-        self, scope: Scope, decisions: list[Decision], stage: str, caller: str, notes: Sequence[str] = (), **more: Any
-    ) -> WriteResult:
-        """Apply what a caller decided, with `more` that a write may have, and do what follows."""
-        write = Write(scope, models.Provenance(stage, caller=caller), decisions=tuple(decisions), **more)
-        return await self._after_write(scope, apply_decisions(self.engine, write, notes))
-
-
-def writes(
-    method: Callable[Concatenate[_Self, Scope, _P], Awaitable[WriteResult]],
-) -> Callable[Concatenate[_Self, Scope, _P], Coroutine[Any, Any, WriteResult]]:
-    """Make a method that writes do what follows every write, too."""
-
-    @wraps(method)
-    async def write(self: _Self, scope: Scope, *args: _P.args, **options: _P.kwargs) -> WriteResult:
-        return await self._after_write(scope, method(self, scope, *args, **options))  # pyright: ignore[reportPrivateUsage] - its own
-
-    return write
 
 
 class Naming:
