@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, tzinfo
+from datetime import datetime, tzinfo
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ from palimpsest.hooks.brief import Briefs
 from palimpsest.hooks.instructions import Launch
 from palimpsest.hooks.intake import Capture, write_hook_settings
 from palimpsest.index.sync import KeptKeys, Projection
-from palimpsest.learn import add, browsing, document_pages, entity_graph, job_reports, reconcile
+from palimpsest.learn import add, browsing, document_pages, entity_graph, job_runner, reconcile
 from palimpsest.learn import engine as adapters
 from palimpsest.learn.background import BackgroundWork, OnLearned
 from palimpsest.learn.commit import WriteResult
@@ -123,11 +123,6 @@ class Memory(Edits):
         return Scope(settings.user_id, settings.project, settings.agent_id, settings.run_id)
 
     @property
-    def zone(self) -> tzinfo:
-        """Return the zone in which the days of this memory's user begin."""
-        return self.engine.clock().tzinfo or UTC
-
-    @property
     def care(self) -> Care:
         """Return what looks after this memory: export and import, purge, jobs, rebuild."""
         from palimpsest.admin.maintenance import Care  # noqa: PLC0415 - most calls need nothing of it
@@ -162,7 +157,7 @@ class Memory(Edits):
     @property
     def projects(self) -> browsing.Projects:
         """Return the projects of this memory's user: list, move, merge, and which one a folder is."""
-        return browsing.Projects(self.engine, self.settings.user_id)
+        return browsing.Projects(self.engine)
 
     def for_call(
         self,
@@ -410,15 +405,15 @@ class Memory(Edits):
 
         ledger, embedder = self.engine.ledger, self.engine.embedder.fingerprint
         with in_background():
-            graph = None if self.background is None else self.background.graph_state
-            return await self.engine.run(lambda: health(ledger, embedder, self.projection.state, graph))
+            graph = self.background and self.background.graph
+            return await self.engine.run(lambda: health(ledger, embedder, self.projection.state, graph and graph.state))
 
     async def news(self, scope: Scope) -> tuple[str, ...]:
         """Return notes on the project and on what was learned, each once: the next call does not return them."""
         on_project = await self.projects.news(scope)
         if self.background is None:
             return on_project
-        unreported = await job_reports.unreported(self.engine, scope)
+        unreported = await job_runner.unreported(self.engine, scope)
         return (*on_project, *self.background.report(unreported))
 
     async def _after_write(self, scope: Scope, write: Awaitable[WriteResult]) -> WriteResult:
@@ -469,11 +464,9 @@ async def open_memory(
             background_work = None
             if background:
                 background_work = BackgroundWork(engine, projection, tasks, briefs.before(on_learned))
-                tasks.start_soon(background_work.run)
-                tasks.start_soon(Capture(engine, engine.settings, background_work.after_write).run)
-                tasks.start_soon(briefs.run)
-                tasks.start_soon(fading.run)
-                tasks.start_soon(recall_log.run)
+                capture = Capture(engine, engine.settings, background_work.after_write)
+                for work in (background_work, capture, briefs, fading, recall_log):
+                    tasks.start_soon(work.run)
             try:
                 yield Memory(engine, projection, kept_keys, background_work, briefs, fading, recall_log)
             except Exception as error:  # noqa: BLE001 - raised again below, without the task group's wrapping

@@ -11,8 +11,7 @@ import anyio
 
 from loopback import Chat, OpenAIServer, Reply
 from palimpsest.core.models import Scope
-from palimpsest.learn.job_reports import JobReport
-from palimpsest.learn.job_runner import work_on_jobs
+from palimpsest.learn.job_runner import JobReport, work_on_jobs
 from palimpsest.memory import Memory
 from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in
 from tests.support.scripted_model import add_all, answering, given

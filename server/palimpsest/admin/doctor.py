@@ -28,8 +28,8 @@ from palimpsest.hooks.intake import status
 from palimpsest.index.backfill import Backfill
 from palimpsest.index.graph_database import GraphProjection, condition, differences
 from palimpsest.index.sync import FILE_NAME, Checkpoint, Projection, delete_outdated, index_folders, is_outdated
-from palimpsest.learn import engine, job_reports
-from palimpsest.learn.job_runner import WITH_MODEL
+from palimpsest.learn import engine
+from palimpsest.learn.job_runner import WITH_MODEL, in_words
 from palimpsest.store import entries, memories
 from palimpsest.store import jobs as job_queries
 from palimpsest.store import verify as row_checks
@@ -213,7 +213,7 @@ def _jobs_finding(settings: Settings, ledger: Ledger, clock: Clock) -> Finding:
     waiting = sum(number for (_, state), number in states.items() if state == "waiting")
     failed = sum(number for (_, state), number in states.items() if state == "failed")
     needing = sum(states[kind, "waiting"] for kind in WITH_MODEL)
-    asked = f". Of the model, {job_reports.in_words(use, settings)}" if use.today else ""
+    asked = f". Of the model, {in_words(use, settings)}" if use.today else ""
     if failed:
         text = f"failed: {counted(failed, 'job')}; palimpsest jobs says why, and palimpsest jobs --retry tries again"
     elif needing and settings.llm_provider != "openai":

@@ -26,10 +26,9 @@ from palimpsest.hooks.intake import Capture
 from palimpsest.index.backfill import Backfill
 from palimpsest.index.graph_database import GraphProjection, graph_projection
 from palimpsest.index.sync import KeptKeys, Projection
-from palimpsest.learn import job_reports
 from palimpsest.learn.annotations import Enrichment, queue_enrichment
 from palimpsest.learn.engine import Engine
-from palimpsest.learn.job_runner import kinds_for, queue_expiry, work_on_jobs
+from palimpsest.learn.job_runner import JobReport, kinds_for, queue_expiry, reports_of_user, work_on_jobs
 from palimpsest.store import contextual_keys, entries
 from palimpsest.store import jobs as job_queries
 from palimpsest.store import purge as purge_writes
@@ -162,9 +161,9 @@ class Care:
         notes = await self._briefs.after_write(user_id, result.outcomes)
         return replace(result, notes=(*result.notes, *notes))
 
-    async def jobs(self) -> Sequence[job_reports.JobReport]:
+    async def jobs(self) -> Sequence[JobReport]:
         """Return the jobs of the settings' user, the newest first."""
-        return await job_reports.reports_of_user(self._engine, self._scope.user_id)
+        return await reports_of_user(self._engine, self._scope.user_id)
 
     async def model_use(self) -> ModelUse:
         """Return how often a model was asked in the background, today (UTC) and ever, for all users."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import typer
 
 from palimpsest.cli.console import CALLER, Memory, Options, Reply, command, opened, progress_bar, settings_of
-from palimpsest.cli.lazy import advice, document_pages, files, intake, job_reports, output, readers, replies, validation
+from palimpsest.cli.lazy import advice, document_pages, files, intake, job_runner, output, readers, replies, validation
 from palimpsest.cli.memory_commands import hits_parts, search_parts
 from palimpsest.core.clock import local_iso, parse_instant, shown_date
 from palimpsest.core.errors import InputError
@@ -385,14 +385,14 @@ async def jobs(memory: Memory, retry: bool = False) -> Reply:
         }
         for report in reports
     ]
-    values = {"jobs": listed, "model": job_reports.as_values(use, settings)}
+    values = {"jobs": listed, "model": job_runner.as_values(use, settings)}
     rows = output.Rows("job", "scope", "since", "state", "failures", "result")
     for report in reports:
         job = report.job
         about = [(len(job.message_ids), "message"), (len(job.memory_ids), "memory")]
         counts = " and ".join(counted(number, name) for number, name in about if number)
-        came = [*map(job_reports.shown_fact, report.memories), *job.notes, *filter(None, (job.error, report.waits_for))]
+        came = [*map(job_runner.shown_fact, report.memories), *job.notes, *filter(None, (job.error, report.waits_for))]
         kind = f"{job.kind} from {counts}" if counts else job.kind
         rows.add_row(kind, job.scope, local_iso(job.created_at), job.state, job.attempts or "", "\n".join(came))
     parts: list[output.Part] = [*([done] if done else []), rows if reports else "there are no jobs"]
-    return Reply(values, *parts, f"model: {job_reports.in_words(use, settings)}", done=done)
+    return Reply(values, *parts, f"model: {job_runner.in_words(use, settings)}", done=done)

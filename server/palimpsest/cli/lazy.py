@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from palimpsest.core import files, filters, models, settings_file, validation
     from palimpsest.core import settings as core_settings
     from palimpsest.hooks import intake
-    from palimpsest.learn import browsing, commit, document_pages, entity_graph, job_reports, readers
+    from palimpsest.learn import browsing, commit, document_pages, entity_graph, job_runner, readers
     from palimpsest.learn.summaries import dossier
     from palimpsest.llm import prompts as llm_prompts
     from palimpsest.recall import hits
@@ -41,7 +41,7 @@ else:
         "cli.clients": "catalog config_files installation",
         "core": "files filters models settings_file validation",
         "hooks": "intake",
-        "learn": "browsing commit document_pages entity_graph job_reports readers",
+        "learn": "browsing commit document_pages entity_graph job_runner readers",
         "learn.summaries": "dossier",
         "recall": "hits",
         "server": "access_tokens advice replies",

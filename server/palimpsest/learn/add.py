@@ -26,7 +26,6 @@ from palimpsest.learn import commit
 from palimpsest.learn.commit import WriteResult, apply_decisions, apply_write, embed_texts
 from palimpsest.learn.document_pages import grouped, is_long, learn_document, sentences, text_document
 from palimpsest.learn.duplicates import NEAREST_SHOWN, with_near_duplicates
-from palimpsest.learn.edit import has_text, past_end_notes
 from palimpsest.learn.engine import Engine, without_excluded
 from palimpsest.learn.reconcile import ReconcileRequest, Reconciliation, are_all_learned
 from palimpsest.learn.sanitize import original_text, sanitize_fact, sanitize_messages, without_secret_names
@@ -533,7 +532,7 @@ def _prepared(
     """Return the fact without secrets and without the frame of a search hit, notes, and the ids it replaces."""
     text = original_text(engine, scope, fact.text)
     sanitized, notes = sanitize_fact(engine, replace(fact, text=text))
-    notes += past_end_notes(engine, fact)
+    notes += commit.past_end_notes(engine, fact)
     notes += _notes_on_dates(sanitized.text, fact.said_at or engine.clock())
     return sanitized, notes, _ids_to_replace(engine, scope, replaces, sanitized.text)
 
@@ -567,7 +566,7 @@ def _ids_to_replace(engine: Engine, scope: models.Scope, ids: Sequence[str], tex
         successors = memory_queries.memories_by_id(conn, [memory.superseded_by or "" for memory in memories])
     for memory in memories:
         successor = successors.get(memory.superseded_by or "")
-        if memory.deleted_at is not None and (successor is None or not has_text(successor, text)):
+        if memory.deleted_at is not None and (successor is None or not commit.has_text(successor, text)):
             raise _cannot_replace(memory, successor)
     return tuple(dict.fromkeys(memory.id for memory in memories if memory.deleted_at is None))
 

@@ -19,12 +19,11 @@ from palimpsest.core.errors import EmbedderError, LedgerError, VectorIndexError
 from palimpsest.core.models import Outcome, Scope
 from palimpsest.core.threads import in_background
 from palimpsest.index.backfill import Backfill, embed_gists
-from palimpsest.index.graph_database import GraphFollower, GraphState, graph_projection
+from palimpsest.index.graph_database import GraphFollower, graph_projection
 from palimpsest.index.sync import Projection, finish_purge
 from palimpsest.learn.commit import Naming
 from palimpsest.learn.engine import Engine
-from palimpsest.learn.job_reports import JobReport, notes_on, once_told
-from palimpsest.learn.job_runner import JobRunner
+from palimpsest.learn.job_runner import JobReport, JobRunner, notes_on, once_told
 from palimpsest.learn.summaries.summary_writer import DueSummaries
 from palimpsest.store import jobs as job_queries
 from palimpsest.store.jobs import Job
@@ -76,18 +75,13 @@ class BackgroundWork:
         self._jobs = JobRunner(engine, self._after_job)
         self._reported: set[_JobState] = set()
         graph = graph_projection(engine.settings.graph_store, engine.ledger, engine.threads)
-        self._graph = None if graph is None else GraphFollower(graph)
-
-    @property
-    def graph_state(self) -> GraphState | None:
-        """Return the state of the graph database, or None if the settings name none."""
-        return None if self._graph is None else self._graph.state
+        self.graph = None if graph is None else GraphFollower(graph)
 
     def wake(self) -> None:
         """Start the next round, because there is something new."""
         self._work_waits.set()
-        if self._graph is not None:
-            self._graph.wake()
+        if self.graph is not None:
+            self.graph.wake()
 
     async def run(self) -> None:
         """Learn, embed and index what is new until cancelled. Failures are logged, and the next round tries again.
@@ -97,8 +91,8 @@ class BackgroundWork:
         """
         self._tasks.start_soon(self._jobs.run)
         await self._work_waits.wait()
-        if self._graph is not None:
-            self._tasks.start_soon(self._graph.run)
+        if self.graph is not None:
+            self._tasks.start_soon(self.graph.run)
         with in_background():
             await self._log_failure(self._finish_purge)
             await self._follow()

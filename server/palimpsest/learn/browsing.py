@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import date, datetime, time, tzinfo
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from typing import TypeAlias
@@ -45,34 +46,30 @@ class MoveResult:
 
 
 class Projects(OfMemory):
-    """The projects of one user, as `memory.projects`. Every method raises PalimpsestError."""
-
-    def __init__(self, engine: Engine, user_id: str) -> None:
-        super().__init__(engine)
-        self._user_id = user_id
+    """The projects of the settings' user, as `memory.projects`. Every method raises PalimpsestError."""
 
     @reads
     def list(self, conn: Connection) -> Sequence[Project]:
         """Return the projects with their aliases and what they hold, by name."""
-        zone = self.engine.ledger.zones.of(self._user_id)
-        found = projects.projects(conn, self._user_id)
+        zone = self.engine.ledger.zones.of(self.engine.settings.user_id)
+        found = projects.projects(conn, self.engine.settings.user_id)
         return [replace(project, used_at=project.used_at and in_zone(project.used_at, zone)) for project in found]
 
     async def of_repository(self, repository: Repository) -> str:
         """Return the project of a repository, and record what it is known by."""
-        return await self.engine.run(lambda: self.engine.ledger.project_of(self._user_id, repository))
+        return await self.engine.run(lambda: self.engine.ledger.project_of(self.engine.settings.user_id, repository))
 
     async def current_name(self, project: str, *, user_id: str = "") -> str:
         """Return the name that a project has now, if it was moved, else the name as it is.
 
         `user_id` is whose project it is, by default the memory's user.
         """
-        owner = user_id or self._user_id
+        owner = user_id or self.engine.settings.user_id
         return project and await self.engine.read(lambda conn: projects.current_name(conn, owner, project))
 
     async def unknown(self, project: str, *, user_id: str = "") -> str:
         """Return a sentence that says that a user has no such project, or "" if there is one."""
-        return await self.engine.read(lambda conn: _unknown(conn, user_id or self._user_id, project))
+        return await self.engine.read(lambda conn: _unknown(conn, user_id or self.engine.settings.user_id, project))
 
     async def news(self, scope: Scope) -> tuple[str, ...]:
         """Return notes on what a project is known by from now on, each once."""
@@ -108,7 +105,7 @@ class Projects(OfMemory):
     async def _move(self, old: str, new: str, caller: str, *, dry_run: bool) -> MoveResult:
         if old == new:
             raise InputError(f"both names are {old}. Nothing was moved")
-        ledger, user = self.engine.ledger, self._user_id
+        ledger, user = self.engine.ledger, self.engine.settings.user_id
         if dry_run:
             return MoveResult(await self.engine.read(lambda conn: projects.planned_move(conn, user, old, new)))
 
@@ -399,20 +396,16 @@ class Look:
 
 
 class Changes(OfMemory):
-    """What changes in the memory of one user. Every method raises LedgerError."""
-
-    def __init__(self, engine: Engine, user_id: str) -> None:
-        super().__init__(engine)
-        self._user_id = user_id
+    """What changes in a memory. Every method raises LedgerError."""
 
     @reads
-    def look(self, conn: Connection, last: Look | None = None) -> Look:
-        """Look at what the index log says now. A ledger that was restored or purged in between is new as a whole."""
+    def look(self, conn: Connection, user_id: str, last: Look | None = None) -> Look:
+        """Look at what the index log says of a user. A ledger that was restored or purged in between is all new."""
         number, epoch = entries.newest_log_number(conn), entries.epoch(conn)
         is_new = last is not None and (
             epoch != last.epoch
             or number < last.number
-            or (number > last.number and entries.has_changed_since(conn, self._user_id, last.number))
+            or (number > last.number and entries.has_changed_since(conn, user_id, last.number))
         )
         return Look(number, epoch, is_new)
 
@@ -445,7 +438,9 @@ async def hear_changes(engine: Engine, on_changed: OnChanged) -> None:
             while True:
                 try:
                     await anyio.to_thread.run_sync(listener.wait, LOOK_SECONDS, limiter=limit, abandon_on_cancel=True)
-                    number = await _tell(engine, on_changed, number)
+                    number, changed = await engine.read(partial(_changed_after, number))
+                    if changed:
+                        await on_changed(changed)
                 except LedgerError as error:
                     logger.warning("changes by other servers are not heard for a while: %s", error)
                     await anyio.sleep(LOOK_SECONDS)
@@ -453,17 +448,10 @@ async def hear_changes(engine: Engine, on_changed: OnChanged) -> None:
         listener.close()
 
 
-async def _tell(engine: Engine, on_changed: OnChanged, after: int | None) -> int:
-    """Tell of what changed after a number of the index log, and return the newest. With None nothing has changed."""
-
-    def look(conn: Connection) -> tuple[int, list[ChangedMemory]]:
-        newest = entries.newest_log_number(conn)
-        if after is None or newest == after:
-            return newest, []
-        changed = entries.changed_memories(conn, after, MAX_CHANGED)
-        return (changed[-1].log_number if len(changed) == MAX_CHANGED else newest), changed
-
-    newest, changed = await engine.read(look)
-    if changed:
-        await on_changed(changed)
-    return newest
+def _changed_after(number: int | None, conn: Connection) -> tuple[int, Sequence[ChangedMemory]]:
+    """Return the newest number of the index log, and what changed after a number. With None nothing has changed."""
+    newest = entries.newest_log_number(conn)
+    if number is None or newest == number:
+        return newest, ()
+    changed = entries.changed_memories(conn, number, MAX_CHANGED)
+    return (changed[-1].log_number if len(changed) == MAX_CHANGED else newest), changed

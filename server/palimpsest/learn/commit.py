@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 
 from palimpsest.core import models
 from palimpsest.core.errors import EmbedderError
-from palimpsest.core.models import AppliedWrite, Decision, Event, Fact, NamedEntity, Outcome, Scope, name_key
+from palimpsest.core.models import EXPIRES_AT, Decision, Event, Fact, NamedEntity, Outcome, Scope, name_key
 from palimpsest.core.protocols import Embedder, Vector
 from palimpsest.core.validation import one_line
 from palimpsest.learn.engine import Engine, OfMemory
@@ -24,6 +24,7 @@ from palimpsest.store.graph.entity_edits import known_types, unnamed_memories
 from palimpsest.store.jobs import JobRequest
 from palimpsest.store.ledger import Ledger
 from palimpsest.store.memories import memories_telling_name, name_of_user
+from palimpsest.store.rows import memory_hash
 from palimpsest.text.display import counted
 from palimpsest.text.names.known_names import name_candidates, told_self_name
 from palimpsest.text.names.name_finder import find_names
@@ -143,12 +144,12 @@ async def apply_decisions(engine: Engine, write: Write, notes: Sequence[str] = (
     return WriteResult(applied.outcomes, notes=notes, edit=applied.edit if has_changed else 0)
 
 
-async def apply_write(engine: Engine, write: Write) -> AppliedWrite:
+async def apply_write(engine: Engine, write: Write) -> models.AppliedWrite:
     """Apply a write in a worker thread. Vectors of long texts are marked as those of the first window."""
     return await engine.write(lambda: engine.ledger.apply(_prepared(engine, write)))
 
 
-async def apply_as_one(engine: Engine, writes: Sequence[Write]) -> Sequence[AppliedWrite]:
+async def apply_as_one(engine: Engine, writes: Sequence[Write]) -> Sequence[models.AppliedWrite]:
     """Do the same with writes in several scopes of a user, in one transaction and as one edit."""
     return await engine.write(lambda: engine.ledger.apply_as_one([_prepared(engine, write) for write in writes]))
 
@@ -158,6 +159,51 @@ def _prepared(engine: Engine, write: Write) -> Write:
     links = engine.settings.links == "on" and write.decisions and write.provenance.stage != models.ENRICH
     later = (*write.later, LINK_LATER) if links else write.later
     return replace(write, embedder=engine.embedder.fingerprint, partial=partial, later=later)
+
+
+# Methods of an open memory that write.
+
+_P = ParamSpec("_P")
+_Self = TypeVar("_Self", bound="Writing")
+
+
+class Writing(OfMemory):
+    """Methods of an open memory that write. `after_write` does what follows every write."""
+
+    def __init__(self, engine: Engine, after_write: AfterWrite) -> None:
+        super().__init__(engine)
+        self._after_write = after_write
+
+    async def _apply(
+        self, scope: Scope, decisions: list[Decision], stage: str, caller: str, notes: Sequence[str] = (), **more: Any
+    ) -> WriteResult:
+        """Apply what a caller decided, with `more` that a write may have, and do what follows."""
+        write = Write(scope, models.Provenance(stage, caller=caller), decisions=tuple(decisions), **more)
+        return await self._after_write(scope, apply_decisions(self.engine, write, notes))
+
+
+def writes(
+    method: Callable[Concatenate[_Self, Scope, _P], Awaitable[WriteResult]],
+) -> Callable[Concatenate[_Self, Scope, _P], Coroutine[Any, Any, WriteResult]]:
+    """Make a method that writes do what follows every write, too."""
+
+    @wraps(method)
+    async def write(self: _Self, scope: Scope, *args: _P.args, **options: _P.kwargs) -> WriteResult:
+        return await self._after_write(scope, method(self, scope, *args, **options))  # pyright: ignore[reportPrivateUsage] - its own
+
+    return write
+
+
+def has_text(memory: models.Memory, text: str) -> bool:
+    """Return whether a memory is living and has this text, apart from case and white space."""
+    return memory.deleted_at is None and memory_hash(memory.text) == memory_hash(text)
+
+
+def past_end_notes(engine: Engine, fact: Fact) -> list[str]:
+    """Return a note if a fact has expired before it is stored."""
+    if not models.has_expired(fact.metadata, engine.clock()):
+        return []
+    return [f"{EXPIRES_AT} {fact.metadata[EXPIRES_AT]} has passed, so this is kept as what held until then"]
 
 
 # Name the entities of facts and memories without a model, in the call or in the background.
@@ -227,30 +273,6 @@ _CLAUSE_END = re.compile(r"[;,.]\s")
 def _with_self_name(fact: Fact) -> Mapping[str, Any]:
     name = told_self_name(fact.text) or told_self_name(_CLAUSE_END.split(fact.text, maxsplit=1)[0])
     return {models.USER_NAME: name, **fact.metadata} if name else fact.metadata
-
-
-_P = ParamSpec("_P")
-_Self = TypeVar("_Self", bound="Writing")
-
-
-class Writing(OfMemory):
-    """Methods of an open memory that write. `after_write` does what follows every write."""
-
-    def __init__(self, engine: Engine, after_write: AfterWrite) -> None:
-        super().__init__(engine)
-        self._after_write = after_write
-
-
-def writes(
-    method: Callable[Concatenate[_Self, Scope, _P], Awaitable[WriteResult]],
-) -> Callable[Concatenate[_Self, Scope, _P], Coroutine[Any, Any, WriteResult]]:
-    """Make a method that writes do what follows every write, too."""
-
-    @wraps(method)
-    async def write(self: _Self, scope: Scope, *args: _P.args, **options: _P.kwargs) -> WriteResult:
-        return await self._after_write(scope, method(self, scope, *args, **options))  # pyright: ignore[reportPrivateUsage] - its own
-
-    return write
 
 
 class Naming:

@@ -22,7 +22,7 @@ from palimpsest.core.models import PAGE, Decision, Event, Message, Provenance, S
 from palimpsest.core.protocols import LanguageModel, Progress, Vector
 from palimpsest.core.validation import trimmed
 from palimpsest.index.backfill import Backfill
-from palimpsest.learn.commit import LearnedDocument, WriteResult, Writing, apply_decisions, apply_write, embed_texts
+from palimpsest.learn.commit import LearnedDocument, WriteResult, Writing, apply_write, embed_texts
 from palimpsest.learn.engine import Engine, reads
 from palimpsest.learn.readers import MARKUP, MAX_BYTES, TEXT, read_file
 from palimpsest.learn.sanitize import Cleaner
@@ -594,9 +594,8 @@ class Documents(Writing):
     async def delete(self, scope: Scope, document_id: str, *, caller: str = "") -> tuple[Document, WriteResult]:
         """Delete the pages of a document. An undo brings them back."""
         found, pages = await self.pages(scope, document_id)
-        decisions = tuple(Decision(Event.DELETE, memory_id=page.message.id, kind="message") for page in pages)
-        write = Write(scope, Provenance("delete document", caller=caller), decisions=decisions)
-        return found, await self._after_write(scope, apply_decisions(self.engine, write))
+        decisions = [Decision(Event.DELETE, memory_id=page.message.id, kind="message") for page in pages]
+        return found, await self._apply(scope, decisions, "delete document", caller)
 
     async def _learn(self, scope: Scope, read: Source, caller: str) -> LearnedDocument:
         learned: list[LearnedDocument] = []

@@ -85,8 +85,7 @@ Test: TypeAlias = Callable[[Memory, SimilarMemory], bool]
 
 def nearest(engine: Engine, memory: Memory) -> Sequence[SimilarMemory]:
     """Return the living memories of its scope that are nearest to one, best first. Blocking. Raises LedgerError."""
-    with engine.ledger.read() as conn:
-        vectors = entries.own_vectors(conn, engine.embedder.fingerprint, "memory", [memory.id])
+    vectors = engine.ledger.read_with(entries.own_vectors, engine.embedder.fingerprint, "memory", [memory.id])
     vector = {memory.text: vectors.get(memory.id)}
     found = similar_memories(engine, memory.scope, vector, NEAREST + 1)
     others = [item for item in found[memory.text] if item.memory.id != memory.id and item.memory.scope == memory.scope]
@@ -130,8 +129,7 @@ def alike(engine: Engine, scope: Scope, before: int | None, is_wanted: Test) -> 
             compared, position = compared + 1, row
             end = began + (SECONDS if pairs else PATIENCE * SECONDS)
             if len(pairs) >= PAIRS or (compared >= MIN_COMPARED and time.monotonic() > end):
-                with engine.ledger.read() as conn:
-                    left = memory_queries.count_before(conn, scope, position)
+                left = engine.ledger.read_with(memory_queries.count_before, scope, position)
                 return AlikePage(_groups(pairs), compared, position if left else None, left)
         if len(batch) < BATCH:
             return AlikePage(_groups(pairs), compared, None)
@@ -145,8 +143,7 @@ def _pairs_of(engine: Engine, scope: Scope, newer: tuple[int, Memory], text: New
     found = near_duplicates(engine, scope, text, MAX_ALIKE)
     if not found:
         return []
-    with engine.ledger.read() as conn:
-        rows = memory_queries.rows_of(conn, [item.memory.id for item in found])
+    rows = engine.ledger.read_with(memory_queries.rows_of, [item.memory.id for item in found])
     return [
         ({row: memory, rows[item.memory.id]: item.memory}, item.likeness)
         for item in found

@@ -23,7 +23,6 @@ from palimpsest.store import entries
 from palimpsest.store import memories as memory_queries
 from palimpsest.store import messages as message_queries
 from palimpsest.store.apply import Write
-from palimpsest.store.rows import memory_hash
 from palimpsest.text.display import counted
 from palimpsest.text.names.known_names import asks_about_name, told_self_name
 
@@ -105,18 +104,6 @@ def _without(fact: Fact, key: str) -> Fact:
     return replace(fact, metadata={**fact.metadata, key: None})
 
 
-def has_text(memory: Memory, text: str) -> bool:
-    """Return whether a memory is living and has this text, apart from case and white space."""
-    return memory.deleted_at is None and memory_hash(memory.text) == memory_hash(text)
-
-
-def past_end_notes(engine: Engine, fact: Fact) -> list[str]:
-    """Return a note if a fact has expired before it is stored."""
-    if not models.has_expired(fact.metadata, engine.clock()):
-        return []
-    return [f"{EXPIRES_AT} {fact.metadata[EXPIRES_AT]} has passed, so this is kept as what held until then"]
-
-
 def deleted_error(memory: Memory) -> MemoryNotFoundError:
     """Return the error that says how a memory was deleted or superseded."""
     fate = f"was superseded by '{memory.superseded_by[:8]}'" if memory.superseded_by else "is deleted already"
@@ -124,8 +111,8 @@ def deleted_error(memory: Memory) -> MemoryNotFoundError:
     return MemoryNotFoundError(f"memory '{memory_id}' {fate}, so nothing was changed", errors.Remedy.RESTORE, memory_id)
 
 
-def _deletions(owners: Sequence[Memory | Message], *, forgets: bool = False) -> tuple[Decision, ...]:
-    return tuple(Decision(Event.DELETE, memory_id=owner.id, kind=_kind(owner), forgets=forgets) for owner in owners)
+def _deletions(owners: Sequence[Memory | Message], *, forgets: bool = False) -> list[Decision]:
+    return [Decision(Event.DELETE, memory_id=owner.id, kind=_kind(owner), forgets=forgets) for owner in owners]
 
 
 async def _successors(engine: Engine, owners: Sequence[Memory | Message]) -> dict[str, Memory]:
@@ -199,7 +186,7 @@ class Edits(Writing):
         memory = await engine.read(lambda conn: entries.find_memory(conn, scope, memory_id))
         if memory.deleted_at is not None:
             successor = (await _successors(engine, [memory])).get(memory.id)
-            if successor is None or not has_text(successor, fact.text):
+            if successor is None or not commit.has_text(successor, fact.text):
                 raise deleted_error(memory)
             return WriteResult((models.Outcome(Event.NONE, successor, duplicate_of=successor.id),), notes=tuple(notes))
         read_revision = refuse_changed(memory, revision)
@@ -218,7 +205,7 @@ class Edits(Writing):
         sets_relations = relations is not None
         decision = Decision(Event.UPDATE, changed, memory.id, sets_labels=sets_labels, sets_relations=sets_relations)
         provenance = Provenance("update", caller=caller)
-        notes = [*notes, *embedding_notes, *past_end_notes(engine, fact)]
+        notes = [*notes, *embedding_notes, *commit.past_end_notes(engine, fact)]
         write = Write(scope, provenance, decisions=(decision,), vectors=vectors, read=read_revision)
         result = await apply_decisions(engine, write, notes)
         return await duplicates.with_near_duplicates(engine, scope, result, vectors)
@@ -255,14 +242,11 @@ class Edits(Writing):
         """Restore a deleted or superseded memory, or a deleted message."""
         return await self.restore_all(scope, [owner_id], caller=caller)
 
-    @writes
     async def delete(self, scope: Scope, owner_ids: Sequence[str], *, caller: str = "") -> WriteResult:
         """Delete memories and messages, all or none. One that is deleted already stays deleted."""
         decisions = _deletions(await _owners(self.engine, scope, owner_ids))
-        write = Write(scope, Provenance(models.DELETE, caller=caller), decisions=decisions)
-        return await apply_decisions(self.engine, write)
+        return await self._apply(scope, decisions, models.DELETE, caller)
 
-    @writes
     async def forget(self, scope: Scope, owner_ids: Sequence[str], *, what: str = "", caller: str = "") -> WriteResult:
         """Delete memories with those that they replaced, and messages, all or none: a person who asked confirmed it.
 
@@ -270,9 +254,7 @@ class Edits(Writing):
         """
         decisions = _deletions(await _owners(self.engine, scope, owner_ids), forgets=True)
         name = await self.engine.read(lambda conn: memory_queries.name_of_user(conn, scope))
-        provenance = Provenance(models.DELETE, caller=caller)
-        write = Write(scope, provenance, decisions=decisions, forgets_name=asks_about_name(what, name))
-        return await apply_decisions(self.engine, write)
+        return await self._apply(scope, decisions, models.DELETE, caller, forgets_name=asks_about_name(what, name))
 
     async def scope_contents(self, scope: Scope) -> ScopeContents:
         """Return what `delete_all` would delete."""
@@ -282,7 +264,6 @@ class Edits(Writing):
             )
         )
 
-    @writes
     async def delete_all(self, scope: Scope, *, caller: str = "") -> WriteResult:
         """Delete every memory and message of a scope itself. If the scope is a project, the global ones stay.
 
@@ -290,8 +271,7 @@ class Edits(Writing):
         """
         contents = await self.scope_contents(scope)
         decisions = _deletions((*contents.memories, *contents.messages))
-        write = Write(scope, Provenance(models.DELETE, caller=caller), decisions=decisions, erases_recalls=True)
-        return await apply_decisions(self.engine, write)
+        return await self._apply(scope, decisions, models.DELETE, caller, erases_recalls=True)
 
     @writes
     async def undo(self, scope: Scope, undo: models.Undo | None = None, *, caller: str = "") -> WriteResult:
@@ -368,7 +348,7 @@ class Corrections(Edits):
         memories, _ = await self._chosen(scope, [memory_id])
         if not memories:
             raise InputError("a message has no dates to correct; nothing was changed")
-        zone = self.engine.clock().tzinfo or UTC
+        zone = self.zone
         since, until = since.strip(), until.strip()
         begins = (parse_date(since) or (parse_instant(since, "valid_from", zone), "")) if since else None
         end = parse_until(until, EXPIRES_AT, zone) if until else None
@@ -384,9 +364,8 @@ class Corrections(Edits):
             metadata={EXPIRES_AT: until or None},
         )
         decision = Decision(Event.UPDATE, fact, memory.id, sets_labels=True)
-        notes = past_end_notes(self.engine, fact)
-        write = Write(scope, Provenance("update", caller=caller), decisions=(decision,), read=read)
-        return await self._after_write(scope, apply_decisions(self.engine, write, notes))
+        notes = commit.past_end_notes(self.engine, fact)
+        return await self._apply(scope, [decision], "update", caller, notes, read=read)
 
     async def add_tag(self, scope: Scope, owner_ids: Sequence[str], tag: str, *, caller: str = "") -> WriteResult:
         """Give memories one more tag."""
@@ -430,12 +409,11 @@ class Corrections(Edits):
         return await self._write(scope, decisions, "update", caller, notes)
 
     async def _write(
-        self, scope: Scope, decisions: Sequence[Decision], stage: str, caller: str, notes: Sequence[str] = ()
+        self, scope: Scope, decisions: list[Decision], stage: str, caller: str, notes: Sequence[str] = ()
     ) -> WriteResult:
         if not decisions:
             return WriteResult(notes=tuple(notes))
-        write = Write(scope, Provenance(stage, caller=caller), decisions=tuple(decisions))
-        return await self._after_write(scope, apply_decisions(self.engine, write, notes))
+        return await self._apply(scope, decisions, stage, caller, notes)
 
     async def _tag(self, tag: str) -> tuple[tuple[str, ...], Sequence[str]]:
         tags, notes = await clean_tags(self.engine, [tag])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import tzinfo
+from datetime import UTC, tzinfo
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
@@ -193,9 +193,9 @@ class OfMemory:
         self.engine = engine
 
     @property
-    def zone(self) -> tzinfo | None:
-        """Return the zone of the user."""
-        return self.engine.clock().tzinfo
+    def zone(self) -> tzinfo:
+        """Return the zone in which the days of the user begin."""
+        return self.engine.clock().tzinfo or UTC
 
 
 _Self = TypeVar("_Self", bound=OfMemory)

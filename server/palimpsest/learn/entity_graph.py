@@ -22,6 +22,7 @@ from palimpsest.core.models import Entity, EntityEdit, EntityType, GraphForm, Kn
 from palimpsest.core.validation import one_line
 from palimpsest.learn.engine import OfMemory, reads
 from palimpsest.learn.summaries.dossier import MAX_HOPS, Dossier, described, find_entities, lines_of, read_dossier
+from palimpsest.learn.summaries.summary_kinds import SHORT_ID
 from palimpsest.store import entries
 from palimpsest.store.apply import Write
 from palimpsest.store.graph import entities as entities_module
@@ -199,9 +200,6 @@ EntityGraph: TypeAlias = tuple[Sequence[Node], Sequence[Edge]]
 
 MAX_HELD = 5_000
 """Among how many relations, the newest, those are looked for that held at a time: some tenths of a second."""
-
-SHORT_ID = 8
-"""How many characters of an entity's id are shown, and the fewest that are accepted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -384,8 +382,7 @@ class Graph(OfMemory):
         ledger = self.engine.ledger
 
         def work() -> EntityEdited:
-            with ledger.read() as conn:
-                edit = plan(conn)
+            edit = ledger.read_with(plan)
             applied = ledger.apply(Write(scope, models.Provenance(stage, caller=caller), entity_edits=(edit,)))
             lines = applied.entity_edits
             return EntityEdited("\n".join(lines) or "nothing had to change", applied.edit if lines else None)

@@ -1,11 +1,11 @@
-"""Run the jobs in the ledger: kinds, daily limits, expiry."""
+"""Run the jobs in the ledger: kinds, daily limits, expiry; and report what became of them."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import partial
 from typing import Any
@@ -14,16 +14,18 @@ import anyio
 from sqlalchemy import Connection
 
 from palimpsest.core import models
-from palimpsest.core.clock import Precision, Zones, parse_date
+from palimpsest.core.clock import Precision, Zones, local_iso, parse_date
 from palimpsest.core.errors import CutOffReplyError, DailyLimitError, LedgerError, PalimpsestError
 from palimpsest.core.protocols import LanguageModel
+from palimpsest.core.settings import Settings
 from palimpsest.core.threads import in_background
+from palimpsest.core.validation import one_line
 from palimpsest.learn.add import Lesson, learn_pieces
 from palimpsest.learn.annotations import enrich, link
 from palimpsest.learn.commit import apply_write
 from palimpsest.learn.document_pages import write_gists
 from palimpsest.learn.engine import Engine, WrappedModel
-from palimpsest.learn.reconcile import are_all_learned, not_learned_from
+from palimpsest.learn.reconcile import NOT_KEPT, UNDECIDED, are_all_learned, not_learned_from
 from palimpsest.learn.summaries.summary_kinds import how_many_fit
 from palimpsest.learn.summaries.summary_writer import summarize_due
 from palimpsest.llm.ask import reported_tokens
@@ -31,10 +33,11 @@ from palimpsest.llm.prompts import name_of
 from palimpsest.store import jobs as job_queries
 from palimpsest.store import messages as message_queries
 from palimpsest.store.apply import Write
-from palimpsest.store.jobs import CONTEXT, STAYS, Job, JobEnd, JobKind, JobRequest, Limits, ModelCall, Refusal
+from palimpsest.store.jobs import Job, JobEnd, JobKind, JobRequest, Limits, ModelCall, ModelUse, Refusal
 from palimpsest.store.memories import ending_memories, scopes_ending
-from palimpsest.text.display import counted
-from palimpsest.text.intents import question_note
+from palimpsest.store.rows import is_seen
+from palimpsest.text.display import counted, shorten
+from palimpsest.text.intents import FORGOTTEN, QUESTION, question_note
 from palimpsest.text.tokenizer import count_tokens
 
 # Learn from the messages of a job.
@@ -61,8 +64,10 @@ async def learn(engine: Engine, model: LanguageModel, job: Job) -> JobEnd:
     error: Exception | None = None
     run_for, user = engine.ledger.run_for, job.scope.user_id
     try:
-        stays = bool(job.payload.get(STAYS))
-        lesson = Lesson(job.scope, messages, job.payload[CONTEXT], job.payload["caller"], stays_in_project=stays)
+        stays = bool(job.payload.get(job_queries.STAYS))
+        lesson = Lesson(
+            job.scope, messages, job.payload[job_queries.CONTEXT], job.payload["caller"], stays_in_project=stays
+        )
         async for learned, result in learn_pieces(engine, model, lesson):
             outcomes.extend(result.outcomes)
             notes = (*result.notes, *map(question_note, result.questions))
@@ -337,3 +342,168 @@ def _record(engine: Engine, job: Job, end: JobEnd) -> None:
 
 async def _next_due_at(engine: Engine, kinds: Sequence[JobKind]) -> datetime | None:
     return await engine.read(lambda conn: job_queries.next_due_at(conn, kinds))
+
+
+# How often a model was asked in the background, for people and as values.
+
+
+def in_words(use: ModelUse, settings: Settings) -> str:
+    """Return how much of the limits of today was used, and for what kinds of jobs."""
+    background, made = settings.background, use.budgeted
+    by_kind = {kind: job_queries.total(stages.values()) for kind, stages in use.today.items()}
+    captured = use.captured_calls
+    parts = [
+        f"today (UTC) {made.calls} of {counted(background.calls_per_day, 'call')} and {made.tokens:,} of "
+        f"{background.tokens_per_day:,} tokens for summaries, links, gists and hints",
+        f"{captured} of {counted(settings.learn.captured_calls_per_day, 'call')} for captured messages",
+        *(f"{kind}: {counted(of.calls, 'call')}, {of.tokens:,} tokens" for kind, of in by_kind.items()),
+    ]
+    return "; ".join(parts)
+
+
+def as_values(use: ModelUse, settings: Settings) -> dict[str, Any]:
+    """Return the limits, what was used today by kind of job, and what was ever used by kind and prompt."""
+    limits = {"captured_calls_per_day": settings.learn.captured_calls_per_day, **settings.background.model_dump()}
+    today = {kind: job_queries.total(stages.values())._asdict() for kind, stages in use.today.items()}
+    ever = {kind: {stage: each._asdict() for stage, each in stages.items()} for kind, stages in use.ever.items()}
+    return {"day": use.day, "limits": limits, "today": today, "ever": ever}
+
+
+# What became of jobs: for `palimpsest jobs`, and for the next reply of their scope.
+
+MAX_FACTS = 5
+"""How many facts a note names: a note stands in a reply that is about something else."""
+
+MAX_CHARS = 200
+"""How much of a fact a note quotes: a fact is a sentence."""
+
+MAX_NOTES = 3
+"""How many remarks on facts that were not kept, or kept in doubt, are passed on. As `MAX_FACTS`."""
+
+FAILED: Mapping[JobKind, str] = {
+    "summarize": "the summaries are not up to date",
+    "link": "some memories were not linked",
+    "expire": "some memories may be shown beyond their time",
+    "gist": "some pages of documents have no gist, and are found by their own words",
+    "enrich": "some memories got no hints",
+}
+"""What it means that a silent job has failed for good."""
+
+NO_MODEL = "waits for a server with llm.provider = 'openai'"
+"""What work waits for that needs a model. The client's own model is never asked in the background."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobReport:
+    """A job and the memories that it added or changed, without those that were deleted later.
+
+    `waits_for` is what a job waits for that is not under way; "" if nothing.
+    """
+
+    job: Job
+    memories: tuple[models.Memory, ...]
+    waits_for: str = ""
+
+
+async def reports_of_user(engine: Engine, user_id: str) -> list[JobReport]:
+    """Return the jobs of a user, the newest first. Raises LedgerError."""
+    return await engine.read(lambda conn: _reports(engine, conn, job_queries.jobs_of(conn, user_id)))
+
+
+async def jobs_seen(engine: Engine, scope: models.Scope, limit: int) -> Sequence[JobReport]:
+    """Return up to `limit` jobs that a scope sees, the newest first. Raises LedgerError."""
+    seen = await engine.read(lambda conn: _reports(engine, conn, job_queries.jobs_seen(conn, scope, limit)))
+    return _seen(scope, seen)
+
+
+async def unreported(engine: Engine, scope: models.Scope) -> list[JobReport]:
+    """Return the jobs the scope sees that have ended or failed, and that no reply has told of, the oldest first."""
+    reports = await engine.read(lambda conn: _reports(engine, conn, job_queries.unreported_jobs(conn, scope)))
+    return _seen(scope, [each for each in reports if scope.with_general or not each.job.scope.with_general])
+
+
+def _reports(engine: Engine, conn: Connection, jobs: Sequence[Job]) -> list[JobReport]:
+    """Return jobs with what they made and what they wait for, with times where their user is."""
+    kinds, now = kinds_for(engine.own_model), engine.clock()
+    local = [(job, job.in_zone(engine.ledger.zones.of(job.scope.user_id))) for job in jobs]
+    return [
+        JobReport(shown, tuple(job_queries.memories_of_job(conn, job)), _waits_for(shown, kinds, now))
+        for job, shown in local
+    ]
+
+
+def _seen(scope: models.Scope, reports: Sequence[JobReport]) -> list[JobReport]:
+    """Return reports as a scope sees them. Remarks may quote what is general, if who asked for the work sees that."""
+    seen: list[JobReport] = []
+    for report in reports:
+        job, quotes_general = report.job, report.job.scope.with_general and not scope.with_general
+        if quotes_general:
+            job = replace(job, result={name: value for name, value in job.result.items() if name != job_queries.NOTES})
+        seen.append(replace(report, job=job, memories=tuple(m for m in report.memories if is_seen(scope, m.scope))))
+    return seen
+
+
+def _waits_for(job: Job, kinds: Sequence[JobKind], now: datetime) -> str:
+    """Return what keeps a job from being done now."""
+    if job.state != "waiting":
+        return ""
+    if job.kind not in kinds:
+        return NO_MODEL
+    return f"waits until {local_iso(job.due_at)}" if job.due_at > now + job_queries.MAX_DELAY else ""
+
+
+def notes_on(reports: Sequence[JobReport]) -> tuple[str, ...]:
+    """Return notes for a reply: what was learned, remarks of the work, and what failed.
+
+    A job that failed and is tried again tells what it learned when it has ended.
+    """
+    ended = [report for report in reports if report.job.state != "waiting"]
+    failed = [report.job for report in reports if report.job.state != "done"]
+    remarks = _remarks(ended)
+    return (*_learned(ended, has_remarks=bool(remarks)), *remarks, *(_failure(job) for job in failed))
+
+
+def shown_fact(memory: models.Memory) -> str:
+    """Return the text of a memory that was learned, and until when it held if it holds no longer."""
+    return memory.text if memory.deleted_at is None else f"{memory.text} (until {memory.until})"
+
+
+def once_told(job: Job) -> Job:
+    """Return a job that a reply has told of without the notes that quote what was forgotten, or may be."""
+    kept = [note for note in job.notes if not note.startswith((FORGOTTEN, QUESTION))]
+    return replace(job, result={**job.result, job_queries.NOTES: kept})
+
+
+def _remarks(reports: Sequence[JobReport]) -> list[str]:
+    """Return the remarks of the work. Only those that change nothing for anybody are cut."""
+    notes = list(dict.fromkeys(note for report in reports for note in report.job.notes))
+    minor = [note for note in notes if note.startswith((NOT_KEPT, UNDECIDED))]
+    remarks = [note for note in notes if note not in minor] + minor[:MAX_NOTES]
+    if len(minor) > MAX_NOTES:
+        remarks.append(f"palimpsest jobs shows {counted(len(minor) - MAX_NOTES, 'more note')} of this kind")
+    return remarks
+
+
+def _learned(reports: Sequence[JobReport], *, has_remarks: bool) -> list[str]:
+    """Return a note on what was learned. If that is nothing, the remarks say why, if there are any."""
+    count = sum(report.job.learned for report in reports)
+    texts = list(dict.fromkeys(shown_fact(memory) for report in reports for memory in report.memories))
+    if not count or (has_remarks and not texts):
+        return []
+    learned_from = f"learned from {counted(count, 'message')}"
+    if not texts:
+        return [f"{learned_from}: nothing new"]
+    lines = [f"- {shorten(one_line(text), MAX_CHARS)}" for text in texts[:MAX_FACTS]]
+    if len(texts) > MAX_FACTS:
+        lines.append(f"- and {len(texts) - MAX_FACTS} more")
+    return ["\n".join([f"{learned_from}:", *lines])]
+
+
+def _failure(job: Job) -> str:
+    if job.kind not in job_queries.TOLD_KINDS:
+        return f"{FAILED[job.kind]}: {job.error} palimpsest jobs --retry tries again."
+    what = f"{counted(len(job.message_ids), 'message')}, which are kept: {job.error}"
+    if job.state == "waiting":
+        again = f"after {local_iso(job.due_at)}, or with palimpsest jobs --retry"
+        return f"not learned yet from {what} This is tried again {again}."
+    return f"not learned from {what} palimpsest jobs --retry tries again, and so does sending them again."

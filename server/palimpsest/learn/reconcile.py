@@ -487,12 +487,11 @@ def compare(engine: Engine, request: ReconcileRequest) -> Basis:
     comparing.show_near_facts()
     comparing.show_related()
     partly_shown = comparing.show_near_requests()
-    memories = [entry.kind == "memory" for entry in comparing.entries]
     similar = {
         comparing.entries[number].memory.id
         for near in comparing.near
         for number, likeness in near.items()
-        if likeness >= MIN_LIKENESS and memories[number]
+        if likeness >= MIN_LIKENESS and comparing.entries[number].kind == "memory"
     }
     listed = comparing.show_near_each_other()
     shown = Comparison(
@@ -512,8 +511,8 @@ def compare(engine: Engine, request: ReconcileRequest) -> Basis:
 
 def _last_said(engine: Engine, entries: Sequence[KnownEntry]) -> list[KnownEntry]:
     """Return the entries with the time at which each was last said: that of the newest message behind it."""
-    with engine.ledger.read() as conn:
-        sources = message_queries.sources_of(conn, [entry.memory.id for entry in entries if entry.kind == "memory"])
+    ids = [entry.memory.id for entry in entries if entry.kind == "memory"]
+    sources = engine.ledger.read_with(message_queries.sources_of, ids)
     zone = engine.clock().tzinfo
     return [
         replace(

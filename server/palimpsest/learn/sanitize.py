@@ -206,8 +206,7 @@ def original_text(engine: Engine, scope: Scope, text: str) -> str:
     """Return the text of the memory that a line of a search result repeats; any other text as it is. Blocking."""
     if _HIT.fullmatch(one_line(text)) is None:
         return text
-    with engine.ledger.read() as conn:
-        return _recalled(conn, scope, one_line(text)) or text
+    return engine.ledger.read_with(_recalled, scope, one_line(text)) or text
 
 
 def without_recalled(conn: Connection, scope: Scope, text: str, summaries: Iterable[str]) -> tuple[str, int]:

@@ -12,7 +12,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from string import Template
@@ -142,6 +142,7 @@ def _followed_by(prompt: Prompt, text: str) -> Prompt:
     return replace(prompt, reply="\n\n".join(filter(None, (prompt.reply, text))))
 
 
+@dataclass(frozen=True, slots=True)
 class PromptFiles:
     """The prompts by name. A file in the user's folder comes before the shipped one, and edits apply at once.
 
@@ -150,17 +151,10 @@ class PromptFiles:
     to texts that follow these.
     """
 
-    def __init__(
-        self,
-        needed: Mapping[str, frozenset[str]],
-        directory: Path | None = None,
-        system_texts: Mapping[str, str] | None = None,
-        additions: Mapping[str, str] | None = None,
-    ) -> None:
-        self.needed = dict(needed)
-        self.directory = directory
-        self._system_texts = dict(system_texts or {})
-        self._additions = dict(additions or {})
+    needed: Mapping[str, frozenset[str]]
+    directory: Path | None = None
+    system_texts: Mapping[str, str] = field(default_factory=dict[str, str])
+    additions: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def path(self, name: str) -> Path:
         """Return the file that the prompt `name` is read from. Raises PromptError for an unknown name."""
@@ -173,12 +167,12 @@ class PromptFiles:
     def get(self, name: str) -> Prompt:
         """Return the prompt `name` as its file says now. Raises PromptError."""
         prompt = self.read(self.path(name), name)
-        if name in self._system_texts:
-            text = self._system_texts[name]
+        if name in self.system_texts:
+            text = self.system_texts[name]
             reply = "" if _OWN_FORM.search(text) else prompt.reply
             prompt = replace(prompt, system=text, system_is_text=True, reply=reply)
-        if name in self._additions:
-            prompt = _followed_by(prompt, self._additions[name].replace("$", "$$"))
+        if name in self.additions:
+            prompt = _followed_by(prompt, self.additions[name].replace("$", "$$"))
         if (added := ADDED_PROMPTS.get(name, "")) in self.needed:
             extra = self.get(added)
             prompt = _followed_by(_followed_by(prompt, extra.system), extra.reply)

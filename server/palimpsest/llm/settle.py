@@ -339,19 +339,20 @@ def believed(verdicts: Sequence[Verdict], comparison: Comparison) -> tuple[list[
     """
     if not comparison.near:  # nothing is known of what resembles what
         return list(verdicts), ()
-    kept: list[Verdict] = []
-    doubts: list[Doubt] = []
-    doubted: list[int] = []
-    for verdict in (_with_fact(verdict, comparison) for verdict in verdicts):
-        if _is_plausible(verdict, comparison):
-            kept.append(verdict)
-            continue
-        fact = "" if verdict.item is None else comparison.facts[verdict.item].text
-        doubts.append(Doubt(verdict.event, fact, comparison.text_of(verdict.entry)))
-        doubted += [] if verdict.item is None else [verdict.item]
-    decided = {verdict.item for verdict in kept}
-    added = [Verdict(item, Event.ADD) for item in dict.fromkeys(doubted) if item not in decided]
-    return [*kept, *added], tuple(dict.fromkeys(doubts))
+    verdicts = [_with_fact(verdict, comparison) for verdict in verdicts]
+    kept = [verdict for verdict in verdicts if _is_plausible(verdict, comparison)]
+    doubtful = [verdict for verdict in verdicts if verdict not in kept]
+    decided = {None, *(verdict.item for verdict in kept)}
+    items = dict.fromkeys(verdict.item for verdict in doubtful)
+    doubts = [
+        Doubt(
+            verdict.event,
+            "" if verdict.item is None else comparison.facts[verdict.item].text,
+            comparison.text_of(verdict.entry),
+        )
+        for verdict in doubtful
+    ]
+    return [*kept, *(Verdict(item, Event.ADD) for item in items if item not in decided)], tuple(dict.fromkeys(doubts))
 
 
 def _with_fact(verdict: Verdict, comparison: Comparison) -> Verdict:
@@ -693,13 +694,10 @@ def _coarsens(old: str, new: str) -> bool:
 
 def _contradicted(group: FactGroup, comparison: Comparison) -> tuple[list[int], list[int]]:
     """Return the numbers of the entries that a fact contradicts: those that are older than it, and those newer."""
-    older: list[int] = []
-    newer: list[int] = []
-    for verdict in group.verdicts:
-        if verdict.event is Event.DELETE and verdict.entry is not None:
-            is_newer = is_later(group.fact, comparison.entries[verdict.entry], comparison.now)
-            (older if is_newer else newer).append(verdict.entry)
-    return older, newer
+    deleted = [verdict.entry for verdict in group.verdicts if verdict.event is Event.DELETE]
+    numbers = [number for number in deleted if number is not None]
+    older = [number for number in numbers if is_later(group.fact, comparison.entries[number], comparison.now)]
+    return older, [number for number in numbers if number not in older]
 
 
 def _about(group: FactGroup, comparison: Comparison, deleted: AbstractSet[int], reworded: set[int]) -> list[Decision]:

@@ -17,7 +17,7 @@ from palimpsest.core.models import ENTITY_TYPES, EntityType, Memory, Scope, name
 from palimpsest.core.validation import MAX_TOKENS, parse_until
 from palimpsest.learn.browsing import TimeLine, cursor_before
 from palimpsest.learn.entity_graph import MAX_NODES, EntityGraph
-from palimpsest.learn.job_reports import jobs_seen
+from palimpsest.learn.job_runner import jobs_seen
 from palimpsest.learn.summaries.summary_writer import KEPT_KIND_NAMES, kept_summary
 from palimpsest.memory import Memory as OpenMemory
 from palimpsest.page import page_context as context

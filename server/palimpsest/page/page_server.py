@@ -60,26 +60,26 @@ class Streams:
 async def live(request: Request) -> Response:
     """Send the event `changed` whenever something of the visitor's user has changed."""
     memory, streams = await context.memory_of(request), cast("Streams", request.app.state.streams)
-    changes = Changes(memory.engine, context.visitor_of(request).grant.user_id)
+    changes, user_id = Changes(memory.engine), context.visitor_of(request).grant.user_id
     if streams.open >= MAX_STREAMS:
         return Response("too many pages are open; this one is not told of changes", 503)
     streams.open += 1
     number, _, epoch = request.headers.get("last-event-id", "").partition(" ")  # a browser that was cut off goes on
     last = Look(int(number), epoch) if number.isdecimal() and epoch else None
-    return StreamingResponse(_events(changes, last, streams), media_type="text/event-stream")
+    return StreamingResponse(_events(changes, user_id, last, streams), media_type="text/event-stream")
 
 
-async def _events(changes: Changes, last: Look | None, streams: Streams) -> AsyncGenerator[str]:
+async def _events(changes: Changes, user_id: str, last: Look | None, streams: Streams) -> AsyncGenerator[str]:
     """Yield server-sent events until the server stops, or the ledger cannot be read.
 
     Every answer ends once its visitor may no longer look.
     """
     try:
-        look = last or await changes.look()
+        look = last or await changes.look(user_id)
         yield f"retry: 3000\nid: {look.number} {look.epoch}\n\n"
         silent = 0.0
         while not streams.is_ending():
-            look = await changes.look(look)
+            look = await changes.look(user_id, look)
             if look.is_new:
                 yield f"event: changed\nid: {look.number} {look.epoch}\ndata: \n\n"
                 silent = 0.0

@@ -22,7 +22,7 @@ from palimpsest.core.protocols import LanguageModel
 from palimpsest.core.validation import one_line
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.summaries.portrait_signs import is_safety
-from palimpsest.learn.summaries.summary_kinds import MORE, LiveKind, SummaryResult, is_cut, revisions
+from palimpsest.learn.summaries.summary_kinds import MORE, SHORT_ID, LiveKind, SummaryResult, is_cut, revisions
 from palimpsest.llm.prompts import Prompt
 from palimpsest.llm.summarize import about
 from palimpsest.recall.listing import ListRequest, page
@@ -236,8 +236,6 @@ NOW, THEN = ("Holds now:", "Nothing holds now."), ("Held then:", "Nothing is kno
 
 MAX_APART = 3
 """How many names tell entities of one name apart."""
-
-SHORT_ID = 8
 
 
 def lines_of(dossiers: Sequence[Dossier], max_tokens: int = MAX_TOKENS) -> list[list[str]]:

@@ -381,8 +381,3 @@ def pinned_block(conn: Connection, scope: Scope, now: datetime) -> str:
     # Further lines of a text are indented, so that they are seen to belong to it.
     lines = [f"- [{memory.id[:SHORT_ID]}] " + "\n  ".join(memory.text.splitlines()) for memory in held]
     return "\n".join((HEADING, *lines)) if lines else ""
-
-
-def under(block: str, text: str) -> str:
-    """Return a summary below the pinned block; only the block if nothing else is known."""
-    return block if text == NOTHING else f"{block}\n\n{text}"

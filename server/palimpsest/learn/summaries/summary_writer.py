@@ -157,7 +157,9 @@ async def _under_pinned(engine: Engine, scope: Scope, view: SummaryKind, result:
     """Return a summary with the pinned memories above it, if its kind has them."""
     now = engine.clock()
     block = await engine.read(lambda conn: summary_kinds.pinned_block(conn, scope, now)) if view.has_pinned else ""
-    return replace(result, text=summary_kinds.under(block, result.text)) if block else result
+    if not block:
+        return result
+    return replace(result, text=block if result.text == summary_kinds.NOTHING else f"{block}\n\n{result.text}")
 
 
 async def _summary(engine: Engine, asked: SummaryRequest, *, refresh: bool, caller: str) -> SummaryResult:
