@@ -170,8 +170,8 @@ MAX_SHOWN = 1
 first is the likeliest."""
 
 
-NEAREST_SHOWN = 2
-"""How many memories are named in all if an agent stores a text: what it changes is among the two nearest far more often
+NEAREST_SHOWN = 3
+"""How many memories are named in all if an agent stores a text: what it changes is among the nearest far more often
 than it can be recognized, and the agent can tell."""
 
 

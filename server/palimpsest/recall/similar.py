@@ -161,6 +161,14 @@ WORDS_OF_NEAR = 0.5
 one of the same person or thing shares a name."""
 
 
+NEAR = 0.7
+"""The share of the cosine from which on two texts may tell states of one thing that is near at least. Chosen with
+`NEARLY_AS_NEAR` on benchmarks/change_pairs.json: nine in ten of what a text changes are shown, in one or two lines."""
+
+NEARLY_AS_NEAR = 0.15
+"""How much less near than the nearest one another may be and still be shown."""
+
+
 @dataclass(frozen=True, slots=True)
 class NewText:
     """The text that a memory was just given, and its vector, of shape (dims,), if it could be embedded."""
@@ -192,7 +200,8 @@ def near_duplicates(
         cosines = candidates.vectors @ candidates.vectors[row]
         near = cosines + WORDS_OF_NEAR * features.shared_words(candidates.words)[row]
         others = [number for number in features.best_first(near) if number not in (row, *numbers)]
-        others = [number for number in others if cosines[number] >= weights.alike]
+        others = [number for number in others if cosines[number] >= NEAR * weights.alike]
+        others = [number for number in others if near[number] >= near[others[0]] - NEARLY_AS_NEAR]
         numbers += others[: nearest - len(numbers)]
         likeness = np.where(likeness > 0, likeness, cosines)
     chosen = {candidates.entries[number].owner_id: number for number in numbers}
