@@ -273,8 +273,10 @@ async def test_lists_summaries_and_the_graph_answer_from_a_time(tmp_path: Path) 
 async def test_an_agent_corrects_times_and_relations(tmp_path: Path) -> None:
     """A wrong year or a wrong relation is corrected in place, and the history keeps what was said first."""
     async with connect(tmp_path) as agent:
-        added = {"text": "Ada lives in Kemi", "since": "2025", "relations": [["Ada", "lives in", "Kemi"]]}
-        memory_id = (await agent.call_tool("add_memory", added)).structured_content["results"][0]["id"]
+        given = {"since": "2025", "until": "2026-12", "relations": [["Ada", "lives in", "Kemi"]]}
+        added = await agent.call_tool("add_memory", {"text": "Ada lives in Kemi", **given})
+        assert "states Ada — lives in → Kemi (since 2025 until 2026-12)" in reply_text(added)
+        memory_id = added.structured_content["results"][0]["id"]
         for changes in (
             {"since": "2026-01", "until": "2026-10"},
             {"relations": [["Ada", "works in", "Kemi"]]},

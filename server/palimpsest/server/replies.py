@@ -170,7 +170,9 @@ def outcome_json(outcome: Outcome, similar: Sequence[SimilarMemory] = ()) -> dic
         **picked(outcome, "replaced? duplicate_of?"),
         **picked(memory, _TIMES),
         "relations": [
-            picked(item, "source relationship=name destination valid_from=since?") for item in _stated(outcome)
+            picked(item, "source relationship=name destination valid_from=since?")
+            | picked(memory, "valid_until=until?")
+            for item in _stated(outcome)
         ],
         "similar": [similar_json(item) for item in similar if not item.is_only_near],
         "near": [similar_json(item) for item in similar if item.is_only_near],
@@ -627,7 +629,9 @@ def _outcome_lines(result: WriteResult) -> list[str]:
         lines.append(outcome_line(outcome))
         stated = _stated(outcome)
         for item in stated[:SHOWN_RELATIONS]:
-            line = models.relation_line(item.source, item.name, item.destination, item.since or "")
+            line = models.relation_line(
+                item.source, item.name, item.destination, item.since or "", outcome.memory.until
+            )
             lines.append(f"  states {line}")
         lines += [f"  states {len(stated) - SHOWN_RELATIONS} more"] if len(stated) > SHOWN_RELATIONS else []
         keys = ", ".join(_one_line(key) for key in outcome.handed_on)
