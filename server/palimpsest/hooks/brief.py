@@ -538,11 +538,11 @@ def answer(
         return NOTHING
     query = SearchQuery(scope, prompt, now, SEARCHED_HITS, MAX_SEARCH_TOKENS, hops=0)
     result = search(query)
-    hits = _useful(result, request, now, floor)
+    hits = _useful(result, scope, request, now, floor)
     if result.hits and result.hits[0].kind == "message" and _is_known(result.hits[0], request, now):
         # The prompt was said before. Beside its echo, no memory seems to answer it.
         memories = search(replace(query, filters=ONLY_MEMORIES))
-        hits = [*_useful(memories, request, now, floor), *(hit for hit in hits if hit.kind == "message")]
+        hits = [*_useful(memories, scope, request, now, floor), *(hit for hit in hits if hit.kind == "message")]
     writer = _Writer(RECALL_INTRODUCTION, MAX_RECALL_TOKENS)
     shown = within_budget([hit.in_zone(now.tzinfo) for hit in hits[:MAX_HITS]], writer.room)
     lines: list[str] = []
@@ -553,13 +553,15 @@ def answer(
     return writer.block(writer.write(shown, lines, writer.room))  # a speaker's name may be long
 
 
-def _useful(result: SearchResult, request: RecallRequest, now: datetime, floor: float) -> list[Hit]:
+def _useful(result: SearchResult, scope: Scope, request: RecallRequest, now: datetime, floor: float) -> list[Hit]:
     """Return the hits that are worth showing unasked.
 
     Pages, and what pages and tools told, wait to be asked for. Messages are shown to questions only: to a task, an
     earlier task that resembles it is no help. One of which a memory is shown is not repeated.
     """
-    words = frozenset(query_tokens(request.prompt[:SEARCHED_CHARS]))
+    # A project's name stands in most of what is known of it, and says nothing of which memory is meant.
+    of_project = frozenset(search_tokens(scope.project.replace("-", " ").replace("_", " ")))
+    words = frozenset(query_tokens(request.prompt[:SEARCHED_CHARS])) - of_project
     found = [hit for hit in result.hits if hit.score >= floor and _sureness(hit, words) >= LEAST]
     is_question = asks_something(request.prompt)
     repeated = {message_id for hit in found if hit.kind == "memory" for message_id in hit.message_ids}
