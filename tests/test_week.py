@@ -187,3 +187,40 @@ async def test_what_a_text_may_change_is_named_as_near(tmp_path: Path, known: st
         assert ("near [" in reply_text(result)) is is_near
         near = result.structured_content["results"][0].get("near", [])
         assert (known in [item["text"] for item in near]) is is_near
+
+
+async def test_a_settled_conflict_keeps_neither_the_old_state_nor_the_wrong_day(tmp_path: Path) -> None:
+    """The same text added again with `replaces` states what it stated, and the old state ends when it says it began."""
+    async with connect(tmp_path) as agent:
+        old = {"text": "The GP of Wouter is Dr. Peeters", "relations": [["Wouter", "has GP", "Dr. Peeters"]]}
+        new = {"text": "Wouter switched to Dr. Van Hecke", "relations": [["Wouter", "has GP", "Dr. Van Hecke"]]}
+        first = reply_results(await agent.call_tool("add_memory", old))[0]["id"]
+        await agent.call_tool("add_memory", new)
+        settled = {"text": new["text"], "since": "2026-10", "replaces": [first]}
+        reply = reply_text(await agent.call_tool("add_memory", settled))
+        assert "Van Hecke (since 2026-10)" in reply
+        assert "→ Dr. Peeters" not in reply
+        timeline = reply_text(await agent.call_tool("get_summary", {"kind": "timeline:Wouter"}))
+        assert "- until 2026-10: Dr. Peeters" in timeline
+        assert timeline.index("Peeters") < timeline.index("since 2026-10: Dr. Van Hecke")
+        hits = reply_results(await agent.call_tool("search_memories", {"query": "who is the GP of Wouter now"}))
+        assert "Van Hecke" in hits[0]["text"]
+
+
+async def test_a_state_that_comes_back_keeps_its_first_time(tmp_path: Path) -> None:
+    """A plan that is called off leaves the time before it, and the state that goes on, in the line of a life."""
+    clock = StoppedClock(datetime(2026, 11, 20, tzinfo=UTC))
+    async with memory_in(tmp_path, clock) as memory:
+        street = [Relation("Ada", "lives at", "Sleepstraat")]
+        old = await add_text(memory, "Ada lives at Sleepstraat", since="2021-06", relations=street)
+        planned = [Relation("Ada", "lives at", "Kortestraat")]
+        plan = await add_text(
+            memory, "Ada moves into Kortestraat", since="2026-12-05", relations=planned, replaces=[old]
+        )
+        clock.forward(days=8)
+        off = "The move is off, Ada stays at Sleepstraat"
+        await add_text(memory, off, since="2026-11-28", relations=street, replaces=[plan])
+        line = (await memory.summary(ALICE, "timeline:Ada")).text
+        assert "2021-06" in line
+        assert "- since 2026-11-28: Sleepstraat" in line
+        assert "nothing is known" not in line

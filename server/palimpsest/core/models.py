@@ -7,7 +7,7 @@ import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple, TypeAlias, cast, get_args
 
@@ -134,7 +134,8 @@ class KnownRelation:
         """Return whether it holds in a stretch of time as far as its times say."""
         begins, ends = parse_date(self.valid_from), parse_date(self.valid_until)
         is_later = begins is not None and span_of(*begins).first > span.last
-        return not is_later and not (ends is not None and span_of(*ends).last < span.first)
+        end = None if ends is None else end_in(span_of(*ends), is_replaced=not self.is_current)
+        return not is_later and not (end is not None and end < span.first)
 
     @property
     def line(self) -> str:
@@ -301,6 +302,15 @@ def end_of(metadata: Mapping[str, Any], zone: tzinfo) -> datetime | None:
         return parse_until(value, EXPIRES_AT, zone) if isinstance(value, str) else None
     except InputError:
         return None
+
+
+def end_in(span: TimeSpan, *, is_replaced: bool) -> datetime:
+    """Return the last instant of what held until a day, a month or a year.
+
+    It is the last of it, or if something took its place the one before it, for the other began with it.
+    """
+    has_before = span.first > datetime.min.replace(tzinfo=UTC)
+    return span.first - timedelta(microseconds=1) if is_replaced and has_before else span.last
 
 
 def has_expired(metadata: Mapping[str, Any], now: datetime) -> bool:
@@ -524,9 +534,14 @@ class Memory:
 
     def has_ended(self, now: datetime) -> bool:
         """Return whether it held only until a time that has passed, in whose zone its last day is."""
+        end = self._end(now.tzinfo or UTC)
+        return has_expired(self.metadata, now) if end is None else end < now
+
+    def _end(self, zone: tzinfo = UTC) -> datetime | None:
         if self.valid_until is None:
-            return has_expired(self.metadata, now)
-        return span_of(self.valid_until, self.valid_until_precision, now.tzinfo or UTC).last < now
+            return None
+        span = span_of(self.valid_until, self.valid_until_precision, zone)
+        return end_in(span, is_replaced=self.superseded_by is not None)
 
     def may_hold_in(self, span: TimeSpan) -> bool:
         """Return whether it holds in a stretch of time as far as is known: from its beginning or since it was said.
@@ -536,9 +551,8 @@ class Memory:
         begins = datetime.min.replace(tzinfo=UTC) if self.valid_until is not None else self.stated_at
         if self.valid_from is not None:
             begins = span_of(self.valid_from, self.valid_from_precision).first
-        if self.valid_until is None:
-            return begins <= span.last
-        return begins <= span.last and span_of(self.valid_until, self.valid_until_precision).last >= span.first
+        end = self._end()
+        return begins <= span.last and (end is None or end >= span.first)
 
     @property
     def is_dated(self) -> bool:

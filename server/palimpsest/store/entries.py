@@ -96,7 +96,7 @@ def _rows_seen(
                 bool(page),
                 bool(hinted),
                 None if since is None else span_of(since, since_unit, zone).first,
-                None if until is None else span_of(until, until_unit, zone).last,
+                None if until is None else models.end_in(span_of(until, until_unit, zone), is_replaced=replaced),
                 is_closed,
             ),
             vector,
@@ -104,8 +104,8 @@ def _rows_seen(
         )
         for row in found
         for seq, kind, owner, vector, key, speaker, session, at, length, last, text, page, hinted in [row[:13]]
-        for since, since_unit, until, until_unit, end in [row[13:18]]
-        if is_visible(*row[18:]) and (is_closed or not (end and models.has_expired({models.EXPIRES_AT: end}, now)))
+        for since, since_unit, until, until_unit, end, replaced in [row[13:19]]
+        if is_visible(*row[19:]) and (is_closed or not (end and models.has_expired({models.EXPIRES_AT: end}, now)))
     ]
 
 
@@ -135,6 +135,7 @@ def _candidates() -> sa.Select[*tuple[Any, ...]]:
             sa.func.coalesce(sa.cast(memories.c.keywords, sa.Text) != "[]", sa.false()),
             *(memories.c[name] for name in rows.VALIDITY),
             memories.c.metadata[models.EXPIRES_AT].as_string(),
+            memories.c.superseded_by.is_not(None),
             *(vectors.c[name] for name in rows.SCOPE),
         )
         .outerjoin(messages, IS_MESSAGE)

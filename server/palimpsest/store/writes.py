@@ -180,10 +180,13 @@ def add(tx: Transaction, fact: Fact, replaces: Sequence[str], scope: Scope) -> O
     if duplicate is not None:
         others = [memory for memory in replaced if memory.id != duplicate.id]
         again = replace(_said_again(duplicate, fact), text=duplicate.text)
+        if others:  # what the memory states already is said again, and ends what it contradicts
+            stated = {relation.key: relation for relation in (*duplicate.relations, *fact.relations)}
+            again = replace(again, relations=tuple(stated.values()), entities=(*duplicate.entities, *fact.entities))
         given = with_handed_on(tx, again, others, duplicate)
         outcome = change(tx, duplicate, given)
         for memory in others:
-            _close(tx, memory, duplicate)
+            _close(tx, memory, outcome.memory)
         dropped = str(duplicate.metadata.get(ORIGIN, "")) if ORIGIN not in outcome.memory.metadata else ""
         return _with_replaced(replace(outcome, duplicate_of=duplicate.id, dropped_origin=dropped), others)
     given = with_handed_on(tx, fact, replaced)

@@ -210,11 +210,14 @@ def quoted(conn: Connection, scope: Scope, dossier: Dossier) -> dict[str, int]:
 
 
 def _each_once(relations: Iterable[KnownRelation]) -> tuple[KnownRelation, ...]:
-    """Return each relation once, by the first memory that states it."""
-    by_key: dict[tuple[str, str, str], KnownRelation] = {}
+    """Return each relation once, by the first memory that states it, and again for a time before that began."""
+    by_key: dict[tuple[str, str, str], list[KnownRelation]] = {}
     for item in relations:
-        by_key.setdefault((item.source_id, relation_key(item.relationship), item.destination_id), item)
-    return tuple(by_key.values())
+        known = by_key.setdefault((item.source_id, relation_key(item.relationship), item.destination_id), [])
+        is_earlier = item.valid_from and item.valid_until and all(item.valid_until <= each.valid_from for each in known)
+        if not known or is_earlier:
+            known.append(item)
+    return tuple(item for known in by_key.values() for item in known)
 
 
 # A dossier as plain lines of text, within a number of tokens.
@@ -489,7 +492,7 @@ def timeline_lines(dossier: Dossier, now: datetime) -> list[str]:
     """Return the states of an entity by relation, each chain in order with its gaps, and then all else by its time."""
     own = dossier.entity.id
     chains: dict[tuple[bool, str], list[KnownRelation]] = {}
-    for item in sorted(dossier.relations, key=lambda item: item.holds_from):
+    for item in sorted(dossier.relations, key=_order):
         chains.setdefault((item.source_id == own, relation_key(item.relationship)), []).append(item)
     lines = [_heading(dossier, None)]
     for (is_source, _), states in chains.items():
@@ -503,6 +506,12 @@ def timeline_lines(dossier: Dossier, now: datetime) -> list[str]:
     return [*lines, *(["Also:"] if others else []), *map(_memory_line, others)]
 
 
+def _order(item: KnownRelation) -> tuple[datetime, bool]:
+    """Return what sorts states by when they began; one that only ended began before that, whenever it was said."""
+    ended = parse_date(item.valid_until) if item.valid_until and not item.valid_from else None
+    return item.holds_from if ended is None else min(item.holds_from, ended[0]), ended is None
+
+
 def _state_lines(
     state: KnownRelation, following: KnownRelation | None, *, is_source: bool, now: datetime
 ) -> Iterator[str]:
@@ -511,6 +520,8 @@ def _state_lines(
     begins = state.valid_from or f"by {state.holds_from:%Y-%m-%d}"
     ended = parse_date(state.valid_until) if state.valid_until else None
     line = f"- {begins} to {state.valid_until}" if ended else f"- since {begins}"
+    if ended and not state.valid_from:
+        line = f"- until {state.valid_until}"
     if ended is None and following is not None and following.holds_from <= now:
         line = f"- {begins} to {following.valid_from or f'{following.holds_from:%Y-%m-%d}'}, when the next began"
     if state.expired_at is not None and state.expired_at < state.holds_from:
