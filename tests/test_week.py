@@ -224,3 +224,21 @@ async def test_a_state_that_comes_back_keeps_its_first_time(tmp_path: Path) -> N
         assert "2021-06" in line
         assert "- since 2026-11-28: Sleepstraat" in line
         assert "nothing is known" not in line
+
+
+async def test_the_same_relation_of_the_same_thing_is_named_first(tmp_path: Path) -> None:
+    """Whatever the relation is called, and also if the new state is a plan."""
+    states = {
+        "termkast stores its terms in SQLite": (["termkast", "stores terms in", "SQLite"], ""),
+        "Wouter lives at Sleepstraat": (["Wouter", "lives at", "Sleepstraat"], ""),
+        "The redb migration is done, rusqlite goes out": (["termkast", "stores terms in", "redb"], ""),
+        "The family moves in December": (["Wouter", "lives at", "Kortestraat"], "2099-12-05"),
+    }
+    async with connect(tmp_path) as agent:
+        added: list[list[str]] = []
+        for text, (relation, since) in states.items():
+            given = {"text": text, "relations": [relation], "since": since}
+            (result,) = reply_results(await agent.call_tool("add_memory", given))
+            added.append([item["text"] for item in (*result.get("similar", ()), *result.get("near", ()))])
+        known = list(states)
+    assert [names[:1] for names in added[2:]] == [known[:1], known[1:2]]

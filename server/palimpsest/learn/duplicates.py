@@ -24,7 +24,7 @@ from palimpsest.store.graph.entities import as_shown
 from palimpsest.store.graph.identity import roots_of
 from palimpsest.store.graph.relations import merged_into, other_states, relations_like, relations_named
 from palimpsest.store.rows import is_seen
-from palimpsest.text.relation_updates import ONE_AT_A_TIME, ONE_HOLDER, SINGLE_VALUED
+from palimpsest.text.relation_updates import ONE_AT_A_TIME, ONE_HOLDER, SINGLE_VALUED, is_several
 from palimpsest.text.tokenizer import query_tokens
 
 # Find memories that say nearly the same, or of which a newer one probably replaces an older one.
@@ -205,10 +205,10 @@ def _similar(
         new_text = NewText(memory.id, text, vectors.get(memory.key_text))
         by_text = near_duplicates(engine, scope, new_text, MAX_SHOWN, nearest=wanted)
         by_text = [item for item in by_text if item.same > item.replaced or not item.memory.has_ended(engine.clock())]
-        by_id = {item.memory.id: item for item in (*by_text, *_former_states(engine, scope, memory))}
-        named = [item for item in by_id.values() if not item.is_only_near]
-        near = [item for item in by_id.values() if item.is_only_near]
-        found[memory.id] = [*named, *near[: max(wanted - len(named), 0)]]
+        items = [*_former_states(engine, scope, memory), *by_text]
+        named = {item.memory.id: item for item in items if not item.is_only_near}
+        near = {item.memory.id: item for item in items if item.is_only_near and item.memory.id not in named}
+        found[memory.id] = [*named.values(), *list(near.values())[: max(wanted - len(named), 0)]]
     return found
 
 
@@ -217,27 +217,29 @@ ANOTHER_STATE = 0.9
 
 
 def _former_states(engine: Engine, scope: Scope, memory: Memory) -> list[SimilarMemory]:
-    """Return the memories that hold now and state the former end of a relation, as where somebody lived, newest first.
+    """Return the memories that hold now and state another end of a relation, as where somebody lived, newest first.
 
-    What begins later or has ended contradicts nothing.
+    Those that the memory contradicts come first. Where one may have several, where the names of relations do not tell,
+    and if the memory begins later, the others are only near. What begins later or has ended contradicts nothing.
     """
     now = engine.clock()
-    if not memory.relations or memory.deleted_at is not None or memory.holds_from > now or memory.has_ended(now):
+    if not memory.relations or memory.deleted_at is not None or memory.has_ended(now):
         return []
     with engine.ledger.read() as conn:
         others = other_states(conn, memory.id)
-        ids = [
-            memory_id for memory_id, key, has_source in others if key in (ONE_AT_A_TIME if has_source else ONE_HOLDER)
-        ]
-        known = memory_queries.memories_by_id(conn, ids)
-    held = [known[memory_id] for memory_id in dict.fromkeys(ids) if memory_id in known]
-    return [
-        SimilarMemory(other, ANOTHER_STATE, replaced=ANOTHER_STATE)
-        for other in held
-        if _is_current(other, scope, now)
-        and not other.has_ended(now)
-        and (other.valid_from or memory.holds_from) <= memory.holds_from
-    ][:MAX_SHOWN]
+        known = memory_queries.memories_by_id(conn, [memory_id for memory_id, _, _ in others])
+    sure, near = dict[str, SimilarMemory](), dict[str, SimilarMemory]()
+    for memory_id, key, has_source in others:
+        other = known.get(memory_id)
+        if other is None or not _is_current(other, scope, now) or other.has_ended(now):
+            continue
+        if (other.valid_from or memory.holds_from) > memory.holds_from:
+            continue
+        if key in (ONE_AT_A_TIME if has_source else ONE_HOLDER) and memory.holds_from <= now:
+            sure.setdefault(memory_id, SimilarMemory(other, ANOTHER_STATE, replaced=ANOTHER_STATE))
+        elif has_source and not is_several(key):
+            near.setdefault(memory_id, SimilarMemory(other, ANOTHER_STATE))
+    return [*list(sure.values())[:MAX_SHOWN], *list(near.values())[:MAX_SHOWN]]
 
 
 # Find relations that can have one value only, and that living memories give several.
