@@ -62,6 +62,10 @@ PLANNED = 2.0
 DATED_EVENT = 2.0
 """What an event gains that has a date, when the date of an event is looked for."""
 
+OUTSIDE = 3.0
+"""What a memory loses whose given times lie outside of a time that is asked about by its date: it may only say what came
+before or after. It is less than a good match of the question is worth."""
+
 FIRST_BY = 0.1
 """By how much the state that held comes first, and the event that says when stands below it."""
 
@@ -137,6 +141,8 @@ def held_gains(
         if moment.sense == "planned":
             return PLANNED * begin
         return BEGAN * (begin & ~np.array([is_wish(entry.text) for entry in entries]))
+    if moment.sense == "at":
+        gains -= OUTSIDE * np.array([_is_outside(entry, moment.span) for entry in entries])
     event, ranking = None, scores
     if guess is not None:
         likely = best_first(guess.event)[:ANCHORS]
@@ -155,6 +161,12 @@ def held_gains(
     if event is not None:
         gains[event] = max(top + FIRST_BY / 2 - float(scores[event]), 0.0)
     return gains
+
+
+def _is_outside(entry: Candidate, span: TimeSpan) -> bool:
+    """Return whether somebody said between which times it holds, and that is not in a stretch of time."""
+    begins_later = entry.begins is not None and entry.begins > span.last
+    return begins_later or (entry.ends is not None and entry.ends < span.first)
 
 
 class _Chains:
