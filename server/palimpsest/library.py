@@ -120,7 +120,7 @@ class Memory:
         """
         _warn_of("add", others)
         given = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
-        listed = [given] if isinstance(given, Mapping) else list(given)
+        listed = [given] if isinstance(given, Mapping) else _list_of("messages", given)
         if timestamp is not None:
             listed = [{"timestamp": timestamp, **message} for message in listed]
 
@@ -165,6 +165,7 @@ class Memory:
         _warn_of("search", others)
         ids, conditions = _parted(filters, user_id=user_id, agent_id=agent_id, run_id=run_id)
         number = next((given for given in (limit, top_k) if given is not None), 20)
+        least = _number("threshold", threshold)
 
         async def work(memory: facade.Memory) -> dict[str, Any]:
             found = await memory.search(
@@ -176,7 +177,7 @@ class Memory:
                 explain=explain,
                 caller=CALLER,
             )
-            hits = [hit for hit in found.hits if hit.score >= (threshold or 0.0)]
+            hits = [hit for hit in found.hits if hit.score >= least]
             results = [
                 {**item, "score": hit.score, **({"score_details": dict(hit.score_parts)} if explain else {})}
                 for hit, item in await _items(memory, hits)
@@ -402,8 +403,27 @@ def _scope(memory: facade.Memory, **ids: Any) -> Scope:
 
 def _parted(filters: Mapping[str, Any] | None, **ids: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the parts of the scope, which may be in a filter, and the rest of the filter in our form."""
+    if filters is not None and not isinstance(cast("object", filters), Mapping):
+        raise ArgumentError(f"filters is {type(filters).__name__} and must be a dictionary, such as {EXAMPLE}")
     conditions = _conditions(filters or {}, ids)
     return ids, conditions
+
+
+EXAMPLE = '{"topic": "tea"}'
+
+
+def _list_of(name: str, value: Any) -> list[dict[str, Any]]:
+    """Return a list of dictionaries. Raises ArgumentError for anything else."""
+    if not isinstance(value, list | tuple) or not all(isinstance(each, Mapping) for each in cast("list[Any]", value)):
+        raise ArgumentError(f"{name} must be a text, a dictionary, or a list of dictionaries with role and content")
+    return [dict(each) for each in cast("list[Mapping[str, Any]]", value)]
+
+
+def _number(name: str, value: Any) -> float:
+    """Return a number, and 0 for None. Raises ArgumentError for anything else."""
+    if value is not None and not isinstance(value, int | float):
+        raise ArgumentError(f"{name} is {value!r:.80} and must be a number")
+    return float(value or 0.0)
 
 
 def _conditions(filters: Mapping[str, Any], ids: dict[str, Any] | None) -> dict[str, Any]:
@@ -413,7 +433,10 @@ def _conditions(filters: Mapping[str, Any], ids: dict[str, Any] | None) -> dict[
         if ids is not None and key in SCOPE_PARTS and isinstance(value, str | int):
             ids[key] = value if ids.get(key) is None else ids[key]
         elif key in JUNCTIONS and isinstance(value, list):
-            inner = (_conditions(each, ids if key == "AND" else None) for each in cast("list[Any]", value))
+            parts = cast("list[Any]", value)
+            if not all(isinstance(part, Mapping) for part in parts):
+                raise ArgumentError(f"{key} in filters needs a list of dictionaries, such as [{EXAMPLE}]")
+            inner = (_conditions(each, ids if key == "AND" else None) for each in parts)
             kept[key] = [part for part in inner if part]
         else:
             kept["speaker" if key == "actor_id" else key] = {"ne": None} if value == "*" else value

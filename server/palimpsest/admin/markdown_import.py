@@ -379,6 +379,7 @@ def _fact(step: Step) -> Fact:
         return fact
     if "since" not in parts:
         fact = replace(fact, valid_from=memory.valid_from, valid_from_precision=memory.valid_from_precision)
+    fact = replace(fact, valid_until=memory.valid_until, valid_until_precision=memory.valid_until_precision)
     return replace(fact, keywords=memory.keywords, tags=fact.tags if "tags" in parts else memory.tags)
 
 

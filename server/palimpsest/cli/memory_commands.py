@@ -462,7 +462,8 @@ async def history(memory: Memory, memory_id: str) -> Reply:
     """Show every version of a memory, or the whole text of a message."""
     owner = await memory.get(memory.scope, memory_id)
     if isinstance(owner, models.Message):
-        reply, text = replies.message_history_json(owner), replies.whole_text(owner)
+        around = await memory.conversations.around(memory.scope, owner)
+        reply, text = replies.message_history_json(owner, around), replies.message_text(owner, around)
     else:
         found = await replies.history_of(memory, memory.scope, owner.id)
         reply, text = replies.history_json(found), replies.history_text(found)

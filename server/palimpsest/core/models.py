@@ -131,11 +131,19 @@ class KnownRelation:
         return self.expired_at is None
 
     def may_hold_in(self, span: TimeSpan) -> bool:
-        """Return whether it holds in a stretch of time as far as its times say."""
-        begins, ends = parse_date(self.valid_from), parse_date(self.valid_until)
-        is_later = begins is not None and span_of(*begins).first > span.last
-        end = None if ends is None else end_in(span_of(*ends), is_replaced=not self.is_current)
-        return not is_later and not (end is not None and end < span.first)
+        """Return whether it holds in a stretch of time as far as is known, as a memory does."""
+        begins, end = parse_date(self.valid_from), self._end()
+        first = span_of(*begins).first if begins else self.holds_from if end is None else None
+        return (first is None or first <= span.last) and (end is None or end >= span.first)
+
+    def has_ended(self, now: datetime) -> bool:
+        """Return whether it held only until a time that has passed."""
+        end = self._end()
+        return end is not None and end < now
+
+    def _end(self) -> datetime | None:
+        ends = parse_date(self.valid_until)
+        return None if ends is None else end_in(span_of(*ends), is_replaced=not self.is_current)
 
     @property
     def line(self) -> str:
@@ -535,7 +543,7 @@ class Memory:
     def has_ended(self, now: datetime) -> bool:
         """Return whether it held only until a time that has passed, in whose zone its last day is."""
         end = self._end(now.tzinfo or UTC)
-        return has_expired(self.metadata, now) if end is None else end < now
+        return has_expired(self.metadata, now) or (end is not None and end < now)
 
     def _end(self, zone: tzinfo = UTC) -> datetime | None:
         if self.valid_until is None:
@@ -722,6 +730,8 @@ def labels_of(state: Mapping[str, Any]) -> frozenset[str]:
     for name, time in (("since", "valid_from"), ("until", "valid_until")):
         labels += [f"{name}: {state[time][:10]}"] if state.get(time) else []
     labels += [f"context: {state['context']}"] if state.get("context") else []
+    for source, name, destination, *_ in state.get("relations", ()):
+        labels.append(f"relation: {source} — {name} → {destination}")
     return frozenset(labels)
 
 

@@ -20,7 +20,7 @@ from sqlalchemy import Connection
 from palimpsest.core.clock import Clock, exact_iso, in_zone
 from palimpsest.core.errors import InputError, LedgerError
 from palimpsest.core.git_project import Alias, Move, Project, Repository
-from palimpsest.core.models import ChangedMemory, Hit, Memory, Message, Scope, has_expired, labels_of
+from palimpsest.core.models import PAGE, ChangedMemory, Hit, Memory, Message, Scope, has_expired, labels_of
 from palimpsest.core.settings import AUTO, Settings
 from palimpsest.core.threads import in_background
 from palimpsest.core.validation import scope_part
@@ -245,11 +245,16 @@ class Conversations(OfMemory):
         return MessagePage(session_id, texts, next_cursor, _of_zone(about[0], self.zone) if about else None)
 
     async def around(self, scope: Scope, message: Message) -> Sequence[Message]:
-        """Return a living message with those just before and after it, in order, each with its text as `get` has it."""
+        """Return a message with those just before and after it, in order, each with its text as `get` has it.
+
+        Nothing is around a page of a document, a deleted message, or one that is alone.
+        """
+        if message.role == PAGE or message.deleted_at is not None:
+            return ()
         cursor = await cursor_before(self.engine, scope, message.id, AROUND)
         page = await self.read(scope, message.id, limit=2 * AROUND + 1, cursor=cursor)
-        place = [each.id for each in page.messages].index(message.id)
-        return page.messages[: place + AROUND + 1]
+        place = next((place for place, each in enumerate(page.messages) if each.id == message.id), 0)
+        return page.messages[: place + AROUND + 1] if len(page.messages) > 1 else ()
 
 
 AROUND = 3

@@ -286,6 +286,7 @@ def conflicts(conn: Connection, scope: Scope, now: datetime, memory_id: str = ""
     contested = [(source, name, found) for source, name, values in stated for found in _by_scope(values, current)]
     ends = {end for source, _, values in contested for end in (source, *values)}
     shown = as_shown(conn, scope, roots_of(conn, ends))
+    contested = [each for each in contested if each[0] in shown and shown.keys() >= each[2].keys()]
     return [
         Conflict(
             shown[source].name,

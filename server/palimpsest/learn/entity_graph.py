@@ -305,8 +305,9 @@ class Graph(OfMemory):
         found = edges.relations_of(conn, scope, ids, as_of=as_of, limit=limit)
         if as_of is not None:
             return found
-        expired = expired_ids(conn, scope, self.engine.clock())
-        return [item for item in found if item.memory_id not in expired]
+        now = self.engine.clock()
+        expired = expired_ids(conn, scope, now)
+        return [item for item in found if item.memory_id not in expired and not item.has_ended(now)]
 
     @reads
     def whole(self, conn: Connection, scope: Scope) -> EntityGraph:

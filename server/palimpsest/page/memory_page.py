@@ -184,7 +184,7 @@ def fields_of(stored: Memory) -> dict[str, Any]:
         "tags": ", ".join(stored.tags),
         "hints": "\n".join(stored.keywords),
         "since": stored.since,
-        "until": str(stored.metadata.get(EXPIRES_AT) or ""),
+        "until": stored.until or str(stored.metadata.get(EXPIRES_AT) or ""),
         "pinned": bool(stored.metadata.get(PINNED)),
     }
 
@@ -333,7 +333,8 @@ async def _write(
         hints = hints_from(HintsInput(words=sent["hints"].splitlines()))
         return await memory.update(scope, memory_id, hints=hints, caller=CALLER, revision=revision)
     if action == "dates":
-        return await memory.corrections.set_validity(scope, memory_id, **sent, caller=CALLER, revision=revision)
+        since, until = (sent[name].strip() or "none" for name in ("since", "until"))
+        return await memory.update(scope, memory_id, since=since, until=until, caller=CALLER, revision=revision)
     if action == "pinned":
         pinned = True if form.get("pinned") == "on" else None
         return await memory.update(scope, memory_id, metadata={PINNED: pinned}, caller=CALLER)

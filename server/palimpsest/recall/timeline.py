@@ -63,7 +63,7 @@ DATED_EVENT = 2.0
 """What an event gains that has a date, when the date of an event is looked for."""
 
 OUTSIDE = 3.0
-"""What a memory loses whose given times lie outside of a time that is asked about by its date: it may only say what came
+"""What a memory loses whose given times lie outside of the time that a date asks about: it may only say what came
 before or after. It is less than a good match of the question is worth."""
 
 FIRST_BY = 0.1

@@ -79,7 +79,11 @@ async def open_private_socket(data_dir: str) -> AsyncGenerator[PrivateSocket]:
 async def _open_unix_socket(path: Path) -> PrivateSocket:
     unfinished = path.with_suffix(UNFINISHED_SUFFIX)
     listener = await anyio.create_unix_listener(unfinished, mode=0o600, backlog=BACKLOG)
-    unfinished.rename(path)
+    try:
+        unfinished.rename(path)
+    except OSError:
+        await listener.aclose()
+        raise
     return listener, ""
 
 
@@ -88,7 +92,11 @@ async def open_port(path: Path) -> PrivateSocket:
     token = secrets.token_urlsafe(32)
     listener = (await anyio.create_tcp_listener(local_host=LOOPBACK, local_port=0, backlog=BACKLOG)).listeners[0]
     port = listener.extra(SocketAttribute.local_port)  # noqa: S610 - not Django's
-    write_new_file(str(path), json.dumps({"port": port, "token": token}).encode())
+    try:
+        write_new_file(str(path), json.dumps({"port": port, "token": token}).encode())
+    except OSError:
+        await listener.aclose()
+        raise
     return listener, token
 
 

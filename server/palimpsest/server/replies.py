@@ -293,7 +293,10 @@ def message_history_json(message: Message, around: Sequence[Message] = ()) -> di
         "deleted": message.deleted_at is not None,
         "superseded_by": None,
         "history": [],
-        "around": [picked(each, "id at=said_at role name? text=content") for each in around],
+        "around": [
+            {**picked(each, "id at=said_at role name?"), "text": "" if each.id == message.id else _cut(each.content)}
+            for each in around
+        ],
         "conversation": f"{CONVERSATION_SCHEME}{message.session_id}" if around else "",
     }
     return given(reply, "around", "conversation")

@@ -16,7 +16,7 @@ from pydantic import BaseModel, Field
 from palimpsest.core import validation
 from palimpsest.core.clock import parse_instant, parse_until
 from palimpsest.core.errors import InputError
-from palimpsest.core.models import ABOUT_THE_PAST, PAGE, SURE, Message, Scope, best_score
+from palimpsest.core.models import ABOUT_THE_PAST, SURE, Message, Scope, best_score
 from palimpsest.core.validation import HintsInput, ScopeInput, SearchScopeInput
 from palimpsest.server import advice, replies
 from palimpsest.server.access_tokens import current_user, may_write
@@ -219,9 +219,7 @@ async def get_history(ctx: Context[Any, Any], memory_id: str, scope: ScopeInput 
     memory, read_scope = await request_of(ctx, scope)
     owner = await memory.get(read_scope, memory_id)
     if isinstance(owner, Message):
-        is_talk = owner.role != PAGE and owner.deleted_at is None
-        around = await memory.conversations.around(read_scope, owner) if is_talk else ()
-        around = around if len(around) > 1 else ()
+        around = await memory.conversations.around(read_scope, owner)
         return tool_result(replies.message_text(owner, around), replies.message_history_json(owner, around))
     history = await replies.history_of(memory, read_scope, owner.id)
     return tool_result(replies.history_text(history), replies.history_json(history))

@@ -144,10 +144,18 @@ def read_dossier(
     expired = expired_ids(conn, scope, now) if as_of is None else set[str]()
 
     def related(ids: Iterable[str]) -> list[KnownRelation]:
+        if held_at is not None:
+            ever = relation_queries.relations_of(conn, scope, ids, current_only=False, limit=MAX_LOOKED_AT)
+            return [item for item in ever if item.may_hold_in(held_at)][:MAX_RELATIONS]
         found = relation_queries.relations_of(conn, scope, ids, as_of=as_of, limit=MAX_RELATIONS)
         return [item for item in found if item.memory_id not in expired]
 
-    if as_of is None:
+    if held_at is not None:
+        living, _ = entities.memories_about(conn, scope, entity.id, MAX_LOOKED_AT)
+        closed, _ = entities.former_memories_about(conn, scope, entity.id, MAX_LOOKED_AT)
+        then = [memory for memory in (*living, *closed) if memory.may_hold_in(held_at)]
+        holds, all_holds = then[:MAX_MEMORIES], len(then)
+    elif as_of is None:
         holds, all_holds = entities.memories_about(conn, scope, entity.id, MAX_MEMORIES, oldest=MAX_OLDEST)
         all_holds -= sum(memory.id in expired for memory in holds)
         if all_holds > len(holds):
@@ -159,22 +167,18 @@ def read_dossier(
     else:
         then = entities.memories_about_at(conn, scope, entity.id, as_of)
         holds, all_holds = [*then[:MAX_MEMORIES], *then[MAX_MEMORIES:][-MAX_OLDEST:]], len(then)
-    held, all_held = entities.former_memories_about(conn, scope, entity.id, MAX_MEMORIES, as_of=as_of)
-    # What has ended may not be closed: somebody said until when it held.
+    held, all_held, current = list[Memory](), 0, related([entity.id])
+    relations = current
     if held_at is None:
+        held, all_held = entities.former_memories_about(conn, scope, entity.id, MAX_MEMORIES, as_of=as_of)
+        # What has ended may not be closed: somebody said until when it held.
         ended = [memory for memory in holds if memory.has_ended(as_of or now)]
         holds = [memory for memory in holds if memory not in ended]
         held, all_holds, all_held = [*ended, *held], all_holds - len(ended), all_held + len(ended)
-    else:
-        holds, held = [memory for memory in (*holds, *held) if memory.may_hold_in(held_at)], []
-        all_holds, all_held = len(holds), 0
-    current = related([entity.id])
-    all_relations = relation_queries.relations_of(conn, scope, [entity.id], current_only=False, limit=MAX_RELATIONS)
-    # With `as_of` a relation of a memory that had ended by then is a former one.
-    former = [item for item in all_relations if item.expired_at is not None and (not as_of or item.expired_at <= as_of)]
-    relations = _each_once([*current, *(item for item in former if item.memory_id not in expired)])
-    if held_at is not None:
-        relations = tuple(item for item in relations if item.may_hold_in(held_at))
+        ever = relation_queries.relations_of(conn, scope, [entity.id], current_only=False, limit=MAX_RELATIONS)
+        # With `as_of` a relation of a memory that had ended by then is a former one.
+        former = [item for item in ever if item.expired_at is not None and (not as_of or item.expired_at <= as_of)]
+        relations = [*current, *(item for item in former if item.memory_id not in expired)]
     ends = {end for item in current for end in (item.source_id, item.destination_id)} - {entity.id}
     beyond = related(ends) if hops > 1 and ends else []
     connected = {end for item in relations for end in (item.source_id, item.destination_id)}
@@ -187,7 +191,7 @@ def read_dossier(
         tuple(memory.in_zone(now.tzinfo) for memory in held),
         all_holds,
         all_held,
-        relations,
+        _each_once(relations),
         _each_once(item for item in beyond if entity.id not in (item.source_id, item.destination_id)),
         tuple((other, count) for other, count in beside if other.id not in connected),
         tuple(lookalikes(conn, scope, entity, [entity.name, *aliases])),

@@ -218,8 +218,10 @@ def _counts_from_its_date(memory: Memory) -> bool:
     return then != later
 
 
-def lasting(memories: Sequence[Memory]) -> list[Memory]:
-    """Return the memories that do not expire and are not pinned, which stand above every portrait."""
+def lasting(request: SummaryRequest, memories: Sequence[Memory]) -> list[Memory]:
+    """Return the memories that do not expire and are not pinned, which stand above every portrait of now."""
+    if request.held_at is not None:
+        return list(memories)
     return [memory for memory in memories if EXPIRES_AT not in memory.metadata and not is_pinned(memory.metadata)]
 
 
@@ -278,7 +280,7 @@ facts."""
 
 
 def _profile_material(conn: Connection, request: SummaryRequest) -> Material:
-    memories = lasting(newest(conn, request, summary_kinds.MAX_SOURCE_MEMORIES))
+    memories = lasting(request, newest(conn, request, summary_kinds.MAX_SOURCE_MEMORIES))
     name, own = _own_names(conn, request, memories)
 
     def item(memory: Memory) -> Mapping[str, Any]:
@@ -290,7 +292,7 @@ def _profile_material(conn: Connection, request: SummaryRequest) -> Material:
 
 def _plain_profile(conn: Connection, request: SummaryRequest) -> PlainText:
     memories = newest(conn, request, READ)
-    return portrait(conn, request, lasting(memories), PROFILE_HEADINGS, place_of_user(conn, request, memories))
+    return portrait(conn, request, lasting(request, memories), PROFILE_HEADINGS, place_of_user(conn, request, memories))
 
 
 def place_of_user(conn: Connection, request: SummaryRequest, memories: Sequence[Memory]) -> Place:
@@ -397,7 +399,7 @@ def _project_memories(conn: Connection, request: SummaryRequest, limit: int) -> 
     if not request.scope.project:
         raise InputError(NO_PROJECT)
     of_project = memory_queries.newest_of_project(conn, request.scope, limit)
-    return lasting(summary_kinds.holding(of_project, request.now))
+    return lasting(request, summary_kinds.holding(of_project, request.now))
 
 
 def _place_in_project(project: str, memory: Memory) -> str:
@@ -434,7 +436,7 @@ LIFE = frozenset({"identity", "health", "family", "relationship", "possession", 
 
 def _procedure_material(conn: Connection, request: SummaryRequest) -> Material:
     place = partial(_place_in_procedures, memory_queries.name_of_user(conn, request.scope))
-    about = [memory for memory in lasting(newest(conn, request, READ)) if place(memory)]
+    about = [memory for memory in lasting(request, newest(conn, request, READ)) if place(memory)]
 
     def item(memory: Memory) -> Mapping[str, Any]:
         return {**memory_item(memory), "about": place(memory)}
@@ -444,7 +446,7 @@ def _procedure_material(conn: Connection, request: SummaryRequest) -> Material:
 
 def _plain_procedures(conn: Connection, request: SummaryRequest) -> PlainText:
     place = partial(_place_in_procedures, memory_queries.name_of_user(conn, request.scope))
-    return portrait(conn, request, lasting(newest(conn, request, READ)), PROCEDURE_HEADINGS, place)
+    return portrait(conn, request, lasting(request, newest(conn, request, READ)), PROCEDURE_HEADINGS, place)
 
 
 def _place_in_procedures(user_name: str, memory: Memory) -> str:

@@ -288,7 +288,8 @@ NOTHING = "Nothing is known yet."
 
 def held_memories(conn: Connection, request: SummaryRequest, limit: int) -> list[Memory]:
     """Return the newest memories that hold now and are not pinned, which stand above every list. Newest first."""
-    return [memory for memory in newest(conn, request, limit) if not is_pinned(memory.metadata)]
+    found = newest(conn, request, limit)
+    return [memory for memory in found if request.held_at is not None or not is_pinned(memory.metadata)]
 
 
 def dated(memory: Memory) -> str:

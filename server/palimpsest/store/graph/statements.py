@@ -119,7 +119,7 @@ def stated_with(memory: Memory, fact: Fact, *, sets_relations: bool = False) -> 
     stated no more, unless the fact states it. Those that stay hold since they did before.
     """
     before, after = words_in(memory.text), words_in(fact.text)
-    is_more = set(before) <= set(after) and not sets_relations
+    is_more = set(before) <= set(after)
     stays = change_words(fact.text) <= change_words(memory.text) and not (set(after) - set(before)) & NEGATIONS
     kept = [entity for entity in memory.entities if is_more or has_name(after, fact.text, entity.name)]
     named = {name_key(entity.name): entity for entity in (*kept, *fact.entities)}
