@@ -60,9 +60,11 @@ async def test_since_when_it_holds_and_when_it_ends(page: OpenPage, browser: Bro
     assert ((await page.stored(memory_id)).since, (await page.stored(memory_id)).metadata) == ("", {})
     for wrong in ({"since": "soon", "until": ""}, {"since": "", "until": "x"}, {"since": "2030", "until": "2029"}):
         assert (await browser.post(path, data=wrong)).status_code == 400
-    await browser.post(path, data={"since": "2020-03-04", "until": "2999"})
+    await page.memory.update(ALICE, memory_id, since="2020-03-04", until="2999")
+    assert 'value="2999"' in (await browser.get(f"/memories/{memory_id}")).text
     await browser.post(path, data={"since": "", "until": ""})
-    assert ((await page.stored(memory_id)).since, (await page.stored(memory_id)).metadata) == ("", {})
+    stored = await page.stored(memory_id)
+    assert (stored.since, stored.until, stored.metadata) == ("", "", {})
 
 
 async def test_one_or_many_are_deleted_and_restored(page: OpenPage, browser: Browser) -> None:

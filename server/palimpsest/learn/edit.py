@@ -9,7 +9,7 @@ from datetime import UTC
 from typing import Any
 
 from palimpsest.core import errors, models
-from palimpsest.core.clock import span_of
+from palimpsest.core.clock import parse_date, parse_instant, parse_until, span_of
 from palimpsest.core.errors import ChangedMeanwhileError, EmbedderError, InputError, LedgerError, MemoryNotFoundError
 from palimpsest.core.models import EXPIRES_AT, ORIGIN, Decision, Event, Fact, Kind, Memory, Message, Provenance, Scope
 from palimpsest.core.validation import held_from, one_line
@@ -339,6 +339,37 @@ class Corrections(Edits):
         kept, others = await self._kept_and_others(scope, kept_id, other_ids)
         ended = _closing(kept, others) if were_true else _deletions(others)
         return await self._write(scope, ended, "settle", caller)
+
+    async def set_validity(
+        self, scope: Scope, memory_id: str, *, since: str, until: str, caller: str = "", revision: int | None = None
+    ) -> WriteResult:
+        """Say since when a memory holds and with what it ends, as ISO 8601; "" for what is not known.
+
+        `revision` is as in `Memory.update`.
+        """
+        memories, _ = await self._chosen(scope, [memory_id])
+        if not memories:
+            raise InputError("a message has no dates to correct; nothing was changed")
+        zone = self.zone
+        since, until = since.strip(), until.strip()
+        begins = (parse_date(since) or (parse_instant(since, "valid_from", zone), "")) if since else None
+        end = parse_until(until, EXPIRES_AT, zone) if until else None
+        if begins is not None and end is not None and end <= span_of(*begins, zone).first:
+            raise InputError(f"{until} is before {since}; nothing was changed")
+        (memory,) = memories
+        read = refuse_changed(memory, revision)
+        valid_from, precision = begins or (None, "")
+        fact = replace(
+            with_labels(memory, Fact(""), memory.tags, memory.keywords),
+            valid_from=valid_from,
+            valid_from_precision=precision,
+            valid_until=None,  # one end is enough
+            valid_until_precision="",
+            metadata={EXPIRES_AT: until or None},
+        )
+        decision = Decision(Event.UPDATE, fact, memory.id, sets_labels=True)
+        notes = commit.past_end_notes(self.engine, fact)
+        return await self._apply(scope, [decision], "update", caller, notes, read=read)
 
     async def add_tag(self, scope: Scope, owner_ids: Sequence[str], tag: str, *, caller: str = "") -> WriteResult:
         """Give memories one more tag."""

@@ -333,8 +333,7 @@ async def _write(
         hints = hints_from(HintsInput(words=sent["hints"].splitlines()))
         return await memory.update(scope, memory_id, hints=hints, caller=CALLER, revision=revision)
     if action == "dates":
-        since, until = (sent[name].strip() or "none" for name in ("since", "until"))
-        return await memory.update(scope, memory_id, since=since, until=until, caller=CALLER, revision=revision)
+        return await memory.corrections.set_validity(scope, memory_id, **sent, caller=CALLER, revision=revision)
     if action == "pinned":
         pinned = True if form.get("pinned") == "on" else None
         return await memory.update(scope, memory_id, metadata={PINNED: pinned}, caller=CALLER)
