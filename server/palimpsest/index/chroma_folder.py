@@ -78,8 +78,11 @@ class ChromaIndex:
     def query(self, user_id: str, vector: Vector, limit: int) -> list[int]:
         """Return the numbers of the nearest vectors by cosine similarity, nearest first."""
         question = {"query_embeddings": [vector], "n_results": limit, "include": []}
-        found = _mapped("could not be queried", lambda: self._collection(user_id).query(**question)["ids"][0])
-        return [int(item) for item in found]
+
+        def nearest() -> list[int]:
+            return [int(item) for item in self._collection(user_id).query(**question)["ids"][0]]
+
+        return _mapped("could not be queried", nearest)
 
     def fetch(self, user_id: str, seqs: Sequence[int]) -> dict[int, Vector]:
         """Return the stored vectors of shape (dims,) by number. Unknown numbers are left out."""
