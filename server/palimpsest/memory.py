@@ -18,7 +18,7 @@ from palimpsest.core.models import SURE, Fact, Message, Relation, Scope, Version
 from palimpsest.core.protocols import LanguageModel, ReportProgress
 from palimpsest.core.settings import Settings
 from palimpsest.core.threads import Threads, in_background
-from palimpsest.core.validation import MAX_LIMIT, MAX_TOKENS, bounded, held_from
+from palimpsest.core.validation import MAX_LIMIT, MAX_TOKENS, bounded, held_from, in_order
 from palimpsest.hooks.brief import Briefs
 from palimpsest.hooks.instructions import Launch
 from palimpsest.hooks.intake import Capture, write_hook_settings
@@ -230,6 +230,7 @@ class Memory(Edits):
             relations=tuple(relations),
             **held_from(since, until, self.zone),
         )
+        fact = in_order(fact, self.zone)
         adding = add.add_text(self.engine.answering, scope, fact, replaces=replaces, infer=infer, caller=caller)
         return await self._after_write(scope, adding)
 

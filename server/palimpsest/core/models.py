@@ -131,10 +131,9 @@ class KnownRelation:
         return self.expired_at is None
 
     def may_hold_in(self, span: TimeSpan) -> bool:
-        """Return whether it holds in a stretch of time as far as is known, as a memory does."""
-        begins, end = parse_date(self.valid_from), self._end()
-        first = span_of(*begins).first if begins else self.holds_from if end is None else None
-        return (first is None or first <= span.last) and (end is None or end >= span.first)
+        """Return whether it may hold in a stretch of time."""
+        begins = parse_date(self.valid_from)
+        return may_hold_in(span, begins and span_of(*begins).first, self._end(), self.holds_from)
 
     def has_ended(self, now: datetime) -> bool:
         """Return whether it held only until a time that has passed."""
@@ -319,6 +318,16 @@ def end_in(span: TimeSpan, *, is_replaced: bool) -> datetime:
     """
     has_before = span.first > datetime.min.replace(tzinfo=UTC)
     return span.first - timedelta(microseconds=1) if is_replaced and has_before else span.last
+
+
+def may_hold_in(span: TimeSpan, begins: datetime | None, ends: datetime | None, said: datetime) -> bool:
+    """Return whether something may hold in a stretch of time, given when it begins and ends, as far as that is known.
+
+    Without a beginning it holds since it was said, and what has only an end may have held ever before.
+    """
+    if begins is None and ends is None:
+        begins = said
+    return (begins is None or begins <= span.last) and (ends is None or ends >= span.first)
 
 
 def has_expired(metadata: Mapping[str, Any], now: datetime) -> bool:
@@ -552,15 +561,9 @@ class Memory:
         return end_in(span, is_replaced=self.superseded_by is not None)
 
     def may_hold_in(self, span: TimeSpan) -> bool:
-        """Return whether it holds in a stretch of time as far as is known: from its beginning or since it was said.
-
-        What only ended may have held ever before.
-        """
-        begins = datetime.min.replace(tzinfo=UTC) if self.valid_until is not None else self.stated_at
-        if self.valid_from is not None:
-            begins = span_of(self.valid_from, self.valid_from_precision).first
-        end = self._end()
-        return begins <= span.last and (end is None or end >= span.first)
+        """Return whether it may hold in a stretch of time."""
+        begins = self.valid_from and span_of(self.valid_from, self.valid_from_precision).first
+        return may_hold_in(span, begins, self._end(), self.stated_at)
 
     @property
     def is_dated(self) -> bool:

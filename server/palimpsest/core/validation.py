@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 from pydantic_core import ErrorDetails
 
 from palimpsest.core import models
-from palimpsest.core.clock import parse_instant, parse_time, parse_until, span_of
+from palimpsest.core.clock import parse_instant, parse_time, parse_until, shown_date, span_of
 from palimpsest.core.errors import InputError, Remedy, raised_as
 from palimpsest.core.filters import JUNCTIONS, RESERVED
 from palimpsest.core.models import EXPIRES_AT, MAX_NAME_CHARS, MAX_SCOPE_CHARS, Message, Relation, Scope
@@ -559,18 +559,26 @@ def hints_from(hints: HintsInput | None) -> tuple[str, ...]:
 def held_from(since: str, until: str, zone: tzinfo) -> dict[str, Any]:
     """Return the fields of a fact that say between which times it holds, given as ISO 8601.
 
-    What is "" has no fields, and those of "none" are empty. Raises InputError if the end is before the beginning.
+    What is "" has no fields, and those of "none" are empty.
     """
     held: dict[str, Any] = {}
     for column, name, value in (("valid_from", "since", since.strip()), ("valid_until", "until", until.strip())):
         if value:
             parsed = (None, "") if value.lower() == "none" else parse_time(value, name, zone)
             held[column], held[f"{column}_precision"] = parsed
-    if held.get("valid_from") and held.get("valid_until"):
-        first = span_of(held["valid_from"], held["valid_from_precision"], zone).first
-        if span_of(held["valid_until"], held["valid_until_precision"], zone).last < first:
-            raise InputError(f"until {until} is before since {since}. Nothing was stored.")
     return held
+
+
+def in_order(fact: models.Fact, zone: tzinfo) -> models.Fact:
+    """Return a fact as it is. Raises InputError if it ends before it begins."""
+    if fact.valid_from is None or fact.valid_until is None:
+        return fact
+    begins = span_of(fact.valid_from, fact.valid_from_precision, zone)
+    if span_of(fact.valid_until, fact.valid_until_precision, zone).last < begins.first:
+        since = shown_date(fact.valid_from, fact.valid_from_precision)
+        until = shown_date(fact.valid_until, fact.valid_until_precision)
+        raise InputError(f"until {until} is before since {since}: it would end before it began")
+    return fact
 
 
 def json_object(value: dict[str, Any]) -> dict[str, Any]:

@@ -231,7 +231,7 @@ def _former_states(engine: Engine, scope: Scope, memory: Memory) -> list[Similar
     sure, near = dict[str, SimilarMemory](), dict[str, SimilarMemory]()
     for memory_id, key, has_source in others:
         other = known.get(memory_id)
-        if other is None or not _is_current(other, scope, now) or other.has_ended(now):
+        if other is None or not _is_current(other, scope, now):
             continue
         if (other.valid_from or memory.holds_from) > memory.holds_from:
             continue

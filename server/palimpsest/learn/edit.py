@@ -12,7 +12,7 @@ from palimpsest.core import errors, models
 from palimpsest.core.clock import parse_date, parse_instant, parse_until, span_of
 from palimpsest.core.errors import ChangedMeanwhileError, EmbedderError, InputError, LedgerError, MemoryNotFoundError
 from palimpsest.core.models import EXPIRES_AT, ORIGIN, Decision, Event, Fact, Kind, Memory, Message, Provenance, Scope
-from palimpsest.core.validation import held_from, one_line
+from palimpsest.core.validation import held_from, in_order, one_line
 from palimpsest.index.backfill import Backfill
 from palimpsest.learn import commit, duplicates
 from palimpsest.learn.commit import WriteResult, Writing, apply_decisions, embed_texts, writes
@@ -77,15 +77,6 @@ def with_labels(memory: Memory, fact: Fact, tags: Sequence[str], hints: Sequence
         valid_until=fact.valid_until or memory.valid_until,
         valid_until_precision=fact.valid_until_precision if fact.valid_until else memory.valid_until_precision,
     )
-
-
-def refuse_end_before_beginning(fact: Fact) -> None:
-    """Raise InputError if a fact ends before it begins."""
-    if fact.valid_from is None or fact.valid_until is None:
-        return
-    begins = span_of(fact.valid_from, fact.valid_from_precision).first
-    if span_of(fact.valid_until, fact.valid_until_precision).last < begins:
-        raise InputError("it would end before it began; give since and until together. Nothing was changed")
 
 
 def without_untold_name(memory: Memory, fact: Fact) -> Fact:
@@ -180,7 +171,8 @@ class Edits(Writing):
         "none" for what is not known. The history keeps the old ones. If `revision` is given and is no longer the
         present one, raises ChangedMeanwhileError or StaleDecisionError.
         """
-        engine, held = self.engine, held_from(since, until, self.zone or UTC)
+        engine, zone = self.engine, self.zone or UTC
+        held = held_from(since, until, zone)
         given = Fact(text or "", metadata=metadata or {}, keywords=tuple(hints or ()), relations=tuple(relations or ()))
         fact, notes = await engine.run(lambda: sanitize_fact(engine, given))
         memory = await engine.read(lambda conn: entries.find_memory(conn, scope, memory_id))
@@ -195,10 +187,9 @@ class Edits(Writing):
         sets_labels, notes = tags is not None or hints is not None or bool(held), [*notes, *tag_notes]
         if sets_labels:
             fact = with_labels(memory, fact, kept, fact.keywords if hints is not None else memory.keywords)
-            fact = replace(fact, **held)
+            fact = in_order(replace(fact, **held), zone)
             if "valid_until" in held and EXPIRES_AT in memory.metadata:  # one end is enough
                 fact = replace(fact, metadata={EXPIRES_AT: None, **fact.metadata})
-            refuse_end_before_beginning(fact)
         new_key = models.key_text(fact.text or memory.text, fact.keywords if sets_labels else memory.keywords)
         vectors, embedding_notes = await embed_texts(engine, [new_key] if new_key != memory.key_text else [])
         changed = without_untold_name(memory, fact)
