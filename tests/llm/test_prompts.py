@@ -234,7 +234,7 @@ def test_an_edit_is_picked_up_without_a_restart(tmp_path: Path) -> None:
 
 def test_a_custom_system_text_is_used_literally() -> None:
     """Guards Mem0's custom prompts: `$` and braces in them have no special meaning."""
-    system_text = 'Costs $5, ${facts} and $unknown stay. {"facts": [{"text": "..."}]} {{x}} 100%'
+    system_text = 'Costs $5, ${facts} and $unknown stay. {"memory": [{"event": "..."}]} {{x}} 100%'
     prompt = prompt_files(decide=system_text).get("decide")
 
     system, user = prompt.render(facts=["tea"], memories=[])

@@ -109,3 +109,98 @@ async def test_an_invented_number_is_refused(tmp_path: Path, *, repairs: bool) -
     else:
         assert set(KNOWN) <= set(listed)
         assert str(INVENTED) in text
+
+
+# Prompts that were written for Mem0, in the forms in which articles on it print them, and the replies they lead to.
+
+TELLING = "Pick what is new and lasting in these lines.\nUser: {mt_1}\nAssistant: {mt}\nSo far: {summary}\n"
+BULLETS = TELLING + "Answer with one fact a line, each after a dash. If there is none, answer <none> and nothing else."
+LISTED = 'Note likes. Input: Hello.\nOutput: {{"facts" : []}}\nInput: I sew.\nOutput: {{"facts" : ["Sews"]}}'
+PER_FACT = (
+    "Compare the candidate with what is known.\nCandidate: {candidate_fact}\nKnown: {similar_memories}\nGive JSON: "
+    '{{"operation": "ADD", "target_memory_id": "", "updated_content": null}}, or UPDATE, DELETE, NOOP.'
+)
+BY_EXAMPLE = 'Keep it tidy. Answer as {"memory": [{"id": "0", "text": "Sews", "event": "NONE"}]}.'
+GUIDANCE = "Never overwrite a memory about {craft}: add to it. The user's notes are JSON."
+
+
+def of_memory(request: dict[str, Any]) -> str:
+    """Return Mem0's list of all memories as they become, with events in small letters."""
+    assert given(request, "New facts")[0]["text"] == "Ina sews gloves"
+    assert given(request, "Stored memories")[0]["text"] == "Ina sews"
+    return '{"memory": [{"id": "0", "text": "Ina sews gloves", "event": "update", "old_memory": "Ina sews"}]}'
+
+
+def one_operation(request: dict[str, Any]) -> str:
+    """Return one operation, from a prompt that was sent alone, with what it asks for in its places."""
+    (message,) = request["messages"]
+    assert '"Ina sews gloves"' in message["content"]
+    assert '"Ina sews"' in message["content"]
+    assert "{candidate_fact}" not in message["content"]
+    assert '{"operation": "ADD"' in message["content"]
+    return '{"operation": "Update", "target_memory_id": "0", "updated_content": "Ina sews gloves"}'
+
+
+def by_number(request: dict[str, Any]) -> str:
+    """Return a decision in our form, which follows guidance."""
+    instructions = request["messages"][0]["content"]
+    assert instructions.startswith(GUIDANCE)
+    assert '{"decisions": [' in instructions
+    return json.dumps({"decisions": [decision(0, "UPDATE", 0, "Ina sews gloves")]})
+
+
+@pytest.mark.few_by_day(3)
+@pytest.mark.parametrize(
+    ("extraction", "found", "update", "decided"),
+    [
+        (BULLETS, "- Ina sews gloves", PER_FACT, one_operation),
+        (LISTED, '{{"facts": ["Ina sews gloves"]}}', BY_EXAMPLE, of_memory),
+        ("Note what people make.", '{"facts": [{"text": "Ina sews gloves"}]}', GUIDANCE, by_number),
+    ],
+)
+async def test_prompts_for_mem0_work_as_they_are_printed(
+    tmp_path: Path, extraction: str, found: str, update: str, decided: Callable[[dict[str, Any]], str]
+) -> None:
+    """One call finds the fact and one decides on it. A text with all placeholders is sent alone, and filled."""
+
+    def answer(request: dict[str, Any]) -> str:
+        return found if len(server.chat_requests) % 2 else decided(request)
+
+    prompts = {"PALIMPSEST_CUSTOM_FACT_EXTRACTION_PROMPT": extraction, "PALIMPSEST_CUSTOM_UPDATE_MEMORY_PROMPT": update}
+    with OpenAIServer(answer) as server:
+        async with connect(tmp_path, **model_environment(server.base_url), **prompts) as agent:
+            await agent.call_tool("add_memory", {"text": "Ina sews", "infer": False})
+            await agent.call_tool("add_memory", {"messages": [{"role": "user", "content": "Ina sews gloves now"}]})
+            listed = [hit["text"] for hit in reply_results(await agent.call_tool("list_memories", {}))]
+    assert listed == ["Ina sews gloves"]
+    assert len(server.chat_requests) == 2
+    first = server.chat_requests[0]["messages"]
+    assert "Ina sews gloves now" in first[-1]["content"]
+    assert "{mt" not in str(first)
+    assert "{{" not in first[0]["content"]
+
+
+@pytest.mark.few_by_day(3)
+@pytest.mark.parametrize(
+    "reply",
+    ["<none>", '{"facts": []}', '{"facts": {}}', "Facts (or <none>): <none>", "<none>\nIt is a greeting.", "<\u65e0>"],
+)
+async def test_no_facts_are_no_failure(tmp_path: Path, reply: str) -> None:
+    """What a prompt asks for where there is nothing is understood at once."""
+    prompts = {"PALIMPSEST_CUSTOM_FACT_EXTRACTION_PROMPT": BULLETS}
+    with OpenAIServer([reply]) as server:
+        async with connect(tmp_path, **model_environment(server.base_url), **prompts) as agent:
+            added = await agent.call_tool("add_memory", {"messages": [{"role": "user", "content": "Good morning"}]})
+            assert "nothing in these messages was found worth a memory" in reply_text(added)
+    assert len(server.chat_requests) == 1
+
+
+async def test_an_example_of_the_prompt_is_no_fact(tmp_path: Path) -> None:
+    """Small models copy the example. What the messages do not say is not learned."""
+    example = "Ana and Rui got the keys to their flat in Porto on 2026-03-01; Rui is very happy about it."
+    with OpenAIServer([json.dumps({"facts": [example, "Leopold has a canary"]})]) as server:
+        async with connect(tmp_path, **model_environment(server.base_url)) as agent:
+            await agent.call_tool("add_memory", {"messages": [{"role": "user", "content": "I have a canary"}]})
+            listed = [hit["text"] for hit in reply_results(await agent.call_tool("list_memories", {}))]
+        assert example in server.chat_requests[0]["messages"][0]["content"].replace("\n", " ")
+    assert listed == ["Leopold has a canary"]

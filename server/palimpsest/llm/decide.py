@@ -42,12 +42,14 @@ _EVENTS: Mapping[str, Event] = {
 """Events as models name them, also in Chinese."""
 
 _MEMORY_KEYS = ("memory", "memory_id", "target_memory_id", "id")
-_TEXT_KEYS = ("text", "updated_content", "new_memory", "new_text", "content")
+_TEXT_KEYS = ("text", "updated_content", "new_memory", "new_text", "content", "data")
+_LIST_KEYS = ("decisions", "memory", "results", "operations")
 
 
 def _number(value: Any) -> int | None:
     """Return the number in a reply, None if there is none, and -1, which is never valid, for anything else."""
-    return None if value in (None, "") else ask.number_in(value)
+    is_none = value is None or (isinstance(value, str) and value.strip().casefold() in ask.NOTHING)
+    return None if is_none else ask.number_in(value)
 
 
 def _event(value: Any) -> Event | None:
@@ -104,8 +106,8 @@ class DecideReply(ask.ReplyModel):
             if not all(isinstance(item, Mapping) for item in items):
                 raise ValueError("it is a list of something else than decisions")
             return {"decisions": items}
-        listed = object_of(value).get("decisions", object_of(value).get("memory"))
-        return {"decisions": [object_of(listed)] if isinstance(listed, Mapping) else listed}
+        listed = next((value[key] for key in _LIST_KEYS if key in object_of(value)), None)
+        return {"decisions": list(filter(None, [object_of(listed)])) if isinstance(listed, Mapping) else listed}
 
 
 async def decide(model: LanguageModel, prompt: Prompt, comparison: Comparison) -> Decisions:

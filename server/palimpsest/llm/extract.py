@@ -5,6 +5,7 @@ The summary and the recent messages are context. Facts come from the new message
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
@@ -183,7 +184,7 @@ class ExtractReply(ask.ReplyModel):
         requests = [*ask.list_in(reply.get("forget")), *filter(_is_request, items)]
         return {
             "user_name": ask.text_in(reply.get("user_name")),
-            "facts": [item for item in items if not _is_request(item)],
+            "facts": [item for item in items if item != {} and not _is_request(item)],
             "forget": [item for item in requests if _asked(item) != ""],
         }
 
@@ -323,6 +324,9 @@ _UNKNOWN_PARTS = LazyPattern(r"(-00)+$")
 _BULLET = LazyPattern(r"(?:[-*+\u2022\u2023\u2013\u2014\u00b7]|\d{1,3}[.)\u3001])\s*(.+)")
 """A line that is an item of a list."""
 
+_NO_FACTS = LazyPattern(r"^\W*<\s*(?:none|\u65e0)\s*/?>|<\s*(?:none|\u65e0)\s*/?>\W*$", re.IGNORECASE)
+"""An answer that begins or ends with `<none>`: some models add why, or repeat the question."""
+
 _ANY_DAY = datetime(2000, 1, 1, tzinfo=UTC)
 """The day that dates in words count from. What does count from a day, as "last year", is left out."""
 
@@ -375,6 +379,7 @@ async def extract(model: LanguageModel, prompt: Prompt, conversation: Conversati
             faults.insert(0, f"it cites message {wrong[0]}; the messages are 1 to {count}.")
             for item in items:  # they may count from 0, so that no number is right
                 item.sources = []
+        reply.facts = [item for item in reply.facts if not _is_copied(item.text, messages, conversation.messages)]
         return _extraction(reply, conversation, prompt.unwanted, now), next(iter(faults), "")
 
     return await ask.ask(
@@ -389,13 +394,22 @@ async def extract(model: LanguageModel, prompt: Prompt, conversation: Conversati
 
 def _without_json(answer: str, *, has_own_form: bool) -> ExtractReply | None:
     """Return what an answer without JSON says: nothing, or a fact a line if the prompt has a form of its own."""
-    if any(map(str.isalnum, answer)) and ask.says_nothing(answer):
+    if any(map(str.isalnum, answer)) and (ask.says_nothing(answer) or (has_own_form and _NO_FACTS.search(answer))):
         return ExtractReply(user_name=None, forget=[], facts=[])
     lines = [line for line in map(str.strip, answer.splitlines()) if line]
     if lines and lines[0].endswith((":", "\uff1a")):  # a heading
         lines = lines[1:]
     items = [found[1] for line in lines if (found := _BULLET.match(line))]
     return ExtractReply.model_validate(items) if has_own_form and items and len(items) == len(lines) else None
+
+
+def _is_copied(text: str, prompt: Sequence[Mapping[str, str]], messages: Sequence[Message]) -> bool:
+    """Return whether a small model copied a fact from an example of the instructions: the messages have other words."""
+    quoted = f'"{one_line(text)}"'
+    if not any(message["role"] == "system" and quoted in one_line(message["content"]) for message in prompt):
+        return False
+    words, said = set(search_tokens(text)), search_tokens("\n".join(message.content for message in messages))
+    return 2 * len(words.intersection(said)) < len(words)
 
 
 def _faults(reply: ExtractReply) -> list[str]:

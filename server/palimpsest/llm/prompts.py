@@ -36,8 +36,25 @@ ADDED_PROMPTS: Mapping[str, str] = {"extract": "graph", "extract_agent": "graph"
 ADDED_FIELDS: Mapping[str, frozenset[str]] = {"graph": frozenset({"entities", "relations"})}
 """Which fields of a reply such a file asks for. If there is nothing in it, they are not wanted."""
 
-_OWN_FORM = re.compile(r"[{]|\bjson\b|<\s*(?:none|null|nothing|empty|no|\u65e0|\u7a7a)\s*>", re.IGNORECASE)
+_FORM_OF_FACTS = re.compile(r"[{]|\bjson\b|<\s*(?:none|null|nothing|empty|no|\u65e0|\u7a7a)\s*>", re.IGNORECASE)
+_FORM_OF_DECISIONS = re.compile("[\"'\u201c\u201d](?:event|operation)[\"'\u201c\u201d]")
 """What tells that instructions ask for a reply in a form of their own."""
+
+_PLACEHOLDERS: Mapping[str, str] = {
+    **dict.fromkeys(("mt_1", "parsed_messages", "conversation"), "messages"),
+    **dict.fromkeys(("mt", "custom_update_memory_prompt"), ""),
+    "recent_messages": "recent",
+    **dict.fromkeys(("candidate_fact", "new_retrieved_facts", "new_facts"), "facts"),
+    **dict.fromkeys(("retrieved_old_memory", "retrieved_old_memory_dict", "similar_memories"), "memories"),
+}
+"""What Mem0's prompts and those written after its paper call the inputs. `mt` is the second of the messages `mt_1`."""
+
+_PLACEHOLDER = re.compile(r"\{\{|\}\}|(?<!\$)\{\s*(\w+)\s*\}")
+_DOUBLED = re.compile(r"\{\{\s*[\"'\u201c]")
+"""JSON as a program has it in its source, where a brace is written twice."""
+
+_DATA = frozenset({"messages", "facts", "memories"})
+"""What a prompt cannot do without. A text that has placeholders for all of it is the whole prompt."""
 
 
 class PromptMessages(list[dict[str, str]]):
@@ -56,10 +73,7 @@ def name_of(messages: Sequence[Mapping[str, str]]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One prompt. With `system_is_text` the system section is sent as it is and `$` has no meaning in it.
-
-    `reply` follows it. `unwanted` are fields of the reply that the prompt does not ask for.
-    """
+    """One prompt. `reply` follows `system`. `unwanted` are fields of the reply that the prompt does not ask for."""
 
     name: str
     version: int
@@ -67,7 +81,6 @@ class Prompt:
     system: str
     user: str
     path: Path
-    system_is_text: bool = False
     reply: str = ""
     unwanted: frozenset[str] = frozenset()
 
@@ -84,11 +97,11 @@ class Prompt:
         if values.keys() != self.inputs:
             raise PromptError(f"{self.path}: needs the inputs {sorted(self.inputs)}, and got {sorted(values)}")
         filled = {key: json.dumps(value, ensure_ascii=False) for key, value in values.items()}
-        system = self.system if self.system_is_text else Template(self.system).substitute(filled)
-        reply = Template(self.reply).substitute(filled)
-        user = Template(self.user).substitute(filled)
-        instructions = "\n\n".join(filter(None, (system.strip(), reply.strip())))
-        messages = ({"role": "system", "content": instructions}, {"role": "user", "content": user.strip()})
+        system, reply, user = (
+            Template(part).substitute(filled).strip() for part in (self.system, self.reply, self.user)
+        )
+        texts = {"system": "\n\n".join(filter(None, (system, reply))), "user": user}
+        messages = ({"role": role, "content": text} for role, text in texts.items() if text or role == "user")
         return PromptMessages(self.name, messages, self.unwanted)
 
 
@@ -137,6 +150,32 @@ def _check_variables(prompt: Prompt) -> None:
         raise PromptError(f"{prompt.path}: the input ${name} is used nowhere in the text; add it")
 
 
+def with_text(prompt: Prompt, text: str) -> Prompt:
+    """Return a prompt with a person's text in place of its instructions, in which `$` has no meaning.
+
+    A text with placeholders for all data is the whole prompt. Any other is followed by the section on the reply, unless
+    it asks for a form of its own, and by the data.
+    """
+    named: set[str] = set()
+    is_of_program = _DOUBLED.search(text) is not None
+
+    def filled(found: re.Match[str]) -> str:
+        if found[0] in ("{{", "}}"):
+            return found[0][is_of_program:]
+        name = _PLACEHOLDERS.get(found[1], found[1])
+        if name and name not in prompt.inputs:
+            return found[0]
+        named.add(name)
+        return f"${{{name}}}" if name else ""
+
+    own_form = _FORM_OF_DECISIONS if prompt.name == "decide" else _FORM_OF_FACTS
+    reply = "" if own_form.search(text) else prompt.reply
+    text = _PLACEHOLDER.sub(filled, text.replace("$", "$$"))
+    if named >= prompt.inputs & _DATA:
+        return replace(prompt, system="", reply="", user=text)
+    return replace(prompt, system=text, reply=reply)
+
+
 def _followed_by(prompt: Prompt, text: str) -> Prompt:
     """Return a prompt with more instructions at their end, in which `$` begins a variable."""
     return replace(prompt, reply="\n\n".join(filter(None, (prompt.reply, text))))
@@ -147,8 +186,7 @@ class PromptFiles:
     """The prompts by name. A file in the user's folder comes before the shipped one, and edits apply at once.
 
     `needed` maps the name of each prompt to the inputs its stage passes. `system_texts` maps names to texts that
-    replace the system section, and the section on the reply if they ask for a form of their own. `additions` maps names
-    to texts that follow these.
+    replace the instructions, as `with_text` does. `additions` maps names to texts that follow these.
     """
 
     needed: Mapping[str, frozenset[str]]
@@ -168,9 +206,7 @@ class PromptFiles:
         """Return the prompt `name` as its file says now. Raises PromptError."""
         prompt = self.read(self.path(name), name)
         if name in self.system_texts:
-            text = self.system_texts[name]
-            reply = "" if _OWN_FORM.search(text) else prompt.reply
-            prompt = replace(prompt, system=text, system_is_text=True, reply=reply)
+            prompt = with_text(prompt, self.system_texts[name])
         if name in self.additions:
             prompt = _followed_by(prompt, self.additions[name].replace("$", "$$"))
         if (added := ADDED_PROMPTS.get(name, "")) in self.needed:
