@@ -1,4 +1,4 @@
-"""A real HTTP server on 127.0.0.1 that implements the OpenAI protocol with scripted replies.
+"""A real HTTP server on 127.0.0.1 that implements the OpenAI protocol, and Anthropic's, with scripted replies.
 
 Tests and benchmarks use it: `with OpenAIServer(["first", Reply(status=429)]) as server: … server.base_url`.
 """
@@ -22,6 +22,7 @@ from typing import Any, Self, cast
 CHAT_PATH = "/v1/chat/completions"
 EMBEDDINGS_PATH = "/v1/embeddings"
 MODELS_PATH = "/v1/models"
+MESSAGES_PATH = "/v1/messages"
 EMBEDDING_DIMS = 32
 
 
@@ -90,6 +91,11 @@ class OpenAIServer:
         return self._bodies(CHAT_PATH)
 
     @property
+    def message_requests(self) -> list[dict[str, Any]]:
+        """Return the JSON bodies of the requests to Anthropic's API so far, in order."""
+        return self._bodies(MESSAGES_PATH)
+
+    @property
     def embedding_requests(self) -> list[dict[str, Any]]:
         """Return the JSON bodies of the embedding requests so far, in order."""
         return self._bodies(EMBEDDINGS_PATH)
@@ -106,21 +112,25 @@ class OpenAIServer:
             self.requests.append({"path": path, "json": request_json, "headers": headers})
         if self._api_key is not None and headers.get("authorization") != f"Bearer {self._api_key}":
             return _error(Reply("Incorrect API key provided.", status=401), code="invalid_api_key")
+        if method == "GET" and path.startswith(f"{MODELS_PATH}/"):
+            return Reply(body=_encoded({"type": "model", "id": path.rpartition("/")[2]}))
         if (method, path) == ("GET", MODELS_PATH):
             model = {"id": "loopback", "object": "model", "created": 0, "owned_by": "loopback"}
             return Reply(body=_encoded({"object": "list", "data": [model]}))
-        if method != "POST" or path not in (CHAT_PATH, EMBEDDINGS_PATH):
+        if method != "POST" or path not in (CHAT_PATH, MESSAGES_PATH, EMBEDDINGS_PATH):
             return _error(Reply(f"Unknown request URL: {method} {path}.", status=404), code="unknown_url")
         if request_json is None:
             return _error(Reply("The body of the request is not a JSON object.", status=400))
-        return self._chat_reply(request_json) if path == CHAT_PATH else self._embeddings_reply(request_json)
+        if path == EMBEDDINGS_PATH:
+            return self._embeddings_reply(request_json)
+        return self._chat_reply(request_json, _completion if path == CHAT_PATH else _message)
 
-    def _chat_reply(self, request_json: dict[str, Any]) -> Reply:
+    def _chat_reply(self, request_json: dict[str, Any], body_of: Callable[[dict[str, Any], Reply], bytes]) -> Reply:
         scripted = self._chat(request_json)
         reply = Reply(scripted) if isinstance(scripted, str) else scripted
         if reply.body is not None:
             return reply
-        return replace(reply, body=_completion(request_json, reply)) if reply.status == 200 else _error(reply)
+        return replace(reply, body=body_of(request_json, reply)) if reply.status == 200 else _error(reply)
 
     def _embeddings_reply(self, request_json: dict[str, Any]) -> Reply:
         value = request_json.get("input")
@@ -211,6 +221,14 @@ def _scripted(replies: Sequence[Reply | str]) -> Chat:
             return next(rest, end)
 
     return reply
+
+
+def _message(request_json: dict[str, Any], reply: Reply) -> bytes:
+    reason = "max_tokens" if reply.finish_reason == "length" else "end_turn"
+    content = [{"type": "text", "text": reply.content}]
+    usage = {"input_tokens": 7, "output_tokens": 5}
+    parts = {"type": "message", "role": "assistant", "model": request_json.get("model"), "usage": usage}
+    return _encoded({"id": "msg_1", **parts, "content": content, "stop_reason": reason})
 
 
 def _completion(request_json: dict[str, Any], reply: Reply) -> bytes:

@@ -246,7 +246,7 @@ def test_an_argument(m: Memory) -> None:
 def test_a_provider(tmp_path: Path) -> None:
     config = {
         "vector_store": {"provider": "qdrant", "config": {"path": "/elsewhere"}},
-        "llm": {"provider": "anthropic", "config": {"model": "a model"}},
+        "llm": {"provider": "aws_bedrock", "config": {"model": "a model"}},
         "data_dir": tmp_path,
     }
     with pytest.warns(UserWarning, match="cannot be used with Palimpsest") as told:
@@ -256,7 +256,7 @@ def test_a_provider(tmp_path: Path) -> None:
         assert texts(memory.get_all(user_id="w2")) == ["It works all the same"]
     assert [str(warning.message).partition(" cannot")[0] for warning in told] == [
         "vector_store.provider 'qdrant'",
-        "llm.provider 'anthropic'",
+        "llm.provider 'aws_bedrock'",
     ]
 
 
@@ -264,10 +264,13 @@ def test_ollama_is_an_endpoint(tmp_path: Path) -> None:
     with OpenAIServer([facts_reply("User likes plums.")]) as server:
         address = server.base_url.removesuffix("/v1")
         config = {
-            "llm": {"provider": "ollama", "config": {"model": "any", "ollama_base_url": address, "top_p": 0.1}},
+            "llm": {
+                "provider": "ollama",
+                "config": {"model": "any", "ollama_base_url": address, "top_p": 0.1, "top_k": 3},
+            },
             "data_dir": tmp_path,
         }
-        with pytest.warns(UserWarning, match=r"llm\.config has no top_p"):
+        with pytest.warns(UserWarning, match=r"llm\.config has no top_k"):
             memory = Memory(config)
         with memory:
             (item,) = memory.add("I like plums", user_id="w3")["results"]

@@ -23,10 +23,10 @@ from anyio.from_thread import BlockingPortal
 from sqlalchemy import Connection
 
 from palimpsest import memory as facade
-from palimpsest.admin.mem0_settings import mem0_settings
 from palimpsest.core import validation
 from palimpsest.core.errors import InputError, PalimpsestError
 from palimpsest.core.filters import JUNCTIONS
+from palimpsest.core.mem0_settings import mem0_settings
 from palimpsest.core.models import EXPIRES_AT, Event, Hit, Message, Outcome, Scope
 from palimpsest.core.models import Memory as StoredMemory
 from palimpsest.core.settings import Settings, load_settings
@@ -373,7 +373,7 @@ def _ends_of_open_memories() -> weakref.WeakSet[_End]:
 
 
 def _settings_from(config: Mapping[str, Any]) -> Settings:
-    values, sentences = mem0_settings(config)
+    values, sentences = mem0_settings(config, Settings)
     for sentence in sentences:
         warnings.warn(sentence, stacklevel=3)
     return load_settings(**values)

@@ -76,6 +76,56 @@ def test_the_file_of_a_mem0_user_is_read(tmp_path: Path) -> None:
     assert (settings.custom_fact_extraction_prompt, settings.custom_update_memory_prompt) == ("Take facts.", "Decide.")
 
 
+def test_what_means_nothing_here_in_a_file_of_mem0_is_left_out_with_a_note(tmp_path: Path) -> None:
+    """Guards a user of mem0's first start: no unknown key refuses the file, and what cannot work says what to use."""
+    values = {
+        "vector_store": {"provider": "qdrant", "config": {"path": "/elsewhere"}},
+        "llm": {"provider": "openai", "config": {"model": "m", "top_p": 0.2, "top_k": 3, "temperature": None}},
+        "graph_store": {"threshold": 0.7},
+        "telemetry": False,
+    }
+    settings = load_settings(settings_file(tmp_path, json.dumps(values), "mem0.json"), data_dir=tmp_path)
+    assert settings.notes == [
+        "this configuration has no telemetry with Palimpsest, and goes without",
+        "vector_store.provider 'qdrant' cannot be used with Palimpsest: memories stay in Palimpsest's ledger, and "
+        "their vectors in an index of its own (use chroma or exact)",
+        "llm.config has no top_k with Palimpsest, and goes without",
+        "graph_store has no threshold with Palimpsest, and goes without",
+    ]
+    assert (settings.llm.config.top_p, settings.llm.config.temperature) == (0.2, None)
+    assert "did you mean" in refusal(settings_file(tmp_path, '{"usr_id": "ana"}', "own.json"), data_dir=tmp_path)
+
+
+PROVIDERS = {
+    "ollama": "http://localhost:11434/v1",
+    "lmstudio": "http://localhost:1234/v1",
+    "vllm": "http://localhost:8000/v1",
+    "openrouter": "https://openrouter.ai/api/v1",
+    "groq": "https://api.groq.com/openai/v1",
+    "deepseek": "https://api.deepseek.com/v1",
+    "together": "https://api.together.xyz/v1",
+    "gemini": "https://generativelanguage.googleapis.com/v1beta/openai",
+    "mistral": "https://api.mistral.ai/v1",
+}
+
+
+def test_a_provider_by_name_is_an_endpoint(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Guards OpenAI's key: it goes to no other vendor. The provider's own variable is read, and no other."""
+    monkeypatch.setenv("OPENAI_API_KEY", "of-openai")
+    monkeypatch.setenv("OPENAI_BASE_URL", ELSEWHERE)
+    for name, url in PROVIDERS.items():
+        given: dict[str, Any] = {"llm": {"provider": name, "config": {"model": "m"}}, "data_dir": tmp_path}
+        if not url.startswith("http:"):
+            assert f"needs llm.config.api_key, or the variable {name.upper()}_API_KEY" in refusal(**given)
+            monkeypatch.setenv(f"{name.upper()}_API_KEY", f"of-{name}")
+        settings = load_settings(**given)
+        endpoint = settings.endpoint_of(settings.llm.config)
+        assert (settings.llm_provider, endpoint.base_url) == ("openai", url)
+        assert endpoint.api_key == (name if url.startswith("http:") else f"of-{name}")
+    assert "needs llm.config.model" in refusal(data_dir=tmp_path, llm={"provider": "ollama"})
+    assert "llm.config.openai_base_url" in refusal(data_dir=tmp_path, llm={"provider": "azure"})
+
+
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"], ids=["plain", "byte order mark"])
 def test_a_file_is_read(tmp_path: Path, mark: bytes) -> None:
     """Guards the settings file, also as editors on Windows save it: the settings name it, but do not export it."""
@@ -264,7 +314,7 @@ def test_a_wildcard_is_not_a_scope(part: str, value: str, tmp_path: Path) -> Non
         ('usr_id = "ana"', ["'usr_id'", "did you mean 'user_id'"]),
         ('[llm.config]\nmodle = "x"', ["'llm.config.modle'", "did you mean 'llm.config.model'"]),
         ('[vectorstore]\nprovider = "chroma"', ["'vectorstore'", "did you mean 'vector_store'"]),
-        ('[llm]\nprovider = "anthropic"', ["llm.provider", "'openai'"]),
+        ('[llm]\nprovider = "anthropics"', ["llm.provider", "'openai'"]),
         ("[summary]\nevery = 0", ["summary.every", "greater than or equal to 1"]),
         ("user_id = 5", ["user_id", "string"]),
         ('user_id = ""', ["user_id", "is empty"]),

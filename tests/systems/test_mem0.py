@@ -204,3 +204,29 @@ async def test_an_example_of_the_prompt_is_no_fact(tmp_path: Path) -> None:
             listed = [hit["text"] for hit in reply_results(await agent.call_tool("list_memories", {}))]
         assert example in server.chat_requests[0]["messages"][0]["content"].replace("\n", " ")
     assert listed == ["Leopold has a canary"]
+
+
+@pytest.mark.few_by_day(3)
+@pytest.mark.parametrize(
+    ("setting", "value", "shown"),
+    [("SIMILAR_MEMORIES", "1", 1), ("SIMILARITY_THRESHOLD", "0.99", 3), ("SIMILARITY_THRESHOLD", "0.1", 5)],
+)
+async def test_m_s_and_the_threshold_are_settings(tmp_path: Path, setting: str, value: str, shown: int) -> None:
+    """The model sees so many messages before the new ones, and so many memories near to a fact."""
+    variables = {"PALIMPSEST_LEARN__RECENT_MESSAGES": "2", f"PALIMPSEST_LEARN__{setting}": value}
+    with OpenAIServer([json.dumps({"facts": ["the barn is red"]}), json.dumps({"decisions": []})] * 2) as server:
+        async with connect(tmp_path, **model_environment(server.base_url), **variables) as agent:
+            for text in (
+                "the barn is old",
+                "the barn leaks",
+                "the barn is big",
+                "the barn has a door",
+                "the barn is dry",
+            ):
+                await agent.call_tool("add_memory", {"text": text, "infer": False})
+            talk = [{"role": "user", "content": f"Line {number}"} for number in range(5)]
+            await agent.call_tool("add_memory", {"messages": talk, "infer": False})
+            await agent.call_tool("add_memory", {"messages": [{"role": "user", "content": "A red barn"}]})
+    before = given(server.chat_requests[0], "Recent messages, for context only")
+    assert [item["text"] for item in before] == ["Line 3", "Line 4"]
+    assert len(given(server.chat_requests[1], "Stored memories")) == shown

@@ -20,6 +20,7 @@ from palimpsest.core.errors import EmbedderError, InputError, PromptError, Reran
 from palimpsest.core.files import replace_file
 from palimpsest.core.models import EmbedderName, RerankerName
 from palimpsest.core.protocols import Progress
+from palimpsest.core.providers import PROVIDERS
 from palimpsest.core.settings import ENV_PREFIX, EmbedderConfig, LlmConfig, Settings, environment_variable
 from palimpsest.core.settings_file import Origin, keep_copy, set_values
 from palimpsest.embed.hub import HubModel, catalogue, fetch, is_fetched, model_of
@@ -135,9 +136,8 @@ def model_folder(settings: Settings, model: HubModel) -> Path:
 # Choose the language model: find those of this machine, try one with a small call, and write it into the settings.
 
 LOCAL_SERVERS: Mapping[str, str] = {
-    "Ollama": "http://localhost:11434/v1",
-    "LM Studio": "http://localhost:1234/v1",
-    "vLLM": "http://localhost:8000/v1",
+    name: PROVIDERS[provider].base_url
+    for name, provider in {"Ollama": "ollama", "LM Studio": "lmstudio", "vLLM": "vllm"}.items()
 }
 """Programs that serve models on one's own machine, and where each of them listens unless it is told otherwise."""
 

@@ -94,7 +94,7 @@ async def examine(settings: Settings, clock: Clock = now) -> list[Finding]:
 def _local_findings(settings: Settings, clock: Clock) -> list[Finding]:
     scope = Scope(settings.user_id, settings.project, settings.agent_id, settings.run_id)
     none = "no settings file, so the defaults hold; palimpsest setup writes one"
-    read = none if settings.config is None else f"read from {settings.config}"
+    read = none if settings.config is None else ". ".join((f"read from {settings.config}", *settings.notes))
     findings = [Finding("scope", f"the memory of {scope}"), Finding("settings", read)]
     findings.append(_or_error("prompts", lambda: _prompts_finding(settings)))
     embedder: Embedder | None = None
@@ -216,8 +216,8 @@ def _jobs_finding(settings: Settings, ledger: Ledger, clock: Clock) -> Finding:
     asked = f". Of the model, {in_words(use, settings)}" if use.today else ""
     if failed:
         text = f"failed: {counted(failed, 'job')}; palimpsest jobs says why, and palimpsest jobs --retry tries again"
-    elif needing and settings.llm_provider != "openai":
-        text = f"waiting for a server with llm.provider = 'openai': {counted(needing, 'job')}"
+    elif needing and settings.llm_provider in ("sampling", "none"):
+        text = f"waiting for a server with llm.provider = 'openai' or 'anthropic': {counted(needing, 'job')}"
     else:
         text = f"waiting: {counted(waiting, 'job')}" if waiting else "nothing waits to be done"
         return Finding("jobs", text + asked)

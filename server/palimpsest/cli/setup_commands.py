@@ -482,7 +482,7 @@ def _chosen_from_list(settings: Settings, given: _Given) -> configuration.ModelC
     options = [*choices, "another endpoint that speaks OpenAI's protocol"]
     lines = [f"  {number}  {option}" for number, option in enumerate(options, 1)]
     output.print_text("Which language model finds the facts in conversations?", *lines, soft_wrap=True)
-    in_use = {"none": 1, "sampling": 2, "openai": len(options)}[settings.llm_provider]
+    in_use = {"none": 1, "sampling": 2}.get(settings.llm_provider, len(options))
     number = _answer("Number", str(in_use), tuple(str(number) for number in range(1, len(options) + 1)))
     chosen = choices.get(options[int(number) - 1])
     if chosen is None:

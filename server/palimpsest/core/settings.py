@@ -10,9 +10,10 @@ from __future__ import annotations
 import difflib
 import getpass
 import ipaddress
+import logging
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
@@ -21,15 +22,27 @@ from urllib.parse import urlsplit
 import platformdirs
 import pydantic
 import pydantic_settings
-from pydantic import AfterValidator, BaseModel, Field, SecretStr, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    Field,
+    SecretStr,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from palimpsest.core.clock import Zones, system_zone, zone_named
 from palimpsest.core.errors import SettingsError, raised_as
 from palimpsest.core.git_project import Repository, repository_of
 from palimpsest.core.models import EmbedderName, RerankerName
+from palimpsest.core.providers import PROVIDERS
 from palimpsest.core.settings_file import Origin, file_source, find_settings_file, origins
-from palimpsest.core.validation import checked, fault_text, scope_part
+from palimpsest.core.validation import checked, fault_text, object_of, scope_part
+
+logger = logging.getLogger(__name__)
 
 # Which endpoint a language model is asked at, and which addresses are on this machine.
 
@@ -149,25 +162,46 @@ class VectorStore(Section):
     config: VectorStoreConfig = VectorStoreConfig()
 
 
+def _as_endpoint(value: Any, info: ValidationInfo) -> Any:
+    """Return a section with the endpoint of a provider that it names. No key of OpenAI's is ever sent there."""
+    section = object_of(value)
+    if (named := PROVIDERS.get(str(section.get("provider")))) is None:
+        return value
+    name, provider = info.field_name, section["provider"]
+    config = dict(section.get("config") or {})
+    config["openai_base_url"] = config.get("openai_base_url") or named.base_url
+    config["api_key"] = config.get("api_key") or environment_variable(named.api_key_variable)
+    if not named.api_key_variable:
+        config["api_key"] = config["api_key"] or provider  # these servers want none, and OpenAI's client wants one
+    for key in ("openai_base_url", "api_key", "model"):
+        if not config.get(key):
+            also = f", or the variable {named.api_key_variable}" if key == "api_key" else ""
+            raise ValueError(f"{name}.provider = '{provider}' needs {name}.config.{key}{also}")
+    return {**section, "provider": "openai", "config": config}
+
+
 class LlmConfig(Section):
-    """An OpenAI-compatible chat endpoint. `timeout` is in seconds, for one request."""
+    """A chat endpoint. `timeout` is in seconds, for one request. `vision_model` describes the pictures of messages."""
 
     model: str = "gpt-4o-mini"
+    vision_model: str = ""
     api_key: SecretStr | None = None
     openai_base_url: str | None = None
+    anthropic_base_url: str | None = None
     temperature: float | None = Field(default=0.1, ge=0, le=2)
+    top_p: float | None = Field(default=None, gt=0, le=1)
     max_tokens: int = Field(default=4000, ge=64)
     timeout: float = Field(default=30.0, gt=0)
 
 
 class Llm(Section):
-    """The language model: `openai` for an endpoint, `sampling` for the connected client's own model, or `none`.
+    """The language model: `openai` or `anthropic` for an endpoint, `sampling` for the client's own, or `none`.
 
     `auto` means `openai` if our own settings have a key or a base URL, or if $OPENAI_BASE_URL is on this machine, else
     `sampling`. A client that does not offer sampling leaves the server without a model.
     """
 
-    provider: Literal["auto", "openai", "sampling", "none"] = "auto"
+    provider: Literal["auto", "openai", "anthropic", "sampling", "none"] = "auto"
     config: LlmConfig = LlmConfig()
 
 
@@ -227,8 +261,13 @@ class LearnConfig(Section):
     Else a call asks a model for `call_seconds` at most, which is less than clients wait; the background goes on then,
     unless the model is the client's own.
     From messages that hooks captured, facts are learned with at most `captured_calls_per_day` model calls a UTC day.
+    A model sees `recent_messages` before the new ones (m in the Mem0 paper), and for each fact up to `similar_memories`
+    (s): the nearest three, and those that resemble it as much as `similarity_threshold`.
     """
 
+    recent_messages: int = Field(default=10, ge=0, le=100)
+    similar_memories: int = Field(default=10, ge=1, le=50)
+    similarity_threshold: float = Field(default=0.25, ge=0, le=1)
     in_background: bool | None = None
     call_seconds: float = Field(default=45.0, gt=0)
     captured_calls_per_day: int = Field(default=50, ge=0)
@@ -398,8 +437,8 @@ class Settings(BaseSettings):
     agent_id: ScopePart = ""
     run_id: ScopePart = ""
     vector_store: VectorStore = VectorStore()
-    llm: Llm = Llm()
-    embedder: EmbedderChoice = EmbedderChoice()
+    llm: Annotated[Llm, BeforeValidator(_as_endpoint)] = Llm()
+    embedder: Annotated[EmbedderChoice, BeforeValidator(_as_endpoint)] = EmbedderChoice()
     reranker: RerankerChoice = RerankerChoice()
     summary: SummaryConfig = SummaryConfig()
     learn: LearnConfig = LearnConfig()
@@ -429,6 +468,7 @@ class Settings(BaseSettings):
     openai_base_url: str | None = Field(default=None, exclude=True)
     _openai_variables: OpenAIVariables = pydantic.PrivateAttr(default_factory=OpenAIVariables)
     _repository: Repository | None = pydantic.PrivateAttr(default=None)
+    _notes: Sequence[str] = pydantic.PrivateAttr(default=())
     _origins: Mapping[str, Origin] = pydantic.PrivateAttr(default_factory=dict[str, Origin])
 
     @field_validator("config", "data_dir", "history_db_path", "prompts_dir")
@@ -466,6 +506,11 @@ class Settings(BaseSettings):
         return self._origins
 
     @property
+    def notes(self) -> Sequence[str]:
+        """Return a sentence on each part of a settings file of mem0's that means nothing here."""
+        return self._notes
+
+    @property
     def openai_variables(self) -> OpenAIVariables:
         """Return the variables that complete an endpoint which these settings name."""
         return self._openai_variables
@@ -482,8 +527,9 @@ class Settings(BaseSettings):
         """Return a copy of the settings that knows where they come from: these arguments, the environment, the file."""
         copy = self.model_copy()
         given = {Origin.COMMAND_LINE: arguments, Origin.ENVIRONMENT: pydantic_settings.EnvSettingsSource(Settings)()}
-        file = file_source(Settings, self.config)() if self.config is not None else {}
-        copy._origins = origins({**given, Origin.FILE: file})  # noqa: SLF001 - an instance of this class
+        file = file_source(Settings, self.config) if self.config is not None else None
+        copy._notes = file.notes if file else ()  # noqa: SLF001 - an instance of this class
+        copy._origins = origins({**given, Origin.FILE: file() if file else {}})  # noqa: SLF001 - likewise
         return copy
 
     def with_project_of(self, folder: Path) -> Settings:
@@ -526,7 +572,7 @@ class Settings(BaseSettings):
         return path.expanduser().absolute() if path is not None else self.data_dir / "index"
 
     @property
-    def llm_provider(self) -> Literal["openai", "sampling", "none"]:
+    def llm_provider(self) -> Literal["openai", "anthropic", "sampling", "none"]:
         """Return the provider, with `auto` resolved.
 
         `auto` asks an endpoint only if these settings name it, or if it is on this machine.
@@ -545,6 +591,9 @@ class Settings(BaseSettings):
 
     def endpoint_of(self, config: LlmConfig | EmbedderConfig) -> Endpoint:
         """Return where a model is asked. What the settings leave open comes from OpenAI's variables."""
+        if isinstance(config, LlmConfig) and self.llm.provider == "anthropic":
+            key = config.api_key.get_secret_value() if config.api_key else environment_variable("ANTHROPIC_API_KEY")
+            return Endpoint(key or None, config.anthropic_base_url)
         variables = self._openai_variables
         key = config.api_key or self.openai_api_key or variables.openai_api_key
         url = config.openai_base_url or self.openai_base_url or variables.openai_base_url
@@ -589,6 +638,8 @@ def load_settings(config_file: Path | None = None, **overrides: Any) -> Settings
     unread = "the environment holds a setting that cannot be read"  # a variable that should hold JSON and does not
     with raised_as(SettingsError, unread, "", pydantic_settings.SettingsError):
         settings = Settings(**overrides).with_origins_of(overrides)
+    for note in settings.notes:
+        logger.warning("%s: %s", settings.config, note)
     return settings.with_project_of(Path.cwd()) if settings.project == AUTO else settings
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, cast
@@ -16,6 +16,7 @@ from pydantic_settings import BaseSettings, InitSettingsSource
 
 from palimpsest.core.errors import SettingsError, raised_as
 from palimpsest.core.files import OWNER_ONLY, replace_file
+from palimpsest.core.mem0_settings import mem0_settings
 
 # The settings file in TOML or JSON: which one is read, how it is read, and how its values are changed.
 
@@ -30,8 +31,14 @@ def find_settings_file(chosen: Mapping[str, Any]) -> Path | None:
     return default if default.is_file() else None
 
 
-def file_source(settings_cls: type[BaseSettings], path: Path) -> InitSettingsSource:
-    """Return the source that reads a settings file. Raises SettingsError if the file cannot be read."""
+class FileSource(InitSettingsSource):
+    """The values of a settings file. `notes` are sentences on what means nothing here in a file of mem0's."""
+
+    notes: Sequence[str] = ()
+
+
+def file_source(settings_cls: type[BaseSettings], path: Path) -> FileSource:
+    """Return the source that reads a settings file; one in JSON may be mem0's. Raises SettingsError if it cannot."""
     is_json = path.suffix == ".json"
     with raised_as(SettingsError, f"the settings file {path} cannot be read", "", OSError, UnicodeDecodeError):
         text = path.read_text("utf-8-sig")  # editors on Windows begin a file with a byte order mark
@@ -42,7 +49,12 @@ def file_source(settings_cls: type[BaseSettings], path: Path) -> InitSettingsSou
         raise SettingsError(f"the settings file {path} holds {type(values).__name__} and should hold an object")
     if "config" in values:
         raise SettingsError(f"unknown setting 'config' (in {path}): a settings file cannot name another one")
-    return InitSettingsSource(settings_cls, cast("dict[str, Any]", values))
+    notes: Sequence[str] = ()
+    if is_json:
+        values, notes = mem0_settings(cast("dict[str, Any]", values), settings_cls)
+    source = FileSource(settings_cls, cast("dict[str, Any]", values))
+    source.notes = notes
+    return source
 
 
 def set_values(path: Path, values: Mapping[str, str | None], *, private: bool = False) -> None:

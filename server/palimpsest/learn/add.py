@@ -29,7 +29,7 @@ from palimpsest.learn.duplicates import NEAREST_SHOWN, with_near_duplicates
 from palimpsest.learn.engine import Engine, without_excluded
 from palimpsest.learn.reconcile import ReconcileRequest, Reconciliation, are_all_learned
 from palimpsest.learn.sanitize import original_text, sanitize_fact, sanitize_messages, without_secret_names
-from palimpsest.llm.extract import RECENT_MESSAGES, Conversation, Extraction, extract
+from palimpsest.llm.extract import Conversation, Extraction, extract
 from palimpsest.llm.settle import MAX_FORGOTTEN_UNASKED
 from palimpsest.store import entries, summaries
 from palimpsest.store import memories as memory_queries
@@ -310,7 +310,9 @@ class _Learning:
         messages = [part.message for part in piece]
         notes_on_parts = [part.note(number) for number, part in enumerate(piece, 1) if part.count > 1]
         context = (*self._lesson.context, *notes_on_parts, *self._known_facts(piece))
-        before = message_queries.messages_before(conn, scope, messages[0].id, RECENT_MESSAGES)
+        before = message_queries.messages_before(
+            conn, scope, messages[0].id, self._engine.settings.learn.recent_messages
+        )
         names = {message.name for message in (*before, *messages) if message.role == "user" and message.name}
         told_name = "" if names else memory_queries.name_of_user(conn, scope)
         user_name = names.pop() if len(names) == 1 else told_name

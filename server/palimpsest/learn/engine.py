@@ -289,6 +289,10 @@ def _open_e5() -> Embedder:
 
 def open_model(settings: Settings) -> LanguageModel | None:
     """Return the language model of the settings; None if there is none, or if clients provide one for each call."""
+    if settings.llm_provider == "anthropic":
+        from palimpsest.llm.anthropic import AnthropicModel  # noqa: PLC0415 - an extra
+
+        return AnthropicModel(settings.llm.config, settings.endpoint_of(settings.llm.config))
     if settings.llm_provider != "openai":
         return None
     from palimpsest.llm.openai import OpenAIModel  # noqa: PLC0415 - slow; most have no model

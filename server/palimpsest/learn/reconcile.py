@@ -22,7 +22,7 @@ from palimpsest.learn.document_pages import is_long
 from palimpsest.learn.duplicates import with_near_duplicates
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.summaries import portrait_signs
-from palimpsest.llm.decide import NEAREST_MEMORIES, decide
+from palimpsest.llm.decide import decide
 from palimpsest.llm.settle import MAX_FORGOTTEN_UNASKED, Comparison, Decisions, Doubt, Forgotten, KnownEntry
 from palimpsest.llm.user_name import is_about_user
 from palimpsest.recall.similar import likeness_among, similar_memories, similar_messages
@@ -273,10 +273,6 @@ def _similar_names(conn: Connection, scope: models.Scope, keys: AbstractSet[str]
 
 # Find what new facts, and requests to forget, are held against before the model decides.
 
-MIN_LIKENESS = 0.25
-"""The likeness from which two texts may be about one matter. A little below that of two facts on one
-subject: to decide on too little costs a wrong memory, to show too much costs tokens."""
-
 ALWAYS_SHOWN = 3
 """How many memories are shown for each fact however little they resemble it: a change told in passing
 shares few words with what it changes."""
@@ -383,14 +379,15 @@ class _Comparing:
 
         A project's facts do not change the user's global memories, which are visible outside the project too.
         """
+        learn = self.engine.settings.learn
         asked = {fact.text: self.vectors.get(fact.text) for fact in self.request.facts}
-        found = similar_memories(self.engine, self.scope, asked, NEAREST_MEMORIES)
+        found = similar_memories(self.engine, self.scope, asked, learn.similar_memories)
         own = [
             [item for item in found[fact.text] if item.memory.scope.project == self.scope.project]
             for fact in self.request.facts
         ]
         for place, number, item in _in_turns(own):
-            if item.likeness >= MIN_LIKENESS or place < ALWAYS_SHOWN:
+            if item.likeness >= learn.similarity_threshold or place < ALWAYS_SHOWN:
                 max_tokens = MAX_SHOWN_TOKENS if place else math.inf
                 self._show(self.near[number], self._entry(item.memory), item.likeness, max_tokens)
 
@@ -491,7 +488,7 @@ def compare(engine: Engine, request: ReconcileRequest) -> Basis:
         comparing.entries[number].memory.id
         for near in comparing.near
         for number, likeness in near.items()
-        if likeness >= MIN_LIKENESS and comparing.entries[number].kind == "memory"
+        if likeness >= engine.settings.learn.similarity_threshold and comparing.entries[number].kind == "memory"
     }
     listed = comparing.show_near_each_other()
     shown = Comparison(

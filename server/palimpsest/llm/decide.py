@@ -27,9 +27,6 @@ from palimpsest.llm.user_name import with_name
 
 INPUTS = frozenset({"facts", "memories"})
 
-NEAREST_MEMORIES = 10
-"""How many of the nearest memories each fact is compared with; s in the paper."""
-
 MAX_TEXT_CHARS = 4_000
 
 _EVENTS: Mapping[str, Event] = {

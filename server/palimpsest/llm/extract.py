@@ -303,9 +303,6 @@ def _name(name: str) -> str:
 
 INPUTS = frozenset({"today", "summary", "recent", "context", "messages"})
 
-RECENT_MESSAGES = 10
-"""How many earlier messages the model sees as context; m in the paper."""
-
 MAX_RECENT_CHARS = 1_000
 """How much of an earlier message the model sees: ten of them are about as long as a piece."""
 

@@ -59,7 +59,7 @@ class _Dialect:
     """The request options that an endpoint supports. Requests start with all of them and drop those it rejects."""
 
     form: Literal["json_schema", "json_object", "plain"] = "json_schema"
-    temperature: bool = True
+    options: tuple[tuple[str, float], ...] = ()
     system: bool = True
     limit: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     max_tokens: int = 0
@@ -71,8 +71,9 @@ class OpenAIModel:
     def __init__(self, config: LlmConfig, endpoint: Endpoint) -> None:
         self.name = config.model
         self._key = endpoint.api_key or ""
-        self._temperature = config.temperature
-        self._dialect = _Dialect(temperature=config.temperature is not None, max_tokens=config.max_tokens)
+        given = {"temperature": config.temperature, "top_p": config.top_p}
+        options = tuple((name, value) for name, value in given.items() if value is not None)
+        self._dialect = _Dialect(options=options, max_tokens=config.max_tokens)
         is_local = is_on_this_machine(endpoint.base_url)
         self._client = openai.AsyncOpenAI(
             api_key=endpoint.api_key or "none",  # local servers need no key, but the client requires one
@@ -116,9 +117,7 @@ class OpenAIModel:
         self, messages: Sequence[Mapping[str, str]], schema: Mapping[str, Any] | None, dialect: _Dialect
     ) -> str:
         """Return the text of one reply. Raises ModelError, and _ComplaintError if other options may help."""
-        options: dict[str, Any] = {dialect.limit: dialect.max_tokens}
-        if dialect.temperature:
-            options["temperature"] = self._temperature
+        options: dict[str, Any] = {dialect.limit: dialect.max_tokens, **dict(dialect.options)}
         if dialect.form == "json_object":
             options["response_format"] = {"type": "json_object"}
         elif dialect.form == "json_schema":
@@ -191,8 +190,9 @@ def _simpler(dialect: _Dialect, complaint: _ComplaintError, messages: Sequence[M
     """Return simpler options after an endpoint rejected these, or None if there are none."""
     words = complaint.words
     names_form = _FORM.search(words) is not None
-    if dialect.temperature and "temperature" in words:
-        return replace(dialect, temperature=False)
+    accepted = tuple(option for option in dialect.options if option[0] not in words)
+    if accepted != dialect.options:
+        return replace(dialect, options=accepted)
     if dialect.limit == "max_tokens" and "max_completion_tokens" in words:
         return replace(dialect, limit="max_completion_tokens")
     if dialect.system and not names_form and _SYSTEM.search(words):

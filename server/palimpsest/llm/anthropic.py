@@ -1,0 +1,142 @@
+"""The language model of Anthropic's Messages API, by its own package: the extra `anthropic`."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from palimpsest.core.errors import (
+    CutOffReplyError,
+    ModelError,
+    ModelRefusedError,
+    ModelUnreachableError,
+    ReplyError,
+    SettingsError,
+)
+from palimpsest.core.settings import Endpoint, LlmConfig, is_on_this_machine
+from palimpsest.core.validation import object_of
+from palimpsest.llm.ask import list_in, report_tokens
+
+try:
+    import anthropic
+except ImportError as error:
+    raise SettingsError(
+        "llm.provider = 'anthropic' needs a package that is not installed. Run: pip install "
+        '"palimpsest-mcp[anthropic]"'
+    ) from error
+
+RETRIES = 1
+SERVER_ERROR = 500
+_DATA_URL = re.compile(r"data:(image/\w+);base64,(.+)", re.DOTALL)
+
+
+class AnthropicModel:
+    """One chat model."""
+
+    def __init__(self, config: LlmConfig, endpoint: Endpoint) -> None:
+        self.name = config.model
+        self._vision_model = config.vision_model
+        self._max_tokens = config.max_tokens
+        given = {"temperature": config.temperature, "top_p": config.top_p}
+        self._options = {name: value for name, value in given.items() if value is not None}
+        self._has_schema = True
+        self._client = anthropic.AsyncAnthropic(
+            api_key=endpoint.api_key or "none",
+            base_url=endpoint.base_url,
+            timeout=config.timeout,
+            max_retries=RETRIES,
+            http_client=anthropic.DefaultAsyncHttpxClient(trust_env=False)
+            if is_on_this_machine(endpoint.base_url)
+            else None,
+        )
+
+    async def complete(self, messages: Sequence[Mapping[str, str]], schema: Mapping[str, Any] | None) -> str:
+        """Return the reply's text. With a schema, structured output is used if the model has that.
+
+        Raises ModelUnreachableError, ModelRefusedError, ReplyError, and CutOffReplyError if it reached `max_tokens`.
+        """
+        while True:
+            form = {"output_config": {"format": {"type": "json_schema", "schema": schema}}}
+            options = {**self._options, **(form if schema is not None and self._has_schema else {})}
+            try:
+                return _text(self.name, await self._ask(messages, options))
+            except anthropic.BadRequestError as error:
+                refused = next((name for name in self._options if name in str(error)), "")
+                if refused:
+                    del self._options[refused]
+                elif "output_config" in options:
+                    self._has_schema = False
+                else:
+                    raise self._to_our_error(error) from error
+            except (anthropic.AnthropicError, ValueError, TypeError) as error:
+                raise self._to_our_error(error) from error
+
+    async def check(self) -> None:
+        """Look the model up, which costs nothing. Raises ModelError."""
+        try:
+            await self._client.models.retrieve(self.name)
+        except (anthropic.AnthropicError, ValueError) as error:
+            raise self._to_our_error(error) from error
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._client.close()
+
+    async def _ask(self, messages: Sequence[Mapping[str, str]], options: Mapping[str, Any]) -> dict[str, Any]:
+        shown = [message for message in messages if message["role"] != "system"]
+        system = "\n\n".join(message["content"] for message in messages if message["role"] == "system")
+        has_image = any("image" in message for message in shown)
+        response = await self._client.messages.with_raw_response.create(
+            model=self._vision_model if has_image else self.name,
+            max_tokens=self._max_tokens,
+            messages=[{"role": cast("Any", message["role"]), "content": _content(message)} for message in shown],
+            # What the package types is what the newest models take.
+            extra_body={**({"system": system} if system else {}), **options},
+        )
+        reply = object_of(json.loads(await response.read()))
+        usage = object_of(reply.get("usage"))
+        report_tokens(sum(usage.get(key) or 0 for key in ("input_tokens", "output_tokens")))
+        return reply
+
+    def _to_our_error(self, error: Exception) -> ModelError:
+        match error:
+            case anthropic.APITimeoutError():
+                return ModelUnreachableError(
+                    f"the model {self.name} did not answer in time. Try again, or raise llm.config.timeout."
+                )
+            case anthropic.APIStatusError(status_code=status):
+                kind = ModelUnreachableError if status >= SERVER_ERROR else ModelRefusedError
+                words = object_of(object_of(error.body).get("error")).get("message") or error.message
+                return kind(f"the model {self.name} answered {status}: {str(words)[:300]}")
+            case _:
+                return ModelUnreachableError(
+                    f"the model {self.name} could not be reached ({str(error)[:200]}). Check llm.config."
+                )
+
+
+def _content(message: Mapping[str, str]) -> Any:
+    """Return the content of a message, with its picture if it has one."""
+    if "image" not in message:
+        return message["content"]
+    data = _DATA_URL.fullmatch(message["image"])
+    source = (
+        {"type": "base64", "media_type": data[1], "data": data[2]} if data else {"type": "url", "url": message["image"]}
+    )
+    return [{"type": "image", "source": source}, {"type": "text", "text": message["content"]}]
+
+
+def _text(model: str, reply: Mapping[str, Any]) -> str:
+    """Return the reply's text."""
+    reason = reply.get("stop_reason")
+    if reason == "refusal":
+        raise ModelRefusedError(f"the model {model} declined to answer")
+    parts = [object_of(part) for part in list_in(reply.get("content"))]
+    text = "".join(str(part.get("text") or "") for part in parts if part.get("type") == "text")
+    if not text.strip():
+        advice = " Raise llm.config.max_tokens." if reason == "max_tokens" else ""
+        raise ReplyError(f"the model {model} sent an empty reply (stop_reason {reason}).{advice}")
+    if reason == "max_tokens":
+        raise CutOffReplyError(f"the reply of the model {model} was cut off. Raise llm.config.max_tokens.", text)
+    return text
