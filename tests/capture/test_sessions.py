@@ -126,12 +126,12 @@ def test_sessions_go_to_their_projects_once(tmp_path: Path) -> None:
     dry = palimpsest_json(tmp_path, *learn, "--dry-run", settings=AUTO)
     of_each = {"conversations": 1, "messages": 3}
     assert dry["projects"] == {"app": of_each, "": of_each}
-    assert dry["examples"][0] == "Our staging port is 7443."
+    assert dry["examples"][0] == "Our staging port is 7443. [image]"
     assert dry["left_out"]["thinking"] == 1
     assert palimpsest_json(tmp_path, "log", settings=AUTO)["edits"] == []
     done = palimpsest_json(tmp_path, *learn, settings=AUTO)
     assert (done["projects"], len(done["edits"])) == (dry["projects"], 2)
-    stored = ["Our staging port is 7443.", "Noted: 7443.", "und auf 日本語", "yes", "yes", "yes"]
+    stored = ["Our staging port is 7443.\n[image]", "Noted: 7443.", "und auf 日本語", "yes", "yes", "yes"]
     assert texts(tmp_path, "--project", "app") == sorted(stored)
     again = palimpsest_json(tmp_path, *learn, settings=AUTO)
     assert (again["projects"], again["known"], again["edits"]) == ({}, 6, [])

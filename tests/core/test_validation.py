@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from palimpsest.core.clock import iso, parse_until
 from palimpsest.core.errors import InputError
-from palimpsest.core.models import MAX_SCOPE_CHARS, Message, Scope
+from palimpsest.core.models import MAX_SCOPE_CHARS, Message, Scope, picture_mark
 from palimpsest.core.validation import (
     MAX_MESSAGES,
     MAX_MESSAGES_CHARS,
@@ -59,14 +59,16 @@ def test_the_fields_of_a_message_are_kept_or_filled_in() -> None:
 
 
 IMAGE = {"type": "image_url", "image_url": {"url": "http://localhost/a.png"}}
-NO_TEXTS: list[Any] = ["", "  \n", None, [], [""], {}, 5, [IMAGE]]
+MARK = picture_mark("http://localhost/a.png")
+NO_TEXTS: list[Any] = ["", "  \n", None, [], [""], {}, 5, [{"type": "file", "file": {"file_id": "f1"}}]]
 
 
 @pytest.mark.parametrize(
     ("content", "text"),
     [
         *((content, "") for content in NO_TEXTS),
-        ([{"type": "text", "text": "Look:"}, IMAGE, {"type": "text", "text": "a cat"}], "Look:\na cat"),
+        ([{"type": "text", "text": "Look:"}, IMAGE, {"type": "text", "text": "a cat"}], f"Look:\n{MARK}\na cat"),
+        (IMAGE, MARK),
         (["first", "second"], "first\nsecond"),
         ([{"type": "text", "text": None}, "tea"], "tea"),
     ],
@@ -131,7 +133,7 @@ def test_messages_are_read_in_the_forms_of_other_programs(case: dict[str, Any]) 
         ({"rol": "user", "content": "x"}, "messages.0.role is missing (is 'rol' misspelt?)"),
         ({"role": "user", "contents": 1}, "messages.0.content is missing (is 'contents' misspelt?)"),
         ("hello", 'messages.0: must be an object, such as {"role": "user", "content": "…"}'),
-        ({"role": "user", "content": [{"type": "image"}]}, "there is no user or assistant message with text"),
+        ({"role": "user", "content": [{"type": "file"}]}, "there is no user or assistant message with text"),
         ({"role": "user", "content": " "}, "there is no user or assistant message with text"),
         ({"role": "system", "content": "Be kind."}, "there is no user or assistant message with text"),
         (None, ""),

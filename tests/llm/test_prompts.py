@@ -92,7 +92,7 @@ def differences(schema: Any, value: Any, definitions: Any) -> list[str]:
     return [] if is_right else [f"{schema} and not {value!r}"]
 
 
-@pytest.mark.parametrize("name", sorted(NEEDED_PROMPTS.keys() - {"graph"}))
+@pytest.mark.parametrize("name", sorted(NEEDED_PROMPTS.keys() - {"describe", "graph"}))
 def test_a_shipped_prompt_agrees_with_the_schema_that_is_sent_with_it(name: str) -> None:
     """Guards replies against a prompt that asks for one form beside a schema that asks for another."""
     messages = prompt_files().get(name).render(**dict.fromkeys(NEEDED_PROMPTS[name], ""))
@@ -189,12 +189,12 @@ def test_the_error_about_a_faulty_file_names_the_file_and_the_fault(
 
 def test_what_is_no_prompt_file_is_refused(tmp_path: Path) -> None:
     """Guards against misspelt names of files, prompts and folders, which would have no effect, and other encodings."""
-    with pytest.raises(PromptError, match=r"'translate'.*decide, enrich, extract"):
+    with pytest.raises(PromptError, match=r"'translate'.*decide, describe, enrich, extract"):
         prompt_files().get("translate")
     with pytest.raises(PromptError, match=r"prompts_dir .*absent"):
         prompt_files(tmp_path / "absent").check()
     path = write_prompt(tmp_path, name="decision")
-    with pytest.raises(PromptError, match=r"'decision'.*about, day, decide, enrich, extract, .*summarize"):
+    with pytest.raises(PromptError, match=r"'decision'.*about, day, decide, describe, enrich, extract, .*summarize"):
         prompt_files(tmp_path).check()
     path = path.rename(tmp_path / "decide.md")
     path.write_bytes(b"\xff\xfe\x00---")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import unicodedata
@@ -346,11 +347,21 @@ def tags_given(metadata: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(tag for tag in listed if isinstance(tag, str))
 
 
+PICTURE = "[image]"
+"""What stands in the text of a message where it had a picture that only its program can find."""
+
+
+def picture_mark(url: str) -> str:
+    """Return what stands for the picture at a URL: the same for the same picture. A description may follow in it."""
+    return f"[image {hashlib.blake2b(url.encode(), digest_size=4).hexdigest()}]" if url else PICTURE
+
+
 @dataclass(frozen=True, slots=True)
 class Message:
     """One message of a conversation, word for word.
 
     `external_id` is the caller's own id. `session_id` is the id of the first message of its session, set by the ledger.
+    `pictures` are URLs of pictures, which are not stored. `picture_mark` stands for each in the content.
     """
 
     id: str
@@ -363,6 +374,7 @@ class Message:
     external_id: str = ""
     session_id: str = ""
     deleted_at: datetime | None = None
+    pictures: tuple[str, ...] = ()
 
     @property
     def source(self) -> str:

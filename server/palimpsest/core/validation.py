@@ -28,8 +28,8 @@ _T = TypeVar("_T")
 # Read messages in the forms in which other programs write them.
 #
 # They are those of OpenAI (chat, responses, assistants), Anthropic, Gemini, Bedrock, LangChain, the AI SDK and
-# ShareGPT. What was said is text; calls of tools and their results, reasoning, images and the like are left out and
-# counted.
+# ShareGPT. What was said is text, with a mark where a picture was; calls of tools and their results, reasoning and the
+# like are left out and counted.
 
 Role: TypeAlias = Literal["user", "assistant", "system"]
 
@@ -40,7 +40,7 @@ CALLS = ("tool call", "")
 RESULTS = ("tool result", "")
 REASONING = ("piece", " of reasoning")
 NO_TEXT = ("message", " without text")
-OTHER_PARTS = ("part", " without text, such as an image")
+OTHER_PARTS = ("part", " without text, such as a file")
 
 ROLES: tuple[Role, ...] = ("user", "assistant", "system")
 
@@ -107,7 +107,7 @@ class _ConversationReader:
             what = f"with the role '{given[:_MAX_QUOTED]}'" if given else "without a role"
             has = f"'{given[:_MAX_QUOTED]}'" if given else "missing" + _guess("role", message)
             return self._refuse(what, f"{place}.role is {has}; use {', '.join(ROLES)}")
-        text = self._text(message, place)
+        text, pictures = self._text(message, place)
         content = trimmed(text)
         if not content:
             self.left_out[NO_TEXT] += bool(text)
@@ -115,21 +115,28 @@ class _ConversationReader:
             self.context.append(content)
         else:
             time = self._time_of(message)
-            self.kept.append((self._message(role, content, message), time))
+            said = self._message(role, content, message)
+            self.kept.append((replace(said, pictures=tuple(pictures)), time))
         return None
 
     def _refuse(self, what: str, problem: str) -> None:
         self.left_out["message", f" {what}"] += 1
         self.problem = self.problem or problem
 
-    def _text(self, message: Mapping[str, Any], place: str) -> str:
-        """Return the text of a message. What it has besides is counted; if it has nothing else, that it has no text."""
+    def _text(self, message: Mapping[str, Any], place: str) -> tuple[str, list[str]]:
+        """Return the text of a message, and its pictures.
+
+        What it has besides is counted; if it has nothing else, that it has no text.
+        """
         found: LeftOut = Counter()
         texts: list[str] = []
+        pictures: list[str] = []
         for key in _TEXT_KEYS:
-            texts = [text for text in _texts(message.get(key), found) if text.strip()]
+            texts = [text for text in _texts(message.get(key), found, pictures) if text.strip()]
             if texts:
                 break
+        for data in list_of(message.get("images")):  # Ollama's
+            texts += _texts({"type": "image", "data": data}, found, pictures)
         for key in _CALL_KEYS:
             found[CALLS] += len(list_of(message.get(key))) + isinstance(message.get(key), dict)
         found[REASONING] += sum(bool(message.get(key)) for key in _REASONING_KEYS)
@@ -139,7 +146,7 @@ class _ConversationReader:
         elif not texts and found.keys() <= {OTHER_PARTS}:
             found = Counter([NO_TEXT])
         self.left_out.update(found)
-        return "\n".join(texts)
+        return "\n".join(texts), pictures
 
     def _time_of(self, message: Mapping[str, Any]) -> datetime | None:
         """Return when a message was said, or None if it does not say so. A time that cannot be read is counted.
@@ -253,22 +260,53 @@ def _role_of(message: Mapping[str, Any]) -> str:
     return ""
 
 
-def _texts(value: Any, left_out: LeftOut, depth: int = 0) -> Iterator[str]:
-    """Yield the texts of a message's content, and count the parts that are none."""
+def _texts(value: Any, left_out: LeftOut, pictures: list[str], depth: int = 0) -> Iterator[str]:
+    """Yield the texts of a message's content and a mark for each picture, and count the other parts."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, list) and depth < _MAX_DEPTH:
         for part in list_of(value):
-            yield from _texts(part, left_out, depth + 1)
+            yield from _texts(part, left_out, pictures, depth + 1)
     elif isinstance(value, dict) and depth < _MAX_DEPTH:
         part = object_of(value)
         reason = _reason_of(part)
-        nested = () if reason else (list(_texts(part[key], left_out, depth + 1)) for key in _TEXT_KEYS if key in part)
+        if reason is None and is_picture(part):
+            pictures.append(_picture_url(part))
+            yield models.picture_mark(pictures[-1])
+            return
+        inner = (part[key] for key in _TEXT_KEYS if key in part)
+        nested = () if reason else (list(_texts(value, left_out, pictures, depth + 1)) for value in inner)
         texts = next((texts for texts in nested if any(texts)), ())
         if texts:
             yield from texts
         elif part and part.get("type") not in ("text", "step-start"):
             left_out[reason or OTHER_PARTS] += 1
+
+
+def is_picture(part: Mapping[str, Any]) -> bool:
+    """Return whether a part of a message is a picture. Gemini and Bedrock name the kind by a key."""
+    kind = part.get("type", part.get("content_type"))
+    of_kind = "image" in kind if isinstance(kind, str) else "image" in part
+    return of_kind or any(text.startswith("image/") for _, text in _strings(part))
+
+
+def _picture_url(part: Mapping[str, Any]) -> str:
+    """Return the URL of a picture: its own, or one that holds its data; "" for one that only its program can find."""
+    given = dict(_strings(part))
+    url = next((text for text in given.values() if text.startswith(("https://", "http://", "data:image/"))), "")
+    data = given.get("data") or given.get("bytes") or ""
+    of_format = f"image/{given.get('format', 'png')}"
+    kind = next((text for text in given.values() if text.startswith("image/")), of_format)
+    return url or (f"data:{kind};base64,{data}" if data else "")
+
+
+def _strings(part: Mapping[str, Any], depth: int = 0) -> Iterator[tuple[str, str]]:
+    """Yield the texts in an object and the objects in it, with their keys."""
+    for key, value in part.items():
+        if isinstance(value, str):
+            yield key, value
+        elif depth < _MAX_DEPTH:
+            yield from _strings(object_of(value), depth + 1)
 
 
 def _reason_of(part: Mapping[str, Any]) -> tuple[str, str] | None:

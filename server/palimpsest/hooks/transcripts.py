@@ -18,6 +18,7 @@ from pydantic import BaseModel, Field, ValidationError
 from palimpsest.core.clock import parse_instant
 from palimpsest.core.errors import InputError
 from palimpsest.core.files import replace_file
+from palimpsest.core.models import PICTURE
 from palimpsest.core.validation import list_of, object_of, well_formed
 from palimpsest.hooks import spool
 from palimpsest.hooks.events import PROGRAM_ENTRYPOINT
@@ -30,7 +31,8 @@ THINKING = "thinking"
 ADDED = "what the client added: reminders, commands and their output"
 SUBAGENTS = "what subagents said"
 SUMMARIES = "summaries of compactions"
-NO_TEXT = "images and other things without text"
+NO_TEXT = "files and other things without text"
+PICTURES = f"pictures, for which {PICTURE} stands in the text"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +104,8 @@ def text_of_blocks(content: Any) -> str:
     if isinstance(content, str):
         return text_of(content)
     blocks = [object_of(block) for block in list_of(content)]
-    return "\n".join(text_of(block.get("text")) for block in blocks if block.get("type") == "text")
+    texts = (PICTURE if block.get("type") == "image" else text_of(block.get("text")) for block in blocks)
+    return "\n".join(text for block, text in zip(blocks, texts, strict=True) if block.get("type") in ("text", "image"))
 
 
 def instant_of(value: Any) -> datetime | None:
@@ -127,7 +130,8 @@ _TITLES = {"ai-title": "aiTitle", "custom-title": "customTitle"}
 _BLOCKS = {
     **dict.fromkeys(("thinking", "redacted_thinking"), THINKING),
     **dict.fromkeys(("tool_use", "tool_result", "tool_reference", "server_tool_use", "web_search_tool_result"), TOOLS),
-    **dict.fromkeys(("image", "document"), NO_TEXT),
+    "image": PICTURES,
+    "document": NO_TEXT,
 }
 """What blocks other than texts are."""
 
@@ -284,7 +288,10 @@ def _codex_text(part: dict[str, Any], reading: Reading) -> str:
     """Return the text of a part of a message; "" if it has none, or if Codex added it."""
     kind, text = text_of(part.get("type")), text_of(part.get("text"))
     if kind not in ("input_text", "output_text", "text"):
-        if kind in ("input_image", "input_file", "input_audio"):
+        if kind == "input_image":
+            reading.left_out[PICTURES] += 1
+            return PICTURE
+        if kind in ("input_file", "input_audio"):
             reading.left_out[NO_TEXT] += 1
         else:
             reading.unknown[f"message: {kind or 'no type'}"] += 1

@@ -29,9 +29,10 @@ from palimpsest.learn.duplicates import NEAREST_SHOWN, with_near_duplicates
 from palimpsest.learn.engine import Engine, without_excluded
 from palimpsest.learn.reconcile import ReconcileRequest, Reconciliation, are_all_learned
 from palimpsest.learn.sanitize import original_text, sanitize_fact, sanitize_messages, without_secret_names
+from palimpsest.llm.describe import describe
 from palimpsest.llm.extract import Conversation, Extraction, extract
 from palimpsest.llm.settle import MAX_FORGOTTEN_UNASKED
-from palimpsest.store import entries, summaries
+from palimpsest.store import entries, rows, summaries
 from palimpsest.store import memories as memory_queries
 from palimpsest.store import messages as message_queries
 from palimpsest.store.apply import Write
@@ -423,9 +424,9 @@ MAX_QUOTED_CHARS = 200
 
 async def add_messages(engine: Engine, lesson: Lesson, *, infer: bool | None) -> WriteResult:
     """Keep messages. With a model, extract their facts and reconcile them. Raises LedgerError."""
-    messages, context, notes = await engine.run(
-        lambda: sanitize_messages(engine, lesson.scope, lesson.messages, lesson.context)
-    )
+    said, of_pictures = await _described(engine, lesson.scope, lesson.messages, infer=infer)
+    messages, context, notes = await engine.run(lambda: sanitize_messages(engine, lesson.scope, said, lesson.context))
+    notes = [*of_pictures, *notes]
     if not messages:
         return WriteResult(notes=tuple(notes))
     vectors, embedding_notes = await embed_texts(engine, [message.content for message in messages])
@@ -464,6 +465,38 @@ async def add_messages(engine: Engine, lesson: Lesson, *, infer: bool | None) ->
         return await _with_requests(engine, _with_notes(kept, note), new) if applied.new_message_ids else kept
     learned = await learn_from(engine, engine.model, replace(lesson, messages=new))
     return replace(learned, kept_messages=kept.kept_messages, notes=(*kept.notes, *learned.notes))
+
+
+async def _described(
+    engine: Engine, scope: models.Scope, messages: Sequence[models.Message], *, infer: bool | None
+) -> tuple[list[models.Message], list[str]]:
+    """Return messages with their pictures in words, if the settings name a model that sees, and a note on pictures.
+
+    A description never changes afterwards, because no picture is stored. What is sent again has its first one.
+    """
+    total = sum(len(message.pictures) for message in messages)
+    has_vision = bool(engine.settings.llm.config.vision_model)
+    if not total or not has_vision or engine.model is None or infer is False:
+        hint = "" if has_vision else "; llm.config.vision_model names a model that describes pictures"
+        return [*messages], [f"of {counted(total, 'picture')} only a mark is kept{hint}"] if total else []
+    hashes = {message.id: rows.content_hash(message.content) for message in messages if message.pictures}
+    stored = await engine.read(lambda conn: message_queries.contents_of(conn, scope, [*hashes.values()]))
+    described: list[models.Message] = []
+    failure, done = "", 0
+    for message in messages:
+        content = stored.get(hashes.get(message.id, ""), message.content)
+        for url in message.pictures:
+            mark, words = models.picture_mark(url), ""
+            try:
+                if mark in content and url and not failure:
+                    await engine.report_progress(f"asking the model what picture {done + 1} of {total} shows")
+                    words = await describe(engine.model, engine.prompts.get("describe"), message.content, url)
+            except (errors.ModelError, errors.PromptError) as error:
+                failure = f": {error}"
+            content = content.replace(mark, f"{mark[:-1]}: {words}]" if words else mark)
+            done += mark not in content
+        described.append(replace(message, content=content))
+    return described, [f"{done} of {counted(total, 'picture')} described in words{failure}"]
 
 
 async def _with_requests(engine: Engine, kept: WriteResult, messages: Sequence[models.Message]) -> WriteResult:

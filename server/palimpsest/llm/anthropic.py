@@ -29,7 +29,7 @@ except ImportError as error:
 
 RETRIES = 1
 SERVER_ERROR = 500
-_DATA_URL = re.compile(r"data:(image/\w+);base64,(.+)", re.DOTALL)
+_DATA_URL = re.compile(r"data:(image/[\w.+-]+);base64,(.+)", re.DOTALL)
 
 
 class AnthropicModel:

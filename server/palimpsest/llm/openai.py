@@ -70,6 +70,7 @@ class OpenAIModel:
 
     def __init__(self, config: LlmConfig, endpoint: Endpoint) -> None:
         self.name = config.model
+        self._vision_model = config.vision_model
         self._key = endpoint.api_key or ""
         given = {"temperature": config.temperature, "top_p": config.top_p}
         options = tuple((name, value) for name, value in given.items() if value is not None)
@@ -123,11 +124,12 @@ class OpenAIModel:
         elif dialect.form == "json_schema":
             json_schema = {"name": "reply", "schema": schema, "strict": True}
             options["response_format"] = {"type": "json_schema", "json_schema": json_schema}
-        sent = list(messages) if dialect.system else _without_system(messages)
+        sent = [_with_picture(message) for message in (messages if dialect.system else _without_system(messages))]
+        is_seen = any("image" in message for message in messages)
         try:
             # The reply is read as it is, because a nearly compatible server may send anything.
             create = cast("Any", self._client.chat.completions.with_raw_response.create)
-            response = await create(model=self.name, messages=sent, **options)
+            response = await create(model=self._vision_model if is_seen else self.name, messages=sent, **options)
             body = object_of(json.loads(response.content))
         except (openai.AuthenticationError, openai.PermissionDeniedError, openai.RateLimitError) as error:
             raise self._to_our_error(error) from error
@@ -177,6 +179,14 @@ class _ComplaintError(Exception):
         self.error = error
         self.words = words
         self.may_be_form = may_be_form
+
+
+def _with_picture(message: Mapping[str, str]) -> dict[str, Any]:
+    """Return a message as the endpoint takes it: a picture is a part of the content."""
+    if "image" not in message:
+        return dict(message)
+    picture = {"type": "image_url", "image_url": {"url": message["image"]}}
+    return {"role": message["role"], "content": [{"type": "text", "text": message["content"]}, picture]}
 
 
 def _without_system(messages: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:

@@ -459,6 +459,13 @@ class StoredMessage:
     deleted_at: datetime | None = None
 
 
+def contents_of(conn: Connection, scope: Scope, content_hashes: Sequence[str]) -> dict[str, str]:
+    """Return the texts of a scope's messages by their hashes, which the descriptions of pictures do not change."""
+    is_known = (rows.is_scope(messages, scope), rows.among(messages.c.content_hash, content_hashes))
+    found = conn.execute(select(messages.c.content_hash, messages.c.content).where(*is_known).order_by(messages.c.seq))
+    return {row.content_hash: row.content for row in found}
+
+
 def with_texts(conn: Connection, user_id: str, content_hashes: Sequence[str]) -> list[StoredMessage]:
     """Return the messages of a user in all scopes that have an id of their client and one of these texts."""
     names = ("id", "external_id", "role", "content_hash", "said_at", "deleted_at")

@@ -8,7 +8,8 @@ from typing import Any
 
 from palimpsest.admin.importers import records
 from palimpsest.admin.importers.records import ImportedFile, Memories, Skipped, instant_of, text_of
-from palimpsest.core.validation import list_of, object_of
+from palimpsest.core.models import PICTURE
+from palimpsest.core.validation import is_picture, list_of, object_of
 
 _TEXT_TYPES = ("text", "multimodal_text")
 _REASONING_TYPES = ("thoughts", "reasoning_recap")
@@ -90,10 +91,14 @@ def _content(message: dict[str, Any], skipped: Skipped) -> str:
         skipped[reason] += 1
         return ""
     parts = list_of(object_of(message.get("content")).get("parts"))
-    texts = [part if isinstance(part, str) else object_of(part).get("text") for part in parts]
-    # An image is in both lists, a document only among the attachments.
+    pictures = [part for part in parts if is_picture(object_of(part))]
+    shown = [PICTURE if part in pictures else part for part in parts]
+    texts = [part if isinstance(part, str) else object_of(part).get("text") for part in shown]
+    # A picture is in both lists, a document only among the attachments.
     attachments = list_of(object_of(message.get("metadata")).get("attachments"))
-    skipped[records.NO_TEXT] += max(len(attachments), sum(1 for text in texts if not isinstance(text, str)))
+    others = sum(1 for text in texts if not isinstance(text, str))
+    skipped[records.PICTURES] += len(pictures)
+    skipped[records.NO_TEXT] += max(len(attachments) - len(pictures), others)
     content = text_of(_CITATION.sub("", "\n".join(text for text in texts if isinstance(text, str))))
     if not content:
         skipped[records.EMPTY] += 1

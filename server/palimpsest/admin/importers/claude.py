@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mimetypes
 import re
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -10,6 +11,7 @@ from typing import Any
 
 from palimpsest.admin.importers import records
 from palimpsest.admin.importers.records import ImportedFile, Memories, Skipped, instant_of, text_of
+from palimpsest.core.models import PICTURE
 from palimpsest.core.validation import list_of, object_of, one_line
 
 # What Claude's export has beside the conversations: what Claude remembers (memories.json), and projects.
@@ -138,9 +140,11 @@ def _conversation(conversation: dict[str, Any], now: datetime, skipped: Skipped)
         messages += [
             records.ImportedMessage(f"{message_id}/{file}", role, f"{file}:\n{text}", said_at) for file, text in files
         ]
-        content = _content(message)
+        pictures = _pictures(message)
+        skipped[records.PICTURES] += pictures
+        content = "\n".join(filter(None, (_content(message), *[PICTURE] * pictures)))
         kinds = [text_of(object_of(block).get("type")) for block in list_of(message.get("content"))]
-        skipped.update(_SKIPPED_BLOCKS.get(kind, records.NO_TEXT) for kind in kinds if kind != "text")
+        skipped.update(_SKIPPED_BLOCKS.get(kind, records.NO_TEXT) for kind in kinds if kind not in ("text", "image"))
         if content:
             messages.append(records.ImportedMessage(message_id, role, content, said_at))
         elif not files:
@@ -157,8 +161,20 @@ def _attached_texts(message: dict[str, Any], skipped: Skipped) -> list[tuple[str
         for attachment in attachments
         if (text := text_of(attachment.get("extracted_content")))
     ]
-    skipped[records.NO_TEXT] += len(attachments) - len(texts) + len(list_of(message.get("files")))
+    others = [file for file in list_of(message.get("files")) if not _is_picture(file)]
+    skipped[records.NO_TEXT] += len(attachments) - len(texts) + len(others)
     return texts
+
+
+def _pictures(message: dict[str, Any]) -> int:
+    """Return how many pictures a message has: as blocks, or as files, of which the export has the names."""
+    blocks = [block for block in list_of(message.get("content")) if object_of(block).get("type") == "image"]
+    return len(blocks) + sum(map(_is_picture, list_of(message.get("files"))))
+
+
+def _is_picture(file: Any) -> bool:
+    kind, _ = mimetypes.guess_type(text_of(object_of(file).get("file_name")))
+    return object_of(file).get("file_kind") == "image" or (kind or "").startswith("image/")
 
 
 def _parents_of(messages: dict[str, dict[str, Any]]) -> dict[str, str | None]:

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 from palimpsest.core.clock import parse_instant
 from palimpsest.core.errors import InputError, raised_as
 from palimpsest.core.files import open_plain_file, read_plain_file
-from palimpsest.core.models import Event
+from palimpsest.core.models import PICTURE, Event
 from palimpsest.core.validation import MAX_TEXT_CHARS, list_of, object_of, trimmed
 
 # What every reader returns: the memories and messages of another tool's file, and notes about what was left out.
@@ -29,7 +29,8 @@ TOO_LONG = f"memories longer than {MAX_TEXT_CHARS:,} characters"
 EMPTY = "messages without text"
 TOOLS = "tool calls and their results"
 REASONING = "model reasoning"
-NO_TEXT = "images, recordings and files without text"
+NO_TEXT = "recordings and files without text"
+PICTURES = f"pictures, for which {PICTURE} stands in the text"
 BRANCHES = "other branches of conversations (edited messages, regenerated answers)"
 MAX_NAMED_FILES = 8
 """How many files that were not read are named: an export has up to ten, and folders of images."""
