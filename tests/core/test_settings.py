@@ -123,6 +123,9 @@ def test_a_provider_by_name_is_an_endpoint(monkeypatch: pytest.MonkeyPatch, tmp_
         assert (settings.llm_provider, endpoint.base_url) == ("openai", url)
         assert endpoint.api_key == (name if url.startswith("http:") else f"of-{name}")
     assert "needs llm.config.model" in refusal(data_dir=tmp_path, llm={"provider": "ollama"})
+    settings = load_settings(data_dir=tmp_path, embedder={"provider": "mistral", "config": {"model": "m"}})
+    endpoint = settings.endpoint_of(settings.embedder.config)
+    assert (settings.embedder.provider, endpoint.base_url) == ("openai", PROVIDERS["mistral"])
     assert "llm.config.openai_base_url" in refusal(data_dir=tmp_path, llm={"provider": "azure"})
 
 

@@ -350,6 +350,9 @@ def tags_given(metadata: Mapping[str, Any]) -> tuple[str, ...]:
 PICTURE = "[image]"
 """What stands in the text of a message where it had a picture that only its program can find."""
 
+PICTURES = re.compile(r"\[image( [0-9a-f]{8})?(?:: [^\[\]]*)?\]")
+"""All marks of pictures, with their descriptions, which nobody said."""
+
 
 def picture_mark(url: str) -> str:
     """Return what stands for the picture at a URL: the same for the same picture. A description may follow in it."""

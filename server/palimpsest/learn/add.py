@@ -333,7 +333,7 @@ def _with_own_requests(found: Extraction, messages: Sequence[models.Message]) ->
 
     The whole messages are read: the head of a pasted mail may stand in an earlier part.
     """
-    texts = {message.id: message.content for message in messages}
+    texts = {message.id: models.PICTURES.sub(" ", message.content) for message in messages}
     requests: list[models.ForgetRequest] = []
     refused = list(found.refused)
     for request in found.requests:
@@ -476,7 +476,8 @@ async def _described(
     """
     total = sum(len(message.pictures) for message in messages)
     has_vision = bool(engine.settings.llm.config.vision_model)
-    if not total or not has_vision or engine.model is None or infer is False:
+    model = None if infer is False or not has_vision else engine.own_model
+    if not total or model is None:
         hint = "" if has_vision else "; llm.config.vision_model names a model that describes pictures"
         return [*messages], [f"of {counted(total, 'picture')} only a mark is kept{hint}"] if total else []
     hashes = {message.id: rows.content_hash(message.content) for message in messages if message.pictures}
@@ -490,7 +491,7 @@ async def _described(
             try:
                 if mark in content and url and not failure:
                     await engine.report_progress(f"asking the model what picture {done + 1} of {total} shows")
-                    words = await describe(engine.model, engine.prompts.get("describe"), message.content, url)
+                    words = await describe(model, engine.prompts.get("describe"), message.content, url)
             except (errors.ModelError, errors.PromptError) as error:
                 failure = f": {error}"
             content = content.replace(mark, f"{mark[:-1]}: {words}]" if words else mark)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, replace
@@ -202,16 +201,13 @@ def unpacked_keys(blobs: Sequence[bytes]) -> Vector:
     return np.divide(keys, lengths, out=keys, where=lengths > 0)
 
 
-_PICTURES = re.compile(r"\[image( [0-9a-f]{8})?(?:: [^\[\]]*)?\]")
-
-
 def content_hash(text: str) -> str:
     """Return 32 hexadecimal digits that are equal for texts that differ only in case and white space.
 
     Descriptions of pictures do not count either, so that a message that is sent again is known, nor the marks of
     pictures that were not seen, because a hook sees the same prompt without them.
     """
-    return _digest(_plain(_PICTURES.sub(lambda mark: mark[1] or " ", text)) or models.PICTURE)
+    return _digest(_plain(models.PICTURES.sub(lambda mark: mark[1] or " ", text)) or models.PICTURE)
 
 
 def memory_hash(text: str) -> str:
