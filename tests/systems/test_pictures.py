@@ -17,8 +17,10 @@ from palimpsest import Memory
 from palimpsest.core.models import picture_mark
 from tests.support.environment import model_environment
 from tests.support.mcp_client import reply_results, reply_text
+from tests.support.memory import memory_in
 from tests.support.scripted_model import decision, decisions_reply, facts_reply, prompt_of
 from tests.support.server_in_process import connect
+from tests.support.sessions import ClaudeSession, kept, spooled
 
 pytestmark = pytest.mark.anyio
 
@@ -106,6 +108,20 @@ async def test_a_picture_asks_for_nothing(tmp_path: Path) -> None:
             listed = [hit["text"] for hit in reply_results(await agent.call_tool("list_memories", {}))]
     assert "not forgotten yet (that Mira has a boat)" in text
     assert listed == ["Mira has a boat"]
+
+
+async def test_a_captured_picture_brings_no_message_twice(tmp_path: Path) -> None:
+    """The hook sees the prompt alone, the transcript the picture too. One that comes by the transcript has a mark."""
+    session = ClaudeSession(tmp_path / "t.jsonl")
+    spooled(tmp_path, "prompt", SAID, message_id="p1", at=session.now)
+    session.user([{"type": "text", "text": SAID}, ANTHROPIC])
+    session.user([ANTHROPIC, {"type": "text", "text": "And this one"}])
+    spooled(tmp_path, "end", session="s1", transcript=str(session.path))
+    async with memory_in(tmp_path) as memory:
+        await memory.capture.take_in()
+        assert [text for _, text in kept(memory)] == [SAID, "[image]\nAnd this one"]
+    session.path.unlink()
+    assert_no_picture_in(tmp_path)
 
 
 def test_pictures_in_the_manner_of_mem0(tmp_path: Path) -> None:
