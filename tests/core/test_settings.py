@@ -129,6 +129,16 @@ def test_a_provider_by_name_is_an_endpoint(monkeypatch: pytest.MonkeyPatch, tmp_
     assert "llm.config.openai_base_url" in refusal(data_dir=tmp_path, llm={"provider": "azure"})
 
 
+def test_azure_as_mem0_writes_it(tmp_path: Path) -> None:
+    """Guards the keys that only mem0 has: the address, the deployment and the key of Azure."""
+    azure = {"azure_endpoint": "https://mine.example/", "azure_deployment": "d", "api_key": "k", "api_version": "v"}
+    values = {"llm": {"provider": "azure_openai", "config": {"model": "m", "azure_kwargs": azure}}}
+    settings = load_settings(settings_file(tmp_path, json.dumps(values), "mem0.json"), data_dir=tmp_path)
+    endpoint = settings.endpoint_of(settings.llm.config)
+    assert (endpoint.base_url, endpoint.api_key) == ("https://mine.example/openai/v1", "k")
+    assert (settings.llm.config.model, settings.notes) == ("d", [])
+
+
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"], ids=["plain", "byte order mark"])
 def test_a_file_is_read(tmp_path: Path, mark: bytes) -> None:
     """Guards the settings file, also as editors on Windows save it: the settings name it, but do not export it."""

@@ -20,9 +20,6 @@ _INSTEAD: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 }
 """What happens in place of a provider that only mem0 has, and the settings that make it so."""
 
-_SAME = {"azure_openai": "azure", "litellm": "openai"}
-"""mem0's other names of providers."""
-
 _MISSPELT = 0.85
 """A key that resembles a known one so much is an error; any other that is unknown here is mem0's."""
 
@@ -66,7 +63,6 @@ def _known(place: str, given: Mapping[str, Any], model: type[BaseModel], sentenc
 def _section(name: str, given: Mapping[str, Any], section: type[BaseModel], sentences: list[str]) -> Mapping[str, Any]:
     """Return a section of the settings, from the section of that name in mem0's configuration."""
     provider, config = given.get("provider"), dict(given.get("config") or {})
-    provider = _SAME.get(str(provider), provider)
     instead, values = _INSTEAD[name]
     choices = get_args(section.model_fields["provider"].annotation)
     if provider in PROVIDERS and name in ("llm", "embedder"):
