@@ -63,9 +63,11 @@ class AnthropicModel:
             try:
                 return _text(self.name, await self._ask(messages, options))
             except anthropic.BadRequestError as error:
-                refused = next((name for name in self._options if name in str(error)), "")
+                refused = next(
+                    (name for name in ("temperature", "top_p") if name in options and name in str(error)), ""
+                )
                 if refused:
-                    del self._options[refused]
+                    self._options.pop(refused, None)  # another call may have met the same
                 elif "output_config" in options:
                     self._has_schema = False
                 else:
