@@ -96,6 +96,8 @@ async def test_a_new_note_is_linked_and_the_right_neighbour_evolves(tmp_path: Pa
             assert kiln.tags == ("pottery", "risk")
             assert [old.text for old, now in zip(before, after, strict=True) if old != now] == [KILN]
             assert [linked.memory.text for linked in await memory.linked(ALICE, kiln)] == [NEW]
+            *_, old, evolved = [version.labels for version in (await memory.history(ALICE, kiln.id))[1]]
+            assert old - evolved == {f"context: Pottery: {KILN}"}, "the history has the old and the new"
             newest = next(edit for edit in await memory.log(ALICE) if edit.provenance.stage == LINK)
             await memory.undo(ALICE, Undo(newest.number))
             undone = [(old.context, old.tags, old.links) for old in await stored(memory, ids)]
@@ -152,3 +154,9 @@ async def test_an_agent_reads_links_and_reasons(tmp_path: Path) -> None:
                 assert f"linked [{other[:8]}] {text} ({REASON})" in reply_text(history)
                 linked = {"id": other, "memory": text, "reason": REASON}
                 assert history.structured_content["linked"] == [linked]
+            history = await agent.call_tool("get_history", {"memory_id": kiln})
+            evolved = history.structured_content["history"][-1]
+            changed = ["+context: A warning that the bowls for Bruges did not heed", "+tags: risk"]
+            assert (evolved["stage"], evolved["changed"]) == (LINK, changed)
+            added = (await agent.call_tool("get_history", {"memory_id": firing})).structured_content["history"][-1]
+            assert f"+linked: [{kiln[:8]}] {REASON}" in added["changed"], "a new link is a row of the history too"

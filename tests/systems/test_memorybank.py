@@ -17,8 +17,10 @@ from loopback import OpenAIServer
 from palimpsest.core.models import Scope
 from palimpsest.memory import Memory
 from tests.support.learning_jobs import do_due_jobs, learning_memory
+from tests.support.mcp_client import reply_results
 from tests.support.memory import ALICE, StoppedClock, add_text, memory_in, messages_from
 from tests.support.scripted_model import add_all, answering, given, prompt_of
+from tests.support.server_in_process import connect
 
 
 async def remembered(memory: Memory, scope: Scope = ALICE) -> dict[str, float]:
@@ -132,3 +134,21 @@ async def test_each_recall_makes_a_memory_last_longer(tmp_path: Path) -> None:
             now = await remembered(memory)
             assert now[swarm] == pytest.approx(math.exp(-1 / (recalls + 1)))
             assert now[invoice] == pytest.approx(math.exp(-recalls))
+
+
+async def test_a_recall_strengthens_what_was_used_and_not_what_stood_beside_it(tmp_path: Path) -> None:
+    """The first hit of an answer is used; one below it once the agent reads or updates it, and then once a search."""
+    clock = StoppedClock()
+    data = tmp_path / "data"
+    texts = ("The swarm of May hung in the pear tree", "The swarm of June flew off", "The swarm of July was sold")
+    async with memory_in(data, clock, forgetting="rank") as memory:
+        ids = [await add_text(memory, text) for text in texts]
+    async with connect(tmp_path, PALIMPSEST_FORGETTING="rank") as agent:
+        found = reply_results(await agent.call_tool("search_memories", {"query": "Where did the swarm of May hang?"}))
+        assert found[0]["id"] == ids[0]
+        assert {hit["id"] for hit in found} == set(ids)
+        for _ in range(2):
+            await agent.call_tool("get_history", {"memory_id": ids[1]})
+    async with memory_in(data, clock, forgetting="rank") as memory:
+        known = (await memory.fading.report(ALICE)).fading
+        assert {item.memory.id: item.fading.strength for item in known} == dict(zip(ids, (2, 2, 1), strict=True))

@@ -733,6 +733,7 @@ def labels_of(state: Mapping[str, Any]) -> frozenset[str]:
     for name, time in (("since", "valid_from"), ("until", "valid_until")):
         labels += [f"{name}: {state[time][:10]}"] if state.get(time) else []
     labels += [f"context: {state['context']}"] if state.get("context") else []
+    labels += [f"linked: [{other[:8]}] {reason}".rstrip() for other, reason in state.get("links", ())]
     for source, name, destination, *_ in state.get("relations", ()):
         labels.append(f"relation: {source} — {name} → {destination}")
     return frozenset(labels)
