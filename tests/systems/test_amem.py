@@ -18,7 +18,7 @@ from palimpsest.core.models import Memory as StoredMemory
 from palimpsest.memory import Memory
 from tests.support.environment import model_environment
 from tests.support.learning_jobs import do_due_jobs
-from tests.support.mcp_client import reply_text
+from tests.support.mcp_client import reply_results, reply_text
 from tests.support.memory import ALICE, StoppedClock, add_text, llm_settings, memory_in
 from tests.support.scripted_model import answering, given
 from tests.support.server_in_process import connect
@@ -121,6 +121,13 @@ async def test_a_search_follows_a_link_one_hop(tmp_path: Path) -> None:
         if setting == "on":
             gained = [hit.text for hit in hits if hit.score_parts.get("connected", 0.0) > 0]
             assert gained == [CHAIN[1]]
+            async with connect(tmp_path, PALIMPSEST_DATA_DIR=str(folder), PALIMPSEST_LINKS="on") as agent:
+                asked = {"query": "In which year did Ilse's teacher retire?"}
+                reply = await agent.call_tool("search_memories", asked)
+            first, linked = reply_results(reply)[:2]
+            assert (linked["why"].split(", ")[0], linked["context"]) == ("linked", "Of Ilse's life.")
+            assert linked["linked"] == [{"id": first["id"], "reason": "teacher and town"}]
+            assert f"linked [{first['id'][:8]}] (teacher and town)" in reply_text(reply)
     assert found["on"][:2] == list(CHAIN[:2])
     assert found["off"].index(CHAIN[1]) > 1
 

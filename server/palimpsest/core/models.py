@@ -856,6 +856,7 @@ class Hit:
     says which page it is, if it is one. `superseded_by` is the id of the memory that took the place of a deleted one.
     `since` and `until` are between when a memory holds, as ISO 8601 as exactly as it is known, and "" if it is not.
     `later` is the id of a memory that was told later than a message, about the same matter, or "".
+    `context` and `linked`, to other hits, are those of a memory that it was found by.
     """
 
     id: str
@@ -883,6 +884,8 @@ class Hit:
     since: str = ""
     until: str = ""
     later: str = ""
+    context: str = ""
+    linked: tuple[Link, ...] = ()
 
     def in_zone(self, zone: tzinfo | None) -> Hit:
         """Return this hit with its time as one of a zone. A day, a month or a year has none."""

@@ -105,7 +105,9 @@ def hit_json(hit: Hit, *, with_score: bool = True, project: str = "") -> dict[st
         reply |= {"score": round(hit.score, 3), "why": ", ".join(hit.why)}
     reply |= _at(hit) | picked(hit, "valid_from=since? valid_until=until?")
     reply |= picked(hit, "sources role name metadata created_at updated_at tags?")
-    reply |= given({"project": project}, "project") | picked(hit, "superseded_by? later?")
+    reply |= given({"project": project}, "project") | picked(hit, "superseded_by? later? context?")
+    if hit.linked:
+        reply["linked"] = [picked(link, "id=memory_id reason") for link in hit.linked]
     if hit.length is not None:
         reply |= {"truncated": True, "length": hit.length}
     if hit.score_parts:
@@ -509,6 +511,8 @@ def hit_line(hit: Hit, project: str = "") -> str:
     line += "".join(f'; "{_one_line(span.phrase)}" is {day_or_days(span)}' for span in told)
     line += f"\n  replaced by [{short(hit.superseded_by)}]" if hit.superseded_by else ""
     line += f"\n  later told: [{short(hit.later)}]" if hit.later else ""
+    line += f"\n  context: {_one_line(hit.context)}" if hit.context else ""
+    line += "".join(f"\n  linked [{short(link.memory_id)}] ({_one_line(link.reason)})" for link in hit.linked)
     return f"{line}\n  {explanation(hit)}" if hit.score_parts else line
 
 
