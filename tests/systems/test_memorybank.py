@@ -17,7 +17,7 @@ from loopback import OpenAIServer
 from palimpsest.core.models import Scope
 from palimpsest.memory import Memory
 from tests.support.learning_jobs import do_due_jobs, learning_memory
-from tests.support.mcp_client import reply_results
+from tests.support.mcp_client import error_text, reply_results, reply_text
 from tests.support.memory import ALICE, StoppedClock, add_text, memory_in, messages_from
 from tests.support.scripted_model import add_all, answering, given, prompt_of
 from tests.support.server_in_process import connect
@@ -152,3 +152,25 @@ async def test_a_recall_strengthens_what_was_used_and_not_what_stood_beside_it(t
     async with memory_in(data, clock, forgetting="rank") as memory:
         known = (await memory.fading.report(ALICE)).fading
         assert {item.memory.id: item.fading.strength for item in known} == dict(zip(ids, (2, 2, 1), strict=True))
+
+
+async def test_a_search_shows_what_was_said_by_days(tmp_path: Path) -> None:
+    """The day of the best hit comes first; each day is named once, above all that it has."""
+    async with connect(tmp_path) as agent:
+        for day, text in (
+            ("2026-05-08", "Tomke gave Henrike two beehives"),
+            ("2026-05-09", "Henrike sold a jar of honey to the baker"),
+            ("2026-05-08", "The beehives are painted blue"),
+        ):
+            await agent.call_tool("add_memory", {"text": text, "at": f"{day}T09:00:00Z"})
+        asked = {"query": "Who gave Henrike the beehives?", "group_by": "day"}
+        reply = await agent.call_tool("search_memories", asked)
+        wrong = await agent.call_tool("search_memories", asked | {"group_by": "week"})
+    hits = {hit["id"]: hit["at"][:10] for hit in reply_results(reply)}
+    days = reply.structured_content["days"]
+    assert list(days) == ["2026-05-08", "2026-05-09"]
+    assert {memory_id: day for day, ids in days.items() for memory_id in ids} == hits
+    lines = reply_text(reply).splitlines()
+    assert [line for line in lines if line.endswith(":")] == ["2026-05-08:", "2026-05-09:"]
+    assert lines.index("2026-05-09:") == 3
+    assert "'week'" in error_text(wrong)

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 from palimpsest.core import models
 from palimpsest.core.clock import iso, local_iso, shown_date, shown_time, zone_shown
@@ -117,8 +117,21 @@ def hit_json(hit: Hit, *, with_score: bool = True, project: str = "") -> dict[st
     return reply
 
 
-def search_json(result: SearchResult, scope: Scope, door: Advice = TOOLS) -> dict[str, Any]:
-    """Return the result of a search. `omitted` counts the hits that did not fit.
+ByDay: TypeAlias = Mapping[str, Sequence[Hit]]
+
+
+def by_day(hits: Sequence[Hit]) -> ByDay:
+    """Return hits by their date, the date of the best hit first."""
+    days: dict[str, list[Hit]] = {}
+    for hit in hits:
+        days.setdefault(hit.date, []).append(hit)
+    return days
+
+
+def search_json(
+    result: SearchResult, scope: Scope, door: Advice = TOOLS, *, by_day: ByDay | None = None
+) -> dict[str, Any]:
+    """Return the result of a search. `omitted` counts the hits that did not fit, `days` has their ids by date.
 
     `relations` are those of the entities that the query names. `confident` is false if the query is about
     something else than all that is stored, and the results are not all that a filter leaves.
@@ -126,11 +139,12 @@ def search_json(result: SearchResult, scope: Scope, door: Advice = TOOLS) -> dic
     reply: dict[str, Any] = {
         "results": [hit_json(hit, project=advice.other_project(hit, scope)) for hit in result.hits],
         "relations": [picked(item, f"{_RELATION} valid_from? valid_until?") for item in result.relations],
+        "days": {day: [hit.id for hit in hits] for day, hits in (by_day or {}).items()},
         "confident": not result.is_weak,
         "omitted": result.omitted,
         "notes": [*result.notes, *advice.shortened_notes(result.hits, door), *scope_note(scope)],
     }
-    return given(reply, "relations")
+    return given(reply, "relations", "days")
 
 
 def page_json(page: Page, scope: Scope, door: Advice = TOOLS) -> dict[str, Any]:
@@ -529,9 +543,12 @@ def text_of(hit: Hit) -> str:
     return f"{_one_line(hit.text)} ({hit.length:,} characters{address})"
 
 
-def search_text(result: SearchResult, scope: Scope, *, has_wordings: bool = False) -> str:
+def search_text(result: SearchResult, scope: Scope, *, has_wordings: bool = False, by_day: ByDay | None = None) -> str:
     """Return the result of a search, and how to ask again if it is weak and had no other wordings."""
-    lines = [hit_line(hit, advice.other_project(hit, scope)) for hit in result.hits]
+    lines: list[str] = []
+    for day, hits in (by_day or {"": result.hits}).items():
+        lines += [f"{day}:"] if day else []
+        lines += [hit_line(hit, advice.other_project(hit, scope)) for hit in hits]
     if not result.hits and not result.omitted:
         lines.append("nothing found")
     if result.hits and result.is_weak:

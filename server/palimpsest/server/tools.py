@@ -119,6 +119,7 @@ async def search_memories(  # noqa: PLR0913 - the arguments of the tool, which c
     filters: dict[str, Any] | None = None,
     as_of: str = "",
     held_at: str = "",
+    group_by: str = "",
     scope: SearchScopeInput | None = None,
 ) -> types.CallToolResult:
     """Search memories and messages by meaning and by words, best first. A near miss may stand first: judge it.
@@ -127,6 +128,8 @@ async def search_memories(  # noqa: PLR0913 - the arguments of the tool, which c
     "also": ["… leads billing", "billing lead, owner of invoices"]}
     """
     memory, search_scope = await request_of(ctx, scope)
+    if group_by not in {"", "day"}:
+        raise InputError(f"group_by is 'day' or left out, and not '{group_by[:80]}'")
     wordings = validation.also_from([also] if isinstance(also, str) else also)
     unknown = await named_project(memory, scope, search_scope)
     goes_through_projects = context.goes_through_projects(scope)
@@ -160,8 +163,9 @@ async def search_memories(  # noqa: PLR0913 - the arguments of the tool, which c
         notes.append(advice.IN_OTHER_PROJECT)
     notes += (*unknown, *await closing_notes(memory, scope, search_scope))
     result = replace(result, notes=(*result.notes, *notes))
-    text = replies.search_text(result, search_scope, has_wordings=bool(wordings))
-    return tool_result(text, replies.search_json(result, search_scope))
+    by_day = replies.by_day(result.hits) if group_by else None
+    text = replies.search_text(result, search_scope, has_wordings=bool(wordings), by_day=by_day)
+    return tool_result(text, replies.search_json(result, search_scope, by_day=by_day))
 
 
 @mcp_errors(TOOL)
