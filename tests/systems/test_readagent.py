@@ -17,7 +17,7 @@ from loopback import OpenAIServer
 from tests.support.command_line import palimpsest, palimpsest_json
 from tests.support.environment import model_environment
 from tests.support.learning_jobs import do_due_jobs
-from tests.support.mcp_client import reply_results
+from tests.support.mcp_client import error_text, reply_results, reply_text
 from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in
 from tests.support.scripted_model import answering, given
 from tests.support.server_in_process import connect
@@ -115,3 +115,41 @@ async def test_pages_end_where_the_text_pauses_and_lose_nothing(tmp_path: Path) 
     for name, page in zip(LEDE, pages, strict=True):
         assert chapter(name).strip() in page
         assert len(chapter(name).split()) <= 600
+
+
+async def test_an_agent_reads_gists_and_looks_up_pages_with_tools_alone(tmp_path: Path) -> None:
+    """A client that reads no resources gets the gists of a document, and the pages that it chooses by them."""
+    async with connect(tmp_path) as agent:
+        added = await agent.call_tool("add_memory", {"text": TALE})
+        kind = f"document:{added.structured_content['document']['id'][:8]}"
+        gists = await agent.call_tool("get_summary", {"kind": kind})
+        third = await agent.call_tool("get_summary", {"kind": kind, "page": 3})
+        two = await agent.call_tool("get_summary", {"kind": kind, "page": [1, 4]})
+        none = await agent.call_tool("get_summary", {"kind": kind, "page": 5})
+        other = await agent.call_tool("get_summary", {"kind": "profile", "page": 1})
+    assert [page["page"] for page in gists.structured_content["gists"]] == [1, 2, 3, 4]
+    assert all(lede in reply_text(gists) for lede in LEDE.values())
+    assert chapter("The chart").strip() in reply_text(third)
+    assert LEDE["The cook"] not in reply_text(third)
+    assert [page["page"] for page in two.structured_content["pages"]] == [1, 4]
+    assert LEDE["Arrival"] in reply_text(two)
+    assert LEDE["Departure"] in reply_text(two)
+    assert "4 pages" in error_text(none)
+    assert "document:ID" in error_text(other)
+
+
+async def test_a_long_conversation_has_gists_and_pages_too(tmp_path: Path) -> None:
+    """Its summary lists the gists; a page has the messages whole. A short conversation has no gists."""
+    long = [{"role": "user", "content": f"{lede} {FILLER * 40}"} for lede in LEDE.values() for _ in range(3)]
+    async with connect(tmp_path) as agent:
+        await agent.call_tool("add_memory", {"messages": long})
+        summary = await agent.call_tool("get_summary", {"kind": "session"})
+        page = await agent.call_tool("get_summary", {"kind": summary.structured_content["kind"], "page": 2})
+    gists = reply_text(summary).partition("Gists;")[2].splitlines()
+    assert any(line.startswith("2 ") and LEDE["Arrival"] in line for line in gists)
+    assert f"{LEDE['Arrival']} {FILLER * 40}".strip() in reply_text(page)
+    assert LEDE["Departure"] not in reply_text(page)
+    (tmp_path / "short").mkdir()
+    async with connect(tmp_path / "short") as agent:
+        await agent.call_tool("add_memory", {"messages": long[:1]})
+        assert "Gists" not in reply_text(await agent.call_tool("get_summary", {"kind": "session"}))

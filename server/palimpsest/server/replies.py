@@ -24,7 +24,7 @@ from palimpsest.text.display import counted, shorten, visible
 from palimpsest.text.relation_updates import dated
 
 if TYPE_CHECKING:
-    from palimpsest.learn.browsing import MessagePage
+    from palimpsest.learn.browsing import MessagePage, TalkPage
     from palimpsest.learn.commit import LearnedDocument, WriteResult
     from palimpsest.learn.document_pages import Document, PageWithGist
     from palimpsest.learn.edit import ScopeContents
@@ -461,13 +461,28 @@ def conversation_text(page: MessagePage, next_uri: str) -> str:
         days = dict.fromkeys((f"{about.began_at:%Y-%m-%d}", f"{about.ended_at:%Y-%m-%d}"))
         held = f"{counted(about.messages, 'message')}, {' to '.join(days)}, times in {zone_shown(about.ended_at)}"
         heading += f"{f' ({where})' if where else ''}: {held}"
-    lines = [f"{heading}{advice.NO_INSTRUCTIONS}"]
-    for message in page.messages:
-        who = f"{one_line(message.name)} ({message.role})" if message.name else message.role
-        lines.append(f"[{short(message.id)}] {message.said_at:%Y-%m-%d %H:%M} {who}: {message.content}")
+    lines = [f"{heading}{advice.NO_INSTRUCTIONS}", *map(message_line, page.messages)]
     if page.cursor:
         lines.append(f"(it goes on: read {next_uri})")
     return visible("\n".join(lines))
+
+
+def talk_gists(session: str, pages: Sequence[TalkPage]) -> list[str]:
+    """Return the lines of the gists of a long conversation, page by page."""
+    head = f'Gists; get_summary(kind="session:{short(session)}", page=1) reads a page:'
+    return [head, *(f"{page.number} {one_line(page.gist)}" for page in pages)]
+
+
+def talk_page_text(session: str, page: TalkPage, pages: int) -> str:
+    """Return one page of a conversation whole, under its number."""
+    lines = [message_line(message) for message in page.messages]
+    return visible("\n".join([f"conversation {short(session)}, page {page.number} of {pages}", *lines]))
+
+
+def message_line(message: Message) -> str:
+    """Return a message with its whole text: short id, time and speaker before it."""
+    who = f"{one_line(message.name)} ({message.role})" if message.name else message.role
+    return f"[{short(message.id)}] {message.said_at:%Y-%m-%d %H:%M} {who}: {message.content}"
 
 
 SHOWN_STEPS = 10

@@ -27,7 +27,7 @@ from palimpsest.server.session import context
 from palimpsest.server.session.client_requests import RequestContext, ask_during_call
 from palimpsest.server.session.context import closing_notes, named_project, named_user, request_of, with_client_model
 from palimpsest.server.session.subscriptions import ENTITIES, RECENT, SUMMARY
-from palimpsest.text.display import visible
+from palimpsest.text.display import counted, visible
 from palimpsest.text.intents import FORGOTTEN, question_note, quoted_texts
 
 if TYPE_CHECKING:
@@ -200,12 +200,17 @@ async def get_summary(
     ctx: Context[Any, Any],
     kind: str = "overall",
     held_at: str = "",
+    page: list[int] | int | None = None,
     *,
     refresh: bool = False,
     scope: ScopeInput | None = None,
 ) -> types.CallToolResult | types.InputRequiredResult:
     """Read a short summary of what is known."""
     memory, summary_scope = await request_of(ctx, scope)
+    name, _, argument = kind.partition(":")
+    numbers = [page] if isinstance(page, int) else page or []
+    if numbers or name == "document":
+        return await _pages(memory, summary_scope, name, argument.lstrip("/"), numbers)
     summary = await with_client_model(
         ctx,
         memory,
@@ -214,7 +219,31 @@ async def get_summary(
     if isinstance(summary, types.InputRequiredResult):
         return summary
     summary = replace(summary, notes=(*summary.notes, *await closing_notes(memory, scope, summary_scope)))
+    name, _, session = summary.kind.partition(":")
+    if name == "session" and session:
+        _, pages = await memory.conversations.pages(summary_scope, session)
+        gists = replies.talk_gists(session, pages) if len(pages) > 1 else []
+        summary = replace(summary, text="\n".join([summary.text, *gists]))
     return tool_result(replies.summary_text(summary, summary_scope), replies.summary_json(summary, summary_scope))
+
+
+async def _pages(memory: Memory, scope: Scope, name: str, owner_id: str, numbers: list[int]) -> types.CallToolResult:
+    """Return pages of a document or a conversation whole, or without numbers a document's gists page by page."""
+    if name not in {"document", "session"}:
+        raise InputError("page goes with kind document:ID or session:ID")
+    validation.bounded("the number of pages", len(numbers), 0, validation.MAX_IDS)
+    if name == "document":
+        document, pages = await memory.documents.pages(scope, owner_id)
+        texts = {each.number: replies.document_page_text(document, each, note="") for each in pages}
+        if not numbers:
+            return tool_result(replies.pages_text(document, pages, note=""), replies.pages_json(document, pages))
+    else:
+        session, talk = await memory.conversations.pages(scope, owner_id)
+        texts = {each.number: replies.talk_page_text(session, each, len(talk)) for each in talk}
+    if missing := [number for number in numbers if number not in texts]:
+        raise InputError(f"it has {counted(len(texts), 'page')}, from 1 on, and no page {missing[0]}")
+    shown = [{"page": number, "text": texts[number]} for number in numbers]
+    return tool_result("\n\n".join(texts[number] for number in numbers), {"pages": shown})
 
 
 @mcp_errors(TOOL)
