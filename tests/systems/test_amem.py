@@ -167,3 +167,33 @@ async def test_an_agent_reads_links_and_reasons(tmp_path: Path) -> None:
             assert (evolved["stage"], evolved["changed"]) == (LINK, changed)
             added = (await agent.call_tool("get_history", {"memory_id": firing})).structured_content["history"][-1]
             assert f"+linked: [{kiln[:8]}] {REASON}" in added["changed"], "a new link is a row of the history too"
+
+
+DESK = (
+    "The lamp on the desk is green",
+    "The red folder lies on the desk",
+    "The keys hang by the door",
+    "Tea is at four",
+)
+MEANT = {DESK[1]: "Papers for the tax office, due in May", DESK[3]: "A pause of the choir"}
+"""What a model says that a note belongs to, in words that share none with it."""
+
+
+async def test_what_a_note_belongs_to_is_in_its_key_and_made_anew_when_it_changes(tmp_path: Path) -> None:
+    """A question that only the context answers finds the note first, and shows the context; after an evolution too."""
+    clock, meant = StoppedClock(), dict(MEANT)
+
+    def write_contexts(request: dict[str, Any]) -> dict[str, Any]:
+        shown = given(request, "Memories")
+        return {"notes": [note(item["id"], meant.get(item["text"], "Of the house."), []) for item in shown]}
+
+    with OpenAIServer(answering(links=write_contexts)) as server:
+        async with memory_in(tmp_path, clock, links="on", llm=llm_settings(server.base_url)) as memory:
+            await write(memory, clock, *DESK)
+            hit = (await memory.search(ALICE, "Where are the documents for my revenue declaration?")).hits[0]
+            (first, *_) = (await memory.search(ALICE, "What is due at the tax office?")).hits
+            assert (hit.text, first.text, first.context) == (DESK[1], DESK[1], MEANT[DESK[1]])
+            meant[DESK[1]] = "Sheet music for the singers of Sunday"
+            await write(memory, clock, "The folder was moved to the desk by Wout")
+            (evolved, *_) = (await memory.search(ALICE, "Where are the notes for Sunday's singing?")).hits
+            assert (evolved.text, evolved.context) == (DESK[1], meant[DESK[1]])
