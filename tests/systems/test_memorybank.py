@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from loopback import OpenAIServer
+from palimpsest.core.errors import InputError
 from palimpsest.core.models import Scope
 from palimpsest.memory import Memory
 from tests.support.learning_jobs import do_due_jobs, learning_memory
@@ -69,7 +70,26 @@ def write_portrait(request: dict[str, Any]) -> dict[str, Any]:
     return {"summary": f"Identity: Henrike. {'. '.join(reversed(traits))}."}
 
 
+def write_mood(request: dict[str, Any]) -> dict[str, Any]:
+    said = " ".join(item["text"] for item in given(request, "Messages"))
+    return {"summary": "Tense, and wants short steps." if "lie awake" in said else "At ease; jokes are welcome."}
+
+
+def write_treatment(request: dict[str, Any]) -> dict[str, Any]:
+    moods = [f"{item['date']} {item['text']}" for item in given(request, "Memories") if "of" in item]
+    previous = given(request, "Previous portrait").partition("How to treat them: ")[2]
+    return {"summary": "Identity: Henrike.\nHow to treat them: " + " ".join(filter(None, (previous, *moods[::-1])))}
+
+
 HENRIKE = answering(extract=extract, decide=add_all, day=write_day, summarize=write_whole, profile=write_portrait)
+MOODY = answering(
+    extract=extract,
+    decide=add_all,
+    day=write_day,
+    summarize=write_whole,
+    profile=write_treatment,
+    mood=write_mood,
+)
 
 
 async def live(memory: Memory, clock: StoppedClock) -> None:
@@ -174,3 +194,29 @@ async def test_a_search_shows_what_was_said_by_days(tmp_path: Path) -> None:
     assert [line for line in lines if line.endswith(":")] == ["2026-05-08:", "2026-05-09:"]
     assert lines.index("2026-05-09:") == 3
     assert "'week'" in error_text(wrong)
+
+
+async def test_how_to_treat_the_user_develops_over_days_and_rests_on_what_was_said(tmp_path: Path) -> None:
+    """A day gets a note on mood and needs, by which a part of the profile grows; without the setting, nothing."""
+    clock, every = StoppedClock(), {"every": 4}
+    with OpenAIServer(MOODY) as server:
+        async with learning_memory(tmp_path / "on", server.base_url, clock, summary={**every, "mood": True}) as memory:
+            await live(memory, clock)
+            asked = len(server.chat_requests)
+            tense = await memory.summary(ALICE, "mood:2026-05-08")
+            assert (tense.text, len(server.chat_requests)) == ("Tense, and wants short steps.", asked)
+            portrait = await memory.summary(ALICE, "profile", refresh=True)
+            assert portrait.text.endswith(
+                "How to treat them: 2026-05-08 Tense, and wants short steps. 2026-05-09 At ease; jokes are welcome. "
+                "2026-05-10 At ease; jokes are welcome."
+            )
+            assert set(tense.sources) <= set(portrait.sources), "it rests on what the days rest on"
+            nervous = next(hit for hit in (await memory.list(ALICE)).hits if "nervous" in hit.text)
+            await memory.delete(ALICE, [nervous.id])
+            assert "Tense" not in (await memory.summary(ALICE, "profile")).text
+        asked = len(server.chat_requests)
+        async with learning_memory(tmp_path / "off", server.base_url, StoppedClock(), summary=every) as memory:
+            await live(memory, clock)
+            assert "mood" not in [prompt_of(request) for request in server.chat_requests[asked:]]
+            with pytest.raises(InputError, match=r"summary\.mood"):
+                await memory.summary(ALICE, "mood:2026-05-08")

@@ -28,7 +28,7 @@ SUMMARY_INPUTS = frozenset({"today", "name", "kind", "previous", "memories", "me
 PROMPTS: Mapping[str, frozenset[str]] = {
     "summarize": SUMMARY_INPUTS - {"name"},
     "recent": SUMMARY_INPUTS - {"name", "kind", "previous"},
-    "day": SUMMARY_INPUTS - {"name", "previous"},
+    **dict.fromkeys(("day", "mood"), SUMMARY_INPUTS - {"name", "previous"}),
     "session": SUMMARY_INPUTS - {"name", "kind", "previous"},
     "profile": SUMMARY_INPUTS - {"kind", "messages"},
     **dict.fromkeys(("project", "procedures"), SUMMARY_INPUTS - {"name", "kind", "messages"}),
