@@ -19,7 +19,7 @@ from tests.support.environment import model_environment
 from tests.support.learning_jobs import do_due_jobs
 from tests.support.mcp_client import error_text, reply_results, reply_text
 from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in
-from tests.support.scripted_model import answering, given
+from tests.support.scripted_model import answering, given, prompt_of
 from tests.support.server_in_process import connect
 
 pytestmark = pytest.mark.anyio
@@ -54,6 +54,14 @@ TALE = "# Perpetua\n\n" + "\n\n".join(map(chapter, LEDE)) + "\n"
 def write_gist(request: dict[str, Any]) -> dict[str, Any]:
     page = str(given(request, "Page"))
     return {"gist": next(GISTS[name] for name, lede in LEDE.items() if lede in page)}
+
+
+def pause(request: dict[str, Any]) -> dict[str, Any]:
+    """Begin a page with each of two chapters, whose headings the text does not have."""
+    parts = given(request, "Parts")
+    return {
+        "pages": [part["id"] for part in parts if part["begins"].startswith((LEDE["The chart"], LEDE["Departure"]))]
+    }
 
 
 async def resource(agent: Client, uri: str) -> str:
@@ -153,3 +161,24 @@ async def test_a_long_conversation_has_gists_and_pages_too(tmp_path: Path) -> No
     async with connect(tmp_path / "short") as agent:
         await agent.call_tool("add_memory", {"messages": long[:1]})
         assert "Gists" not in reply_text(await agent.call_tool("get_summary", {"kind": "session"}))
+
+
+async def test_with_a_model_pages_end_where_it_says_that_the_text_pauses(tmp_path: Path) -> None:
+    """A text without headings is divided by what it says, and not again while it stays; the pages are all of it."""
+    file = tmp_path / "plain.txt"
+    file.write_text("\n\n".join(f"{lede}\n\n" + "\n\n".join([FILLER * 5] * 3) for lede in LEDE.values()), "utf-8")
+    pages: dict[bool, list[str]] = {}
+    with OpenAIServer(answering(pauses=pause, gist=write_gist)) as server:
+        for with_model in (True, False):
+            llm = llm_settings(server.base_url) if with_model else {}
+            async with memory_in(tmp_path / str(with_model), StoppedClock(), llm=llm) as memory:
+                learned = await memory.documents.learn_file(ALICE, file)
+                again = await memory.documents.learn_file(ALICE, file)
+                assert again.is_unchanged
+                _, found = await memory.documents.pages(ALICE, learned.id)
+                pages[with_model] = [page.message.content for page in found]
+        assert [prompt_of(request) for request in server.chat_requests] == ["pauses"]
+    assert any(page.startswith(LEDE["The chart"]) for page in pages[True])
+    assert not any(page.startswith(LEDE["The chart"]) for page in pages[False])
+    for found in pages.values():
+        assert "".join("".join(found).split()) == "".join(file.read_text("utf-8").split())
