@@ -374,6 +374,7 @@ class Memory(Edits):
     async def get(self, scope: Scope, owner_id: str) -> models.Memory | Message:
         """Return a memory or message, living or deleted, with its whole text unless a fact of it is forgotten."""
         owner = await self.engine.read(lambda conn: entries.find_shown(conn, scope, owner_id))
+        self.fading.after_read(owner.id)
         return owner.in_zone(self.zone)
 
     @reads

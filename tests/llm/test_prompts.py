@@ -67,6 +67,7 @@ REPLIES: dict[str, type[ReplyModel]] = {
     "about": AboutReply,
     "links": LinksReply,
     "gist": GistReply,
+    "pauses": summarize.PausesReply,
     "enrich": EnrichReply,
 }
 

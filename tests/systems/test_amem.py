@@ -18,7 +18,7 @@ from palimpsest.core.models import Memory as StoredMemory
 from palimpsest.memory import Memory
 from tests.support.environment import model_environment
 from tests.support.learning_jobs import do_due_jobs
-from tests.support.mcp_client import reply_text
+from tests.support.mcp_client import reply_results, reply_text
 from tests.support.memory import ALICE, StoppedClock, add_text, llm_settings, memory_in
 from tests.support.scripted_model import answering, given
 from tests.support.server_in_process import connect
@@ -96,6 +96,8 @@ async def test_a_new_note_is_linked_and_the_right_neighbour_evolves(tmp_path: Pa
             assert kiln.tags == ("pottery", "risk")
             assert [old.text for old, now in zip(before, after, strict=True) if old != now] == [KILN]
             assert [linked.memory.text for linked in await memory.linked(ALICE, kiln)] == [NEW]
+            *_, old, evolved = [version.labels for version in (await memory.history(ALICE, kiln.id))[1]]
+            assert old - evolved == {f"context: Pottery: {KILN}"}, "the history has the old and the new"
             newest = next(edit for edit in await memory.log(ALICE) if edit.provenance.stage == LINK)
             await memory.undo(ALICE, Undo(newest.number))
             undone = [(old.context, old.tags, old.links) for old in await stored(memory, ids)]
@@ -119,6 +121,13 @@ async def test_a_search_follows_a_link_one_hop(tmp_path: Path) -> None:
         if setting == "on":
             gained = [hit.text for hit in hits if hit.score_parts.get("connected", 0.0) > 0]
             assert gained == [CHAIN[1]]
+            async with connect(tmp_path, PALIMPSEST_DATA_DIR=str(folder), PALIMPSEST_LINKS="on") as agent:
+                asked = {"query": "In which year did Ilse's teacher retire?"}
+                reply = await agent.call_tool("search_memories", asked)
+            first, linked = reply_results(reply)[:2]
+            assert (linked["why"].split(", ")[0], linked["context"]) == ("linked", "Of Ilse's life.")
+            assert linked["linked"] == [{"id": first["id"], "reason": "teacher and town"}]
+            assert f"linked [{first['id'][:8]}] (teacher and town)" in reply_text(reply)
     assert found["on"][:2] == list(CHAIN[:2])
     assert found["off"].index(CHAIN[1]) > 1
 
@@ -152,3 +161,39 @@ async def test_an_agent_reads_links_and_reasons(tmp_path: Path) -> None:
                 assert f"linked [{other[:8]}] {text} ({REASON})" in reply_text(history)
                 linked = {"id": other, "memory": text, "reason": REASON}
                 assert history.structured_content["linked"] == [linked]
+            history = await agent.call_tool("get_history", {"memory_id": kiln})
+            evolved = history.structured_content["history"][-1]
+            changed = ["+context: A warning that the bowls for Bruges did not heed", "+tags: risk"]
+            assert (evolved["stage"], evolved["changed"]) == (LINK, changed)
+            added = (await agent.call_tool("get_history", {"memory_id": firing})).structured_content["history"][-1]
+            assert f"+linked: [{kiln[:8]}] {REASON}" in added["changed"], "a new link is a row of the history too"
+
+
+DESK = (
+    "The lamp on the desk is green",
+    "The red folder lies on the desk",
+    "The keys hang by the door",
+    "Tea is at four",
+)
+MEANT = {DESK[1]: "Papers for the tax office, due in May", DESK[3]: "A pause of the choir"}
+"""What a model says that a note belongs to, in words that share none with it."""
+
+
+async def test_what_a_note_belongs_to_is_in_its_key_and_made_anew_when_it_changes(tmp_path: Path) -> None:
+    """A question that only the context answers finds the note first, and shows the context; after an evolution too."""
+    clock, meant = StoppedClock(), dict(MEANT)
+
+    def write_contexts(request: dict[str, Any]) -> dict[str, Any]:
+        shown = given(request, "Memories")
+        return {"notes": [note(item["id"], meant.get(item["text"], "Of the house."), []) for item in shown]}
+
+    with OpenAIServer(answering(links=write_contexts)) as server:
+        async with memory_in(tmp_path, clock, links="on", llm=llm_settings(server.base_url)) as memory:
+            await write(memory, clock, *DESK)
+            hit = (await memory.search(ALICE, "Where are the documents for my revenue declaration?")).hits[0]
+            (first, *_) = (await memory.search(ALICE, "What is due at the tax office?")).hits
+            assert (hit.text, first.text, first.context) == (DESK[1], DESK[1], MEANT[DESK[1]])
+            meant[DESK[1]] = "Sheet music for the singers of Sunday"
+            await write(memory, clock, "The folder was moved to the desk by Wout")
+            (evolved, *_) = (await memory.search(ALICE, "Where are the notes for Sunday's singing?")).hits
+            assert (evolved.text, evolved.context) == (DESK[1], meant[DESK[1]])

@@ -14,11 +14,14 @@ from typing import Any
 import pytest
 
 from loopback import OpenAIServer
+from palimpsest.core.errors import InputError
 from palimpsest.core.models import Scope
 from palimpsest.memory import Memory
 from tests.support.learning_jobs import do_due_jobs, learning_memory
+from tests.support.mcp_client import error_text, reply_results, reply_text
 from tests.support.memory import ALICE, StoppedClock, add_text, memory_in, messages_from
 from tests.support.scripted_model import add_all, answering, given, prompt_of
+from tests.support.server_in_process import connect
 
 
 async def remembered(memory: Memory, scope: Scope = ALICE) -> dict[str, float]:
@@ -67,7 +70,26 @@ def write_portrait(request: dict[str, Any]) -> dict[str, Any]:
     return {"summary": f"Identity: Henrike. {'. '.join(reversed(traits))}."}
 
 
+def write_mood(request: dict[str, Any]) -> dict[str, Any]:
+    said = " ".join(item["text"] for item in given(request, "Messages"))
+    return {"summary": "Tense, and wants short steps." if "lie awake" in said else "At ease; jokes are welcome."}
+
+
+def write_treatment(request: dict[str, Any]) -> dict[str, Any]:
+    moods = [f"{item['date']} {item['text']}" for item in given(request, "Memories") if "of" in item]
+    previous = given(request, "Previous portrait").partition("How to treat them: ")[2]
+    return {"summary": "Identity: Henrike.\nHow to treat them: " + " ".join(filter(None, (previous, *moods[::-1])))}
+
+
 HENRIKE = answering(extract=extract, decide=add_all, day=write_day, summarize=write_whole, profile=write_portrait)
+MOODY = answering(
+    extract=extract,
+    decide=add_all,
+    day=write_day,
+    summarize=write_whole,
+    profile=write_treatment,
+    mood=write_mood,
+)
 
 
 async def live(memory: Memory, clock: StoppedClock) -> None:
@@ -132,3 +154,69 @@ async def test_each_recall_makes_a_memory_last_longer(tmp_path: Path) -> None:
             now = await remembered(memory)
             assert now[swarm] == pytest.approx(math.exp(-1 / (recalls + 1)))
             assert now[invoice] == pytest.approx(math.exp(-recalls))
+
+
+async def test_a_recall_strengthens_what_was_used_and_not_what_stood_beside_it(tmp_path: Path) -> None:
+    """The first hit of an answer is used; one below it once the agent reads or updates it, and then once a search."""
+    clock = StoppedClock()
+    data = tmp_path / "data"
+    texts = ("The swarm of May hung in the pear tree", "The swarm of June flew off", "The swarm of July was sold")
+    async with memory_in(data, clock, forgetting="rank") as memory:
+        ids = [await add_text(memory, text) for text in texts]
+    async with connect(tmp_path, PALIMPSEST_FORGETTING="rank") as agent:
+        found = reply_results(await agent.call_tool("search_memories", {"query": "Where did the swarm of May hang?"}))
+        assert found[0]["id"] == ids[0]
+        assert {hit["id"] for hit in found} == set(ids)
+        for _ in range(2):
+            await agent.call_tool("get_history", {"memory_id": ids[1]})
+    async with memory_in(data, clock, forgetting="rank") as memory:
+        known = (await memory.fading.report(ALICE)).fading
+        assert {item.memory.id: item.fading.strength for item in known} == dict(zip(ids, (2, 2, 1), strict=True))
+
+
+async def test_a_search_shows_what_was_said_by_days(tmp_path: Path) -> None:
+    """The day of the best hit comes first; each day is named once, above all that it has."""
+    async with connect(tmp_path) as agent:
+        for day, text in (
+            ("2026-05-08", "Tomke gave Henrike two beehives"),
+            ("2026-05-09", "Henrike sold a jar of honey to the baker"),
+            ("2026-05-08", "The beehives are painted blue"),
+        ):
+            await agent.call_tool("add_memory", {"text": text, "at": f"{day}T09:00:00Z"})
+        asked = {"query": "Who gave Henrike the beehives?", "group_by": "day"}
+        reply = await agent.call_tool("search_memories", asked)
+        wrong = await agent.call_tool("search_memories", asked | {"group_by": "week"})
+    hits = {hit["id"]: hit["at"][:10] for hit in reply_results(reply)}
+    days = reply.structured_content["days"]
+    assert list(days) == ["2026-05-08", "2026-05-09"]
+    assert {memory_id: day for day, ids in days.items() for memory_id in ids} == hits
+    lines = reply_text(reply).splitlines()
+    assert [line for line in lines if line.endswith(":")] == ["2026-05-08:", "2026-05-09:"]
+    assert lines.index("2026-05-09:") == 3
+    assert "'week'" in error_text(wrong)
+
+
+async def test_how_to_treat_the_user_develops_over_days_and_rests_on_what_was_said(tmp_path: Path) -> None:
+    """A day gets a note on mood and needs, by which a part of the profile grows; without the setting, nothing."""
+    clock, every = StoppedClock(), {"every": 4}
+    with OpenAIServer(MOODY) as server:
+        async with learning_memory(tmp_path / "on", server.base_url, clock, summary={**every, "mood": True}) as memory:
+            await live(memory, clock)
+            asked = len(server.chat_requests)
+            tense = await memory.summary(ALICE, "mood:2026-05-08")
+            assert (tense.text, len(server.chat_requests)) == ("Tense, and wants short steps.", asked)
+            portrait = await memory.summary(ALICE, "profile", refresh=True)
+            assert portrait.text.endswith(
+                "How to treat them: 2026-05-08 Tense, and wants short steps. 2026-05-09 At ease; jokes are welcome. "
+                "2026-05-10 At ease; jokes are welcome."
+            )
+            assert set(tense.sources) <= set(portrait.sources), "it rests on what the days rest on"
+            nervous = next(hit for hit in (await memory.list(ALICE)).hits if "nervous" in hit.text)
+            await memory.delete(ALICE, [nervous.id])
+            assert "Tense" not in (await memory.summary(ALICE, "profile")).text
+        asked = len(server.chat_requests)
+        async with learning_memory(tmp_path / "off", server.base_url, StoppedClock(), summary=every) as memory:
+            await live(memory, clock)
+            assert "mood" not in [prompt_of(request) for request in server.chat_requests[asked:]]
+            with pytest.raises(InputError, match=r"summary\.mood"):
+                await memory.summary(ALICE, "mood:2026-05-08")

@@ -17,9 +17,9 @@ from loopback import OpenAIServer
 from tests.support.command_line import palimpsest, palimpsest_json
 from tests.support.environment import model_environment
 from tests.support.learning_jobs import do_due_jobs
-from tests.support.mcp_client import reply_results
+from tests.support.mcp_client import error_text, reply_results, reply_text
 from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in
-from tests.support.scripted_model import answering, given
+from tests.support.scripted_model import answering, given, prompt_of
 from tests.support.server_in_process import connect
 
 pytestmark = pytest.mark.anyio
@@ -54,6 +54,14 @@ TALE = "# Perpetua\n\n" + "\n\n".join(map(chapter, LEDE)) + "\n"
 def write_gist(request: dict[str, Any]) -> dict[str, Any]:
     page = str(given(request, "Page"))
     return {"gist": next(GISTS[name] for name, lede in LEDE.items() if lede in page)}
+
+
+def pause(request: dict[str, Any]) -> dict[str, Any]:
+    """Begin a page with each of two chapters, whose headings the text does not have."""
+    parts = given(request, "Parts")
+    return {
+        "pages": [part["id"] for part in parts if part["begins"].startswith((LEDE["The chart"], LEDE["Departure"]))]
+    }
 
 
 async def resource(agent: Client, uri: str) -> str:
@@ -115,3 +123,62 @@ async def test_pages_end_where_the_text_pauses_and_lose_nothing(tmp_path: Path) 
     for name, page in zip(LEDE, pages, strict=True):
         assert chapter(name).strip() in page
         assert len(chapter(name).split()) <= 600
+
+
+async def test_an_agent_reads_gists_and_looks_up_pages_with_tools_alone(tmp_path: Path) -> None:
+    """A client that reads no resources gets the gists of a document, and the pages that it chooses by them."""
+    async with connect(tmp_path) as agent:
+        added = await agent.call_tool("add_memory", {"text": TALE})
+        kind = f"document:{added.structured_content['document']['id'][:8]}"
+        gists = await agent.call_tool("get_summary", {"kind": kind})
+        third = await agent.call_tool("get_summary", {"kind": kind, "page": 3})
+        two = await agent.call_tool("get_summary", {"kind": kind, "page": [1, 4]})
+        none = await agent.call_tool("get_summary", {"kind": kind, "page": 5})
+        other = await agent.call_tool("get_summary", {"kind": "profile", "page": 1})
+    assert [page["page"] for page in gists.structured_content["gists"]] == [1, 2, 3, 4]
+    assert all(lede in reply_text(gists) for lede in LEDE.values())
+    assert chapter("The chart").strip() in reply_text(third)
+    assert LEDE["The cook"] not in reply_text(third)
+    assert [page["page"] for page in two.structured_content["pages"]] == [1, 4]
+    assert LEDE["Arrival"] in reply_text(two)
+    assert LEDE["Departure"] in reply_text(two)
+    assert "4 pages" in error_text(none)
+    assert "document:ID" in error_text(other)
+
+
+async def test_a_long_conversation_has_gists_and_pages_too(tmp_path: Path) -> None:
+    """Its summary lists the gists; a page has the messages whole. A short conversation has no gists."""
+    long = [{"role": "user", "content": f"{lede} {FILLER * 40}"} for lede in LEDE.values() for _ in range(3)]
+    async with connect(tmp_path) as agent:
+        await agent.call_tool("add_memory", {"messages": long})
+        summary = await agent.call_tool("get_summary", {"kind": "session"})
+        page = await agent.call_tool("get_summary", {"kind": summary.structured_content["kind"], "page": 2})
+    gists = reply_text(summary).partition("Gists;")[2].splitlines()
+    assert any(line.startswith("2 ") and LEDE["Arrival"] in line for line in gists)
+    assert f"{LEDE['Arrival']} {FILLER * 40}".strip() in reply_text(page)
+    assert LEDE["Departure"] not in reply_text(page)
+    (tmp_path / "short").mkdir()
+    async with connect(tmp_path / "short") as agent:
+        await agent.call_tool("add_memory", {"messages": long[:1]})
+        assert "Gists" not in reply_text(await agent.call_tool("get_summary", {"kind": "session"}))
+
+
+async def test_with_a_model_pages_end_where_it_says_that_the_text_pauses(tmp_path: Path) -> None:
+    """A text without headings is divided by what it says, and not again while it stays; the pages are all of it."""
+    file = tmp_path / "plain.txt"
+    file.write_text("\n\n".join(f"{lede}\n\n" + "\n\n".join([FILLER * 5] * 3) for lede in LEDE.values()), "utf-8")
+    pages: dict[bool, list[str]] = {}
+    with OpenAIServer(answering(pauses=pause, gist=write_gist)) as server:
+        for with_model in (True, False):
+            llm = llm_settings(server.base_url) if with_model else {}
+            async with memory_in(tmp_path / str(with_model), StoppedClock(), llm=llm) as memory:
+                learned = await memory.documents.learn_file(ALICE, file)
+                again = await memory.documents.learn_file(ALICE, file)
+                assert again.is_unchanged
+                _, found = await memory.documents.pages(ALICE, learned.id)
+                pages[with_model] = [page.message.content for page in found]
+        assert [prompt_of(request) for request in server.chat_requests] == ["pauses"]
+    assert any(page.startswith(LEDE["The chart"]) for page in pages[True])
+    assert not any(page.startswith(LEDE["The chart"]) for page in pages[False])
+    for found in pages.values():
+        assert "".join("".join(found).split()) == "".join(file.read_text("utf-8").split())

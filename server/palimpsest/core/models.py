@@ -404,13 +404,15 @@ class Message:
         )
 
 
-def key_text(text: str, keywords: Sequence[str]) -> str:
+def key_text(text: str, keywords: Sequence[str], context: str = "") -> str:
     """Return what a memory is embedded as: its text, and the questions and words by which somebody may ask for it.
+
+    Its context, if it has one, says what it belongs to (A-Mem, section 3.1).
 
     One vector of all of them finds more than several vectors do. It is document expansion by questions (doc2query,
     Nogueira et al. 2019).
     """
-    return "\n".join((text, *keywords))
+    return "\n".join((text, *keywords, *((context,) if context else ())))
 
 
 @dataclass(frozen=True, slots=True)
@@ -542,7 +544,7 @@ class Memory:
     @property
     def key_text(self) -> str:
         """Return what is embedded of it."""
-        return key_text(self.text, self.keywords)
+        return key_text(self.text, self.keywords, self.context)
 
     @property
     def all_tags(self) -> frozenset[str]:
@@ -748,6 +750,7 @@ def labels_of(state: Mapping[str, Any]) -> frozenset[str]:
     for name, time in (("since", "valid_from"), ("until", "valid_until")):
         labels += [f"{name}: {state[time][:10]}"] if state.get(time) else []
     labels += [f"context: {state['context']}"] if state.get("context") else []
+    labels += [f"linked: [{other[:8]}] {reason}".rstrip() for other, reason in state.get("links", ())]
     for source, name, destination, *_ in state.get("relations", ()):
         labels.append(f"relation: {source} — {name} → {destination}")
     return frozenset(labels)
@@ -870,6 +873,7 @@ class Hit:
     says which page it is, if it is one. `superseded_by` is the id of the memory that took the place of a deleted one.
     `since` and `until` are between when a memory holds, as ISO 8601 as exactly as it is known, and "" if it is not.
     `later` is the id of a memory that was told later than a message, about the same matter, or "".
+    `context` and `linked`, to other hits, are those of a memory that it was found by.
     """
 
     id: str
@@ -897,6 +901,8 @@ class Hit:
     since: str = ""
     until: str = ""
     later: str = ""
+    context: str = ""
+    linked: tuple[Link, ...] = ()
 
     def in_zone(self, zone: tzinfo | None) -> Hit:
         """Return this hit with its time as one of a zone. A day, a month or a year has none."""

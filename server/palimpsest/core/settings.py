@@ -250,9 +250,14 @@ class RerankerChoice(Section):
 
 
 class SummaryConfig(Section):
-    """A scope's summary is rewritten after every `every` edits of the scope."""
+    """A scope's summary is rewritten after every `every` edits of the scope.
+
+    With `mood` a model keeps a note on the user's mood and needs of each day, from which the profile learns how to
+    treat them.
+    """
 
     every: int = Field(default=20, ge=1)
+    mood: bool = False
 
 
 class LearnConfig(Section):

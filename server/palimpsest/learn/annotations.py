@@ -133,8 +133,13 @@ async def _link_piece(engine: Engine, model: LanguageModel | None, job: Job, pie
         if not near:
             return 0
         found, provenance = await _decide(engine, model, job, near)
-        read = {memory.id: memory.revision for memory in memories_of(near)}
-        write = Write(job.scope, provenance, annotations=tuple(found), read=read)
+        known = {memory.id: memory for memory in memories_of(near)}
+        annotated = [(known[each.memory_id], each) for each in found]
+        changed = [(memory, each) for memory, each in annotated if each.context != memory.context]
+        keys = [models.key_text(memory.text, memory.keywords, each.context) for memory, each in changed]
+        vectors, _ = await embed_texts(engine, keys)  # what cannot be embedded now waits for the background
+        read = {memory.id: memory.revision for memory in known.values()}
+        write = Write(job.scope, provenance, annotations=tuple(found), read=read, vectors=vectors)
         try:
             await apply_write(engine, write)
         except StaleDecisionError:
@@ -256,7 +261,7 @@ async def _give(
 ) -> bool:
     """Give memories hints and return whether any got some. What changed since the model was asked stays as it is."""
     edit = int(job.payload[EDIT])
-    keys = [models.key_text(each.text, hints[each.id]) for each in memories if each.id in hints]
+    keys = [models.key_text(each.text, hints[each.id], each.context) for each in memories if each.id in hints]
     vectors, _ = await embed_texts(engine, keys)  # what cannot be embedded now waits for the background
     revisions = {each.id: each.revision for each in memories}
     for _ in range(MAX_TRIES):

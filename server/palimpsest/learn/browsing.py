@@ -24,9 +24,11 @@ from palimpsest.core.models import PAGE, ChangedMemory, Hit, Memory, Message, Sc
 from palimpsest.core.settings import AUTO, Settings
 from palimpsest.core.threads import in_background
 from palimpsest.core.validation import scope_part
+from palimpsest.learn.document_pages import grouped, plain_gist
 from palimpsest.learn.engine import Engine, OfMemory, reads
+from palimpsest.learn.summaries.digests import MAX_SESSION_TOKENS
 from palimpsest.recall.hits import memory_hit
-from palimpsest.store import entries, history, memories, projects
+from palimpsest.store import entries, history, memories, projects, summaries
 from palimpsest.store import messages as message_queries
 from palimpsest.store.entries import HIDDEN
 from palimpsest.store.ledger import Ledger, open_ledger
@@ -197,6 +199,26 @@ class MessagePage:
     about: ConversationSummary | None = None
 
 
+MAX_PAGED = 5_000
+"""How many of the newest messages of a conversation are divided into pages: a second of work."""
+
+LONG_TOKENS = MAX_SESSION_TOKENS
+"""A conversation is long if a summary of it does not read all of it: then gists say what the summary may leave out."""
+
+PAGE_TOKENS, MAX_TALK_PAGES = 800, 40
+"""How long a page of a conversation is, as one of a document, and how many pages it has at most, which are then longer:
+so many gists are about as long as a page of a list."""
+
+
+@dataclass(frozen=True, slots=True)
+class TalkPage:
+    """A page of a conversation, by its number, with its gist."""
+
+    number: int
+    messages: Sequence[Message]
+    gist: str
+
+
 class Conversations(OfMemory):
     """The conversations in a memory, as `memory.conversations`. Every method raises PalimpsestError."""
 
@@ -243,6 +265,20 @@ class Conversations(OfMemory):
         texts = [message.in_zone(self.zone) for message in texts]
         next_cursor = str(shown[-1][0]) if len(found) > len(shown) else None
         return MessagePage(session_id, texts, next_cursor, _of_zone(about[0], self.zone) if about else None)
+
+    @reads
+    def pages(self, conn: Connection, scope: Scope, conversation_id: str) -> tuple[str, Sequence[TalkPage]]:
+        """Return the id of a conversation and its pages with their gists, in order; one page if it is not long."""
+        session_id = message_queries.find_conversation(conn, scope, conversation_id, self.zone)
+        said = summaries.messages_of_session(conn, scope, session_id, MAX_PAGED)
+        said = [message.in_zone(self.zone) for message in said]
+        total = sum(count_tokens(message.content) for message in said)
+        room = max(total / MAX_TALK_PAGES, PAGE_TOKENS) if total > LONG_TOKENS else total
+        pages = grouped(said, lambda each: count_tokens(each.content), lambda tokens, more: tokens + more <= room)
+        return session_id, [
+            TalkPage(number, page, plain_gist("\n\n".join(each.content for each in page), ()).text)
+            for number, page in enumerate(pages, 1)
+        ]
 
     async def around(self, scope: Scope, message: Message) -> Sequence[Message]:
         """Return a message with those just before and after it, in order, each with its text as `get` has it.

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -27,7 +29,7 @@ from palimpsest.learn.engine import Engine, reads
 from palimpsest.learn.readers import MARKUP, MAX_BYTES, TEXT, read_file
 from palimpsest.learn.sanitize import Cleaner
 from palimpsest.learn.summaries.extractive import Passage, most_telling
-from palimpsest.llm.summarize import write_gist
+from palimpsest.llm.summarize import pauses, write_gist
 from palimpsest.store import documents, messages
 from palimpsest.store import entries as entry_queries
 from palimpsest.store.apply import Write
@@ -43,6 +45,8 @@ if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
 
 _T = TypeVar("_T")
+
+logger = logging.getLogger(__name__)
 
 # Split a text into pages at natural breaks, as in ReadAgent (Lee et al. 2024, section 3.1), without a model.
 #
@@ -72,17 +76,31 @@ _RUN = LazyPattern(r"\S+\s*|\s+")
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """A part of a text that stays together. `level` is that of a heading, from 1 for the highest; 0 for other text."""
+    """A part of a text that stays together. `level` is that of a heading, from 1 for the highest; 0 for other text.
+
+    One that `begins_page` is not joined to what stands before it.
+    """
 
     text: str
     words: float
     level: int = 0
     is_table: bool = False
+    begins_page: bool = False
 
 
-def split(text: str) -> list[str]:
-    """Return the pages of a text, in order. Each has at most about `MAX_WORDS` words."""
-    return [page.text for page in _joined(_divided(list(_blocks(text))))]
+def split(text: str, begins: AbstractSet[str] = frozenset()) -> list[str]:
+    """Return the pages of a text, in order. Each has at most about `MAX_WORDS` words.
+
+    Where no heading divides it, a page also ends before the parts in `begins`, which are of `runs`.
+    """
+    return [page.text for page in _joined(_divided(list(_blocks(text)), begins))]
+
+
+def runs(text: str) -> list[list[str]]:
+    """Return the parts of each section that is longer than a page and that no heading divides: mostly paragraphs."""
+    found: list[list[str]] = []
+    _divided(list(_blocks(text)), runs=found)
+    return found
 
 
 def trails(pages: Sequence[str]) -> list[tuple[str, ...]]:
@@ -164,7 +182,9 @@ def _block(lines: Sequence[str], kind: str) -> _Piece:
     return _Piece(text, count_words(text), level, is_table=kind in {"code", "table"})
 
 
-def _divided(blocks: Sequence[_Piece]) -> list[_Piece]:
+def _divided(
+    blocks: Sequence[_Piece], begins: AbstractSet[str] = frozenset(), runs: list[list[str]] | None = None
+) -> list[_Piece]:
     """Return the sections of a text, each no longer than a page: cut at the highest headings, and these at the next."""
     if not blocks:
         return []
@@ -172,11 +192,18 @@ def _divided(blocks: Sequence[_Piece]) -> list[_Piece]:
         return [_merged(blocks)]
     levels = {block.level for block in blocks[1:] if block.level}
     if not levels:
-        pieces = (piece for block in blocks for piece in _fragments(block))
-        return [_merged(page) for page in grouped(pieces, lambda piece: piece.words, _fit)]
+        pieces = [piece for block in blocks for piece in _fragments(block)]
+        if runs is not None:
+            runs.append([piece.text for piece in pieces])
+        pieces = [
+            replace(piece, begins_page=bool(place) and piece.text in begins) for place, piece in enumerate(pieces)
+        ]
+        starts = [0, *(place for place, piece in enumerate(pieces) if piece.begins_page), len(pieces)]
+        passages = (pieces[start:end] for start, end in pairwise(starts))
+        return [_merged(page) for each in passages for page in grouped(each, lambda piece: piece.words, _fit)]
     top = min(levels)
     starts = [0, *(place for place, block in enumerate(blocks) if place and block.level == top), len(blocks)]
-    return [piece for start, end in pairwise(starts) for piece in _joined(_divided(blocks[start:end]))]
+    return [piece for start, end in pairwise(starts) for piece in _joined(_divided(blocks[start:end], begins, runs))]
 
 
 def _joined(sections: Sequence[_Piece]) -> list[_Piece]:
@@ -185,7 +212,7 @@ def _joined(sections: Sequence[_Piece]) -> list[_Piece]:
     for section in sections:
         last = pages[-1] if pages else None
         is_short = last is not None and (last.words < FULL_WORDS or section.words < SHORT_WORDS)
-        if last is not None and is_short and _fit(last.words, section.words):
+        if last is not None and is_short and not section.begins_page and _fit(last.words, section.words):
             pages[-1] = _merged((last, section))
         else:
             pages.append(section)
@@ -212,7 +239,8 @@ def _fit(words: float, more: float) -> bool:
 
 
 def _merged(pieces: Sequence[_Piece]) -> _Piece:
-    return _Piece("".join(piece.text for piece in pieces), sum(piece.words for piece in pieces))
+    words, begins_page = sum(piece.words for piece in pieces), pieces[0].begins_page
+    return _Piece("".join(piece.text for piece in pieces), words, begins_page=begins_page)
 
 
 def _fragments(block: _Piece) -> Iterator[_Piece]:
@@ -434,26 +462,68 @@ async def learn_document(engine: Engine, scope: Scope, source: Source, caller: s
 
 async def _learned(engine: Engine, scope: Scope, source: Source, caller: str) -> LearnedDocument:
     text = source if isinstance(source, DocumentText) else await source()
-    learned, write, notes = await engine.run(partial(_plan, engine, scope, text, caller))
+    cleaner = Cleaner(engine)
+
+    def cleaned() -> DocumentText:
+        return DocumentText(
+            kept_uri(cleaner.text(text.uri)), cleaner.text(text.title), cleaner.text(text.text), text.at
+        )
+
+    clean = await engine.run(cleaned)
+    parts = await _pages(engine, scope, clean)
+    learned, write = await engine.run(partial(_plan, engine, scope, clean, caller, parts))
     if learned.is_unchanged:
         return learned
     vectors, on_embedding = await embed_texts(engine, [page.content for page in write.messages], write.vectors)
     applied = await apply_write(engine, replace(write, vectors=vectors))
     document_id = applied.messages[0].session_id if applied.messages else learned.id
-    return replace(learned, id=document_id, notes=(*notes, *on_embedding, *applied.notes))
+    return replace(learned, id=document_id, notes=(*cleaner.notes(), *on_embedding, *applied.notes))
+
+
+MAX_PARTS = 250
+"""Of a longer run without headings only so many parts are shown to a model at once: ten thousand tokens."""
+
+
+async def _pages(engine: Engine, scope: Scope, source: DocumentText) -> list[str]:
+    """Return the pages of a document. A model says where a long run without headings pauses; if it fails, nothing does.
+
+    A text that is stored already keeps its pages, because a model may divide it otherwise each time.
+    """
+    model, text = engine.answering.own_model, source.text
+    sections = await engine.run(lambda: runs(text)) if model is not None else []
+    if model is None or not sections:
+        return await engine.run(lambda: split(text))
+    stored = await engine.read(lambda conn: _stored_pages(conn, scope, source.uri))
+    if "".join("".join(stored).split()) == "".join(text.split()):
+        return stored
+    begins: set[str] = set()
+    for parts in (run[start : start + MAX_PARTS] for run in sections for start in range(0, len(run), MAX_PARTS)):
+        shown = [(round(count_words(part)), part) for part in parts]
+        try:
+            found = await pauses(model, engine.prompts.get("pauses"), title=source.title, parts=shown)
+        except (errors.ModelError, errors.PromptError) as error:
+            logger.warning("pages end where they are full, because no model said where the text pauses: %s", error)
+            break
+        begins.update(parts[number] for number in found)
+    return await engine.run(lambda: split(text, begins))
+
+
+def _stored_pages(conn: Connection, scope: Scope, uri: str) -> list[str]:
+    """Return the texts of the living pages of a document, in order."""
+    living = [page for page in documents.pages_of_uri(conn, scope, uri) if not page.is_deleted]
+    known = messages.messages_by_id(conn, [page.id for page in living])
+    return [known[page.id].content for page in sorted(living, key=lambda page: page.number) if page.id in known]
 
 
 def _plan(
-    engine: Engine, scope: Scope, source: DocumentText, caller: str
-) -> tuple[LearnedDocument, Write, Sequence[str]]:
-    """Return what a document will be, the write that makes it so, and notes. Blocking.
+    engine: Engine, scope: Scope, source: DocumentText, caller: str, parts: Sequence[str]
+) -> tuple[LearnedDocument, Write]:
+    """Return what a document will be in parts, and the write that makes it so. Blocking.
 
     The vectors and gists of texts that stood at another place before are used again. Raises InputError if it has no
     text.
     """
-    cleaner = Cleaner(engine)
-    uri, title = kept_uri(cleaner.text(source.uri)), cleaner.text(source.title)
-    parts = split(cleaner.text(source.text))
+    uri, title = source.uri, source.title
     headings = {trimmed(part): trail for part, trail in zip(parts, trails(parts), strict=True)}
     texts = [text for part in parts if (text := trimmed(part))]
     if not texts:
@@ -499,7 +569,7 @@ def _plan(
         later=(JobRequest("gist", "messages"),) if asks_model else (),
     )
     document_id, added = session_id_of(scope, CLIENT, uri), len(new) + len(restored)
-    return LearnedDocument(document_id, title, uri, len(texts), added, len(deleted)), write, cleaner.notes()
+    return LearnedDocument(document_id, title, uri, len(texts), added, len(deleted)), write
 
 
 # Documents of an open memory: learn files and folders, list what was learned, read and delete it.

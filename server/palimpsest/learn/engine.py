@@ -79,6 +79,7 @@ NEEDED_PROMPTS = {
     "about": summarize.ABOUT_INPUTS,
     "links": summarize.INPUTS,
     "gist": summarize.GIST_INPUTS,
+    "pauses": summarize.PAUSE_INPUTS,
     "enrich": summarize.INPUTS,
 }
 """Every prompt by name, with the inputs that its stage passes. `graph` is added to those of the extraction."""

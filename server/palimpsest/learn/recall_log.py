@@ -31,9 +31,8 @@ from palimpsest.text.display import shorten
 
 logger = logging.getLogger(__name__)
 
-FIRST = 3
-"""A hit counts as used if it is among so many of the first of a confident answer. If weak matches among them were no
-uses, `archive` left out every fifth lasting fact of a simulated year, in place of one in 25."""
+MAX_SHOWN = 500
+"""Of how many hits a process knows that they were shown: those of the last fifty searches."""
 
 REST_SECONDS = 5.0
 """How long uses are collected before they are written: a burst of searches is one write, and a process
@@ -74,18 +73,39 @@ class FadingMemories(OfMemory):
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
         self._uses: dict[str, Use] = {}
+        self._shown: dict[str, None] = {}
         self._woken = anyio.Event()
         self.forgetting = forgetting_of(engine.settings)
 
     def after_search(self, result: SearchResult) -> None:
-        """Collect what a search used: the memories among the first hits, if any of these probably answers."""
+        """Collect what a search used, if it probably answers: the first hit, or what was learned from it.
+
+        The other hits were shown. They count once they turn out to be the answer (`after_read`, `after_write`).
+        """
+        memories = [hit for hit in result.hits if hit.kind == "memory"]
+        first = {hit.id for hit in memories if result.hits[0].id in (hit.id, *hit.message_ids)}
         if result.confident:
-            self._collect((hit.id for hit in result.hits[:FIRST] if hit.kind == "memory"), times=1)
+            self._collect(first, times=1)
+        for hit in memories:
+            self._shown.pop(hit.id, None)
+            if hit.id not in first or not result.confident:
+                self._shown[hit.id] = None
+        while len(self._shown) > MAX_SHOWN:
+            del self._shown[next(iter(self._shown))]
+
+    def after_read(self, *memory_ids: str) -> None:
+        """Collect those of some memories that a search showed and that somebody then reads or builds on."""
+        used = [memory_id for memory_id in memory_ids if memory_id in self._shown]
+        for memory_id in used:
+            del self._shown[memory_id]
+        self._collect(used, times=1)
 
     def after_write(self, outcomes: Iterable[Outcome]) -> None:
-        """Collect what was stated again by a write, and was known already."""
-        known = (outcome.memory for outcome in outcomes if outcome.event is Event.NONE and outcome.kind == "memory")
+        """Collect what was stated again by a write and was known already, and what was shown and then updated."""
+        written = [outcome for outcome in outcomes if outcome.kind == "memory" and outcome.event is not Event.DELETE]
+        known = (outcome.memory for outcome in written if outcome.event is Event.NONE)
         self._collect((memory.id for memory in known if memory.deleted_at is None), times=0)
+        self.after_read(*(outcome.memory.id for outcome in written))
 
     def _collect(self, memory_ids: Iterable[str], times: int) -> None:
         if self.forgetting.mode == "off":

@@ -28,7 +28,7 @@ SUMMARY_INPUTS = frozenset({"today", "name", "kind", "previous", "memories", "me
 PROMPTS: Mapping[str, frozenset[str]] = {
     "summarize": SUMMARY_INPUTS - {"name"},
     "recent": SUMMARY_INPUTS - {"name", "kind", "previous"},
-    "day": SUMMARY_INPUTS - {"name", "previous"},
+    **dict.fromkeys(("day", "mood"), SUMMARY_INPUTS - {"name", "previous"}),
     "session": SUMMARY_INPUTS - {"name", "kind", "previous"},
     "profile": SUMMARY_INPUTS - {"kind", "messages"},
     **dict.fromkeys(("project", "procedures"), SUMMARY_INPUTS - {"name", "kind", "messages"}),
@@ -97,6 +97,39 @@ async def write_gist(model: LanguageModel, prompt: Prompt, *, title: str, headin
     """Return the gist of a page. It is never empty. Raises ModelError."""
     rendered = prompt.render(title=title, headings=list(headings), page=page)
     return await ask.ask(model, rendered, GistReply, partial(_written, "gist", MAX_GIST_CHARS))
+
+
+# Find where a text pauses, as in ReadAgent (section 3.1): its pages end there.
+
+PAUSE_INPUTS = frozenset({"title", "parts"})
+
+
+class PausesReply(ask.ReplyModel):
+    """The numbers of the parts with which pages begin. Those that were not shown are left out."""
+
+    LIST_KEY = "pages"
+
+    pages: ask.Numbers
+
+
+async def pauses(model: LanguageModel, prompt: Prompt, *, title: str, parts: Sequence[tuple[int, str]]) -> list[int]:
+    """Return the places of the parts with which a page begins, given the words and the text of each.
+
+    Raises ModelError.
+    """
+    shown = [
+        {"id": number, "words": words, "begins": shorten_to_tokens(text, PART_TOKENS)}
+        for number, (words, text) in enumerate(parts)
+    ]
+
+    def known(reply: PausesReply) -> tuple[list[int], str]:
+        return sorted({number for number in reply.pages if 0 < number < len(parts)}), ""
+
+    return await ask.ask(model, prompt.render(title=title, parts=shown), PausesReply, known)
+
+
+PART_TOKENS = 40
+"""How much of a part the model is shown: two sentences, which say whether something new begins."""
 
 
 def _written(what: str, max_chars: int, reply: SummarizeReply) -> tuple[str, str]:

@@ -353,7 +353,7 @@ SOURCES = 100
 DAYS = 14
 """How many of the last days have a link to their summary."""
 
-WITHOUT_ARGUMENT = tuple(kind for kind in KEPT_KIND_NAMES if kind not in {"session", "day"})
+WITHOUT_ARGUMENT = tuple(kind for kind in KEPT_KIND_NAMES if kind not in {"session", "day", "mood"})
 
 
 async def summaries(request: Request) -> Response:

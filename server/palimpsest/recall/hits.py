@@ -16,9 +16,9 @@ from sqlalchemy import Connection
 from palimpsest.core.clock import span_of
 from palimpsest.core.errors import FullTextError
 from palimpsest.core.filters import FADED, MESSAGES, Bounds, Filter, plain
-from palimpsest.core.models import PAGE, Candidate, DocumentPage, Hit, Memory, Message, Scope
+from palimpsest.core.models import PAGE, Candidate, DocumentPage, Hit, Link, Memory, Message, Scope
 from palimpsest.core.threads import end_if_cancelled
-from palimpsest.store import documents, history
+from palimpsest.store import documents, history, links
 from palimpsest.store import entries as entry_queries
 from palimpsest.store import memories as memory_queries
 from palimpsest.store import messages as message_queries
@@ -29,6 +29,9 @@ from palimpsest.text.display import ELLIPSIS, shorten_to_tokens, visible
 from palimpsest.text.tokenizer import count_tokens, query_tokens, search_tokens
 
 # Memories and messages as hits: what a search or a listing returns, and what a filter sees.
+
+LINKED = "linked"
+"""The reason of a hit that another hit led to."""
 
 LINE_TOKENS = 14
 """About what the id, the date and the speaker of a hit's line cost, in tokens."""
@@ -124,6 +127,26 @@ def hits_of(conn: Connection, candidates: Sequence[Candidate]) -> dict[int, Hit]
     return {candidate.seq: hits[candidate.owner_id] for candidate in candidates if candidate.owner_id in hits}
 
 
+def with_connections(conn: Connection, scope: Scope, hits: Sequence[Hit], words: AbstractSet[str]) -> list[Hit]:
+    """Return the hits with the links and contexts that they were found by.
+
+    That is a link to a hit above it, and a context that has `words` of the query which the text has not.
+    """
+    above: set[str] = set()
+    memories = memory_queries.memories_by_id(conn, [hit.id for hit in hits if hit.kind == "memory"])
+    found: list[Hit] = []
+    for hit in hits:
+        memory, linked = memories.get(hit.id), tuple[Link, ...]()
+        if memory is not None and LINKED in hit.why:
+            others = links.linked_with(conn, scope, memory)
+            linked = tuple(Link(other.memory.id, other.reason) for other in others if other.memory.id in above)
+        by_context = memory is not None and words & set(search_tokens(memory.context)) - set(search_tokens(hit.text))
+        context = memory.context if memory is not None and (linked or by_context) else ""
+        found.append(replace(hit, context=context, linked=linked))
+        above.add(hit.id)
+    return found
+
+
 def hits_at(conn: Connection, scope: Scope, instant: datetime) -> list[Hit]:
     """Return everything that was believed at an instant: the memories, then the messages, as they were then.
 
@@ -183,8 +206,10 @@ def hit_tokens(hit: Hit) -> int:
 
 
 def _place_tokens(hit: Hit) -> int:
-    """Return what the name of a page costs."""
-    return 0 if hit.document is None else count_tokens(visible(str(hit.document))) + ADDRESS_TOKENS
+    """Return what the name of a page costs, or what a memory was found by."""
+    beside = [hit.context, *(link.reason for link in hit.linked)]
+    found_by = sum(count_tokens(visible(text)) + ADDRESS_TOKENS for text in beside if text)
+    return found_by if hit.document is None else count_tokens(visible(str(hit.document))) + ADDRESS_TOKENS
 
 
 # Filters of searches and lists, with what they look up in the ledger: names, conversations and words.

@@ -24,6 +24,7 @@ from palimpsest.recall import features
 from palimpsest.recall.features import Candidates, Column, Matrix, Ranked, Weights, best_first
 from palimpsest.recall.fold import same_words_key
 from palimpsest.recall.forgetting import WEIGHT
+from palimpsest.recall.hits import LINKED
 from palimpsest.recall.query import ParsedQuery, exact_form, said_match, text_match
 from palimpsest.recall.timeline import Guess, held_gains
 from palimpsest.text.dates.date_finder import dates_in
@@ -43,16 +44,22 @@ DISTANCE = 1.0
 benchmarks/two_hops.json: with 0.3 a few more answers are among the first three hits, and fewer everyday answers are."""
 
 
-def connected(candidates: Candidates, scores: Column) -> Column:
-    """Return what each candidate gains by being linked with the best memory. Shape (n,).
+SHOWN = 10
+"""Of how many of the best memories the links count: of as many hits as a search shows by default."""
 
-    It comes to stand below that one, and no candidate loses anything, so what answers by itself stays first.
+
+def connected(candidates: Candidates, scores: Column) -> Column:
+    """Return what each candidate gains by being linked with one of the best memories. Shape (n,).
+
+    It comes to stand below the best of these, and no candidate loses anything, so what answers by itself stays first.
+    What is linked only with a memory that gains by a link gains nothing: links are followed one hop.
     """
     gains = np.zeros(len(scores))
     of_memories = np.array([entry.kind == "memory" for entry in candidates.entries])
-    best = int(np.argmax(np.where(of_memories, scores, -np.inf)))
-    linked = [row for row, other in candidates.link_pairs if other == best]
-    gains[linked] = np.maximum(scores[best] - DISTANCE - scores[linked], 0.0)
+    best = set(best_first(np.where(of_memories, scores, -np.inf))[:SHOWN])
+    for row, other in candidates.link_pairs:
+        if other in best:
+            gains[row] = max(gains[row], scores[other] - DISTANCE - scores[row])
     return gains
 
 
@@ -670,11 +677,11 @@ def reasons(
     has_number = any(char.isdigit() for part in query.exact_parts for char in part)
     names = {entity.name: frozenset(search_tokens(entity.name)) for entity in entities if not entity.is_user}
     shared = [
+        *([LINKED] if parts.get(CONNECTED) else []),
         *(["same number" if has_number else "same words"] if parts["exact"] else []),
         *(f"about {name}" for name, tokens in names.items() if tokens and tokens <= words),
         *(["dated"] if parts.get("told") or parts.get("said") else []),
         *(["same words"] if found.has_words[item.row] else []),
-        *(["linked"] if parts.get(CONNECTED) else []),
         "same meaning",
     ]
     return tuple(dict.fromkeys(shared))[:MAX_REASONS]

@@ -28,7 +28,15 @@ from palimpsest.recall import features
 from palimpsest.recall.features import CandidateRequest, Candidates, PoolSize, Ranked
 from palimpsest.recall.fold import FoldWords, fold, memories_first
 from palimpsest.recall.forgetting import OFF, RetentionSettings, faded_owners, left_out_note, retention_of
-from palimpsest.recall.hits import HitFilter, hit_filter, hit_tokens, hits_of, with_passages, within_budget
+from palimpsest.recall.hits import (
+    HitFilter,
+    hit_filter,
+    hit_tokens,
+    hits_of,
+    with_connections,
+    with_passages,
+    within_budget,
+)
 from palimpsest.recall.query import ParsedQuery
 from palimpsest.recall.retrieve import Searchable, candidates_in, index_query, retrieve
 from palimpsest.recall.score import Matches, SearchScoring, later_memories, matches, reasons
@@ -299,6 +307,9 @@ def search(searchable: Searchable, query: SearchQuery) -> SearchResult:
         ranking = taken_apart.rank(conn)
         hits = _hits(conn, ranking, query)
         hits = with_passages(hits, ranking.candidates.weights, query.max_tokens)
+        if query.follows_links and query.as_of is None:
+            asked = ranking.scoring.query.words
+            hits = with_connections(conn, query.scope, hits[: query.limit], frozenset(asked)) + hits[query.limit :]
         return _result(hits, _relations(conn, ranking, hits, query), query, ranking)
 
 

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 from palimpsest.core import models
 from palimpsest.core.clock import iso, local_iso, shown_date, shown_time, zone_shown
@@ -24,7 +24,7 @@ from palimpsest.text.display import counted, shorten, visible
 from palimpsest.text.relation_updates import dated
 
 if TYPE_CHECKING:
-    from palimpsest.learn.browsing import MessagePage
+    from palimpsest.learn.browsing import MessagePage, TalkPage
     from palimpsest.learn.commit import LearnedDocument, WriteResult
     from palimpsest.learn.document_pages import Document, PageWithGist
     from palimpsest.learn.edit import ScopeContents
@@ -105,7 +105,9 @@ def hit_json(hit: Hit, *, with_score: bool = True, project: str = "") -> dict[st
         reply |= {"score": round(hit.score, 3), "why": ", ".join(hit.why)}
     reply |= _at(hit) | picked(hit, "valid_from=since? valid_until=until?")
     reply |= picked(hit, "sources role name metadata created_at updated_at tags?")
-    reply |= given({"project": project}, "project") | picked(hit, "superseded_by? later?")
+    reply |= given({"project": project}, "project") | picked(hit, "superseded_by? later? context?")
+    if hit.linked:
+        reply["linked"] = [picked(link, "id=memory_id reason") for link in hit.linked]
     if hit.length is not None:
         reply |= {"truncated": True, "length": hit.length}
     if hit.score_parts:
@@ -115,8 +117,21 @@ def hit_json(hit: Hit, *, with_score: bool = True, project: str = "") -> dict[st
     return reply
 
 
-def search_json(result: SearchResult, scope: Scope, door: Advice = TOOLS) -> dict[str, Any]:
-    """Return the result of a search. `omitted` counts the hits that did not fit.
+ByDay: TypeAlias = Mapping[str, Sequence[Hit]]
+
+
+def by_day(hits: Sequence[Hit]) -> ByDay:
+    """Return hits by their date, the date of the best hit first."""
+    days: dict[str, list[Hit]] = {}
+    for hit in hits:
+        days.setdefault(hit.date, []).append(hit)
+    return days
+
+
+def search_json(
+    result: SearchResult, scope: Scope, door: Advice = TOOLS, *, by_day: ByDay | None = None
+) -> dict[str, Any]:
+    """Return the result of a search. `omitted` counts the hits that did not fit, `days` has their ids by date.
 
     `relations` are those of the entities that the query names. `confident` is false if the query is about
     something else than all that is stored, and the results are not all that a filter leaves.
@@ -124,11 +139,12 @@ def search_json(result: SearchResult, scope: Scope, door: Advice = TOOLS) -> dic
     reply: dict[str, Any] = {
         "results": [hit_json(hit, project=advice.other_project(hit, scope)) for hit in result.hits],
         "relations": [picked(item, f"{_RELATION} valid_from? valid_until?") for item in result.relations],
+        "days": {day: [hit.id for hit in hits] for day, hits in (by_day or {}).items()},
         "confident": not result.is_weak,
         "omitted": result.omitted,
         "notes": [*result.notes, *advice.shortened_notes(result.hits, door), *scope_note(scope)],
     }
-    return given(reply, "relations")
+    return given(reply, "relations", "days")
 
 
 def page_json(page: Page, scope: Scope, door: Advice = TOOLS) -> dict[str, Any]:
@@ -445,13 +461,28 @@ def conversation_text(page: MessagePage, next_uri: str) -> str:
         days = dict.fromkeys((f"{about.began_at:%Y-%m-%d}", f"{about.ended_at:%Y-%m-%d}"))
         held = f"{counted(about.messages, 'message')}, {' to '.join(days)}, times in {zone_shown(about.ended_at)}"
         heading += f"{f' ({where})' if where else ''}: {held}"
-    lines = [f"{heading}{advice.NO_INSTRUCTIONS}"]
-    for message in page.messages:
-        who = f"{one_line(message.name)} ({message.role})" if message.name else message.role
-        lines.append(f"[{short(message.id)}] {message.said_at:%Y-%m-%d %H:%M} {who}: {message.content}")
+    lines = [f"{heading}{advice.NO_INSTRUCTIONS}", *map(message_line, page.messages)]
     if page.cursor:
         lines.append(f"(it goes on: read {next_uri})")
     return visible("\n".join(lines))
+
+
+def talk_gists(session: str, pages: Sequence[TalkPage]) -> list[str]:
+    """Return the lines of the gists of a long conversation, page by page."""
+    head = f'Gists; get_summary(kind="session:{short(session)}", page=1) reads a page:'
+    return [head, *(f"{page.number} {one_line(page.gist)}" for page in pages)]
+
+
+def talk_page_text(session: str, page: TalkPage, pages: int) -> str:
+    """Return one page of a conversation whole, under its number."""
+    lines = [message_line(message) for message in page.messages]
+    return visible("\n".join([f"conversation {short(session)}, page {page.number} of {pages}", *lines]))
+
+
+def message_line(message: Message) -> str:
+    """Return a message with its whole text: short id, time and speaker before it."""
+    who = f"{one_line(message.name)} ({message.role})" if message.name else message.role
+    return f"[{short(message.id)}] {message.said_at:%Y-%m-%d %H:%M} {who}: {message.content}"
 
 
 SHOWN_STEPS = 10
@@ -509,6 +540,8 @@ def hit_line(hit: Hit, project: str = "") -> str:
     line += "".join(f'; "{_one_line(span.phrase)}" is {day_or_days(span)}' for span in told)
     line += f"\n  replaced by [{short(hit.superseded_by)}]" if hit.superseded_by else ""
     line += f"\n  later told: [{short(hit.later)}]" if hit.later else ""
+    line += f"\n  context: {_one_line(hit.context)}" if hit.context else ""
+    line += "".join(f"\n  linked [{short(link.memory_id)}] ({_one_line(link.reason)})" for link in hit.linked)
     return f"{line}\n  {explanation(hit)}" if hit.score_parts else line
 
 
@@ -525,9 +558,12 @@ def text_of(hit: Hit) -> str:
     return f"{_one_line(hit.text)} ({hit.length:,} characters{address})"
 
 
-def search_text(result: SearchResult, scope: Scope, *, has_wordings: bool = False) -> str:
+def search_text(result: SearchResult, scope: Scope, *, has_wordings: bool = False, by_day: ByDay | None = None) -> str:
     """Return the result of a search, and how to ask again if it is weak and had no other wordings."""
-    lines = [hit_line(hit, advice.other_project(hit, scope)) for hit in result.hits]
+    lines: list[str] = []
+    for day, hits in (by_day or {"": result.hits}).items():
+        lines += [f"{day}:"] if day else []
+        lines += [hit_line(hit, advice.other_project(hit, scope)) for hit in hits]
     if not result.hits and not result.omitted:
         lines.append("nothing found")
     if result.hits and result.is_weak:

@@ -27,7 +27,7 @@ from palimpsest.server.session import context
 from palimpsest.server.session.client_requests import RequestContext, ask_during_call
 from palimpsest.server.session.context import closing_notes, named_project, named_user, request_of, with_client_model
 from palimpsest.server.session.subscriptions import ENTITIES, RECENT, SUMMARY
-from palimpsest.text.display import visible
+from palimpsest.text.display import counted, visible
 from palimpsest.text.intents import FORGOTTEN, question_note, quoted_texts
 
 if TYPE_CHECKING:
@@ -119,6 +119,7 @@ async def search_memories(  # noqa: PLR0913 - the arguments of the tool, which c
     filters: dict[str, Any] | None = None,
     as_of: str = "",
     held_at: str = "",
+    group_by: str = "",
     scope: SearchScopeInput | None = None,
 ) -> types.CallToolResult:
     """Search memories and messages by meaning and by words, best first. A near miss may stand first: judge it.
@@ -127,6 +128,8 @@ async def search_memories(  # noqa: PLR0913 - the arguments of the tool, which c
     "also": ["… leads billing", "billing lead, owner of invoices"]}
     """
     memory, search_scope = await request_of(ctx, scope)
+    if group_by not in {"", "day"}:
+        raise InputError(f"group_by is 'day' or left out, and not '{group_by[:80]}'")
     wordings = validation.also_from([also] if isinstance(also, str) else also)
     unknown = await named_project(memory, scope, search_scope)
     goes_through_projects = context.goes_through_projects(scope)
@@ -160,8 +163,9 @@ async def search_memories(  # noqa: PLR0913 - the arguments of the tool, which c
         notes.append(advice.IN_OTHER_PROJECT)
     notes += (*unknown, *await closing_notes(memory, scope, search_scope))
     result = replace(result, notes=(*result.notes, *notes))
-    text = replies.search_text(result, search_scope, has_wordings=bool(wordings))
-    return tool_result(text, replies.search_json(result, search_scope))
+    by_day = replies.by_day(result.hits) if group_by else None
+    text = replies.search_text(result, search_scope, has_wordings=bool(wordings), by_day=by_day)
+    return tool_result(text, replies.search_json(result, search_scope, by_day=by_day))
 
 
 @mcp_errors(TOOL)
@@ -196,12 +200,17 @@ async def get_summary(
     ctx: Context[Any, Any],
     kind: str = "overall",
     held_at: str = "",
+    page: list[int] | int | None = None,
     *,
     refresh: bool = False,
     scope: ScopeInput | None = None,
 ) -> types.CallToolResult | types.InputRequiredResult:
     """Read a short summary of what is known."""
     memory, summary_scope = await request_of(ctx, scope)
+    name, _, argument = kind.partition(":")
+    numbers = [page] if isinstance(page, int) else page or []
+    if numbers or name == "document":
+        return await _pages(memory, summary_scope, name, argument.lstrip("/"), numbers)
     summary = await with_client_model(
         ctx,
         memory,
@@ -210,7 +219,31 @@ async def get_summary(
     if isinstance(summary, types.InputRequiredResult):
         return summary
     summary = replace(summary, notes=(*summary.notes, *await closing_notes(memory, scope, summary_scope)))
+    name, _, session = summary.kind.partition(":")
+    if name == "session" and session:
+        _, pages = await memory.conversations.pages(summary_scope, session)
+        gists = replies.talk_gists(session, pages) if len(pages) > 1 else []
+        summary = replace(summary, text="\n".join([summary.text, *gists]))
     return tool_result(replies.summary_text(summary, summary_scope), replies.summary_json(summary, summary_scope))
+
+
+async def _pages(memory: Memory, scope: Scope, name: str, owner_id: str, numbers: list[int]) -> types.CallToolResult:
+    """Return pages of a document or a conversation whole, or without numbers a document's gists page by page."""
+    if name not in {"document", "session"}:
+        raise InputError("page goes with kind document:ID or session:ID")
+    validation.bounded("the number of pages", len(numbers), 0, validation.MAX_IDS)
+    if name == "document":
+        document, pages = await memory.documents.pages(scope, owner_id)
+        texts = {each.number: replies.document_page_text(document, each, note="") for each in pages}
+        if not numbers:
+            return tool_result(replies.pages_text(document, pages, note=""), replies.pages_json(document, pages))
+    else:
+        session, talk = await memory.conversations.pages(scope, owner_id)
+        texts = {each.number: replies.talk_page_text(session, each, len(talk)) for each in talk}
+    if missing := [number for number in numbers if number not in texts]:
+        raise InputError(f"it has {counted(len(texts), 'page')}, from 1 on, and no page {missing[0]}")
+    shown = [{"page": number, "text": texts[number]} for number in numbers]
+    return tool_result("\n\n".join(texts[number] for number in numbers), {"pages": shown})
 
 
 @mcp_errors(TOOL)

@@ -24,8 +24,9 @@ from palimpsest.text.tokenizer import search_tokens
 #
 # The context of a message is the memories that cite it, and its neighbours in the same session, if they were said on
 # about the same day; that of a page of a document is also its gist. The context of a memory is the messages it came
-# from and, for words only, the sentence on where it belongs. Searching messages with their context finds far more
-# than searching bare facts. LongMemEval calls this key expansion (Wu et al. 2025, section 5.3).
+# from. The sentence on what it belongs to is embedded with its text, and its words have a column of their own.
+# Searching messages with their context finds far more than searching bare facts. LongMemEval calls this key expansion
+# (Wu et al. 2025, section 5.3).
 
 NEIGHBOUR_WEIGHT = 0.5
 FACT_WEIGHT = 1.0
@@ -244,8 +245,8 @@ def give_vectors(
     touched = TouchedEntries()
     for item in embedded:
         entry = conn.execute(select(vectors).where(vectors.c.seq == item.seq)).one()
-        text, keywords = conn.execute(_EMBEDDED_OF[entry.kind], {"owner": entry.owner_id}).one()
-        if not entry.live or key_text(text, keywords or ()) != item.text:
+        text, keywords, context = conn.execute(_EMBEDDED_OF[entry.kind], {"owner": entry.owner_id}).one()
+        if not entry.live or key_text(text, keywords or (), context) != item.text:
             continue
         touched.move(entry.user_id, entry.embedder, entry.key, entry.vector, -1)
         blob = packed(item.vector)
@@ -256,8 +257,10 @@ def give_vectors(
 
 
 _EMBEDDED_OF: dict[str, Query] = {
-    "memory": select(memories.c.text, memories.c.keywords).where(memories.c.id == bindparam("owner")),
-    "message": select(messages.c.content, null()).where(messages.c.id == bindparam("owner")),
+    "memory": select(memories.c.text, memories.c.keywords, memories.c.context).where(
+        memories.c.id == bindparam("owner")
+    ),
+    "message": select(messages.c.content, null(), null()).where(messages.c.id == bindparam("owner")),
 }
 
 

@@ -317,10 +317,13 @@ def missing_vectors(
     They have no vector of this embedder, with `only_failed` no vector at all, or only that of their first window.
     """
     columns = (vectors.c.seq, sa.func.coalesce(memories.c.text, messages.c.content), memories.c.keywords)
+    columns += (memories.c.context,)
     query = sa.select(*columns).outerjoin(memories, IS_MEMORY).outerjoin(messages, IS_MESSAGE)
     waiting = query.where(*_waits(embedder, after, only_failed=only_failed))
     found = conn.execute(waiting.order_by(vectors.c.seq).limit(limit))
-    return [UnembeddedEntry(seq, models.key_text(text, keywords or ())) for seq, text, keywords in found]
+    return [
+        UnembeddedEntry(seq, models.key_text(text, keywords or (), context)) for seq, text, keywords, context in found
+    ]
 
 
 def count_missing_vectors(conn: sa.Connection, embedder: str, *, after: int = 0, only_failed: bool = False) -> int:

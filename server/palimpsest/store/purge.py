@@ -225,7 +225,12 @@ def purge(
     hints = hints_of(conn, selection.memory_ids)
     names = erase_from_graph(conn, scope.user_id, selection.memory_ids, selection.message_ids)
     touched = entries.TouchedEntries()
-    touched.annotated |= links.erase(conn, scope.user_id, selection.memory_ids, selection.texts)
+    rewritten = links.erase(conn, scope.user_id, selection.memory_ids, selection.texts)
+    touched.annotated |= rewritten
+    of_rewritten = (db.vectors.c.kind == "memory", among(db.vectors.c.owner_id, sorted(rewritten)))
+    for entry in conn.execute(select(db.vectors).where(*of_rewritten)).all():  # its vector was also that of its context
+        touched.move(entry.user_id, entry.embedder, entry.key, entry.vector, -1)
+    conn.execute(update(db.vectors).where(*of_rewritten).values(embedder="", partial=False, vector=None, key=None))
     touched.messages |= erase_from_pages(conn, selection.message_ids)
     # The keys of the entries whose context the erased rows were are rebuilt without them.
     touched.messages |= contextual_keys.neighbour_ids(conn, selection.message_ids) - {*selection.message_ids}

@@ -412,6 +412,10 @@ def annotate(tx: Transaction, memory: Memory, found: Annotation) -> None:
     tx.conn.execute(update(memories).where(memories.c.id == new.id).values(**values))
     if new.links != memory.links:
         links.put(tx.conn, new)
+    if new.key_text in tx.vectors:
+        put_entry(tx, "memory", new.id, new.scope, new.key_text)
+    elif new.key_text != memory.key_text:  # found by what it said before, until the background has embedded it
+        tx.conn.execute(update(vectors).filter_by(kind="memory", owner_id=new.id).values(partial=True))
     record(tx, Event.UPDATE, new, old=memory.text, is_annotated=True)
 
 

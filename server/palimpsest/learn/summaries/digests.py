@@ -177,7 +177,7 @@ def something_said_today(conn: Connection, scope: Scope, now: datetime) -> bool:
 
 def _lacking(conn: Connection, request: SummaryRequest, day: str) -> int:
     """Return how many memories and messages of a day no summary has."""
-    last = summaries.current_summary(conn, request.scope, f"{DAY.name}:{day}")
+    last = summaries.current_summary(conn, request.scope, f"{request.kind.name}:{day}")
     if last is None:
         return summaries.count_said(conn, request.scope, *_bounds(day, request.now))
     return _missed_of_day(conn, replace(request, argument=day), last)
@@ -200,6 +200,16 @@ DAY = SummaryKind(
     due=_due_days,
     has_pinned=False,
 )
+
+
+# The kind `mood`: how the user was on a day, and what they needed (the daily personality of MemoryBank, section 2.1).
+
+
+def _no_mood(_conn: Connection, _request: SummaryRequest) -> PlainText:
+    return PlainText("A note on the mood of a day needs a language model.", "")
+
+
+MOOD = replace(DAY, name="mood", prompt="mood", plain=_no_mood, is_of_user=True)
 
 
 # The kind `session`: what was learned from one conversation, with the turns it came from.

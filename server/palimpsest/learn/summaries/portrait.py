@@ -279,6 +279,11 @@ PROFILE_HEADINGS = {IDENTITY: 120, PEOPLE: 140, WORK: 120, PREFERENCES: 100, HEL
 facts."""
 
 
+MOODS, MAX_MOODS = "mood:", 14
+"""How the notes on the mood of a day are kept, and how many new ones a profile reads: two weeks. What older ones told
+is in the previous profile."""
+
+
 def _profile_material(conn: Connection, request: SummaryRequest) -> Material:
     memories = lasting(request, newest(conn, request, summary_kinds.MAX_SOURCE_MEMORIES))
     name, own = _own_names(conn, request, memories)
@@ -287,7 +292,17 @@ def _profile_material(conn: Connection, request: SummaryRequest) -> Material:
         other = _subject(own, memory)
         return {**memory_item(memory), **({"about": other} if other else {})}
 
-    return replace(material(conn, request, memories, item), name=name or "User")
+    found = material(conn, request, memories, item)
+    base_id, _ = summaries.base_summary(conn, request.scope, request.kind.name)
+    moods = summaries.summaries_beyond(conn, request.scope, MOODS, base_id, MAX_MOODS)
+    notes = ({"text": mood.text, "date": mood.kind.removeprefix(MOODS), "of": "mood and needs"} for mood in moods)
+    return replace(
+        found,
+        name=name or "User",
+        memories=(*notes, *found.memories),
+        sources={key: value for each in (*moods, found) for key, value in each.sources.items()},
+        message_ids=tuple(dict.fromkeys(each for of in (found, *moods) for each in of.message_ids)),
+    )
 
 
 def _plain_profile(conn: Connection, request: SummaryRequest) -> PlainText:

@@ -29,7 +29,7 @@ from palimpsest.store.rows import is_seen
 
 # Every kind of summary by name.
 
-KEPT_KINDS = (digests.OVERALL, digests.RECENT, digests.SESSION, digests.DAY, PROFILE, PROJECT, PROCEDURES)
+KEPT_KINDS = (digests.OVERALL, digests.RECENT, digests.SESSION, digests.DAY, digests.MOOD, PROFILE, PROJECT, PROCEDURES)
 """The kinds whose summaries are kept, and may be due."""
 
 KEPT_KIND_NAMES = tuple(kind.name for kind in KEPT_KINDS)
@@ -88,6 +88,8 @@ async def get_summary(
     view, argument = kind_named(kind)
     if isinstance(view, LiveKind):
         return await view.answer(engine, scope, argument, caller, held_at)
+    if view is digests.MOOD and not engine.settings.summary.mood:
+        raise InputError("notes on moods are off; summary.mood = true in the settings lets a model keep them")
     if held_at is not None:
         if view not in OF_A_TIME:
             names = ", ".join(kind.name for kind in OF_A_TIME)
@@ -318,6 +320,8 @@ async def summarize_due(engine: Engine, model: LanguageModel, job: Job) -> JobEn
 
 async def due(engine: Engine, scope: Scope, view: SummaryKind) -> list[SummaryRequest]:
     """Return the summaries of a kind that should be written now."""
+    if view is digests.MOOD and not engine.settings.summary.mood:
+        return []
     request = _request(engine, scope, view)
     arguments = await engine.read(lambda conn: view.due(conn, request, engine.settings.summary.every))
     return [replace(request, argument=argument) for argument in arguments]
