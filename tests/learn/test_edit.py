@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from palimpsest.core.clock import parse_date, shown_date
-from palimpsest.core.errors import InputError
+from palimpsest.core.errors import InputError, MemoryNotFoundError
 from palimpsest.core.models import Decision, Event, Fact, Hit, Scope, Undo
 from palimpsest.learn.commit import WriteResult
 from palimpsest.memory import Memory
@@ -257,6 +257,18 @@ class TestUndo:
 
 
 class TestByHand:
+    async def test_the_error_names_the_living_end_of_a_chain(self, tmp_path: Path) -> None:
+        """What the named memory was superseded by in turn is superseded too: the agent needs the last."""
+        async with memory_in(tmp_path) as memory:
+            chain = [await add_text(memory, "User lives in Paris")]
+            for city in ("Nice", "Metz", "Lyon"):
+                chain.append(await add_text(memory, f"User lives in {city}", replaces=chain[-1:]))
+            last = chain[-1][:8]
+            with pytest.raises(MemoryNotFoundError, match=f"superseded by '{last}'"):
+                await memory.update(ALICE, chain[0], text="User lives in Rouen")
+            with pytest.raises(MemoryNotFoundError, match=f"replaced by '{last}'.*Lyon"):
+                await memory.add_text(ALICE, "User lives in Rouen", replaces=chain[:1])
+
     async def test_an_impossible_change_is_refused_with_the_next_step(self, tmp_path: Path) -> None:
         """The error alone tells an agent its next call, and nothing was changed."""
         async with memory_in(tmp_path) as memory:

@@ -267,8 +267,11 @@ async def edit(  # noqa: PLR0913 - typer passes the options of a command by name
     elif not (changes or since or until) and hint is None and relation is None:
         async with facade.open_memory(settings_of(ctx), background=False) as memory:  # closed while a person writes
             before, _ = await memory.history(memory.scope, memory_id)
+            end = before
+            while end.superseded_by:
+                end, _ = await memory.history(memory.scope, end.superseded_by)
         if before.deleted_at is not None:
-            raise deleted_error(before)
+            raise deleted_error(before, end if end is not before else None)
         text, file = edited(before.text, editor)
     try:
         async with opened(ctx) as memory:

@@ -599,9 +599,9 @@ def _ids_to_replace(engine: Engine, scope: models.Scope, ids: Sequence[str], tex
         return ()
     with engine.ledger.read() as conn:
         memories = [entries.find_memory(conn, scope, memory_id) for memory_id in ids]
-        successors = memory_queries.memories_by_id(conn, [memory.superseded_by or "" for memory in memories])
+        successors = memory_queries.successors(conn, memories)
     for memory in memories:
-        successor = successors.get(memory.superseded_by or "")
+        successor = successors.get(memory.id)
         if memory.deleted_at is not None and (successor is None or not commit.has_text(successor, text)):
             raise _cannot_replace(memory, successor)
     return tuple(dict.fromkeys(memory.id for memory in memories if memory.deleted_at is None))

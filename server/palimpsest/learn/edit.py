@@ -95,9 +95,11 @@ def _without(fact: Fact, key: str) -> Fact:
     return replace(fact, metadata={**fact.metadata, key: None})
 
 
-def deleted_error(memory: Memory) -> MemoryNotFoundError:
-    """Return the error that says how a memory was deleted or superseded."""
-    fate = f"was superseded by '{memory.superseded_by[:8]}'" if memory.superseded_by else "is deleted already"
+def deleted_error(memory: Memory, successor: Memory | None) -> MemoryNotFoundError:
+    """Return the error that says how a memory was deleted or superseded, by what at last."""
+    fate = "is deleted already"
+    if successor is not None:
+        fate = f"was superseded by '{successor.id[:8]}'" + (", which is deleted" if successor.deleted_at else "")
     memory_id = memory.id[:8]
     return MemoryNotFoundError(f"memory '{memory_id}' {fate}, so nothing was changed", errors.Remedy.RESTORE, memory_id)
 
@@ -107,12 +109,9 @@ def _deletions(owners: Sequence[Memory | Message], *, forgets: bool = False) -> 
 
 
 async def _successors(engine: Engine, owners: Sequence[Memory | Message]) -> dict[str, Memory]:
-    """Return the memories that superseded others, living or deleted, by the ids of these."""
-    by_owner = {owner.id: owner.superseded_by for owner in owners if isinstance(owner, Memory) and owner.superseded_by}
-    if not by_owner:
-        return {}
-    found = await engine.read(lambda conn: memory_queries.memories_by_id(conn, list(by_owner.values())))
-    return {owner_id: found[successor] for owner_id, successor in by_owner.items() if successor in found}
+    """Return the last memories of the chains that superseded others, living or deleted, by the ids of these."""
+    closed = [owner for owner in owners if isinstance(owner, Memory) and owner.superseded_by]
+    return await engine.read(lambda conn: memory_queries.successors(conn, closed)) if closed else {}
 
 
 async def _embed_restored(engine: Engine) -> list[str]:
@@ -179,7 +178,7 @@ class Edits(Writing):
         if memory.deleted_at is not None:
             successor = (await _successors(engine, [memory])).get(memory.id)
             if successor is None or not commit.has_text(successor, fact.text):
-                raise deleted_error(memory)
+                raise deleted_error(memory, successor)
             return WriteResult((models.Outcome(Event.NONE, successor, duplicate_of=successor.id),), notes=tuple(notes))
         read_revision = refuse_changed(memory, revision)
         fact = await engine.read(lambda conn: commit.with_names(conn, scope, fact))
@@ -426,7 +425,7 @@ class Corrections(Edits):
         memories = [owner for owner in owners if isinstance(owner, Memory)]
         for memory in memories:
             if memory.deleted_at is not None:
-                raise deleted_error(memory)
+                raise deleted_error(memory, (await _successors(self.engine, [memory])).get(memory.id))
         left_out = len(owners) - len(memories)
         return memories, (f"{counted(left_out, 'message')} stayed as they are",) if left_out else ()
 

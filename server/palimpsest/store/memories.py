@@ -117,6 +117,24 @@ def projects_of(conn: sa.Connection, user_id: str) -> list[str]:
     return list(conn.execute(query.distinct().order_by(memories.c.project)).scalars())
 
 
+MAX_CHAIN = 1_000
+"""How many memories of a chain are followed. It also ends a circle, which only damage makes."""
+
+
+def successors(conn: sa.Connection, closed: Iterable[Memory]) -> dict[str, Memory]:
+    """Return the last memory of the chain that superseded each, living or deleted, by the ids of the superseded."""
+    found: dict[str, Memory] = {}
+    following = {memory.id: memory.superseded_by for memory in closed if memory.superseded_by}
+    for _ in range(MAX_CHAIN):
+        known = memories_by_id(conn, list(set(following.values())))
+        met = {start: known[next_id] for start, next_id in following.items() if next_id in known}
+        found |= met
+        following = {start: memory.superseded_by for start, memory in met.items() if memory.superseded_by}
+        if not following:
+            break
+    return found
+
+
 def memories_by_id(conn: sa.Connection, ids: Sequence[str]) -> dict[str, Memory]:
     """Return memories, living or deleted, by id."""
     return {row.id: rows.to_memory(row) for row in rows.rows_for(conn, _BY_ID, ids)}

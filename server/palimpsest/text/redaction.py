@@ -380,8 +380,11 @@ def _looks_chosen(statement: Statement) -> bool:
         return False
     if statement.quoted:
         return joint in ("sign", "verb") and len(value) > len("bar")
-    if statement.local and joint in ("sign", "verb") and _RE["compound"].fullmatch(value):
-        return True
+    if joint in ("sign", "verb") and _RE["compound"].fullmatch(value):
+        words = value.casefold().replace("_", "-").split("-")
+        # In other languages, adjectives are joined by hyphens too: "end-to-end-encrypted".
+        if statement.local or (len(words) >= _MIN_PHRASE_WORDS and without_function_words(words) == words):
+            return True
     is_plain = joint == "sign" and statement.ended and statement.alone and not statement.plural
     return is_plain and bool(_RE["weak"].fullmatch(value)) and value.lower() not in ALL_FUNCTION_WORDS
 

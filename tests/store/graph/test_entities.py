@@ -26,7 +26,7 @@ from palimpsest.store.graph.entities import entities_named
 from palimpsest.store.graph.relations import relations_of
 from tests.support.graph import Graph
 from tests.support.graph_cases import GraphCase, graph_cases
-from tests.support.memory import ALICE
+from tests.support.memory import ALICE, messages_from
 
 WEB = Scope("alice", project="web")
 SHOP = Scope("alice", project="shop")
@@ -112,6 +112,23 @@ def test_the_projects_own_comes_before_the_users(graph: Graph) -> None:
     with graph.ledger.read() as conn:
         found = entities_named(conn, WEB, ["Piet"])["piet"]
     assert [(entity.project, entity.type) for entity in found] == [("web", "person"), ("", "product")]
+
+
+def test_nothing_mentions_an_entity_of_another_project(graph: Graph) -> None:
+    """Guards the export, which no import takes then: a message of all projects, a merged name, a message elsewhere."""
+
+    def says(text: str, scope: Scope) -> str:
+        said = messages_from(("user", text), scope=scope)
+        return graph.apply(Write(scope, Provenance("test"), said)).messages[0].id
+
+    graph.add("Tom is here", "Tom", scope=WEB)
+    says("Tom came by", ALICE)
+    graph.add("Thomas is here", "Thomas")
+    graph.edit(Merge(graph.id("Tom"), graph.id("Thomas")), scope=WEB)
+    graph.add("Tom went away", "Tom")
+    graph.add("Ida is here", "Ida", scope=Scope("alice", project="api"), sources=(says("Ida came by", WEB),))
+    assert graph.faults() == []
+    assert graph.names() == {"Thomas", "Ida"}
 
 
 def test_relations_are_bounded_and_carry_the_times_of_their_memories(graph: Graph) -> None:

@@ -221,7 +221,11 @@ _DROP = sa.delete(entity_aliases).where(_OF_ENTITY, entity_aliases.c.given.is_(F
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """An entity that has a name, and the `root` that it is the same as. `is_given` says that an edit gave the name."""
+    """An entity that has a name, and the `root` that it is the same as.
+
+    `is_given` says that an edit gave the name, or a merge. A scope that sees only the root has that in place of an
+    entity of a project.
+    """
 
     entity_id: str
     root: Entity
@@ -245,7 +249,8 @@ def candidates_of(
     for row in rows:
         if (root := roots.get(row.id)) is not None:
             of_key = found.setdefault(row.key, {})
-            candidate = Candidate(row.id, root, row.given)
+            sees_it = row.project in {"", scope.project} or root.project
+            candidate = Candidate(row.id if sees_it else root.id, root, row.given or row.id != root.id)
             of_key[root.id] = candidate if row.id == root.id else of_key.get(root.id, candidate)
     return {key: list(of_key.values()) for key, of_key in found.items()}
 
@@ -565,7 +570,8 @@ def resolve(
         others = {*mentioned_already, *meant.values()}
         chosen = choose(tx, memory, named[key], fitting[key], others) if fitting[key] else None
         if chosen is not None:
-            meant[key] = chosen.entity_id  # which has the name already
+            meant[key] = chosen.entity_id
+            add(tx.conn, chosen.entity_id, key, named[key].name)
             if named[key].type not in {"other", chosen.root.type} and not chosen.root.is_user:
                 is_root = entities.c.id == chosen.root.id
                 tx.conn.execute(sa.update(entities).where(is_root).values(type=named[key].type))
@@ -632,8 +638,7 @@ def _fitting(
         if root.project not in {"", memory.scope.project}:
             return False
         # The user is called so by an edit, or in a living memory, but not only in one that was undone.
-        is_told = candidate.is_given or candidate.entity_id != root.id
-        if root.is_user and not (is_told or mentioned(tx.conn, [candidate], key)):
+        if root.is_user and not (candidate.is_given or mentioned(tx.conn, [candidate], key)):
             return False
         # A type counts if a living memory mentions the entity, or if an edit changed it.
         if may_be(root.type, entity.type):
@@ -687,12 +692,16 @@ MAX_NAMES = 2_000
 
 
 def mention_known(conn: sa.Connection, stored: Sequence[Message]) -> None:
-    """Store which entities new messages of one scope mention: their speakers, and names that exactly one entity has."""
+    """Store which entities new messages of one scope mention: their speakers, and names that exactly one entity has.
+
+    Of the entities of other projects they mention none.
+    """
     if not stored or not knows_any(conn, stored[0].scope.user_id):
         return
     keys = {message.id: _keys(message.content, message.name) for message in stored}
     wanted = list(dict.fromkeys(key for of_message in keys.values() for key in of_message))[:MAX_NAMES]
-    known = {key: found for key, found in candidates_of(conn, stored[0].scope, wanted).items() if len(found) == 1}
+    candidates = candidates_of(conn, stored[0].scope, wanted, with_projects=False)
+    known = {key: found for key, found in candidates.items() if len(found) == 1}
     rows = [
         mention_row("message", message_id, key, of_message[key], known[key][0].entity_id)
         for message_id, of_message in keys.items()
@@ -712,6 +721,7 @@ def _keys(text: str, speaker: str) -> dict[str, str]:
 def mention_with(conn: sa.Connection, memory_id: str) -> None:
     """Let the messages behind a memory mention what it mentions, as far as their texts have its names.
 
+    A message that was stored in another project mentions only what is general.
     What the memory means by a name counts more than what was taken to be meant when the message was stored.
     """
     meant = {row.key: row for row in conn.execute(_OF_MEMORY, {"memory": memory_id}).all()}
@@ -722,7 +732,7 @@ def mention_with(conn: sa.Connection, memory_id: str) -> None:
         mention_row("message", message.id, key, row.name, row.entity_id)
         for message in conn.execute(_SOURCES, {"memory": memory_id}).all()
         for key, row in meant.items()
-        if key in _keys(message.content, message.name)
+        if key in _keys(message.content, message.name) and row.project in {"", message.project}
     ]
     if not rows:
         return
@@ -751,11 +761,13 @@ def mention_row(kind: str, owner_id: str, key: str, name: str, entity_id: str) -
     return {**row, "entity_id": entity_id, "current": True}
 
 
-_OF_MEMORY: Query = sa.select(mentions).where(
-    mentions.c.kind == "memory", mentions.c.owner_id == sa.bindparam("memory"), mentions.c.current
+_OF_MEMORY: Query = (
+    sa.select(mentions, entities.c.project)
+    .join(entities, entities.c.id == mentions.c.entity_id)
+    .where(mentions.c.kind == "memory", mentions.c.owner_id == sa.bindparam("memory"), mentions.c.current)
 )
 _SOURCES: Query = (
-    sa.select(messages.c.id, messages.c.content, messages.c.name)
+    sa.select(messages.c.id, messages.c.content, messages.c.name, messages.c.project)
     .join(memory_sources, memory_sources.c.message_id == messages.c.id)
     .where(memory_sources.c.memory_id == sa.bindparam("memory"))
 )
