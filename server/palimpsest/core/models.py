@@ -110,7 +110,7 @@ class KnownRelation:
 
     `valid_from` and `valid_until` are ISO 8601 as exactly as they are known, and "" if the memory does not say. It was
     known from `created_at` to `expired_at`, which is None for a relation that is known now, or was at the time asked
-    about. `holds_from` is since when it holds as far as is known, for ordering.
+    about. `told_at` is when the memory was last said.
     """
 
     source: str
@@ -123,7 +123,13 @@ class KnownRelation:
     valid_until: str
     created_at: datetime
     expired_at: datetime | None
-    holds_from: datetime
+    told_at: datetime
+
+    @property
+    def holds_from(self) -> datetime:
+        """Return since when it holds, as far as is known: since it was said if nothing else is."""
+        begins = parse_date(self.valid_from)
+        return self.told_at if begins is None else begins[0]
 
     @property
     def is_current(self) -> bool:
