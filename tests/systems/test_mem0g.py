@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from loopback import OpenAIServer
-from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in, messages_from
+from palimpsest.core.models import Relation
+from tests.support.memory import ALICE, StoppedClock, add_text, llm_settings, memory_in, messages_from
 from tests.support.scripted_model import answering, decision, given
 
 pytestmark = pytest.mark.anyio
@@ -68,3 +69,22 @@ async def test_a_contradicted_relation_is_kept_as_former_and_answers_as_of_then(
     assert held.endswith("(until 2026-05-10) Odile works at Ferrow.")
     assert "- Odile — works at → Kestrel" in about
     assert "- Odile — works at → Ferrow (until 2026-05-10)" in about
+
+
+async def test_one_relation_under_two_names_is_one(tmp_path: Path) -> None:
+    """Who is employed by somebody works there: the line has one chain, and a new employer names the former one."""
+    clock = StoppedClock()
+    async with memory_in(tmp_path, clock) as memory:
+        ferrow = [Relation("Odile", "employed by", "Ferrow")]
+        old = await add_text(memory, "Since spring she has a desk by the window", since="2024", relations=ferrow)
+        clock.forward(days=1)
+        kestrel = [Relation("Odile", "works at", "Kestrel")]
+        added = await memory.add_text(ALICE, "New badge, new canteen", since="2026", relations=kestrel, infer=False)
+        line = (await memory.summary(ALICE, "timeline:Odile")).text.splitlines()
+    named = [item.memory.id for found in added.similar.values() for item in found if not item.is_only_near]
+    assert named == [old]
+    assert [entry.partition(" [")[0] for entry in line[1:4]] == [
+        "works at:",
+        "- 2024 to 2026, when the next began: Ferrow",
+        "- since 2026: Kestrel",
+    ]

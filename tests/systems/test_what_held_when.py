@@ -292,3 +292,22 @@ async def test_an_agent_corrects_times_and_relations(tmp_path: Path) -> None:
         wrong = await agent.call_tool("update_memory", {"memory_id": memory_id, "until": "2020"})
         assert wrong.is_error
         assert "before it began" in str(wrong.content)
+
+
+@pytest.mark.parametrize("undated_is_first", [True, False])
+async def test_of_two_states_the_later_told_one_is_the_later_one(tmp_path: Path, *, undated_is_first: bool) -> None:
+    """Where one beginning is not known, when it was said counts from neither end: search, line and relations agree."""
+    clock = StoppedClock()
+    kemi = ("Ada lives in Kemi", "Kemi", "")
+    oulu = ("Ada lives in Oulu", "Oulu", "2026-03")
+    told = [kemi, oulu] if undated_is_first else [oulu, kemi]
+    async with memory_in(tmp_path, clock) as memory:
+        for day, (text, town, since) in zip(("2026-11-19", "2026-11-20"), told, strict=True):
+            await tell(memory, clock, day, text, since=since, relations=[Relation("Ada", "lives in", town)])
+        found = await memory.search(ALICE, "Where does Ada live now?", also=["Ada lives in …"])
+        line = (await memory.summary(ALICE, "timeline:Ada")).text.splitlines()[2:]
+    last = told[1]
+    assert found.hits[0].text == last[0]
+    assert found.relations[0].destination == last[1]
+    assert [text.rpartition(" [")[0].rpartition(": ")[2] for text in line] == [told[0][1], last[1]]
+    assert ("until 2026-03, when the next began" in line[0]) is undated_is_first

@@ -111,7 +111,7 @@ class KnownRelation:
 
     `valid_from` and `valid_until` are ISO 8601 as exactly as they are known, and "" if the memory does not say. It was
     known from `created_at` to `expired_at`, which is None for a relation that is known now, or was at the time asked
-    about. `holds_from` is since when it holds as far as is known, for ordering.
+    about. `told_at` is when the memory was last said.
     """
 
     source: str
@@ -124,7 +124,13 @@ class KnownRelation:
     valid_until: str
     created_at: datetime
     expired_at: datetime | None
-    holds_from: datetime
+    told_at: datetime
+
+    @property
+    def holds_from(self) -> datetime:
+        """Return since when it holds, as far as is known: since it was said if nothing else is."""
+        begins = parse_date(self.valid_from)
+        return self.told_at if begins is None else begins[0]
 
     @property
     def is_current(self) -> bool:
@@ -206,10 +212,24 @@ def name_key(name: str) -> str:
     return " ".join(_POSSESSIVE.sub("", plain_name(name).strip(_AROUND)).split()).strip(_AROUND)[:MAX_NAME_CHARS]
 
 
+_ONE_RELATION = {
+    "works_at": ("works_for", "employed_by", "is_employed_by", "employed_at", "is_employed_at", "arbeitet_bei"),
+    "lives_in": ("resides_in", "wohnt_in", "lebt_in", "vive_en", "habite_à", "mieszka_w"),
+    "married_to": ("is_married_to",),
+}
+_FIRST_NAME = {other: name for name, others in _ONE_RELATION.items() for other in others}
+"""Names under which one relation is told, each with the one by which they count as the same."""
+
+
+def relation_words(name: str) -> list[str]:
+    """Return the words of the name of a relation, in lower case."""
+    return _BETWEEN_WORDS.sub("_", plain_name(name).strip(_AROUND)).strip("_")[:MAX_NAME_CHARS].split("_")
+
+
 def relation_key(name: str) -> str:
-    """Return what is equal for the spellings of the name of a relation, such as "lives in" and "LIVES_IN"."""
-    plain = plain_name(name).strip(_AROUND)
-    return _BETWEEN_WORDS.sub("_", plain).strip("_")[:MAX_NAME_CHARS]
+    """Return what is equal for the names of one relation, such as "works at", "WORKS_AT" and "employed by"."""
+    key = "_".join(relation_words(name))
+    return _FIRST_NAME.get(key, key)
 
 
 # The values that every package works with. All are immutable.

@@ -40,6 +40,7 @@ from palimpsest.recall.hits import (
 from palimpsest.recall.query import ParsedQuery
 from palimpsest.recall.retrieve import Searchable, candidates_in, index_query, retrieve
 from palimpsest.recall.score import Matches, SearchScoring, later_memories, matches, reasons
+from palimpsest.recall.timeline import in_order
 from palimpsest.store import entries, messages
 from palimpsest.store import memories as memory_queries
 from palimpsest.store import projects as project_queries
@@ -81,7 +82,8 @@ def _first(hops: Sequence[Sequence[KnownRelation]], memory_ids: Sequence[str]) -
     """Return the first relations of each hop, each once, though several memories may state it."""
     rank = {memory_id: number for number, memory_id in enumerate(memory_ids)}
     numbered = [(number, found) for number, relations in enumerate(hops) for found in relations]
-    numbered.sort(key=lambda item: item[1].holds_from, reverse=True)
+    newest = {id(found): place for place, found in enumerate(in_order([found for _, found in numbered])[::-1])}
+    numbered.sort(key=lambda item: newest[id(item[1])])
     numbered.sort(key=lambda item: (rank.get(item[1].memory_id, len(rank)), item[0]))
     distinct: dict[tuple[str, str, str], KnownRelation] = {}
     for _, found in numbered:

@@ -9,17 +9,17 @@ its states the one comes first that held: now, at a date, at the time of an even
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import islice
-from typing import cast
+from typing import NamedTuple, cast
 
 import numpy as np
 
-from palimpsest.core.clock import TimeSpan
-from palimpsest.core.models import Candidate
+from palimpsest.core.clock import TimeSpan, parse_date
+from palimpsest.core.models import Candidate, KnownRelation
 from palimpsest.recall.features import Candidates, Column, best_first
 from palimpsest.recall.query import Moment, ParsedQuery
 from palimpsest.text.relation_updates import is_several
@@ -70,6 +70,53 @@ FIRST_BY = 0.1
 """By how much the state that held comes first, and the event that says when stands below it."""
 
 EARLIEST, LATEST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
+INSTANT = timedelta(microseconds=1)
+
+
+class State(NamedTuple):
+    """A state of a chain: between which times it holds, as far as that is known, and when it was told."""
+
+    begins: datetime | None
+    ends: datetime | None
+    told: datetime
+    number: int
+
+
+def beginnings(states: Sequence[State]) -> list[datetime]:
+    """Return since when each state of a chain holds: since it was told if nothing else is known.
+
+    One without a beginning comes after what was told before it, and before what was told after it: of two states the
+    later told one is the later one, unless it is known to have begun before others, or to have ended. One that only
+    ended may have held ever before.
+    """
+    found = [state.begins or (state.told if state.ends is None else EARLIEST) for state in states]
+    in_order = sorted(range(len(states)), key=lambda place: states[place][2:])
+    for number in reversed(range(len(in_order))):
+        state, place = states[in_order[number]], in_order[number]
+        if state.begins is None and state.ends is None:
+            known = (states[other].begins for other in in_order[:number])
+            former = max((at for at in known if at is not None and at <= state.told), default=EARLIEST)
+            later = (other for other in in_order[number + 1 :] if (states[other].ends or LATEST) >= state.told)
+            found[place] = min([state.told, *(found[other] - INSTANT for other in later if found[other] > former)])
+    return found
+
+
+def in_order(relations: Sequence[KnownRelation]) -> list[KnownRelation]:
+    """Return the states of one thing that relations tell, the earliest first."""
+    told = sorted(relations, key=lambda item: (item.told_at, item.created_at))
+    states: list[State] = []
+    for place, item in enumerate(told):
+        begins, ends = parse_date(item.valid_from), parse_date(item.valid_until)
+        states.append(State(begins and begins[0], ends and ends[0], item.told_at, place))
+    begin = beginnings(states)
+
+    def position(place: int) -> tuple[datetime, bool]:
+        # What is only known to have ended stands where it did.
+        state = states[place]
+        is_open = state.begins is not None or state.ends is None
+        return begin[place] if is_open else min(state.told, state.ends or LATEST), is_open
+
+    return [told[place] for place in sorted(range(len(told)), key=position)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +149,13 @@ class _Told:
         return self._times[row]
 
     def begins(self, row: int) -> datetime:
-        """Return since when it holds: since it was said if nothing else is known, and ever before if it only ended."""
-        first, last = self.times(row)
-        return first or (self._entries[row].at if last is None else EARLIEST)
+        """Return since when it holds by itself."""
+        return self.beginnings([row])[row]
+
+    def beginnings(self, rows: Sequence[int]) -> dict[int, datetime]:
+        """Return since when each of the states of a chain holds."""
+        states = [State(*self.times(row), self._entries[row].at, self._entries[row].seq) for row in rows]
+        return dict(zip(rows, beginnings(states), strict=True))
 
     def ends(self, row: int) -> datetime:
         return self.times(row)[1] or LATEST
@@ -227,14 +278,15 @@ class _Chains:
             if not most:
                 continue
             having = [row for row in rows if shares[row] == most]
-            first = min(self._told.begins(row) for row in having)
+            begins = self._told.beginnings(rows)
+            first = min(begins[row] for row in having)
             former = [
                 row
                 for row in rows
-                if row not in having and self._told.begins(row) < first and (row in sure or scores[row] >= least)
+                if row not in having and begins[row] < first and (row in sure or scores[row] >= least)
             ]
             if former:
-                return self._newest(former, sure, UNSAID_GAP)
+                return self._newest(former, begins, sure, UNSAID_GAP)
         return None
 
     def holding(self, moment: Moment, *, has_help: bool) -> tuple[int | None, float | None]:
@@ -243,14 +295,15 @@ class _Chains:
             # What is not said is only guessed of a chain that has the best hit.
             if moment.sense == "unsaid" and not (len(sure) > 1 or self._best in rows):
                 continue
-            valid = [row for row in rows if self._holds(row, moment.span)]
+            begins, span = self._told.beginnings(rows), moment.span
+            valid = [row for row in rows if begins[row] <= span.last and self._told.ends(row) >= span.first]
             if moment.sense == "at":
                 valid = [row for row in valid if not is_wish(self._entries[row].text)] or valid
             if not valid:
                 continue
             gap = UNSAID_GAP if moment.sense == "unsaid" else GUESSED_GAP
             sure_gap = SURE_GAP if moment.sense == "unsaid" else math.inf
-            chosen = self._newest(valid, sure, gap, sure_gap, is_now=moment.sense != "at")
+            chosen = self._newest(valid, begins, sure, gap, sure_gap, is_now=moment.sense != "at")
             if self._scores[self._best] - self._scores[chosen] > FURTHEST:
                 continue
             # Without another state, what says no time holds at any.
@@ -263,11 +316,15 @@ class _Chains:
             return chosen, None if is_sure else UNSAID
         return None, None
 
-    def _holds(self, row: int, span: TimeSpan) -> bool:
-        return self._told.begins(row) <= span.last and self._told.ends(row) >= span.first
-
     def _newest(
-        self, rows: Sequence[int], sure: frozenset[int], gap: float, sure_gap: float = math.inf, *, is_now: bool = False
+        self,
+        rows: Sequence[int],
+        begins: Mapping[int, datetime],
+        sure: frozenset[int],
+        gap: float,
+        sure_gap: float = math.inf,
+        *,
+        is_now: bool = False,
     ) -> int:
         """Return the best of the states that no later one takes the place of.
 
@@ -277,7 +334,7 @@ class _Chains:
 
         def is_replaced(row: int) -> bool:
             return any(
-                self._told.begins(other) > self._told.begins(row)
+                begins[other] > begins[row]
                 and not (is_now and self._named[row] - self._named[other])
                 and self._scores[row] - self._scores[other] <= (sure_gap if {row, other} <= sure else gap)
                 for other in rows

@@ -15,7 +15,7 @@ from functools import cache, lru_cache
 from itertools import pairwise, takewhile
 
 from palimpsest.core.clock import shown_date
-from palimpsest.core.models import SELF_NAMES, EntityType, Fact, Memory, Relation, name_key, plain_name, relation_key
+from palimpsest.core.models import SELF_NAMES, EntityType, Fact, Memory, Relation, name_key, plain_name, relation_words
 from palimpsest.text.dates import vocabulary
 from palimpsest.text.names.known_names import bare_name
 from palimpsest.text.names.name_finder import find_names
@@ -286,7 +286,7 @@ class _Reading:
 
 
 def _name_words(name: str) -> list[str]:
-    return relation_key(name).split("_")
+    return relation_words(name)
 
 
 def _content_words(relation: Relation) -> set[str]:

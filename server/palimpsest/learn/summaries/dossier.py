@@ -26,6 +26,7 @@ from palimpsest.learn.summaries.summary_kinds import MORE, SHORT_ID, LiveKind, S
 from palimpsest.llm.prompts import Prompt
 from palimpsest.llm.summarize import about
 from palimpsest.recall.listing import ListRequest, page
+from palimpsest.recall.timeline import in_order
 from palimpsest.store.apply import Write
 from palimpsest.store.entries import newest_log_number
 from palimpsest.store.graph import entities
@@ -496,10 +497,11 @@ def timeline_lines(dossier: Dossier, now: datetime) -> list[str]:
     """Return the states of an entity by relation, each chain in order with its gaps, and then all else by its time."""
     own = dossier.entity.id
     chains: dict[tuple[bool, str], list[KnownRelation]] = {}
-    for item in sorted(dossier.relations, key=_order):
+    for item in dossier.relations:
         chains.setdefault((item.source_id == own, relation_key(item.relationship)), []).append(item)
     lines = [_heading(dossier, None)]
-    for (is_source, _), states in chains.items():
+    for (is_source, _), stated in chains.items():
+        states = in_order(stated)
         relation = one_line(states[-1].relationship.replace("_", " "))
         lines.append(f"{relation}:" if is_source else f"{relation} {one_line(dossier.entity.name)}:")
         for state, following in zip_longest(states, states[1:]):
@@ -508,12 +510,6 @@ def timeline_lines(dossier: Dossier, now: datetime) -> list[str]:
     others = [memory for memory in (*dossier.holds, *dossier.held) if memory.id not in stated]
     others.sort(key=lambda memory: memory.holds_from)
     return [*lines, *(["Also:"] if others else []), *map(_memory_line, others)]
-
-
-def _order(item: KnownRelation) -> tuple[datetime, bool]:
-    """Return what sorts states by when they began; one that only ended began before that, whenever it was said."""
-    ended = parse_date(item.valid_until) if item.valid_until and not item.valid_from else None
-    return item.holds_from if ended is None else min(item.holds_from, ended[0]), ended is None
 
 
 def _state_lines(
@@ -527,7 +523,10 @@ def _state_lines(
     if ended and not state.valid_from:
         line = f"- until {state.valid_until}"
     if ended is None and following is not None and following.holds_from <= now:
-        line = f"- {begins} to {following.valid_from or f'{following.holds_from:%Y-%m-%d}'}, when the next began"
+        next_begins = following.valid_from or f"{following.holds_from:%Y-%m-%d}"
+        # What was told after the next had begun has no beginning to show.
+        is_told_late = not state.valid_from and following.holds_from <= state.holds_from
+        line = f"- {'until' if is_told_late else f'{begins} to'} {next_begins}, when the next began"
     if state.expired_at is not None and state.expired_at < state.holds_from:
         line = f"- was planned from {begins}, dropped on {state.expired_at:%Y-%m-%d}"
     elif state.holds_from > now:

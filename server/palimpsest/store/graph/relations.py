@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Row, and_, bindparam, select, union
 
-from palimpsest.core.clock import parse_date, shown_date
+from palimpsest.core.clock import shown_date
 from palimpsest.core.models import EntityType, KnownRelation, Memory, Scope, name_key
 from palimpsest.store import rows as sql
 from palimpsest.store.graph.entities import as_shown, is_shown, named_at, roots_named
@@ -117,8 +117,7 @@ def _relation(source_id: str, name: str, destination_id: str, memory: Memory | R
     It has the times of the memory that states it, and `since` when it holds, "" if that is not known.
     """
     until = _date(memory.valid_until, memory.valid_until_precision)
-    begun = parse_date(since)
-    times = (since, until, memory.created_at, memory.deleted_at, memory.stated_at if begun is None else begun[0])
+    times = (since, until, memory.created_at, memory.deleted_at, memory.stated_at)
     return KnownRelation("", name, "", source_id, destination_id, memory.id, *times)
 
 

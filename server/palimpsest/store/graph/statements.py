@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
-from palimpsest.core.models import Fact, Memory, NamedEntity, Relation, name_key, relation_key
+from palimpsest.core.models import Fact, Memory, NamedEntity, Relation, name_key, relation_key, relation_words
 from palimpsest.store.entries import Transaction
 from palimpsest.store.graph.identity import group_of, mention_row, resolve, tell_name
 from palimpsest.store.rows import Query, listed, to_memory
@@ -129,7 +129,7 @@ def stated_with(memory: Memory, fact: Fact, *, sets_relations: bool = False) -> 
         if stays
         and not sets_relations
         and (is_more or all(has_name(after, fact.text, end) for end in (relation.source, relation.destination)))
-        and (is_more or set(relation_key(relation.name).split("_")) <= set(after))
+        and (is_more or set(relation_words(relation.name)) <= set(after))
     ]
     relations = {relation.key: relation for relation in (*stated, *fact_relations(fact))}
     return {"entities": tuple(named.values()), "relations": tuple(relations.values())}
