@@ -695,15 +695,14 @@ class RenderedFiles:
         """Return the ways to start a server whose instructions have this sign."""
         return [path.stem for _, path, line in self._instruction_files() if line == sign]
 
-    def remove(self, user: str, sign: str = "") -> list[str]:
+    def remove(self, user: str, sign: str, launches: set[str]) -> None:
         """Remove everything rendered of a user, and what cannot be assigned to a user.
 
-        Return the ways to start a server whose instructions had this sign.
+        `launches` gets the ways to start a server whose instructions had this sign, before anyone else can render.
         """
         with self.locked():
-            launches = self.launches_of(sign)
+            launches.update(self.launches_of(sign))
             self._remove(user, self.folders())
-            return launches
 
     def _remove(self, user: str, folders: Folders) -> None:
         others = frozenset[str]().union(*(folders.keys_of(other) for other in folders.users if other not in ("", user)))
@@ -841,7 +840,7 @@ class Briefs:
         if any(outcome.event in (Event.UPDATE, Event.DELETE) or outcome.replaced for outcome in outcomes):
             try:
                 sign = _sign_of(self._scope_of(""))
-                self._launches.update(await self._engine.run(lambda: self._files.remove(user, sign)))
+                await self._engine.run(lambda: self._files.remove(user, sign, self._launches))
             except OSError as error:
                 note = "what new sessions begin with may still name it, because a file could not be removed"
                 return (f"{note}: {error}",)
