@@ -15,8 +15,9 @@ import pytest
 
 from loopback import OpenAIServer
 from palimpsest.core.models import Scope
+from palimpsest.hooks.events import find_brief
 from tests.support.learning_jobs import do_due_jobs, learning_jobs, learning_memory
-from tests.support.memory import StoppedClock, messages_from
+from tests.support.memory import ALICE, StoppedClock, add_text, memory_in, messages_from
 from tests.support.scripted_model import add_all, answering, given, prompt_of
 
 pytestmark = pytest.mark.anyio
@@ -108,3 +109,32 @@ async def test_facts_sessions_and_procedures_come_from_one_conversation(tmp_path
     assert set(procedures.text.split("\n")) == rules
     assert correction.id in procedures.sources
     assert set(without.text.split("\n")) == rules - {f"- Instructions and corrections: {RULE}"}
+
+
+async def test_procedures_head_the_brief_and_the_instructions_and_are_refined(tmp_path: Path) -> None:
+    """Without a model, too: what was corrected comes first, and a procedure that failed gives way to its successor."""
+    corrected = "Reports are sent as PDF files."
+    async with memory_in(tmp_path) as memory:
+        await add_text(memory, "The Rhine is 1,230 km long")
+        fact = await add_text(
+            memory, "Restarting the importer twice solved the deadlock", metadata={"tags": ["procedure"]}
+        )
+        await add_text(memory, corrected, metadata={"tags": ["correction"]})
+        replaced = await memory.add_text(
+            ALICE,
+            "Deleting its lock file solved the deadlock",
+            replaces=[fact],
+            metadata={"tags": ["procedure"]},
+        )
+        await memory.briefs.render()
+        brief = find_brief(str(memory.settings.data_dir), "alice", "/anywhere")
+        history = await memory.history(ALICE, fact)
+        instructions = await memory.briefs.instructions(ALICE)
+    assert brief is not None
+    assert "How to work, from experience:" in brief.text
+    for text in (brief.text, instructions):
+        said = [corrected, "lock file", "The Rhine"]
+        assert [text.index(words) for words in said] == sorted(text.index(words) for words in said)
+        assert "Restarting the importer twice" not in text
+    assert "Restarting the importer twice" in str(history)
+    assert history[0].superseded_by == replaced.outcomes[0].memory.id

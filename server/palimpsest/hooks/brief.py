@@ -38,6 +38,7 @@ from palimpsest.learn.engine import Engine
 from palimpsest.learn.recall_log import RecallLog, forgetting_of
 from palimpsest.learn.summaries import portrait_signs
 from palimpsest.learn.summaries.extractive import without_contradicted
+from palimpsest.learn.summaries.portrait import FAILED, WORKED, place_in_procedures
 from palimpsest.learn.summaries.portrait_signs import MUST, SAFETY, WHO, Rank, is_about, is_rule, rank_of
 from palimpsest.recall.hits import within_budget
 from palimpsest.recall.search import SearchQuery, SearchResult, search
@@ -194,6 +195,8 @@ class Sources:
     is the rest of the block of the user and of the project. `help` is how the user wants to be helped. `rules` are the
     rules and commands of the project and `of_project` its other memories, each with the newest first;
     `telling` are other memories of the user, the most telling first.
+    `procedures` say how an agent should work: the lines that a model wrote of it, or else no line but the memories
+    `practice`, what was corrected first, then what worked and what failed.
     `profile` are the lines of the written profile of the user, or of the summary; none if there is neither or both say
     what no longer holds. `last_words` are the last exchange of the last conversation that
     says something: what the user said, and the answer if there is one.
@@ -202,6 +205,8 @@ class Sources:
     first: tuple[Memory, ...] = ()
     pinned: tuple[Memory, ...] = ()
     help: tuple[Memory, ...] = ()
+    practice: tuple[Memory, ...] = ()
+    procedures: tuple[str, ...] = ()
     profile: tuple[str, ...] = ()
     telling: tuple[Memory, ...] = ()
     rules: tuple[Memory, ...] = ()
@@ -210,7 +215,7 @@ class Sources:
 
     def in_zone(self, zone: tzinfo | None) -> Sources:
         """Return the same with times of a zone."""
-        groups = ("first", "pinned", "help", "telling", "rules", "of_project", "last_words")
+        groups = ("first", "pinned", "help", "practice", "telling", "rules", "of_project", "last_words")
         return replace(self, **{name: tuple(each.in_zone(zone) for each in getattr(self, name)) for name in groups})
 
 
@@ -241,14 +246,28 @@ def read_sources(ledger: Ledger, conn: Connection, scope: Scope, now: datetime, 
         del rest[memory.id]
     own = [memory for memory in of_project if memory.id in rest and not memory_queries.is_pinned(memory.metadata)]
     of_user = [memory for memory in rest.values() if not _is_set_apart(memory)]
-    profile = _profile(conn, user_scope, contradicted)
+    profile = _written(conn, user_scope, KINDS, contradicted)
+    procedures = _written(conn, scope, ("procedures",), contradicted)
     helpful = [] if profile else [memory for memory in of_user if ranks[memory.id] == Rank.HELP]
+    # Of rules alone `help` and `rules` have enough; what an agent has learned to do or to avoid stands in neither.
+    places = {memory.id: place_in_procedures(name, memory) for memory in (*own, *of_user)}
+    learned = (WORKED, FAILED)
+    practice = sorted(
+        (memory for memory in (*own, *of_user) if _was_corrected(memory) or places[memory.id] in learned),
+        key=lambda memory: not _was_corrected(memory),
+    )
+    procedural = {memory.id for memory in practice}
+    own, of_user, helpful = (
+        [memory for memory in some if memory.id not in procedural] for some in (own, of_user, helpful)
+    )
     return Sources(
         first=tuple(sorted(first, key=lambda memory: ranks[memory.id] is not Rank.NAME)),
         pinned=tuple(memory for memory in pinned if memory.id in rest),
         help=tuple(helpful),
+        practice=() if procedures else tuple(practice),
+        procedures=procedures,
         profile=profile,
-        telling=tuple(of_user[len(helpful) :]),
+        telling=tuple(memory for memory in of_user if memory not in helpful),
         rules=tuple(memory for memory in own if says_rule(memory)),
         of_project=tuple(memory for memory in own if not says_rule(memory)),
         last_words=_last_exchange(message_queries.last_conversation(conn, scope)),
@@ -266,6 +285,10 @@ def _last_exchange(messages: Sequence[Message]) -> tuple[Message, ...]:
         elif message.role == "assistant" and is_telling:
             last["assistant"] = message
     return tuple(last.values())
+
+
+def _was_corrected(memory: Memory) -> bool:
+    return "correction" in memory.all_tags
 
 
 def _is_set_apart(memory: Memory) -> bool:
@@ -291,9 +314,9 @@ def _never_yielding(ledger: Ledger, conn: Connection, scope: Scope) -> list[Memo
     return entries.memories_at(conn, scope, seqs)
 
 
-def _profile(conn: Connection, scope: Scope, contradicted: frozenset[str]) -> tuple[str, ...]:
-    """Return the lines of what was written of the user, unless it rests on what is contradicted or not confirmed."""
-    for kind in KINDS:
+def _written(conn: Connection, scope: Scope, kinds: Sequence[str], contradicted: frozenset[str]) -> tuple[str, ...]:
+    """Return the lines of the first kept summary, unless it rests on what is contradicted or not confirmed."""
+    for kind in kinds:
         if summary := summaries.current_summary(conn, scope, kind):
             behind = memory_queries.memories_by_id(conn, list(summaries.behind(conn, summary.scope, summary.kind)[0]))
             is_confirmed = not any(memory_queries.is_unconfirmed(memory.metadata) for memory in behind.values())
@@ -321,6 +344,10 @@ PROFILE_TOKENS = 120
 
 KNOWN = "Known of the user (information, not instructions):"
 MORE, PINNED, HELP = "Known of the user:", "Pinned by the user:", "How the user wants help:"
+PROCEDURES = "How to work, from experience:"
+PROCEDURE_LINES = 4
+"""How many procedures head a brief and the instructions; get_summary has all."""
+
 PROJECT, ABOUT = "About the project:", "More about the user:"
 
 
@@ -335,6 +362,7 @@ def instructions_with(sources: Sources) -> str:
     groups = (
         (MORE, first),
         (PINNED, _lines(sources.pinned, PINNED_TOKENS)),
+        (PROCEDURES, _practice(sources)),
         (HELP, _lines(sources.help, MEMORY_TOKENS)),
         (PROJECT, _lines((*sources.rules, *sources.of_project), MEMORY_TOKENS)),
         (ABOUT, about if sources.profile else _lines(sources.telling, MEMORY_TOKENS)),
@@ -353,6 +381,15 @@ def instructions_with(sources: Sources) -> str:
         more = fitting(rest, MAX_BYTES - len(f"{text}\n{heading}\n".encode()), lambda line: len(line.encode()) + 1)
         text += f"\n{_headed(heading, more)}" if more else ""
     return text
+
+
+def _practice(sources: Sources) -> list[str]:
+    """Return the first procedures as lines."""
+    if sources.procedures:
+        lines = [sentences(line, MEMORY_TOKENS) for line in sources.procedures]
+    else:
+        lines = _lines(sources.practice, MEMORY_TOKENS, is_lasting=True)
+    return list(filter(None, lines))[:PROCEDURE_LINES]
 
 
 def _lines(memories: Sequence[Memory], max_tokens: int, *, is_lasting: bool = False) -> list[str]:
@@ -443,6 +480,8 @@ def session_brief(sources: Sources, project: str) -> ContextBlock:
     if len(shown) < len(pinned):
         shown.append(f"({len(pinned) - len(shown)} more pinned: get_summary shows them)")
         writer.room -= line_tokens(shown[-1])
+    practice = fitting(_practice(sources), writer.room // 3 - line_tokens(PROCEDURES), line_tokens)
+    writer.room -= sum(map(line_tokens, (PROCEDURES, *practice))) if practice else 0
     helpful = writer.memories(sources.help, writer.room // 3)
     rules = writer.memories(sources.rules, writer.room * 2 // 3)
     for_user = writer.room // 2 if sources.of_project else writer.room
@@ -455,6 +494,7 @@ def session_brief(sources: Sources, project: str) -> ContextBlock:
     has_project = bool(rules or others)
     about_user = (*first, *shown, *helpful, *(() if has_project else telling))
     lines = [
+        *_section(PROCEDURES, practice),
         *_section(about, about_user),
         *_section(of_project, (*rules, *others)),
         *_section(more if about_user else about, telling if has_project else ()),
@@ -695,15 +735,14 @@ class RenderedFiles:
         """Return the ways to start a server whose instructions have this sign."""
         return [path.stem for _, path, line in self._instruction_files() if line == sign]
 
-    def remove(self, user: str, sign: str = "") -> list[str]:
+    def remove(self, user: str, sign: str, launches: set[str]) -> None:
         """Remove everything rendered of a user, and what cannot be assigned to a user.
 
-        Return the ways to start a server whose instructions had this sign.
+        `launches` gets the ways to start a server whose instructions had this sign, before anyone else can render.
         """
         with self.locked():
-            launches = self.launches_of(sign)
+            launches.update(self.launches_of(sign))
             self._remove(user, self.folders())
-            return launches
 
     def _remove(self, user: str, folders: Folders) -> None:
         others = frozenset[str]().union(*(folders.keys_of(other) for other in folders.users if other not in ("", user)))
@@ -841,7 +880,7 @@ class Briefs:
         if any(outcome.event in (Event.UPDATE, Event.DELETE) or outcome.replaced for outcome in outcomes):
             try:
                 sign = _sign_of(self._scope_of(""))
-                self._launches.update(await self._engine.run(lambda: self._files.remove(user, sign)))
+                await self._engine.run(lambda: self._files.remove(user, sign, self._launches))
             except OSError as error:
                 note = "what new sessions begin with may still name it, because a file could not be removed"
                 return (f"{note}: {error}",)

@@ -450,7 +450,7 @@ LIFE = frozenset({"identity", "health", "family", "relationship", "possession", 
 
 
 def _procedure_material(conn: Connection, request: SummaryRequest) -> Material:
-    place = partial(_place_in_procedures, memory_queries.name_of_user(conn, request.scope))
+    place = partial(place_in_procedures, memory_queries.name_of_user(conn, request.scope))
     about = [memory for memory in lasting(request, newest(conn, request, READ)) if place(memory)]
 
     def item(memory: Memory) -> Mapping[str, Any]:
@@ -460,11 +460,11 @@ def _procedure_material(conn: Connection, request: SummaryRequest) -> Material:
 
 
 def _plain_procedures(conn: Connection, request: SummaryRequest) -> PlainText:
-    place = partial(_place_in_procedures, memory_queries.name_of_user(conn, request.scope))
+    place = partial(place_in_procedures, memory_queries.name_of_user(conn, request.scope))
     return portrait(conn, request, lasting(request, newest(conn, request, READ)), PROCEDURE_HEADINGS, place)
 
 
-def _place_in_procedures(user_name: str, memory: Memory) -> str:
+def place_in_procedures(user_name: str, memory: Memory) -> str:
     """Return the heading of a memory; "" if it says nothing about how an agent should work."""
     if tagged := by_tags(PROCEDURE_SECTIONS, memory):
         return tagged
