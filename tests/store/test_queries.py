@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC
 from types import ModuleType
 from typing import Any
@@ -103,6 +104,7 @@ def test_every_query_runs_and_is_understood_by_postgresql(ledger: Ledger) -> Non
         **dict.fromkeys(("ids", "owner_ids", "memory_ids", "message_ids", "session_ids"), (memory_id, message_id)),
         "message": message,
         "found": [message],
+        "closed": [replace(outcome.memory, superseded_by=memory_id)],
         "job": jobs.Job(1, "learn", ALICE, {jobs.MESSAGES: [message_id]}, NOW, NOW, 0, "done", "", {}, NOW),
     }
     queries = [query for module in MODULES for query in queries_of(module)]
