@@ -279,7 +279,8 @@ class _Chains:
                 continue
             having = [row for row in rows if shares[row] == most]
             begins = self._told.beginnings(rows)
-            first = min(begins[row] for row in having)
+            # What is only known to have ended tells no beginning.
+            first = min((begins[row] for row in having if begins[row] > EARLIEST), default=EARLIEST)
             former = [
                 row
                 for row in rows
