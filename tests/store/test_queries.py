@@ -104,6 +104,7 @@ def test_every_query_runs_and_is_understood_by_postgresql(ledger: Ledger) -> Non
         **dict.fromkeys(("ids", "owner_ids", "memory_ids", "message_ids", "session_ids"), (memory_id, message_id)),
         "message": message,
         "found": [message],
+        "memory": outcome.memory,
         "closed": [replace(outcome.memory, superseded_by=memory_id)],
         "job": jobs.Job(1, "learn", ALICE, {jobs.MESSAGES: [message_id]}, NOW, NOW, 0, "done", "", {}, NOW),
     }

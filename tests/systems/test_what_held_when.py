@@ -15,8 +15,9 @@ from loopback import OpenAIServer
 from palimpsest.core.clock import TimeSpan
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Memory as StoredMemory
-from palimpsest.core.models import Relation
+from palimpsest.core.models import Relation, Undo
 from palimpsest.memory import Memory
+from tests.support.learning_jobs import do_due_jobs
 from tests.support.mcp_client import reply_text
 from tests.support.memory import ALICE, StoppedClock, add_text, llm_settings, memory_in, messages_from
 from tests.support.scripted_model import answering, given
@@ -311,3 +312,38 @@ async def test_of_two_states_the_later_told_one_is_the_later_one(tmp_path: Path,
     assert found.relations[0].destination == last[1]
     assert [text.rpartition(" [")[0].rpartition(": ")[2] for text in line] == [told[0][1], last[1]]
     assert ("until 2026-03, when the next began" in line[0]) is undated_is_first
+
+
+@pytest.mark.parametrize(
+    "called_off",
+    ["", "Ada is no longer going to work at Leya", "Ada turned down the offer of Leya", "Ada stays at Norte after all"],
+)
+async def test_a_plan_closes_what_it_replaces_on_its_day(tmp_path: Path, called_off: str) -> None:
+    """It is an edit of its own that says why, and is not done again when undone. What is called off closes nothing."""
+    clock = StoppedClock()
+    async with memory_in(tmp_path, clock) as memory:
+        former, planned = [Relation("Ada", "works at", "Norte")], [Relation("Ada", "works for", "Leya")]
+        old = await tell(memory, clock, "2026-11-01", "Ada works at Norte", relations=former)
+        text = "Ada works at Leya from 1 December"
+        plan = await tell(memory, clock, "2026-11-20", text, since="2026-12-01", relations=planned)
+        if called_off:
+            await tell(memory, clock, "2026-11-25", called_off)
+        await do_due_jobs(memory)
+        assert await until_of(memory, old) == ""
+        for day in ("2026-12-01", "2026-12-02"):
+            clock.at = datetime.fromisoformat(f"{day}T08:00:00+00:00")
+            await do_due_jobs(memory)
+            edit = (await memory.history(ALICE, old))[1][-1]
+            if called_off:
+                assert edit.superseded_by is None
+                return
+            assert (edit.provenance.stage, edit.superseded_by) == ("begin", plan)
+            assert await until_of(memory, old) == "2026-12-01"
+        assert [hit.text for hit in (await memory.list(ALICE)).hits] == [text]
+        assert [hit.text for hit in (await memory.search(ALICE, "Where does Ada work?")).hits] == [text]
+        assert "Norte" not in (await memory.summary(ALICE, "profile")).text
+        await memory.undo(ALICE, Undo(edit=edit.edit))
+        await tell(memory, clock, "2026-12-03", "Ada has a plan", since="2026-12-04")
+        clock.at = datetime(2026, 12, 5, tzinfo=UTC)
+        await do_due_jobs(memory)
+        assert {hit.text for hit in (await memory.list(ALICE)).hits} >= {"Ada works at Norte", text}

@@ -277,6 +277,9 @@ EXPIRES_AT = "expires_at"
 EXPIRE = "expire"
 """The stage of the edits that close memories whose time has come."""
 
+BEGIN = "begin"
+"""The stage of the edits that close what a plan replaces, when it has come into force."""
+
 PAGE = "document"
 """The role of a message that is a page of a document. No role of a conversation has this name."""
 
@@ -601,6 +604,12 @@ class Memory:
         """Return whether it may hold in a stretch of time."""
         begins = self.valid_from and span_of(self.valid_from, self.valid_from_precision).first
         return may_hold_in(span, begins, self._end(), self.stated_at)
+
+    def begins_in(self, zone: tzinfo) -> datetime | None:
+        """Return when the plan that it tells comes into force in a zone; None if it told of no time to come."""
+        if self.valid_from is None or self.valid_from <= self.stated_at:
+            return None
+        return span_of(self.valid_from, self.valid_from_precision, zone).first
 
     @property
     def is_dated(self) -> bool:

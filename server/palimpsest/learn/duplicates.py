@@ -23,9 +23,10 @@ from palimpsest.store import memories as memory_queries
 from palimpsest.store.graph.entities import as_shown
 from palimpsest.store.graph.identity import roots_of
 from palimpsest.store.graph.relations import merged_into, other_states, relations_like, relations_named
+from palimpsest.store.history import versions_of
 from palimpsest.store.rows import is_seen
 from palimpsest.text.relation_updates import ONE_AT_A_TIME, ONE_HOLDER, SINGLE_VALUED, is_several
-from palimpsest.text.tokenizer import query_tokens
+from palimpsest.text.tokenizer import query_tokens, search_tokens
 
 # Find memories that say nearly the same, or of which a newer one probably replaces an older one.
 #
@@ -240,6 +241,35 @@ def _former_states(engine: Engine, scope: Scope, memory: Memory) -> list[Similar
         elif has_source and not is_several(key):
             near.setdefault(memory_id, SimilarMemory(other, ANOTHER_STATE))
     return [*list(sure.values())[:MAX_SHOWN], *list(near.values())[:MAX_SHOWN]]
+
+
+def replaced_by_plan(conn: Connection, plan: Memory, now: datetime) -> list[Memory]:
+    """Return the memories that hold on although a plan of their scope, which has come into force, replaces them.
+
+    That is what was told before its day, and tells this one relation: what else a memory tells may hold on. If a later
+    memory names what differs between the two, it may call the plan off, and nothing is replaced. Neither is it again if
+    that was undone.
+    """
+    others = other_states(conn, plan.id)
+    ids = {memory_id for memory_id, key, same in others if key in (SINGLE_VALUED if same else ONE_HOLDER)}
+    former = [
+        memory
+        for memory in memory_queries.memories_by_id(conn, list(ids)).values()
+        if memory.scope == plan.scope and _is_current(memory, plan.scope, now) and len(memory.relations) == 1
+        if max(memory.stated_at, memory.holds_from) < plan.holds_from
+        if all(version.superseded_by != plan.id for version in versions_of(conn, memory.id))
+    ]
+    later = [set(search_tokens(memory.text)) for memory in memory_queries.told_after(conn, plan)] if former else []
+    return [memory for memory in former if not any(_differing_words(plan, memory) & words for words in later)]
+
+
+def _differing_words(plan: Memory, former: Memory) -> set[str]:
+    """Return the words of what only one of two memories relates."""
+    of_plan, of_former = (
+        {end for relation in memory.relations for end in (relation.source, relation.destination)}
+        for memory in (plan, former)
+    )
+    return set(search_tokens(" ".join(of_plan ^ of_former)))
 
 
 # Find relations that can have one value only, and that living memories give several.

@@ -24,6 +24,7 @@ from palimpsest.learn.add import Lesson, learn_pieces
 from palimpsest.learn.annotations import enrich, link
 from palimpsest.learn.commit import apply_write
 from palimpsest.learn.document_pages import write_gists
+from palimpsest.learn.duplicates import replaced_by_plan
 from palimpsest.learn.engine import Engine, WrappedModel
 from palimpsest.learn.reconcile import NOT_KEPT, UNDECIDED, are_all_learned, not_learned_from
 from palimpsest.learn.summaries.summary_kinds import how_many_fit
@@ -34,7 +35,7 @@ from palimpsest.store import jobs as job_queries
 from palimpsest.store import messages as message_queries
 from palimpsest.store.apply import Write
 from palimpsest.store.jobs import Job, JobEnd, JobKind, JobRequest, Limits, ModelCall, ModelUse, Refusal
-from palimpsest.store.memories import ending_memories, scopes_ending
+from palimpsest.store.memories import A_DAY, ending_memories, plans_of, plans_since, scopes_ending
 from palimpsest.store.rows import is_seen
 from palimpsest.text.display import counted, shorten
 from palimpsest.text.intents import FORGOTTEN, QUESTION, question_note
@@ -88,7 +89,10 @@ logger = logging.getLogger(__name__)
 
 
 async def expire(engine: Engine, model: LanguageModel | None, job: Job) -> JobEnd:
-    """Close the memories of a job's scope that have expired, as one edit, and come back for the next ones."""
+    """Close the memories of a job's scope that have expired, as one edit, and come back for the next ones.
+
+    What a plan replaces that has come into force is closed too, as an edit of its own.
+    """
     del model  # what somebody said holds until Friday needs no opinion
     now, zone = engine.clock(), engine.ledger.zones.of(job.scope.user_id)
     known = await engine.read(lambda conn: ending_memories(conn, job.scope))
@@ -101,7 +105,25 @@ async def expire(engine: Engine, model: LanguageModel | None, job: Job) -> JobEn
         read={memory.id: memory.revision for memory in expired},
     )
     outcomes = (await apply_write(engine, write)).outcomes if expired else ()
-    return JobEnd(outcomes, again_at=min((end for _, end in ending if end > now), default=None))
+
+    def begun(conn: Connection) -> tuple[dict[str, tuple[models.Memory, models.Memory]], list[datetime]]:
+        told = plans_of(conn, job.scope)
+        known = [(plan, begin) for plan in told if (begin := plan.begins_in(zone))]
+        in_force = [plan for plan, begin in known if begin <= now and not plan.has_ended(now)]
+        pairs = {old.id: (old, plan) for plan in in_force for old in replaced_by_plan(conn, plan, now)}
+        return pairs, [begin for _, begin in known if begin > now]
+
+    replaced, coming = await engine.read(begun)
+    write = Write(
+        job.scope,
+        models.Provenance(models.BEGIN),
+        decisions=tuple(
+            models.Decision(models.Event.DELETE, memory_id=old.id, successor=plan.id) for old, plan in replaced.values()
+        ),
+        read={memory.id: memory.revision for pair in replaced.values() for memory in pair},
+    )
+    outcomes = (*outcomes, *((await apply_write(engine, write)).outcomes if replaced else ()))
+    return JobEnd(outcomes, again_at=min((*coming, *(end for _, end in ending if end > now)), default=None))
 
 
 async def queue_expiry(engine: Engine) -> None:
@@ -110,18 +132,22 @@ async def queue_expiry(engine: Engine) -> None:
     A failure is logged. The next start tries again.
     """
     try:
-        for scope, end in (await engine.read(lambda conn: _not_queued(conn, engine.ledger.zones))).items():
+        now = engine.clock()
+        for scope, end in (await engine.read(lambda conn: _not_queued(conn, engine.ledger.zones, now))).items():
             await engine.write(partial(engine.ledger.queue_job, scope, JobRequest("expire", due_at=end)))
     except LedgerError as error:
         logger.warning("memories that end at a time are not closed: %s", error)
 
 
-def _not_queued(conn: Connection, zones: Zones) -> dict[models.Scope, datetime]:
-    """Return the scopes with memories that end at a time and no job for it, and when the first one ends."""
+def _not_queued(conn: Connection, zones: Zones, now: datetime) -> dict[models.Scope, datetime]:
+    """Return the scopes with memories that end or begin at a time and no job for it, and when the first one does."""
     first: dict[models.Scope, datetime] = {}
     for scope, metadata in scopes_ending(conn):
         if (end := models.end_of(metadata, zones.of(scope.user_id))) is not None:
             first[scope] = min(end, first.get(scope, end))
+    for plan in plans_since(conn, now - A_DAY):
+        if (begin := plan.begins_in(zones.of(plan.scope.user_id))) is not None and begin > now:
+            first[plan.scope] = min(begin, first.get(plan.scope, begin))
     jobs = [job for user in {scope.user_id for scope in first} for job in job_queries.jobs_of(conn, user)]
     queued = {job.scope: job.due_at for job in jobs if job.kind == "expire" and job.state == "waiting"}
     return {scope: end for scope, end in first.items() if scope not in queued or queued[scope] > end}

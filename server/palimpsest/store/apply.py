@@ -197,11 +197,13 @@ def _mark_learned(conn: Connection, message_ids: tuple[str, ...]) -> None:
 
 
 def _expire_later(conn: Connection, outcomes: Sequence[models.Outcome], now: datetime) -> None:
-    """Queue a job that closes the memories of a write that end at a time."""
+    """Queue a job that closes what ends at a time of the memories of a write, or what its plans replace."""
     for memory in (outcome.memory for outcome in outcomes):
-        end = models.end_of(memory.metadata, now.tzinfo or UTC)
-        if end is not None and memory.deleted_at is None:
-            enqueue(conn, "expire", memory.scope, {}, now, end)
+        zone = now.tzinfo or UTC
+        end, begin = models.end_of(memory.metadata, zone), memory.begins_in(zone)
+        if memory.deleted_at is None:
+            for due_at in {end, begin if begin is not None and begin > now else None} - {None}:
+                enqueue(conn, "expire", memory.scope, {}, now, due_at)
 
 
 def _carry_out(tx: Transaction, decision: models.Decision) -> list[models.Outcome]:

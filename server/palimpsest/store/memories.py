@@ -235,6 +235,31 @@ def ending_memories(conn: sa.Connection, scope: Scope) -> list[Memory]:
     return read_memories(conn, rows.is_scope(memories, scope), *_ENDING)
 
 
+def _plans(conn: sa.Connection, condition: sa.ColumnElement[bool]) -> list[Memory]:
+    columns = memories.c
+    return read_memories(conn, columns.deleted_at.is_(None), columns.valid_from > columns.stated_at, condition)
+
+
+def plans_of(conn: sa.Connection, scope: Scope) -> list[Memory]:
+    """Return the living memories of exactly a scope that were to begin after they were told, the oldest first."""
+    return _plans(conn, rows.is_scope(memories, scope))
+
+
+def plans_since(conn: sa.Connection, instant: datetime) -> list[Memory]:
+    """Return the living memories of all users that were to begin after they were told, and not before an instant."""
+    return _plans(conn, memories.c.valid_from >= instant)
+
+
+def told_after(conn: sa.Connection, memory: Memory) -> list[Memory]:
+    """Return the living memories of exactly the scope of one that were told later."""
+    return read_memories(
+        conn,
+        rows.is_scope(memories, memory.scope),
+        memories.c.deleted_at.is_(None),
+        memories.c.stated_at > memory.stated_at,
+    )
+
+
 def scopes_ending(conn: sa.Connection) -> list[tuple[Scope, Mapping[str, Any]]]:
     """Return the scope and the metadata of each living memory of all users that ends at a time."""
     columns = (memories.c[name] for name in (*rows.SCOPE, "metadata"))

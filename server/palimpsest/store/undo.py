@@ -10,7 +10,20 @@ from typing import Any, Literal, NamedTuple
 from sqlalchemy import ColumnElement, Connection, Row, Table, and_, exists, select, update
 
 from palimpsest.core.errors import InputError
-from palimpsest.core.models import EXPIRE, LINK, MOVE, RESOLVE, UNDO, Event, Kind, Memory, Outcome, Provenance, Undo
+from palimpsest.core.models import (
+    BEGIN,
+    EXPIRE,
+    LINK,
+    MOVE,
+    RESOLVE,
+    UNDO,
+    Event,
+    Kind,
+    Memory,
+    Outcome,
+    Provenance,
+    Undo,
+)
 from palimpsest.store import writes
 from palimpsest.store.entries import Transaction
 from palimpsest.store.graph import entity_edits
@@ -69,7 +82,7 @@ def _newest_in_effect(tx: Transaction) -> int:
     numbers: set[int] = set()
     for _, owners, table, owner_id in HISTORIES:
         query = select(table.c.change).join(owners, owners.c.id == owner_id).where(sees(owners, tx.scope))
-        is_meant = (table.c.stage.not_in((MOVE, RESOLVE, EXPIRE, LINK)), table.c.caller != HOOKS)
+        is_meant = (table.c.stage.not_in((MOVE, RESOLVE, EXPIRE, BEGIN, LINK)), table.c.caller != HOOKS)
         meant = query.where(table.c.stage.not_like(f"{UNDO}%"), *is_meant)
         numbers.update(tx.conn.execute(meant.distinct()).scalars())
     for number in sorted(numbers, reverse=True):
