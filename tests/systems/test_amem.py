@@ -22,6 +22,7 @@ from tests.support.mcp_client import reply_results, reply_text
 from tests.support.memory import ALICE, StoppedClock, add_text, llm_settings, memory_in
 from tests.support.scripted_model import answering, given
 from tests.support.server_in_process import connect
+from tests.support.stores import ledger_variables
 
 pytestmark = pytest.mark.anyio
 
@@ -121,7 +122,8 @@ async def test_a_search_follows_a_link_one_hop(tmp_path: Path) -> None:
         if setting == "on":
             gained = [hit.text for hit in hits if hit.score_parts.get("connected", 0.0) > 0]
             assert gained == [CHAIN[1]]
-            async with connect(tmp_path, PALIMPSEST_DATA_DIR=str(folder), PALIMPSEST_LINKS="on") as agent:
+            place = {"PALIMPSEST_DATA_DIR": str(folder), **ledger_variables(folder)}
+            async with connect(tmp_path, PALIMPSEST_LINKS="on", **place) as agent:
                 asked = {"query": "In which year did Ilse's teacher retire?"}
                 reply = await agent.call_tool("search_memories", asked)
             first, linked = reply_results(reply)[:2]
