@@ -393,12 +393,12 @@ def _expiry(given: str | date | None) -> dict[str, Any]:
 
 
 def _scope(memory: facade.Memory, **ids: Any) -> Scope:
-    """Return the scope of a user, an agent and a run, of which one must be given."""
+    """Return the scope of a user, an agent and a run, of which one must be given. As in mem0 an agent sees its own."""
     parts = {name: validation.scope_part(name, str(value)) for name, value in ids.items() if value is not None}
     if not any(parts.values()):
         raise InputError("give user_id, agent_id or run_id, or filters with one of them. Nothing was done.")
     user_id = parts.get("user_id") or memory.settings.user_id
-    return Scope(user_id, agent_id=parts.get("agent_id", ""), run_id=parts.get("run_id", ""))
+    return Scope(user_id, agent_id=parts.get("agent_id", ""), run_id=parts.get("run_id", ""), with_shared=False)
 
 
 def _parted(filters: Mapping[str, Any] | None, **ids: Any) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -300,8 +300,9 @@ class Event(StrEnum):
 class Scope:
     """Whose memory is read or written. Only `user_id` is required.
 
-    Who works in a project also sees what is general, which belongs to no project, unless `with_general` is False. That
-    is no part of what is stored, and two scopes that differ in it alone are equal.
+    Who works in a project also sees what is general, which belongs to no project, unless `with_general` is False. An
+    agent also sees what belongs to no agent, unless `with_shared` is False. Neither is part of what is stored, and
+    scopes that differ in them alone are equal.
     """
 
     user_id: str
@@ -309,6 +310,7 @@ class Scope:
     agent_id: str = ""
     run_id: str = ""
     with_general: bool = field(default=True, compare=False)
+    with_shared: bool = field(default=True, compare=False)
 
     @property
     def beside(self) -> str:
@@ -316,9 +318,18 @@ class Scope:
         return "" if self.with_general else self.project
 
     @property
+    def shared(self) -> str:
+        """Return the other agent whose memories are seen: "", which is none, or the same one once more."""
+        return "" if self.with_shared else self.agent_id
+
+    @property
     def general(self) -> Scope:
         """Return the scope of what is general, or this one if it does not see that."""
         return replace(self, project="") if self.with_general else self
+
+    def owns(self, other: Scope) -> bool:
+        """Return whether what this scope sees in another one belongs to its own project and, if it has one, agent."""
+        return other.project == self.project and self.agent_id in ("", other.agent_id)
 
     def __str__(self) -> str:
         """Return the parts that are set, for replies and error texts."""

@@ -241,7 +241,7 @@ def name_decision(conn: Connection, scope: Scope, name: str, sources: Sequence[s
         entities=(USER, NamedEntity(name, "person")),
     )
     telling = memories_telling_name(conn, scope)
-    older = [memory.id for memory in telling if told_self_name(memory.text) and memory.scope.project == scope.project]
+    older = [memory.id for memory in telling if told_self_name(memory.text) and scope.owns(memory.scope)]
     return Decision(Event.ADD, fact, replaces=tuple(older))
 
 

@@ -347,7 +347,7 @@ def _stated(rows: Sequence[Row[Any]], merged: Mapping[str, str]) -> list[_Stated
 
 def _is_current(memory: Memory, scope: Scope, now: datetime) -> bool:
     """Return whether a memory of the scope's own project, which the scope sees, holds now."""
-    if memory.scope.project != scope.project or not is_seen(scope, memory.scope):
+    if not scope.owns(memory.scope) or not is_seen(scope, memory.scope):
         return False
     begins_later = memory.valid_from is not None and memory.valid_from > now
     return memory.deleted_at is None and not begins_later and not memory.has_ended(now)

@@ -74,19 +74,21 @@ _CODE = LazyPattern(r"`|::|\(\)|(?<!\w)--\w|\w_\w|\w\.(?:py|js|ts|tsx|md|json|to
 async def home_of(engine: Engine, scope: models.Scope, fact: models.Fact, replaces: Sequence[str]) -> models.Scope:
     """Return where a fact belongs that is told in a scope: with what is about a person, outside of the project.
 
-    What replaces another memory belongs where that does, unless the project has this text already. A long text, which
-    is no fact, stays in the project, and so does what somebody says who does not see what is general.
+    What replaces other memories belongs where these do, unless the scope has this text already: to the project if one
+    of them does, and to the agent only if all of them do, or others would lose what they saw. A long text, which is no
+    fact, stays in the project, and so does what somebody says who does not see what is general.
     """
 
-    def is_general(conn: Connection) -> bool:
-        if replaces:
-            replaced = [entries_module.find_memory(conn, scope, memory_id).scope.project for memory_id in replaces]
-            return not any(replaced) and find_duplicate(conn, scope, fact.text) is None
-        return bool(personal_facts(conn, scope, [fact]))
+    def home(conn: Connection) -> models.Scope:
+        if not replaces:
+            return scope.general if personal_facts(conn, scope, [fact]) else scope
+        if find_duplicate(conn, scope, fact.text) is not None:
+            return scope
+        replaced = [entries_module.find_memory(conn, scope, memory_id).scope for memory_id in replaces]
+        of_project = scope if any(owner.project for owner in replaced) else scope.general
+        return of_project if all(owner.agent_id for owner in replaced) else replace(of_project, agent_id="")
 
-    if not _is_open(scope) or is_long(fact.text):
-        return scope
-    return scope.general if await engine.read(is_general) else scope
+    return await engine.read(home)
 
 
 def personal_facts(conn: Connection, scope: models.Scope, facts: Sequence[models.Fact]) -> list[models.Fact]:
@@ -372,7 +374,7 @@ class _Comparing:
         return True
 
     def _entry(self, memory: models.Memory, kind: models.Kind = "memory") -> KnownEntry:
-        return KnownEntry(memory, memory.stated_at, kind, memory.scope.project != self.scope.project)
+        return KnownEntry(memory, memory.stated_at, kind, not self.scope.owns(memory.scope))
 
     def show_near_facts(self) -> None:
         """Show the memories that resemble each fact.
@@ -382,10 +384,7 @@ class _Comparing:
         learn = self.engine.settings.learn
         asked = {fact.text: self.vectors.get(fact.text) for fact in self.request.facts}
         found = similar_memories(self.engine, self.scope, asked, learn.similar_memories)
-        own = [
-            [item for item in found[fact.text] if item.memory.scope.project == self.scope.project]
-            for fact in self.request.facts
-        ]
+        own = [[item for item in found[fact.text] if self.scope.owns(item.memory.scope)] for fact in self.request.facts]
         for place, number, item in _in_turns(own):
             if item.likeness >= learn.similarity_threshold or place < ALWAYS_SHOWN:
                 max_tokens = MAX_SHOWN_TOKENS if place else math.inf
@@ -444,8 +443,7 @@ class _Comparing:
             memory
             for memory in (*replaced, *told)
             if memory.deleted_at is not None and not memory.is_forgotten
-            if memory.scope.project == scope.project
-            if scope.agent_id in ("", memory.scope.agent_id) and scope.run_id in ("", memory.scope.run_id)
+            if scope.owns(memory.scope) and scope.run_id in ("", memory.scope.run_id)
         ]
 
     def show_near_each_other(self) -> tuple[int, ...]:

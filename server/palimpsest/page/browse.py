@@ -415,7 +415,7 @@ async def search(request: Request) -> Response:
     memory, asked = await context.memory_of(request), request.query_params
     kind = asked.get("kind", "")
     filters = {"kind": kind if kind in KINDS else ""} | {name: asked.get(name, "").strip() for name in FURTHER}
-    scope = replace(context.scope_of(request), agent_id=filters["agent"], run_id=filters["run"])
+    scope = replace(context.scope_of(request), agent_id=filters["agent"], run_id=filters["run"], with_shared=False)
     project = context.visitor_of(request).grant.project
     values: dict[str, Any] = {
         "scope": scope,

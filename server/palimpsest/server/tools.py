@@ -150,9 +150,7 @@ async def search_memories(  # noqa: PLR0913 - the arguments of the tool, which c
     )
     notes = list[str]()
     if not result.hits and (search_scope.agent_id or search_scope.run_id):
-        notes.append(
-            f"only what was stored for {search_scope} was searched; leave agent_id and run_id out to search more"
-        )
+        notes.append(f"only what {search_scope} sees was searched; leave agent_id and run_id out to search more")
     best = best_score(result.hits)
     if best < SURE and context.is_home_open(None) and not goes_through_projects:
         projects = await memory.projects_that_answer(
@@ -324,7 +322,7 @@ async def add_memory(  # noqa: PLR0913 - the arguments of the tool, which client
         keywords = validation.hints_from(hints)
         if context.is_home_open(scope):
             home = await memory.home_of(write_scope, checked_text, stated, replaces or ())
-            write_scope, moved_from = home, write_scope.project if home != write_scope else ""
+            write_scope, moved_from = home, write_scope.project if home.project != write_scope.project else ""
         metadata = validation.metadata_from(metadata)
         said_at = parse_instant(at, "at", memory.zone) if at else None
 

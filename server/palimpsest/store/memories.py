@@ -102,12 +102,12 @@ def count_living(conn: sa.Connection, user_id: str) -> int:
 
 def memories_of(conn: sa.Connection, scope: Scope) -> list[Memory]:
     """Return the living memories of a scope, oldest first. A project's scope does not include the global ones."""
-    return read_memories(conn, rows.is_living(memories, scope), memories.c.project == scope.project)
+    return read_memories(conn, rows.owns(memories, scope), memories.c.deleted_at.is_(None))
 
 
 def newest_of_project(conn: sa.Connection, scope: Scope, limit: int) -> list[Memory]:
     """Return up to `limit` living memories of the scope's own project, the one that was stated last first."""
-    is_own = (rows.is_living(memories, scope), memories.c.project == scope.project)
+    is_own = (rows.owns(memories, scope), memories.c.deleted_at.is_(None))
     return read_memories(conn, *is_own, order=LAST_STATED, limit=limit)
 
 
@@ -177,13 +177,13 @@ def memories_telling_name(conn: sa.Connection, scope: Scope) -> list[Memory]:
 
 
 @cache
-def _told_name(scope: tuple[bool, bool, bool]) -> rows.Query:
+def _told_name(scope: tuple[bool, ...]) -> rows.Query:
     name = memories.c.metadata[USER_NAME].as_string()
     return _telling_name(scope).with_only_columns(name).limit(1)
 
 
 @cache
-def _telling_name(scope: tuple[bool, bool, bool]) -> rows.Query:
+def _telling_name(scope: tuple[bool, ...]) -> rows.Query:
     name = memories.c.metadata[USER_NAME].as_string()
     may_tell = sa.text(TELLS_A_NAME)  # in the words of the index
     told = (rows.sees_named(memories, scope), may_tell, memories.c.deleted_at.is_(None), name.is_not(None))

@@ -61,7 +61,7 @@ def messages_by_id(conn: Connection, ids: Sequence[str]) -> dict[str, Message]:
 
 def messages_of(conn: Connection, scope: Scope) -> list[Message]:
     """Return the living messages of a scope, oldest first. A project's scope does not include the global ones."""
-    return read_messages(conn, rows.is_living(messages, scope), messages.c.project == scope.project)
+    return read_messages(conn, rows.owns(messages, scope), messages.c.deleted_at.is_(None))
 
 
 def messages_before(conn: Connection, scope: Scope, message_id: str, limit: int) -> list[Message]:
@@ -85,7 +85,7 @@ def last_conversation(conn: Connection, scope: Scope) -> list[Message]:
 
     Deleted messages, and those with a forgotten fact, are left out.
     """
-    newest = newest_said(conn, LAST_MESSAGES, rows.is_living(messages, scope), messages.c.project == scope.project)
+    newest = newest_said(conn, LAST_MESSAGES, rows.owns(messages, scope), messages.c.deleted_at.is_(None))
     newest.sort(key=lambda message: message.said_at)  # an import stores old conversations last
     return [message for message in newest if message.session_id == newest[-1].session_id]
 

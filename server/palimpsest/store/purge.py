@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Table, delete, insert, select, update
+from sqlalchemy import Connection, Row, delete, insert, select, update
 
 from palimpsest.core.models import PAGE, SELF_NAMES, Message, Scope, name_key
 from palimpsest.store import contextual_keys, entries, jobs, links, usage, writes
@@ -27,7 +27,7 @@ from palimpsest.store.graph.identity import USER, members_of, told
 from palimpsest.store.history import edits_of_entities, hints_of
 from palimpsest.store.links import content_words
 from palimpsest.store.messages import said_then
-from palimpsest.store.rows import among, grouped, sees
+from palimpsest.store.rows import among, grouped, owns
 from palimpsest.text.names.known_names import bare_name
 
 # Erase what is said of erased pages elsewhere in their documents: in the gists of other pages, and in titles.
@@ -204,8 +204,8 @@ def purge_selection(conn: Connection, scope: Scope, owner_ids: Sequence[str] | N
     InputError for an unknown id.
     """
     if owner_ids is None:
-        memory_ids = list(conn.execute(select(db.memories.c.id).where(_of_scope(db.memories, scope))).scalars())
-        message_ids = list(conn.execute(select(db.messages.c.id).where(_of_scope(db.messages, scope))).scalars())
+        memory_ids = list(conn.execute(select(db.memories.c.id).where(owns(db.memories, scope))).scalars())
+        message_ids = list(conn.execute(select(db.messages.c.id).where(owns(db.messages, scope))).scalars())
     else:
         owners = [entries.find(conn, scope, owner_id) for owner_id in owner_ids]
         memory_ids = list(dict.fromkeys(owner.id for owner in owners if not isinstance(owner, Message)))
@@ -281,11 +281,6 @@ def has_erased_rows_on_disk(conn: Connection) -> bool:
 def note_free_space_erased(conn: Connection) -> None:
     """Record that the database was rewritten after the last purge."""
     conn.execute(delete(db.meta).where(db.meta.c.key == ROWS_ON_DISK))
-
-
-def _of_scope(table: Table, scope: Scope) -> ColumnElement[bool]:
-    """Return the condition for all rows of exactly this project, living or deleted."""
-    return sees(table, scope) & (table.c.project == scope.project)
 
 
 def _texts(conn: Connection, scope: Scope, memory_ids: Sequence[str], message_ids: Sequence[str]) -> tuple[str, ...]:

@@ -227,8 +227,8 @@ def _digest(plain: str) -> str:
 def sees(table: sa.FromClause, scope: models.Scope) -> sa.ColumnElement[bool]:
     """Return the condition for the rows that `scope` sees.
 
-    These are the user's rows, general or of the project, and only those of the agent and the run if they are given.
-    Entities belong to no agent and no run.
+    These are the user's rows, general or of the project. If an agent is given, they are its own and those of no agent;
+    if a run is given, they are those of the run. Entities belong to no agent and no run.
     """
     if not scope.with_general and not scope.project:
         return sa.false()  # of a scope that sees a project alone, whose project was taken away
@@ -240,22 +240,36 @@ def sees_named(table: sa.Table, parts: tuple[bool, ...]) -> sa.ColumnElement[boo
 
     `parts` is `scope_parts` of the scope. A statement can then be built once for each combination of them.
     """
-    return _sees(table, parts, {**{name: sa.bindparam(name) for name in SCOPE}, "beside": ""})
+    return _sees(table, parts, {**{name: sa.bindparam(name) for name in SCOPE}, "beside": "", "shared": ""})
+
+
+def owns(table: sa.FromClause, scope: models.Scope) -> sa.ColumnElement[bool]:
+    """Return the condition for the rows that `scope` sees and that belong to its own project and agent."""
+    return sa.and_(sees(table, replace(scope, with_shared=False)), table.c.project == scope.project)
 
 
 def _sees(table: sa.FromClause, parts: tuple[bool, ...], values: Mapping[str, Any]) -> sa.ColumnElement[bool]:
-    has_both, *is_given = parts
+    has_both, has_agent, has_shared, has_run = parts
     columns = table.c
-    is_own = columns.project == values["project"]
-    is_seen = sa.or_(columns.project == values["beside"], is_own) if has_both else is_own
-    names = (name for name, given in zip(("agent_id", "run_id"), is_given, strict=True) if given and name in columns)
-    narrowing = (columns[name] == values[name] for name in names)
-    return sa.and_(columns.user_id == values["user_id"], is_seen, *narrowing)
+    seen = [columns.user_id == values["user_id"]]
+    for name, is_given, other in (
+        ("project", True, values["beside"] if has_both else None),
+        ("agent_id", has_agent, values["shared"] if has_shared else None),
+        ("run_id", has_run, None),
+    ):
+        if is_given and name in columns:
+            is_own = columns[name] == values[name]
+            seen.append(is_own if other is None else sa.or_(columns[name] == other, is_own))
+    return sa.and_(*seen)
 
 
-def scope_parts(scope: models.Scope) -> tuple[bool, bool, bool]:
-    """Return whether a scope sees two projects, its own and what is general, and if it names an agent and a run."""
-    return scope.beside != scope.project, bool(scope.agent_id), bool(scope.run_id)
+def scope_parts(scope: models.Scope) -> tuple[bool, ...]:
+    """Return what the condition of a scope depends on.
+
+    That is whether it sees two projects, its own and what is general; whether it names an agent, and sees what belongs
+    to none beside it; and whether it names a run.
+    """
+    return scope.beside != scope.project, bool(scope.agent_id), scope.shared != scope.agent_id, bool(scope.run_id)
 
 
 Query: TypeAlias = "sa.Select[*tuple[Any, ...]]"
@@ -271,7 +285,7 @@ def is_seen(scope: models.Scope, owner: models.Scope) -> bool:
         owner.user_id == scope.user_id
         and owner.project in (scope.beside, scope.project)
         and (scope.with_general or scope.project != "")
-        and scope.agent_id in ("", owner.agent_id)
+        and (not scope.agent_id or owner.agent_id in (scope.shared, scope.agent_id))
         and scope.run_id in ("", owner.run_id)
     )
 
@@ -314,8 +328,8 @@ def scope_values(scope: models.Scope) -> dict[str, str]:
 
 
 def seen_values(scope: models.Scope) -> dict[str, str]:
-    """Return `scope_values`, and as "beside" the other project that the scope sees."""
-    return {**scope_values(scope), "beside": scope.beside}
+    """Return `scope_values`, and as "beside" and "shared" the other project and agent that the scope sees."""
+    return {**scope_values(scope), "beside": scope.beside, "shared": scope.shared}
 
 
 def to_scope(row: sa.Row[Any]) -> models.Scope:

@@ -16,7 +16,7 @@ from palimpsest.store import memories as memory_queries
 from palimpsest.store.history import hints_of
 from palimpsest.store.links import content_words
 from palimpsest.store.messages import sources_of
-from palimpsest.store.rows import Query, among, has_row, listed, scope_values, sees, to_scope
+from palimpsest.store.rows import Query, among, has_row, listed, owns, scope_values, sees, to_scope
 from palimpsest.store.schema import history, memories, memory_sources, memory_uses, messages, recalled, recalls
 
 # How often and when memories were used, and what else says how well they are remembered.
@@ -276,8 +276,7 @@ def erase_recalls(conn: sa.Connection, user_id: str, owner_ids: Sequence[str], t
 
 def erase_of_scope(conn: sa.Connection, scope: Scope) -> None:
     """Erase the recalls of searches in a scope itself. If it is a project, those of global searches stay."""
-    of_scope = sees(recalls, scope) & (recalls.c.project == scope.project)
-    erase_numbered(conn, conn.execute(sa.select(recalls.c.seq).where(of_scope)).scalars().all())
+    erase_numbered(conn, conn.execute(sa.select(recalls.c.seq).where(owns(recalls, scope))).scalars().all())
 
 
 def forget(conn: sa.Connection, user_id: str, memory_ids: Sequence[str]) -> None:

@@ -197,7 +197,7 @@ def _known_aliases(conn: Connection, scope: Scope, entity_ids: Sequence[str]) ->
     return {(row.entity_id, row.key): row.name for row in conn.execute(_aliases(sql.scope_parts(scope)), values)}
 
 
-def is_shown(scope: tuple[bool, bool, bool]) -> ColumnElement[bool]:
+def is_shown(scope: tuple[bool, ...]) -> ColumnElement[bool]:
     """Return the condition for memories that a scope sees and that are living, or were replaced or ended."""
     return and_(sql.sees_named(memories, scope), learned_memories(), memories.c.is_forgotten.is_(False))
 
@@ -217,7 +217,7 @@ _BEGINNING = (
 )
 
 
-def _owners(scope: tuple[bool, bool, bool], *, then: bool = False) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
+def _owners(scope: tuple[bool, ...], *, then: bool = False) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
     """Return the conditions for memories and for messages that a scope sees now, or that were there at an instant."""
     if then:
         instant = bindparam("instant", type_=memories.c.created_at.type)
@@ -227,7 +227,7 @@ def _owners(scope: tuple[bool, bool, bool], *, then: bool = False) -> tuple[Colu
 
 
 @cache
-def _mentioned(scope: tuple[bool, bool, bool], *, then: bool) -> Any:
+def _mentioned(scope: tuple[bool, ...], *, then: bool) -> Any:
     """Return the query for those of some entities that something that a scope sees mentions."""
     is_it = mentions.c.entity_id == entities.c.id
     is_mentioned = _is_mentioned(is_it, *_owners(scope, then=then))
@@ -246,7 +246,7 @@ def _is_mentioned(
 
 
 @cache
-def _aliases(scope: tuple[bool, bool, bool]) -> Any:
+def _aliases(scope: tuple[bool, ...]) -> Any:
     is_it = and_(mentions.c.entity_id == entity_aliases.c.entity_id, mentions.c.key == entity_aliases.c.key)
     return (
         select(entity_aliases)
@@ -360,7 +360,7 @@ def about_user(conn: Connection, scope: Scope, key: str) -> str | None:
     if own is None:
         return None
     is_about_user = mentions.c.entity_id.in_(list(members_of(conn, [own.id])))
-    in_project = (sql.is_living(memories, scope), memories.c.project == scope.project)
+    in_project = (sql.owns(memories, scope), memories.c.deleted_at.is_(None))
     query = select_named(memories.c.id).where(is_about_user, *in_project)
     return conn.execute(query.order_by((mentions.c.key == key).desc(), memories.c.seq.desc()).limit(1)).scalar()
 

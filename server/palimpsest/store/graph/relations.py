@@ -164,7 +164,7 @@ _COLUMNS = (
 
 
 @cache
-def _of_entities(scope: tuple[bool, bool, bool], current_only: bool) -> Any:  # noqa: FBT001 - a key of the cache
+def _of_entities(scope: tuple[bool, ...], current_only: bool) -> Any:  # noqa: FBT001 - a key of the cache
     ends = union(
         select(relations.c.seq).where(relations.c.source_id.in_(sql.listed("ids"))),
         select(relations.c.seq).where(relations.c.destination_id.in_(sql.listed("ids"))),
@@ -306,5 +306,5 @@ def memories_naming(conn: Connection, scope: Scope, entity_ids: Iterable[str]) -
 
 
 def _newest(query: sql.Query, scope: Scope) -> sql.Query:
-    own = query.where(sql.is_living(memories, scope), memories.c.project == scope.project)
+    own = query.where(sql.owns(memories, scope), memories.c.deleted_at.is_(None))
     return own.order_by(memories.c.seq.desc()).limit(NEWEST)

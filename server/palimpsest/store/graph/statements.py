@@ -12,7 +12,7 @@ from sqlalchemy import Connection, bindparam, delete, insert, select, update
 from palimpsest.core.models import Fact, Memory, NamedEntity, Relation, name_key, relation_key, relation_words
 from palimpsest.store.entries import Transaction
 from palimpsest.store.graph.identity import group_of, mention_row, resolve, tell_name
-from palimpsest.store.rows import Query, listed, to_memory
+from palimpsest.store.rows import Query, listed, scope_values, to_memory
 from palimpsest.store.schema import memories, mentions, relations
 from palimpsest.text.dates.date_finder import dates_in
 from palimpsest.text.names.known_names import says_another
@@ -21,7 +21,7 @@ from palimpsest.text.stopwords import change_words
 
 
 def handed_on_otherwise(conn: Connection, memory: Memory) -> list[Memory]:
-    """Return the other memories of a memory's project, without relations that it gives another value.
+    """Return the other memories of a memory's project and agent, without relations that it gives another value.
 
     Only those go that a text does not tell: they were handed on to it, and nobody who reads it would end them.
     """
@@ -32,7 +32,7 @@ def handed_on_otherwise(conn: Connection, memory: Memory) -> list[Memory]:
         if row.key not in SINGLE_VALUED or not has_name(words, memory.text, stated.destination):
             continue
         members = list(group_of(conn, [row.source_id]))
-        values = {"ids": members, "key": row.key, "memory": memory.id, "project": memory.scope.project}
+        values = {"ids": members, "key": row.key, "memory": memory.id, **scope_values(memory.scope)}
         for other in map(to_memory, conn.execute(_SAME_RELATION, values).all()):
             kept = changed.get(other.id, other)
             if other.stated_at <= memory.stated_at:
@@ -209,6 +209,7 @@ _SAME_RELATION: Query = (
         relations.c.key == bindparam("key"),
         relations.c.memory_id != bindparam("memory"),
         memories.c.project == bindparam("project"),
+        memories.c.agent_id == bindparam("agent_id"),
         memories.c.deleted_at.is_(None),
     )
 )

@@ -269,7 +269,7 @@ _ALL_USERS = text("SELECT user_id, rows, tokens FROM lexical_users")
 _ROWS = text("SELECT seq, own, context || ' ' || facts FROM lexical WHERE seq = ANY(CAST(:seqs AS bigint[]))")
 _SEEN = """
     user_id = :user_id AND project IN (:beside, :project)
-    AND (:agent_id = '' OR agent_id = :agent_id) AND (:run_id = '' OR run_id = :run_id)
+    AND (:agent_id = '' OR agent_id IN (:shared, :agent_id)) AND (:run_id = '' OR run_id = :run_id)
 """
 _MATCHING = text(f"SELECT seq, own FROM lexical WHERE words @> CAST(:words AS bigint[]) AND {_SEEN} ORDER BY seq")  # noqa: S608 - no value of anybody's
 _SCORED = text(

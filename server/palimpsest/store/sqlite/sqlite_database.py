@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
 from errno import EACCES
 from pathlib import Path
 from typing import Any, cast
@@ -106,10 +107,10 @@ class SqliteFullText(database.FullText):
         """Return the parts of the scope to search by; None to search without a scope.
 
         A part that most rows have is the most expensive one to match: the user, if most entries are theirs, and user
-        and project if an agent or a run is given.
+        and project if a run is given, or an agent alone.
         """
-        if scope.agent_id or scope.run_id:
-            return Scope("", "", scope.agent_id, scope.run_id)
+        if scope.run_id or (scope.agent_id and not scope.with_shared):
+            return replace(scope, user_id="", project="")
         newest: int = conn.execute(_NEWEST).scalar() or 0
         return None if user_entries > newest * MAJORITY_SHARE else scope
 
@@ -217,14 +218,13 @@ def _damage_as_full_text_error() -> Generator[None]:
 def _scope_match(scope: Scope) -> str:
     """Return the FTS5 condition for the rows that a scope sees.
 
-    These are the user's rows, global or of the project, and of the agent and run if given. A scope with an empty user
-    selects by agent and run alone.
+    They are those that `rows.sees` is true of. A scope with an empty user selects by agent and run alone.
     """
     user, project, agent, run = _scope_tokens(scope)
-    beside = _scope_tokens(Scope("", scope.beside))[1]
+    _, beside, shared, _ = _scope_tokens(Scope("", scope.beside, scope.shared))
     global_or_project = f"({beside} OR {project})" if beside != project else project
     parts = [user, global_or_project] if scope.user_id else []
-    parts += [agent] if scope.agent_id else []
+    parts += [f"({shared} OR {agent})"] if scope.agent_id else []
     parts += [run] if scope.run_id else []
     return f"scope : ({' AND '.join(parts)})"
 
