@@ -347,3 +347,104 @@ async def test_a_plan_closes_what_it_replaces_on_its_day(tmp_path: Path, called_
         clock.at = datetime(2026, 12, 5, tzinfo=UTC)
         await do_due_jobs(memory)
         assert {hit.text for hit in (await memory.list(ALICE)).hits} >= {"Ada works at Norte", text}
+
+
+HOME, MOVE = "Halina lives in Toruń", "Halina moves to Bydgoszcz in April 2027"
+
+
+async def told_to_replace(memory: Memory, clock: StoppedClock, folder: str = "2026-11-20") -> tuple[str, str]:
+    """Store where Halina lives, and a plan that is to take its place. Return their ids."""
+    home = [Relation("Halina", "lives in", "Toruń")]
+    old = await tell(memory, clock, "2026-11-01", HOME, relations=home, metadata=PINNED)
+    moves = [Relation("Halina", "lives in", "Bydgoszcz")]
+    return old, await tell(memory, clock, folder, MOVE, since="2027-04", relations=moves, replaces=[old])
+
+
+async def lines_under(memory: Memory, heading: str) -> list[str]:
+    """Return the texts that stand under a heading of what is known of Halina."""
+    text = (await memory.summary(ALICE, "about:Halina")).text
+    _, _, below = text.partition(f"{heading}\n")
+    lines = below.splitlines()
+    count = next((number for number, line in enumerate(lines) if not line.startswith("- [")), len(lines))
+    return [line[line.index("Halina") :] for line in lines[:count]]
+
+
+async def test_what_a_plan_is_to_replace_goes_on_until_its_day(tmp_path: Path) -> None:
+    """It is listed, summed up and stated as what holds, with its end; the plan stands as a plan until it has begun."""
+    clock = StoppedClock()
+    async with memory_in(tmp_path, clock) as memory:
+        old, plan = await told_to_replace(memory, clock)
+        assert (await until_of(memory, old), await lines_under(memory, "Holds now:")) == ("2027-04", [HOME])
+        assert await lines_under(memory, "Planned:") == [MOVE]
+        assert [hit.text for hit in (await memory.list(ALICE)).hits] == [MOVE, HOME]
+        found = await memory.search(ALICE, "Where does Halina live?")
+        assert (found.hits[0].text, found.hits[0].superseded_by, found.relations[0].destination) == (
+            HOME,
+            plan,
+            "Toruń",
+        )
+        assert HOME in (await memory.summary(ALICE, "profile")).text
+        clock.at = datetime(2027, 4, 2, tzinfo=UTC)
+        await do_due_jobs(memory)
+        assert [hit.text for hit in (await memory.list(ALICE)).hits] == [MOVE]
+        assert (await lines_under(memory, "Holds now:"), await lines_under(memory, "Held before:")) == ([MOVE], [HOME])
+        edit = (await memory.history(ALICE, old))[1][-1]
+        assert (edit.provenance.stage, edit.superseded_by) == ("begin", plan)
+
+
+@pytest.mark.parametrize("how", ["said to be off", "other news", "deleted", "undone"])
+async def test_a_plan_that_is_called_off_leaves_what_it_was_to_replace(tmp_path: Path, how: str) -> None:
+    """However the plan goes, the other holds on, without the end that the plan gave it, and nothing states the plan."""
+    clock = StoppedClock()
+    async with memory_in(tmp_path, clock) as memory:
+        old, plan = await told_to_replace(memory, clock)
+        if how == "said to be off":
+            await tell(memory, clock, "2026-11-25", "Halina's move to Bydgoszcz is off", replaces=[plan])
+        elif how == "other news":
+            await tell(memory, clock, "2026-11-25", "Halina stays where she is after all", replaces=[plan])
+        elif how == "deleted":
+            await memory.delete(ALICE, [plan])
+        else:
+            await memory.undo(ALICE)
+        for day in (clock.at, datetime(2027, 4, 2, tzinfo=UTC)):
+            clock.at = day
+            await do_due_jobs(memory)
+            stored = await memory.get(ALICE, old)
+            assert isinstance(stored, StoredMemory)
+            assert (stored.deleted_at, stored.superseded_by, stored.until) == (None, None, "")
+            stated = (await memory.search(ALICE, "Where does Halina live?")).relations
+            assert [relation.destination for relation in stated if relation.is_current] == ["Toruń"]
+        assert HOME in await lines_under(memory, "Holds now:")
+
+
+@pytest.mark.parametrize(("since", "left"), [("2027-06", "2027-06"), ("2026-11-24", "2026-11-24")])
+async def test_what_a_plan_is_to_replace_follows_the_plan(tmp_path: Path, since: str, left: str) -> None:
+    """A plan that is put off, or begins earlier, changes until when the other goes on; undone, it is as before."""
+    clock = StoppedClock()
+    async with memory_in(tmp_path, clock) as memory:
+        old, plan = await told_to_replace(memory, clock)
+        new = f"Halina moves to Bydgoszcz, now settled for {since}"
+        moved = await tell(memory, clock, "2026-11-25", new, since=since, replaces=[plan])
+        assert await until_of(memory, old) == left
+        stored = await memory.get(ALICE, old)
+        assert isinstance(stored, StoredMemory)
+        assert (stored.superseded_by, stored.deleted_at is None) == (moved, since > "2026-11-25")
+        await memory.undo(ALICE)
+        stored = await memory.get(ALICE, old)
+        assert isinstance(stored, StoredMemory)
+        assert (stored.superseded_by, stored.deleted_at, stored.until) == (plan, None, "2027-04")
+
+
+async def test_a_plan_that_was_dropped_never_held(tmp_path: Path) -> None:
+    """It is shown as what was planned, and does not stand before what took its place."""
+    clock = StoppedClock()
+    async with memory_in(tmp_path, clock) as memory:
+        opens = [Relation("bakery", "opens on", "2026-12-15")]
+        text = "The bakery opens on 2026-12-15."
+        plan = await tell(memory, clock, "2026-11-20", text, since="2026-12-15", relations=opens)
+        new = "The opening of the bakery slips to 2027-01-20."
+        await tell(memory, clock, "2026-11-25", new, since="2027-01-20", replaces=[plan])
+        assert [hit.text for hit in (await memory.search(ALICE, "when does the bakery open")).hits] == [new]
+        about = (await memory.summary(ALICE, "about:bakery")).text
+        assert "(was planned from 2026-12-15) The bakery opens" in about
+        assert "opens on → 2026-12-15" not in about

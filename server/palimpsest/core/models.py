@@ -623,6 +623,11 @@ class Memory:
         return span_of(self.valid_from, self.valid_from_precision, zone).first
 
     @property
+    def was_dropped(self) -> bool:
+        """Return whether it told of a plan that never came into force: it was replaced or deleted before."""
+        return self.valid_from is not None and self.deleted_at is not None and self.deleted_at < self.valid_from
+
+    @property
     def is_dated(self) -> bool:
         """Return whether it does not simply hold: it ends, or was to begin only after it was said."""
         return self.valid_until is not None or self.holds_from > self.stated_at
@@ -910,8 +915,10 @@ class Hit:
     `sources` are the ids by which the caller knows the messages behind the hit, `message_ids` their ids in the ledger.
     `score_parts` are the named parts of the score if the search was to explain itself, else empty. `project` is the
     project it belongs to, or "". `session` is the id of the conversation of a message, and "" for a memory. `document`
-    says which page it is, if it is one. `superseded_by` is the id of the memory that took the place of a deleted one.
-    `since` and `until` are between when a memory holds, as ISO 8601 as exactly as it is known, and "" if it is not.
+    says which page it is, if it is one. `superseded_by` is the id of the memory that took the place of a deleted one,
+    or will take that of a living one on its day.
+    `since` and `until` are between when a memory holds, as ISO 8601 as exactly as it is known, and "" if it is not. One
+    that `was_dropped` was a plan and never held.
     `later` is the id of a memory that was told later than a message, about the same matter, or "".
     `context` and `linked`, to other hits, are those of a memory that it was found by.
     """
@@ -937,6 +944,8 @@ class Hit:
     session: str = ""
     document: DocumentPage | None = None
     superseded_by: str = ""
+    is_living: bool = True
+    was_dropped: bool = False
     is_event_date: bool = False
     since: str = ""
     until: str = ""

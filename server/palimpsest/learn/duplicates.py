@@ -23,7 +23,7 @@ from palimpsest.store import memories as memory_queries
 from palimpsest.store.graph.entities import as_shown
 from palimpsest.store.graph.identity import roots_of
 from palimpsest.store.graph.relations import merged_into, other_states, relations_like, relations_named
-from palimpsest.store.history import versions_of
+from palimpsest.store.history import predecessors, versions_of
 from palimpsest.store.rows import is_seen
 from palimpsest.text.relation_updates import ONE_AT_A_TIME, ONE_HOLDER, SINGLE_VALUED, is_several
 from palimpsest.text.tokenizer import query_tokens, search_tokens
@@ -207,6 +207,7 @@ def _similar(
         by_text = near_duplicates(engine, scope, new_text, MAX_SHOWN, nearest=wanted)
         by_text = [item for item in by_text if item.same > item.replaced or not item.memory.has_ended(engine.clock())]
         items = [*_former_states(engine, scope, memory), *by_text]
+        items = [item for item in items if item.memory.superseded_by != memory.id]
         named = {item.memory.id: item for item in items if not item.is_only_near}
         near = {item.memory.id: item for item in items if item.is_only_near and item.memory.id not in named}
         found[memory.id] = [*named.values(), *list(near.values())[: max(wanted - len(named), 0)]]
@@ -246,7 +247,8 @@ def _former_states(engine: Engine, scope: Scope, memory: Memory) -> list[Similar
 def replaced_by_plan(conn: Connection, plan: Memory, now: datetime) -> list[Memory]:
     """Return the memories that hold on although a plan of their scope, which has come into force, replaces them.
 
-    That is what was told before its day, and tells this one relation: what else a memory tells may hold on. If a later
+    That is what it was told to replace. It is also what was told before its day, and tells this one relation: what else
+    a memory tells may hold on. If a later
     memory names what differs between the two, it may call the plan off, and nothing is replaced. Neither is it again if
     that was undone.
     """
@@ -260,7 +262,11 @@ def replaced_by_plan(conn: Connection, plan: Memory, now: datetime) -> list[Memo
         if all(version.superseded_by != plan.id for version in versions_of(conn, memory.id))
     ]
     later = [set(search_tokens(memory.text)) for memory in memory_queries.told_after(conn, plan)] if former else []
-    return [memory for memory in former if not any(_differing_words(plan, memory) & words for words in later)]
+    named = [old.memory for old in predecessors(conn, plan.id) if old.memory.deleted_at is None]
+    return [
+        *named,
+        *(memory for memory in former if not any(_differing_words(plan, memory) & words for words in later)),
+    ]
 
 
 def _differing_words(plan: Memory, former: Memory) -> set[str]:

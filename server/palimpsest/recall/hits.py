@@ -72,6 +72,8 @@ def memory_hit(memory: Memory, sources: Sequence[Message] = ()) -> Hit:
         since=memory.since,
         until=memory.until,
         superseded_by=memory.superseded_by or "",
+        is_living=memory.deleted_at is None,
+        was_dropped=memory.was_dropped,
     )
 
 

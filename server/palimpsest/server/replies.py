@@ -538,7 +538,8 @@ def hit_line(hit: Hit, project: str = "") -> str:
     is_unclear = hit.kind == "memory" and not (hit.is_event_date or hit.since or hit.until)
     told = resolved_dates(hit.text, hit.at)[:MAX_RESOLVED] if is_unclear else []
     line += "".join(f'; "{_one_line(span.phrase)}" is {day_or_days(span)}' for span in told)
-    line += f"\n  replaced by [{short(hit.superseded_by)}]" if hit.superseded_by else ""
+    replaced = "then" if hit.is_living else "replaced by"
+    line += f"\n  {replaced} [{short(hit.superseded_by)}]" if hit.superseded_by else ""
     line += f"\n  later told: [{short(hit.later)}]" if hit.later else ""
     line += f"\n  context: {_one_line(hit.context)}" if hit.context else ""
     line += "".join(f"\n  linked [{short(link.memory_id)}] ({_one_line(link.reason)})" for link in hit.linked)
@@ -782,7 +783,7 @@ def message_text(message: Message, around: Sequence[Message]) -> str:
 
 
 def _state(memory: Memory) -> str:
-    if memory.superseded_by:
+    if memory.superseded_by and memory.deleted_at is not None:
         return f"superseded by [{short(memory.superseded_by)}]"
     return "deleted" if memory.deleted_at else "current"
 

@@ -109,6 +109,7 @@ def apply(
         outcomes += undo.undo(tx, write.undo)
     elif not write.forgets_name:
         writes.keep_name(tx)
+    writes.go_on(tx)
     new_messages = [message.id for message in stored if message.id in new_ids]
     enqueue_all(conn, write.scope, write.later, outcomes, new_messages, now)
     _expire_later(conn, outcomes, now)

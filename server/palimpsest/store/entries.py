@@ -152,7 +152,8 @@ _CANDIDATES: rows.Query = (
 
 @cache
 def _closed(parts: tuple[bool, ...]) -> rows.Query:
-    was_closed = (memories.c.deleted_at.is_not(None), memories.c.valid_until.is_not(None))
+    has_held = sa.or_(memories.c.valid_from.is_(None), memories.c.valid_from <= memories.c.deleted_at)
+    was_closed = (memories.c.deleted_at.is_not(None), memories.c.valid_until.is_not(None), has_held)
     is_kept = (memories.c.is_forgotten.is_(False), rows.sees_named(memories, parts))
     return _candidates().where(*was_closed, *is_kept).order_by(vectors.c.seq.desc()).limit(sa.bindparam("limit"))
 

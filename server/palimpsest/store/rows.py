@@ -423,7 +423,7 @@ def memory_state(memory: models.Memory) -> dict[str, Any]:
 def state_values(state: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a living memory that a state, or an item of an export, gives. Times stay as they are."""
     values = {field.name: field.from_column(state.get(field.name, field.default)) for field in _STATE_FIELDS}
-    return {**values, "superseded_by": None, "is_forgotten": False}
+    return {**values, "is_forgotten": False}
 
 
 def with_state(memory: models.Memory, text: str, state: Mapping[str, Any], updated_at: datetime) -> models.Memory:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias
 
 from sqlalchemy import Connection, and_, bindparam, delete, exists, func, insert, select, update
 
-from palimpsest.core.clock import Precision, finer
+from palimpsest.core.clock import Precision, finer, span_of
 from palimpsest.core.errors import InputError, MemoryNotFoundError
 from palimpsest.core.models import (
     DELETE,
@@ -27,6 +27,7 @@ from palimpsest.core.models import (
     Memory,
     Message,
     Outcome,
+    Relation,
     Scope,
     has_expired,
     name_key,
@@ -51,6 +52,7 @@ from palimpsest.store.schema import (
     vectors,
 )
 from palimpsest.text.names.known_names import told_self_name
+from palimpsest.text.relation_updates import calls_off, has_name, words_in
 
 # The rows that several steps of a write need.
 
@@ -223,9 +225,24 @@ def with_handed_on(tx: Transaction, fact: Fact, replaced: Sequence[Memory], succ
         if key not in own and _is_handed_on(tx, key, value, replace(fact, metadata={**own, **fact.metadata}))
     }
     told = str(own.get(USER_NAME) or given.get(USER_NAME) or name_of_user(tx.conn, tx.scope))
-    return statement_queries.handed_on(
-        replace(fact, metadata={**given, **fact.metadata}), replaced, {name_key(told)} - {""}
-    )
+    fact = replace(fact, metadata={**given, **fact.metadata})
+    over = [_over(tx, memory, fact) for memory in replaced]
+    return statement_queries.handed_on(fact, over, {name_key(told)} - {""})
+
+
+def _over(tx: Transaction, memory: Memory, fact: Fact) -> Memory:
+    """Return a replaced memory with those of its relations that may hold on in the fact that replaces it.
+
+    What goes on until a plan begins states them itself, and of a plan that is called off nothing is left.
+    """
+    relations: Sequence[Relation] = memory.relations
+    is_plan = _lies_ahead(tx, memory)
+    if calls_off(fact.text) if is_plan else _lies_ahead(tx, fact):
+        relations = ()
+    elif is_plan and fact.valid_from is None:
+        words = words_in(fact.text)
+        relations = [each for each in relations if has_name(words, fact.text, each.destination)]
+    return replace(memory, relations=tuple(relations))
 
 
 _JOINING = ("merge", "settle")
@@ -428,6 +445,8 @@ def delete_memory(tx: Transaction, memory: Memory, decision: Decision) -> Outcom
     is_findable = memory.valid_until is not None and not memory.is_forgotten
     if memory.deleted_at is not None and not (is_findable and ended is None and tx.provenance.stage == DELETE):
         return Outcome(Event.NONE, memory)
+    if memory.deleted_at is None and memory.superseded_by is not None:  # the plan that would replace it will not
+        memory = replace(memory, superseded_by=None, **_given_end(tx, memory))
     gone = _forgotten(memory) if ended is None else _until(memory, ended)
     return Outcome(Event.DELETE, _delete(tx, gone, memory), previous=memory.text)
 
@@ -469,9 +488,10 @@ def replace_by(tx: Transaction, memory: Memory, successor: Memory) -> Outcome:
 def close(tx: Transaction, memory: Memory, successor: Memory, ended: _Ended | None = None) -> Memory:
     """Mark a memory as superseded by another one, to which it hands on what holds on.
 
-    It held until it `ended`, or until the other began to hold.
+    It held until it `ended`, or until the other began to hold. Until a plan comes into force, it goes on.
     """
-    _hand_on(tx, memory, successor)
+    if ended is not None or not _goes_on(tx, memory, successor):
+        _hand_on(tx, memory, successor)
     return _close(tx, memory, successor, ended)
 
 
@@ -484,8 +504,45 @@ def _hand_on(tx: Transaction, memory: Memory, successor: Memory) -> None:
 
 
 def _close(tx: Transaction, memory: Memory, successor: Memory, ended: _Ended | None = None) -> Memory:
-    replaced = replace(memory, superseded_by=successor.id)
-    return _delete(tx, _until(replaced, ended or _beginning(successor)), memory)
+    replaced = _until(replace(memory, superseded_by=successor.id), ended or _beginning(successor))
+    if ended is not None or not _goes_on(tx, memory, successor):
+        return _delete(tx, replaced, memory)
+    going_on = update_row(tx, memory, replaced)
+    record(tx, Event.UPDATE, going_on, old=memory.text)
+    return going_on
+
+
+def _goes_on(tx: Transaction, memory: Memory, successor: Memory) -> bool:
+    """Return whether a memory holds until a plan that is to take its place has begun."""
+    return _lies_ahead(tx, successor) and not _lies_ahead(tx, memory)
+
+
+def _lies_ahead(tx: Transaction, plan: Memory | Fact) -> bool:
+    """Return whether what a memory or a fact tells begins only after now."""
+    if plan.valid_from is None:
+        return False
+    return span_of(plan.valid_from, plan.valid_from_precision, tx.now.tzinfo or UTC).first > tx.now
+
+
+def go_on(tx: Transaction) -> None:
+    """Bring what goes on until a plan begins into agreement with the plans that a write changed.
+
+    If the plan begins at another time, so does its end. If it has begun, the other is closed. If it is gone, or what
+    replaced it calls it off, the other holds on as if there had been no plan.
+    """
+    of_plans = rows.among(memories.c.superseded_by, sorted(tx.touched.memories))
+    for memory in pinned.read_memories(tx.conn, of_plans, memories.c.deleted_at.is_(None)):
+        plan = find(tx, str(memory.superseded_by))
+        heir = find_newest(tx, plan.id)
+        given = replace(memory, superseded_by=None, **_given_end(tx, memory))
+        is_off = heir.id != plan.id and (heir.valid_from is None or calls_off(heir.text))
+        if heir.deleted_at is None and _lies_ahead(tx, heir):
+            given = _until(replace(given, superseded_by=heir.id), _beginning(heir))
+        elif heir.deleted_at is None and not is_off:
+            close(tx, memory, heir)
+            continue
+        if given != memory:
+            record(tx, Event.UPDATE, update_row(tx, memory, given), old=memory.text)
 
 
 def _ended(decision: Decision) -> _Ended | None:
@@ -546,8 +603,9 @@ def restore(tx: Transaction, memory: Memory) -> Outcome:
 
 
 def _given_end(tx: Transaction, memory: Memory) -> dict[str, Any]:
-    """Return until when a deleted memory held by what was said of it, and not because it was closed."""
-    living = select(history.c.state).where(history.c.memory_id == memory.id, history.c.is_deleted.is_(False))
+    """Return until when a memory holds by what was said of it, and not because another takes its place."""
+    is_alone = history.c.state["superseded_by"].as_string().is_(None)
+    living = select(history.c.state).where(history.c.memory_id == memory.id, history.c.is_deleted.is_(False), is_alone)
     state: Mapping[str, Any] = tx.conn.execute(living.order_by(history.c.seq.desc()).limit(1)).scalar() or {}
     return {
         "valid_until": rows.to_time(state.get("valid_until")),

@@ -124,7 +124,7 @@ def outliving(old: Memory, new: Fact, self_keys: AbstractSet[str]) -> tuple[Rela
     if not left:
         return ()
     reading = _Reading(old, new, self_keys | SELF_NAMES)
-    kept = [relation for relation in left if not reading.ends(relation)]
+    kept = [relation for relation in left if not reading.ends(relation) and not reading.has_other_numbers(relation)]
     if len(kept) == len(old.relations):  # nothing says what was replaced
         kept = [relation for relation in kept if not reading.is_all_that_was_said(relation)]
     return tuple(kept)
@@ -182,6 +182,12 @@ class _Reading:
         if self._has(relation.destination):
             return bool(ended - {"home"})
         return bool(ended) or self._names_another(relation) or self._says_another(relation)
+
+    def has_other_numbers(self, relation: Relation) -> bool:
+        """Return whether a relation leads to a number, a time or a date, and the new text has others and not this."""
+        own = {word for word in search_tokens(relation.destination) if word.isdecimal()}
+        said = {word for word in search_tokens(self._new.text) if word.isdecimal()}
+        return bool(own and said) and own.isdisjoint(said)
 
     def is_all_that_was_said(self, relation: Relation) -> bool:
         """Return whether the old text says nothing but a relation, and what is so for life."""
@@ -379,6 +385,12 @@ def ending_in(text: str) -> Ending | None:
                 died.update(query_tokens(" ".join(words[max(place - _OBJECT_WORDS, 0) : place])))
     found = Ending(tuple(filter(None, denied)), tuple(filter(None, ended)), frozenset(areas), frozenset(died))
     return found if found.denied or found.ended or areas or died else None
+
+
+def calls_off(text: str) -> bool:
+    """Return whether a text denies something or calls it ended, as one that calls off a plan does."""
+    found = ending_in(text)
+    return found is not None and bool(found.ended or found.denied)
 
 
 def _object_of(verb: str, behind: Sequence[str]) -> frozenset[str]:

@@ -73,7 +73,7 @@ class Dossier:
     there are `all_holds` and `all_held` of them. `relations` are its own, those that hold now before those that held,
     and `further` those of its neighbours. `beside` are entities that memories only name together with it, with how many
     do, and `lookalikes` those that it may be, judging by their names alone. `is_of_then`: `holds` is what held at the
-    time that was asked about.
+    time that was asked about. `planned` are the ids of those that hold only later.
     """
 
     entity: Entity
@@ -87,6 +87,7 @@ class Dossier:
     beside: tuple[tuple[Entity, int], ...] = ()
     lookalikes: tuple[Entity, ...] = ()
     is_of_then: bool = False
+    planned: frozenset[str] = frozenset()
 
 
 def find_entities(conn: Connection, scope: Scope, name: str, *, as_of: datetime | None = None) -> list[Entity]:
@@ -179,6 +180,7 @@ def read_dossier(
         ever = relation_queries.relations_of(conn, scope, [entity.id], current_only=False, limit=MAX_RELATIONS)
         # With `as_of` a relation of a memory that had ended by then is a former one.
         former = [item for item in ever if item.expired_at is not None and (not as_of or item.expired_at <= as_of)]
+        former = [item for item in former if item.expired_at is None or item.expired_at >= item.holds_from]
         relations = [*current, *(item for item in former if item.memory_id not in expired)]
     ends = {end for item in current for end in (item.source_id, item.destination_id)} - {entity.id}
     beyond = related(ends) if hops > 1 and ends else []
@@ -197,6 +199,7 @@ def read_dossier(
         tuple((other, count) for other, count in beside if other.id not in connected),
         tuple(lookalikes(conn, scope, entity, [entity.name, *aliases])),
         is_of_then=held_at is not None,
+        planned=frozenset(memory.id for memory in holds if held_at is None and memory.holds_from > (as_of or now)),
     )
 
 
@@ -268,7 +271,11 @@ def dossier_lines(dossier: Dossier, max_tokens: int = MAX_TOKENS, *, apart: Sequ
     """
     quarter = max_tokens // 4
     relations, further = ([_relation_line(item) for item in some] for some in (dossier.relations, dossier.further))
-    last = _memories("Held before:", dossier.held, quarter, dossier.all_held)
+    planned, holding = (
+        [each for each in dossier.holds if (each.id in dossier.planned) is is_it] for is_it in (True, False)
+    )
+    last = _section("Planned:", list(map(_memory_line, planned)), quarter, len(planned))
+    last += _memories("Held before:", dossier.held, quarter, dossier.all_held)
     last += _section("Connected with:", relations, quarter, len(relations))
     last += _section("Two steps away:", further, quarter, len(further))
     if beside := [f"{described(other)} in {counted(count, 'memory')}" for other, count in dossier.beside]:
@@ -280,7 +287,7 @@ def dossier_lines(dossier: Dossier, max_tokens: int = MAX_TOKENS, *, apart: Sequ
     first = _heading(dossier, apart)
     left = max_tokens - sum(map(count_tokens, (first, *last)))
     title, nothing = THEN if dossier.is_of_then else NOW
-    holds = _memories(title, dossier.holds, left, dossier.all_holds)
+    holds = _memories(title, holding, left, dossier.all_holds - len(planned))
     return [first, *(holds or [nothing]), *last]
 
 

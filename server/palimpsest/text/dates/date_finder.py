@@ -416,6 +416,8 @@ def date_and_sense(shown: Memory | Hit, text: str) -> str:
 
 def held_times(shown: Memory | Hit) -> str:
     """Return between which times something holds, as it stands behind a date or a text; "" if that is not known."""
+    if shown.was_dropped:
+        return f" (was planned from {shown.since})"
     if shown.since and shown.since == shown.until:
         return f" ({'on' if len(shown.since) == len('2026-05-08') else 'in'} {shown.since})"
     if shown.since and shown.until:
