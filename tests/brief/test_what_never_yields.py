@@ -90,6 +90,17 @@ async def test_what_relations_contradict_is_never_side_by_side(tmp_path: Path) -
             assert "Nantes" not in begin
 
 
+async def test_what_is_pinned_stays_until_somebody_takes_it_away(tmp_path: Path) -> None:
+    """A later memory that only seems to contradict it does not remove it."""
+    clock = StoppedClock()
+    async with memory_in(tmp_path, clock) as memory:
+        for text, town in (("User's home is Nantes", "Nantes"), ("User's mother settled in Reims", "Reims")):
+            clock.forward(days=1)
+            pinned = {"pinned": True} if town == "Nantes" else {}
+            await add_text(memory, text, relations=[Relation("user", "lives in", town)], metadata=pinned)
+        assert all("home is Nantes" in begin for begin in await begun(memory))
+
+
 async def test_in_a_repository_its_rules_come_before_the_users_tea(tmp_path: Path) -> None:
     """Safety and name first, then the commands and rules of the project, then its other memories, then the user's."""
     clock = StoppedClock()

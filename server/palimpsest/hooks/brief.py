@@ -223,8 +223,8 @@ def read_sources(ledger: Ledger, conn: Connection, scope: Scope, now: datetime, 
     """Return what is known at the start of a session in a scope. `embedder` is the fingerprint of the embedder.
 
     Memories that expire or have ended are left out, because what is rendered may be read at any time later; so are
-    those that a newer one contradicts, those whose text was a secret, and those that a page, a file or a tool told and
-    nobody confirmed.
+    those that a newer one contradicts, unless they are pinned, those whose text was a secret, and those that a page, a
+    file or a tool told and nobody confirmed.
     Times are those of the zone of `now`.
     """
     user_scope = scope.general
@@ -237,7 +237,8 @@ def read_sources(ledger: Ledger, conn: Connection, scope: Scope, now: datetime, 
     known = [memory for memory in {memory.id: memory for memory in found}.values() if not _is_left_out(memory, now)]
     times_said = Counter(owner for owner, _ in memory_queries.messages_of(conn, [memory.id for memory in known]))
     ranked = rank_by_worth(known, times_said, name, now)
-    contradicted = without_contradicted(conn, embedder, user_scope, [*pinned, *ranked, *of_project], now)
+    compared = [*pinned, *ranked, *of_project]
+    contradicted = without_contradicted(conn, embedder, user_scope, compared, now) - {memory.id for memory in pinned}
     held = [memory for memory in ranked if memory.id not in contradicted]
     ranks = {memory.id: rank_of(memory, name) for memory in held}
     first = [memory for memory in held if ranks[memory.id] <= (Rank.SAFETY if _is_set_apart(memory) else MUST)]
