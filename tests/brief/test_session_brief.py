@@ -35,7 +35,7 @@ async def test_a_brief_says_who_the_user_is_what_holds_here_and_where_it_ended(t
         assert await brief_of(memory) == "", "a session is not told that nothing is known"
         await add_text(memory, "The Rhine is 1,230 km long")
         await add_text(memory, "User prefers answers in Portuguese")
-        await add_text(memory, "User writes commit messages in English", metadata={"pinned": True})
+        pinned = await add_text(memory, "User writes commit messages in English", metadata={"pinned": True})
         await memory.add_text(PROJECT, "The tea shop is deployed with Ansible", infer=False)
         await memory.add_text(Scope("alice", "other"), "The other project uses Perl", infer=False)
         await memory.add_messages(messages_from(*newest, scope=PROJECT))
@@ -48,7 +48,11 @@ async def test_a_brief_says_who_the_user_is_what_holds_here_and_where_it_ended(t
     said = ["writes commit messages", "in Portuguese", "tea-shop", "with Ansible", "The Rhine", "Fix the till", "Done."]
     assert [text.find(words) for words in said] == sorted(text.find(words) for words in said)
     assert min(text.find(words) for words in said) > 0
-    for line in ("- User writes commit", "- 2026-05-08 The tea shop", "The last conversation ended on 2026-05-08"):
+    for line in (
+        f"- [{pinned[:8]}@1] User writes commit",
+        "- 2026-05-08 The tea shop",
+        "The last conversation ended on 2026-05-08",
+    ):
         assert line in text
     for other in ("Perl", "Hello", "Ancient"):
         assert other not in text

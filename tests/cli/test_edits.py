@@ -131,7 +131,7 @@ def test_a_memory_that_changes_while_it_is_edited_is_not_overwritten(tmp_path: P
         "pathlib.Path(sys.argv[1]).write_text('Rex is 13')"
     )
     printed = palimpsest_process(tmp_path, "edit", memory_id, code=1, settings=editor(tmp_path, meanwhile))
-    assert "was changed while you edited it" in printed
+    assert "was changed meanwhile, so nothing was changed now" in printed
     Path(printed.split("your text is kept in ", 1)[1].splitlines()[0]).unlink()
     assert whole(tmp_path, memory_id)["text"] == "Rex is 12"
 

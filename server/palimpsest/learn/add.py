@@ -521,10 +521,10 @@ async def add_text(
 ) -> WriteResult:
     """Store a fact in the caller's words, reconciled with what is known if there is a model.
 
-    With `replaces`, or with `infer` False, the model is not asked, because the caller has decided. With `infer` True
-    facts are extracted from the text first. Dates such as "yesterday" stay as they are and are noted: the memory's own
-    date is that of the text, and whoever reads it counts from there. A text of several pages becomes a document, unless
-    it has more than a time. Raises MemoryNotFoundError and LedgerError.
+    With `replaces` or `infer` False, and for a block, the model is not asked, because the caller has decided. With
+    `infer` True facts are extracted from the text first. Dates such as "yesterday" stay as they are and are noted: the
+    memory's own date is that of the text, and whoever reads it counts from there. A text of several pages becomes a
+    document, unless it has more than a time. Raises MemoryNotFoundError and LedgerError.
     """
     if is_long(fact.text) and not (replaces or fact.metadata or fact.relations or infer):
         document = text_document(fact.text, fact.said_at or engine.clock())
@@ -537,7 +537,8 @@ async def add_text(
         result = await add_messages(engine, Lesson(scope, [message], caller=caller), infer=True)
         return replace(result, notes=(*notes, *result.notes))
     vectors: Mapping[str, Vector] | None = None
-    if engine.model is not None and not replaces and infer is not False:
+    is_block = memory_queries.is_block(fact.metadata)
+    if engine.model is not None and not replaces and infer is not False and not is_block:
         vectors, _ = await embed_texts(engine, [fact.key_text])
         request = ReconcileRequest(scope, (fact,), caller, keep_all=True, vectors=vectors)
         try:
