@@ -213,8 +213,11 @@ async def _embed_restored(engine: Engine) -> list[str]:
 
 
 async def _owners(engine: Engine, scope: Scope, owner_ids: Sequence[str]) -> list[Memory | Message]:
-    """Return the memories and messages that ids name, each once."""
+    """Return the memories and messages that ids name, each once. Raises ChangedMeanwhileError for an older revision."""
     owners = await engine.read(lambda conn: [entries.find(conn, scope, owner_id) for owner_id in owner_ids])
+    for owner, owner_id in zip(owners, owner_ids, strict=True):
+        if isinstance(owner, Memory):
+            refuse_changed(owner, entries.revision_in(owner_id))
     return list({owner.id: owner for owner in owners}.values())
 
 
@@ -321,10 +324,13 @@ class Edits(Writing):
         """Restore a deleted or superseded memory, or a deleted message."""
         return await self.restore_all(scope, [owner_id], caller=caller)
 
+    @made_again
     async def delete(self, scope: Scope, owner_ids: Sequence[str], *, caller: str = "") -> WriteResult:
         """Delete memories and messages, all or none. One that is deleted already stays deleted."""
-        decisions = _deletions(await _owners(self.engine, scope, owner_ids))
-        return await self._apply(scope, decisions, models.DELETE, caller)
+        owners = await _owners(self.engine, scope, owner_ids)
+        named = any(map(entries.revision_in, owner_ids))
+        read = {owner.id: owner.revision for owner in owners if named and isinstance(owner, Memory)}
+        return await self._apply(scope, _deletions(owners), models.DELETE, caller, read=read)
 
     async def forget(self, scope: Scope, owner_ids: Sequence[str], *, what: str = "", caller: str = "") -> WriteResult:
         """Delete memories with those that they replaced, and messages, all or none: a person who asked confirmed it.
