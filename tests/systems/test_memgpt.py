@@ -22,7 +22,7 @@ from palimpsest.core.models import Decision, Event, Fact
 from tests.support.ledger_access import write_decisions
 from tests.support.mcp_client import connect_stdio, error_text, reply_results, reply_text
 from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in
-from tests.support.scripted_model import answering, given
+from tests.support.scripted_model import add_all, answering, given
 from tests.support.server_in_process import connect
 
 pytestmark = pytest.mark.anyio
@@ -109,6 +109,22 @@ class TestBlocks:
                 await agent.call_tool("update_memory", long)
             )
             assert await text_of_block(agent, human) == "Likes tea.\nLikes rye."
+
+    async def test_neither_a_model_nor_a_newer_fact_takes_a_block_away(self, tmp_path: Path) -> None:
+        """A block holds more than what one fact contradicts: whoever edits it decides what goes."""
+        text = "Maarten lives in Ghent.\nRows on Thursdays."
+        with OpenAIServer(answering(decide=add_all)) as server:
+            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
+                await memory.add_text(ALICE, "Maarten lives in Ghent with Ana", infer=False)
+                human = (await memory.add_text(ALICE, text, metadata=HUMAN)).outcomes[0].memory
+                assert not server.chat_requests, "a block is stored as it is given"
+                await memory.add_text(ALICE, "Maarten moved from Ghent to Bruges")
+                shown = [json.dumps(request) for request in server.chat_requests]
+                begins = await memory.briefs.instructions(ALICE)
+        assert "Ghent with Ana" in shown[0]
+        assert not any("Rows on Thursdays" in request for request in shown)
+        lines = text.replace("\n", "\n  ")
+        assert f"- [{human.id[:8]}@1] human (who the user is; 42/120 characters): {lines}\n" in begins
 
 
 async def block(agent: Client, text: str, metadata: dict[str, Any]) -> str:
