@@ -317,16 +317,10 @@ def is_block(metadata: Mapping[str, Any]) -> bool:
     return is_pinned(metadata) and any(metadata.get(key) for key in (LABEL, DESCRIPTION, LIMIT))
 
 
-def address(memory: Memory) -> str:
-    """Return the short id of a memory, of a pinned one with the revision, so that an edit says what it is made on."""
-    short_id = memory.id[: rows.MIN_PREFIX]
-    return f"{short_id}@{memory.revision}" if is_pinned(memory.metadata) else short_id
-
-
 def block_head(memory: Memory) -> str:
     """Return what stands before the text of a pinned memory: its address, label, description and size with its limit.
 
-    Return "" for another memory.
+    The address has the revision, so that an edit says what it is made on. Return "" for another memory.
     """
     if not is_pinned(memory.metadata):
         return ""
@@ -335,7 +329,8 @@ def block_head(memory: Memory) -> str:
     size = f"{len(memory.text):,}/{limit:,} characters" if _is_number(limit) else ""
     about = "; ".join(filter(None, (description, size)))
     named = " ".join(filter(None, (label, about and f"({about})")))
-    return f"[{address(memory)}] {named}: " if named else f"[{address(memory)}] "
+    address = f"[{memory.id[: rows.MIN_PREFIX]}@{memory.revision}] "
+    return f"{address}{named}: " if named else address
 
 
 def _labels(metadata: Mapping[str, Any]) -> list[str]:
