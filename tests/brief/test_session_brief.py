@@ -58,6 +58,26 @@ async def test_a_brief_says_who_the_user_is_what_holds_here_and_where_it_ended(t
         assert other not in text
 
 
+async def test_every_block_stands_where_a_session_begins_however_long_they_are(tmp_path: Path) -> None:
+    """Guards the agent's view of its blocks: what has no room is cut to its beginning, and keeps its address."""
+    async with memory_in(tmp_path) as memory:
+        await add_text(memory, "User is allergic to hazelnuts")
+        long = {"persona": "Speaks plainly. " * 25, "human": f"Maarten.\n{'Rows in the harbour. ' * 30}"}
+        blocks = {
+            label: await add_text(memory, text, metadata={"pinned": True, "label": label})
+            for label, text in long.items()
+        }
+        begins = await memory.briefs.instructions(ALICE)
+        text = await brief_of(memory)
+    assert len(begins.encode()) <= 2_048
+    assert count_tokens(text) <= MAX_BRIEF_TOKENS
+    for shown in (begins, text):
+        for label, memory_id in blocks.items():
+            assert f"- [{memory_id[:8]}@1] {label}: {long[label][:8]}" in shown
+        assert "hazelnuts" in shown
+    assert "\n(get_summary shows all that is pinned)\n" in begins
+
+
 async def test_what_is_gone_is_in_no_brief(tmp_path: Path) -> None:
     """Deleted, replaced, expiring and secret texts are not rendered, nor messages with a forgotten fact."""
     async with memory_in(tmp_path) as memory:

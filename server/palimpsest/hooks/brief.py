@@ -86,8 +86,15 @@ def _pinned_lines(sources: Sources) -> list[str]:
     return [dated(memory, "\n  ".join(plain(line) for line in memory.text.split("\n"))) for memory in sources.pinned]
 
 
-def _more_pinned(count: int) -> str:
-    return f"({count} more pinned: get_summary shows them)"
+def _cut_to(lines: Sequence[str], room: int, cost: Callable[[str], int]) -> list[str]:
+    """Return lines of which the longest are cut to their beginning until all fit into a room, if they can."""
+    kept = list(lines)
+    for line in sorted(lines, key=cost, reverse=True):
+        if sum(map(cost, kept)) <= room:
+            break
+        whole = sentences(line, MEMORY_TOKENS)
+        kept[kept.index(line)] = shorten_to_tokens(line, MEMORY_TOKENS) if not whole else whole + " …" * (whole != line)
+    return kept
 
 
 def sentences(text: str, max_tokens: int) -> str:
@@ -352,7 +359,10 @@ MEMORY_TOKENS = 60
 """How much of one memory is shown, in whole sentences."""
 
 PINNED_TOKENS = 300
-"""How much of one pinned memory is shown: all of it, in English."""
+"""How much is shown of what is pinned: all of it, in English."""
+
+ALL_PINNED = "(get_summary shows all that is pinned)"
+"""The line after pinned memories of which some are cut or left out."""
 
 PROFILE_TOKENS = 120
 """How much of one line of a profile is shown, in whole sentences: a section has two or three."""
@@ -370,7 +380,7 @@ def instructions_with(sources: Sources) -> str:
     """Return the instructions with what fits: what never yields, the pinned block, the project, the rest of the user.
 
     The rest is the profile or the most telling memories. Without any of these it is the static text. A memory is shown
-    in whole sentences or not at all.
+    in whole sentences or not at all; of long pinned ones the beginning is.
     """
     first = _lines(sources.first, MEMORY_TOKENS, is_lasting=True)
     about = [f"- {shown}" for line in sources.profile if (shown := sentences(line, PROFILE_TOKENS))]
@@ -395,9 +405,8 @@ def instructions_with(sources: Sources) -> str:
         rest = [line for line in lines if line not in shown]
         room = MAX_BYTES - len(f"{text}\n{heading}\n".encode())
         more = fitting(rest, room, _bytes)
-        if heading == PINNED and len(more) < len(rest):
-            more = fitting(rest, room - _bytes(_more_pinned(len(rest))), _bytes)
-            more += fitting([_more_pinned(len(rest) - len(more))], room - sum(map(_bytes, more)), _bytes)
+        if heading == PINNED and more != rest:
+            more = fitting((*_cut_to(rest, room - _bytes(ALL_PINNED), _bytes), ALL_PINNED), room, _bytes)
         text += f"\n{_headed(heading, more)}" if more else ""
     return text
 
@@ -499,9 +508,10 @@ def session_brief(sources: Sources, project: str) -> ContextBlock:
     writer = _Writer(BRIEF_INTRODUCTION, MAX_BRIEF_TOKENS - headings)
     first = writer.memories(sources.first, min(FIRST_TOKENS, writer.room), is_lasting=True)
     pinned = _pinned_lines(sources)
-    shown = writer.write(sources.pinned, pinned, min(PINNED_TOKENS, writer.room - LEAST_REST))
-    if len(shown) < len(pinned):
-        shown.append(_more_pinned(len(pinned) - len(shown)))
+    room = min(PINNED_TOKENS, writer.room - LEAST_REST)
+    shown = writer.write(sources.pinned, _cut_to(pinned, room, line_tokens), room)
+    if shown != pinned:
+        shown.append(ALL_PINNED)
         writer.room -= line_tokens(shown[-1])
     practice = fitting(_practice(sources), writer.room // 3 - line_tokens(PROCEDURES), line_tokens)
     writer.room -= sum(map(line_tokens, (PROCEDURES, *practice))) if practice else 0
