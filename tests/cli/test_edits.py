@@ -98,6 +98,8 @@ def test_a_part_of_a_text_is_edited_on_the_revision_that_was_read(tmp_path: Path
     assert "was changed meanwhile" in refused
     assert f"[{memory_id[:8]}@4] says now: Dogs:" in refused
     assert whole(tmp_path, memory_id)["text"] == "Dogs:\nRex is 12\nHe barks"
+    palimpsest(tmp_path, "undo")
+    assert whole(tmp_path, memory_id)["text"] == "Rex is 12\nHe barks"
 
 
 @pytest.mark.nightly

@@ -87,8 +87,9 @@ class TestBlocks:
             for arguments in stale:
                 refused = error_text(await other.call_tool("update_memory", arguments))
                 assert f"nothing was changed now. [{human[:8]}@14] says now: Maarten.\nRows." in refused
-            gone = {"memory_ids": [f"{human[:8]}@13"]}
-            assert "was changed meanwhile" in error_text(await other.call_tool("delete_memory", gone))
+            replacing = {"text": "Maarten sails.", "replaces": [f"{human[:8]}@13"]}
+            for tool, arguments in (("delete_memory", {"memory_ids": [f"{human[:8]}@13"]}), ("add_memory", replacing)):
+                assert "was changed meanwhile" in error_text(await other.call_tool(tool, arguments))
             assert await text_of_block(one, human) == "Maarten.\nRows."
 
     async def test_an_edit_that_is_not_exact_or_too_long_is_refused_with_the_text(self, tmp_path: Path) -> None:
