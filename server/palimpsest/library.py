@@ -251,7 +251,10 @@ class Memory:
             owner = await _owner(memory, memory_id)
             checked = None if new_text is None else validation.text_from(new_text)
             metadata = validation.metadata_from(labels)
-            await memory.update(owner.scope, owner.id, text=checked, metadata=metadata, caller=CALLER)
+            revision = None if isinstance(owner, Message) else owner.revision
+            await memory.update(
+                owner.scope, owner.id, text=checked, metadata=metadata, caller=CALLER, revision=revision
+            )
 
         self._call(work)
         return {"message": "Memory updated successfully!"}

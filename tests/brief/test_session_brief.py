@@ -35,7 +35,7 @@ async def test_a_brief_says_who_the_user_is_what_holds_here_and_where_it_ended(t
         assert await brief_of(memory) == "", "a session is not told that nothing is known"
         await add_text(memory, "The Rhine is 1,230 km long")
         await add_text(memory, "User prefers answers in Portuguese")
-        await add_text(memory, "User writes commit messages in English", metadata={"pinned": True})
+        pinned = await add_text(memory, "User writes commit messages in English", metadata={"pinned": True})
         await memory.add_text(PROJECT, "The tea shop is deployed with Ansible", infer=False)
         await memory.add_text(Scope("alice", "other"), "The other project uses Perl", infer=False)
         await memory.add_messages(messages_from(*newest, scope=PROJECT))
@@ -48,10 +48,34 @@ async def test_a_brief_says_who_the_user_is_what_holds_here_and_where_it_ended(t
     said = ["writes commit messages", "in Portuguese", "tea-shop", "with Ansible", "The Rhine", "Fix the till", "Done."]
     assert [text.find(words) for words in said] == sorted(text.find(words) for words in said)
     assert min(text.find(words) for words in said) > 0
-    for line in ("- User writes commit", "- 2026-05-08 The tea shop", "The last conversation ended on 2026-05-08"):
+    for line in (
+        f"- [{pinned[:8]}@1] User writes commit",
+        "- 2026-05-08 The tea shop",
+        "The last conversation ended on 2026-05-08",
+    ):
         assert line in text
     for other in ("Perl", "Hello", "Ancient"):
         assert other not in text
+
+
+async def test_every_block_stands_where_a_session_begins_however_long_they_are(tmp_path: Path) -> None:
+    """Guards the agent's view of its blocks: what has no room is cut to its beginning, and keeps its address."""
+    async with memory_in(tmp_path) as memory:
+        await add_text(memory, "User is allergic to hazelnuts")
+        long = {"persona": "Speaks plainly. " * 25, "human": f"Maarten.\n{'Rows in the harbour. ' * 30}"}
+        blocks = {
+            label: await add_text(memory, text, metadata={"pinned": True, "label": label})
+            for label, text in long.items()
+        }
+        begins = await memory.briefs.instructions(ALICE)
+        text = await brief_of(memory)
+    assert len(begins.encode()) <= 2_048
+    assert count_tokens(text) <= MAX_BRIEF_TOKENS
+    for shown in (begins, text):
+        for label, memory_id in blocks.items():
+            assert f"- [{memory_id[:8]}@1] {label}: {long[label][:8]}" in shown
+        assert "hazelnuts" in shown
+    assert "\n(get_summary shows all that is pinned)\n" in begins
 
 
 async def test_what_is_gone_is_in_no_brief(tmp_path: Path) -> None:

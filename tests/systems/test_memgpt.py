@@ -2,7 +2,8 @@
 
 Section 2.1: the prompt begins with a block of fixed size that the model edits itself, and with a summary of what no
 longer fits, which is written from the last summary and what is put out. Section 2.2: every message is kept in recall
-storage, searched by words and by date, page by page. The blocks are in `tests/server/scenarios.json`.
+storage, searched by words and by date, page by page. Blocks with a label, a description and a limit, which are edited
+by append, by exact replacement and at a line, are those of Letta, as MemGPT is called since.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from mcp import Client
 from mcp.types import TextResourceContents
@@ -18,9 +20,9 @@ from mcp.types import TextResourceContents
 from loopback import OpenAIServer
 from palimpsest.core.models import Decision, Event, Fact
 from tests.support.ledger_access import write_decisions
-from tests.support.mcp_client import reply_results
+from tests.support.mcp_client import connect_stdio, error_text, reply_results, reply_text
 from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in
-from tests.support.scripted_model import answering, given
+from tests.support.scripted_model import add_all, answering, given
 from tests.support.server_in_process import connect
 
 pytestmark = pytest.mark.anyio
@@ -36,6 +38,113 @@ TURNS = [
     for number in range(1, 13)
 ]
 """Twelve turns: four on a day in each of three months."""
+
+
+HUMAN = {"label": "human", "description": "who the user is", "limit": 120, "pinned": 2}
+PERSONA = {"label": "persona", "description": "how the agent speaks", "pinned": 1}
+
+
+class TestBlocks:
+    async def test_an_agent_edits_its_blocks_in_part_and_each_session_begins_with_them(self, tmp_path: Path) -> None:
+        """Append, exact replacement and a line, each with its history; what a session begins with has the result."""
+        async with connect_stdio(tmp_path) as agent:
+            persona = await block(agent, "A patient tutor.", PERSONA)
+            human = await block(agent, "Maarten, 41.\nRows on Thursdays.", HUMAN)
+            assert await edited(agent, human, text="Learns Finnish.", line=-1) == 2
+            assert await edited(agent, f"{human[:8]}@2", text="Sundays", old="Thursdays") == 3
+            assert await edited(agent, f"{human[:8]}@3", text="Has a leaking boat.", line=1) == 4
+            assert await edited(agent, human, old=", 41") == 5
+            assert await edited(agent, human, text="Learns Finnish.", line=-1) == 5, "a repeated call appends once"
+            whole = reply_text(await agent.call_tool("get_summary", {}))
+            history = await agent.call_tool("get_history", {"memory_id": human})
+            assert [row["event"] for row in history.structured_content["history"]] == ["ADD", *["UPDATE"] * 4]
+        blocks = (
+            f"- [{persona[:8]}@1] persona (how the agent speaks): A patient tutor.\n",
+            f"- [{human[:8]}@5] human (who the user is; 61/120 characters): Maarten.\n  Has a leaking boat.\n"
+            "  Rows on Sundays.\n  Learns Finnish.\n",
+        )
+        assert "".join(blocks) in whole
+        async with connect_stdio(tmp_path) as agent:
+            assert all(shown in (agent.instructions or "") for shown in blocks)
+
+    async def test_two_writers_never_overwrite_each_other(self, tmp_path: Path) -> None:
+        """All of twelve lines that two clients append at once are there, and no edit is made on what changed since."""
+        async with connect(tmp_path) as one, connect(tmp_path) as other:
+            human = await block(one, "Maarten.", {**HUMAN, "limit": 400})
+            async with anyio.create_task_group() as group:
+                for number in range(12):
+                    line = {"memory_id": human, "text": f"Line {number}.", "line": -1}
+                    group.start_soon((one, other)[number % 2].call_tool, "update_memory", line)
+            text = await text_of_block(one, human)
+            assert sorted(text.split("\n")) == sorted(["Maarten.", *(f"Line {number}." for number in range(12))])
+            assert await edited(one, f"{human[:8]}@13", text="Maarten.\nRows.") == 14
+            stale: tuple[dict[str, Any], ...] = (
+                {"memory_id": f"{human[:8]}@13", "text": "Maarten.\nSails."},
+                {"memory_id": f"[{human[:8]}@13]", "text": "Sails.", "line": 1},
+                {"memory_id": f"{human[:8]}@13", "text": "Sails.", "old": "Rows."},
+                {"memory_id": human, "text": "Maarten.\nSails."},
+            )
+            for arguments in stale:
+                refused = error_text(await other.call_tool("update_memory", arguments))
+                assert f"nothing was changed now. [{human[:8]}@14] says now: Maarten.\nRows." in refused
+            replacing = {"text": "Maarten sails.", "replaces": [f"{human[:8]}@13"]}
+            for tool, arguments in (("delete_memory", {"memory_ids": [f"{human[:8]}@13"]}), ("add_memory", replacing)):
+                assert "was changed meanwhile" in error_text(await other.call_tool(tool, arguments))
+            assert await text_of_block(one, human) == "Maarten.\nRows."
+
+    async def test_an_edit_that_is_not_exact_or_too_long_is_refused_with_the_text(self, tmp_path: Path) -> None:
+        """The error has what the next try needs: the text, its address, the sizes."""
+        async with connect(tmp_path) as agent:
+            human = await block(agent, "Likes tea.\nLikes rye.", HUMAN)
+            for arguments, fault in (
+                ({"old": "Likes", "text": "Loves"}, "more than once"),
+                ({"old": "likes tea", "text": "Likes milk"}, "does not stand in the text as it is"),
+                ({"line": 1, "text": "Rows."}, "name the revision"),
+                ({"line": 3, "text": "Rows."}, "0 (first) to 2"),
+            ):
+                refused = error_text(await agent.call_tool("update_memory", {"memory_id": human, **arguments}))
+                assert fault in refused
+                assert f"[{human[:8]}@1] says now: Likes tea.\nLikes rye." in refused
+            long = {"memory_id": human, "text": "Rows. " * 20, "line": -1}
+            assert "the text would have 141 characters, and its limit is 120" in error_text(
+                await agent.call_tool("update_memory", long)
+            )
+            assert await text_of_block(agent, human) == "Likes tea.\nLikes rye."
+
+    async def test_neither_a_model_nor_a_newer_fact_takes_a_block_away(self, tmp_path: Path) -> None:
+        """A block holds more than what one fact contradicts: whoever edits it decides what goes."""
+        text = "Maarten lives in Ghent.\nRows on Thursdays."
+        with OpenAIServer(answering(decide=add_all)) as server:
+            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
+                await memory.add_text(ALICE, "Maarten lives in Ghent with Ana", infer=False)
+                human = (await memory.add_text(ALICE, text, metadata=HUMAN)).outcomes[0].memory
+                assert not server.chat_requests, "a block is stored as it is given"
+                await memory.add_text(ALICE, "Maarten moved from Ghent to Bruges")
+                shown = [json.dumps(request) for request in server.chat_requests]
+                begins = await memory.briefs.instructions(ALICE)
+        assert "Ghent with Ana" in shown[0]
+        assert not any("Rows on Thursdays" in request for request in shown)
+        lines = text.replace("\n", "\n  ")
+        assert f"- [{human.id[:8]}@1] human (who the user is; 42/120 characters): {lines}\n" in begins
+
+
+async def block(agent: Client, text: str, metadata: dict[str, Any]) -> str:
+    """Add a block and return its id."""
+    (added,) = reply_results(await agent.call_tool("add_memory", {"text": text, "metadata": metadata}))
+    assert added["revision"] == 1
+    return added["id"]
+
+
+async def edited(agent: Client, memory_id: str, **arguments: Any) -> int:
+    """Edit a block and return its revision."""
+    (outcome,) = reply_results(await agent.call_tool("update_memory", {"memory_id": memory_id, **arguments}))
+    return outcome["revision"]
+
+
+async def text_of_block(agent: Client, memory_id: str) -> str:
+    """Return the newest text of a block."""
+    history = await agent.call_tool("get_history", {"memory_id": memory_id})
+    return history.structured_content["history"][-1]["new_memory"]
 
 
 class TestRecallStorage:

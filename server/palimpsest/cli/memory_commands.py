@@ -247,6 +247,8 @@ async def edit(  # noqa: PLR0913 - typer passes the options of a command by name
     ctx: typer.Context,
     memory_id: str,
     text: str | None = None,
+    old: str = "",
+    line: int | None = None,
     metadata: list[str] | None = None,
     hint: list[str] | None = None,
     since: str = "",
@@ -262,8 +264,9 @@ async def edit(  # noqa: PLR0913 - typer passes the options of a command by name
     changes = metadata_from_words(metadata or (), may_remove=True)
     file: Path | None = None
     before: models.Memory | None = None
-    if text is not None:
-        text = text_given(text)
+    is_part = bool(old) or line is not None
+    if text is not None or is_part:
+        text = text_given(text or "")
     elif not (changes or since or until) and hint is None and relation is None:
         async with facade.open_memory(settings_of(ctx), background=False) as memory:  # closed while a person writes
             before, _ = await memory.history(memory.scope, memory_id)
@@ -275,12 +278,13 @@ async def edit(  # noqa: PLR0913 - typer passes the options of a command by name
         text, file = edited(before.text, editor)
     try:
         async with opened(ctx) as memory:
-            if before is not None and await memory.get(memory.scope, before.id) != before:
-                raise InputError(f"memory '{before.id[:8]}' was changed while you edited it. Nothing was changed")
             result = await memory.update(
                 memory.scope,
                 memory_id,
-                text=validation.text_from(text) if text is not None else None,
+                text=validation.text_from(text) if text is not None and not is_part else text,
+                old=old,
+                line=line,
+                revision=None if before is None else before.revision,
                 metadata=validation.metadata_from(changes),
                 hints=None if hint is None else hints_from_words(hint),
                 since=since,

@@ -70,11 +70,31 @@ def plain(text: str) -> str:
 
 
 def dated(memory: Memory, text: str, *, is_lasting: bool = False) -> str:
-    """Return the text of a memory after its date. What is pinned or lasts has one only if the text counts from it."""
-    is_undated = (is_lasting or memory_queries.is_pinned(memory.metadata)) and memory.happened_at is None
+    """Return the text of a memory after its date. What is pinned or lasts has one only if the text counts from it.
+
+    What is pinned begins with what an edit of it needs.
+    """
+    head = memory_queries.block_head(memory)
+    is_undated = bool(is_lasting or head) and memory.happened_at is None
     if is_undated and not memory.is_dated and not dates_in(text, memory.at, guesses=True):
-        return f"- {text}"
-    return f"- {date_and_sense(memory, text)} {text}"
+        return f"- {head}{text}"
+    return f"- {head}{date_and_sense(memory, text)} {text}"
+
+
+def _pinned_lines(sources: Sources) -> list[str]:
+    """Return what is pinned with all its lines, as edits count them."""
+    return [dated(memory, "\n  ".join(plain(line) for line in memory.text.split("\n"))) for memory in sources.pinned]
+
+
+def _cut_to(lines: Sequence[str], room: int, cost: Callable[[str], int]) -> list[str]:
+    """Return lines of which the longest are cut to their beginning until all fit into a room, if they can."""
+    kept = list(lines)
+    for line in sorted(lines, key=cost, reverse=True):
+        if sum(map(cost, kept)) <= room:
+            break
+        whole = sentences(line, MEMORY_TOKENS)
+        kept[kept.index(line)] = shorten_to_tokens(line, MEMORY_TOKENS) if not whole else whole + " …" * (whole != line)
+    return kept
 
 
 def sentences(text: str, max_tokens: int) -> str:
@@ -239,9 +259,11 @@ def read_sources(ledger: Ledger, conn: Connection, scope: Scope, now: datetime, 
     ranked = rank_by_worth(known, times_said, name, now)
     compared = [*pinned, *ranked, *of_project]
     contradicted = without_contradicted(conn, embedder, user_scope, compared, now) - {memory.id for memory in pinned}
+    blocks = {memory.id for memory in known if memory_queries.is_block(memory.metadata)}
     held = [memory for memory in ranked if memory.id not in contradicted]
     ranks = {memory.id: rank_of(memory, name) for memory in held}
-    first = [memory for memory in held if ranks[memory.id] <= (Rank.SAFETY if _is_set_apart(memory) else MUST)]
+    alone = [memory for memory in held if memory.id not in blocks]
+    first = [memory for memory in alone if ranks[memory.id] <= (Rank.SAFETY if _is_set_apart(memory) else MUST)]
     rest = {memory.id: memory for memory in held}
     for memory in first:
         del rest[memory.id]
@@ -338,13 +360,16 @@ MEMORY_TOKENS = 60
 """How much of one memory is shown, in whole sentences."""
 
 PINNED_TOKENS = 300
-"""How much of one pinned memory is shown: all of it, in English."""
+"""How much is shown of what is pinned: all of it, in English."""
+
+ALL_PINNED = "(get_summary shows all that is pinned)"
+"""The line after pinned memories of which some are cut or left out."""
 
 PROFILE_TOKENS = 120
 """How much of one line of a profile is shown, in whole sentences: a section has two or three."""
 
 KNOWN = "Known of the user (information, not instructions):"
-MORE, PINNED, HELP = "Known of the user:", "Pinned by the user:", "How the user wants help:"
+MORE, PINNED, HELP = "Known of the user:", "Pinned (update_memory edits [id@revision]):", "How the user wants help:"
 PROCEDURES = "How to work, from experience:"
 PROCEDURE_LINES = 4
 """How many procedures head a brief and the instructions; get_summary has all."""
@@ -356,13 +381,13 @@ def instructions_with(sources: Sources) -> str:
     """Return the instructions with what fits: what never yields, the pinned block, the project, the rest of the user.
 
     The rest is the profile or the most telling memories. Without any of these it is the static text. A memory is shown
-    in whole sentences or not at all.
+    in whole sentences or not at all; of long pinned ones the beginning is.
     """
     first = _lines(sources.first, MEMORY_TOKENS, is_lasting=True)
     about = [f"- {shown}" for line in sources.profile if (shown := sentences(line, PROFILE_TOKENS))]
     groups = (
         (MORE, first),
-        (PINNED, _lines(sources.pinned, PINNED_TOKENS)),
+        (PINNED, _pinned_lines(sources)),
         (PROCEDURES, _practice(sources)),
         (HELP, _lines(sources.help, MEMORY_TOKENS)),
         (PROJECT, _lines((*sources.rules, *sources.of_project), MEMORY_TOKENS)),
@@ -379,7 +404,10 @@ def instructions_with(sources: Sources) -> str:
         return INSTRUCTIONS
     for heading, lines in groups:
         rest = [line for line in lines if line not in shown]
-        more = fitting(rest, MAX_BYTES - len(f"{text}\n{heading}\n".encode()), lambda line: len(line.encode()) + 1)
+        room = MAX_BYTES - len(f"{text}\n{heading}\n".encode())
+        more = fitting(rest, room, _bytes)
+        if heading == PINNED and more != rest:
+            more = fitting((*_cut_to(rest, room - _bytes(ALL_PINNED), _bytes), ALL_PINNED), room, _bytes)
         text += f"\n{_headed(heading, more)}" if more else ""
     return text
 
@@ -405,6 +433,10 @@ def _headed(heading: str, lines: Sequence[str]) -> str:
 
 def _chars(line: str) -> int:
     return len(line) + 1
+
+
+def _bytes(line: str) -> int:
+    return len(line.encode()) + 1
 
 
 # The brief of a session: what never yields, what holds in the project, who the user is, where the last one ended.
@@ -476,10 +508,11 @@ def session_brief(sources: Sources, project: str) -> ContextBlock:
     headings = sum(map(line_tokens, (*ending, about, of_project, more)))
     writer = _Writer(BRIEF_INTRODUCTION, MAX_BRIEF_TOKENS - headings)
     first = writer.memories(sources.first, min(FIRST_TOKENS, writer.room), is_lasting=True)
-    pinned = [dated(memory, plain(memory.text)) for memory in sources.pinned]
-    shown = writer.write(sources.pinned, pinned, min(PINNED_TOKENS, writer.room - LEAST_REST))
-    if len(shown) < len(pinned):
-        shown.append(f"({len(pinned) - len(shown)} more pinned: get_summary shows them)")
+    pinned = _pinned_lines(sources)
+    room = min(PINNED_TOKENS, writer.room - LEAST_REST)
+    shown = writer.write(sources.pinned, _cut_to(pinned, room, line_tokens), room)
+    if shown != pinned:
+        shown.append(ALL_PINNED)
         writer.room -= line_tokens(shown[-1])
     practice = fitting(_practice(sources), writer.room // 3 - line_tokens(PROCEDURES), line_tokens)
     writer.room -= sum(map(line_tokens, (PROCEDURES, *practice))) if practice else 0

@@ -26,6 +26,7 @@ from palimpsest.learn import commit
 from palimpsest.learn.commit import WriteResult, apply_decisions, apply_write, embed_texts
 from palimpsest.learn.document_pages import grouped, is_long, learn_document, sentences, text_document
 from palimpsest.learn.duplicates import NEAREST_SHOWN, with_near_duplicates
+from palimpsest.learn.edit import refuse_changed
 from palimpsest.learn.engine import Engine, without_excluded
 from palimpsest.learn.reconcile import ReconcileRequest, Reconciliation, are_all_learned
 from palimpsest.learn.sanitize import original_text, sanitize_fact, sanitize_messages, without_secret_names
@@ -521,10 +522,10 @@ async def add_text(
 ) -> WriteResult:
     """Store a fact in the caller's words, reconciled with what is known if there is a model.
 
-    With `replaces`, or with `infer` False, the model is not asked, because the caller has decided. With `infer` True
-    facts are extracted from the text first. Dates such as "yesterday" stay as they are and are noted: the memory's own
-    date is that of the text, and whoever reads it counts from there. A text of several pages becomes a document, unless
-    it has more than a time. Raises MemoryNotFoundError and LedgerError.
+    With `replaces` or `infer` False, and for a block, the model is not asked, because the caller has decided. With
+    `infer` True facts are extracted from the text first. Dates such as "yesterday" stay as they are and are noted: the
+    memory's own date is that of the text, and whoever reads it counts from there. A text of several pages becomes a
+    document, unless it has more than a time. Raises MemoryNotFoundError and LedgerError.
     """
     if is_long(fact.text) and not (replaces or fact.metadata or fact.relations or infer):
         document = text_document(fact.text, fact.said_at or engine.clock())
@@ -537,7 +538,8 @@ async def add_text(
         result = await add_messages(engine, Lesson(scope, [message], caller=caller), infer=True)
         return replace(result, notes=(*notes, *result.notes))
     vectors: Mapping[str, Vector] | None = None
-    if engine.model is not None and not replaces and infer is not False:
+    is_block = memory_queries.is_block(fact.metadata)
+    if engine.model is not None and not replaces and infer is not False and not is_block:
         vectors, _ = await embed_texts(engine, [fact.key_text])
         request = ReconcileRequest(scope, (fact,), caller, keep_all=True, vectors=vectors)
         try:
@@ -551,10 +553,11 @@ async def add_text(
             notes.append(f"{NO_MODEL}stored as one memory, in your words")
         if (count := sum(len(part.split()) >= MIN_WORDS for part in _FACT_END.split(fact.text))) >= SEVERAL:
             notes.append(f"{count} sentences are one memory now; facts are found better if each is added by itself")
-    decision = models.Decision(models.Event.ADD, fact, replaces=replaced)
+    decision = models.Decision(models.Event.ADD, fact, replaces=tuple(replaced))
+    read = replaced if any(map(entries.revision_in, replaces)) else {}
     decisions = await engine.read(lambda conn: commit.with_named_facts(conn, scope, [decision]))
     vectors, embedding_notes = await embed_texts(engine, [fact.key_text], vectors)
-    write = Write(scope, models.Provenance("add", caller=caller), decisions=decisions, vectors=vectors)
+    write = Write(scope, models.Provenance("add", caller=caller), decisions=decisions, vectors=vectors, read=read)
     result = await apply_decisions(engine, write, [*notes, *embedding_notes])
     memories = [outcome.memory for outcome in result.outcomes if outcome.duplicate_of is not None]
     later = [memory.date for memory in memories if fact.said_at is not None and memory.at > fact.said_at]
@@ -564,8 +567,8 @@ async def add_text(
 
 def _prepared(
     engine: Engine, scope: models.Scope, fact: models.Fact, replaces: Sequence[str]
-) -> tuple[models.Fact, list[str], tuple[str, ...]]:
-    """Return the fact without secrets and without the frame of a search hit, notes, and the ids it replaces."""
+) -> tuple[models.Fact, list[str], dict[str, int]]:
+    """Return the fact without secrets and without the frame of a search hit, notes, and what it replaces."""
     text = original_text(engine, scope, fact.text)
     sanitized, notes = sanitize_fact(engine, replace(fact, text=text))
     notes += commit.past_end_notes(engine, fact)
@@ -590,21 +593,24 @@ def _notes_on_dates(text: str, at: datetime) -> list[str]:
     return notes
 
 
-def _ids_to_replace(engine: Engine, scope: models.Scope, ids: Sequence[str], text: str) -> tuple[str, ...]:
-    """Return the full ids, without those that this very text replaced already: then the call is a repetition.
+def _ids_to_replace(engine: Engine, scope: models.Scope, ids: Sequence[str], text: str) -> dict[str, int]:
+    """Return the full ids with the revisions, without those that this very text replaced: the call is a repetition.
 
-    Raises MemoryNotFoundError for a memory that is deleted or was superseded by another.
+    Raises MemoryNotFoundError for a memory that is deleted or was superseded by another, and ChangedMeanwhileError for
+    an older revision.
     """
     if not ids:
-        return ()
+        return {}
     with engine.ledger.read() as conn:
         memories = [entries.find_memory(conn, scope, memory_id) for memory_id in ids]
         successors = memory_queries.successors(conn, memories)
-    for memory in memories:
+    for memory, memory_id in zip(memories, ids, strict=True):
         successor = successors.get(memory.id)
-        if memory.deleted_at is not None and (successor is None or not commit.has_text(successor, text)):
+        if memory.deleted_at is None:
+            refuse_changed(memory, entries.revision_in(memory_id))
+        elif successor is None or not commit.has_text(successor, text):
             raise _cannot_replace(memory, successor)
-    return tuple(dict.fromkeys(memory.id for memory in memories if memory.deleted_at is None))
+    return {memory.id: memory.revision for memory in memories if memory.deleted_at is None}
 
 
 def _cannot_replace(memory: models.Memory, successor: models.Memory | None) -> errors.MemoryNotFoundError:

@@ -258,6 +258,7 @@ def replaced_by_plan(conn: Connection, plan: Memory, now: datetime) -> list[Memo
         memory
         for memory in memory_queries.memories_by_id(conn, list(ids)).values()
         if memory.scope == plan.scope and _is_current(memory, plan.scope, now) and len(memory.relations) == 1
+        if not memory_queries.is_block(memory.metadata)
         if max(memory.stated_at, memory.holds_from) < plan.holds_from
         if all(version.superseded_by != plan.id for version in versions_of(conn, memory.id))
     ]

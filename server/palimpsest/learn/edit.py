@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC
-from typing import Any
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 from palimpsest.core import errors, models
 from palimpsest.core.clock import parse_date, parse_instant, parse_until, span_of
-from palimpsest.core.errors import ChangedMeanwhileError, EmbedderError, InputError, LedgerError, MemoryNotFoundError
+from palimpsest.core.errors import (
+    ChangedMeanwhileError,
+    EmbedderError,
+    InputError,
+    LedgerError,
+    MemoryNotFoundError,
+    StaleDecisionError,
+)
 from palimpsest.core.models import EXPIRES_AT, ORIGIN, Decision, Event, Fact, Kind, Memory, Message, Provenance, Scope
-from palimpsest.core.validation import held_from, in_order, one_line
+from palimpsest.core.validation import held_from, in_order, one_line, text_from
 from palimpsest.index.backfill import Backfill
 from palimpsest.learn import commit, duplicates
 from palimpsest.learn.commit import WriteResult, Writing, apply_decisions, embed_texts, writes
@@ -23,10 +31,16 @@ from palimpsest.store import entries
 from palimpsest.store import memories as memory_queries
 from palimpsest.store import messages as message_queries
 from palimpsest.store.apply import Write
-from palimpsest.text.display import counted
+from palimpsest.text.display import counted, shorten
 from palimpsest.text.names.known_names import asks_about_name, told_self_name
 
 # Edit memories by hand: update, delete, restore, undo. Each call can safely be repeated.
+
+MAX_ATTEMPTS = 20
+"""How often an edit is made on the newest text. An attempt takes milliseconds, and fails if another edit came first."""
+
+QUOTED_CHARS = 2_000
+"""How much of the present text an error quotes: all of what can be pinned."""
 
 MAX_TAGS, MAX_TAG_CHARS = 20, 60
 """How many tags a memory may be given by hand, and how long each may be: more than anybody reads."""
@@ -45,6 +59,25 @@ class ScopeContents:
         return " and ".join(counted(count, noun) for count, noun in counts if count) or "nothing"
 
 
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+def made_again(edit: Callable[_P, Awaitable[_T]]) -> Callable[_P, Coroutine[Any, Any, _T]]:
+    """Make an edit start again if what it has read changes before it is applied."""
+
+    @wraps(edit)
+    async def make(*args: _P.args, **options: _P.kwargs) -> _T:
+        for _ in range(MAX_ATTEMPTS - 1):
+            try:
+                return await edit(*args, **options)
+            except StaleDecisionError:
+                continue
+        return await edit(*args, **options)
+
+    return make
+
+
 def refuse_changed(memory: Memory, revision: int | None) -> Mapping[str, int]:
     """Return the revision of a memory that a caller has read, by its id; nothing if they do not say which.
 
@@ -53,8 +86,55 @@ def refuse_changed(memory: Memory, revision: int | None) -> Mapping[str, int]:
     if revision is None:
         return {}
     if revision != memory.revision:
-        raise ChangedMeanwhileError(f"memory '{memory.id[:8]}' was changed meanwhile, so nothing was changed now")
+        raise ChangedMeanwhileError(
+            f"memory '{memory.id[:8]}' was changed meanwhile, so nothing was changed now. {_present(memory)}"
+        )
     return {memory.id: revision}
+
+
+def _present(memory: Memory) -> str:
+    """Return what a memory says now, and the address that an edit of it carries."""
+    return f"[{memory.id[:8]}@{memory.revision}] says now: {shorten(memory.text, QUOTED_CHARS)}"
+
+
+def _edited(
+    memory: Memory, text: str, old: str, line: int | None, revision: int | None
+) -> tuple[str, Mapping[str, int]]:
+    """Return the text that an edit gives a memory, and the revision that it is made on, by the memory's id.
+
+    An edit of a part is made on the present revision. Whoever names none and gives the whole text of a block knows it
+    as it was at first, and so may not overwrite what others made of it.
+    """
+    is_part = bool(old) or line is not None
+    if memory.deleted_at is not None:
+        return text, {}
+    if revision is None and not is_part and text not in ("", memory.text) and memory_queries.is_block(memory.metadata):
+        revision = 1
+    read = refuse_changed(memory, revision)
+    return (_with_part(memory, text, old, line, revision), {memory.id: memory.revision}) if is_part else (text, read)
+
+
+def _with_part(memory: Memory, text: str, old: str, line: int | None, revision: int | None) -> str:
+    """Return the text of a memory with another for the exact part `old`, or with it after a line.
+
+    Raises InputError if that part is not there exactly once, or if a line is counted in a revision that is not named.
+    """
+    if old and line is not None:
+        raise InputError("old replaces and line inserts: give one of them. Nothing was changed")
+    if old:
+        place = memory.text.find(old)
+        if place < 0 or memory.text.find(old, place + 1) >= 0:
+            fault = "does not stand in the text as it is" if place < 0 else "stands in the text more than once"
+            raise InputError(f"old {fault}, so nothing was changed. {_present(memory)}")
+        return text_from(memory.text[:place] + text + memory.text[place + len(old) :])
+    lines, new = memory.text.split("\n"), text_from(text).split("\n")
+    place = len(lines) if line is None or line == -1 else line
+    if not 0 <= place <= len(lines):
+        raise InputError(f"line is 0 (first) to {len(lines)}, or -1 (last). Nothing was changed. {_present(memory)}")
+    if line not in {0, -1} and revision is None:
+        raise InputError(f"name the revision whose lines you count. Nothing was changed. {_present(memory)}")
+    is_repeated = line == -1 and lines[-len(new) :] == new
+    return memory.text if is_repeated else text_from("\n".join((*lines[:place], *new, *lines[place:])))
 
 
 async def clean_tags(engine: Engine, tags: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:
@@ -133,8 +213,11 @@ async def _embed_restored(engine: Engine) -> list[str]:
 
 
 async def _owners(engine: Engine, scope: Scope, owner_ids: Sequence[str]) -> list[Memory | Message]:
-    """Return the memories and messages that ids name, each once."""
+    """Return the memories and messages that ids name, each once. Raises ChangedMeanwhileError for an older revision."""
     owners = await engine.read(lambda conn: [entries.find(conn, scope, owner_id) for owner_id in owner_ids])
+    for owner, owner_id in zip(owners, owner_ids, strict=True):
+        if isinstance(owner, Memory):
+            refuse_changed(owner, entries.revision_in(owner_id))
     return list({owner.id: owner for owner in owners}.values())
 
 
@@ -149,12 +232,15 @@ class Edits(Writing):
     """
 
     @writes
+    @made_again
     async def update(  # noqa: PLR0913 - what can be changed, passed by name
         self,
         scope: Scope,
         memory_id: str,
         *,
         text: str | None = None,
+        old: str = "",
+        line: int | None = None,
         metadata: Mapping[str, Any] | None = None,
         hints: Sequence[str] | None = None,
         tags: Sequence[str] | None = None,
@@ -166,21 +252,24 @@ class Edits(Writing):
     ) -> WriteResult:
         """Give a memory another text, other metadata (None removes a key), or hints, tags or relations of its own.
 
-        Hints, tags and relations take the place of those that it has. `since` and `until` are as in `add_text`, or
-        "none" for what is not known. The history keeps the old ones. If `revision` is given and is no longer the
-        present one, raises ChangedMeanwhileError or StaleDecisionError.
+        `old` is the exact part of its text that `text` replaces, which must be there once; `line` is the line after
+        which `text` is inserted (0: first, -1: last). Hints, tags and relations take the place of those that it has.
+        `since` and `until` are as in `add_text`, or "none" for what is not known. The history keeps the old ones.
+        If `revision` is given, or named in the id (27e8f74a@3), and is no longer the present one, raises
+        ChangedMeanwhileError.
         """
         engine, zone = self.engine, self.zone or UTC
+        revision = entries.revision_in(memory_id) if revision is None else revision
         held = held_from(since, until, zone)
-        given = Fact(text or "", metadata=metadata or {}, keywords=tuple(hints or ()), relations=tuple(relations or ()))
-        fact, notes = await engine.run(lambda: sanitize_fact(engine, given))
         memory = await engine.read(lambda conn: entries.find_memory(conn, scope, memory_id))
+        text, read = _edited(memory, text or "", old, line, revision)
+        given = Fact(text, metadata=metadata or {}, keywords=tuple(hints or ()), relations=tuple(relations or ()))
+        fact, notes = await engine.run(lambda: sanitize_fact(engine, given))
         if memory.deleted_at is not None:
             successor = (await _successors(engine, [memory])).get(memory.id)
             if successor is None or not commit.has_text(successor, fact.text):
                 raise deleted_error(memory, successor)
             return WriteResult((models.Outcome(Event.NONE, successor, duplicate_of=successor.id),), notes=tuple(notes))
-        read_revision = refuse_changed(memory, revision)
         fact = await engine.read(lambda conn: commit.with_names(conn, scope, fact))
         kept, tag_notes = (memory.tags, []) if tags is None else await clean_tags(engine, tags)
         sets_labels, notes = tags is not None or hints is not None or bool(held), [*notes, *tag_notes]
@@ -199,7 +288,7 @@ class Edits(Writing):
         decision = Decision(Event.UPDATE, changed, memory.id, sets_labels=sets_labels, sets_relations=sets_relations)
         provenance = Provenance("update", caller=caller)
         notes = [*notes, *embedding_notes, *commit.past_end_notes(engine, fact)]
-        write = Write(scope, provenance, decisions=(decision,), vectors=vectors, read=read_revision)
+        write = Write(scope, provenance, decisions=(decision,), vectors=vectors, read=read)
         result = await apply_decisions(engine, write, notes)
         return await duplicates.with_near_duplicates(engine, scope, result, vectors)
 
@@ -235,10 +324,13 @@ class Edits(Writing):
         """Restore a deleted or superseded memory, or a deleted message."""
         return await self.restore_all(scope, [owner_id], caller=caller)
 
+    @made_again
     async def delete(self, scope: Scope, owner_ids: Sequence[str], *, caller: str = "") -> WriteResult:
         """Delete memories and messages, all or none. One that is deleted already stays deleted."""
-        decisions = _deletions(await _owners(self.engine, scope, owner_ids))
-        return await self._apply(scope, decisions, models.DELETE, caller)
+        owners = await _owners(self.engine, scope, owner_ids)
+        named = any(map(entries.revision_in, owner_ids))
+        read = {owner.id: owner.revision for owner in owners if named and isinstance(owner, Memory)}
+        return await self._apply(scope, _deletions(owners), models.DELETE, caller, read=read)
 
     async def forget(self, scope: Scope, owner_ids: Sequence[str], *, what: str = "", caller: str = "") -> WriteResult:
         """Delete memories with those that they replaced, and messages, all or none: a person who asked confirmed it.

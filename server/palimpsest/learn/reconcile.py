@@ -379,12 +379,21 @@ class _Comparing:
     def show_near_facts(self) -> None:
         """Show the memories that resemble each fact.
 
-        A project's facts do not change the user's global memories, which are visible outside the project too.
+        A project's facts do not change the user's global memories, which are visible outside the project too. None
+        changes a block, which agents and people edit.
         """
         learn = self.engine.settings.learn
         asked = {fact.text: self.vectors.get(fact.text) for fact in self.request.facts}
         found = similar_memories(self.engine, self.scope, asked, learn.similar_memories)
-        own = [[item for item in found[fact.text] if self.scope.owns(item.memory.scope)] for fact in self.request.facts]
+        own = [
+            [
+                item
+                for item in found[fact.text]
+                if self.scope.owns(item.memory.scope)
+                if not memories_module.is_block(item.memory.metadata)
+            ]
+            for fact in self.request.facts
+        ]
         for place, number, item in _in_turns(own):
             if item.likeness >= learn.similarity_threshold or place < ALWAYS_SHOWN:
                 max_tokens = MAX_SHOWN_TOKENS if place else math.inf
@@ -396,7 +405,8 @@ class _Comparing:
         related: list[list[tuple[models.Memory, Nearness, float]]] = []
         for number, fact in enumerate(self.request.facts):
             found = related_memories(self.engine, self.scope, fact, self.request.user_name, self.vectors)
-            new = [item for item in found if self._numbers.get(item[0].id) not in self.near[number]]
+            known = [item for item in found if not memories_module.is_block(item[0].metadata)]
+            new = [item for item in known if self._numbers.get(item[0].id) not in self.near[number]]
             related.append(new[:MAX_RELATED])
         for _, number, (memory, nearness, likeness) in _in_turns(related):
             is_shown = self._show(self.near[number], self._entry(memory), max(likeness, 0.0), max_tokens)

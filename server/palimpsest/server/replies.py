@@ -181,6 +181,7 @@ def outcome_json(outcome: Outcome, similar: Sequence[SimilarMemory] = ()) -> dic
     memory, previous = outcome.memory, None if outcome.event is Event.DELETE else outcome.previous
     reply: dict[str, Any] = {
         **picked(outcome, "id=memory.id event"),
+        "revision": memory.revision if _is_pinned(memory) else None,
         "memory": shorten(memory.text, MAX_ECHO),
         "previous": previous and shorten(previous, MAX_ECHO),
         **picked(outcome, "replaced? duplicate_of?"),
@@ -194,7 +195,7 @@ def outcome_json(outcome: Outcome, similar: Sequence[SimilarMemory] = ()) -> dic
         "near": [similar_json(item) for item in similar if item.is_only_near],
         **_whole_length(memory.text),
     }
-    return given(reply, "previous", "relations", "similar", "near")
+    return given(reply, "revision", "previous", "relations", "similar", "near")
 
 
 def _outcomes(result: WriteResult) -> list[dict[str, Any]]:
@@ -797,7 +798,12 @@ def _with_notes(lines: Iterable[str], notes: Iterable[str], scope: Scope) -> str
 
 
 def _quote(memory: Memory) -> str:
-    return f"[{short(memory.id)}] {_cut(memory.text)}"
+    read_at = f"@{memory.revision}" if _is_pinned(memory) else ""  # what the next edit is made on
+    return f"[{short(memory.id)}{read_at}] {_cut(memory.text)}"
+
+
+def _is_pinned(memory: Memory) -> bool:
+    return bool(memory.metadata.get(models.PINNED)) and memory.deleted_at is None
 
 
 def _one_line(text: str) -> str:

@@ -203,7 +203,7 @@ async def get_summary(
     refresh: bool = False,
     scope: ScopeInput | None = None,
 ) -> types.CallToolResult | types.InputRequiredResult:
-    """Read a short summary of what is known."""
+    """Read a summary of what is known."""
     memory, summary_scope = await request_of(ctx, scope)
     name, _, argument = kind.partition(":")
     numbers = [page] if isinstance(page, int) else page or []
@@ -246,7 +246,7 @@ async def _pages(memory: Memory, scope: Scope, name: str, owner_id: str, numbers
 
 @mcp_errors(TOOL)
 async def get_history(ctx: Context[Any, Any], memory_id: str, scope: ScopeInput | None = None) -> types.CallToolResult:
-    """Read every version of a memory and its sources, or a message and the talk around it."""
+    """Read every version of a memory and its sources, or the talk around a message."""
     memory, read_scope = await request_of(ctx, scope)
     owner = await memory.get(read_scope, memory_id)
     if isinstance(owner, Message):
@@ -364,6 +364,8 @@ async def update_memory(  # noqa: PLR0913 - the arguments of the tool, which cli
     ctx: Context[Any, Any],
     memory_id: str,
     text: str = "",
+    old: str = "",
+    line: int | None = None,
     metadata: dict[str, Any] | None = None,
     hints: HintsInput | None = None,
     since: str = "",
@@ -373,9 +375,10 @@ async def update_memory(  # noqa: PLR0913 - the arguments of the tool, which cli
     restore: bool = False,
     scope: ScopeInput | None = None,
 ) -> types.CallToolResult:
-    """Correct or complete a memory, or restore a deleted one; its history stays."""
+    """Correct, complete or restore a memory; its history stays."""
     memory, write_scope = await request_of(ctx, scope)
-    has_text = not validation.is_no_text(text)
+    is_part = bool(old) or line is not None
+    has_text = is_part or not validation.is_no_text(text)
     is_given = has_text or metadata or since or until or hints is not None or relations is not None
     if restore and is_given:
         raise InputError("restore cannot be combined with what changes a memory; restore first, then update")
@@ -387,7 +390,9 @@ async def update_memory(  # noqa: PLR0913 - the arguments of the tool, which cli
         result = await memory.update(
             write_scope,
             memory_id,
-            text=validation.text_from(text) if has_text else None,
+            text=text if is_part else validation.text_from(text) if has_text else None,
+            old=old,
+            line=line,
             metadata=validation.metadata_from(metadata),
             hints=None if hints is None else validation.hints_from(hints),
             since=since,
@@ -444,7 +449,7 @@ async def delete_memory(
     scope: ScopeInput | None = None,
     answer: Annotated[ElicitationResult[DeleteAllForm], Resolve(ask_before_delete_all)],
 ) -> types.CallToolResult:
-    """Delete memories or messages. update_memory(restore=true) restores them."""
+    """Delete memories or messages; update_memory(restore=true) undoes it."""
     memory, delete_scope = await request_of(ctx, scope)
     if all == bool(memory_ids):
         raise InputError("give either memory_ids or all=true; nothing was deleted")

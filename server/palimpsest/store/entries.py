@@ -587,6 +587,15 @@ _ID = re.compile(r"(?<![0-9a-z])[0-9a-f]{8}[0-9a-f-]*(?![0-9a-z])")
 """An id within a caller's argument, which may put it in brackets or pass a whole line of a reply."""
 
 
+_REVISION = re.compile(r"\s*(?:\[|id:)?[0-9a-f-]+@([0-9]{1,9})\b", re.IGNORECASE)
+
+
+def revision_in(owner_id: str) -> int | None:
+    """Return the revision that a caller has read, if the id names it as in 27e8f74a@3."""
+    match = _REVISION.match(owner_id)
+    return int(match[1]) if match else None
+
+
 def find(conn: sa.Connection, scope: models.Scope, owner_id: str) -> models.Memory | models.Message:
     """Return the memory or message, living or deleted, whose id is `owner_id` or is the only one to begin with it.
 

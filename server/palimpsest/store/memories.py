@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from functools import cache
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeGuard
 
 import sqlalchemy as sa
 
@@ -26,7 +26,7 @@ from palimpsest.store.schema import (
     messages,
     vectors,
 )
-from palimpsest.text.display import shorten
+from palimpsest.text.display import inert, shorten, visible
 
 # Read memories as they are now.
 
@@ -289,6 +289,12 @@ MAX_CHARS = 1_200
 MAX_PLACE = 1e9
 """The largest number that orders: one beyond the floats could not be compared with others."""
 
+LABEL, DESCRIPTION, LIMIT = "label", "description", "limit"
+"""Metadata of a pinned memory: what it is called, what it is for, and how many characters its text may have."""
+
+LABEL_CHARS = {LABEL: 40, DESCRIPTION: 120}
+"""How much of a label and a description is shown."""
+
 LISTED = 5
 LISTED_CHARS = 40
 """How many of them a refusal names, the longest first, and how much it quotes of each."""
@@ -303,12 +309,43 @@ def is_pinned(metadata: Mapping[str, Any]) -> bool:
     return value is True or _is_number(value)
 
 
+def is_block(metadata: Mapping[str, Any]) -> bool:
+    """Return whether a pinned memory has a label, a description or a limit.
+
+    It holds more than one fact, so no model and no newer fact closes it: agents and people edit it.
+    """
+    return is_pinned(metadata) and any(metadata.get(key) for key in (LABEL, DESCRIPTION, LIMIT))
+
+
+def block_head(memory: Memory) -> str:
+    """Return what stands before the text of a pinned memory: its address, label, description and size with its limit.
+
+    The address has the revision, so that an edit says what it is made on. Return "" for another memory.
+    """
+    if not is_pinned(memory.metadata):
+        return ""
+    label, description = _labels(memory.metadata)
+    limit = memory.metadata.get(LIMIT)
+    size = f"{len(memory.text):,}/{limit:,} characters" if _is_number(limit) else ""
+    about = "; ".join(filter(None, (description, size)))
+    named = " ".join(filter(None, (label, about and f"({about})")))
+    address = f"[{memory.id[: rows.MIN_PREFIX]}@{memory.revision}] "
+    return f"{address}{named}: " if named else address
+
+
+def _labels(metadata: Mapping[str, Any]) -> list[str]:
+    """Return the label and the description as they are shown."""
+    return [
+        shorten(visible(one_line(inert(str(metadata.get(key) or "")))), chars) for key, chars in LABEL_CHARS.items()
+    ]
+
+
 def is_unconfirmed(metadata: Mapping[str, Any]) -> bool:
     """Return whether a memory with this metadata is from a page, a file or a tool, and nobody has confirmed it."""
     return metadata.get(ORIGIN, CAPTURED) not in (None, "", CAPTURED) and not is_pinned(metadata)
 
 
-def _is_number(value: object) -> bool:
+def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= MAX_PLACE
 
 
@@ -335,26 +372,43 @@ def _pinned(conn: sa.Connection, condition: sa.ColumnElement[bool]) -> list[Memo
 def note_change(blocks: GrownBlocks, old: Memory | None, new: Memory, *, is_undo: bool = False) -> None:
     """Note what the change of a memory does to the block of its scope.
 
-    Raises InputError if a write, which is no undo, brings a `pinned` that is no order, or metadata that is not JSON,
-    which no search could read. What a memory of an earlier version has stays.
+    Raises InputError if a write, which is no undo, brings a `pinned` that is no order, metadata that is not JSON, which
+    no search could read, or a text that is beyond its limit. What a memory of an earlier version has stays.
     """
     if not is_undo and (old is None or old.metadata != new.metadata):
-        _check_metadata(new.metadata, None if old is None else old.metadata.get(PINNED))
-    value = new.metadata.get(PINNED)
-    if old is None or (old.text, old.metadata.get(PINNED), old.deleted_at) != (new.text, value, new.deleted_at):
+        _check_metadata(new.metadata, {} if old is None else old.metadata)
+    if not is_undo and _excess(new) > max(0, 0 if old is None else _excess(old)):
+        limit = new.metadata[LIMIT]
+        raise InputError(
+            f"{block_head(new)}the text would have {len(new.text):,} characters, and its limit is {limit:,}, so "
+            f"nothing was changed. Shorten it, or raise metadata.{LIMIT}"
+        )
+    if old is None or _shown_values(old) != _shown_values(new):
         before, after = 0 if old is None else _size(old), _size(new)
         if before or after:
             blocks[new.scope] += after - before
 
 
-def _check_metadata(metadata: Mapping[str, Any], old_value: object) -> None:
+def _shown_values(memory: Memory) -> tuple[object, ...]:
+    return memory.text, memory.deleted_at, *map(memory.metadata.get, (PINNED, LABEL, DESCRIPTION))
+
+
+def _excess(memory: Memory) -> float:
+    """Return by how many characters the text of a pinned memory is beyond its limit."""
+    limit = memory.metadata.get(LIMIT)
+    return len(memory.text) - limit if _size(memory) and _is_number(limit) else 0
+
+
+def _check_metadata(metadata: Mapping[str, Any], old: Mapping[str, Any]) -> None:
     try:
         json_object(dict(metadata))
     except ValueError as error:
         raise InputError(f"metadata is not valid JSON: {error}. Nothing was changed") from error
-    value = metadata.get(PINNED)
-    if not (value is None or isinstance(value, bool) or _is_number(value) or value == old_value):
+    value, limit = metadata.get(PINNED), metadata.get(LIMIT)
+    if not (value is None or isinstance(value, bool) or _is_number(value) or value == old.get(PINNED)):
         raise InputError(f"metadata.{PINNED} is true, or a number that orders (1 comes first). Nothing was changed")
+    if is_pinned(metadata) and limit not in (None, old.get(LIMIT)) and not (_is_number(limit) and limit > 0):
+        raise InputError(f"metadata.{LIMIT} of a pinned memory is its most characters. Nothing was changed")
 
 
 def notes_on_long_blocks(conn: sa.Connection, user_id: str) -> list[str]:
@@ -387,7 +441,8 @@ def _use(chars: int) -> str:
 
 def _size(memory: Memory) -> int:
     """Return how many characters a memory takes in the block; 0 if it is not in it."""
-    return len(memory.text) if memory.deleted_at is None and is_pinned(memory.metadata) else 0
+    is_in_block = memory.deleted_at is None and is_pinned(memory.metadata)
+    return len(memory.text) + sum(map(len, _labels(memory.metadata))) if is_in_block else 0
 
 
 def _refusal(block: list[Memory], chars: int) -> str:

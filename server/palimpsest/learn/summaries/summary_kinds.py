@@ -17,7 +17,7 @@ from palimpsest.learn.summaries.extractive import Passage, most_telling
 from palimpsest.recall.features import centred_vectors
 from palimpsest.store import memories as memory_queries
 from palimpsest.store import summaries
-from palimpsest.store.memories import is_pinned, pinned_memories
+from palimpsest.store.memories import block_head, is_pinned, pinned_memories
 from palimpsest.store.messages import ConversationSummary
 from palimpsest.text.dates.date_finder import date_and_sense
 from palimpsest.text.display import counted, shorten, shorten_to_tokens
@@ -376,9 +376,9 @@ HEADING = "Pinned:"
 
 
 def pinned_block(conn: Connection, scope: Scope, now: datetime) -> str:
-    """Return what is pinned for a scope, in order and word for word, with the ids to edit it by; "" if nothing is."""
+    """Return what is pinned for a scope, in order and word for word, with what to edit it by; "" if nothing is."""
     pinned = pinned_memories(conn, scope)
     held = [memory for memory in pinned if not memory.has_ended(now)]
     # Further lines of a text are indented, so that they are seen to belong to it.
-    lines = [f"- [{memory.id[:SHORT_ID]}] " + "\n  ".join(memory.text.splitlines()) for memory in held]
+    lines = [f"- {block_head(memory)}" + "\n  ".join(memory.text.splitlines()) for memory in held]
     return "\n".join((HEADING, *lines)) if lines else ""
