@@ -18,10 +18,10 @@ from palimpsest.core.clock import Clock
 from palimpsest.core.errors import InputError, LedgerError
 from palimpsest.core.protocols import Progress
 from palimpsest.store import contextual_keys, entries, schema
-from palimpsest.store.database import Database
+from palimpsest.store.database import Database, LedgerCopy
 from palimpsest.store.rows import StoredJson, UtcTime
 from palimpsest.store.schema import HEAD, index_log, vectors
-from palimpsest.store.sqlite.ledger_files import Backups
+from palimpsest.store.sqlite.ledger_files import BEFORE_RESTORE, Backups, RestoreSteps
 from palimpsest.store.sqlite.sqlite_database import SqliteDatabase
 from palimpsest.store.upgrade import UNFINISHED, create_tables, revision_in, stored_revision
 
@@ -243,25 +243,29 @@ class DatabaseBackups(Backups):
                 path = _written_to_file(database, folder)
             yield path
 
-    def _put_in_place(
-        self, copy: Path, now: datetime, migrate: Callable[[Path], None], refuse_if_in_use: Callable[[], None]
-    ) -> Path:
-        """Replace all rows by those of a copy in one transaction, and return the copy of the previous ones.
+    def _put_in_place(self, copy: Path, now: datetime, steps: RestoreSteps) -> Path:
+        def kept(database: Database) -> LedgerCopy:
+            with self._naming():
+                return self._new_copy_of(_written_to_file(database, copy.parent), BEFORE_RESTORE, now)
 
-        Nobody writes between the two. Servers may go on: they see the restored ledger from their next call on.
-        """
-        del migrate, refuse_if_in_use  # only a file has an older schema, or is ever replaced as a whole
-        with self._opened() as database, closing(SqliteDatabase.open(copy)) as restored:
-            _refuse_other_schema(database)
-            with database.write() as conn, database.without_time_limit(conn), restored.read() as rows:
-                with self._naming():
-                    before = self._new_copy_of(_written_to_file(database, copy.parent), "before-restore", now)
-                epoch = entries.epoch(conn)
-                replace_all(rows, conn, database)
-                database.count_on(conn, restored.counters(rows))
-                contextual_keys.rebuild_full_text(conn, database.full_text)
-                begin_epoch(conn, epoch, now)
-        return before.path
+        return steps.replace_rows(copy, now, kept).path  # only a file has an older schema, or is replaced as a whole
+
+
+def replace_rows(opened: Opened, copy: Path, now: datetime, keep: Callable[[Database], LedgerCopy]) -> LedgerCopy:
+    """Replace all rows of a ledger by those of a copy in one transaction, and return what `keep` makes of it before.
+
+    Nobody writes between the two. Clients may go on: they see the restored ledger from their next call on.
+    """
+    with opened() as database, closing(SqliteDatabase.open(copy)) as restored:
+        _refuse_other_schema(database)
+        with database.write() as conn, database.without_time_limit(conn), restored.read() as rows:
+            before = keep(database)
+            epoch = entries.epoch(conn)
+            replace_all(rows, conn, database)
+            database.count_on(conn, restored.counters(rows))
+            contextual_keys.rebuild_full_text(conn, database.full_text)
+            begin_epoch(conn, epoch, now)
+    return before
 
 
 def _written_to_file(database: Database, folder: Path) -> Path:
