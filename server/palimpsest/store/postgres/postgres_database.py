@@ -342,7 +342,6 @@ class PostgresDatabase(Database):
         )
         self._sessions = self._new_engine(poolclass=NullPool)
         self._is_closed = False
-        self._commits = postgres_schema.Commits()
         self.full_text = PostgresFullText()
         self.migrates_when_opened = False
 
@@ -415,7 +414,7 @@ class PostgresDatabase(Database):
             raise LedgerError(f"the ledger {self.location} refused a statement of this call. Nothing was written.")
         write = uuid.uuid4()
         try:
-            self._commits.commit(conn, write)
+            postgres_schema.commit(conn, write)
         except DBAPIError as error:
             if not is_lost(error.orig):
                 raise
