@@ -237,9 +237,8 @@ def document(conn: Connection, scope: Scope, document_id: str) -> Document:
 def ids_beginning(conn: Connection, scope: Scope, prefix: str, limit: int) -> list[str]:
     """Return up to `limit` ids of documents that begin with a prefix, the newest first."""
     known = conversations.c
-    query = select(known.session_id).where(rows.sees(conversations, scope), known.client == CLIENT)
-    query = query.where(rows.begins(known.session_id, prefix)) if prefix else query
-    newest = query.group_by(known.session_id).order_by(func.max(known.seq).desc())
+    is_meant = (rows.sees(conversations, scope), known.client == CLIENT, rows.begins(known.session_id, prefix))
+    newest = select(known.session_id).where(*is_meant).group_by(known.session_id).order_by(func.max(known.seq).desc())
     return list(conn.execute(newest.limit(limit)).scalars())
 
 

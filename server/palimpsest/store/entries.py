@@ -626,10 +626,8 @@ def find_memory(conn: sa.Connection, scope: models.Scope, memory_id: str) -> mod
 
 def ids_beginning(conn: sa.Connection, scope: models.Scope, prefix: str, limit: int) -> list[str]:
     """Return up to `limit` ids of living memories that begin with a prefix, the newest memory first."""
-    query = sa.select(memories.c.id).where(rows.is_living(memories, scope)).order_by(memories.c.seq.desc()).limit(limit)
-    if prefix:
-        query = query.where(rows.begins(memories.c.id, prefix))
-    return list(conn.execute(query).scalars())
+    query = sa.select(memories.c.id).where(rows.is_living(memories, scope), rows.begins(memories.c.id, prefix))
+    return list(conn.execute(query.order_by(memories.c.seq.desc()).limit(limit)).scalars())
 
 
 def _prefix(argument: str) -> str:
