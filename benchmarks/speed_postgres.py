@@ -33,7 +33,7 @@ WARM_UPS = 20
 IDLE_SECONDS, IDLE_SHARE = 3.0, 0.03
 """A server that uses less than this share of a core for so long does nothing. It wakes at times."""
 
-COPIED = ("memories", "history", "vectors", "changes", "lexical", "lexical_words", "lexical_users", "means")
+COPIED = ("memories", "history", "vectors", "changes", "lexical", "lexical_counts", "means")
 """The tables that hold something of a user without messages and entities."""
 
 FAR = 10_000_000_000
@@ -45,6 +45,7 @@ COPIES = {
     "memory_id": "t.memory_id || '-' || n",
     "owner_id": "t.owner_id || '-' || n",
     "unit_seq": f"t.unit_seq + n * {FAR}",
+    "word": "t.word # (n * 2654435761)",
     "words": "ARRAY(SELECT word # (n * 2654435761) FROM unnest(t.words) AS word)",
 }
 """What a column of a copy is. The key of a word becomes another number, as that of another user is."""
@@ -112,6 +113,8 @@ def _copy(conn: psycopg.Connection, name: str, template: str) -> None:
     of_template = "t.user_id = %(user)s"
     if name == "history":
         of_template = "t.memory_id IN (SELECT id FROM memories WHERE user_id = %(user)s)"
+    if name == "lexical_counts":
+        of_template = "t.word IN (SELECT unnest(words) FROM lexical WHERE user_id = %(user)s)"
     columns = ", ".join(f'"{column}"' for column in values)
     statement = (
         f"INSERT INTO {name}({columns}) SELECT {', '.join(values.values())} "  # noqa: S608 - names of our own tables

@@ -18,6 +18,7 @@ from palimpsest.core.errors import InputError, MemoryNotFoundError
 from palimpsest.core.models import Scope
 from palimpsest.store import entries as entry_queries
 from palimpsest.store import memories, summaries
+from palimpsest.store.purge import has_erased_rows_on_disk
 from palimpsest.store.sqlite import sqlite_database
 from palimpsest.text.tokenizer import search_tokens
 from tests.support.command_line import palimpsest, palimpsest_json, palimpsest_process
@@ -427,9 +428,9 @@ async def test_a_log_that_another_process_reads_is_noted_and_emptied_by_the_next
             assert not done.clean
             assert "being read by another process" in done.notes[0]
             assert files_with_part_of(tmp_path, FIRST) == {trace.file for trace in done.traces} != set()
-            assert memory.engine.ledger.has_erased_rows_on_disk
+            assert memory.engine.ledger.read_with(has_erased_rows_on_disk)
         assert (await memory.care.purge(ALICE, [other], and_backups=False)).clean
-        assert not memory.engine.ledger.has_erased_rows_on_disk
+        assert not memory.engine.ledger.read_with(has_erased_rows_on_disk)
         assert files_with_part_of(tmp_path, FIRST) == set()
 
 

@@ -162,9 +162,9 @@ IN_THE_FULL_TEXT_OF_POSTGRESQL: dict[str, tuple[str, set[str]]] = {
         {NOTHING, WORDS},
     ),
     "a row is not found by its words": ("UPDATE lexical SET words = '{}' WHERE seq = @entry", {WORDS}),
-    "a word is counted too often": ("UPDATE lexical_words SET rows = rows + 1", {WORDS}),
-    "a word is not counted": ("DELETE FROM lexical_words", {WORDS}),
-    "the rows of a user are not counted": ("DELETE FROM lexical_users", {WORDS}),
+    "a word is counted too often": ("UPDATE lexical_counts SET number = number + 1", {WORDS}),
+    "a word is not counted": ("DELETE FROM lexical_counts WHERE number = 1", {WORDS}),
+    "the rows of a user are not counted": ("DELETE FROM lexical_counts WHERE number > 1", {WORDS}),
 }
 
 

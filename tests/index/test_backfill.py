@@ -293,7 +293,7 @@ def test_a_text_the_embedder_refuses_is_skipped(ledger: Ledger) -> None:
     with pytest.raises(EmbedderError, match="refused, and left without a vector: 1 text"):
         Backfill(ledger, picky).run()
     with ledger.read() as conn:
-        assert [entry.text for entry in entries.missing_vectors(conn, picky.fingerprint, 10)] == ["text 70"]
+        assert list(entries.missing_vectors(conn, picky.fingerprint, 10).values()) == ["text 70"]
 
 
 LONG = "First part. A second part. And a third one."

@@ -14,7 +14,7 @@ from palimpsest.core.models import Decision, Event, Fact, Scope
 from palimpsest.index import sync
 from palimpsest.index.sync import KeptKeys, Projection
 from palimpsest.store import contextual_keys, entries
-from palimpsest.store.contextual_keys import Embedded
+from palimpsest.store.documents import EmbeddedText
 from palimpsest.store.ledger import Ledger
 from tests.support.ledger_access import all_keys
 from tests.support.ledger_files import run_sql
@@ -107,13 +107,8 @@ class TestFollowing:
             old_keys, new_keys = KeptKeys(ledger, old), KeptKeys(ledger, new)
             assert agrees(ledger, old_keys)
             assert nearest(ledger, new_keys, "one") is None, "nothing is embedded by it, and its index is closed"
-            ledger.run(
-                contextual_keys.give_vectors,
-                ledger.full_text,
-                "new",
-                [Embedded(1, "one", direction("one"))],
-                ledger.clock(),
-            )
+            embedded = {1: EmbeddedText("one", "new", direction("one"))}
+            ledger.run(contextual_keys.give_vectors, ledger.full_text, embedded, ledger.clock())
             assert nearest(ledger, old_keys, "one") == [2]
             assert nearest(ledger, new_keys, "one") == [1]
 

@@ -12,7 +12,7 @@ from palimpsest.index import sync
 from palimpsest.index.sync import BATCH, Projection
 from palimpsest.store import contextual_keys
 from palimpsest.store.apply import Write
-from palimpsest.store.contextual_keys import Embedded
+from palimpsest.store.documents import EmbeddedText
 from palimpsest.store.ledger import Ledger
 from tests.support.memory import messages_from
 from tests.support.open_connections import count_connections
@@ -81,8 +81,8 @@ class TestCatchingUp:
             projection.catch_up()
             assert projection.count() == 0
             seq = entry_of(ledger, outcome)
-            embedded = [Embedded(seq, "not embedded", direction("not embedded"))]
-            ledger.run(contextual_keys.give_vectors, ledger.full_text, EMBEDDER, embedded, ledger.clock())
+            embedded = {seq: EmbeddedText("not embedded", EMBEDDER, direction("not embedded"))}
+            ledger.run(contextual_keys.give_vectors, ledger.full_text, embedded, ledger.clock())
             projection.catch_up()
             assert agrees(ledger, indexes.last)
             assert nearest(ledger, projection, "not embedded") == [seq]

@@ -14,7 +14,7 @@ from palimpsest.core.models import RESOLVE, NamedEntity, Relation, Scope, Undo
 from palimpsest.core.models import Memory as StoredMemory
 from palimpsest.core.validation import relations_from
 from palimpsest.memory import Memory
-from palimpsest.store.graph.entity_edits import unnamed_memories
+from palimpsest.store.graph.entity_edits import give_names, unnamed_memories
 from tests.support.graph_rows import entity_names, run_statement
 from tests.support.ledger_access import ignore_progress
 from tests.support.memory import ALICE, add_text, memory_in, memory_texts
@@ -86,7 +86,8 @@ async def test_what_naming_merges_is_an_edit_that_a_plain_undo_passes_over(tmp_p
         run_statement(memory, "UPDATE memories SET entities = NULL, relations = NULL")
         with memory.engine.ledger.read() as conn:
             waiting = unnamed_memories(conn, 0, 10)
-        memory.engine.ledger.give_names({each: (NamedEntity("Kofi Mensah", "person"),) for each in waiting})
+        named = [(each, (NamedEntity("Kofi Mensah", "person"),)) for each in waiting.values()]
+        memory.engine.ledger.run(give_names, named, memory.engine.clock())
         (merge,) = [edit for edit in await memory.log(ALICE) if edit.steps[0].kind == "entity"]
         assert (merge.number, merge.provenance.stage) == (3, RESOLVE)
         await memory.undo(ALICE)

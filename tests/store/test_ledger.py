@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import select
 
 from palimpsest.core.errors import MemoryNotFoundError, StaleDecisionError
-from palimpsest.core.models import Decision, Event, Fact, Memory, Message, Outcome, Provenance, Scope
+from palimpsest.core.models import Decision, Event, Fact, Memory, Message, Outcome, Provenance, Scope, Summary
 from palimpsest.core.protocols import Vector
 from palimpsest.store import entries, memories, schema, summaries
 from palimpsest.store.apply import Write
@@ -182,13 +182,15 @@ class TestConcurrency:
         keep(ledger, message)
         with ledger.read() as conn:
             newest = entries.newest_log_number(conn)
+        summary = Summary(ALICE, "overall", "Has a cat.", newest, clock(), sources={memory.id: 2})
+        ledger.apply(Write(ALICE, Provenance("test"), summary=summary))
         apply_decisions(ledger, Decision(Event.NONE, Fact("Miso", sources=(message.id,)), memory.id))
         with ledger.read() as conn:
             assert summaries.count_changes_since(conn, ALICE, newest) == 1
-            assert not summaries.has_corrections_since(conn, ALICE, newest)
+            assert summaries.current_summary(conn, ALICE, "overall") is not None
         apply_decisions(ledger, Decision(Event.UPDATE, Fact("User has a dog"), memory.id))
         with ledger.read() as conn:
-            assert summaries.has_corrections_since(conn, ALICE, newest)
+            assert summaries.current_summary(conn, ALICE, "overall") is None
 
     def test_identical_adds_from_many_threads_make_one_memory(self, ledger: Ledger) -> None:
         """The unique index holds for concurrent writers."""

@@ -32,7 +32,7 @@ from palimpsest.store import history as history_queries
 from palimpsest.store import memories as memory_queries
 from palimpsest.store import messages as message_queries
 from palimpsest.store.apply import Write
-from palimpsest.store.contextual_keys import Embedded
+from palimpsest.store.documents import EmbeddedText
 from palimpsest.store.ledger import Ledger
 from palimpsest.store.schema import history, message_history
 from tests.support.memory import ALICE, StoppedClock, messages_from
@@ -133,8 +133,8 @@ class RecordedLedger:
         """Give vectors to entries without one, as the server does after a write that restored some."""
         with self.ledger.read() as conn:
             entries = entry_queries.missing_vectors(conn, EMBEDDER, 100, after=0, only_failed=True)
-        embedded = [Embedded(entry.seq, entry.text, _vector(entry.text)) for entry in entries]
-        self.ledger.run(contextual_keys.give_vectors, self.ledger.full_text, EMBEDDER, embedded, self.ledger.clock())
+        embedded = {seq: EmbeddedText(text, EMBEDDER, _vector(text)) for seq, text in entries.items()}
+        self.ledger.run(contextual_keys.give_vectors, self.ledger.full_text, embedded, self.ledger.clock())
 
     def faults(self) -> list[str]:
         """Return what does not agree when every row is compared with the rows it depends on."""

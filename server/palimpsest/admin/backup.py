@@ -21,9 +21,10 @@ from palimpsest.hooks.brief import RenderedFiles
 from palimpsest.hooks.spool import hooks_dir
 from palimpsest.index.sync import delete_outdated
 from palimpsest.store import upgrade
-from palimpsest.store.copying import Moved, Shown, move
+from palimpsest.store.copying import Moved, Shown, move, replace_rows
 from palimpsest.store.database import Database, LedgerCopy, Restored
 from palimpsest.store.ledger import backups_of, open_database, open_ledger
+from palimpsest.store.sqlite.ledger_files import RestoreSteps
 from palimpsest.store.upgrade import PendingMigration
 
 # Move the whole ledger to another database, and bring the schema of a ledger up to date. Blocking.
@@ -142,7 +143,8 @@ def restore(settings: Settings, file: Path, clock: Clock) -> Restored:
         open_ledger(path, clock).close()  # migrates an older schema and refuses a newer one
 
     backups = backups_of(settings.ledger_place, settings.data_dir)
-    restored = backups.restore(file, clock(), migrate, partial(_refuse_if_in_use, settings))
+    replace = partial(replace_rows, lambda: closing(open_database(settings.ledger_place)))
+    restored = backups.restore(file, clock(), RestoreSteps(migrate, partial(_refuse_if_in_use, settings), replace))
     with closing(open_ledger(settings.ledger_place, clock, data_dir=settings.data_dir)) as ledger:
         delete_outdated(settings.index_dir, ledger)
     try:  # what sessions begin with may say what the restored ledger does not know

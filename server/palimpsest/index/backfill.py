@@ -5,7 +5,7 @@ Also embed the rest of long texts, of which a call embeds only the first window.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain, islice
 
 import numpy as np
@@ -13,8 +13,7 @@ import numpy as np
 from palimpsest.core.errors import EmbedderError
 from palimpsest.core.protocols import Embedder, Progress, Vector
 from palimpsest.store import contextual_keys, documents, entries
-from palimpsest.store.contextual_keys import Embedded
-from palimpsest.store.entries import UnembeddedEntry
+from palimpsest.store.documents import EmbeddedText
 from palimpsest.store.ledger import Ledger
 from palimpsest.text.display import counted
 from palimpsest.text.tokenizer import within
@@ -80,19 +79,13 @@ class Backfill:
                         self._last, self._refused = before_refusal, self._refused - consecutive_refusals + 1
                         raise
                     before_refusal = self._last
-                    self._last, self._refused, last_error = batch[0].seq, self._refused + 1, error
+                    self._last, self._refused, last_error = max(batch), self._refused + 1, error
                 batch_size = 1  # find out whether one text or the embedder is the cause
                 continue
             if not embedded:
                 break
-            self._ledger.run(
-                contextual_keys.give_vectors,
-                self._ledger.full_text,
-                self._embedder.fingerprint,
-                embedded,
-                self._ledger.clock(),
-            )
-            self._last, batch_size, consecutive_refusals = batch[-1].seq, min(2 * batch_size, BATCH), 0
+            self._ledger.run(contextual_keys.give_vectors, self._ledger.full_text, embedded, self._ledger.clock())
+            self._last, batch_size, consecutive_refusals = max(batch), min(2 * batch_size, BATCH), 0
             self._done += len(batch)
             if progress is not None:
                 progress(self._done, max(total, self._done))
@@ -102,28 +95,28 @@ class Backfill:
             ) from last_error
         return self._done
 
-    def _next_batch(self, size: int) -> list[UnembeddedEntry]:
+    def _next_batch(self, size: int) -> dict[int, str]:
         """Return the next entries that wait, as many as are embedded in one go."""
         waiting = self._ledger.read_with(
             entries.missing_vectors, self._embedder.fingerprint, size, after=self._last, only_failed=self._only_failed
         )
-        return waiting[: len(within([entry.text for entry in waiting], BATCH_CHARS))]
+        return dict(islice(waiting.items(), len(within([*waiting.values()], BATCH_CHARS))))
 
-    def _embedded(self, batch: Sequence[UnembeddedEntry], stopped: Callable[[], bool]) -> list[Embedded]:
+    def _embedded(self, batch: Mapping[int, str], stopped: Callable[[], bool]) -> dict[int, EmbeddedText]:
         """Return the vectors of whole texts; none if `stopped` says so in the middle of a long text."""
-        windows = [self._embedder.windows(entry.text) for entry in batch]
+        windows = [self._embedder.windows(text) for text in batch.values()]
         flat = list(chain.from_iterable(windows))
         vectors: list[Vector] = []
         while len(vectors) < len(flat):
             if vectors and stopped():
-                return []
+                return {}
             part = within(flat[len(vectors) :], BATCH_CHARS)
             vectors.extend(self._embedder.embed_passages(part, background=self._in_background))
-        rest = iter(vectors)
-        return [
-            Embedded(entry.seq, entry.text, mean_of_windows(parts, list(islice(rest, len(parts)))))
-            for entry, parts in zip(batch, windows, strict=True)
-        ]
+        rest, name = iter(vectors), self._embedder.fingerprint
+        return {
+            seq: EmbeddedText(text, name, mean_of_windows(parts, list(islice(rest, len(parts)))))
+            for (seq, text), parts in zip(batch.items(), windows, strict=True)
+        }
 
 
 def embed_gists(ledger: Ledger, embedder: Embedder, stopped: Callable[[], bool]) -> bool:
@@ -135,9 +128,9 @@ def embed_gists(ledger: Ledger, embedder: Embedder, stopped: Callable[[], bool])
         waiting = ledger.read_with(documents.without_vector, embedder.fingerprint, BATCH)
         if not waiting:
             return True
-        made = embedder.embed_passages(list(waiting.values()), background=True)
-        give, full_text = contextual_keys.give_gist_vectors, ledger.full_text
-        ledger.run(give, full_text, embedder.fingerprint, waiting, list(made), ledger.clock())
+        made = zip(waiting.items(), embedder.embed_passages([*waiting.values()], background=True), strict=True)
+        embedded = {page: EmbeddedText(text, embedder.fingerprint, vector) for (page, text), vector in made}
+        ledger.run(contextual_keys.give_gist_vectors, ledger.full_text, embedded, ledger.clock())
     return False
 
 

@@ -55,8 +55,10 @@ class ChromaIndex:
         """Open the index in a folder that no other process has open. Raises VectorIndexError."""
 
         def connect() -> ChromaIndex:
-            chromadb, config = _chromadb()
-            client = chromadb.PersistentClient(path=str(folder), settings=config(anonymized_telemetry=False))
+            import chromadb  # noqa: PLC0415 - takes more than a second; done after the client has its first answer
+            from chromadb.config import Settings  # noqa: PLC0415 - as above
+
+            client: Any = chromadb.PersistentClient(str(folder), Settings(anonymized_telemetry=False))  # typed in part
             return cls(client, prefix, client.close)
 
         try:
@@ -115,13 +117,6 @@ class ChromaIndex:
                 configuration={"hnsw": {**CONFIGURATION["hnsw"], "sync_threshold": SYNC_THRESHOLD}},
             )
         return self._collections[user_id]
-
-
-def _chromadb() -> tuple[Any, Any]:
-    import chromadb  # noqa: PLC0415 - takes more than a second; done after the client has its first answer
-    from chromadb.config import Settings  # noqa: PLC0415 - as above
-
-    return chromadb, Settings
 
 
 def _mapped(failure: str, action: Callable[[], _T]) -> _T:

@@ -27,6 +27,7 @@ from palimpsest.learn.job_runner import JobReport, JobRunner, notes_on, once_tol
 from palimpsest.learn.summaries.summary_writer import DueSummaries
 from palimpsest.store import jobs as job_queries
 from palimpsest.store.jobs import Job
+from palimpsest.store.purge import has_erased_rows_on_disk
 
 logger = logging.getLogger(__name__)
 
@@ -189,7 +190,7 @@ class BackgroundWork:
         return is_finished
 
     def _finish_purge(self) -> None:
-        if self._engine.ledger.has_erased_rows_on_disk:
+        if self._engine.ledger.read_with(has_erased_rows_on_disk):
             finish_purge(self._engine.ledger, self._projection)
 
     async def _log_failure(self, work: Callable[[], object]) -> None:

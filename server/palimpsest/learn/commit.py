@@ -20,7 +20,7 @@ from palimpsest.learn.engine import Engine, OfMemory
 from palimpsest.llm.user_name import is_about_user
 from palimpsest.recall.similar import SimilarMemory
 from palimpsest.store.apply import Write
-from palimpsest.store.graph.entity_edits import known_types, unnamed_memories
+from palimpsest.store.graph.entity_edits import give_names, known_types, unnamed_memories
 from palimpsest.store.jobs import JobRequest
 from palimpsest.store.ledger import Ledger
 from palimpsest.store.memories import memories_telling_name, name_of_user
@@ -293,9 +293,9 @@ class Naming:
         while not stopped():
             with self._ledger.read() as conn:
                 batch = unnamed_memories(conn, self._last, BATCH)
-                named = {memory: names_in(conn, memory.scope, memory.text) for memory in batch}
+                named = [(memory, names_in(conn, memory.scope, memory.text)) for memory in batch.values()]
             if not batch:
                 return True
-            self._ledger.give_names(named)
-            self._last = batch[-1].seq
+            self._ledger.run(give_names, named, self._ledger.clock())
+            self._last = max(batch)
         return False

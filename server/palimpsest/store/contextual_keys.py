@@ -47,20 +47,14 @@ MAX_CONTEXT_CHARS = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An entry as it is stored, and the full-text row and the key that it should have now.
+    """An entry as it is `stored`, and the full-text row and the key that it should have now.
 
     `row` is None if the owner is deleted, and `key` also while its own text has no vector. The key of an entry without
-    context is empty: it is the same as the vector of its own text. `vector` and `stored_key` are the stored vector of
-    its own text and the stored key, and `owner_id` is the id of the memory or message.
+    context is empty: it is the same as the vector of its own text. `stored` is the row of the memory or message, with
+    that of the entry.
     """
 
-    seq: int
-    user_id: str
-    owner_id: str
-    live: bool
-    embedder: str
-    vector: bytes | None
-    stored_key: bytes | None
+    stored: Row[Any]
     row: FullTextRow | None
     key: bytes | None
 
@@ -133,8 +127,7 @@ def _keyed_entry(
 ) -> Entry:
     row = None if words is None else FullTextRow(stored.entry_seq, to_scope(stored), *words)
     key = None if words is None else _blob(stored.vector, stored.embedder, around)
-    of_owner = (stored.entry_seq, stored.user_id, stored.id)
-    return Entry(*of_owner, stored.live, stored.embedder, stored.vector, stored.key, row, key)
+    return Entry(stored, row, key)
 
 
 def _texts(conn: Connection, kind: Kind, rows: Iterable[Row[Any]]) -> dict[str, EmbeddedText]:
@@ -211,15 +204,6 @@ OWNERS: tuple[tuple[Kind, Table], ...] = (("message", messages), ("memory", memo
 """The tables whose rows have an entry."""
 
 
-@dataclass(frozen=True, slots=True)
-class Embedded:
-    """The new vector of an entry, of shape (dims,), and the whole text it was made from."""
-
-    seq: int
-    text: str
-    vector: Vector
-
-
 def index(conn: Connection, full_text: FullText, touched: TouchedEntries, now: datetime) -> None:
     """Rewrite the keys and full-text rows of the touched entries and of the entries around them, and log both."""
     message_ids, memory_ids = set(touched.messages), touched.memories | touched.annotated
@@ -235,23 +219,20 @@ _CITED = select(memory_sources.c.message_id).where(memory_sources.c.memory_id.in
 _CITING = select(memory_sources.c.memory_id).where(memory_sources.c.message_id.in_(listed("ids")))
 
 
-def give_vectors(
-    conn: Connection, full_text: FullText, embedder: str, embedded: Sequence[Embedded], now: datetime
-) -> None:
-    """Store new vectors of entries, and rewrite the keys of those entries and of the entries around them.
+def give_vectors(conn: Connection, full_text: FullText, embedded: Mapping[int, EmbeddedText], now: datetime) -> None:
+    """Store new vectors of entries by their numbers, and rewrite the keys of these entries and of those around them.
 
     An entry whose text was changed or deleted in the meantime is left unchanged.
     """
     touched = TouchedEntries()
-    for item in embedded:
-        entry = conn.execute(select(vectors).where(vectors.c.seq == item.seq)).one()
+    for seq, new in embedded.items():
+        entry = conn.execute(select(vectors).where(vectors.c.seq == seq)).one()
         text, keywords, context = conn.execute(_EMBEDDED_OF[entry.kind], {"owner": entry.owner_id}).one()
-        if not entry.live or key_text(text, keywords or (), context) != item.text:
+        if not entry.live or key_text(text, keywords or (), context) != new.text:
             continue
         touched.move(entry.user_id, entry.embedder, entry.key, entry.vector, -1)
-        blob = packed(item.vector)
-        values = {"embedder": embedder, "partial": False, "vector": blob, "key": None}
-        conn.execute(update(vectors).where(vectors.c.seq == item.seq).values(**values))
+        values = {**documents.vector_values(new), "partial": False, "key": None}
+        conn.execute(update(vectors).where(vectors.c.seq == seq).values(**values))
         (touched.memories if entry.kind == "memory" else touched.messages).add(entry.owner_id)
     index(conn, full_text, touched, now)
 
@@ -265,16 +246,10 @@ _EMBEDDED_OF: dict[str, Query] = {
 
 
 def give_gist_vectors(
-    conn: Connection,
-    full_text: FullText,
-    embedder: str,
-    texts: Mapping[str, str],
-    made: Sequence[Vector],
-    now: datetime,
+    conn: Connection, full_text: FullText, embedded: Mapping[str, EmbeddedText], now: datetime
 ) -> None:
     """Store the vectors of gists by the ids of their pages, and rewrite the keys of these pages."""
-    touched = TouchedEntries()
-    touched.messages.update(documents.give_vectors(conn, embedder, texts, made))
+    touched = TouchedEntries(messages=documents.give_vectors(conn, embedded))
     index(conn, full_text, touched, now)
 
 
@@ -311,20 +286,20 @@ def _write_entries(
     changed: list[dict[str, Any]] = []
     removed: list[int] = []
     for entry in keyed_entries(conn, kind, owner_ids):
-        is_live = entry.row is not None
-        if entry.key != entry.stored_key:
-            touched.move(entry.user_id, entry.embedder, entry.stored_key, entry.vector, -1)
-            touched.move(entry.user_id, entry.embedder, entry.key, entry.vector, 1)
+        stored, is_live = entry.stored, entry.row is not None
+        if entry.key != stored.key:
+            touched.move(stored.user_id, stored.embedder, stored.key, stored.vector, -1)
+            touched.move(stored.user_id, stored.embedder, entry.key, stored.vector, 1)
         if entry.row is None:
-            removed.append(entry.seq)
+            removed.append(stored.entry_seq)
         else:
             rows.append(entry.row)
-        if entry.key != entry.stored_key or entry.live is not is_live:
-            changed.append({"entry": entry.seq, "new_key": entry.key, "is_live": is_live})
+        if entry.key != stored.key or stored.live is not is_live:
+            changed.append({"entry": stored.entry_seq, "new_key": entry.key, "is_live": is_live})
         # A decision is refused if a memory it read has changed since. Such rows of the log carry the memory's id.
-        memory_id = entry.owner_id if kind == "memory" and entry.owner_id in touched.memories else None
-        op = "upsert" if is_live else "delete"
-        log.append({"unit_seq": entry.seq, "user_id": entry.user_id, "op": op, "memory_id": memory_id, "at": now})
+        memory_id = stored.id if kind == "memory" and stored.id in touched.memories else None
+        of_entry = {"unit_seq": stored.entry_seq, "user_id": stored.user_id, "op": "upsert" if is_live else "delete"}
+        log.append({**of_entry, "memory_id": memory_id, "at": now})
     full_text.put(conn, rows)
     full_text.remove(conn, removed)
     if changed:

@@ -18,10 +18,10 @@ from palimpsest.core.clock import Clock
 from palimpsest.core.errors import InputError, LedgerError
 from palimpsest.core.protocols import Progress
 from palimpsest.store import contextual_keys, entries, schema
-from palimpsest.store.database import Database
+from palimpsest.store.database import Database, LedgerCopy
 from palimpsest.store.rows import StoredJson, UtcTime
 from palimpsest.store.schema import HEAD, index_log, vectors
-from palimpsest.store.sqlite.ledger_files import Backups
+from palimpsest.store.sqlite.ledger_files import BEFORE_RESTORE, Backups, RestoreSteps
 from palimpsest.store.sqlite.sqlite_database import SqliteDatabase
 from palimpsest.store.upgrade import UNFINISHED, create_tables, revision_in, stored_revision
 
@@ -49,41 +49,32 @@ def _kind(column: sa.Column[Any]) -> TypeEngine[Any]:
     return StoredJson() if isinstance(kind, sa.JSON) else kind
 
 
-@dataclass(frozen=True)
-class TableRows:
-    """The rows of one table, in the order of the primary key, which is by bytes for texts."""
+def read_rows(
+    conn: sa.Connection, table: sa.Table, after: Key | None = None, upto: Key | None = None, limit: int | None = None
+) -> list[StoredRow]:
+    """Return the rows of a table after a key up to another one, at most `limit`. None is no bound.
 
-    table: sa.Table
+    They are in the order of the primary key, which is by bytes for texts.
+    """
+    key = sa.tuple_(*table.primary_key)
+    query = sa.select(*map(_as_text, table.columns)).order_by(*table.primary_key).limit(limit)
+    query = query if after is None else query.where(key > after)
+    query = query if upto is None else query.where(key <= upto)
+    return [{**row} for row in conn.execute(query).mappings()]
 
-    def count(self, conn: sa.Connection) -> int:
-        """Return the number of rows."""
-        return conn.execute(sa.select(sa.func.count()).select_from(self.table)).scalar_one()
 
-    def read(
-        self, conn: sa.Connection, after: Key | None, upto: Key | None = None, limit: int | None = None
-    ) -> list[StoredRow]:
-        """Return the rows after a key up to another one, at most `limit`. None is no bound."""
-        key = sa.tuple_(*self.table.primary_key)
-        query = sa.select(*map(_as_text, self.table.columns)).order_by(*self.table.primary_key).limit(limit)
-        query = query if after is None else query.where(key > after)
-        query = query if upto is None else query.where(key <= upto)
-        return [{**row} for row in conn.execute(query).mappings()]
+def _key(table: sa.Table, row: StoredRow) -> Key:
+    return tuple(row[column.name] for column in table.primary_key)
 
-    def key(self, row: StoredRow) -> Key:
-        """Return the primary key of a row."""
-        return tuple(row[column.name] for column in self.table.primary_key)
 
-    def put(self, conn: sa.Connection, rows: Sequence[StoredRow]) -> None:
-        """Store new rows."""
-        if rows:
-            conn.execute(sa.insert(self.table), rows)
-
-    def delete(self, conn: sa.Connection, keys: Sequence[Key]) -> None:
-        """Delete the rows with these keys."""
-        names = [f"key_{column.name}" for column in self.table.primary_key]
-        is_row = (column == sa.bindparam(name) for column, name in zip(self.table.primary_key, names, strict=True))
-        if keys:
-            conn.execute(sa.delete(self.table).where(*is_row), [dict(zip(names, key, strict=True)) for key in keys])
+def _replace(conn: sa.Connection, table: sa.Table, gone: Sequence[Key], new: Sequence[StoredRow]) -> None:
+    """Delete the rows with some keys, and store new rows."""
+    names = [f"key_{column.name}" for column in table.primary_key]
+    is_row = (column == sa.bindparam(name) for column, name in zip(table.primary_key, names, strict=True))
+    if gone:
+        conn.execute(sa.delete(table).where(*is_row), [dict(zip(names, key, strict=True)) for key in gone])
+    if new:
+        conn.execute(sa.insert(table), new)
 
 
 def _as_text(column: sa.Column[Any]) -> sa.ColumnElement[Any]:
@@ -91,8 +82,8 @@ def _as_text(column: sa.Column[Any]) -> sa.ColumnElement[Any]:
     return sa.type_coerce(sa.cast(column, sa.Text), column.type).label(column.name) if is_json else column
 
 
-ROWS = tuple(TableRows(_as_stored(table)) for table in TABLES)
-"""The rows of each table, in the order of `TABLES`."""
+STORED = tuple(map(_as_stored, TABLES))
+"""The tables as their rows are copied, in the order of `TABLES`."""
 
 
 # Make the rows of one database equal to those of another, in batches that are each stored for good.
@@ -111,31 +102,31 @@ class TooSlowError(Exception):
 class Batch(NamedTuple):
     """The rows of a table from after a key up to another one. The last batch of a table has no bound."""
 
-    of: TableRows
+    table: sa.Table
     rows: list[StoredRow]
     after: Key | None
     upto: Key | None
 
     def stored(self, conn: sa.Connection) -> list[StoredRow]:
         """Return the rows that a database has between the two keys."""
-        return self.of.read(conn, self.after, self.upto)
+        return read_rows(conn, self.table, self.after, self.upto)
 
     def refuse_other(self, conn: sa.Connection, database: Database) -> None:
         """Raise LedgerError if a database does not give back these rows."""
         if self.stored(conn) != self.rows:
             raise LedgerError(
-                f"{database.location} does not give back the rows of the table {self.of.table.name} that were written "
+                f"{database.location} does not give back the rows of the table {self.table.name} that were written "
                 "to it. The ledger that was copied is unchanged."
             )
 
 
 def _batches(source: sa.Connection) -> Iterator[Batch]:
-    for of in ROWS:
+    for table in STORED:
         after: Key | None = None
         while True:
-            rows = of.read(source, after, limit=BATCH)
-            upto = of.key(rows[-1]) if len(rows) == BATCH else None
-            yield Batch(of, rows, after, upto)
+            rows = read_rows(source, table, after, limit=BATCH)
+            upto = _key(table, rows[-1]) if len(rows) == BATCH else None
+            yield Batch(table, rows, after, upto)
             if upto is None:
                 break
             after = upto
@@ -149,13 +140,13 @@ def make_equal(
     What is written is read back. Raises LedgerError for a row that the target cannot store, and TooSlowError at the
     monotonic time `until`. The batches before stay.
     """
-    total = sum(rows.count(source) for rows in ROWS)
-    counted = {rows.table.name: 0 for rows in ROWS}
+    total = sum(source.execute(sa.select(sa.func.count()).select_from(table)).scalar_one() for table in TABLES)
+    counted = {table.name: 0 for table in TABLES}
     for batch in _batches(source):
         if until is not None and time.monotonic() > until:
             raise TooSlowError
         _make_batch_equal(target, batch)
-        counted[batch.of.table.name] += len(batch.rows)
+        counted[batch.table.name] += len(batch.rows)
         done = sum(counted.values())
         progress(done, max(done, total))
     return counted
@@ -166,36 +157,35 @@ def _make_batch_equal(target: Database, batch: Batch) -> None:
         stored = batch.stored(conn)
     if stored == batch.rows:
         return
-    of = batch.of
-    known, wanted = {of.key(row): row for row in stored}, {of.key(row): row for row in batch.rows}
+    table = batch.table
+    known, wanted = {_key(table, row): row for row in stored}, {_key(table, row): row for row in batch.rows}
     gone = [key for key, row in known.items() if wanted.get(key) != row]
     new = [row for key, row in wanted.items() if known.get(key) != row]
-    refuse_unfit(target, of, new)
+    refuse_unfit(target, table, new)
     with target.write() as conn:
-        of.delete(conn, gone)
-        of.put(conn, new)
+        _replace(conn, table, gone, new)
         batch.refuse_other(conn, target)
 
 
 def replace_all(source: sa.Connection, target: sa.Connection, database: Database) -> None:
     """Replace all rows in the transaction of `target`. Raises LedgerError for a row that it cannot store."""
-    for rows in reversed(ROWS):
-        target.execute(sa.delete(rows.table))
+    for table in reversed(TABLES):
+        target.execute(sa.delete(table))
     for batch in _batches(source):
-        refuse_unfit(database, batch.of, batch.rows)
-        batch.of.put(target, batch.rows)
+        refuse_unfit(database, batch.table, batch.rows)
+        _replace(target, batch.table, (), batch.rows)
         batch.refuse_other(target, database)
 
 
-def refuse_unfit(database: Database, rows: TableRows, new: Sequence[StoredRow]) -> None:
+def refuse_unfit(database: Database, table: sa.Table, new: Sequence[StoredRow]) -> None:
     """Raise LedgerError if the database cannot store one of the rows."""
     for row in new:
-        reason = database.unfit(schema.metadata.tables[rows.table.name], row)
+        reason = database.unfit(schema.metadata.tables[table.name], row)
         if reason:
-            name = ", ".join(f"{value}" for value in islice(rows.key(row), 3))
+            name = ", ".join(f"{value}" for value in islice(_key(table, row), 3))
             owner = row.get("id", "")
             raise LedgerError(
-                f"{database.location} cannot store the row {name!r} of the table {rows.table.name}"
+                f"{database.location} cannot store the row {name!r} of the table {table.name}"
                 f"{f' (its id is {owner})' if owner else ''}: {reason}. The ledger that was copied is unchanged. "
                 "Change or purge what it belongs to, then try again."
             )
@@ -243,25 +233,29 @@ class DatabaseBackups(Backups):
                 path = _written_to_file(database, folder)
             yield path
 
-    def _put_in_place(
-        self, copy: Path, now: datetime, migrate: Callable[[Path], None], refuse_if_in_use: Callable[[], None]
-    ) -> Path:
-        """Replace all rows by those of a copy in one transaction, and return the copy of the previous ones.
+    def _put_in_place(self, copy: Path, now: datetime, steps: RestoreSteps) -> Path:
+        def kept(database: Database) -> LedgerCopy:
+            with self._naming():
+                return self._new_copy_of(_written_to_file(database, copy.parent), BEFORE_RESTORE, now)
 
-        Nobody writes between the two. Servers may go on: they see the restored ledger from their next call on.
-        """
-        del migrate, refuse_if_in_use  # only a file has an older schema, or is ever replaced as a whole
-        with self._opened() as database, closing(SqliteDatabase.open(copy)) as restored:
-            _refuse_other_schema(database)
-            with database.write() as conn, database.without_time_limit(conn), restored.read() as rows:
-                with self._naming():
-                    before = self._new_copy_of(_written_to_file(database, copy.parent), "before-restore", now)
-                epoch = entries.epoch(conn)
-                replace_all(rows, conn, database)
-                database.count_on(conn, restored.counters(rows))
-                contextual_keys.rebuild_full_text(conn, database.full_text)
-                begin_epoch(conn, epoch, now)
-        return before.path
+        return steps.replace_rows(copy, now, kept).path  # only a file has an older schema, or is replaced as a whole
+
+
+def replace_rows(opened: Opened, copy: Path, now: datetime, keep: Callable[[Database], LedgerCopy]) -> LedgerCopy:
+    """Replace all rows of a ledger by those of a copy in one transaction, and return what `keep` makes of it before.
+
+    Nobody writes between the two. Clients may go on: they see the restored ledger from their next call on.
+    """
+    with opened() as database, closing(SqliteDatabase.open(copy)) as restored:
+        _refuse_other_schema(database)
+        with database.write() as conn, database.without_time_limit(conn), restored.read() as rows:
+            before = keep(database)
+            epoch = entries.epoch(conn)
+            replace_all(rows, conn, database)
+            database.count_on(conn, restored.counters(rows))
+            contextual_keys.rebuild_full_text(conn, database.full_text)
+            begin_epoch(conn, epoch, now)
+    return before
 
 
 def _written_to_file(database: Database, folder: Path) -> Path:

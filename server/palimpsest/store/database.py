@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from sqlalchemy import Connection, Table, text
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
+from palimpsest.core.errors import LedgerError
 from palimpsest.core.models import Scope
 from palimpsest.text.tokenizer import most_words_near
 
@@ -278,6 +280,34 @@ class Database(Protocol):
 
     def count_on(self, conn: Connection, counters: Mapping[str, int]) -> None:
         """Let the numbers of new rows begin above these and above those in use."""
+
+
+# The errors of all databases as ours.
+
+UNREADABLE_ROW = (ValueError, LookupError, TypeError, SQLAlchemyError)
+"""What reading a row raises if its content is not what was written."""
+
+MAX_CAUSE_CHARS = 200
+"""Databases quote values, and these may be long."""
+
+
+@contextmanager
+def errors_as_ours(
+    location: object, driver_error: type[Exception], explained: Callable[[BaseException | None], str], unreadable: str
+) -> Generator[None]:
+    """Raise the errors of a database and its driver as LedgerError.
+
+    `explained` returns their message with what was written and what to do, and `unreadable` says so of a row that
+    cannot be read.
+    """
+    try:
+        yield
+    except (DBAPIError, driver_error) as error:
+        cause = error.orig if isinstance(error, DBAPIError) else error
+        raise LedgerError(f"the ledger {location} could not be used: {explained(cause)}") from error
+    except UNREADABLE_ROW as error:
+        cause = f"a row cannot be read ({type(error).__name__}: {str(error)[:MAX_CAUSE_CHARS]})"
+        raise LedgerError(f"the ledger {location} could not be used: {cause}. {unreadable}") from error
 
 
 # What the full texts of all databases have in common: weights, limits, and which words occur in a row.

@@ -49,18 +49,19 @@ def put(
     are_pages = (rows.among(messages.c.id, new), messages.c.role == PAGE)
     stored = list(conn.execute(select(messages.c.id).where(*are_pages)).scalars())
     erase(conn, stored)
-    values = [
-        {"message_id": page, **asdict(new[page])}
-        | _vector_values(known.get(new[page].text) if new[page].model else None, embedder)
-        for page in stored
-    ]
-    if values:
-        conn.execute(insert(gists), values)
+    for page in stored:
+        gist = new[page]
+        vector = known.get(gist.text) if gist.model else None
+        row = {"message_id": page, **asdict(gist), **vector_values(EmbeddedText(gist.text, embedder, vector))}
+        conn.execute(insert(gists), row)
     return stored
 
 
-def _vector_values(vector: Vector | None, embedder: str) -> dict[str, Any]:
-    return {"vector": None, "embedder": ""} if vector is None else {"vector": rows.packed(vector), "embedder": embedder}
+def vector_values(of: EmbeddedText) -> dict[str, Any]:
+    """Return the vector of a text, if it has one, and the embedder, as they are stored."""
+    if of.vector is None:
+        return {"vector": None, "embedder": ""}
+    return {"vector": rows.packed(of.vector), "embedder": of.embedder}
 
 
 def vectors_of(conn: Connection, page_ids: Sequence[str]) -> dict[str, EmbeddedText]:
@@ -80,13 +81,13 @@ def without_vector(conn: Connection, embedder: str, limit: int) -> dict[str, str
     return {row.message_id: row.text for row in found}
 
 
-def give_vectors(conn: Connection, embedder: str, texts: Mapping[str, str], made: Sequence[Vector]) -> list[str]:
+def give_vectors(conn: Connection, embedded: Mapping[str, EmbeddedText]) -> set[str]:
     """Store the vectors of gists by the ids of their pages, and return the ids of those that still say the same."""
-    given: list[str] = []
-    for (page, text), vector in zip(texts.items(), made, strict=True):
-        same = update(gists).filter_by(message_id=page, text=text)
-        if conn.execute(same.values(**_vector_values(vector, embedder))).rowcount:
-            given.append(page)
+    given: set[str] = set()
+    for page, new in embedded.items():
+        same = update(gists).filter_by(message_id=page, text=new.text)
+        if conn.execute(same.values(**vector_values(new))).rowcount:
+            given.add(page)
     return given
 
 
@@ -236,9 +237,8 @@ def document(conn: Connection, scope: Scope, document_id: str) -> Document:
 def ids_beginning(conn: Connection, scope: Scope, prefix: str, limit: int) -> list[str]:
     """Return up to `limit` ids of documents that begin with a prefix, the newest first."""
     known = conversations.c
-    query = select(known.session_id).where(rows.sees(conversations, scope), known.client == CLIENT)
-    query = query.where(rows.begins(known.session_id, prefix)) if prefix else query
-    newest = query.group_by(known.session_id).order_by(func.max(known.seq).desc())
+    is_meant = (rows.sees(conversations, scope), known.client == CLIENT, rows.begins(known.session_id, prefix))
+    newest = select(known.session_id).where(*is_meant).group_by(known.session_id).order_by(func.max(known.seq).desc())
     return list(conn.execute(newest.limit(limit)).scalars())
 
 

@@ -194,14 +194,6 @@ SCAN_BATCH = 4_000
 
 
 @dataclass(frozen=True, slots=True)
-class UnembeddedEntry:
-    """The number of an entry that has no vector of an embedder, and the text that is embedded of it."""
-
-    seq: int
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
 class Waiting:
     """How many living entries have no vector of an embedder, and how many only that of their first window."""
 
@@ -312,19 +304,16 @@ def count_indexed(conn: sa.Connection, embedder: str) -> int:
 
 def missing_vectors(
     conn: sa.Connection, embedder: str, limit: int, *, after: int = 0, only_failed: bool = False
-) -> list[UnembeddedEntry]:
-    """Return living entries above number `after` that wait to be embedded, oldest first.
+) -> dict[int, str]:
+    """Return the texts to embed of living entries above number `after` that wait for it, by number, oldest first.
 
     They have no vector of this embedder, with `only_failed` no vector at all, or only that of their first window.
     """
-    columns = (vectors.c.seq, sa.func.coalesce(memories.c.text, messages.c.content), memories.c.keywords)
-    columns += (memories.c.context,)
-    query = sa.select(*columns).outerjoin(memories, IS_MEMORY).outerjoin(messages, IS_MESSAGE)
+    columns = (sa.func.coalesce(memories.c.text, messages.c.content), memories.c.keywords, memories.c.context)
+    query = sa.select(vectors.c.seq, *columns).outerjoin(memories, IS_MEMORY).outerjoin(messages, IS_MESSAGE)
     waiting = query.where(*_waits(embedder, after, only_failed=only_failed))
     found = conn.execute(waiting.order_by(vectors.c.seq).limit(limit))
-    return [
-        UnembeddedEntry(seq, models.key_text(text, keywords or (), context)) for seq, text, keywords, context in found
-    ]
+    return {seq: models.key_text(text, keywords or (), context) for seq, text, keywords, context in found}
 
 
 def count_missing_vectors(conn: sa.Connection, embedder: str, *, after: int = 0, only_failed: bool = False) -> int:
@@ -647,10 +636,8 @@ def find_memory(conn: sa.Connection, scope: models.Scope, memory_id: str) -> mod
 
 def ids_beginning(conn: sa.Connection, scope: models.Scope, prefix: str, limit: int) -> list[str]:
     """Return up to `limit` ids of living memories that begin with a prefix, the newest memory first."""
-    query = sa.select(memories.c.id).where(rows.is_living(memories, scope)).order_by(memories.c.seq.desc()).limit(limit)
-    if prefix:
-        query = query.where(rows.begins(memories.c.id, prefix))
-    return list(conn.execute(query).scalars())
+    query = sa.select(memories.c.id).where(rows.is_living(memories, scope), rows.begins(memories.c.id, prefix))
+    return list(conn.execute(query.order_by(memories.c.seq.desc()).limit(limit)).scalars())
 
 
 def _prefix(argument: str) -> str:

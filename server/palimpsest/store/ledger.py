@@ -7,7 +7,7 @@ on rows that have changed since is refused with StaleDecisionError. Its caller t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import replace
 from datetime import datetime
@@ -22,12 +22,10 @@ from palimpsest.core.clock import UTC_FOR_ALL, Clock, Zones
 from palimpsest.core.errors import LedgerError, SettingsError
 from palimpsest.core.files import make_private_folder
 from palimpsest.core.git_project import Repository
-from palimpsest.core.models import AppliedWrite, NamedEntity, Scope
+from palimpsest.core.models import AppliedWrite, Scope
 from palimpsest.store import apply, entries, projects, purge, usage
 from palimpsest.store import jobs as job_queries
 from palimpsest.store.database import Database
-from palimpsest.store.entries import next_edit_number
-from palimpsest.store.graph.entity_edits import UnnamedMemory, give_names
 from palimpsest.store.schema import meta
 from palimpsest.store.sqlite.ledger_files import Backups
 from palimpsest.store.sqlite.sqlite_database import SqliteDatabase
@@ -114,11 +112,6 @@ class Ledger:
                 applied.append(apply.apply(conn, self.full_text, write, now, self._max_memories))
         return applied
 
-    def give_names(self, named: Mapping[UnnamedMemory, Sequence[NamedEntity]]) -> None:
-        """Store what memories name whose names were not looked for before. It is no edit of these memories."""
-        with self._write() as conn:
-            give_names(conn, named, self.clock(), next_edit_number(conn))
-
     def note_recalls(self, new: Sequence[usage.NewRecall], since: datetime | None, epoch: str | None) -> str:
         """Note recalls, unless rows were erased after an epoch, and erase those of before a time; with None all.
 
@@ -164,11 +157,6 @@ class Ledger:
         if complete:
             self.run(purge.note_free_space_erased)
         return complete
-
-    @property
-    def has_erased_rows_on_disk(self) -> bool:
-        """Return whether a purge was interrupted before the database was rewritten."""
-        return self.read_with(purge.has_erased_rows_on_disk)
 
     @property
     def id(self) -> str:

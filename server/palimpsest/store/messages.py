@@ -332,8 +332,6 @@ def find_conversation(
 
 def ids_beginning(conn: Connection, scope: Scope, prefix: str, limit: int) -> list[str]:
     """Return up to `limit` ids of conversations that begin with a prefix, the one with the newest message first."""
-    if not prefix:
-        return [each.id for each in list_conversations(conn, scope, limit)]
     is_meant = (rows.begins(messages.c.session_id, prefix), rows.is_living(messages, scope), IS_SAID)
     query = select(messages.c.session_id).where(*is_meant).group_by(messages.c.session_id)
     return list(conn.execute(query.order_by(func.max(messages.c.said_at).desc()).limit(limit)).scalars())

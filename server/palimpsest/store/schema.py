@@ -318,13 +318,9 @@ entities = numbered_table(
     sa.Column("is_user", sa.Boolean, nullable=False, server_default=sa.false()),
     # The entity that this one is the same as. Mentions and relations keep the id they were stored with.
     sa.Column("merged_into", sa.String(36)),
-    # Vectors of names were kept here; nothing reads or writes them any more.
-    sa.Column("vector", sa.LargeBinary),
-    sa.Column("embedder", sa.String(128), nullable=False, server_default=""),
     sa.Column("created_at", UtcTime, nullable=False),
 )
 sa.Index("entities_by_user", entities.c.user_id, entities.c.project)
-sa.Index("entities_by_embedder", entities.c.embedder)
 sa.Index("entities_by_target", entities.c.merged_into, **only_where("merged_into IS NOT NULL"))
 IS_USER = "is_user"
 """The condition for the user's own entity in the words of its index, which only a query in the same words uses."""

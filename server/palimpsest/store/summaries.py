@@ -14,7 +14,7 @@ from palimpsest.store.entries import ERASED_AT, meta_value
 from palimpsest.store.history import memories_at
 from palimpsest.store.memories import LAST_STATED, NEWEST, count_by_day, memories_by_id, read_memories
 from palimpsest.store.messages import LAST_SAID, newest_said, read_messages, without_forgotten
-from palimpsest.store.rows import among, count, has_row, is_living, is_scope, scope_values, sees, to_summary
+from palimpsest.store.rows import among, count, is_living, is_scope, scope_values, sees, to_summary
 from palimpsest.store.schema import (
     IS_SAID,
     history,
@@ -24,7 +24,6 @@ from palimpsest.store.schema import (
     messages,
     summaries,
     summary_sources,
-    vectors,
 )
 
 # What summaries rest on: the memories in the version that was read, and the messages.
@@ -187,16 +186,11 @@ def kinds_with_passage(conn: sa.Connection, passage: str) -> list[str]:
 def current_summary(conn: sa.Connection, scope: Scope, kind: str) -> Summary | None:
     """Return the newest summary of exactly this scope and kind unless it may say what no longer holds.
 
-    It may if something that it rests on was changed or deleted since. Of a summary of which it is not known what it
-    rests on, any correction in the scope counts.
+    It may if something that it rests on was changed or deleted since, or if it is not known what it rests on.
     """
-    conditions = (has_sources().label("has_sources"), have_changed().label("have_changed"))
-    row = conn.execute(_of_kind(scope, kind, *conditions).limit(1)).one_or_none()
-    if row is None:
-        return None
-    last = to_summary(row)
-    is_outdated = row.have_changed if row.has_sources else has_corrections_since(conn, scope, last.seq)
-    return None if is_outdated else last
+    is_current = sa.and_(has_sources(), ~have_changed()).label("is_current")
+    row = conn.execute(_of_kind(scope, kind, is_current).limit(1)).one_or_none()
+    return to_summary(row) if row is not None and row.is_current else None
 
 
 def base_summary(conn: sa.Connection, scope: Scope, kind: str) -> tuple[int | None, Summary | None]:
@@ -360,18 +354,3 @@ def _is_said(scope: Scope) -> sa.ColumnElement[bool]:
 
 def _between(column: sa.ColumnElement[datetime], since: datetime, until: datetime) -> sa.ColumnElement[bool]:
     return sa.and_(column >= since, column < until)
-
-
-def has_corrections_since(conn: sa.Connection, scope: Scope, log_number: int) -> bool:
-    """Return whether what a summary may say was deleted, replaced or reworded after a number of the index log.
-
-    Such a summary is not shown again, because a model would believe it.
-    """
-    # A mention of a memory is in the log too. What changes the memory also leaves a row of history, at the same time.
-    changed = sa.exists().where(history.c.memory_id == memories.c.id, history.c.updated_at == index_log.c.at)
-    is_other = sa.or_(memories.c.deleted_at.is_not(None), sa.and_(memories.c.revision > 1, changed))
-    later = sa.select(index_log.c.seq).where(index_log.c.user_id == scope.user_id, index_log.c.seq > log_number)
-    of_memories = later.join(memories, memories.c.id == index_log.c.memory_id).where(is_other, sees(memories, scope))
-    is_deletion = (index_log.c.op == "delete", vectors.c.kind == "message", sees(vectors, scope))
-    of_messages = later.join(vectors, vectors.c.seq == index_log.c.unit_seq).where(*is_deletion)
-    return has_row(conn, of_memories) or has_row(conn, of_messages)

@@ -43,11 +43,6 @@ class _Span(NamedTuple):
     before: HistoryRow | None
     last: HistoryRow
 
-    @property
-    def memory_id(self) -> str:
-        """Return the id of the memory."""
-        return self.last.memory_id
-
 
 def undo(tx: Transaction, request: Undo) -> list[Outcome]:
     """Undo one edit or all edits since an instant, as far as the scope sees them. Raises InputError if it cannot."""
@@ -153,7 +148,7 @@ def _in_effect(tx: Transaction, number: int) -> bool:
             return False
         if span.before is not None and _state(span.before) == _state(span.last):
             return False
-        if span.before is None and _stands_for_another(tx, span.memory_id):
+        if span.before is None and _stands_for_another(tx, span.last.memory_id):
             return False
     rows = _message_rows(tx, message_history.c.change == number)
     are_same = all(deleted is (event == Event.DELETE) for _, event, deleted in rows)
@@ -185,7 +180,7 @@ def _revert(tx: Transaction, condition: Callable[[Table], ColumnElement[bool]]) 
     """Put memories, messages and entities into their state before the rows of history that a condition selects."""
     targets: list[tuple[Memory, Memory]] = []
     for span in _spans(tx, condition(history)):
-        present = to_memory(tx.conn.execute(select(memories).where(memories.c.id == span.memory_id)).one())
+        present = to_memory(tx.conn.execute(select(memories).where(memories.c.id == span.last.memory_id)).one())
         past = _before(tx, present, span.before)
         if _differ(present, past):
             targets.append((present, past))

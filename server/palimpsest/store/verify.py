@@ -199,7 +199,7 @@ def verify(conn: Connection, database: Database, progress: Progress) -> Faults:
     total, done, owners = len(entries_by_owner), 0, dict[str, Kind]()
     for kind, table in contextual_keys.OWNERS:
         ids = conn.execute(select(table.c.id).order_by(table.c.seq)).scalars().all()
-        keyed = {entry.owner_id: entry for entry in contextual_keys.keyed_entries(conn, kind, ids)}
+        keyed = {entry.stored.id: entry for entry in contextual_keys.keyed_entries(conn, kind, ids)}
         for owner in ids:
             entry = entries_by_owner.pop((kind, owner), None)
             if entry is None or not _agrees(full_text, entry, keyed[owner], words.pop(entry.seq, None)):

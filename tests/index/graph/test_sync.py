@@ -17,7 +17,7 @@ from palimpsest.core.settings import load_settings
 from palimpsest.index.graph_database import differences
 from palimpsest.memory import Memory
 from palimpsest.store.apply import Write
-from palimpsest.store.graph.entity_edits import unnamed_memories
+from palimpsest.store.graph.entity_edits import give_names, unnamed_memories
 from tests.support.bolt_server import BoltServer, caught_up, projection_of, state
 from tests.support.command_line import palimpsest
 from tests.support.graph import Graph
@@ -160,9 +160,10 @@ async def test_names_that_are_looked_for_later_are_copied(memory: Memory, bolt: 
         conn.execute(text("UPDATE memories SET entities = NULL, relations = NULL"))  # as after an upgrade
     await caught_up(memory)
     with memory.engine.ledger.read() as reading:
-        [unnamed] = unnamed_memories(reading, 0, 10)
+        [unnamed] = unnamed_memories(reading, 0, 10).values()
     assert unnamed.id == memory_id
-    memory.engine.ledger.give_names({unnamed: (NamedEntity("Ana", "person"), NamedEntity("Lyon", "place"))})
+    named = [(unnamed, (NamedEntity("Ana", "person"), NamedEntity("Lyon", "place")))]
+    memory.engine.ledger.run(give_names, named, memory.engine.clock())
     await caught_up(memory)
     assert bolt.names(memory) == ["Ana", "Lyon"]
 

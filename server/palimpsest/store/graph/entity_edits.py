@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -11,7 +10,7 @@ from sqlalchemy import ColumnElement, Connection, Row, and_, exists, select, upd
 
 from palimpsest.core import models
 from palimpsest.core.errors import InputError, MemoryNotFoundError
-from palimpsest.store.entries import Transaction
+from palimpsest.store.entries import Transaction, next_edit_number
 from palimpsest.store.graph import identity
 from palimpsest.store.graph.identity import (
     ALIAS,
@@ -28,7 +27,7 @@ from palimpsest.store.graph.identity import (
 )
 from palimpsest.store.graph.statements import put, put_relations
 from palimpsest.store.memories import name_of_user
-from palimpsest.store.rows import Query, among, sees, to_memory, to_scope
+from palimpsest.store.rows import Query, among, sees, to_memory
 from palimpsest.store.schema import entities, entity_aliases, entity_history, memories, memory_sources, mentions
 
 # Read and write the state of entities, aliases and mentions that an edit of entities changed.
@@ -297,16 +296,6 @@ def _valid_name(name: str) -> str:
 _IS_NULL = memories.c.entities.is_(None)
 
 
-@dataclass(frozen=True, slots=True)
-class UnnamedMemory:
-    """A memory whose names were not looked for yet. `seq` is its number in the order in which memories were stored."""
-
-    seq: int
-    id: str
-    scope: models.Scope
-    text: str
-
-
 def known_types(conn: Connection, scope: models.Scope, keys: Sequence[str]) -> dict[str, models.EntityType]:
     """Return the types of the entities that a scope knows by these keys of names. The user's told name is a person."""
     found = identity.candidates_of(conn, scope, keys, with_projects=False)
@@ -317,21 +306,25 @@ def known_types(conn: Connection, scope: models.Scope, keys: Sequence[str]) -> d
     return known
 
 
-def unnamed_memories(conn: Connection, after: int, limit: int) -> list[UnnamedMemory]:
-    """Return memories of all users whose names were not looked for, those with the lowest numbers above `after`."""
+def unnamed_memories(conn: Connection, after: int, limit: int) -> dict[int, models.Memory]:
+    """Return memories of all users whose names were not looked for, those with the lowest numbers above `after`.
+
+    They are by their numbers, in the order in which they were stored.
+    """
     query = select(memories).where(memories.c.seq > after, _IS_NULL).order_by(memories.c.seq).limit(limit)
-    return [UnnamedMemory(row.seq, row.id, to_scope(row), row.text) for row in conn.execute(query)]
+    return {row.seq: to_memory(row) for row in conn.execute(query)}
 
 
 def give_names(
-    conn: Connection, named: Mapping[UnnamedMemory, Sequence[models.NamedEntity]], now: datetime, edit: int
+    conn: Connection, named: Iterable[tuple[models.Memory, Sequence[models.NamedEntity]]], now: datetime
 ) -> None:
     """Store what memories name. It is no edit of theirs: their texts say the same as before.
 
-    What is merged by it, such as the person of the user's name into the user, is an edit with the number `edit`. A
-    memory that was named or got another text meanwhile is left as it is.
+    What is merged by it, such as the person of the user's name into the user, is an edit. A memory that was named or
+    got another text meanwhile is left as it is.
     """
-    for memory, names in named.items():
+    edit = next_edit_number(conn)
+    for memory, names in named:
         values = {"entities": [[entity.name, entity.type] for entity in names], "relations": []}
         is_as_read = (memories.c.id == memory.id, memories.c.text == memory.text, _IS_NULL)
         if conn.execute(update(memories).where(*is_as_read).values(**values)).rowcount:

@@ -1,8 +1,8 @@
 """Full text in PostgreSQL: our own search tokens, found by a GIN index and scored by BM25.
 
-PostgreSQL's own ranking (`ts_rank`) knows no inverse document frequency. So the rows keep what BM25 needs, and two
-small tables count words for each user, under the lock of the user. A word is indexed together with its user: a search
-reads nothing of other users, however many there are, and the score of a user's memory does not depend on theirs.
+PostgreSQL's own ranking (`ts_rank`) knows no inverse document frequency. So the rows keep what BM25 needs, and a small
+table counts words for each user, under the lock of the user. A word is indexed together with its user: a search reads
+nothing of other users, however many there are, and the score of a user's memory does not depend on theirs.
 """
 
 from __future__ import annotations
@@ -40,21 +40,13 @@ CREATE = (
     )
     """,
     "CREATE INDEX lexical_by_word ON lexical USING gin (words) WITH (fastupdate = off)",
-    # In how many rows of a user each word occurs.
-    """
-    CREATE TABLE lexical_words (
-        user_id text COLLATE "C" NOT NULL,
-        word text COLLATE "C" NOT NULL,
-        rows bigint NOT NULL,
-        PRIMARY KEY (user_id, word)
-    )
-    """,
-    # How many rows each user has, and how many tokens they have together.
-    """
-    CREATE TABLE lexical_users (user_id text COLLATE "C" PRIMARY KEY, rows bigint NOT NULL, tokens bigint NOT NULL)
-    """,
+    # In how many rows each word of a user occurs, by the number that `_key` gives, and what `ROWS` and `TOKENS` say.
+    "CREATE TABLE lexical_counts (word bigint PRIMARY KEY, number bigint NOT NULL)",
 )
-DROP = ("DROP TABLE IF EXISTS lexical, lexical_words, lexical_users",)
+DROP = ("DROP TABLE IF EXISTS lexical, lexical_counts",)
+
+ROWS, TOKENS = "", " "
+"""In place of words: how many rows a user has, and how many tokens they have together."""
 
 SCOPE_TOKENS = 4
 """How many tokens the parts of a scope count. FTS5 counts them too, so the scores are the same in both databases."""
@@ -74,22 +66,19 @@ class PostgresFullText(database.FullText):
 
     def put(self, conn: Connection, rows: Sequence[database.FullTextRow]) -> None:
         """Insert or replace the rows of entries."""
-        if not rows:
-            return
-        counted = _Counts()
-        counted.add(self._stored(conn, [row.seq for row in rows]), -1)
-        values = [_values(row) for row in rows]
-        counted.add(values, 1)
-        conn.execute(_PUT, values)
-        counted.write(conn)
+        if rows:
+            stored = self._stored(conn, [row.seq for row in rows])
+            values = [_values(row) for row in rows]
+            conn.execute(_PUT, values)
+            new = [_counts_of(value["user_id"], value["words"], value["tokens"]) for value in values]
+            self._count(conn, new, stored)
 
     def remove(self, conn: Connection, seqs: Sequence[int]) -> None:
         """Remove the rows of entries. Unknown numbers are ignored."""
         for chunk in batched(seqs):
-            counted = _Counts()
-            counted.add(self._stored(conn, chunk), -1)
+            stored = self._stored(conn, chunk)
             conn.execute(_REMOVE, {"seqs": chunk})
-            counted.write(conn)
+            self._count(conn, (), stored)
 
     def rows(self, conn: Connection) -> dict[int, database.FullTextColumns]:
         """Return every stored row by entry number."""
@@ -127,16 +116,15 @@ class PostgresFullText(database.FullText):
         found = {word: known[word] for word in searched if word in known}
         if not found:
             return {}
-        totals = conn.execute(_TOTALS, {"user_id": scope.user_id}).one_or_none()
-        if totals is None:
+        totals = self.document_counts(conn, scope.user_id, (ROWS, TOKENS))
+        if len(totals) < 2:  # noqa: PLR2004 - both
             raise FullTextError(
                 "the full text is damaged: the rows of a user are not counted. Rebuild it with palimpsest rebuild"
             )
-        rows, tokens = totals
         values = {
             "words": [_key(scope.user_id, word) for word in found],
-            "rarities": [_rarity(rows, number) for number in found.values()],
-            "average": tokens / rows,
+            "rarities": [_rarity(totals[ROWS], number) for number in found.values()],
+            "average": totals[TOKENS] / totals[ROWS],
             "limit": limit,
             **seen_values(scope),
         }
@@ -155,9 +143,9 @@ class PostgresFullText(database.FullText):
 
     def document_counts(self, conn: Connection, user_id: str, words: Iterable[str]) -> dict[str, int]:
         """Return in how many rows of the user each word occurs. Words that occur nowhere are left out."""
-        values = {"user_id": user_id, "words": list(dict.fromkeys(words))}
-        counted = {str(word): int(number) for word, number in conn.execute(_COUNTED, values)}
-        return {word: counted[word] for word in values["words"] if word in counted}
+        keys = {word: _key(user_id, word) for word in words}
+        counted = {row.word: row.number for row in conn.execute(_COUNTED, {"words": list(keys.values())})}
+        return {word: counted[key] for word, key in keys.items() if key in counted}
 
     def words_in(self, conn: Connection, seqs: Sequence[int], words: frozenset[str]) -> dict[int, database.FoundWords]:
         """Return which of the words occur in each row."""
@@ -166,66 +154,29 @@ class PostgresFullText(database.FullText):
 
     def is_sound(self, conn: Connection, rows: Mapping[int, database.FullTextColumns]) -> bool:
         """Return whether everything that is derived from the stored rows is as it should be."""
-        counted = _Counts()
+        expected = Counter[int]()
         for row in conn.execute(_ALL_DERIVED):
-            scope, *columns = rows[row.seq]
-            user_id = json.loads(scope)[0]
-            derived = _derived(user_id, [column.split() for column in columns])
-            if {"tokens": row.tokens, "words": row.words, "weights": row.weights} != derived:
+            columns = [column.split() for column in rows[row.seq][1:]]
+            if {"tokens": row.tokens, "words": row.words, "weights": row.weights} != _derived(row.user_id, columns):
                 return False
-            own, context, facts = columns
-            stored = {"user_id": user_id, "own": own, "context": context, "facts": facts, "tokens": row.tokens}
-            counted.add([stored], 1)
-        return counted.are_stored(conn)
+            expected.update(_counts_of(row.user_id, row.words, row.tokens))
+        return {row.word: row.number for row in conn.execute(_ALL_COUNTS)} == expected
 
-    def _stored(self, conn: Connection, seqs: Sequence[int]) -> list[dict[str, Any]]:
-        rows = conn.execute(_STORED, {"seqs": list(seqs)})
-        return [dict(row) for row in rows.mappings()]
+    def _stored(self, conn: Connection, seqs: Sequence[int]) -> list[dict[int, int]]:
+        return [_counts_of(*row) for row in conn.execute(_STORED, {"seqs": list(seqs)})]
 
-
-class _Counts:
-    """How much the counts of words and users change."""
-
-    def __init__(self) -> None:
-        self._rows: Counter[tuple[str, str]] = Counter()
-        self._users: Counter[str] = Counter()
-        self._tokens: Counter[str] = Counter()
-
-    def add(self, rows: Iterable[Mapping[str, Any]], sign: int) -> None:
-        """Count rows that are stored, or with the sign -1 rows that are removed."""
-        for row in rows:
-            user_id = row["user_id"]
-            for word in set(row["own"].split()).union(row["context"].split(), row["facts"].split()):
-                self._rows[user_id, word] += sign
-            self._users[user_id] += sign
-            self._tokens[user_id] += sign * row["tokens"]
-
-    def write(self, conn: Connection) -> None:
-        """Write the changes. A word or a user that has no row any more is removed."""
-        changed = sorted(key for key, number in self._rows.items() if number)
+    def _count(self, conn: Connection, new: Iterable[dict[int, int]], gone: Iterable[dict[int, int]]) -> None:
+        """Add the counts of new rows, and take away those of rows that are gone. What has no row is removed."""
+        changes = Counter[int]()
+        for counts in new:
+            changes.update(counts)
+        for counts in gone:
+            changes.subtract(counts)
+        changed = sorted(word for word, number in changes.items() if number)
         if changed:
-            values = {
-                "users": [user_id for user_id, _ in changed],
-                "words": [word for _, word in changed],
-                "rows": [self._rows[key] for key in changed],
-            }
-            conn.execute(_COUNT_WORDS, values)
-            if any(self._rows[key] < 0 for key in changed):
-                conn.execute(_DROP_WORDS, {"users": values["users"], "words": values["words"]})
-        for user_id in sorted(self._users):
-            rows, tokens = self._users[user_id], self._tokens[user_id]
-            if rows or tokens:
-                conn.execute(_COUNT_USER, {"user_id": user_id, "rows": rows, "tokens": tokens})
-            if rows < 0:
-                conn.execute(_DROP_USER, {"user_id": user_id})
-
-    def are_stored(self, conn: Connection) -> bool:
-        """Return whether the tables have these counts and no others."""
-        words = {(row.user_id, row.word): row.rows for row in conn.execute(_ALL_WORDS)}
-        users = {row.user_id: (row.rows, row.tokens) for row in conn.execute(_ALL_USERS)}
-        return words == self._rows and users == {
-            user_id: (rows, self._tokens[user_id]) for user_id, rows in self._users.items()
-        }
+            conn.execute(_COUNT, {"words": changed, "numbers": [changes[word] for word in changed]})
+        if any(changes[word] < 0 for word in changed):
+            conn.execute(_DROP_WORDS, {"words": changed})
 
 
 _PUT = text(
@@ -239,33 +190,18 @@ _PUT = text(
     """
 )
 _REMOVE = text("DELETE FROM lexical WHERE seq = ANY(CAST(:seqs AS bigint[]))")
-_STORED = text("SELECT user_id, own, context, facts, tokens FROM lexical WHERE seq = ANY(CAST(:seqs AS bigint[]))")
-_COUNT_WORDS = text(
+_STORED = text("SELECT user_id, words, tokens FROM lexical WHERE seq = ANY(CAST(:seqs AS bigint[]))")
+_COUNT = text(
     """
-    INSERT INTO lexical_words(user_id, word, rows)
-    SELECT * FROM unnest(CAST(:users AS text[]), CAST(:words AS text[]), CAST(:rows AS bigint[]))
-    ON CONFLICT (user_id, word) DO UPDATE SET rows = lexical_words.rows + excluded.rows
-    """
-)
-_DROP_WORDS = text(
-    """
-    DELETE FROM lexical_words USING unnest(CAST(:users AS text[]), CAST(:words AS text[])) AS gone(user_id, word)
-    WHERE lexical_words.user_id = gone.user_id AND lexical_words.word = gone.word AND lexical_words.rows <= 0
+    INSERT INTO lexical_counts(word, number)
+    SELECT * FROM unnest(CAST(:words AS bigint[]), CAST(:numbers AS bigint[]))
+    ON CONFLICT (word) DO UPDATE SET number = lexical_counts.number + excluded.number
     """
 )
-_COUNT_USER = text(
-    """
-    INSERT INTO lexical_users(user_id, rows, tokens) VALUES (:user_id, :rows, :tokens)
-    ON CONFLICT (user_id) DO UPDATE
-    SET rows = lexical_users.rows + excluded.rows, tokens = lexical_users.tokens + excluded.tokens
-    """
-)
-_DROP_USER = text("DELETE FROM lexical_users WHERE user_id = :user_id AND rows <= 0")
-_TOTALS = text("SELECT rows, tokens FROM lexical_users WHERE user_id = :user_id")
-_COUNTED = text("SELECT word, rows FROM lexical_words WHERE user_id = :user_id AND word = ANY(CAST(:words AS text[]))")
-_ALL_DERIVED = text("SELECT seq, tokens, words, weights FROM lexical")
-_ALL_WORDS = text("SELECT user_id, word, rows FROM lexical_words")
-_ALL_USERS = text("SELECT user_id, rows, tokens FROM lexical_users")
+_DROP_WORDS = text("DELETE FROM lexical_counts WHERE word = ANY(CAST(:words AS bigint[])) AND number <= 0")
+_COUNTED = text("SELECT word, number FROM lexical_counts WHERE word = ANY(CAST(:words AS bigint[]))")
+_ALL_DERIVED = text("SELECT seq, user_id, tokens, words, weights FROM lexical")
+_ALL_COUNTS = text("SELECT word, number FROM lexical_counts")
 _ROWS = text("SELECT seq, own, context || ' ' || facts FROM lexical WHERE seq = ANY(CAST(:seqs AS bigint[]))")
 _SEEN = """
     user_id = :user_id AND project IN (:beside, :project)
@@ -309,6 +245,11 @@ def _derived(user_id: str, columns: Sequence[Sequence[str]]) -> dict[str, Any]:
         "words": [_key(user_id, word) for word in weights],
         "weights": list(weights.values()),
     }
+
+
+def _counts_of(user_id: str, words: Sequence[int], tokens: int) -> dict[int, int]:
+    """Return what a row adds to the counts."""
+    return {**dict.fromkeys(words, 1), _key(user_id, ROWS): 1, _key(user_id, TOKENS): tokens}
 
 
 def _key(user_id: str, word: str) -> int:

@@ -9,7 +9,7 @@ import time
 import uuid
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import psycopg
@@ -17,21 +17,18 @@ import sqlalchemy as sa
 from psycopg import Connection as PsycopgConnection
 from psycopg.pq import TransactionStatus
 from sqlalchemy import create_engine, event
-from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.exc import TimeoutError as NoFreeConnectionError
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool, QueuePool
 
 from palimpsest.core.errors import LedgerError, SettingsError
-from palimpsest.store.database import Database, Work
+from palimpsest.store.database import MAX_CAUSE_CHARS, Database, Work, errors_as_ours
 from palimpsest.store.postgres import postgres_schema
 from palimpsest.store.postgres.bm25 import PostgresFullText
 from palimpsest.store.postgres.postgres_schema import ledger_lock, user_lock
 from palimpsest.store.schema import metadata
 
 # PostgreSQL's errors as ours, with what to do.
-
-MAX_CAUSE_CHARS = 200
-"""PostgreSQL quotes values, and they may be long."""
 
 ADVICE = {
     "28": "Check the user and the password in ledger_url, and what this user may do",
@@ -67,10 +64,6 @@ REFUSALS = {
 
 UNREACHABLE = "The database cannot be reached. Check that it runs and that ledger_url is right, then try again"
 
-UNREADABLE_ROW = (ValueError, LookupError, TypeError, SQLAlchemyError)
-"""What reading a row raises if its content is not what was written."""
-
-
 NOTHING = "Nothing was written."
 
 NOTHING_BY_THIS_STEP = "Nothing was written by this step."
@@ -80,19 +73,14 @@ NOTHING_BY_THIS_STEP = "Nothing was written by this step."
 @contextmanager
 def as_ledger_errors(location: str, written: str = NOTHING) -> Generator[None]:
     """Raise PostgreSQL's errors as LedgerError. `written` says what was written when one occurs."""
-    try:
-        yield
-    except NoFreeConnectionError as error:
-        raise LedgerError(
-            f"the ledger {location} could not be used: all connections of this server were in use for too long. "
-            f"{written} Try again in a moment."
-        ) from error
-    except (DBAPIError, psycopg.Error) as error:
-        cause = error.orig if isinstance(error, DBAPIError) else error
-        raise LedgerError(f"the ledger {location} could not be used: {_with_advice(cause, written)}") from error
-    except UNREADABLE_ROW as error:
-        cause = f"a row cannot be read ({type(error).__name__}: {str(error)[:MAX_CAUSE_CHARS]})"
-        raise LedgerError(f"the ledger {location} could not be used: {cause}. {written}") from error
+    with errors_as_ours(location, psycopg.Error, partial(_with_advice, written), written):
+        try:
+            yield
+        except NoFreeConnectionError as error:
+            raise LedgerError(
+                f"the ledger {location} could not be used: all connections of this server were in use for too long. "
+                f"{written} Try again in a moment."
+            ) from error
 
 
 def is_lost(error: BaseException | None) -> bool:
@@ -107,7 +95,7 @@ def _code(error: BaseException | None) -> str:
     return (error.sqlstate or "") if isinstance(error, psycopg.Error) else ""
 
 
-def _with_advice(error: BaseException | None, written: str) -> str:
+def _with_advice(written: str, error: BaseException | None) -> str:
     """Return PostgreSQL's message, what was written, and what to do."""
     code = _code(error)
     advice = next((ADVICE[code[:length]] for length in (5, 3, 2) if code[:length] in ADVICE), "")
@@ -342,7 +330,6 @@ class PostgresDatabase(Database):
         )
         self._sessions = self._new_engine(poolclass=NullPool)
         self._is_closed = False
-        self._commits = postgres_schema.Commits()
         self.full_text = PostgresFullText()
         self.migrates_when_opened = False
 
@@ -415,7 +402,7 @@ class PostgresDatabase(Database):
             raise LedgerError(f"the ledger {self.location} refused a statement of this call. Nothing was written.")
         write = uuid.uuid4()
         try:
-            self._commits.commit(conn, write)
+            postgres_schema.commit(conn, write)
         except DBAPIError as error:
             if not is_lost(error.orig):
                 raise

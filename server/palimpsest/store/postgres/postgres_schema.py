@@ -51,17 +51,14 @@ AS_TEXT: Mapping[str, bool] = {"no_parameters": True}
 _ERASE = f"DELETE FROM {TABLE} WHERE at < now() - interval '{KEPT}'; "  # noqa: S608 - no value of anybody's
 
 
-class Commits:
-    """Commit the transactions of a process so that they can be asked for."""
+_writes = count()
 
-    def __init__(self) -> None:
-        self._number = count()
 
-    def commit(self, conn: Connection, write: uuid.UUID) -> None:
-        """Commit a transaction under a new id, in one message to the database."""
-        erase = "" if next(self._number) % ERASED_EVERY else _ERASE
-        leave = f"INSERT INTO {TABLE}(id, is_stored) VALUES ('{write}', true); "  # noqa: S608 - an id is no text
-        conn.exec_driver_sql(f"{erase}{leave}COMMIT", execution_options=AS_TEXT)
+def commit(conn: Connection, write: uuid.UUID) -> None:
+    """Commit a transaction under a new id, by which it can be asked for, in one message to the database."""
+    erase = "" if next(_writes) % ERASED_EVERY else _ERASE
+    leave = f"INSERT INTO {TABLE}(id, is_stored) VALUES ('{write}', true); "  # noqa: S608 - an id is no text
+    conn.exec_driver_sql(f"{erase}{leave}COMMIT", execution_options=AS_TEXT)
 
 
 def was_stored(conn: Connection, write: uuid.UUID) -> bool:

@@ -13,15 +13,14 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from palimpsest.core.errors import LedgerError
 from palimpsest.core.files import OWNER_ONLY, file_lock, files_below
-from palimpsest.store.database import LedgerCopy, Restored
-from palimpsest.store.schema import metadata
+from palimpsest.store.database import Database, LedgerCopy, Restored
 
 # A lock between processes that is granted about in the order in which they ask for it.
 #
@@ -284,8 +283,21 @@ TIMEOUT_SECONDS = 30
 UNFINISHED = ".half"
 """What the name of a copy ends in until it is complete."""
 
-TABLES = tuple(table.name for table in metadata.sorted_tables)
-"""The tables of a ledger, those that others refer to first. The full text is not among them."""
+BEFORE_RESTORE = "before-restore"
+"""The occasion of the copies that a restore makes."""
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreSteps:
+    """What a restore needs of others.
+
+    They bring a file to the present schema, refuse if a client uses the ledger, and replace all rows of the ledger by
+    those of a file. The last one copies the ledger first, by a function that it is given.
+    """
+
+    migrate: Callable[[Path], None]
+    refuse_if_in_use: Callable[[], None]
+    replace_rows: Callable[[Path, datetime, Callable[[Database], LedgerCopy]], LedgerCopy]
 
 
 class Backups:
@@ -361,9 +373,7 @@ class Backups:
         except sqlite3.Error:
             return False
 
-    def restore(
-        self, file: Path, now: datetime, migrate: Callable[[Path], None], refuse_if_in_use: Callable[[], None]
-    ) -> Restored:
+    def restore(self, file: Path, now: datetime, steps: RestoreSteps) -> Restored:
         """Put a copy in the ledger's place, after a copy of the present ledger. Raises LedgerError.
 
         Clients may stay connected: they see the restored ledger from their next call on. A ledger that SQLite cannot
@@ -372,8 +382,8 @@ class Backups:
         self.inspect(file)
         with self._work_folder() as folder:
             copy = _copy(file, folder / "restored.db")
-            migrate(copy.path)
-            return Restored(copy, self._put_in_place(copy.path, now, migrate, refuse_if_in_use))
+            steps.migrate(copy.path)
+            return Restored(copy, self._put_in_place(copy.path, now, steps))
 
     @contextmanager
     def _work_folder(self) -> Generator[Path]:
@@ -397,47 +407,21 @@ class Backups:
         for file in self._folder.glob(f"{name}*{UNFINISHED}"):
             file.unlink(missing_ok=True)
 
-    def _put_in_place(
-        self, copy: Path, now: datetime, migrate: Callable[[Path], None], refuse_if_in_use: Callable[[], None]
-    ) -> Path | None:
+    def _put_in_place(self, copy: Path, now: datetime, steps: RestoreSteps) -> Path | None:
         """Put a copy with the present schema in place. Return the copy of the previous ledger, if there was one."""
         before = None
         if self._path.exists():
             try:
                 self.inspect(self._path)
-                migrate(self._path)
+                steps.migrate(self._path)
             except LedgerError:
-                refuse_if_in_use()
+                steps.refuse_if_in_use()
                 before = self._set_aside(now)
             else:
-                return self._replace_all_rows(copy, now)
+                return steps.replace_rows(copy, now, lambda _: self._new_copy_of(self._path, BEFORE_RESTORE, now)).path
         self._drop_log()
         _copy(copy, self._path)
         return before
-
-    def _replace_all_rows(self, copy: Path, now: datetime) -> Path:
-        """Put the rows of a copy into the ledger in one transaction, and return the copy that is made of it before.
-
-        The transaction holds the write lock, so no write of another process falls between the two. Raises LedgerError.
-        """
-        try:
-            with (
-                turn_to_write(self._path, TIMEOUT_SECONDS),
-                closing(sqlite3.connect(self._path, TIMEOUT_SECONDS, isolation_level=None)) as conn,
-            ):
-                conn.execute("PRAGMA synchronous=FULL")
-                conn.execute("ATTACH ? AS copy", (str(copy),))
-                conn.execute("BEGIN IMMEDIATE")
-                try:
-                    before = self._new_copy_of(self._path, "before-restore", now)
-                    _replace_rows(conn)
-                    conn.execute("COMMIT")
-                except BaseException:
-                    conn.execute("ROLLBACK")
-                    raise
-                return before.path
-        except sqlite3.Error as error:
-            raise LedgerError(f"{copy} could not be restored: {error}. The ledger is unchanged.") from error
 
     def _set_aside(self, now: datetime) -> Path:
         """Copy a damaged ledger and its log byte by byte into the backup folder, so that nothing of it is lost."""
@@ -503,35 +487,6 @@ def _read_back(path: Path) -> LedgerCopy:
     except sqlite3.Error as error:
         raise LedgerError(f"{path} is not a ledger that can be read: {error}") from error
     return LedgerCopy(path, str(revision[0]) if revision else "", *counts)
-
-
-def _replace_rows(conn: sqlite3.Connection) -> None:
-    epoch = conn.execute("SELECT value FROM main.meta WHERE key = 'epoch'").fetchone()
-    for table in TABLES:
-        conn.execute(f"DELETE FROM main.{table}")  # noqa: S608 - names of our own
-        columns = ", ".join(row[1] for row in conn.execute(f"PRAGMA copy.table_info({table})"))
-        conn.execute(f"INSERT INTO main.{table} ({columns}) SELECT {columns} FROM copy.{table}")  # noqa: S608 - likewise
-    # The present full text may be damaged without any sign of it, so it is created again as in the copy.
-    schema = "SELECT name, sql FROM copy.sqlite_master WHERE name IN ('lexical', 'lexical_terms') ORDER BY name"
-    tables = dict(conn.execute(schema).fetchall())
-    for table in reversed(tables):
-        conn.execute(f"DROP TABLE main.{table}")
-    for statement in tables.values():
-        conn.execute(statement)
-    columns = "rowid, scope, own, context, facts"
-    conn.execute(f"INSERT INTO main.lexical({columns}) SELECT {columns} FROM copy.lexical")  # noqa: S608 - likewise
-    # A new epoch tells every index that it follows other rows now, and a row of the index log makes it look.
-    later = str(int(epoch[0]) + 1 if epoch else 1)
-    conn.execute("INSERT OR REPLACE INTO main.meta(key, value) VALUES ('epoch', ?)", (later,))
-    conn.execute(
-        "INSERT INTO main.changes(unit_seq, user_id, op, at) "
-        "SELECT max(seq), user_id, 'upsert', strftime('%Y-%m-%dT%H:%M:%f000Z') FROM main.vectors GROUP BY user_id"
-    )
-    # A model's reply about the ledger as it was before must not be stored in this one: see `purge.ERASED_AT`.
-    conn.execute(
-        "INSERT OR REPLACE INTO main.meta(key, value) "
-        "SELECT 'erased_at', CAST(seq AS TEXT) FROM main.sqlite_sequence WHERE name = 'changes'"
-    )
 
 
 def _opened(path: Path) -> closing[sqlite3.Connection]:

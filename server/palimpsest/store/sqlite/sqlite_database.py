@@ -11,7 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import replace
 from errno import EACCES
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import Any, cast
 
 from filelock import Timeout
 from sqlalchemy import Connection, Engine, create_engine, event, text
-from sqlalchemy.exc import DatabaseError, DBAPIError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import DatabaseError, OperationalError
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.pool import QueuePool
 from sqlalchemy.sql.compiler import SQLCompiler
@@ -175,15 +175,11 @@ class SqliteFullText(database.FullText):
         """Return whether the index of FTS5 has each word in as many rows as it occurs in."""
         expected = Counter(word for _, own, _, _ in rows.values() for word in set(own.split()))
         try:
-            return self.own_text_counts(conn, expected) == expected
+            with _damage_as_full_text_error():
+                counted = conn.execute(_OWN_COUNTS, {"words": json.dumps([*expected])})
+                return {row.term: row.doc for row in counted} == expected
         except FullTextError:
             return False
-
-    def own_text_counts(self, conn: Connection, words: Iterable[str]) -> dict[str, int]:
-        """Return in exactly how many rows each word occurs in the entry's own text. Raises FullTextError."""
-        with _damage_as_full_text_error():
-            rows = conn.execute(_OWN_COUNTS, {"words": json.dumps(list(words))})
-            return {str(word): int(number) for word, number in rows}
 
 
 _PUT = text("INSERT INTO lexical(rowid, scope, own, context, facts) VALUES (:seq, :scope, :own, :context, :facts)")
@@ -245,12 +241,6 @@ DAMAGED = (
     "The file is damaged. See how badly with palimpsest doctor --deep, and restore a backup with palimpsest restore"
 )
 
-UNREADABLE_ROW = (ValueError, LookupError, TypeError, SQLAlchemyError)
-"""What reading a row raises if its bytes are damaged."""
-
-MAX_CAUSE_CHARS = 200
-"""SQLite quotes a text that it cannot decode, and that may be long."""
-
 ADVICE = {
     "locked": "Another process is writing. Try again in a moment",
     "full": "Free some disk space, then try again",
@@ -266,17 +256,9 @@ ADVICE = {
 """What to do, by a part of SQLite's message."""
 
 
-@contextmanager
-def as_ledger_errors(path: Path) -> Generator[None]:
+def as_ledger_errors(path: Path) -> AbstractContextManager[None]:
     """Raise SQLite's errors as LedgerError."""
-    try:
-        yield
-    except (DBAPIError, sqlite3.Error) as error:
-        cause = error.orig if isinstance(error, DBAPIError) else error
-        raise LedgerError(f"the ledger {path} could not be used: {_with_advice(cause)}") from error
-    except UNREADABLE_ROW as error:
-        cause = f"a row cannot be read ({type(error).__name__}: {str(error)[:MAX_CAUSE_CHARS]})"
-        raise LedgerError(f"the ledger {path} could not be used: {cause}. Nothing was written. {DAMAGED}.") from error
+    return database.errors_as_ours(path, sqlite3.Error, _with_advice, f"Nothing was written. {DAMAGED}.")
 
 
 @contextmanager
@@ -294,7 +276,7 @@ def unwritable_as_ledger_error(path: Path) -> Generator[None]:
 def _with_advice(error: BaseException | None) -> str:
     """Return SQLite's message, that nothing was written, and what to do."""
     advice = next((f" {text}." for part, text in ADVICE.items() if part in str(error)), "")
-    return f"{str(error)[:MAX_CAUSE_CHARS]}. Nothing was written.{advice}"
+    return f"{str(error)[: database.MAX_CAUSE_CHARS]}. Nothing was written.{advice}"
 
 
 # The SQLite file of a ledger: how it is created, connected to and locked.

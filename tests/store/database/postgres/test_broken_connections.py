@@ -15,7 +15,7 @@ from palimpsest.core.errors import LedgerError
 from palimpsest.store.ledger import open_ledger
 from palimpsest.store.postgres import postgres_database
 from palimpsest.store.postgres.postgres_database import PostgresDatabase
-from palimpsest.store.postgres.postgres_schema import Commits, was_stored
+from palimpsest.store.postgres.postgres_schema import commit, was_stored
 from postgresql import Cluster, own_cluster
 
 pytestmark = [pytest.mark.nightly, pytest.mark.postgres]
@@ -81,7 +81,7 @@ class TestALostCommit:
             conn.execute(INSERT, {"key": "late"})
             assert not was_stored(asking, late)
             with pytest.raises(IntegrityError):
-                Commits().commit(conn, late)
+                commit(conn, late)
             conn.exec_driver_sql("ROLLBACK")
             assert not was_stored(asking, late)
         assert "late" not in _keys(database)

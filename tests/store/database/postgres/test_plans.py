@@ -35,8 +35,7 @@ LARGE = {
     "entity_aliases",
     "history",
     "lexical",
-    "lexical_users",
-    "lexical_words",
+    "lexical_counts",
     "means",
     "memories",
     "memory_sources",
@@ -123,6 +122,8 @@ def _of_other(name: str, kind: str) -> sql.Composed:
         form = "gen_random_uuid()"
     elif name in {"unit_seq", "recall_seq", "summary_id", "change", "seq"}:
         form = "t.{column} + 1000000 * n"
+    elif name == "word":
+        form = "t.{column} + n"
     elif name == "words" and kind == "ARRAY":
         form = "ARRAY(SELECT word + n FROM unnest(t.{column}) AS word)"
     return sql.SQL(form).format(column=sql.Identifier(name))
