@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from palimpsest.core import settings as core_settings
     from palimpsest.hooks import intake
     from palimpsest.learn import browsing, commit, document_pages, entity_graph, job_runner, readers
+    from palimpsest.learn import edit as learn_edit
     from palimpsest.learn.summaries import dossier
     from palimpsest.llm import prompts as llm_prompts
     from palimpsest.recall import hits
@@ -34,7 +35,7 @@ else:
             return getattr(importlib.import_module(self._name), name)
 
     core_settings, facade = Lazy("core.settings"), Lazy("memory")
-    llm_prompts, recall_search = Lazy("llm.prompts"), Lazy("recall.search")
+    learn_edit, llm_prompts, recall_search = Lazy("learn.edit"), Lazy("llm.prompts"), Lazy("recall.search")
     for _package, _names in {
         "admin": "backup configuration import_file markdown_files markdown_import",
         "cli": "output",

@@ -24,6 +24,7 @@ from palimpsest.cli.lazy import (
     facade,
     filters,
     hits,
+    learn_edit,
     models,
     output,
     recall_search,
@@ -257,8 +258,6 @@ async def edit(  # noqa: PLR0913 - typer passes the options of a command by name
     ] = "",
 ) -> Reply:
     """Give a memory another text, metadata, hints, times or relations. The history keeps the old ones."""
-    from palimpsest.learn.edit import deleted_error  # noqa: PLC0415 - its help needs none of it
-
     changes = metadata_from_words(metadata or (), may_remove=True)
     file: Path | None = None
     before: models.Memory | None = None
@@ -267,11 +266,7 @@ async def edit(  # noqa: PLR0913 - typer passes the options of a command by name
     elif not (changes or since or until) and hint is None and relation is None:
         async with facade.open_memory(settings_of(ctx), background=False) as memory:  # closed while a person writes
             before, _ = await memory.history(memory.scope, memory_id)
-            end = before
-            while end.superseded_by:
-                end, _ = await memory.history(memory.scope, end.superseded_by)
-        if before.deleted_at is not None:
-            raise deleted_error(before, end if end is not before else None)
+            await learn_edit.refuse_deleted(memory.engine, before)
         text, file = edited(before.text, editor)
     try:
         async with opened(ctx) as memory:
