@@ -219,26 +219,16 @@ def read_item(lines: list[str], place: Place) -> Item | None:
 
 def _labels(line: str) -> ItemFields | None:
     """Return a line of labels without a text, or None if something in it is no label or says it twice."""
-    found: dict[str, str] = {}
-    tags: list[str] = []
-    position = 0
-    while position < len(line):
-        match = _LABEL.match(line, position)
-        if match is None:
-            return None
-        kind, value = str(match.lastgroup), match[str(match.lastgroup)]
-        if kind in found:
-            return None
-        if kind == "quoted":
-            try:
-                tags.append(str(json.loads(value)))
-            except ValueError:
-                return None
-        elif kind == "tag":
-            tags.append(value)
-        else:
-            found[kind] = one_line(value)
-        position = match.end()
+    matches = list(_LABEL.finditer(line))
+    labels = [(str(match.lastgroup), match[str(match.lastgroup)]) for match in matches]
+    found = {kind: one_line(value) for kind, value in labels if kind not in ("tag", "quoted")}
+    of_tags = [(kind, value) for kind, value in labels if kind not in found]
+    if "".join(match[0] for match in matches) != line or len(found) + len(of_tags) < len(labels):
+        return None
+    try:
+        tags = [str(json.loads(value)) if kind == "quoted" else value for kind, value in of_tags]
+    except ValueError:
+        return None
     return ItemFields("", tags=tuple(dict.fromkeys(tags)), **found)
 
 

@@ -22,6 +22,7 @@ from palimpsest.learn.summaries.summary_writer import KEPT_KIND_NAMES, kept_summ
 from palimpsest.memory import Memory as OpenMemory
 from palimpsest.page import page_context as context
 from palimpsest.recall.hits import shortest_passages
+from palimpsest.server.replies import picked
 
 # Spans of a time line: a day, a week, a month or a year, with what comes before and after each.
 
@@ -330,18 +331,12 @@ def _drawing(found: EntityGraph, scope: Scope, centre: str) -> dict[str, Any]:
         "centre": centre,
         "nodes": [
             {
-                "id": node.entity.id,
-                "name": node.entity.name,
-                "type": node.entity.type,
-                "memories": node.memories,
+                **picked(node, "id=entity.id name=entity.name type=entity.type memories"),
                 "path": context.in_project(f"/entities/{node.entity.id}", scope),
             }
             for node in nodes
         ],
-        "links": [
-            {"source": edge.source_id, "target": edge.destination_id, "name": edge.name, "memories": edge.memories}
-            for edge in edges
-        ],
+        "links": [picked(edge, "source=source_id target=destination_id name memories") for edge in edges],
     }
 
 
