@@ -188,30 +188,23 @@ def read_item(lines: list[str], place: Place) -> Item | None:
     last = len(lines) - 1
     at = replace(place, line=place.line + last)
     marked = next((number for number in reversed(range(len(lines))) if _MARK.search(lines[number].rstrip())), None)
-    text, mark, labels = canonical("\n".join(lines)), "", None
-    if marked is None:
-        if not text.strip("*-_ \t"):  # a bullet that waits for its text, or a line across the page
-            return None
-        if last and _MARKED_DATE.match(lines[-1].strip()):
-            labels = _labels(lines[-1].strip())
-    elif marked < last:
+    if marked is None and not canonical("\n".join(lines)).strip("*-_ \t"):
+        return None  # a bullet that waits for its text, or a line across the page
+    if marked is not None and marked < last:
         raise _unreadable(
             replace(place, line=place.line + marked + 1),
             "text after the line with the mark. Put it above that line, or begin a new item with '- '",
         )
-    else:
-        rest, _, mark = lines[-1].rpartition("^")
-        text = canonical(rest)  # if the labels were removed, and the mark put behind the text
-        labels = _labels(rest.strip()) if last else None
-        if last and labels is None:
-            raise _unreadable(
-                at,
-                f"'{one_line(rest)[:60]}' cannot be read as labels, which look like: 2026-05-08 · since 2025-03 · "
-                "until 2026-12-31 · pinned · #tag",
-            )
-    said = ItemFields(text)
-    if labels is not None:
-        said = _checked(replace(labels, text=canonical("\n".join(lines[:-1]))), at)
+    rest, _, mark = lines.pop().rpartition("^") if marked is not None else (lines.pop(), "", "")
+    labels = _labels(rest.strip()) if last and (mark or _MARKED_DATE.match(rest.strip())) else None
+    if mark and last and labels is None:
+        raise _unreadable(
+            at,
+            f"'{one_line(rest)[:60]}' cannot be read as labels, which look like: 2026-05-08 · since 2025-03 · "
+            "until 2026-12-31 · pinned · #tag",
+        )
+    text = canonical("\n".join(lines if labels is not None else (*lines, rest)))
+    said = _checked(replace(labels or ItemFields(""), text=text), at)
     if mark and not said.text:
         raise _unreadable(place, f"^{mark} has no text. Remove the whole item to delete the memory")
     return Item(said, mark.rstrip(), has_labels=labels is not None, place=place)
