@@ -354,15 +354,13 @@ Transport: TypeAlias = Literal["http", "sse", "all"]
 class Page:
     """The page of a memory: its application, which paths it has, and the path of its first URL.
 
-    `run` is what it does in the background while it is served. `end_streams_when` is given a function that says whether
-    the server is asked to stop; the streams of the page then end by themselves.
+    `run` is what it does in the background while it is served.
     """
 
     app: ASGIApp
     has_path: Callable[[str], bool]
     first_path: str
     run: Callable[[], Coroutine[Any, Any, None]]
-    end_streams_when: Callable[[Callable[[], bool]], None]
 
 
 BuildPage: TypeAlias = Callable[[LazyMemory, Settings, bool], Page]
@@ -516,7 +514,6 @@ def serve(
             for line in (f"{urls}{', with a token' if protected else ''}", f"page: {base}{page.first_path}"):
                 print(f"palimpsest: {line}", file=sys.stderr, flush=True)  # noqa: T201 - for the person who starts the server
         server = DrainingServer(config, mcp.state.calls, http.drain_seconds)
-        page.end_streams_when(lambda: server.should_exit)
         server.run(sockets=[listener])
 
 
