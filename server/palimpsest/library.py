@@ -17,7 +17,6 @@ from functools import cache
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
-import anyio
 import anyio.to_thread
 from anyio.from_thread import BlockingPortal
 from sqlalchemy import Connection

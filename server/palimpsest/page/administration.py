@@ -15,7 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TextIO, TypeAlias, cast
 
-import anyio
 import anyio.to_thread
 from anyio.abc import TaskGroup
 from starlette.datastructures import UploadFile

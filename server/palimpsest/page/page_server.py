@@ -9,7 +9,6 @@ from dataclasses import replace
 from http import HTTPStatus
 from typing import cast
 
-import anyio
 import anyio.to_thread
 import uvicorn
 from sse_starlette import EventSourceResponse

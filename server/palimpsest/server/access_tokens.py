@@ -18,7 +18,6 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
 
-import anyio
 import anyio.to_thread
 import httpx
 import jwt

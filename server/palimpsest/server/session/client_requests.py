@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-import anyio
 import anyio.abc
 import anyio.to_thread
 from mcp import types
