@@ -131,10 +131,10 @@ def _as_json(text: str) -> str:
 
 def _members(text: str, plain: str, node: Node) -> Iterator[Node]:
     """Yield the members of a value, which stand in the text where they stand in it as plain JSON."""
-    kind, number, at = type(node.value), 0, _skip_blank(text, node.start + 1)
-    while kind in (dict, list) and at < node.end - 1:
+    opening, number, at = plain[node.start], 0, _skip_blank(text, node.start + 1)
+    while opening in "{[" and at < node.end - 1:
         key, first = number, at
-        if kind is dict:
+        if opening == "{":
             key, at = _DECODER.raw_decode(plain, at)
             at = _skip_blank(text, _skip_blank(text, at) + 1)
         value, end = _DECODER.raw_decode(plain, at)
