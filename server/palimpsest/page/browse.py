@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from palimpsest.core.clock import parse_date
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import ENTITY_TYPES, EntityType, Memory, Scope, name_key
 from palimpsest.core.validation import MAX_TOKENS, parse_until
@@ -88,11 +89,8 @@ def day_from(text: str, default: date) -> date:
 
     The first and the last years of the calendar, around which there are no weeks, are not among them.
     """
-    padded = f"{text}-01-01" if len(text) == len("2026") else f"{text}-01" if len(text) == len("2026-11") else text
-    try:
-        day = date.fromisoformat(padded)
-    except ValueError:
-        return default
+    parsed = parse_date(text)
+    day = default if parsed is None else parsed[0].date()
     return day if date.min.year < day.year < date.max.year else default
 
 
