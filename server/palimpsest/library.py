@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import date
-from functools import cache
+from functools import cache, partial
 from typing import Any, Self, TypeVar, cast
 
 import anyio.to_thread
@@ -72,9 +72,8 @@ class Memory:
         self._started: Future[tuple[BlockingPortal, facade.Memory]] = Future()
         self._end = _End()
         _ends_of_open_memories().add(self._end)
-        self._thread = threading.Thread(
-            target=anyio.run, args=(_serve, settings, self._started, self._end, background), name="palimpsest"
-        )
+        serve = partial(_serve, settings, self._started, self._end, background=background)
+        self._thread = threading.Thread(target=anyio.run, args=(serve,), name="palimpsest")
         self._thread.start()
         weakref.finalize(self, self._end.begin).atexit = False
         if self._started.exception() is not None:
@@ -325,10 +324,7 @@ class _End:
 
 
 async def _serve(
-    settings: Settings,
-    started: Future[tuple[BlockingPortal, facade.Memory]],
-    end: _End,
-    background: bool,  # noqa: FBT001 - anyio passes arguments by position
+    settings: Settings, started: Future[tuple[BlockingPortal, facade.Memory]], end: _End, *, background: bool
 ) -> None:
     """Keep a memory open until its end is asked for. What fails before it is open is raised where it is opened."""
     try:
