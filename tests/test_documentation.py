@@ -15,7 +15,7 @@ from mcp import Client, StdioServerParameters
 from typer.main import get_command
 
 import pictures
-from palimpsest.cli.main import app
+from palimpsest.cli.console import app
 from tests.support.command_line import palimpsest
 from tests.support.environment import clean_environment
 from tests.support.mcp_client import reply_text

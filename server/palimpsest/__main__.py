@@ -19,11 +19,9 @@ def main() -> None:
 
         run_stdio()
         return
-    from palimpsest.cli.console import prepare_streams  # noqa: PLC0415 - see above
-
     # What a command imports lives to its end. Looking for garbage in it again and again takes an eighth of the time.
     gc.set_threshold(100_000)
-    from palimpsest.cli.main import app  # noqa: PLC0415 - see above
+    from palimpsest.cli.console import app, prepare_streams  # noqa: PLC0415 - see above
 
     prepare_streams()
     app()

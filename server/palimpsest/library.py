@@ -10,14 +10,12 @@ import sys
 import threading
 import warnings
 import weakref
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import date
-from functools import cache
-from types import TracebackType
+from functools import cache, partial
 from typing import Any, Self, TypeVar, cast
 
-import anyio
 import anyio.to_thread
 from anyio.from_thread import BlockingPortal
 from sqlalchemy import Connection
@@ -27,7 +25,7 @@ from palimpsest.core import validation
 from palimpsest.core.errors import InputError, PalimpsestError
 from palimpsest.core.filters import JUNCTIONS
 from palimpsest.core.mem0_settings import mem0_settings
-from palimpsest.core.models import EXPIRES_AT, Event, Hit, Message, Outcome, Scope
+from palimpsest.core.models import EXPIRES_AT, Event, Hit, KnownRelation, Message, Outcome, Scope
 from palimpsest.core.models import Memory as StoredMemory
 from palimpsest.core.settings import Settings, load_settings
 from palimpsest.store import entries
@@ -74,9 +72,8 @@ class Memory:
         self._started: Future[tuple[BlockingPortal, facade.Memory]] = Future()
         self._end = _End()
         _ends_of_open_memories().add(self._end)
-        self._thread = threading.Thread(
-            target=anyio.run, args=(_serve, settings, self._started, self._end, background), name="palimpsest"
-        )
+        serve = partial(_serve, settings, self._started, self._end, background=background)
+        self._thread = threading.Thread(target=anyio.run, args=(serve,), name="palimpsest")
         self._thread.start()
         weakref.finalize(self, self._end.begin).atexit = False
         if self._started.exception() is not None:
@@ -96,9 +93,7 @@ class Memory:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def add(
@@ -182,11 +177,7 @@ class Memory:
                 {**item, "score": hit.score, **({"score_details": dict(hit.score_parts)} if explain else {})}
                 for hit, item in await _items(memory, hits)
             ]
-            relations = [
-                {"source": each.source, "relationship": each.relationship, "destination": each.destination}
-                for each in found.relations
-            ]
-            return {"results": results, "relations": relations}
+            return {"results": results, "relations": _relations(found.relations, "destination")}
 
         return self._call(work)
 
@@ -216,11 +207,8 @@ class Memory:
                 if cursor is None:
                     break
             graph = await memory.graph.subgraph(scope, limit=number)
-            relations = [
-                {"source": each.source, "relationship": each.relationship, "target": each.destination}
-                for each in graph.relations
-            ]
-            return {"results": [item for _, item in await _items(memory, hits)], "relations": relations}
+            results = [item for _, item in await _items(memory, hits)]
+            return {"results": results, "relations": _relations(graph.relations, "target")}
 
         return self._call(work)
 
@@ -339,10 +327,7 @@ class _End:
 
 
 async def _serve(
-    settings: Settings,
-    started: Future[tuple[BlockingPortal, facade.Memory]],
-    end: _End,
-    background: bool,  # noqa: FBT001 - anyio passes arguments by position
+    settings: Settings, started: Future[tuple[BlockingPortal, facade.Memory]], end: _End, *, background: bool
 ) -> None:
     """Keep a memory open until its end is asked for. What fails before it is open is raised where it is opened."""
     try:
@@ -512,6 +497,11 @@ def _item(owner: StoredMemory | Message) -> dict[str, Any]:
         "updated_at": stored.updated_at.isoformat(),
         **{name: value for name, value in optional.items() if value},
     }
+
+
+def _relations(found: Iterable[KnownRelation], end: str) -> list[dict[str, str]]:
+    """Return relations as mem0 shows them, which calls their `end` otherwise in a list than in a search."""
+    return [{"source": each.source, "relationship": each.relationship, end: each.destination} for each in found]
 
 
 def _outcome(outcome: Outcome) -> dict[str, Any]:

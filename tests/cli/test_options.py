@@ -12,8 +12,7 @@ from typing import Any, cast
 import typer.main
 
 from palimpsest import __version__
-from palimpsest.cli.console import COMMANDS, SETTINGS
-from palimpsest.cli.main import app
+from palimpsest.cli.console import COMMANDS, SETTINGS, app
 from tests.support.command_line import palimpsest, palimpsest_json
 
 SHARED = {"--config", *(f"--{name.replace('_', '-')}" for name in SETTINGS)}
@@ -67,7 +66,7 @@ def test_what_only_prints_imports_no_memory() -> None:
     printed = (
         "import sys; print([name for name in sys.modules if name.startswith(('palimpsest.', 'sqlalchemy', 'numpy'))])"
     )
-    run = f"from palimpsest.cli.main import app; app(sys.argv[1:], standalone_mode=False); {printed}"
+    run = f"from palimpsest.cli.console import app; app(sys.argv[1:], standalone_mode=False); {printed}"
     for words in (["--version"], ["--help"], ["search", "--help"], ["doctor", "--help"], ["export", "--help"]):
         output = subprocess.run(
             [sys.executable, "-c", f"import sys; {run}", *words], capture_output=True, text=True, check=True

@@ -38,20 +38,15 @@ def test_a_token_that_cannot_be_stored_is_one_line(tmp_path: Path, restrictions:
 
 
 def test_what_a_token_of_a_project_opens_is_chosen_and_said(tmp_path: Path) -> None:
-    """Guards the choice: off by default, kept for tokens from before there was one, and `doctor` names these."""
+    """Guards the choice: off by default, and `doctor` names tokens of the settings for which it was not made."""
     palimpsest(tmp_path, "--project", "web", "add", "The web shop sells tea")
     create = ("token", "create", "--project")
     alone, general = (palimpsest_json(tmp_path, *create, "web", *rest) for rest in ((), ("--with-general",)))
     everything = palimpsest_json(tmp_path, "token", "create")
     assert [token["with_general"] for token in (alone, general, everything)] == [False, True, True]
     assert "tokens" not in [found["part"] for found in palimpsest_json(tmp_path, "doctor")["findings"]]
-    file = tmp_path / "data" / access_tokens.FILE
-    old = palimpsest_json(tmp_path, *create, "web")
-    rows = json.loads(file.read_text("utf-8"))
-    del rows[-1]["with_general"]
-    file.write_text(json.dumps(rows), "utf-8")
     listed = palimpsest(tmp_path, "token", "list")
-    for token, reach in ((alone, "web"), (general, r"web \+ general"), (old, r"web \+ general \(never decided\)")):
+    for token, reach in ((alone, "web"), (general, r"web \+ general")):
         assert re.search(rf"{token['id']}  alice  {reach} {{2,}}read and write", listed)
     settings = {"PALIMPSEST_HTTP__TOKENS": json.dumps([{"token": "x" * 16, "user_id": "bob", "project": "shop"}])}
     (finding,) = [
@@ -59,8 +54,7 @@ def test_what_a_token_of_a_project_opens_is_chosen_and_said(tmp_path: Path) -> N
         for found in palimpsest_json(tmp_path, "doctor", settings=settings)["findings"]
         if found["part"] == "tokens"
     ]
-    assert f"{old['id']} (web), http.tokens[0] (shop)." in finding["text"]
-    assert alone["id"] not in finding["text"]
+    assert "should: http.tokens[0] (shop)." in finding["text"]
 
 
 def test_doctor_names_an_issuer_whose_tokens_open_what_is_general_undecided(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from filelock import Timeout
 from pydantic import SecretStr
 
 from palimpsest.core.clock import Clock
-from palimpsest.core.errors import InputError, LedgerError
+from palimpsest.core.errors import InputError, LedgerError, raised_as
 from palimpsest.core.files import file_lock
 from palimpsest.core.settings import Settings
 from palimpsest.hooks.brief import RenderedFiles
@@ -147,13 +147,10 @@ def restore(settings: Settings, file: Path, clock: Clock) -> Restored:
     restored = backups.restore(file, clock(), RestoreSteps(migrate, partial(_refuse_if_in_use, settings), replace))
     with closing(open_ledger(settings.ledger_place, clock, data_dir=settings.data_dir)) as ledger:
         delete_outdated(settings.index_dir, ledger)
-    try:  # what sessions begin with may say what the restored ledger does not know
+    fault = "the ledger was restored, but what new sessions begin with could not be removed"
+    advice = f". Delete the folders briefs and instructions in {hooks_dir(str(settings.data_dir))}."
+    with raised_as(LedgerError, fault, advice, OSError):  # they may say what the restored ledger does not know
         RenderedFiles(settings.data_dir).remove_all()
-    except OSError as error:
-        raise LedgerError(
-            f"the ledger was restored, but what new sessions begin with could not be removed: {error}. Delete the "
-            f"folders briefs and instructions in {hooks_dir(str(settings.data_dir))}."
-        ) from error
     return restored
 
 

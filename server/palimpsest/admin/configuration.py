@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import anyio
 import anyio.to_thread
 from pydantic import BaseModel, SecretStr
 from pydantic_core import to_jsonable_python

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-import anyio
 import anyio.to_thread
 import numpy as np
 from filelock import Timeout

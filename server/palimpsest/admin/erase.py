@@ -17,6 +17,7 @@ from palimpsest.core.models import Scope
 from palimpsest.hooks.brief import RenderedFiles
 from palimpsest.hooks.spool import hooks_dir
 from palimpsest.index.sync import Projection, finish_purge
+from palimpsest.learn.engine import Engine
 from palimpsest.store import history, summaries
 from palimpsest.store.ledger import Ledger
 from palimpsest.store.purge import PurgeSelection
@@ -66,21 +67,16 @@ class PurgeResult:
 
 
 def purge(
-    ledger: Ledger,
-    projection: Projection,
-    scope: Scope,
-    owner_ids: Sequence[str] | None,
-    data_dir: Path,
-    *,
-    and_backups: bool,
+    engine: Engine, projection: Projection, scope: Scope, owner_ids: Sequence[str] | None, *, and_backups: bool
 ) -> PurgeResult:
     """Erase memories and messages with all their versions, then search every file of the memory for their texts.
 
     If `owner_ids` is None, everything stored in the scope itself is erased. `and_backups` deletes the backups that
-    contain any of it. What sessions begin with, in `data_dir`, is removed. Raises LedgerError, InputError and
+    contain any of it. What sessions begin with is removed. Raises LedgerError, InputError and
     VectorIndexError. If the purge is interrupted after the rows are erased, the next purge or the next server finishes
     it.
     """
+    ledger, data_dir = engine.ledger, engine.settings.data_dir
     erased = ledger.purge(scope, owner_ids)
     notes: list[str] = []
     try:

@@ -62,13 +62,11 @@ class Care:
 
         What hooks captured and nobody took in yet is erased like the rest.
         """
-        ledger, projection = self._engine.ledger, self._projection
         await Capture(self._engine, self._settings).empty_spool(scope if owner_ids is None else None)
 
         def work() -> PurgeResult:
             try:
-                data_dir = self._settings.data_dir
-                return purge(ledger, projection, scope, owner_ids, data_dir, and_backups=and_backups)
+                return purge(self._engine, self._projection, scope, owner_ids, and_backups=and_backups)
             finally:
                 self._kept_keys.clear()
 
@@ -85,20 +83,12 @@ class Care:
     def _graph_database(self) -> GraphProjection | None:
         return graph_projection(self._settings.graph_store, self._engine.ledger, self._engine.threads)
 
-    async def export(
-        self,
-        out: Path | TextIO,
-        form: Form,
-        progress: Progress,
-        *,
-        scope: Scope | None = None,
-        one_project: bool = False,
-    ) -> int:
+    async def export(self, out: Path | TextIO, form: Form, progress: Progress, scope: Scope | None = None) -> int:
         """Write everything of a user, by default the settings' user; as Markdown only what is believed now.
 
-        With `one_project` only what the scope's project sees, as Markdown. Return the number of items.
+        With a `scope` of a project only what that project sees, as Markdown. Return the number of items.
         """
-        of = scope or self._scope
+        of, one_project = scope or self._scope, scope is not None and bool(scope.project)
         return await self._engine.run(lambda: export(self._engine, of, out, form, progress, one_project=one_project))
 
     async def restore(self, name: str) -> Restored:

@@ -188,30 +188,23 @@ def read_item(lines: list[str], place: Place) -> Item | None:
     last = len(lines) - 1
     at = replace(place, line=place.line + last)
     marked = next((number for number in reversed(range(len(lines))) if _MARK.search(lines[number].rstrip())), None)
-    text, mark, labels = canonical("\n".join(lines)), "", None
-    if marked is None:
-        if not text.strip("*-_ \t"):  # a bullet that waits for its text, or a line across the page
-            return None
-        if last and _MARKED_DATE.match(lines[-1].strip()):
-            labels = _labels(lines[-1].strip())
-    elif marked < last:
+    if marked is None and not canonical("\n".join(lines)).strip("*-_ \t"):
+        return None  # a bullet that waits for its text, or a line across the page
+    if marked is not None and marked < last:
         raise _unreadable(
             replace(place, line=place.line + marked + 1),
             "text after the line with the mark. Put it above that line, or begin a new item with '- '",
         )
-    else:
-        rest, _, mark = lines[-1].rpartition("^")
-        text = canonical(rest)  # if the labels were removed, and the mark put behind the text
-        labels = _labels(rest.strip()) if last else None
-        if last and labels is None:
-            raise _unreadable(
-                at,
-                f"'{one_line(rest)[:60]}' cannot be read as labels, which look like: 2026-05-08 · since 2025-03 · "
-                "until 2026-12-31 · pinned · #tag",
-            )
-    said = ItemFields(text)
-    if labels is not None:
-        said = _checked(replace(labels, text=canonical("\n".join(lines[:-1]))), at)
+    rest, _, mark = lines.pop().rpartition("^") if marked is not None else (lines.pop(), "", "")
+    labels = _labels(rest.strip()) if last and (mark or _MARKED_DATE.match(rest.strip())) else None
+    if mark and last and labels is None:
+        raise _unreadable(
+            at,
+            f"'{one_line(rest)[:60]}' cannot be read as labels, which look like: 2026-05-08 · since 2025-03 · "
+            "until 2026-12-31 · pinned · #tag",
+        )
+    text = canonical("\n".join(lines if labels is not None else (*lines, rest)))
+    said = _checked(replace(labels or ItemFields(""), text=text), at)
     if mark and not said.text:
         raise _unreadable(place, f"^{mark} has no text. Remove the whole item to delete the memory")
     return Item(said, mark.rstrip(), has_labels=labels is not None, place=place)
@@ -219,26 +212,16 @@ def read_item(lines: list[str], place: Place) -> Item | None:
 
 def _labels(line: str) -> ItemFields | None:
     """Return a line of labels without a text, or None if something in it is no label or says it twice."""
-    found: dict[str, str] = {}
-    tags: list[str] = []
-    position = 0
-    while position < len(line):
-        match = _LABEL.match(line, position)
-        if match is None:
-            return None
-        kind, value = str(match.lastgroup), match[str(match.lastgroup)]
-        if kind in found:
-            return None
-        if kind == "quoted":
-            try:
-                tags.append(str(json.loads(value)))
-            except ValueError:
-                return None
-        elif kind == "tag":
-            tags.append(value)
-        else:
-            found[kind] = one_line(value)
-        position = match.end()
+    matches = list(_LABEL.finditer(line))
+    labels = [(str(match.lastgroup), match[str(match.lastgroup)]) for match in matches]
+    found = {kind: one_line(value) for kind, value in labels if kind not in ("tag", "quoted")}
+    of_tags = [(kind, value) for kind, value in labels if kind not in found]
+    if "".join(match[0] for match in matches) != line or len(found) + len(of_tags) < len(labels):
+        return None
+    try:
+        tags = [str(json.loads(value)) if kind == "quoted" else value for kind, value in of_tags]
+    except ValueError:
+        return None
     return ItemFields("", tags=tuple(dict.fromkeys(tags)), **found)
 
 

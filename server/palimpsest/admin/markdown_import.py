@@ -13,7 +13,7 @@ from pathlib import Path
 from palimpsest.admin import markdown_files
 from palimpsest.admin.markdown_files import FileText, Item, ItemFields, Manifest, ManifestEntry, fields_of, listed
 from palimpsest.core.clock import parse_date
-from palimpsest.core.errors import InputError, StaleDecisionError
+from palimpsest.core.errors import InputError, StaleDecisionError, raised_as
 from palimpsest.core.models import EXPIRES_AT, PINNED, Decision, Event, Fact, Memory, Outcome, Provenance, Scope
 from palimpsest.core.protocols import Vector
 from palimpsest.core.validation import text_from
@@ -320,10 +320,8 @@ def _scope_of(manifest: Manifest, scope: Scope, file: FileText) -> Scope:
 
 
 def _cleaned(cleaner: Cleaner, item: Item) -> Item:
-    try:
+    with raised_as(InputError, str(item.place), ". Nothing was imported", InputError):
         sanitize_fact(cleaner.engine, Fact(text_from(item.fields.text)))
-    except InputError as error:
-        raise InputError(f"{item.place}: {error}. Nothing was imported") from error
     tags = tuple(cleaner.text(tag) for tag in item.fields.tags)
     return replace(item, fields=replace(item.fields, text=cleaner.text(item.fields.text), tags=tags))
 

@@ -1,4 +1,4 @@
-"""What all commands share: options, settings, an open memory, one-line errors, and typed arguments."""
+"""The command line, and what all commands share: options, settings, an open memory, one-line errors."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapp
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast
 
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 from typer.main import get_group
 
+from palimpsest import __version__
 from palimpsest.cli.lazy import advice, core_settings, facade, output
 from palimpsest.core.errors import PalimpsestError
 
@@ -56,8 +57,8 @@ _STORED = tomllib.loads(Path(__file__).with_name("commands.toml").read_text("utf
 COMMANDS = {name: ListedCommand(name, panel, **row) for panel, rows in _STORED.items() for name, row in rows.items()}
 """All commands, and the commands of commands under both names."""
 
-MAIN = "main"
-"""The module whose commands are imported whatever is called."""
+MAIN = "console"
+"""The module whose commands are imported whatever is called: this one."""
 
 OTHER_NAMES = {other: row.name for row in COMMANDS.values() for other in row.other_names}
 """What other programs, and our tools, call the commands."""
@@ -366,3 +367,75 @@ def progress_bar(what: str) -> Generator[Progress]:
     with RichProgress(*columns, console=err, transient=True, disable=not err.is_terminal) as bar:
         task = bar.add_task(what, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+# The command line itself: the shared options, and the commands that serve.
+
+app = typer.Typer(
+    cls=CommandLine, no_args_is_help=True, add_completion=False, help="Long-term memory for chat and coding agents."
+)
+
+
+def _print_version(value: bool) -> None:
+    if value:
+        version()
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    ctx: typer.Context,
+    config: Annotated[Path | None, typer.Option(metavar="FILE", help="Settings file, TOML or JSON.")] = None,
+    data_dir: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Folder of the memory.")] = None,
+    user: Annotated[str | None, typer.Option(metavar="NAME", help="The user whose memory it is.")] = None,
+    project: Annotated[
+        str | None, typer.Option(metavar="NAME", help="A project, whose memory is used beside the user's global one.")
+    ] = None,
+    agent: Annotated[str | None, typer.Option(metavar="NAME", help="Only what this agent stored.")] = None,
+    run: Annotated[str | None, typer.Option(metavar="NAME", help="Only what this run stored.")] = None,
+    show_version: Annotated[  # noqa: ARG001 - it is printed before this is called
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Add to a memory, search it, and look after it."""
+    options = Options()
+    values = {"config": config, "data_dir": data_dir, "user": user, "project": project, "agent": agent, "run": run}
+    for name, value in values.items():
+        options = options.with_value(name, value)
+    ctx.obj = options
+
+
+@command(app, "serve")
+def serve(
+    options: Options,
+    transport: Literal["stdio", "http", "sse", "all"] = "stdio",
+    host: str | None = None,
+    port: int | None = None,
+) -> None:
+    """Serve MCP over stdio, or over HTTP: streamable HTTP at /mcp, SSE at /sse, and the page at /."""
+    from palimpsest.server.app import run_stdio, settings_loader  # noqa: PLC0415 - it imports the MCP SDK
+
+    if transport == "stdio":
+        run_stdio(options.config, **options.overrides)
+        return
+    from palimpsest.page.page_server import page_beside_mcp  # noqa: PLC0415 - it imports a web server
+    from palimpsest.server.http import http_server  # noqa: PLC0415 - as the line above
+
+    load_settings = settings_loader(options.config, **options.overrides)
+    http_server.serve(load_settings, transport, host, port, page_beside_mcp)
+
+
+@command(app, "ui")
+def ui(options: Options, port: int = 0, opens: bool = True) -> None:
+    """Look into the memory and correct it, in the browser."""
+    from palimpsest.page.page_server import serve_page  # noqa: PLC0415 - it imports a web server
+    from palimpsest.server.app import settings_loader  # noqa: PLC0415 - it imports the MCP SDK
+
+    load_settings = settings_loader(options.config, **options.overrides)
+    serve_page(load_settings, port, output.print_text, opens=opens)
+
+
+@command(app, "version")
+def version() -> None:
+    """Print the version."""
+    sys.stdout.write(f"{__version__}\n")

@@ -13,7 +13,7 @@ from palimpsest.cli.console import CALLER, Memory, Options, Reply, command, open
 from palimpsest.cli.lazy import advice, document_pages, files, intake, job_runner, output, readers, replies, validation
 from palimpsest.cli.memory_commands import hits_parts, search_parts
 from palimpsest.core.clock import local_iso, parse_instant, shown_date
-from palimpsest.core.errors import InputError
+from palimpsest.core.errors import InputError, raised_as
 from palimpsest.text.display import counted, shorten
 
 if TYPE_CHECKING:
@@ -322,15 +322,13 @@ async def _learn_file(memory: Memory, file: Path, *, stays: bool, embeds: bool) 
 
 def _conversations_in(file: Path, memory: Memory) -> tuple[list[validation.ConversationInput], dict[str, None]]:
     """Return the conversations in a JSON file, in any form that messages are read in, and notes. Raises InputError."""
-    try:
-        now, (text, notes) = memory.engine.clock(), _text_in(file)
+    now, end = memory.engine.clock(), ". Nothing was stored"
+    with raised_as(InputError, f"{file} cannot be read", end, OSError):
+        text, notes = _text_in(file)
+    with raised_as(InputError, f"{file} is not JSON", end, json.JSONDecodeError, RecursionError):
         is_lines = file.suffix.lower() in JSON_LINES or _is_json_lines(text)
         lines = [line for line in text.split("\n") if line.strip()] if is_lines else [text]
         values = [json.loads(line) for line in lines]
-    except OSError as error:
-        raise InputError(f"{file} cannot be read: {error}. Nothing was stored") from error
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise InputError(f"{file} is not JSON: {error}. Nothing was stored") from error
     found = validation.conversations_in(values if is_lines else values[0])
     read = [validation.read_conversation(messages, memory.scope, now) for messages in found]
     conversations = [conversation for conversation in read if conversation.messages]

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from palimpsest.core import files, filters, models, settings_file, validation
     from palimpsest.core import settings as core_settings
     from palimpsest.hooks import intake
-    from palimpsest.learn import browsing, commit, document_pages, entity_graph, job_runner, readers
+    from palimpsest.learn import browsing, document_pages, entity_graph, job_runner, readers
+    from palimpsest.learn import edit as learn_edit
     from palimpsest.learn.summaries import dossier
     from palimpsest.llm import prompts as llm_prompts
     from palimpsest.recall import hits
-    from palimpsest.recall import search as recall_search
     from palimpsest.server import access_tokens, advice, replies
 else:
 
@@ -34,14 +34,14 @@ else:
             return getattr(importlib.import_module(self._name), name)
 
     core_settings, facade = Lazy("core.settings"), Lazy("memory")
-    llm_prompts, recall_search = Lazy("llm.prompts"), Lazy("recall.search")
+    learn_edit, llm_prompts = Lazy("learn.edit"), Lazy("llm.prompts")
     for _package, _names in {
         "admin": "backup configuration import_file markdown_files markdown_import",
         "cli": "output",
         "cli.clients": "catalog config_files installation",
         "core": "files filters models settings_file validation",
         "hooks": "intake",
-        "learn": "browsing commit document_pages entity_graph job_runner readers",
+        "learn": "browsing document_pages entity_graph job_runner readers",
         "learn.summaries": "dossier",
         "recall": "hits",
         "server": "access_tokens advice replies",

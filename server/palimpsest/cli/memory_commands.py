@@ -13,26 +13,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from palimpsest.cli.console import CALLER, Command, Memory, Options, Reply, command, opened, settings_of
-from palimpsest.cli.lazy import (
-    advice,
-    commit,
-    facade,
-    filters,
-    hits,
-    models,
-    output,
-    recall_search,
-    replies,
-    validation,
-)
+from palimpsest.cli.lazy import advice, facade, filters, hits, learn_edit, models, output, replies, validation
 from palimpsest.core.clock import parse_instant, parse_until
 from palimpsest.core.errors import InputError, raised_as
 from palimpsest.text.display import visible
+
+if TYPE_CHECKING:
+    from palimpsest.learn.commit import WriteResult
+    from palimpsest.recall.search import SearchResult
 
 # What a person types for a filter, for metadata and for a text: in words, on standard input, or in an editor.
 
@@ -202,7 +195,7 @@ def _cells(hit: models.Hit, project: str = "") -> tuple[str, output.Text, output
     return date, output.plain(who), output.plain(f"{place}{replaced}{text}")
 
 
-def search_parts(result: recall_search.SearchResult, query: str, scope: models.Scope) -> list[output.Part]:
+def search_parts(result: SearchResult, query: str, scope: models.Scope) -> list[output.Part]:
     """Return the hits of a search as a table, with why each was found, and what was left out.
 
     A text of another project than the scope's begins with the project's name.
@@ -236,7 +229,7 @@ def _shortened(hits: Sequence[models.Hit]) -> list[str]:
 app = typer.Typer()
 
 
-def changed_reply(result: commit.WriteResult, scope: models.Scope) -> Reply:
+def changed_reply(result: WriteResult, scope: models.Scope) -> Reply:
     """Return what a command changed."""
     text = replies.changed_text(result, scope, advice.COMMANDS)
     return Reply(replies.changed_json(result, scope, advice.COMMANDS), text, done=text)
@@ -259,8 +252,6 @@ async def edit(  # noqa: PLR0913 - typer passes the options of a command by name
     ] = "",
 ) -> Reply:
     """Give a memory another text, metadata, hints, times or relations. The history keeps the old ones."""
-    from palimpsest.learn.edit import deleted_error  # noqa: PLC0415 - its help needs none of it
-
     changes = metadata_from_words(metadata or (), may_remove=True)
     file: Path | None = None
     before: models.Memory | None = None
@@ -270,11 +261,7 @@ async def edit(  # noqa: PLR0913 - typer passes the options of a command by name
     elif not (changes or since or until) and hint is None and relation is None:
         async with facade.open_memory(settings_of(ctx), background=False) as memory:  # closed while a person writes
             before, _ = await memory.history(memory.scope, memory_id)
-            end = before
-            while end.superseded_by:
-                end, _ = await memory.history(memory.scope, end.superseded_by)
-        if before.deleted_at is not None:
-            raise deleted_error(before, end if end is not before else None)
+            await learn_edit.refuse_deleted(memory.engine, before)
         text, file = edited(before.text, editor)
     try:
         async with opened(ctx) as memory:

@@ -232,9 +232,7 @@ def list_(settings: Settings) -> Reply:
     tokens, zone = access_tokens.stored_tokens(settings.data_dir), settings.zones.default
     rows = output.Rows("id", "user", "project", "access", "created", "valid until")
     for token in tokens:
-        project = token.project
-        if project and token.sees_general:
-            project += f" + general{' (never decided)' if token.is_undecided else ''}"
+        project = f"{token.project} + general" if token.project and token.with_general else token.project
         access = "read" if token.read_only else "read and write"
         created, until = shown_date(in_zone(token.made_at, zone)), "it is revoked"
         if token.ends_at is not None:

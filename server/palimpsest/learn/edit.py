@@ -175,7 +175,7 @@ def _without(fact: Fact, key: str) -> Fact:
     return replace(fact, metadata={**fact.metadata, key: None})
 
 
-def deleted_error(memory: Memory, successor: Memory | None) -> MemoryNotFoundError:
+def _deleted_error(memory: Memory, successor: Memory | None) -> MemoryNotFoundError:
     """Return the error that says how a memory was deleted or superseded, by what at last."""
     fate = "is deleted already"
     if successor is not None:
@@ -192,6 +192,12 @@ async def _successors(engine: Engine, owners: Sequence[Memory | Message]) -> dic
     """Return the last memories of the chains that superseded others, living or deleted, by the ids of these."""
     closed = [owner for owner in owners if isinstance(owner, Memory) and owner.superseded_by]
     return await engine.read(lambda conn: memory_queries.successors(conn, closed)) if closed else {}
+
+
+async def refuse_deleted(engine: Engine, memory: Memory) -> None:
+    """Raise MemoryNotFoundError if a memory is deleted or superseded, which says by what at last."""
+    if memory.deleted_at is not None:
+        raise _deleted_error(memory, (await _successors(engine, [memory])).get(memory.id))
 
 
 async def _embed_restored(engine: Engine) -> list[str]:
@@ -268,7 +274,7 @@ class Edits(Writing):
         if memory.deleted_at is not None:
             successor = (await _successors(engine, [memory])).get(memory.id)
             if successor is None or not commit.has_text(successor, fact.text):
-                raise deleted_error(memory, successor)
+                raise _deleted_error(memory, successor)
             return WriteResult((models.Outcome(Event.NONE, successor, duplicate_of=successor.id),), notes=tuple(notes))
         fact = await engine.read(lambda conn: commit.with_names(conn, scope, fact))
         kept, tag_notes = (memory.tags, []) if tags is None else await clean_tags(engine, tags)
@@ -516,8 +522,7 @@ class Corrections(Edits):
         owners = await _owners(self.engine, scope, owner_ids)
         memories = [owner for owner in owners if isinstance(owner, Memory)]
         for memory in memories:
-            if memory.deleted_at is not None:
-                raise deleted_error(memory, (await _successors(self.engine, [memory])).get(memory.id))
+            await refuse_deleted(self.engine, memory)
         left_out = len(owners) - len(memories)
         return memories, (f"{counted(left_out, 'message')} stayed as they are",) if left_out else ()
 

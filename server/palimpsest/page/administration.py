@@ -15,7 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TextIO, TypeAlias, cast
 
-import anyio
 import anyio.to_thread
 from anyio.abc import TaskGroup
 from starlette.datastructures import UploadFile
@@ -332,9 +331,7 @@ async def _exported(memory: Memory, scope: Scope, form: Literal["jsonl", "markdo
     new = partial(tempfile.TemporaryFile, "w+", encoding="utf-8", newline="", dir=memory.settings.data_dir)
     file = cast("TextIO", await anyio.to_thread.run_sync(new))
     try:
-        await memory.care.export(
-            file, form, lambda _done, _total: end_if_cancelled(), scope=scope, one_project=bool(scope.project)
-        )
+        await memory.care.export(file, form, lambda _done, _total: end_if_cancelled(), scope)
         file.flush()
     except BaseException as error:
         file.close()

@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from palimpsest.core.clock import parse_date
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import ENTITY_TYPES, EntityType, Memory, Scope, name_key
 from palimpsest.core.validation import MAX_TOKENS, parse_until
@@ -22,6 +23,7 @@ from palimpsest.learn.summaries.summary_writer import KEPT_KIND_NAMES, kept_summ
 from palimpsest.memory import Memory as OpenMemory
 from palimpsest.page import page_context as context
 from palimpsest.recall.hits import shortest_passages
+from palimpsest.server.replies import picked
 
 # Spans of a time line: a day, a week, a month or a year, with what comes before and after each.
 
@@ -87,11 +89,8 @@ def day_from(text: str, default: date) -> date:
 
     The first and the last years of the calendar, around which there are no weeks, are not among them.
     """
-    padded = f"{text}-01-01" if len(text) == len("2026") else f"{text}-01" if len(text) == len("2026-11") else text
-    try:
-        day = date.fromisoformat(padded)
-    except ValueError:
-        return default
+    parsed = parse_date(text)
+    day = default if parsed is None else parsed[0].date()
     return day if date.min.year < day.year < date.max.year else default
 
 
@@ -330,18 +329,12 @@ def _drawing(found: EntityGraph, scope: Scope, centre: str) -> dict[str, Any]:
         "centre": centre,
         "nodes": [
             {
-                "id": node.entity.id,
-                "name": node.entity.name,
-                "type": node.entity.type,
-                "memories": node.memories,
+                **picked(node, "id=entity.id name=entity.name type=entity.type memories"),
                 "path": context.in_project(f"/entities/{node.entity.id}", scope),
             }
             for node in nodes
         ],
-        "links": [
-            {"source": edge.source_id, "target": edge.destination_id, "name": edge.name, "memories": edge.memories}
-            for edge in edges
-        ],
+        "links": [picked(edge, "source=source_id target=destination_id name memories") for edge in edges],
     }
 
 

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import webbrowser
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
-from functools import partial
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from http import HTTPStatus
 from typing import cast
 
-import anyio
 import anyio.to_thread
 import uvicorn
+from sse_starlette import EventSourceResponse
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -49,49 +48,31 @@ MAX_STREAMS = 64
 """How many pages are told at once. A browser opens one stream for each tab that is seen."""
 
 
-@dataclass(slots=True)
-class Streams:
-    """How many streams of a server are open, and whether they are to end, within `LOOK_SECONDS`."""
-
-    open: int = 0
-    is_ending: Callable[[], bool] = lambda: False
-
-
 async def live(request: Request) -> Response:
-    """Send the event `changed` whenever something of the visitor's user has changed."""
-    memory, streams = await context.memory_of(request), cast("Streams", request.app.state.streams)
+    """Send the event `changed` whenever something of the visitor's user has changed, until the server stops."""
+    memory, streams = await context.memory_of(request), cast("anyio.CapacityLimiter", request.app.state.streams)
     changes, user_id = Changes(memory.engine), context.visitor_of(request).grant.user_id
-    if streams.open >= MAX_STREAMS:
+    if not streams.available_tokens:
         return Response("too many pages are open; this one is not told of changes", 503)
-    streams.open += 1
     number, _, epoch = request.headers.get("last-event-id", "").partition(" ")  # a browser that was cut off goes on
     last = Look(int(number), epoch) if number.isdecimal() and epoch else None
-    return StreamingResponse(_events(changes, user_id, last, streams), media_type="text/event-stream")
 
+    async def events() -> AsyncGenerator[bytes]:
+        """Yield server-sent events until the server stops, or the ledger cannot be read: the browser asks again."""
+        async with streams:
+            with suppress(LedgerError):
+                look = last or await changes.look(user_id)
+                yield f"retry: 3000\nid: {look.number} {look.epoch}\n\n".encode()
+                while not is_ending.is_set():
+                    look = await changes.look(user_id, look)
+                    if look.is_new:
+                        yield f"event: changed\nid: {look.number} {look.epoch}\ndata: \n\n".encode()
+                    await anyio.sleep(LOOK_SECONDS)
 
-async def _events(changes: Changes, user_id: str, last: Look | None, streams: Streams) -> AsyncGenerator[str]:
-    """Yield server-sent events until the server stops, or the ledger cannot be read.
-
-    Every answer ends once its visitor may no longer look.
-    """
-    try:
-        look = last or await changes.look(user_id)
-        yield f"retry: 3000\nid: {look.number} {look.epoch}\n\n"
-        silent = 0.0
-        while not streams.is_ending():
-            look = await changes.look(user_id, look)
-            if look.is_new:
-                yield f"event: changed\nid: {look.number} {look.epoch}\ndata: \n\n"
-                silent = 0.0
-            elif silent >= SAY_SECONDS:
-                yield ":\n\n"
-                silent = 0.0
-            await anyio.sleep(LOOK_SECONDS)
-            silent += LOOK_SECONDS
-    except LedgerError:
-        return  # the browser asks again
-    finally:
-        streams.open -= 1
+    is_ending = anyio.Event()
+    return EventSourceResponse(
+        events(), ping=SAY_SECONDS, shutdown_event=is_ending, shutdown_grace_period=2 * LOOK_SECONDS
+    )
 
 
 # Open the page, sign in and sign out.
@@ -251,7 +232,7 @@ def page_app(memory: LazyMemory, visits_: context.Visits) -> Starlette:
         middleware=[Middleware(context.keep_safe), Middleware(_let_in)],
         exception_handlers={HTTPException: _problem, PalimpsestError: _problem},
     )
-    app.state.memory, app.state.visits, app.state.streams = memory, visits_, Streams()
+    app.state.memory, app.state.visits, app.state.streams = memory, visits_, anyio.CapacityLimiter(MAX_STREAMS)
     app.state.told, app.state.care = context.Told(), CareWork(memory.get)
     return app
 
@@ -343,9 +324,7 @@ def serve_page(load_settings: Callable[[], Settings], port: int, say: Callable[[
         config = uvicorn.Config(
             app, log_level="warning", server_header=False, ws="none", timeout_graceful_shutdown=SHUTDOWN_SECONDS
         )
-        server = uvicorn.Server(config)
-        page.state.streams.is_ending = lambda: server.should_exit
-        server.run(sockets=[listener])
+        uvicorn.Server(config).run(sockets=[listener])
 
 
 def page_beside_mcp(memory: LazyMemory, settings: Settings, protected: bool) -> Page:  # noqa: FBT001 - a `BuildPage`
@@ -358,7 +337,7 @@ def page_beside_mcp(memory: LazyMemory, settings: Settings, protected: bool) -> 
     if not protected:
         first = f"/enter?token={visits.invite(context.Visitor(Grant(settings.user_id), reads_settings=True))}"
     app = page_app(memory, visits)
-    return Page(app, has_path, first, app.state.care.run, partial(setattr, app.state.streams, "is_ending"))
+    return Page(app, has_path, first, app.state.care.run)
 
 
 async def _tell_nobody(news: Sequence[object]) -> None:

@@ -18,7 +18,6 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
 
-import anyio
 import anyio.to_thread
 import httpx
 import jwt
@@ -112,8 +111,7 @@ class StoredToken:
     """An access token as it is stored: the SHA-256 of its text, and what it allows.
 
     The text is random, so the hash needs no salt. Times are ISO 8601 in UTC. A token without `expires_at` is valid
-    until it is revoked. `with_general` says whether a token of a project also opens what belongs to no project; None
-    is of a token from before there was a choice, which does.
+    until it is revoked. `with_general` says whether a token of a project also opens what belongs to no project.
     """
 
     id: str
@@ -123,7 +121,7 @@ class StoredToken:
     read_only: bool
     created_at: str
     expires_at: str | None = None
-    with_general: bool | None = None
+    with_general: bool = True
 
     @property
     def made_at(self) -> datetime:
@@ -134,16 +132,6 @@ class StoredToken:
     def ends_at(self) -> datetime | None:
         """Return when the token ends, or None if it is valid until it is revoked."""
         return None if self.expires_at is None else parse_instant(self.expires_at, "expires_at")
-
-    @property
-    def sees_general(self) -> bool:
-        """Return whether the token opens what belongs to no project."""
-        return not self.project or self.with_general is not False
-
-    @property
-    def is_undecided(self) -> bool:
-        """Return whether it was never said if the token of a project also opens what belongs to none."""
-        return bool(self.project) and self.with_general is None
 
     def is_expired(self, now: datetime) -> bool:
         """Return whether the token is no longer valid."""
@@ -322,7 +310,7 @@ def token_findings(settings: Settings) -> list[Finding]:
     """Return a finding if it was never said of tokens of a project whether they also open what is general."""
     http, texts = settings.http, list[str]()
     try:
-        stored = [f"{token.id} ({token.project})" for token in stored_tokens(settings.data_dir) if token.is_undecided]
+        stored_tokens(settings.data_dir)
     except SettingsError as error:
         return [Finding("tokens", str(error), ok=False)]
     places = [
@@ -330,12 +318,10 @@ def token_findings(settings: Settings) -> list[Finding]:
         for number, token in enumerate(http.tokens)
         if token.project and token.with_general is None
     ]
-    if stored or places:
-        create = "create another one, with or without --with-general, and revoke this one" if stored else ""
-        say = "say with_general in the settings" if places else ""
+    if places:
         texts.append(
             "these access tokens of a project also open what belongs to no project, and nobody ever said whether they "
-            f"should: {', '.join([*stored, *places])}. To decide it, {', or '.join(filter(None, (create, say)))}"
+            f"should: {', '.join(places)}. To decide it, say with_general in the settings"
         )
     if http.issuer and http.issuer_with_general is None:
         texts.append(UNDECIDED_ISSUER)
@@ -359,7 +345,8 @@ class AccessTokenVerifier:
         self._clock = clock
         self._from_settings = [
             StoredToken(
-                **static.model_dump(exclude={"token"}),
+                **static.model_dump(exclude={"token", "with_general"}),
+                with_general=static.with_general is not False,
                 id=f"settings{number}",
                 digest=digest_of(static.token.get_secret_value()),
                 created_at="",
@@ -385,7 +372,7 @@ class AccessTokenVerifier:
                 scopes=[READ] if valid.read_only else [READ, WRITE],
                 expires_at=None if valid.ends_at is None else int(valid.ends_at.timestamp()),
                 subject=valid.user_id,
-                claims={PROJECT_CLAIM: valid.project, GENERAL_CLAIM: valid.sees_general},
+                claims={PROJECT_CLAIM: valid.project, GENERAL_CLAIM: valid.with_general},
             )
         if self._http.issuer and token.count(".") == 2:  # noqa: PLR2004 - a JSON web token has three parts
             return await self._verify_issued(token)

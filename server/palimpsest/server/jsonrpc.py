@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from itertools import accumulate, takewhile
 from typing import Any, BinaryIO, Never, TypeAlias, cast
 
-import anyio
 import anyio.to_thread
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp import types

@@ -7,7 +7,7 @@ import os
 import re
 import stat
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
@@ -29,15 +29,17 @@ BYTE_ORDER_MARK = "\ufeff"
 """What some editors on Windows put before a text. It stays."""
 
 _BLANK = re.compile(r"(?:\s|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
-_STRING = re.compile(r'"(?:[^"\\\x00-\x1f]|\\.)*"')
-_LITERAL = re.compile(r"true|false|null|-?\d[\d.eE+-]*")
+_STRING = r'"(?:[^"\\]|\\.)*"'
+_COMMENT = re.compile(rf"{_STRING}|//[^\n]*|/\*.*?\*/", re.DOTALL)
+_LAST_COMMA = re.compile(rf'(?:{_STRING}|[^\s"{{\[,:])\s*,(?=\s*[}}\]])|{_STRING}', re.DOTALL)
 _TRAILING_COMMENT = re.compile(r"[ \t]*(?://[^\r\n]*|/\*[^\r\n]*?\*/[ \t]*(?=\r?\n))")
+_DECODER = json.JSONDecoder()
 _INDENT = re.compile(r"\n([ \t]+)\S")
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A value, the offsets where it begins and ends, and its members if it is an object or a list.
+    """A value, the offsets where it begins and ends, and, once they are looked for, its members.
 
     A member has a key, the offset where it begins with this key, and that of the comma after it, if there is one.
     """
@@ -45,7 +47,7 @@ class Node:
     start: int
     end: int
     value: Any
-    members: tuple[Node, ...] | None = None
+    members: tuple[Node, ...] = ()
     key: Step = ""
     key_start: int = 0
     comma: int | None = None
@@ -86,7 +88,7 @@ def without_entry(text: str, path: Sequence[Step]) -> str:
     Raises ValueError that names the line if the text is not JSON or a value on the path is of another kind.
     """
     parent, depth = _deepest(text, path[:-1]) if text.strip() else (None, 0)
-    members = parent.members or () if parent is not None and depth == len(path) - 1 else ()
+    members = parent.members if parent is not None and depth == len(path) - 1 else ()
     index = next((number for number, member in enumerate(members) if member.key == path[-1]), None)
     if index is None:
         return text
@@ -102,18 +104,43 @@ def without_entry(text: str, path: Sequence[Step]) -> str:
 def _deepest(text: str, path: Sequence[Step]) -> tuple[Node, int]:
     """Return the last existing value on a path, and the number of steps that lead to it.
 
-    Raises ValueError if a value before it has no such members, or has one of them twice.
+    Raises ValueError that names the line if the text is not JSON, or a value on the path has no such members, or has
+    one of them twice.
     """
-    node = _parse(text)
-    for depth, key in enumerate(path):
-        _expect_members(text, node, key)
-        members = [member for member in node.members or () if member.key == key]
-        if not members:
+    plain, depth = _as_json(text), 0
+    node = Node(len(plain) - len(plain.lstrip()), len(plain.rstrip()), json.loads(plain))
+    while True:
+        node = replace(node, members=tuple(_members(text, plain, node)))
+        if depth == len(path):
             return node, depth
-        if len(members) > 1:
-            raise ValueError(f"{_line_of(text, members[1].key_start)}: '{key}' is here a second time")
-        node = members[0]
-    return node, len(path)
+        _expect_members(text, node, path[depth])
+        found = [member for member in node.members if member.key == path[depth]]
+        if not found:
+            return node, depth
+        if len(found) > 1:
+            raise ValueError(f"{_line_of(text, found[1].key_start)}: '{path[depth]}' is here a second time")
+        node, depth = found[0], depth + 1
+
+
+def _as_json(text: str) -> str:
+    """Return a text as JSON of the same length: with spaces for comments, commas after the last, and a mark before."""
+    plain = _COMMENT.sub(lambda found: found[0] if found[0].startswith('"') else re.sub(".", " ", found[0]), text)
+    plain = _LAST_COMMA.sub(lambda found: f"{found[0][:-1]} " if found[0].endswith(",") else found[0], plain)
+    return f" {plain[1:]}" if plain.startswith(BYTE_ORDER_MARK) else plain
+
+
+def _members(text: str, plain: str, node: Node) -> Iterator[Node]:
+    """Yield the members of a value, which stand in the text where they stand in it as plain JSON."""
+    opening, number, at = plain[node.start], 0, _skip_blank(text, node.start + 1)
+    while opening in "{[" and at < node.end - 1:
+        key, first = number, at
+        if opening == "{":
+            key, at = _DECODER.raw_decode(plain, at)
+            at = _skip_blank(text, _skip_blank(text, at) + 1)
+        value, end = _DECODER.raw_decode(plain, at)
+        comma = _skip_blank(text, end)
+        yield Node(at, end, value, key=key, key_start=first, comma=comma if text[comma] == "," else None)
+        number, at = number + 1, _skip_blank(text, comma + 1)
 
 
 def _expect_members(text: str, node: Node, key: Step) -> None:
@@ -179,57 +206,6 @@ def _after_line(text: str, at: int) -> int:
     """Return where the next line begins if only white space follows `at` in this line, else `at`."""
     end = text.find("\n", at)
     return end + 1 if end >= 0 and not text[at:end].strip() else at
-
-
-def _parse(text: str) -> Node:
-    """Return the whole text as a tree. Raises ValueError that names the damaged line."""
-    node = _parse_value(text, _skip_blank(text, len(BYTE_ORDER_MARK) if text.startswith(BYTE_ORDER_MARK) else 0))
-    end = _skip_blank(text, node.end)
-    if end != len(text):
-        raise ValueError(f"{_line_of(text, end)}: unexpected text after the end")
-    return node
-
-
-def _parse_value(text: str, at: int) -> Node:
-    if closing := {"{": "}", "[": "]"}.get(text[at : at + 1]):
-        return _parse_members(text, at, closing)
-    match = _STRING.match(text, at) or _LITERAL.match(text, at)
-    if match is None:
-        raise ValueError(f"{_line_of(text, at)}: a value is missing")
-    return Node(at, match.end(), _decoded(text, match))
-
-
-def _decoded(text: str, match: re.Match[str]) -> Any:
-    try:
-        return json.loads(match.group())
-    except ValueError as error:
-        raise ValueError(f"{_line_of(text, match.start())}: {match.group()} is not a value") from error
-
-
-def _parse_members(text: str, start: int, closing: str) -> Node:
-    """Return an object or a list, which ends with this bracket."""
-    members: list[Node] = []
-    at = _skip_blank(text, start + 1)
-    while text[at : at + 1] != closing:
-        key: Step = len(members)
-        first = at
-        if closing == "}":
-            name = _STRING.match(text, at)
-            if name is None:
-                raise ValueError(f"{_line_of(text, at)}: a key in quotation marks is missing")
-            at = _skip_blank(text, name.end())
-            if text[at : at + 1] != ":":
-                raise ValueError(f"{_line_of(text, at)}: a colon is missing")
-            key, at = _decoded(text, name), _skip_blank(text, at + 1)
-        value = _parse_value(text, at)
-        at, comma = _skip_blank(text, value.end), None
-        if text[at : at + 1] == ",":
-            at, comma = _skip_blank(text, at + 1), at
-        elif text[at : at + 1] != closing:
-            raise ValueError(f"{_line_of(text, at)}: a comma or '{closing}' is missing")
-        members.append(replace(value, key=key, key_start=first, comma=comma))
-    pairs = {member.key: member.value for member in members}
-    return Node(start, at + 1, pairs if closing == "}" else list(pairs.values()), tuple(members))
 
 
 def _skip_blank(text: str, at: int) -> int:

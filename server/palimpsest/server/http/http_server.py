@@ -48,7 +48,7 @@ from palimpsest.server import access_tokens
 from palimpsest.server.access_tokens import READ, WRITE, AccessTokenVerifier
 from palimpsest.server.app import LoadSettings, build_server
 from palimpsest.server.http import middleware
-from palimpsest.server.http.middleware import Session, switch_paths
+from palimpsest.server.http.middleware import Session
 from palimpsest.server.jsonrpc import MAX_MESSAGE_BYTES
 from palimpsest.server.mcp_server import Ended, MemoryServer, Observer
 from palimpsest.server.session import rate_limits
@@ -169,9 +169,6 @@ def observe_requests(app: ASGIApp, observers: Sequence[Observer]) -> ASGIApp:
     """
 
     async def observe(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await app(scope, receive, send)
-            return
         request_id = scope[rate_limits.REQUEST_ID] = secrets.token_hex(8)
         began, status = time.monotonic(), 0
 
@@ -193,7 +190,7 @@ def observe_requests(app: ASGIApp, observers: Sequence[Observer]) -> ASGIApp:
             for observer in observers:
                 observer(ended)
 
-    return observe
+    return rate_limits.switch_paths(app, observe)
 
 
 # A log of JSON objects, one a line, that holds nothing of what is stored or asked: `http.log = "json"`.
@@ -318,7 +315,7 @@ def observers(
     token = settings.metrics_token.get_secret_value() if settings.metrics_token is not None else ""
     metrics = Metrics(memory, token, lambda: len(sessions), lambda: state.calls.in_flight)
     limited = rate_limits.limit_callers(metrics, PER_MINUTE)
-    step = Middleware(switch_paths, other=limited, is_other=lambda path: path == rate_limits.METRICS)
+    step = Middleware(rate_limits.switch_paths, other=limited, is_other=lambda path: path == rate_limits.METRICS)
     return [*chosen, metrics.observe], [step]
 
 
@@ -357,15 +354,13 @@ Transport: TypeAlias = Literal["http", "sse", "all"]
 class Page:
     """The page of a memory: its application, which paths it has, and the path of its first URL.
 
-    `run` is what it does in the background while it is served. `end_streams_when` is given a function that says whether
-    the server is asked to stop; the streams of the page then end by themselves.
+    `run` is what it does in the background while it is served.
     """
 
     app: ASGIApp
     has_path: Callable[[str], bool]
     first_path: str
     run: Callable[[], Coroutine[Any, Any, None]]
-    end_streams_when: Callable[[Callable[[], bool]], None]
 
 
 BuildPage: TypeAlias = Callable[[LazyMemory, Settings, bool], Page]
@@ -426,7 +421,8 @@ def application(
         # Web pages of other sites are kept out (DNS rebinding).
         Middleware(middleware.check_host, names=names),
         *metrics_step,
-        Middleware(switch_paths, other=page.app, is_other=page.has_path),
+        # Visitors of the page have a cookie and no access token, and send forms and no JSON.
+        Middleware(rate_limits.switch_paths, other=page.app, is_other=page.has_path),
         # The access token says who calls; without one it is the address. An address may try few wrong tokens.
         *identify,
         # Each caller sends so many requests a minute, and has so many unfinished.
@@ -458,7 +454,7 @@ def _require_token(app: ASGIApp, audience: str) -> ASGIApp:
     """Return an application that answers 401 or 403 without a valid access token, except on open paths."""
     metadata_url = build_resource_metadata_url(URL.validate_python(audience)) if audience else None
     protected = RequireAuthMiddleware(app, [READ], metadata_url)
-    return switch_paths(app, protected, lambda path: not rate_limits.is_open(path))
+    return rate_limits.switch_paths(app, protected, lambda path: not rate_limits.is_open(path))
 
 
 # Serve it.
@@ -518,7 +514,6 @@ def serve(
             for line in (f"{urls}{', with a token' if protected else ''}", f"page: {base}{page.first_path}"):
                 print(f"palimpsest: {line}", file=sys.stderr, flush=True)  # noqa: T201 - for the person who starts the server
         server = DrainingServer(config, mcp.state.calls, http.drain_seconds)
-        page.end_streams_when(lambda: server.should_exit)
         server.run(sockets=[listener])
 
 

@@ -26,7 +26,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from palimpsest.core.threads import CpuShares
 from palimpsest.server.jsonrpc import MAX_MESSAGE_BYTES, Refused, fault_of_body, unparsed_id
-from palimpsest.server.session.rate_limits import BODY_SIZE, BodyBudget, caller_of, is_open, refused
+from palimpsest.server.session.rate_limits import BODY_SIZE, BodyBudget, caller_of, is_open, refused, switch_paths
 
 # Refuse requests that name another host or come from another site, which keeps out web pages (DNS rebinding).
 
@@ -50,33 +50,16 @@ def check_host(app: ASGIApp, names: Iterable[str]) -> ASGIApp:
         return scheme.lower() in ("http", "https") and is_ours(host)
 
     async def check(scope: Scope, receive: Receive, send: Send) -> None:
-        headers = Headers(scope=scope) if scope["type"] == "http" else None
-        if headers is not None and not is_ours(headers.get("host", "")):
+        headers = Headers(scope=scope)
+        if not is_ours(headers.get("host", "")):
             answer = PlainTextResponse("the Host header does not name this server; nothing was done", 421)
-        elif headers is not None and (origin := headers.get("origin")) and not is_our_origin(origin):
+        elif (origin := headers.get("origin")) and not is_our_origin(origin):
             answer = PlainTextResponse("the Origin header names another site; nothing was done", 403)
         else:
             answer = app
         await answer(scope, receive, send)
 
-    return check
-
-
-# Send the requests for the page to it, and leave the rest to MCP.
-
-
-def switch_paths(app: ASGIApp, other: ASGIApp, is_other: Callable[[str], bool]) -> ASGIApp:
-    """Pass requests for some paths on to another application. ASGI middleware.
-
-    The page comes right after the check of hosts: visitors have a cookie and no access token, and send forms and no
-    JSON.
-    """
-
-    async def switch(scope: Scope, receive: Receive, send: Send) -> None:
-        goes_to_other = scope["type"] == "http" and is_other(scope["path"])
-        await (other if goes_to_other else app)(scope, receive, send)
-
-    return switch
+    return switch_paths(app, check)
 
 
 # End what is still being answered when the access token behind it is revoked or expires.
@@ -174,9 +157,6 @@ def limit_bodies(app: ASGIApp, budget: BodyBudget, shares: CpuShares | None = No
     unanswered: set[tuple[str, str] | None] = set()
 
     async def limit(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or is_open(scope["path"]):
-            await app(scope, receive, send)
-            return
         caller = caller_of(scope)
         if shares is not None:
             await shares.wait(caller)
@@ -212,7 +192,7 @@ def limit_bodies(app: ASGIApp, budget: BodyBudget, shares: CpuShares | None = No
             unanswered.discard(call)
         return None
 
-    return limit
+    return switch_paths(app, limit, lambda path: not is_open(path))
 
 
 async def _body(scope: Scope, receive: Receive, take: Callable[[int], bool]) -> bytearray | Response | None:
@@ -286,9 +266,6 @@ def limit_sessions(app: ASGIApp, sessions: list[Session]) -> ASGIApp:
     """
 
     async def limit(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await app(scope, receive, send)
-            return
         headers, caller = Headers(scope=scope), caller_of(scope)
         session_id = headers.get(MCP_SESSION_ID_HEADER, "")
         session = next((s for s in sessions if s.id and (s.id, s.caller) == (session_id, caller)), None)
@@ -327,7 +304,7 @@ def limit_sessions(app: ASGIApp, sessions: list[Session]) -> ASGIApp:
                 if session.id:  # else it was not opened
                     sessions.append(session)
 
-    return limit
+    return switch_paths(app, limit)
 
 
 async def _has_room(app: ASGIApp, sessions: list[Session], caller: str) -> bool:

@@ -11,21 +11,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-import anyio
 import anyio.abc
 import anyio.to_thread
+from mcp import types
 from mcp.server.context import ServerRequestContext
 from mcp.server.mcpserver import Context
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
-from mcp.types import (
-    CreateMessageRequest,
-    ElicitRequest,
-    InputRequiredResult,
-    ListRootsRequest,
-    ListRootsResult,
-    ServerRequest,
-)
 from pydantic import BaseModel, ValidationError
 
 from palimpsest.core.errors import InputError, PalimpsestError
@@ -41,7 +33,9 @@ ASKED_BETWEEN_REQUESTS_SINCE = "2026-07-28"
 """Since this protocol version a server asks its client between two requests. Earlier versions ask during a call."""
 
 
-async def ask_during_call(ctx: Context[Any, Any] | RequestContext, request: ServerRequest, reply: type[Reply]) -> Reply:
+async def ask_during_call(
+    ctx: Context[Any, Any] | RequestContext, request: types.ServerRequest, reply: type[Reply]
+) -> Reply:
     """Ask a client in the middle of a call, and return its reply. Raises MCPError and ValidationError."""
     related = ServerMessageMetadata(related_request_id=ctx.request_id)
     return await ctx.session.send_request(request, reply, metadata=related)
@@ -100,11 +94,11 @@ class Continuation:
             self.step.set_exception(error)
             self.step.exception()  # asyncio shall not complain if nobody fetches it
 
-    async def ask(self, request: CreateMessageRequest | ElicitRequest) -> BaseModel:
+    async def ask(self, request: types.CreateMessageRequest | types.ElicitRequest) -> BaseModel:
         """Ask the client's model, or its user, on behalf of the work, and return the reply."""
         self._requests += 1
         self._reply = asyncio.Future()
-        self.step.set_result(InputRequiredResult(input_requests={self._key: request}, request_state=self.id))
+        self.step.set_result(types.InputRequiredResult(input_requests={self._key: request}, request_state=self.id))
         try:
             return await self._reply
         except asyncio.CancelledError:
@@ -239,7 +233,7 @@ class Roots:
         self._asked_at: dict[str, float] = {}
         self._threads = anyio.CapacityLimiter(2)
 
-    async def project(self, ctx: RequestContext, identify: Identify) -> str | InputRequiredResult:
+    async def project(self, ctx: RequestContext, identify: Identify) -> str | types.InputRequiredResult:
         """Return the project of the request's connection, or the question to answer the request with.
 
         `identify` returns the project of a repository.
@@ -262,7 +256,7 @@ class Roots:
             if ctx.protocol_version >= ASKED_BETWEEN_REQUESTS_SINCE:
                 # A request that carries state already continues another exchange.
                 may_answer = ctx.method in ANSWERABLE_METHODS and (ctx.params or {}).get("requestState") is None
-                return InputRequiredResult(input_requests={KEY: ListRootsRequest()}) if may_answer else ""
+                return types.InputRequiredResult(input_requests={KEY: types.ListRootsRequest()}) if may_answer else ""
             uris = await _ask_for_roots(ctx)
         return "" if uris is None else await self._store_project(connection, uris, identify)
 
@@ -297,7 +291,7 @@ async def _ask_for_roots(ctx: RequestContext) -> Sequence[str] | None:
         return None
     try:
         with anyio.fail_after(TIMEOUT):
-            result = await ask_during_call(ctx, ListRootsRequest(), ListRootsResult)
+            result = await ask_during_call(ctx, types.ListRootsRequest(), types.ListRootsResult)
     except TimeoutError:
         return None
     except (MCPError, ValidationError):  # the client has no roots to list: the server's own folder decides
@@ -311,7 +305,7 @@ def _roots_in_request(ctx: RequestContext) -> Sequence[str] | None:
     if not isinstance(responses, Mapping) or KEY not in responses:
         return None
     try:
-        return [str(root.uri) for root in ListRootsResult.model_validate(responses[KEY]).roots]
+        return [str(root.uri) for root in types.ListRootsResult.model_validate(responses[KEY]).roots]
     except ValidationError:  # not a list of roots: treated as an empty one
         return ()
 

@@ -170,6 +170,19 @@ def is_open(path: str) -> bool:
     return path in PROBES or path.startswith(WELL_KNOWN)
 
 
+def switch_paths(app: ASGIApp, other: ASGIApp, is_other: Callable[[str], bool] = lambda _: True) -> ASGIApp:
+    """Pass requests, or those for some paths, on to another application. ASGI middleware.
+
+    `app` also gets what is no request: the start and the end of the server.
+    """
+
+    async def switch(scope: Scope, receive: Receive, send: Send) -> None:
+        goes_to_other = scope["type"] == "http" and is_other(scope["path"])
+        await (other if goes_to_other else app)(scope, receive, send)
+
+    return switch
+
+
 # Limit how many requests a caller sends a minute, and how many it has unfinished.
 #
 # Callers are distinguished by verified access token, or else by address. Requests for open paths are counted apart,
@@ -190,9 +203,6 @@ def limit_callers(app: ASGIApp, per_minute: int) -> ASGIApp:
     unfinished: Counter[str] = Counter()
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await app(scope, receive, send)
-            return
         caller = f"{caller_of(scope)}, open paths" if is_open(scope["path"]) else caller_of(scope)
         if not limiter.hit(limit, caller):
             text = f"more than {per_minute} requests a minute; nothing was done"
@@ -205,7 +215,7 @@ def limit_callers(app: ASGIApp, per_minute: int) -> ASGIApp:
             with counted(unfinished, caller):
                 await app(scope, receive, send)
 
-    return answer
+    return switch_paths(app, answer)
 
 
 # How much the bodies of unfinished requests may hold, in all and by caller.
