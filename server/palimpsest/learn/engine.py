@@ -21,7 +21,7 @@ from palimpsest.core.settings import Settings
 from palimpsest.core.threads import Threads
 from palimpsest.embed.workers import QuestionCache
 from palimpsest.index.sync import Projection
-from palimpsest.llm import decide, describe, extract, summarize
+from palimpsest.llm import decide, extract, summarize
 from palimpsest.llm.prompts import PromptFiles
 from palimpsest.recall.retrieve import Searchable
 from palimpsest.store.ledger import Ledger
@@ -74,7 +74,7 @@ NEEDED_PROMPTS = {
     "extract_agent": extract.INPUTS,
     "graph": frozenset[str](),
     "decide": decide.INPUTS,
-    "describe": describe.INPUTS,
+    "describe": summarize.DESCRIBE_INPUTS,
     **summarize.PROMPTS,
     "about": summarize.ABOUT_INPUTS,
     "links": summarize.INPUTS,
