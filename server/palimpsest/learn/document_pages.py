@@ -8,6 +8,7 @@ import os
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -453,10 +454,8 @@ async def learn_document(engine: Engine, scope: Scope, source: Source, caller: s
     If another process learns it at the same moment, it is read again: what was read may be the older version.
     """
     for _ in range(ATTEMPTS - 1):
-        try:
+        with suppress(errors.StaleDecisionError):
             return await _learned(engine, scope, source, caller)
-        except errors.StaleDecisionError:
-            continue
     return await _learned(engine, scope, source, caller)
 
 

@@ -468,8 +468,6 @@ def z_scores(values: Column, counted: Column | None = None, min_spread: float = 
     The mean and the deviation are those of the `counted` rows. A deviation below `min_spread` counts as that.
     """
     sample = values if counted is None else values[counted]
-    if len(sample) == 0:
-        return np.zeros(len(values))
     return (values - sample.mean()) / max(float(sample.std()), min_spread)
 
 

@@ -440,13 +440,8 @@ class _Search:
         query, parsed, embedder = self._query, self._parsed, self._searchable.embedder.fingerprint
         asked = Filter.of(query.filters)
         candidates = self._past or candidates_in(conn, self._searchable, self._request, self._index_hits)
-        notes = [
-            *self._notes,
-            *(
-                f"searched by {'words' if isinstance(error, EmbedderError) else 'meaning'} only: {error}"
-                for error in candidates.errors
-            ),
-        ]
+        means = [("words" if isinstance(error, EmbedderError) else "meaning", error) for error in candidates.errors]
+        notes = [*self._notes, *(f"searched by {by} only: {error}" for by, error in means)]
         retention = None
         if query.as_of is None and query.forgetting.mode != "off":
             retention = retention_of(conn, candidates.entries, query.forgetting, self._now)
@@ -552,11 +547,8 @@ def _result(
     best = hits[: query.limit]
     shown = [hit for hit in best if hit.score >= query.min_score]
     if weak := len(best) - len(shown):
-        notes = (
-            *notes,
-            f"{counted(weak, 'hit')} {'is' if weak == 1 else 'are'} left out because the score is below the "
-            f"setting min_score = {query.min_score:g}",
-        )
+        left_out = f"{counted(weak, 'hit')} {'is' if weak == 1 else 'are'} left out because the score is below"
+        notes = (*notes, f"{left_out} the setting min_score = {query.min_score:g}")
     kept, kept_relations = _within_budget(shown, relations, query.max_tokens)
     shows_all = ranking.is_whole and len(ranking.ranked) <= query.limit and len(kept) == len(hits)
     if not ranking.matches.confident and not shows_all:

@@ -131,21 +131,18 @@ def _parts(text: str) -> _Text:
     introduced: list[str] = []
     quoted: list[str] = []
     pasted: list[str] = []
-    fence, closing_tag, letter, is_introduced = "", "", -1, False
+    closing, letter, is_introduced = "", -1, False  # what ends the block of code or the element that is open
     for number, line in enumerate(lines):
-        if fence:
+        if closing:
             pasted.append(line)
-            fence = "" if line.strip().startswith(fence) else fence
-        elif closing_tag:
-            pasted.append(line)
-            closing_tag = "" if closing_tag in line else closing_tag
+            is_closed = closing in line if closing.startswith("</") else line.strip().startswith(closing)
+            closing = "" if is_closed else closing
         elif opened := _REQUEST["fence"].match(line):
             pasted.append(line)
-            fence = opened[1]
+            closing = opened[1]
         elif element := _REQUEST["element"].match(line):
             pasted.append(line)
-            closing_tag = f"</{element[1]}"
-            closing_tag = "" if closing_tag in line else closing_tag
+            closing = "" if f"</{element[1]}" in line else f"</{element[1]}"
         elif _REQUEST["mail line"].match(line) or (
             _REQUEST["header"].match(line) and any(map(_REQUEST["header"].match, lines[number + 1 : number + 2]))
         ):

@@ -19,14 +19,7 @@ from palimpsest.core.protocols import Vector
 from palimpsest.learn.summaries import portrait_signs, summary_kinds
 from palimpsest.learn.summaries.extractive import Passage, most_telling, without_contradicted
 from palimpsest.learn.summaries.portrait_signs import MUST, Rank, Signs, is_about, rank_of
-from palimpsest.learn.summaries.summary_kinds import (
-    Material,
-    PlainText,
-    SummaryKind,
-    SummaryRequest,
-    memory_item,
-    newest,
-)
+from palimpsest.learn.summaries.summary_kinds import Material, PlainText, SummaryKind, SummaryRequest, memory_item
 from palimpsest.llm.user_name import is_about_user
 from palimpsest.recall.features import centred_vectors
 from palimpsest.store import memories as memory_queries
@@ -285,7 +278,7 @@ is in the previous profile."""
 
 
 def _profile_material(conn: Connection, request: SummaryRequest) -> Material:
-    memories = lasting(request, newest(conn, request, summary_kinds.MAX_SOURCE_MEMORIES))
+    memories = lasting(request, summary_kinds.newest(conn, request, summary_kinds.MAX_SOURCE_MEMORIES))
     name, own = _own_names(conn, request, memories)
 
     def item(memory: Memory) -> Mapping[str, Any]:
@@ -306,7 +299,7 @@ def _profile_material(conn: Connection, request: SummaryRequest) -> Material:
 
 
 def _plain_profile(conn: Connection, request: SummaryRequest) -> PlainText:
-    memories = newest(conn, request, READ)
+    memories = summary_kinds.newest(conn, request, READ)
     return portrait(conn, request, lasting(request, memories), PROFILE_HEADINGS, place_of_user(conn, request, memories))
 
 
@@ -451,7 +444,7 @@ LIFE = frozenset({"identity", "health", "family", "relationship", "possession", 
 
 def _procedure_material(conn: Connection, request: SummaryRequest) -> Material:
     place = partial(place_in_procedures, memory_queries.name_of_user(conn, request.scope))
-    about = [memory for memory in lasting(request, newest(conn, request, READ)) if place(memory)]
+    about = [memory for memory in lasting(request, summary_kinds.newest(conn, request, READ)) if place(memory)]
 
     def item(memory: Memory) -> Mapping[str, Any]:
         return {**memory_item(memory), "about": place(memory)}
@@ -461,7 +454,8 @@ def _procedure_material(conn: Connection, request: SummaryRequest) -> Material:
 
 def _plain_procedures(conn: Connection, request: SummaryRequest) -> PlainText:
     place = partial(place_in_procedures, memory_queries.name_of_user(conn, request.scope))
-    return portrait(conn, request, lasting(request, newest(conn, request, READ)), PROCEDURE_HEADINGS, place)
+    memories = lasting(request, summary_kinds.newest(conn, request, READ))
+    return portrait(conn, request, memories, PROCEDURE_HEADINGS, place)
 
 
 def place_in_procedures(user_name: str, memory: Memory) -> str:
