@@ -29,8 +29,8 @@ from palimpsest.learn.duplicates import NEAREST_SHOWN, with_near_duplicates
 from palimpsest.learn.engine import Engine, without_excluded
 from palimpsest.learn.reconcile import ReconcileRequest, Reconciliation, are_all_learned
 from palimpsest.learn.sanitize import original_text, sanitize_fact, sanitize_messages, without_secret_names
+from palimpsest.llm.decide import MAX_FORGOTTEN_UNASKED
 from palimpsest.llm.extract import Conversation, Extraction, extract
-from palimpsest.llm.settle import MAX_FORGOTTEN_UNASKED
 from palimpsest.llm.summarize import describe
 from palimpsest.store import entries, rows, summaries
 from palimpsest.store import memories as memory_queries

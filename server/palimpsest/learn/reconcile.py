@@ -22,8 +22,7 @@ from palimpsest.learn.document_pages import is_long
 from palimpsest.learn.duplicates import with_near_duplicates
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.summaries import portrait_signs as signs
-from palimpsest.llm.decide import decide
-from palimpsest.llm.settle import MAX_FORGOTTEN_UNASKED, Comparison, Decisions, Doubt, Forgotten, KnownEntry
+from palimpsest.llm.decide import MAX_FORGOTTEN_UNASKED, Comparison, Decisions, Doubt, Forgotten, KnownEntry, decide
 from palimpsest.llm.user_name import is_about_user
 from palimpsest.recall.similar import likeness_among, similar_memories, similar_messages
 from palimpsest.store import entries as entries_module

@@ -22,9 +22,8 @@ from palimpsest.core.models import Candidate, Entity
 from palimpsest.core.protocols import Vector
 from palimpsest.recall import features
 from palimpsest.recall.features import Candidates, Column, Matrix, Ranked, Weights, best_first
-from palimpsest.recall.fold import same_words_key
 from palimpsest.recall.forgetting import WEIGHT
-from palimpsest.recall.hits import LINKED
+from palimpsest.recall.hits import LINKED, same_words_key
 from palimpsest.recall.query import ParsedQuery, exact_form, said_match, text_match
 from palimpsest.recall.timeline import Guess, held_gains
 from palimpsest.text.dates.date_finder import dates_in

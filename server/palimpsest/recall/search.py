@@ -26,13 +26,15 @@ from palimpsest.core.protocols import Reranker
 from palimpsest.core.validation import MAX_TOKENS
 from palimpsest.recall import features
 from palimpsest.recall.features import CandidateRequest, Candidates, PoolSize, Ranked
-from palimpsest.recall.fold import FoldWords, fold, memories_first
 from palimpsest.recall.forgetting import OFF, RetentionSettings, faded_owners, left_out_note, retention_of
 from palimpsest.recall.hits import (
+    FoldWords,
     HitFilter,
+    fold,
     hit_filter,
     hit_tokens,
     hits_of,
+    memories_first,
     with_connections,
     with_passages,
     within_budget,
