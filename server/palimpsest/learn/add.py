@@ -354,12 +354,10 @@ async def _learn_later(engine: Engine, lesson: Lesson) -> bool:
         return False
     ids = [message.id for message in lesson.messages]
     request = JobRequest("learn", payload={MESSAGES: ids, **lesson.payload})
-    try:
+    with errors.logged(logger, "messages that were not learned from are left to nobody"):
         await engine.write(partial(engine.ledger.queue_job, lesson.scope, request))
-    except errors.LedgerError as error:
-        logger.warning("messages that were not learned from are left to nobody: %s", error)
-        return False
-    return True
+        return True
+    return False
 
 
 def _failure(messages: Sequence[models.Message], done: int, error: Exception, *, is_learning: bool) -> str:

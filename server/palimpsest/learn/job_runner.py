@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 
 from palimpsest.core import models
 from palimpsest.core.clock import Precision, Zones, local_iso, parse_date
-from palimpsest.core.errors import CutOffReplyError, DailyLimitError, LedgerError, PalimpsestError
+from palimpsest.core.errors import CutOffReplyError, DailyLimitError, LedgerError, PalimpsestError, logged
 from palimpsest.core.protocols import LanguageModel
 from palimpsest.core.settings import Settings
 from palimpsest.core.threads import in_background
@@ -128,12 +128,10 @@ async def queue_expiry(engine: Engine) -> None:
 
     A failure is logged. The next start tries again.
     """
-    try:
-        now = engine.clock()
+    now = engine.clock()
+    with logged(logger, "memories that end at a time are not closed"):
         for scope, end in (await engine.read(lambda conn: _not_queued(conn, engine.ledger.zones, now))).items():
             await engine.write(partial(engine.ledger.queue_job, scope, JobRequest("expire", due_at=end)))
-    except LedgerError as error:
-        logger.warning("memories that end at a time are not closed: %s", error)
 
 
 def _not_queued(conn: Connection, zones: Zones, now: datetime) -> dict[models.Scope, datetime]:

@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from palimpsest.core.clock import TimeSpan, first_instant
-from palimpsest.core.errors import CallTimeError, InputError, LedgerError, ModelError, PromptError
+from palimpsest.core.errors import CallTimeError, InputError, ModelError, PromptError, logged
 from palimpsest.core.models import Memory, Message, Provenance, Scope, Summary
 from palimpsest.core.protocols import LanguageModel
 from palimpsest.learn.engine import Engine
@@ -191,11 +191,9 @@ async def _summary(engine: Engine, asked: SummaryRequest, *, refresh: bool, call
 
 async def _write_later(engine: Engine, scope: Scope, kind: str) -> None:
     """Leave a summary to a job. If that fails it is written when it is asked for again."""
-    job = JobRequest("summarize", payload={ASKED_KINDS: [kind]})
-    try:
+    with logged(logger, f"the summary {kind} is left to nobody"):
+        job = JobRequest("summarize", payload={ASKED_KINDS: [kind]})
         await engine.write(lambda: engine.ledger.queue_job(scope, job))
-    except LedgerError as error:
-        logger.warning("the summary %s is left to nobody: %s", kind, error)
 
 
 async def write_summary(engine: Engine, model: LanguageModel, request: SummaryRequest, caller: str) -> Summary | None:
