@@ -598,13 +598,9 @@ class Documents(Writing):
             changed_at = datetime.fromtimestamp((await path.stat()).st_mtime, UTC)
             return DocumentText(f"{FILE}{path.as_posix()}", title or path.name, text, changed_at)
 
-        try:
+        failures = (errors.InputError, OSError)
+        with errors.raised_as(errors.InputError, f"{file}", ". Nothing of it was stored", *failures):
             return await self._learn(scope, read, caller)
-        except errors.InputError as error:
-            raise errors.InputError(f"{file}: {error}. Nothing of it was stored") from error
-        except OSError as error:
-            reason = error.strerror or error
-            raise errors.InputError(f"{file}: it cannot be read: {reason}. Nothing of it was stored") from error
 
     async def learn_folder(self, scope: Scope, folder: Path, progress: Progress, *, caller: str = "") -> LearnedFolder:
         """Keep the files of a folder as documents. What cannot be read is skipped, and named with the reason."""

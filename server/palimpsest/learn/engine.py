@@ -14,7 +14,7 @@ import anyio
 from sqlalchemy import Connection
 
 from palimpsest.core.clock import Clock
-from palimpsest.core.errors import CallTimeError, EmbedderError, PromptError
+from palimpsest.core.errors import CallTimeError, EmbedderError, PromptError, raised_as
 from palimpsest.core.models import Fact
 from palimpsest.core.protocols import Embedder, LanguageModel, ReportProgress, Reranker
 from palimpsest.core.settings import Settings
@@ -355,8 +355,6 @@ def _text_or_file(value: str) -> str:
     looks_like_path = len(value) < MAX_PROMPT_PATH_CHARS and "\n" not in value
     path = Path(value).expanduser()
     if looks_like_path and path.suffix in (".md", ".txt"):
-        try:
+        with raised_as(PromptError, f"the custom prompt {path} cannot be read", "", OSError, UnicodeDecodeError):
             return path.read_text("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise PromptError(f"the custom prompt {path} cannot be read: {error}") from error
     return value

@@ -8,7 +8,7 @@ deviations, which makes features with different units comparable.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import datetime, time
@@ -312,19 +312,12 @@ def _may_be_replaced(entries: Sequence[Candidate]) -> Matrix:
     Only candidates of the same sort and person are compared, and none of the same session. Each search compares a
     thousand pairs, so they are compared as arrays.
     """
-    place_of = {at: place for place, at in enumerate(sorted({entry.at for entry in entries}))}
-    times = np.array([place_of[entry.at] for entry in entries])
-    people = _numbered([(entry.kind, entry.speaker) for entry in entries])
-    sessions = _numbered([entry.session or entry.seq for entry in entries])
+    times = np.array([entry.at.timestamp() for entry in entries])
+    people = np.array([f"{entry.kind} {entry.speaker}" for entry in entries])
+    sessions = np.array([entry.session or f"none, as of {entry.seq}" for entry in entries])
     is_older = times[:, np.newaxis] > times[np.newaxis, :]
     is_same_person = people[:, np.newaxis] == people[np.newaxis, :]
     return is_older & is_same_person & (sessions[:, np.newaxis] != sessions[np.newaxis, :])
-
-
-def _numbered(values: Sequence[Hashable]) -> Column:
-    """Return a number for each value that is equal for equal values: shape (m,)."""
-    number_of = {value: number for number, value in enumerate(dict.fromkeys(values))}
-    return np.array([number_of[value] for value in values])
 
 
 RECENCY = 0.1

@@ -85,8 +85,7 @@ def _first(hops: Sequence[Sequence[KnownRelation]], memory_ids: Sequence[str]) -
     rank = {memory_id: number for number, memory_id in enumerate(memory_ids)}
     numbered = [(number, found) for number, relations in enumerate(hops) for found in relations]
     newest = {id(found): place for place, found in enumerate(in_order([found for _, found in numbered])[::-1])}
-    numbered.sort(key=lambda item: newest[id(item[1])])
-    numbered.sort(key=lambda item: (rank.get(item[1].memory_id, len(rank)), item[0]))
+    numbered.sort(key=lambda item: (rank.get(item[1].memory_id, len(rank)), item[0], newest[id(item[1])]))
     distinct: dict[tuple[str, str, str], KnownRelation] = {}
     for _, found in numbered:
         distinct.setdefault((found.source_id, relation_key(found.relationship), found.destination_id), found)
