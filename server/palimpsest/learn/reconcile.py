@@ -22,7 +22,7 @@ from palimpsest.learn.document_pages import is_long
 from palimpsest.learn.duplicates import with_near_duplicates
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.summaries import portrait_signs as signs
-from palimpsest.llm.decide import MAX_FORGOTTEN_UNASKED, Comparison, Decisions, Doubt, Forgotten, KnownEntry, decide
+from palimpsest.llm.decide import MAX_FORGOTTEN_UNASKED, Comparison, Decisions, Forgotten, KnownEntry, decide
 from palimpsest.llm.user_name import is_about_user
 from palimpsest.recall.similar import likeness_among, similar_memories, similar_messages
 from palimpsest.store import entries as entries_module
@@ -700,17 +700,7 @@ def _notes(decisions: Decisions) -> list[str]:
     ]
     if decisions.is_cut:
         notes.append("the model's decisions were cut off; raise llm.config.max_tokens")
-    notes += map(_doubt, decisions.doubts)
+    notes += decisions.doubts
     notes += [f"left out of the model's decisions: {fault.rstrip('.')}" for fault in decisions.faults]
     notes += [f"{UNDECIDED}{fact.text}" for fact in decisions.undecided]
     return notes + [f"{NOT_KEPT}{fact.text}" for fact in decisions.dropped]
-
-
-def _doubt(doubt: Doubt) -> str:
-    """Return the note on a decision that was not believed."""
-    if not doubt.fact:
-        return f"kept, though the model deleted it, because nothing that was said is about it: {doubt.text}"
-    if doubt.event is models.Event.NONE:
-        return f'added, though the model found it known by "{doubt.text}", which says something else: {doubt.fact}'
-    verb = "replaced" if doubt.event is models.Event.DELETE else "reworded"
-    return f'kept, though the model {verb} it, because it is about something else than "{doubt.fact}": {doubt.text}'

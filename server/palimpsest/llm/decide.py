@@ -152,24 +152,15 @@ class Forgotten:
 
 
 @dataclass(frozen=True, slots=True)
-class Doubt:
-    """A decision that is not believed: its event, the text of its fact or "", and the text of what it was about."""
-
-    event: Event
-    fact: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
 class Decisions:
     """The decisions to apply, in order.
 
     `dropped` are facts that the model considers not worth storing. `undecided` are facts that it left out of both
     replies; they are added. `granted` are the requests to forget that were granted, `unmatched` those that nothing
     stored fits, `unanswered` those that the model left out, and `questioned` those that need a question first.
-    `elsewhere` are texts that were meant, but are stored for all projects and stay. `doubts` are decisions that are not
-    believed, and `faults` says what was wrong with those that cannot be carried out. `is_cut` is whether the model's
-    reply ended too early.
+    `elsewhere` are texts that were meant, but are stored for all projects and stay. `doubts` are notes on decisions that
+    are not believed, and `faults` says what was wrong with those that cannot be carried out. `is_cut` is whether the
+    model's reply ended too early.
     """
 
     decisions: tuple[Decision, ...]
@@ -179,7 +170,7 @@ class Decisions:
     unmatched: tuple[ForgetRequest, ...] = ()
     unanswered: tuple[ForgetRequest, ...] = ()
     elsewhere: tuple[str, ...] = ()
-    doubts: tuple[Doubt, ...] = ()
+    doubts: tuple[str, ...] = ()
     faults: tuple[str, ...] = ()
     is_cut: bool = False
     questioned: tuple[Forgotten, ...] = ()
@@ -343,8 +334,8 @@ SAME_NAMES_LIKENESS = 0.5
 """The likeness from which a memory may say what a fact says without naming anything that the fact names."""
 
 
-def believed(verdicts: Sequence[Verdict], comparison: Comparison) -> tuple[list[Verdict], tuple[Doubt, ...]]:
-    """Return the verdicts that are plausible, and those that are not. A fact with a doubtful one only is added.
+def believed(verdicts: Sequence[Verdict], comparison: Comparison) -> tuple[list[Verdict], tuple[str, ...]]:
+    """Return the plausible verdicts, and notes on the others. A fact with a doubtful one only is added.
 
     A deletion for no fact is believed as one for the fact that it resembles most.
     """
@@ -355,15 +346,20 @@ def believed(verdicts: Sequence[Verdict], comparison: Comparison) -> tuple[list[
     doubtful = [verdict for verdict in verdicts if verdict not in kept]
     decided = {None, *(verdict.item for verdict in kept)}
     items = dict.fromkeys(verdict.item for verdict in doubtful)
-    doubts = [
-        Doubt(
-            verdict.event,
-            "" if verdict.item is None else comparison.facts[verdict.item].text,
-            comparison.text_of(verdict.entry),
-        )
-        for verdict in doubtful
-    ]
-    return [*kept, *(Verdict(item, Event.ADD) for item in items if item not in decided)], tuple(dict.fromkeys(doubts))
+    notes = dict.fromkeys(_doubt(verdict, comparison) for verdict in doubtful)
+    return [*kept, *(Verdict(item, Event.ADD) for item in items if item not in decided)], tuple(notes)
+
+
+def _doubt(verdict: Verdict, comparison: Comparison) -> str:
+    """Return the note on a verdict that is not believed."""
+    text = comparison.text_of(verdict.entry)
+    if verdict.item is None:
+        return f"kept, though the model deleted it, because nothing that was said is about it: {text}"
+    fact = comparison.facts[verdict.item].text
+    if verdict.event is Event.NONE:
+        return f'added, though the model found it known by "{text}", which says something else: {fact}'
+    verb = "replaced" if verdict.event is Event.DELETE else "reworded"
+    return f'kept, though the model {verb} it, because it is about something else than "{fact}": {text}'
 
 
 def _with_fact(verdict: Verdict, comparison: Comparison) -> Verdict:
