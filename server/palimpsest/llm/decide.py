@@ -158,9 +158,9 @@ class Decisions:
     `dropped` are facts that the model considers not worth storing. `undecided` are facts that it left out of both
     replies; they are added. `granted` are the requests to forget that were granted, `unmatched` those that nothing
     stored fits, `unanswered` those that the model left out, and `questioned` those that need a question first.
-    `elsewhere` are texts that were meant, but are stored for all projects and stay. `doubts` are notes on decisions that
-    are not believed, and `faults` says what was wrong with those that cannot be carried out. `is_cut` is whether the
-    model's reply ended too early.
+    `elsewhere` are texts that were meant, but are stored for all projects and stay. `doubts` are notes on decisions
+    that are not believed, and `faults` says what was wrong with those that cannot be carried out. `is_cut` is whether
+    the model's reply ended too early.
     """
 
     decisions: tuple[Decision, ...]
