@@ -26,7 +26,7 @@ from palimpsest.core.threads import in_background
 from palimpsest.core.validation import scope_part
 from palimpsest.learn.document_pages import grouped, plain_gist
 from palimpsest.learn.engine import Engine, OfMemory, reads
-from palimpsest.learn.summaries.digests import MAX_SESSION_TOKENS
+from palimpsest.learn.summaries.kept_kinds import MAX_SESSION_TOKENS
 from palimpsest.recall.hits import memory_hit
 from palimpsest.store import entries, history, memories, projects, summaries
 from palimpsest.store import messages as message_queries
