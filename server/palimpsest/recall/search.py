@@ -41,8 +41,7 @@ from palimpsest.recall.hits import (
 )
 from palimpsest.recall.query import ParsedQuery
 from palimpsest.recall.retrieve import Searchable, candidates_in, index_query, retrieve
-from palimpsest.recall.score import Matches, SearchScoring, later_memories, matches, reasons
-from palimpsest.recall.timeline import in_order
+from palimpsest.recall.score import Matches, SearchScoring, in_order, later_memories, matches, reasons
 from palimpsest.store import entries, messages
 from palimpsest.store import memories as memory_queries
 from palimpsest.store import projects as project_queries
