@@ -6,7 +6,7 @@ time: for each fact `text`, `since`, `until`, `relations` and `hints`, for each 
 
 *First* and *among 3* are as in `everyday.py`. The facts are asked in three ways: as they were said, with the question
 alone; the same with other wordings; and with all that the agent gave. `lives_in_time_blind.json` and its help were
-written by three who had not seen the code. Words of languages, one bound (`FURTHEST` in `recall/timeline.py`), and that
+written by three who had not seen the code. Words of languages, one bound (`FURTHEST` in `recall/score.py`), and that
 an end tells no beginning were chosen after its answers were seen, and nothing else.
 """
 

@@ -24,10 +24,10 @@ from palimpsest import memory as facade
 from palimpsest.core import validation
 from palimpsest.core.errors import InputError, PalimpsestError
 from palimpsest.core.filters import JUNCTIONS
-from palimpsest.core.mem0_settings import mem0_settings
 from palimpsest.core.models import EXPIRES_AT, Event, Hit, KnownRelation, Message, Outcome, Scope
 from palimpsest.core.models import Memory as StoredMemory
 from palimpsest.core.settings import Settings, load_settings
+from palimpsest.core.settings_file import mem0_settings
 from palimpsest.store import entries
 from palimpsest.store.memories import memories_by_id
 from palimpsest.store.messages import messages_by_id

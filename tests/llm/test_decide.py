@@ -12,9 +12,8 @@ import pytest
 from palimpsest.core.errors import ModelRefusedError
 from palimpsest.core.models import Event, Fact, ForgetRequest, Memory
 from palimpsest.learn.engine import NEEDED_PROMPTS
-from palimpsest.llm.decide import MAX_TEXT_CHARS, decide
+from palimpsest.llm.decide import MAX_ENTRY_TOKENS, MAX_TEXT_CHARS, Comparison, Decisions, KnownEntry, decide
 from palimpsest.llm.prompts import PromptFiles
-from palimpsest.llm.settle import MAX_ENTRY_TOKENS, Comparison, Decisions, KnownEntry
 from palimpsest.text.tokenizer import count_tokens
 from tests.support.scripted_model import ScriptedModel, decision, decisions_reply, fact, memory
 

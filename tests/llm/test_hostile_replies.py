@@ -21,7 +21,7 @@ from palimpsest.core.models import ENTITY_TYPES, MAX_NAME_CHARS, Decision, Event
 from palimpsest.learn.engine import NEEDED_PROMPTS
 from palimpsest.learn.summaries.summary_kinds import memory_item
 from palimpsest.llm.ask import MAX_LABEL_CHARS, MAX_REPLY_CHARS, MAX_SHOWN_CHARS, ReplyModel, read, says_nothing
-from palimpsest.llm.decide import MAX_TEXT_CHARS, DecideReply, decide
+from palimpsest.llm.decide import MAX_TEXT_CHARS, Comparison, DecideReply, Decisions, KnownEntry, decide
 from palimpsest.llm.extract import (
     MAX_ENTITIES,
     MAX_FACT_CHARS,
@@ -33,7 +33,6 @@ from palimpsest.llm.extract import (
     extract,
 )
 from palimpsest.llm.prompts import PromptFiles
-from palimpsest.llm.settle import Comparison, Decisions, KnownEntry
 from palimpsest.llm.summarize import MAX_SUMMARY_CHARS, summarize
 from tests.support.examples import examples
 from tests.support.hostile_replies import (

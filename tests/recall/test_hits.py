@@ -10,8 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palimpsest.core.models import Hit
-from palimpsest.recall.fold import FOLLOWED, FoldWords, fold, holds_more, memories_first, same_words_key
-from palimpsest.recall.hits import CUT_LINE_TOKENS, LINE_TOKENS, MIN_CUT_TOKENS, cut_to_fit, hit_tokens, within_budget
+from palimpsest.recall.hits import (
+    CUT_LINE_TOKENS,
+    FOLLOWED,
+    LINE_TOKENS,
+    MIN_CUT_TOKENS,
+    FoldWords,
+    cut_to_fit,
+    fold,
+    hit_tokens,
+    holds_more,
+    memories_first,
+    same_words_key,
+    within_budget,
+)
 from palimpsest.text.display import visible
 from palimpsest.text.tokenizer import count_tokens
 from tests.support.scripted_model import NOW

@@ -63,7 +63,7 @@ def test_the_mean_of_few_vectors_is_shrunk() -> None:
 
 def candidate(seq: int, text: str = "", **known: Any) -> Candidate:
     """Return a message of the usual length from this moment."""
-    return Candidate(seq, known.pop("kind", "message"), f"id{seq}", known.pop("at", NOW), chars=150, text=text, **known)
+    return Candidate(seq, known.pop("kind", "message"), f"id{seq}", known.pop("at", NOW), text=text, **known)
 
 
 def memory(seq: int, text: str, days_ago: float = 0) -> Candidate:

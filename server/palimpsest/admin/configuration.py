@@ -19,9 +19,8 @@ from palimpsest.core.errors import EmbedderError, InputError, PromptError, Reran
 from palimpsest.core.files import replace_file
 from palimpsest.core.models import EmbedderName, RerankerName
 from palimpsest.core.protocols import Progress
-from palimpsest.core.providers import PROVIDERS
 from palimpsest.core.settings import ENV_PREFIX, EmbedderConfig, LlmConfig, Settings, environment_variable
-from palimpsest.core.settings_file import Origin, keep_copy, set_values
+from palimpsest.core.settings_file import PROVIDERS, Origin, keep_copy, set_values
 from palimpsest.embed.hub import HubModel, catalogue, fetch, is_fetched, model_of
 from palimpsest.learn.engine import NEEDED_PROMPTS, open_embedder, open_model, open_reranker, why_not_e5
 from palimpsest.llm.prompts import PromptFiles, parse, shipped_directory

@@ -28,6 +28,7 @@ agent and a command for a person, the error has a `Remedy`, and the door that re
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Generator
 from contextlib import contextmanager
 from enum import StrEnum
@@ -103,6 +104,16 @@ class LedgerTooNewError(LedgerError):
 
 class StaleDecisionError(LedgerError):
     """Memories changed after a decision had read them. The caller decides again."""
+
+
+@contextmanager
+def logged(logger: logging.Logger, what: str, *causes: type[Exception]) -> Generator[None]:
+    """Log what follows from an error of these kinds, by default a LedgerError, and its text, in place of raising it."""
+    kinds = causes or (LedgerError,)
+    try:
+        yield
+    except kinds as error:
+        logger.warning("%s: %s", what, error)
 
 
 class FullTextError(LedgerError):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -129,10 +130,9 @@ def _normal(place: Path) -> str:
 
 def _created(common: Path) -> int:
     """Return when git wrote a file that it writes once. Copies and moves of the repository keep that time."""
-    try:
+    with suppress(OSError):  # left out by the templates of some
         return int((common / "description").stat().st_mtime)
-    except OSError:  # left out by the templates of some
-        return 0
+    return 0
 
 
 def _common_folder(git: Path) -> Path:
@@ -162,10 +162,8 @@ def _host_and_path(url: str) -> str:
 
 
 def _read(file: Path) -> str:
-    try:
-        if not file.is_file():
-            return ""
-        with file.open(encoding="utf-8", errors="replace") as stream:
-            return stream.read(MAX_CHARS)
-    except OSError:  # missing or not readable: the folder's name is used instead
-        return ""
+    with suppress(OSError):  # missing or not readable: the folder's name is used instead
+        if file.is_file():
+            with file.open(encoding="utf-8", errors="replace") as stream:
+                return stream.read(MAX_CHARS)
+    return ""

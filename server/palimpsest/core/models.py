@@ -854,11 +854,11 @@ class Candidate(NamedTuple):
     """An entry that may become a hit, with what ranking needs besides its similarity to the query.
 
     An entry is a memory or message as search sees it. `seq` is its number in the vector index and the full text.
-    `speaker` is who wrote the message or whom the memory is about. `chars` is the length of a message and 0 for a
-    memory. `is_question` is whether the text ends in a question mark, `is_page` whether it is a page, `has_hints`
-    whether it is a memory with hints. `text` is the beginning of the text. This is a tuple because one search creates
-    hundreds of them. `begins` and `ends` are the first and the last instant at which a memory holds, if known. One that
-    `is_closed` was replaced or has ended. It is a candidate for questions about the past, and until it ends.
+    `speaker` is who wrote the message or whom the memory is about. `is_question` is whether the text ends in a question
+    mark, `is_page` whether it is a page, `has_hints` whether it is a memory with hints. `text` is the beginning of the
+    text. This is a tuple because one search creates hundreds of them. `begins` and `ends` are the first and the last
+    instant at which a memory holds, if known. One that `is_closed` was replaced or has ended. It is a candidate for
+    questions about the past, and until it ends.
     """
 
     seq: int
@@ -867,7 +867,6 @@ class Candidate(NamedTuple):
     at: datetime
     speaker: str = ""
     session: str = ""
-    chars: int = 0
     is_question: bool = False
     text: str = ""
     is_page: bool = False

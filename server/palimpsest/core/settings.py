@@ -14,6 +14,7 @@ import logging
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
@@ -22,24 +23,14 @@ from urllib.parse import urlsplit
 import platformdirs
 import pydantic
 import pydantic_settings
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    Field,
-    SecretStr,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from palimpsest.core.clock import Zones, system_zone, zone_named
 from palimpsest.core.errors import SettingsError, raised_as
 from palimpsest.core.git_project import Repository, repository_of
 from palimpsest.core.models import EmbedderName, RerankerName
-from palimpsest.core.providers import PROVIDERS
-from palimpsest.core.settings_file import Origin, file_source, find_settings_file, origins
+from palimpsest.core.settings_file import PROVIDERS, Origin, file_source, find_settings_file, origins
 from palimpsest.core.validation import checked, fault_text, object_of, scope_part
 
 logger = logging.getLogger(__name__)
@@ -83,20 +74,16 @@ class Endpoint:
 
 def is_on_this_machine(url: str | None) -> bool:
     """Return whether a URL names this machine by its loopback address or as localhost."""
-    try:
+    with suppress(ValueError):  # not a URL: a bracket that nothing closes
         return is_loopback(urlsplit(url or "").hostname or "")
-    except ValueError:  # not a URL: a bracket that nothing closes
-        return False
+    return False
 
 
 def is_loopback(host: str) -> bool:
     """Return whether an address can only be reached from this machine."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    with suppress(ValueError):
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    return False
 
 
 # The sections of the settings, as they stand in a settings file. Keys that Mem0 has are called as in Mem0.
@@ -110,7 +97,7 @@ def _scope_part(name: str, value: str) -> str:
     return plain
 
 
-def _of_field(value: str, info: ValidationInfo) -> str:
+def _of_field(value: str, info: pydantic.ValidationInfo) -> str:
     return _scope_part(info.field_name or "", value)
 
 
@@ -162,7 +149,7 @@ class VectorStore(Section):
     config: VectorStoreConfig = VectorStoreConfig()
 
 
-def _as_endpoint(value: Any, info: ValidationInfo) -> Any:
+def _as_endpoint(value: Any, info: pydantic.ValidationInfo) -> Any:
     """Return a section with the endpoint of a provider that it names. No key of OpenAI's is ever sent there."""
     section = object_of(value)
     if (named := PROVIDERS.get(str(section.get("provider")))) is None:

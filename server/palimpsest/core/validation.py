@@ -664,19 +664,17 @@ def relations_from(relations: Sequence[Sequence[str]]) -> tuple[Relation, ...]:
 
 def _relation(number: int, parts: Sequence[str]) -> Relation:
     names = [one_line(part) for part in parts]
-    keys = [
-        key(name) for key, name in zip((models.name_key, models.relation_key, models.name_key), names, strict=False)
-    ]
-    if len(names) != _RELATION_PARTS or not all(keys):
+    relation = Relation(*names) if len(names) == _RELATION_PARTS else None
+    if relation is None or not all(relation.key):
         raise InputError(
             f"relations.{number} is not [source, name, destination], such as ['Ana', 'lives in', 'Lyon']. "
             "Nothing was stored."
         )
-    if keys[0] == keys[2]:
+    if relation.key[0] == relation.key[2]:
         raise InputError(f"relations.{number} connects '{names[0][:MAX_NAME_CHARS]}' with itself. Nothing was stored.")
     if max(map(len, names)) > MAX_NAME_CHARS:
         raise InputError(f"relations.{number} has a name of more than {MAX_NAME_CHARS} characters. Nothing was stored.")
-    return Relation(*names)
+    return relation
 
 
 def bounded(name: str, value: int, lowest: int, highest: int) -> int:

@@ -38,7 +38,7 @@ from palimpsest.learn.engine import Engine
 from palimpsest.learn.recall_log import RecallLog, forgetting_of
 from palimpsest.learn.summaries import portrait_signs
 from palimpsest.learn.summaries.extractive import without_contradicted
-from palimpsest.learn.summaries.portrait import FAILED, WORKED, place_in_procedures
+from palimpsest.learn.summaries.kept_kinds import FAILED, WORKED, place_in_procedures
 from palimpsest.learn.summaries.portrait_signs import MUST, SAFETY, WHO, Rank, is_about, is_rule, rank_of
 from palimpsest.recall.hits import within_budget
 from palimpsest.recall.search import SearchQuery, SearchResult, search

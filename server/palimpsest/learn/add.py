@@ -30,9 +30,9 @@ from palimpsest.learn.edit import refuse_changed
 from palimpsest.learn.engine import Engine, without_excluded
 from palimpsest.learn.reconcile import ReconcileRequest, Reconciliation, are_all_learned
 from palimpsest.learn.sanitize import original_text, sanitize_fact, sanitize_messages, without_secret_names
-from palimpsest.llm.describe import describe
+from palimpsest.llm.decide import MAX_FORGOTTEN_UNASKED
 from palimpsest.llm.extract import Conversation, Extraction, extract
-from palimpsest.llm.settle import MAX_FORGOTTEN_UNASKED
+from palimpsest.llm.summarize import describe
 from palimpsest.store import entries, rows, summaries
 from palimpsest.store import memories as memory_queries
 from palimpsest.store import messages as message_queries
@@ -355,12 +355,10 @@ async def _learn_later(engine: Engine, lesson: Lesson) -> bool:
         return False
     ids = [message.id for message in lesson.messages]
     request = JobRequest("learn", payload={MESSAGES: ids, **lesson.payload})
-    try:
+    with errors.logged(logger, "messages that were not learned from are left to nobody"):
         await engine.write(partial(engine.ledger.queue_job, lesson.scope, request))
-    except errors.LedgerError as error:
-        logger.warning("messages that were not learned from are left to nobody: %s", error)
-        return False
-    return True
+        return True
+    return False
 
 
 def _failure(messages: Sequence[models.Message], done: int, error: Exception, *, is_learning: bool) -> str:

@@ -15,7 +15,7 @@ from typing import TypeAlias
 import anyio
 import anyio.abc
 
-from palimpsest.core.errors import EmbedderError, LedgerError, VectorIndexError
+from palimpsest.core.errors import EmbedderError, LedgerError, VectorIndexError, logged
 from palimpsest.core.models import Outcome, Scope
 from palimpsest.core.threads import in_background
 from palimpsest.index.backfill import Backfill, embed_gists
@@ -127,11 +127,8 @@ class BackgroundWork:
         return notes_on(new)
 
     async def _mark_reported(self, jobs: Sequence[Job]) -> None:
-        try:
-            with in_background():
-                await self._engine.write(lambda: self._engine.ledger.run(job_queries.mark_reported, jobs))
-        except LedgerError as error:
-            logger.warning("what was learned will be told again: %s", error)
+        with logged(logger, "what was learned will be told again"), in_background():
+            await self._engine.write(lambda: self._engine.ledger.run(job_queries.mark_reported, jobs))
 
     async def _after_job(self, scope: Scope, outcomes: Sequence[Outcome]) -> None:
         self._count_write()
@@ -146,11 +143,9 @@ class BackgroundWork:
         self.wake()
 
     async def _look_at_summaries(self, scope: Scope) -> None:
-        try:
+        with logged(logger, f"whether a summary of {scope} is due is not known"):
             if await self._summaries.after_write(scope):
                 self._jobs.wake()
-        except LedgerError as error:
-            logger.warning("whether a summary of %s is due is not known: %s", scope, error)
 
     async def _embed(self) -> bool:
         """Name and embed what is new, and then go on with what another embedder has embedded, which is done once.
@@ -158,12 +153,10 @@ class BackgroundWork:
         All stop after a while, so that the index is brought up to date in between. The next round then goes on. While
         another process embeds, this one waits for the next round. Return whether nothing is left to embed.
         """
-        try:
+        with logged(logger, "texts that wait for a vector are found by words only"):
             if await self._engine.run(self._embed_in_turn):
                 return True
             self.wake()
-        except LedgerError as error:
-            logger.warning("texts that wait for a vector are found by words only: %s", error)
         return False
 
     def _embed_in_turn(self) -> bool:
@@ -183,10 +176,8 @@ class BackgroundWork:
                 ("texts", partial(_finish, self._change_over, is_over)),
                 ("gists of pages", partial(embed_gists, engine.ledger, engine.embedder, is_over)),
             ):
-                try:
+                with logged(logger, f"some {what} are found by words only", EmbedderError, LedgerError):
                     is_finished = embed() and is_finished
-                except (EmbedderError, LedgerError) as error:
-                    logger.warning("some %s are found by words only: %s", what, error)
         return is_finished
 
     def _finish_purge(self) -> None:
@@ -194,10 +185,8 @@ class BackgroundWork:
             finish_purge(self._engine.ledger, self._projection)
 
     async def _log_failure(self, work: Callable[[], object]) -> None:
-        try:
+        with logged(logger, "the vector index is not up to date", VectorIndexError, LedgerError):
             await self._engine.run(work)
-        except (VectorIndexError, LedgerError) as error:
-            logger.warning("the vector index is not up to date: %s", error)
 
 
 def _finish(backfill: Backfill, stopped: Callable[[], bool]) -> bool:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import difflib
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
-from datetime import date, datetime, time, tzinfo
+from datetime import date, datetime, time
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
@@ -17,7 +17,7 @@ import anyio
 import anyio.to_thread
 from sqlalchemy import Connection
 
-from palimpsest.core.clock import Clock, exact_iso, in_zone
+from palimpsest.core.clock import Clock, exact_iso, in_zone, times_in_zone
 from palimpsest.core.errors import InputError, LedgerError
 from palimpsest.core.git_project import Alias, Move, Project, Repository
 from palimpsest.core.models import PAGE, ChangedMemory, Hit, Memory, Message, Scope, has_expired, labels_of
@@ -26,7 +26,7 @@ from palimpsest.core.threads import in_background
 from palimpsest.core.validation import scope_part
 from palimpsest.learn.document_pages import grouped, plain_gist
 from palimpsest.learn.engine import Engine, OfMemory, reads
-from palimpsest.learn.summaries.digests import MAX_SESSION_TOKENS
+from palimpsest.learn.summaries.kept_kinds import MAX_SESSION_TOKENS
 from palimpsest.recall.hits import memory_hit
 from palimpsest.store import entries, history, memories, projects, summaries
 from palimpsest.store import messages as message_queries
@@ -228,7 +228,7 @@ class Conversations(OfMemory):
         after = None if cursor is None else _position(cursor)
         found = message_queries.list_conversations(conn, scope, limit + 1, after)
         last = found[limit - 1] if len(found) > limit else None
-        shown = [_of_zone(each, self.zone) for each in found[:limit]]
+        shown = [times_in_zone(each, self.zone, "began_at", "ended_at") for each in found[:limit]]
         return ConversationPage(shown, last and f"{exact_iso(last.ended_at)}/{last.id}")
 
     async def ids(self, scope: Scope, beginning: str, limit: int) -> Sequence[str]:
@@ -260,11 +260,12 @@ class Conversations(OfMemory):
             totals = accumulate(count_tokens(message.content) for _, message in shown)
             shown = shown[: max(1, sum(total <= max_tokens for total in totals))]
         kept = {message.id for message in message_queries.without_forgotten(conn, [each for _, each in shown])}
-        about = message_queries.list_conversations(conn, scope, 1, only=session_id)
+        found_about = message_queries.list_conversations(conn, scope, 1, only=session_id)
+        about = next((times_in_zone(each, self.zone, "began_at", "ended_at") for each in found_about), None)
         texts = [message if message.id in kept else replace(message, content=HIDDEN) for _, message in shown]
         texts = [message.in_zone(self.zone) for message in texts]
         next_cursor = str(shown[-1][0]) if len(found) > len(shown) else None
-        return MessagePage(session_id, texts, next_cursor, _of_zone(about[0], self.zone) if about else None)
+        return MessagePage(session_id, texts, next_cursor, about)
 
     @reads
     def pages(self, conn: Connection, scope: Scope, conversation_id: str) -> tuple[str, Sequence[TalkPage]]:
@@ -297,19 +298,13 @@ AROUND = 3
 """How many messages before and after one are the talk around it: what was asked, and what was answered."""
 
 
-def _of_zone(summary: ConversationSummary, zone: tzinfo | None) -> ConversationSummary:
-    return replace(summary, began_at=in_zone(summary.began_at, zone), ended_at=in_zone(summary.ended_at, zone))
-
-
 def _position(cursor: str) -> tuple[datetime, str]:
     at, _, session_id = cursor.partition("/")
-    try:
+    with suppress(ValueError):
         instant = datetime.fromisoformat(at)
-    except ValueError:
-        raise _not_a_cursor(cursor) from None
-    if instant.tzinfo is None or not session_id:
-        raise _not_a_cursor(cursor)
-    return instant, session_id
+        if instant.tzinfo is not None and session_id:
+            return instant, session_id
+    raise _not_a_cursor(cursor)
 
 
 def _not_a_cursor(cursor: str) -> InputError:

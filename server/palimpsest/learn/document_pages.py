@@ -8,6 +8,7 @@ import os
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -453,10 +454,8 @@ async def learn_document(engine: Engine, scope: Scope, source: Source, caller: s
     If another process learns it at the same moment, it is read again: what was read may be the older version.
     """
     for _ in range(ATTEMPTS - 1):
-        try:
+        with suppress(errors.StaleDecisionError):
             return await _learned(engine, scope, source, caller)
-        except errors.StaleDecisionError:
-            continue
     return await _learned(engine, scope, source, caller)
 
 
@@ -599,13 +598,9 @@ class Documents(Writing):
             changed_at = datetime.fromtimestamp((await path.stat()).st_mtime, UTC)
             return DocumentText(f"{FILE}{path.as_posix()}", title or path.name, text, changed_at)
 
-        try:
+        failures = (errors.InputError, OSError)
+        with errors.raised_as(errors.InputError, f"{file}", ". Nothing of it was stored", *failures):
             return await self._learn(scope, read, caller)
-        except errors.InputError as error:
-            raise errors.InputError(f"{file}: {error}. Nothing of it was stored") from error
-        except OSError as error:
-            reason = error.strerror or error
-            raise errors.InputError(f"{file}: it cannot be read: {reason}. Nothing of it was stored") from error
 
     async def learn_folder(self, scope: Scope, folder: Path, progress: Progress, *, caller: str = "") -> LearnedFolder:
         """Keep the files of a folder as documents. What cannot be read is skipped, and named with the reason."""

@@ -14,14 +14,14 @@ import anyio
 from sqlalchemy import Connection
 
 from palimpsest.core.clock import Clock
-from palimpsest.core.errors import CallTimeError, EmbedderError, PromptError
+from palimpsest.core.errors import CallTimeError, EmbedderError, PromptError, raised_as
 from palimpsest.core.models import Fact
 from palimpsest.core.protocols import Embedder, LanguageModel, ReportProgress, Reranker
 from palimpsest.core.settings import Settings
 from palimpsest.core.threads import Threads
 from palimpsest.embed.workers import QuestionCache
 from palimpsest.index.sync import Projection
-from palimpsest.llm import decide, describe, extract, summarize
+from palimpsest.llm import decide, extract, summarize
 from palimpsest.llm.prompts import PromptFiles
 from palimpsest.recall.retrieve import Searchable
 from palimpsest.store.ledger import Ledger
@@ -74,7 +74,7 @@ NEEDED_PROMPTS = {
     "extract_agent": extract.INPUTS,
     "graph": frozenset[str](),
     "decide": decide.INPUTS,
-    "describe": describe.INPUTS,
+    "describe": summarize.DESCRIBE_INPUTS,
     **summarize.PROMPTS,
     "about": summarize.ABOUT_INPUTS,
     "links": summarize.INPUTS,
@@ -355,8 +355,6 @@ def _text_or_file(value: str) -> str:
     looks_like_path = len(value) < MAX_PROMPT_PATH_CHARS and "\n" not in value
     path = Path(value).expanduser()
     if looks_like_path and path.suffix in (".md", ".txt"):
-        try:
+        with raised_as(PromptError, f"the custom prompt {path} cannot be read", "", OSError, UnicodeDecodeError):
             return path.read_text("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise PromptError(f"the custom prompt {path} cannot be read: {error}") from error
     return value

@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 
 from palimpsest.core import models
 from palimpsest.core.clock import Precision, Zones, local_iso, parse_date
-from palimpsest.core.errors import CutOffReplyError, DailyLimitError, LedgerError, PalimpsestError
+from palimpsest.core.errors import CutOffReplyError, DailyLimitError, LedgerError, PalimpsestError, logged
 from palimpsest.core.protocols import LanguageModel
 from palimpsest.core.settings import Settings
 from palimpsest.core.threads import in_background
@@ -27,7 +27,7 @@ from palimpsest.learn.document_pages import write_gists
 from palimpsest.learn.duplicates import replaced_by_plan
 from palimpsest.learn.engine import Engine, WrappedModel
 from palimpsest.learn.reconcile import NOT_KEPT, UNDECIDED, are_all_learned, not_learned_from
-from palimpsest.learn.summaries.summary_kinds import how_many_fit
+from palimpsest.learn.summaries.summary_kinds import how_many_fit, revisions
 from palimpsest.learn.summaries.summary_writer import summarize_due
 from palimpsest.llm.ask import reported_tokens
 from palimpsest.llm.prompts import name_of
@@ -98,13 +98,7 @@ async def expire(engine: Engine, model: LanguageModel | None, job: Job) -> JobEn
     known = await engine.read(lambda conn: ending_memories(conn, job.scope))
     ending = [(memory, end) for memory in known if (end := models.end_of(memory.metadata, zone)) is not None]
     expired = [memory for memory, end in ending if end <= now]
-    write = Write(
-        job.scope,
-        models.Provenance(models.EXPIRE),
-        decisions=tuple(_closed(memory, zone) for memory in expired),
-        read={memory.id: memory.revision for memory in expired},
-    )
-    outcomes = (await apply_write(engine, write)).outcomes if expired else ()
+    outcomes = await _close(engine, job, models.EXPIRE, [_closed(memory, zone) for memory in expired], expired)
 
     def begun(conn: Connection) -> tuple[dict[str, tuple[models.Memory, models.Memory]], list[datetime]]:
         told = plans_of(conn, job.scope)
@@ -114,16 +108,19 @@ async def expire(engine: Engine, model: LanguageModel | None, job: Job) -> JobEn
         return pairs, [begin for _, begin in known if begin > now]
 
     replaced, coming = await engine.read(begun)
-    write = Write(
-        job.scope,
-        models.Provenance(models.BEGIN),
-        decisions=tuple(
-            models.Decision(models.Event.DELETE, memory_id=old.id, successor=plan.id) for old, plan in replaced.values()
-        ),
-        read={memory.id: memory.revision for pair in replaced.values() for memory in pair},
-    )
-    outcomes = (*outcomes, *((await apply_write(engine, write)).outcomes if replaced else ()))
+    delete = partial(models.Decision, models.Event.DELETE)
+    decisions = [delete(memory_id=old.id, successor=plan.id) for old, plan in replaced.values()]
+    read = [memory for pair in replaced.values() for memory in pair]
+    outcomes += await _close(engine, job, models.BEGIN, decisions, read)
     return JobEnd(outcomes, again_at=min((*coming, *(end for _, end in ending if end > now)), default=None))
+
+
+async def _close(
+    engine: Engine, job: Job, stage: str, decisions: Sequence[models.Decision], read: Sequence[models.Memory]
+) -> tuple[models.Outcome, ...]:
+    """Apply decisions on memories that were read, as an edit of its own; without any do nothing."""
+    write = Write(job.scope, models.Provenance(stage), decisions=tuple(decisions), read=revisions(read))
+    return (await apply_write(engine, write)).outcomes if decisions else ()
 
 
 async def queue_expiry(engine: Engine) -> None:
@@ -131,12 +128,10 @@ async def queue_expiry(engine: Engine) -> None:
 
     A failure is logged. The next start tries again.
     """
-    try:
-        now = engine.clock()
+    now = engine.clock()
+    with logged(logger, "memories that end at a time are not closed"):
         for scope, end in (await engine.read(lambda conn: _not_queued(conn, engine.ledger.zones, now))).items():
             await engine.write(partial(engine.ledger.queue_job, scope, JobRequest("expire", due_at=end)))
-    except LedgerError as error:
-        logger.warning("memories that end at a time are not closed: %s", error)
 
 
 def _not_queued(conn: Connection, zones: Zones, now: datetime) -> dict[models.Scope, datetime]:
@@ -462,8 +457,8 @@ def _seen(scope: models.Scope, reports: Sequence[JobReport]) -> list[JobReport]:
     """Return reports as a scope sees them. Remarks may quote what is general, if who asked for the work sees that."""
     seen: list[JobReport] = []
     for report in reports:
-        job, quotes_general = report.job, report.job.scope.with_general and not scope.with_general
-        if quotes_general:
+        job = report.job
+        if job.scope.with_general and not scope.with_general:
             job = replace(job, result={name: value for name, value in job.result.items() if name != job_queries.NOTES})
         seen.append(replace(report, job=job, memories=tuple(m for m in report.memories if is_seen(scope, m.scope))))
     return seen

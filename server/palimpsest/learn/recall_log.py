@@ -12,7 +12,7 @@ from functools import partial
 import anyio
 from sqlalchemy import Connection
 
-from palimpsest.core.errors import LedgerError
+from palimpsest.core.errors import logged
 from palimpsest.core.models import Event, Memory, Outcome, Scope, has_expired
 from palimpsest.core.settings import Settings
 from palimpsest.core.threads import in_background
@@ -129,10 +129,8 @@ class FadingMemories(OfMemory):
         collected, self._uses, self._woken = self._uses, {}, anyio.Event()
         if not collected:
             return
-        try:
+        with logged(logger, "that memories were used was not noted"):
             await self.engine.write(lambda: self.engine.ledger.run(usage.note_uses, collected))
-        except LedgerError as error:
-            logger.warning("that memories were used was not noted: %s", error)
 
     @reads
     def report(self, conn: Connection, scope: Scope) -> FadingReport:
@@ -200,11 +198,9 @@ class RecallLog(OfMemory):
     async def write(self) -> None:
         """Write what is collected, and erase what is too old. A failure is logged: the search has been answered."""
         new, self._new, self._woken = self._new, _empty(), anyio.Event()
-        try:
+        with logged(logger, "what was recalled was not noted"):
             if new or await self.engine.read(self._has_outdated):
                 self._epoch = await self.engine.write(partial(self._write, new))
-        except LedgerError as error:
-            logger.warning("what was recalled was not noted: %s", error)
 
     def _has_outdated(self, conn: Connection) -> bool:
         if self._epoch is None:

@@ -21,9 +21,8 @@ from palimpsest.learn.commit import WriteResult, apply_write, embed_texts, with_
 from palimpsest.learn.document_pages import is_long
 from palimpsest.learn.duplicates import with_near_duplicates
 from palimpsest.learn.engine import Engine
-from palimpsest.learn.summaries import portrait_signs
-from palimpsest.llm.decide import decide
-from palimpsest.llm.settle import MAX_FORGOTTEN_UNASKED, Comparison, Decisions, Doubt, Forgotten, KnownEntry
+from palimpsest.learn.summaries import portrait_signs as signs
+from palimpsest.llm.decide import MAX_FORGOTTEN_UNASKED, Comparison, Decisions, Forgotten, KnownEntry, decide
 from palimpsest.llm.user_name import is_about_user
 from palimpsest.recall.similar import likeness_among, similar_memories, similar_messages
 from palimpsest.store import entries as entries_module
@@ -46,22 +45,12 @@ from palimpsest.text.word_lists import LazyPattern
 #
 # Who works in a repository also says that they are allergic to nuts. That belongs to all of their projects.
 
-_PRIVATE = portrait_signs.Signs(
-    (portrait_signs.IDENTITY.words | portrait_signs.PEOPLE.words | portrait_signs.SAFETY.words)
-    - portrait_signs.ALSO_OF_THINGS.words,
-    portrait_signs.PRIVATE.unspaced,
-)
+_OF_PEOPLE = signs.IDENTITY.words | signs.PEOPLE.words | signs.SAFETY.words
+_PRIVATE = signs.Signs(_OF_PEOPLE - signs.ALSO_OF_THINGS.words, signs.PRIVATE.unspaced)
 """Signs of what is about a person, whoever that is."""
 
 _IS_CALLED = LazyPattern(r"(?:the )?user['\u2019]s (?:(?:first|last|full|given|family|middle) )?name\b", re.IGNORECASE)
-_OF_A_PERSON = (
-    portrait_signs.IDENTITY,
-    portrait_signs.PEOPLE,
-    portrait_signs.PREFERENCES,
-    portrait_signs.WORK,
-    portrait_signs.HELP,
-    portrait_signs.CALLED,
-)
+_OF_A_PERSON = (signs.IDENTITY, signs.PEOPLE, signs.PREFERENCES, signs.WORK, signs.HELP, signs.CALLED)
 """Signs of what is about a person if a person is the subject."""
 
 MAX_NAMES = 20
@@ -113,7 +102,7 @@ def _is_general(conn: Connection, scope: models.Scope, fact: models.Fact, own: S
         return False
     name = _first_name(fact.text)
     is_of_user = is_about_user(fact.text) or not name or models.name_key(name) in own
-    if is_of_user or any(some.count(fact.text) for some in _OF_A_PERSON if some is not portrait_signs.WORK):
+    if is_of_user or any(some.count(fact.text) for some in _OF_A_PERSON if some is not signs.WORK):
         return True
     return bool(_names_like(conn, scope.general, name)) or not _names_like(conn, scope, name)
 
@@ -134,7 +123,7 @@ def is_personal(fact: models.Fact, own_names: Set[str], project: str = "") -> bo
     own = own_names | models.SELF_NAMES
     if any(models.name_key(relation.source) in own for relation in fact.relations):
         return True
-    of_projects = (portrait_signs.OF_PROJECTS, portrait_signs.DECIDED)
+    of_projects = (signs.OF_PROJECTS, signs.DECIDED)
     if _CODE.search(fact.text) or any(some.count(fact.text) for some in of_projects):
         return False
     return bool(_PRIVATE.count(fact.text)) or (
@@ -719,17 +708,7 @@ def _notes(decisions: Decisions) -> list[str]:
     ]
     if decisions.is_cut:
         notes.append("the model's decisions were cut off; raise llm.config.max_tokens")
-    notes += map(_doubt, decisions.doubts)
+    notes += decisions.doubts
     notes += [f"left out of the model's decisions: {fault.rstrip('.')}" for fault in decisions.faults]
     notes += [f"{UNDECIDED}{fact.text}" for fact in decisions.undecided]
     return notes + [f"{NOT_KEPT}{fact.text}" for fact in decisions.dropped]
-
-
-def _doubt(doubt: Doubt) -> str:
-    """Return the note on a decision that was not believed."""
-    if not doubt.fact:
-        return f"kept, though the model deleted it, because nothing that was said is about it: {doubt.text}"
-    if doubt.event is models.Event.NONE:
-        return f'added, though the model found it known by "{doubt.text}", which says something else: {doubt.fact}'
-    verb = "replaced" if doubt.event is models.Event.DELETE else "reworded"
-    return f'kept, though the model {verb} it, because it is about something else than "{doubt.fact}": {doubt.text}'

@@ -7,14 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from palimpsest.core.errors import (
-    CutOffReplyError,
-    ModelError,
-    ModelRefusedError,
-    ModelUnreachableError,
-    ReplyError,
-    SettingsError,
-)
+from palimpsest.core import errors
 from palimpsest.core.settings import Endpoint, LlmConfig, is_on_this_machine
 from palimpsest.core.validation import object_of
 from palimpsest.llm.ask import list_in, report_tokens
@@ -22,7 +15,7 @@ from palimpsest.llm.ask import list_in, report_tokens
 try:
     import anthropic
 except ImportError as error:
-    raise SettingsError(
+    raise errors.SettingsError(
         "llm.provider = 'anthropic' needs a package that is not installed. Run: pip install "
         '"palimpsest-mcp[anthropic]"'
     ) from error
@@ -42,14 +35,13 @@ class AnthropicModel:
         given = {"temperature": config.temperature, "top_p": config.top_p}
         self._options = {name: value for name, value in given.items() if value is not None}
         self._has_schema = True
+        is_local = is_on_this_machine(endpoint.base_url)
         self._client = anthropic.AsyncAnthropic(
             api_key=endpoint.api_key or "none",
             base_url=endpoint.base_url,
             timeout=config.timeout,
             max_retries=RETRIES,
-            http_client=anthropic.DefaultAsyncHttpxClient(trust_env=False)
-            if is_on_this_machine(endpoint.base_url)
-            else None,
+            http_client=anthropic.DefaultAsyncHttpxClient(trust_env=False) if is_local else None,
         )
 
     async def complete(self, messages: Sequence[Mapping[str, str]], schema: Mapping[str, Any] | None) -> str:
@@ -63,11 +55,9 @@ class AnthropicModel:
             try:
                 return _text(self.name, await self._ask(messages, options))
             except anthropic.BadRequestError as error:
-                refused = next(
-                    (name for name in ("temperature", "top_p") if name in options and name in str(error)), ""
-                )
+                refused = [name for name in ("temperature", "top_p") if name in options and name in str(error)]
                 if refused:
-                    self._options.pop(refused, None)  # another call may have met the same
+                    self._options.pop(refused[0], None)  # another call may have met the same
                 elif "output_config" in options:
                     self._has_schema = False
                 else:
@@ -102,20 +92,15 @@ class AnthropicModel:
         report_tokens(sum(usage.get(key) or 0 for key in ("input_tokens", "output_tokens")))
         return reply
 
-    def _to_our_error(self, error: Exception) -> ModelError:
-        match error:
-            case anthropic.APITimeoutError():
-                return ModelUnreachableError(
-                    f"the model {self.name} did not answer in time. Try again, or raise llm.config.timeout."
-                )
-            case anthropic.APIStatusError(status_code=status):
-                kind = ModelUnreachableError if status >= SERVER_ERROR else ModelRefusedError
-                words = object_of(object_of(error.body).get("error")).get("message") or error.message
-                return kind(f"the model {self.name} answered {status}: {str(words)[:300]}")
-            case _:
-                return ModelUnreachableError(
-                    f"the model {self.name} could not be reached ({str(error)[:200]}). Check llm.config."
-                )
+    def _to_our_error(self, error: Exception) -> errors.ModelError:
+        kind, what = errors.ModelUnreachableError, f"could not be reached ({str(error)[:200]}). Check llm.config."
+        if isinstance(error, anthropic.APITimeoutError):
+            what = "did not answer in time. Try again, or raise llm.config.timeout."
+        elif isinstance(error, anthropic.APIStatusError):
+            kind = kind if error.status_code >= SERVER_ERROR else errors.ModelRefusedError
+            words = object_of(object_of(error.body).get("error")).get("message") or error.message
+            what = f"answered {error.status_code}: {str(words)[:300]}"
+        return kind(f"the model {self.name} {what}")
 
 
 def _content(message: Mapping[str, str]) -> Any:
@@ -123,9 +108,9 @@ def _content(message: Mapping[str, str]) -> Any:
     if "image" not in message:
         return message["content"]
     data = _DATA_URL.fullmatch(message["image"])
-    source = (
-        {"type": "base64", "media_type": data[1], "data": data[2]} if data else {"type": "url", "url": message["image"]}
-    )
+    source = {"type": "url", "url": message["image"]}
+    if data:
+        source = {"type": "base64", "media_type": data[1], "data": data[2]}
     return [{"type": "image", "source": source}, {"type": "text", "text": message["content"]}]
 
 
@@ -133,12 +118,12 @@ def _text(model: str, reply: Mapping[str, Any]) -> str:
     """Return the reply's text."""
     reason = reply.get("stop_reason")
     if reason == "refusal":
-        raise ModelRefusedError(f"the model {model} declined to answer")
+        raise errors.ModelRefusedError(f"the model {model} declined to answer")
     parts = [object_of(part) for part in list_in(reply.get("content"))]
     text = "".join(str(part.get("text") or "") for part in parts if part.get("type") == "text")
     if not text.strip():
         advice = " Raise llm.config.max_tokens." if reason == "max_tokens" else ""
-        raise ReplyError(f"the model {model} sent an empty reply (stop_reason {reason}).{advice}")
+        raise errors.ReplyError(f"the model {model} sent an empty reply (stop_reason {reason}).{advice}")
     if reason == "max_tokens":
-        raise CutOffReplyError(f"the reply of the model {model} was cut off. Raise llm.config.max_tokens.", text)
+        raise errors.CutOffReplyError(f"the reply of the model {model} was cut off. Raise llm.config.max_tokens.", text)
     return text

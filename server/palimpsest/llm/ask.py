@@ -128,15 +128,12 @@ _TOKEN = LazyPattern(
     re.DOTALL | re.VERBOSE,
 )
 _IN_STRING = LazyPattern(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})|\\\'|\\|"')
+_WRITTEN_IN_STRING = {"\\'": "'", "\\": "\\\\", '"': '\\"'}
 _COLON = LazyPattern(r"\s*+:")
 _NUMBER = LazyPattern(r"-?(?:0|[1-9]\d{0,30})(?:\.\d{1,30})?(?:[eE][+-]?\d{1,3})?")
 _LITERALS = {
-    **{word: word for word in ("true", "false", "null")},
-    "True": "true",
-    "False": "false",
-    "None": "null",
-    "undefined": "null",
-    "NaN": "null",
+    **{word: word.lower() for word in ("true", "false", "null", "True", "False")},
+    **dict.fromkeys(("None", "undefined", "NaN"), "null"),
 }
 
 _OPENERS = ('"', "'", "/*", "\u201c", "\u201d", "\u201e")
@@ -216,12 +213,8 @@ def reply_values(text: str, depth: int = 0) -> ReplyValues:
 
 def _restart(text: str, broken: int) -> int | None:
     """Return where a reply begins again after a value that is broken: at the end of a thought, or in a fence."""
-    for found in _STRING_OR_RESTART.finditer(text, broken):
-        if found["end"]:
-            return found.start()
-        if found["fence"]:
-            return found.end()
-    return None
+    found = next((found for found in _STRING_OR_RESTART.finditer(text, broken) if found["end"] or found["fence"]), None)
+    return found and (found.start() if found["end"] else found.end())
 
 
 def _end_of_thought(text: str, beginning: re.Match[str]) -> int:
@@ -314,12 +307,7 @@ def _may_follow(written: list[str], token: re.Match[str], *, is_key: bool) -> bo
 def _as_string(token: str) -> str:
     """Return a string or a bare key as JSON writes it."""
     inner = token[1:-1] if token[0] in "\"'\u201c\u201d\u201e" else token
-
-    def escaped(found: re.Match[str]) -> str:
-        kept = {"\\'": "'", "\\": "\\\\", '"': '\\"'}
-        return kept.get(found[0], found[0])
-
-    return f'"{_IN_STRING.sub(escaped, inner)}"'
+    return f'"{_IN_STRING.sub(lambda found: _WRITTEN_IN_STRING.get(found[0], found[0]), inner)}"'
 
 
 # How many tokens a call of a model took, as its endpoint says. Whoever counts calls asks for it.

@@ -539,9 +539,7 @@ def _date_in_words(value: str) -> tuple[datetime | None, Precision]:
     """Return the one day, month or year that words such as "since 2015" or "April 2023" name, with its year."""
     found = dates_in(value, _ANY_DAY)
     if len(found) == 1 and not (found[0].is_relative or found[0].is_year_guessed or found[0].relation == "before"):
-        match found[0].unit:
-            case "day" | "month" | "year" as unit:
-                return found[0].start, unit
-            case _:
-                pass
+        unit = found[0].unit
+        if unit in ("day", "month", "year"):
+            return found[0].start, unit
     return None, ""

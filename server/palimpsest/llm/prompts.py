@@ -22,7 +22,7 @@ import frontmatter
 import yaml
 from frontmatter.default_handlers import YAMLHandler
 
-from palimpsest.core.errors import PromptError
+from palimpsest.core.errors import PromptError, raised_as
 
 _YAML = YAMLHandler()
 _BODY = re.compile(
@@ -115,10 +115,9 @@ def shipped_directory() -> Path:
 @lru_cache(maxsize=64)
 def parse(text: str, path: Path) -> Prompt:
     """Return the prompt in the text of a file. Raises PromptError that names the file and the fault."""
-    try:
+    invalid = f"{path}: the front matter is not valid YAML"
+    with raised_as(PromptError, invalid, "", yaml.YAMLError, ValueError):  # a date such as 2026-13-01 raises ValueError
         front, body = frontmatter.parse(text, handler=_YAML)
-    except (yaml.YAMLError, ValueError) as error:  # a date such as 2026-13-01 raises ValueError
-        raise PromptError(f"{path}: the front matter is not valid YAML: {error}") from error
     parts = _BODY.match(body + "\n")
     needs_user = front.get("inputs") != []
     # A handler that is passed splits at any '---' line; only a file that begins with one has front matter.
@@ -217,10 +216,8 @@ class PromptFiles:
 
     def read(self, path: Path, name: str) -> Prompt:
         """Return the prompt in a file, checked against the inputs that the stage `name` passes. Raises PromptError."""
-        try:
+        with raised_as(PromptError, f"{path}: cannot be read", "", OSError, UnicodeDecodeError):
             prompt = parse(path.read_text("utf-8-sig"), path)
-        except (OSError, UnicodeDecodeError) as error:
-            raise PromptError(f"{path}: cannot be read: {error}") from error
         self.refuse_unfit(prompt, name)
         return prompt
 

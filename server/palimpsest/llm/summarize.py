@@ -1,4 +1,4 @@
-"""Write summaries, texts about an entity, gists of pages, annotations of new memories and hints with a model."""
+"""Write summaries, texts about an entity, gists, descriptions of pictures, annotations of memories and hints."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pydantic import AliasChoices, BeforeValidator, Field
 
 from palimpsest.core.models import Annotation, Link, Memory, Message
 from palimpsest.core.protocols import LanguageModel
-from palimpsest.core.validation import object_of, trimmed
+from palimpsest.core.validation import object_of, one_line, trimmed
 from palimpsest.llm import ask
-from palimpsest.llm.prompts import Prompt
+from palimpsest.llm.prompts import Prompt, PromptMessages
 from palimpsest.text.display import shorten_to_tokens
 
 # Write summaries, texts about an entity, and gists of pages with a model.
@@ -144,6 +144,25 @@ def _text(text: str, what: str, max_chars: int) -> str:
     if len(written) > max_chars:
         raise ValueError(f"the {what} is longer than {max_chars} characters.")
     return written
+
+
+# The describe stage: the picture of a message in words, by a model that sees it.
+
+DESCRIBE_INPUTS = frozenset({"text"})
+
+MAX_DESCRIPTION_CHARS = 1_000
+"""How much of a description is kept: three sentences are less."""
+
+
+async def describe(model: LanguageModel, prompt: Prompt, text: str, url: str) -> str:
+    """Return what the picture at a URL shows, in one line without brackets. Raises ModelError.
+
+    The URL goes to the model's endpoint, which fetches it. `text` is the message that the picture is in.
+    """
+    *system, asked = prompt.render(text=text)
+    reply = await model.complete(PromptMessages(prompt.name, [*system, {**asked, "image": url}]), None)
+    words = one_line(ask.reply_values(reply).answer)[:MAX_DESCRIPTION_CHARS]
+    return words.translate(str.maketrans("[]", "()"))
 
 
 # The links stage: what new memories belong to, and which others they belong together with (A-Mem, section 3).

@@ -91,10 +91,9 @@ def candidates_at(ledger: Ledger, embedder: Embedder, request: CandidateRequest,
 
 
 def _candidate_of(hit: Hit, seq: int) -> Candidate:
-    is_message, text = hit.kind == "message", hit.text[: entry_queries.READ_CHARS]
-    is_question = is_message and hit.text.rstrip()[-1:] in entry_queries.QUESTION_MARKS
-    chars, is_page = len(hit.text) if is_message else 0, hit.document is not None
-    return Candidate(seq, hit.kind, hit.id, hit.at, hit.name, "", chars, is_question, text, is_page)
+    text, is_page = hit.text[: entry_queries.READ_CHARS], hit.document is not None
+    is_question = hit.kind == "message" and hit.text.rstrip()[-1:] in entry_queries.QUESTION_MARKS
+    return Candidate(seq, hit.kind, hit.id, hit.at, hit.name, "", is_question, text, is_page)
 
 
 # Follow the links of memories one hop (A-Mem, section 3.4): what a candidate is linked with is a candidate too.

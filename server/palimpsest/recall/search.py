@@ -26,21 +26,22 @@ from palimpsest.core.protocols import Reranker
 from palimpsest.core.validation import MAX_TOKENS
 from palimpsest.recall import features
 from palimpsest.recall.features import CandidateRequest, Candidates, PoolSize, Ranked
-from palimpsest.recall.fold import FoldWords, fold, memories_first
 from palimpsest.recall.forgetting import OFF, RetentionSettings, faded_owners, left_out_note, retention_of
 from palimpsest.recall.hits import (
+    FoldWords,
     HitFilter,
+    fold,
     hit_filter,
     hit_tokens,
     hits_of,
+    memories_first,
     with_connections,
     with_passages,
     within_budget,
 )
 from palimpsest.recall.query import ParsedQuery
 from palimpsest.recall.retrieve import Searchable, candidates_in, index_query, retrieve
-from palimpsest.recall.score import Matches, SearchScoring, later_memories, matches, reasons
-from palimpsest.recall.timeline import in_order
+from palimpsest.recall.score import Matches, SearchScoring, in_order, later_memories, matches, reasons
 from palimpsest.store import entries, messages
 from palimpsest.store import memories as memory_queries
 from palimpsest.store import projects as project_queries
@@ -83,8 +84,7 @@ def _first(hops: Sequence[Sequence[KnownRelation]], memory_ids: Sequence[str]) -
     rank = {memory_id: number for number, memory_id in enumerate(memory_ids)}
     numbered = [(number, found) for number, relations in enumerate(hops) for found in relations]
     newest = {id(found): place for place, found in enumerate(in_order([found for _, found in numbered])[::-1])}
-    numbered.sort(key=lambda item: newest[id(item[1])])
-    numbered.sort(key=lambda item: (rank.get(item[1].memory_id, len(rank)), item[0]))
+    numbered.sort(key=lambda item: (rank.get(item[1].memory_id, len(rank)), item[0], newest[id(item[1])]))
     distinct: dict[tuple[str, str, str], KnownRelation] = {}
     for _, found in numbered:
         distinct.setdefault((found.source_id, relation_key(found.relationship), found.destination_id), found)
@@ -440,13 +440,8 @@ class _Search:
         query, parsed, embedder = self._query, self._parsed, self._searchable.embedder.fingerprint
         asked = Filter.of(query.filters)
         candidates = self._past or candidates_in(conn, self._searchable, self._request, self._index_hits)
-        notes = [
-            *self._notes,
-            *(
-                f"searched by {'words' if isinstance(error, EmbedderError) else 'meaning'} only: {error}"
-                for error in candidates.errors
-            ),
-        ]
+        means = [("words" if isinstance(error, EmbedderError) else "meaning", error) for error in candidates.errors]
+        notes = [*self._notes, *(f"searched by {by} only: {error}" for by, error in means)]
         retention = None
         if query.as_of is None and query.forgetting.mode != "off":
             retention = retention_of(conn, candidates.entries, query.forgetting, self._now)
@@ -552,11 +547,8 @@ def _result(
     best = hits[: query.limit]
     shown = [hit for hit in best if hit.score >= query.min_score]
     if weak := len(best) - len(shown):
-        notes = (
-            *notes,
-            f"{counted(weak, 'hit')} {'is' if weak == 1 else 'are'} left out because the score is below the "
-            f"setting min_score = {query.min_score:g}",
-        )
+        left_out = f"{counted(weak, 'hit')} {'is' if weak == 1 else 'are'} left out because the score is below"
+        notes = (*notes, f"{left_out} the setting min_score = {query.min_score:g}")
     kept, kept_relations = _within_budget(shown, relations, query.max_tokens)
     shows_all = ranking.is_whole and len(ranking.ranked) <= query.limit and len(kept) == len(hits)
     if not ranking.matches.confident and not shows_all:

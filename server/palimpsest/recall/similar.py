@@ -14,7 +14,7 @@ from palimpsest.core.models import Kind, Memory, Message, Scope
 from palimpsest.core.protocols import Vector
 from palimpsest.recall import features
 from palimpsest.recall.features import CandidateRequest, Candidates, Column, Matrix, PoolSize, Ranked
-from palimpsest.recall.fold import same_words_key
+from palimpsest.recall.hits import same_words_key
 from palimpsest.recall.retrieve import Searchable, retrieve
 from palimpsest.store import memories as memory_queries
 from palimpsest.store import messages as message_queries

@@ -90,7 +90,6 @@ def _rows_seen(
                 datetime.fromisoformat(at),
                 speaker,
                 session,
-                length,
                 last in QUESTION_MARKS,
                 text,
                 bool(page),
@@ -103,9 +102,9 @@ def _rows_seen(
             key,
         )
         for row in found
-        for seq, kind, owner, vector, key, speaker, session, at, length, last, text, page, hinted in [row[:13]]
-        for since, since_unit, until, until_unit, end, replaced in [row[13:19]]
-        if is_visible(*row[19:]) and (is_closed or not (end and models.has_expired({models.EXPIRES_AT: end}, now)))
+        for seq, kind, owner, vector, key, speaker, session, at, last, text, page, hinted in [row[:12]]
+        for since, since_unit, until, until_unit, end, replaced in [row[12:18]]
+        if is_visible(*row[18:]) and (is_closed or not (end and models.has_expired({models.EXPIRES_AT: end}, now)))
     ]
 
 
@@ -128,7 +127,6 @@ def _candidates() -> sa.Select[*tuple[Any, ...]]:
             sa.type_coerce(
                 sa.func.coalesce(messages.c.said_at, memories.c.happened_at, memories.c.stated_at), sa.String
             ),
-            sa.func.coalesce(sa.func.length(messages.c.content), 0),
             sa.func.substr(trimmed, sa.func.length(trimmed), 1),
             sa.func.substr(sa.func.coalesce(messages.c.content, memories.c.text), 1, sa.bindparam("chars")),
             sa.func.coalesce(messages.c.role == models.PAGE, sa.false()),

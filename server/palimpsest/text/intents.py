@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, TypeAlias
 
 from palimpsest.core.models import ForgetQuestion
 from palimpsest.core.validation import one_line
@@ -88,64 +88,50 @@ class Asking(IntEnum):
 _REQUEST = patterns("palimpsest.text", "forget_requests.txt", "|")
 
 
-class _Text(NamedTuple):
-    """The parts of a text.
-
-    They are its writer's own words, what a line of theirs introduces with a colon, what they quote within a line, and
-    what was pasted as lines.
-    """
-
-    own: str
-    introduced: str
-    quoted: str
-    pasted: str
-
-
 def asks_to_forget(text: str, what: str = "") -> Asking:
     """Return whether a text asks in its writer's own words to forget something: `what`, as a model has read it."""
-    parts = _parts(unicodedata.normalize("NFKC", text))
-    if not any(map(str.isalnum, parts.own + parts.introduced)):
+    own, introduced, quoted, pasted = _parts(unicodedata.normalize("NFKC", text))
+    if not any(map(str.isalnum, own + introduced)):
         return Asking.NOT
-    asking = _asking(parts.own)
-    if asking is Asking.CLEARLY and (words := set(query_tokens(what))).isdisjoint(query_tokens(parts.own)):
+    asking = _asking(own)
+    if asking is Asking.CLEARLY and (words := set(query_tokens(what))).isdisjoint(query_tokens(own)):
         # The request is the writer's own, but perhaps not what it is said to mean.
-        if not words.isdisjoint(query_tokens(parts.pasted)):
+        if not words.isdisjoint(query_tokens(pasted)):
             return Asking.NOT
-        if not words.isdisjoint(query_tokens(parts.quoted)):
+        if not words.isdisjoint(query_tokens(quoted)):
             return Asking.UNCLEARLY
     if asking is not None:
         return asking
-    if _asking(parts.introduced) not in (None, Asking.NOT):
+    if _asking(introduced) not in (None, Asking.NOT):
         return Asking.UNCLEARLY
-    foreign = f"{parts.quoted} {parts.pasted}".casefold()
-    is_pasted = any(
-        verb.search(foreign) for verb in (_REQUEST["any english"], _REQUEST["forgets"], _REQUEST["deletes"])
-    )
+    foreign = f"{quoted} {pasted}".casefold()
+    is_pasted = any(_REQUEST[verb].search(foreign) for verb in ("any english", "forgets", "deletes"))
     return Asking.NOT if is_pasted else Asking.UNCLEARLY
 
 
-def _parts(text: str) -> _Text:
-    """Take a text apart, line by line, in linear time."""
+def _parts(text: str) -> tuple[str, str, str, str]:
+    """Take a text apart, line by line, in linear time.
+
+    The parts are its writer's own words, what a line of theirs introduces with a colon, what they quote within a line,
+    and what was pasted as lines.
+    """
     lines = text.split("\n")
     own: list[str] = []
     introduced: list[str] = []
     quoted: list[str] = []
     pasted: list[str] = []
-    fence, closing_tag, letter, is_introduced = "", "", -1, False
+    closing, letter, is_introduced = "", -1, False  # what ends the block of code or the element that is open
     for number, line in enumerate(lines):
-        if fence:
+        if closing:
             pasted.append(line)
-            fence = "" if line.strip().startswith(fence) else fence
-        elif closing_tag:
-            pasted.append(line)
-            closing_tag = "" if closing_tag in line else closing_tag
+            is_closed = closing in line if closing.startswith("</") else line.strip().startswith(closing)
+            closing = "" if is_closed else closing
         elif opened := _REQUEST["fence"].match(line):
             pasted.append(line)
-            fence = opened[1]
+            closing = opened[1]
         elif element := _REQUEST["element"].match(line):
             pasted.append(line)
-            closing_tag = f"</{element[1]}"
-            closing_tag = "" if closing_tag in line else closing_tag
+            closing = "" if f"</{element[1]}" in line else f"</{element[1]}"
         elif _REQUEST["mail line"].match(line) or (
             _REQUEST["header"].match(line) and any(map(_REQUEST["header"].match, lines[number + 1 : number + 2]))
         ):
@@ -164,8 +150,8 @@ def _parts(text: str) -> _Text:
             quoted += [found for found in _REQUEST["quotation"].findall(line) if _is_long(found)]
             (introduced if is_introduced else own).append(kept)
             is_introduced = is_introduced or line.rstrip().endswith(":")
-    others = ("\n".join(some)[:MAX_REQUEST_CHARS] for some in (introduced, quoted, pasted))
-    return _Text("\n".join(own), *others)
+    first, second, third = ("\n".join(some)[:MAX_REQUEST_CHARS] for some in (introduced, quoted, pasted))
+    return "\n".join(own), first, second, third
 
 
 def _is_long(quotation: str) -> bool:

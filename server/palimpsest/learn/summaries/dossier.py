@@ -26,7 +26,7 @@ from palimpsest.learn.summaries.summary_kinds import MORE, SHORT_ID, LiveKind, S
 from palimpsest.llm.prompts import Prompt
 from palimpsest.llm.summarize import about
 from palimpsest.recall.listing import ListRequest, page
-from palimpsest.recall.timeline import in_order
+from palimpsest.recall.score import in_order
 from palimpsest.store.apply import Write
 from palimpsest.store.entries import newest_log_number
 from palimpsest.store.graph import entities

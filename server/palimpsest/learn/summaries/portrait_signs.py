@@ -42,9 +42,7 @@ def _signs(section: str) -> Signs:
     return Signs(frozenset(words), tuple(unspaced))
 
 
-HELP = _signs("help")
-
-IDENTITY = _signs("identity")
+HELP, IDENTITY, WORK, PREFERENCES, CALLED = map(_signs, ("help", "identity", "work", "preferences", "called"))
 
 NAME = LazyPattern(_LISTS["name"].replace("\n", ""), re.IGNORECASE)
 """How a memory begins that tells what the user is called, in an agent's words or in the user's own."""
@@ -64,22 +62,14 @@ COMMANDS = _signs("commands")
 _FAMILY = _signs("family")
 PEOPLE = Signs(_FAMILY.words | PETS, _FAMILY.unspaced)
 """A pet is part of the family."""
-WORK = _signs("work")
-PREFERENCES = _signs("preferences")
 
 ALWAYS = _signs("always")
 """How instructions and rules are worded."""
-WORKED = _signs("worked")
-FAILED = _signs("failed")
-DECIDED = _signs("decided")
-
-STACK = _signs("stack")
+WORKED, FAILED, DECIDED, STACK, OPEN = map(_signs, ("worked", "failed", "decided", "stack", "open"))
 
 _CONVENTIONS = _signs("conventions")
 RULES = Signs(ALWAYS.words | _CONVENTIONS.words, (*ALWAYS.unspaced, *_CONVENTIONS.unspaced))
 """How the conventions of a project are worded."""
-
-OPEN = _signs("open")
 
 ALSO_OF_THINGS = _signs("also of things")
 """Words about people that are also said of things: child processes, parent classes, a library's home."""
@@ -87,7 +77,6 @@ ALSO_OF_THINGS = _signs("also of things")
 PRIVATE = _signs("private")
 """What is about a person in scripts without spaces, and surely not about a thing."""
 
-CALLED = _signs("called")
 OF_PROJECTS = _signs("of projects")
 """Signs of what is about a project, whoever the subject is."""
 

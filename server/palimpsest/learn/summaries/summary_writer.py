@@ -11,13 +11,13 @@ from typing import Any
 from sqlalchemy import Connection
 
 from palimpsest.core.clock import TimeSpan, first_instant
-from palimpsest.core.errors import CallTimeError, InputError, LedgerError, ModelError, PromptError
+from palimpsest.core.errors import CallTimeError, InputError, ModelError, PromptError, logged
 from palimpsest.core.models import Memory, Message, Provenance, Scope, Summary
 from palimpsest.core.protocols import LanguageModel
 from palimpsest.learn.engine import Engine
-from palimpsest.learn.summaries import digests, summary_kinds
+from palimpsest.learn.summaries import kept_kinds, summary_kinds
 from palimpsest.learn.summaries.dossier import ABOUT, TIMELINE
-from palimpsest.learn.summaries.portrait import PROCEDURES, PROFILE, PROJECT
+from palimpsest.learn.summaries.kept_kinds import DAY, MOOD, OVERALL, PROCEDURES, PROFILE, PROJECT, RECENT, SESSION
 from palimpsest.learn.summaries.summary_kinds import LiveKind, Material, SummaryKind, SummaryRequest, SummaryResult
 from palimpsest.llm.summarize import summarize
 from palimpsest.store import entries, summaries
@@ -29,7 +29,7 @@ from palimpsest.store.rows import is_seen
 
 # Every kind of summary by name.
 
-KEPT_KINDS = (digests.OVERALL, digests.RECENT, digests.SESSION, digests.DAY, digests.MOOD, PROFILE, PROJECT, PROCEDURES)
+KEPT_KINDS = (OVERALL, RECENT, SESSION, DAY, MOOD, PROFILE, PROJECT, PROCEDURES)
 """The kinds whose summaries are kept, and may be due."""
 
 KEPT_KIND_NAMES = tuple(kind.name for kind in KEPT_KINDS)
@@ -72,7 +72,7 @@ class _Stored:
     is_outdated: bool
 
 
-OF_A_TIME = (digests.OVERALL, PROFILE, PROCEDURES)
+OF_A_TIME = (OVERALL, PROFILE, PROCEDURES)
 """The kinds that can be of a time in the past: those that say what holds. The others have times of their own."""
 
 
@@ -88,7 +88,7 @@ async def get_summary(
     view, argument = kind_named(kind)
     if isinstance(view, LiveKind):
         return await view.answer(engine, scope, argument, caller, held_at)
-    if view is digests.MOOD and not engine.settings.summary.mood:
+    if view is MOOD and not engine.settings.summary.mood:
         raise InputError("notes on moods are off; summary.mood = true in the settings lets a model keep them")
     if held_at is not None:
         if view not in OF_A_TIME:
@@ -191,11 +191,9 @@ async def _summary(engine: Engine, asked: SummaryRequest, *, refresh: bool, call
 
 async def _write_later(engine: Engine, scope: Scope, kind: str) -> None:
     """Leave a summary to a job. If that fails it is written when it is asked for again."""
-    job = JobRequest("summarize", payload={ASKED_KINDS: [kind]})
-    try:
+    with logged(logger, f"the summary {kind} is left to nobody"):
+        job = JobRequest("summarize", payload={ASKED_KINDS: [kind]})
         await engine.write(lambda: engine.ledger.queue_job(scope, job))
-    except LedgerError as error:
-        logger.warning("the summary %s is left to nobody: %s", kind, error)
 
 
 async def write_summary(engine: Engine, model: LanguageModel, request: SummaryRequest, caller: str) -> Summary | None:
@@ -231,8 +229,8 @@ async def write_summary(engine: Engine, model: LanguageModel, request: SummaryRe
 
 async def last_days(engine: Engine, scope: Scope, number: int) -> list[str]:
     """Return the kinds of the summaries of the last days on which something was said, the last day first."""
-    days = await engine.read(lambda conn: digests.days_with_something_said(conn, scope, engine.clock()))
-    return [f"{digests.DAY.name}:{day}" for day in days[:number]]
+    days = await engine.read(lambda conn: kept_kinds.days_with_something_said(conn, scope, engine.clock()))
+    return [f"{DAY.name}:{day}" for day in days[:number]]
 
 
 async def missed_changes(engine: Engine, scope: Scope, kind: str) -> int:
@@ -307,20 +305,20 @@ async def summarize_due(engine: Engine, model: LanguageModel, job: Job) -> JobEn
         view, argument = kind_named(kind)
         if isinstance(view, SummaryKind) and await missed_changes(engine, job.scope, kind):
             await write_summary(engine, model, _request(engine, job.scope, view, argument), CALLER)
-    for view in (digests.DAY, *(view for view in KEPT_KINDS if view is not digests.DAY)):  # the others are made of days
+    for view in (DAY, *(view for view in KEPT_KINDS if view is not DAY)):  # the others are made of days
         for request in await due(engine, job.scope, view):
             if written == MAX_SUMMARIES:
                 return JobEnd(is_unfinished=True)
             await write_summary(engine, model, request, CALLER)
             written += 1
     now = engine.clock()
-    was_said = await engine.read(lambda conn: digests.something_said_today(conn, job.scope, now))
+    was_said = await engine.read(lambda conn: kept_kinds.something_said_today(conn, job.scope, now))
     return JobEnd(again_at=_tonight(now) if was_said else None)
 
 
 async def due(engine: Engine, scope: Scope, view: SummaryKind) -> list[SummaryRequest]:
     """Return the summaries of a kind that should be written now."""
-    if view is digests.MOOD and not engine.settings.summary.mood:
+    if view is MOOD and not engine.settings.summary.mood:
         return []
     request = _request(engine, scope, view)
     arguments = await engine.read(lambda conn: view.due(conn, request, engine.settings.summary.every))
