@@ -2,9 +2,9 @@
 
     python benchmarks/said.py --show
 
-`said_in_sessions.json` has whole sessions, and `said_alone.json` lists of single prompts. Each prompt names what of it is
-worth keeping. Found is what stands in a sentence that the agent would be asked about; needless is a prompt with nothing
-to keep that it would be asked about. The memory is empty.
+`said_in_sessions.json` has whole sessions, and `said_alone.json` lists of single prompts. Each prompt names what of it
+is worth keeping. Found is what stands in a sentence that the agent would be asked about; needless is a prompt with
+nothing to keep that it would be asked about. The memory is empty.
 
 The sessions and the first list were written before any cue was run. The second and the third were written after the
 cues had been fitted to those before, and found 7 of 20 (6 needless) and 3 of 12 (3 needless) when they were new. What

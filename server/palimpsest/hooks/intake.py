@@ -19,6 +19,7 @@ from typing import Annotated, Literal
 import anyio
 from filelock import Timeout
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from sqlalchemy import Connection
 
 from palimpsest.core.errors import InputError, LedgerError
 from palimpsest.core.files import file_lock, replace_file
@@ -35,6 +36,8 @@ from palimpsest.hooks.transcripts import FORMATS, Counts, Offsets, Reading, Read
 from palimpsest.learn.commit import apply_write, with_named_facts
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.sanitize import Cleaner, sanitize_messages, without_recalled_blocks
+from palimpsest.learn.summaries.digests import SESSION
+from palimpsest.learn.summaries.summary_writer import ASKED_KINDS
 from palimpsest.store import jobs as job_queries
 from palimpsest.store import memories
 from palimpsest.store import messages as message_queries
@@ -570,6 +573,9 @@ BATCH = 100
 LEARN_AT = 30
 """So many messages of a session are learned from before it ends: one or two calls of the model."""
 
+SUMMARIZED_FROM = 12
+"""From so many messages on a session is summarized. Fewer are shown as they are."""
+
 PATIENCE = 30.0
 """For how many seconds a purge waits for another process that is taking in."""
 
@@ -632,6 +638,7 @@ UNREADABLE = "files that cannot be read"
 UNKNOWN = "lines of unknown types"
 
 AfterWrite = Callable[[Scope], Awaitable[None]]
+OnPause = Callable[[Iterable[tuple[str, str]]], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -668,13 +675,19 @@ class SessionsResult:
 class Capture:
     """What takes conversations of clients into an open memory. Every method raises PalimpsestError.
 
-    `after_write` is awaited with each scope that has new messages.
+    `after_write` is awaited with each scope that has new messages, and `on_pause` called with the client and the id of
+    each session that was compacted or has ended.
     """
 
-    def __init__(self, engine: Engine, settings: Settings, after_write: AfterWrite | None = None) -> None:
-        self._engine = engine
-        self._settings = settings
-        self._after_write = after_write
+    def __init__(
+        self,
+        engine: Engine,
+        settings: Settings,
+        after_write: AfterWrite | None = None,
+        on_pause: OnPause | None = None,
+    ) -> None:
+        self._engine, self._settings = engine, settings
+        self._after_write, self._on_pause = after_write, on_pause
 
     async def take_in(self, seconds: float | None = None) -> None:
         """Take in what hooks left in the spool, for at most about `seconds`; nothing if the settings say so."""
@@ -812,6 +825,10 @@ class Capture:
             session = record.client, record.session
             over[session] = record.event in ENDS or over.get(session, False)
         await self._queue_learning(over)
+        paused = [session for session, is_over in over.items() if is_over]
+        await self._queue_summaries(paused)
+        if self._on_pause is not None:
+            self._on_pause(paused)
 
         def finish() -> None:
             """Write down how far the transcripts were read, and remove the records. The ledger has what they hold."""
@@ -864,6 +881,20 @@ class Capture:
         gathering, session = Gathering(self._engine, self._settings, offsets), reading.session or file.stem
         gathering.add_lines(reading, file, session, reading.cwd, written_at, offsets.counts(file), since=since)
         return gathering.deduplicated()
+
+    async def _queue_summaries(self, sessions: Iterable[tuple[str, str]]) -> None:
+        """Let a model of the settings summarize what was said in sessions, if that is more than a few messages."""
+        engine, user = self._engine, self._settings.user_id
+
+        def long_ones(conn: Connection) -> list[tuple[Scope, str]]:
+            kept = [own for session in sessions for own in message_queries.sessions_of(conn, user, *session)]
+            return [
+                own for own in kept if len(message_queries.messages_in(conn, *own, SUMMARIZED_FROM)) == SUMMARIZED_FROM
+            ]
+
+        for scope, session_id in await engine.read(long_ones) if engine.own_model is not None else ():
+            job = job_queries.JobRequest("summarize", payload={ASKED_KINDS: [f"{SESSION.name}:{session_id}"]})
+            await engine.write(partial(engine.ledger.queue_job, scope, job))
 
     async def _queue_learning(self, sessions: Mapping[tuple[str, str], bool]) -> int:
         """Let facts be learned from sessions that are over (True), or have said much; return from how many messages.

@@ -15,8 +15,9 @@ from palimpsest.core.clock import times_in_zone
 from palimpsest.core.models import Event, Memory, Outcome, Scope
 from palimpsest.store.entries import meta_value, next_edit_number, reserve_edit_numbers, set_meta
 from palimpsest.store.memories import read_memories
+from palimpsest.store.messages import sessions_of
 from palimpsest.store.rows import Query, among, grouped, is_scope, scope_values, sees, to_scope
-from palimpsest.store.schema import UNREPORTED, conversations, history, jobs, memories, memory_sources, messages
+from palimpsest.store.schema import UNREPORTED, history, jobs, memories, memory_sources, messages
 
 # The states of a job: waiting, and when it is tried again.
 
@@ -440,11 +441,9 @@ def queue_session(conn: sa.Connection, user_id: str, client: str, session: str, 
 
     A session has messages in several scopes if its folder changed. Each scope is counted by itself.
     """
-    of_session = sa.select(conversations).filter_by(user_id=user_id, client=client, external_id=session)
     queued = 0
-    for row in conn.execute(of_session).all():
-        scope = to_scope(row)
-        waiting = _waiting(conn, scope, row.session_id)
+    for scope, session_id in sessions_of(conn, user_id, client, session):
+        waiting = _waiting(conn, scope, session_id)
         if len(waiting) >= minimum:
             payload = {MESSAGES: waiting, **learning_payload((), HOOKS, stays_in_project=False)}
             enqueue(conn, "capture", scope, payload, now)

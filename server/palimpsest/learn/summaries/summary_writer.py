@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
+from functools import partial
 from typing import Any
 
 from sqlalchemy import Connection
@@ -305,8 +306,11 @@ async def summarize_due(engine: Engine, model: LanguageModel, job: Job) -> JobEn
     written = 0
     for kind in job.payload.get(ASKED_KINDS, ()):
         view, argument = kind_named(kind)
-        if isinstance(view, SummaryKind) and await missed_changes(engine, job.scope, kind):
-            await write_summary(engine, model, _request(engine, job.scope, view, argument), CALLER)
+        if isinstance(view, SummaryKind):
+            asked = _request(engine, job.scope, view, argument)
+            request, stored = await engine.read(partial(_stored, asked=asked))
+            if stored.last is None or stored.missed:
+                await write_summary(engine, model, request, CALLER)
     for view in (digests.DAY, *(view for view in KEPT_KINDS if view is not digests.DAY)):  # the others are made of days
         for request in await due(engine, job.scope, view):
             if written == MAX_SUMMARIES:
