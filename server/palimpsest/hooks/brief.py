@@ -25,12 +25,13 @@ from palimpsest.core.clock import iso, shown_date
 from palimpsest.core.errors import FullTextError, InputError, LedgerError
 from palimpsest.core.files import file_lock, replace_file
 from palimpsest.core.git_project import Repository, repository_of
-from palimpsest.core.models import EXPIRES_AT, Event, Hit, Memory, Message, Outcome, Scope, has_expired
+from palimpsest.core.models import EXPIRES_AT, SURE, Event, Hit, Memory, Message, Outcome, Scope, has_expired
 from palimpsest.core.settings import Settings
 from palimpsest.core.threads import Threads, in_background
 from palimpsest.core.validation import MAX_TOKENS as MAX_SEARCH_TOKENS
 from palimpsest.core.validation import one_line
 from palimpsest.hooks import spool
+from palimpsest.hooks.events import CAPTURING
 from palimpsest.hooks.instructions import HEAD, INSTRUCTIONS, REST, SIGN, VERSION, Launch, instructions_sign
 from palimpsest.hooks.intake import clean_text, read_records, waiting_files
 from palimpsest.hooks.spool import BLOCK_BEGIN, BLOCK_END
@@ -55,8 +56,8 @@ from palimpsest.store.ledger import Ledger
 from palimpsest.store.rows import memory_hash
 from palimpsest.text.dates.date_finder import date_and_sense, dates_in
 from palimpsest.text.display import inert, shorten_to_tokens, visible
-from palimpsest.text.intents import asks_something, lasting_sentences, says_something
-from palimpsest.text.redaction import says_only_secrets
+from palimpsest.text.intents import asks_something, lasting_sentences, says_something, standing_statements
+from palimpsest.text.redaction import redact, says_only_secrets
 from palimpsest.text.tokenizer import count_tokens, query_tokens, search_tokens
 from palimpsest.text.word_lists import LazyPattern
 
@@ -674,8 +675,8 @@ FULL_SHARE = 0.7
 FULL = "full"
 """By what it is known that a session was asked because its context is nearly full."""
 
-SAME_SHARE = 0.6
-"""Which share of the words of a sentence a memory has that says it in other words."""
+SAME_SHARE = 0.7
+"""Which share of the words of a sentence a memory has that says the same in other words."""
 
 ASK_INTRODUCTION = "From this user's long-term memory (Palimpsest)."
 ASK_END = (
@@ -685,36 +686,44 @@ ASK_END = (
 
 
 def question(
-    search: Callable[[SearchQuery], SearchResult],
-    scope: Scope,
-    request: RecallRequest,
-    said: Sequence[str],
-    settings: Settings,
-    now: datetime,
+    search: Callable[[SearchQuery], SearchResult], request: RecallRequest, said: Mapping[str, datetime], asking: Asking
 ) -> ContextBlock:
     """Return what an agent is asked at the end of its turn; nothing if nothing is open. Blocking.
 
-    `said` is what the user said in the session, in order. Raises what `search` raises.
+    `said` is what the user said in the session, in order, and when. Raises what `search` raises.
     """
-    is_full = FULL not in request.shown and _is_nearly_full(request, settings.hooks_context_tokens)
-    sentences = {memory_hash(sentence): sentence for text in said for sentence in lasting_sentences(text)}
-    new = [(key, text) for key, text in sentences.items() if key not in request.shown and not says_only_secrets(text)]
-    named = {key: text for key, text in new[-MAX_JUDGED:] if not _is_stored(search, scope, text, now)}
-    asked = list(named)[-MAX_NAMED:]
-    lines = [f'- "{plain(named[key])}"' for key in asked]
+    found = {memory_hash(each): (each, at) for text, at in said.items() for each in lasting_sentences(text)}
+    new = {key: of_key for key, of_key in found.items() if key not in request.shown and not asking.is_kept(of_key[0])}
+    judged = list(new.items())[-MAX_JUDGED:]
+    named = [(key, text) for key, (text, at) in judged if not _is_stored(search, asking, text, at)][-MAX_NAMED:]
+    asked, lines = [key for key, _ in named], [f'- "{plain(redact(text).text)}"' for _, text in named]
     if lines:
         lines.insert(0, "The user said this, and it is not stored:")
-    if is_full:
+    if FULL not in request.shown and _is_nearly_full(request, asking.settings.hooks_context_tokens):
+        asked.append(FULL)
         lines.append(
             "The context of this session is nearly full and will be compacted: what was decided and why, the rules "
             "that hold, and where the work stands would be lost."
         )
-        asked.append(FULL)
-    last = memory_hash(said[-1]) if said and settings.hooks_ask_agent == "always" else ""
-    if not lines and last and last not in request.shown and says_something(said[-1]):
+    last = list(said)[-1] if said and asking.settings.hooks_ask_agent == "always" else ""
+    if not lines and says_something(last) and memory_hash(last) not in request.shown:
+        asked.append(memory_hash(last))
         lines.append("Was anything decided, corrected or said that holds beyond this session?")
-        asked.append(last)
     return _block(ASK_INTRODUCTION, [*lines, ASK_END] if lines else (), asked)
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """In which scope an agent is asked, and when. If hooks `keep_statements`, these are stored without an agent."""
+
+    scope: Scope
+    now: datetime
+    settings: Settings
+    keep_statements: bool
+
+    def is_kept(self, sentence: str) -> bool:
+        """Return whether a sentence will be stored by itself, or must not be."""
+        return says_only_secrets(sentence) or (self.keep_statements and bool(standing_statements(sentence)))
 
 
 def _is_nearly_full(request: RecallRequest, tokens: int) -> bool:
@@ -726,12 +735,15 @@ def _is_nearly_full(request: RecallRequest, tokens: int) -> bool:
     return used >= FULL_SHARE * (tokens or size) > 0
 
 
-def _is_stored(search: Callable[[SearchQuery], SearchResult], scope: Scope, sentence: str, now: datetime) -> bool:
-    """Return whether a memory says what a sentence says: by most of its words, or surely by its meaning."""
+def _is_stored(search: Callable[[SearchQuery], SearchResult], asking: Asking, sentence: str, said_at: datetime) -> bool:
+    """Return whether a memory has most of the words of a sentence, or one that was stored since surely means it."""
     words = frozenset(query_tokens(sentence))
-    query = SearchQuery(scope, sentence, now, MAX_HITS, MAX_SEARCH_TOKENS, filters=ONLY_MEMORIES, hops=0)
-    hits = search(query).hits
-    return any(len(words.intersection(search_tokens(hit.text))) >= SAME_SHARE * len(words) for hit in hits)
+    query = SearchQuery(asking.scope, sentence, asking.now, MAX_HITS, MAX_SEARCH_TOKENS, ONLY_MEMORIES, hops=0)
+    for hit in search(query).hits:
+        shared = len(words.intersection(search_tokens(hit.text)))
+        if shared >= SAME_SHARE * len(words) or (shared and hit.score >= SURE and hit.updated_at >= said_at):
+            return True
+    return False
 
 
 # The rendered files: who may write them when, and that none outlives what it says. Blocking.
@@ -1066,27 +1078,23 @@ class Briefs:
 
         now, floor = engine.clock(), self._settings.min_score
         if not request.prompt:
-            return await self._threads.run(
-                lambda: question(search_ledger, scope, request, self._said_in(scope, request), self._settings, now)
-            )
+            keeps = self._settings.hooks in CAPTURING and engine.own_model is None
+            asking = Asking(scope, now, self._settings, keeps)
+            return await self._threads.run(lambda: question(search_ledger, request, self._said_in(request), asking))
         recalled = await self._threads.run(lambda: answer(search_ledger, scope, request, now, floor))
         self._recall_log.note(scope, request.prompt, recalled.ids, request.client)
         return recalled
 
-    def _said_in(self, scope: Scope, request: RecallRequest) -> list[str]:
-        """Return what the user said in a session, in order, also what is not taken in yet."""
-        # What is taken in meanwhile is met twice, and not missed.
-        files = waiting_files(self._settings.data_dir)[-LATEST_SAID:]
-        waiting = read_records(files, self._settings.user_id)
+    def _said_in(self, request: RecallRequest) -> dict[str, datetime]:
+        """Return what the user said in a session, in order, and when, also what is not taken in yet."""
+        user, session = self._settings.user_id, (request.client, request.session)
+        files = waiting_files(self._settings.data_dir)[-LATEST_SAID:]  # first: what is taken in meanwhile is in both
+        waiting = [record for record in read_records(files, user) if (record.client, record.session) == session]
         with self._engine.ledger.read() as conn:
-            kept = [
-                message.content
-                for own, session_id in message_queries.sessions_of(conn, scope.user_id, request.client, request.session)
-                for message in message_queries.said_in(conn, own, session_id, "user", LATEST_SAID)
-            ]
-        session = request.client, request.session
-        said = [record for record in waiting if (record.client, record.session) == session and record.role == "user"]
-        return [*kept, *(clean_text(record.role, record.text) for record in said)]
+            of_session = message_queries.sessions_of(conn, user, *session)
+            kept = [said for own in of_session for said in message_queries.said_in(conn, *own, "user", LATEST_SAID)]
+        said = {message.content: message.said_at for message in kept}
+        return said | {clean_text("user", record.text): record.at for record in waiting if record.role == "user"}
 
     async def _project_of(self, folder: str) -> str:
         """Return the project of a session's folder, if the folder decides it."""
