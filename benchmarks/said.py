@@ -6,9 +6,9 @@
 is worth keeping. Found is what stands in a sentence that the agent would be asked about; needless is a prompt with
 nothing to keep that it would be asked about. The memory is empty.
 
-The sessions and the first list were written before any cue was run. The second and the third were written after the
-cues had been fitted to those before, and found 7 of 20 (6 needless) and 3 of 12 (3 needless) when they were new. What
-the table says of them now was fitted, too: expect a third to a half of what is worth keeping.
+The sessions and the first list were written before any cue was run. The next two were written after the cues had been
+fitted to those before; of these, when they were new, 7 of 20 (6 needless) and 3 of 12 (3 needless) were found. To the
+last list nothing was fitted: what the table says of it is what to expect. Leave it so, and write new ones.
 """
 
 from __future__ import annotations
