@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mappi
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, tzinfo
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,9 +23,8 @@ from pydantic import BaseModel, ValidationError
 from sqlalchemy import Connection
 
 from palimpsest.core.clock import iso, shown_date
-from palimpsest.core.errors import FullTextError, InputError, LedgerError
+from palimpsest.core.errors import FullTextError, LedgerError
 from palimpsest.core.files import file_lock, replace_file
-from palimpsest.core.git_project import Repository, repository_of
 from palimpsest.core.models import EXPIRES_AT, SURE, Event, Hit, Memory, Message, Outcome, Scope, has_expired
 from palimpsest.core.settings import Settings
 from palimpsest.core.threads import Threads, in_background
@@ -33,7 +33,7 @@ from palimpsest.core.validation import one_line
 from palimpsest.hooks import spool
 from palimpsest.hooks.events import CAPTURING
 from palimpsest.hooks.instructions import HEAD, INSTRUCTIONS, REST, SIGN, VERSION, Launch, instructions_sign
-from palimpsest.hooks.intake import clean_text, read_records, waiting_files
+from palimpsest.hooks.intake import clean_text, read_records, scope_of, waiting_files
 from palimpsest.hooks.spool import BLOCK_BEGIN, BLOCK_END
 from palimpsest.hooks.transcripts import context_tokens
 from palimpsest.learn.background import OnLearned
@@ -686,44 +686,36 @@ ASK_END = (
 
 
 def question(
-    search: Callable[[SearchQuery], SearchResult], request: RecallRequest, said: Mapping[str, datetime], asking: Asking
+    find: Callable[[str], Sequence[Hit]],
+    request: RecallRequest,
+    said: Mapping[str, datetime],
+    settings: Settings,
+    *,
+    keeps_statements: bool,
 ) -> ContextBlock:
     """Return what an agent is asked at the end of its turn; nothing if nothing is open. Blocking.
 
-    `said` is what the user said in the session, in order, and when. Raises what `search` raises.
+    `find` finds memories, and `said` is what the user said in the session, in order, and when. Statements that hooks
+    keep are not asked about. Raises what `find` raises.
     """
     found = {memory_hash(each): (each, at) for text, at in said.items() for each in lasting_sentences(text)}
-    new = {key: of_key for key, of_key in found.items() if key not in request.shown and not asking.is_kept(of_key[0])}
-    judged = list(new.items())[-MAX_JUDGED:]
-    named = [(key, text) for key, (text, at) in judged if not _is_stored(search, asking, text, at)][-MAX_NAMED:]
-    asked, lines = [key for key, _ in named], [f'- "{plain(redact(text).text)}"' for _, text in named]
+    new = [(key, each) for key, each in found.items() if key not in request.shown and not says_only_secrets(each[0])]
+    judged = [(key, each) for key, each in new if not (keeps_statements and standing_statements(each[0]))]
+    named = [(key, text) for key, (text, at) in judged[-MAX_JUDGED:] if not _is_stored(find, text, at)][-MAX_NAMED:]
+    asked, lines = [key for key, _ in named], [f'- "{plain(text)}"' for _, text in named]
     if lines:
         lines.insert(0, "The user said this, and it is not stored:")
-    if FULL not in request.shown and _is_nearly_full(request, asking.settings.hooks_context_tokens):
+    if FULL not in request.shown and _is_nearly_full(request, settings.hooks_context_tokens):
         asked.append(FULL)
         lines.append(
             "The context of this session is nearly full and will be compacted: what was decided and why, the rules "
             "that hold, and where the work stands would be lost."
         )
-    last = list(said)[-1] if said and asking.settings.hooks_ask_agent == "always" else ""
+    last = list(said)[-1] if said and settings.hooks_ask_agent == "always" else ""
     if not lines and says_something(last) and memory_hash(last) not in request.shown:
         asked.append(memory_hash(last))
         lines.append("Was anything decided, corrected or said that holds beyond this session?")
     return _block(ASK_INTRODUCTION, [*lines, ASK_END] if lines else (), asked)
-
-
-@dataclass(frozen=True, slots=True)
-class Asking:
-    """In which scope an agent is asked, and when. If hooks `keep_statements`, these are stored without an agent."""
-
-    scope: Scope
-    now: datetime
-    settings: Settings
-    keep_statements: bool
-
-    def is_kept(self, sentence: str) -> bool:
-        """Return whether a sentence will be stored by itself, or must not be."""
-        return says_only_secrets(sentence) or (self.keep_statements and bool(standing_statements(sentence)))
 
 
 def _is_nearly_full(request: RecallRequest, tokens: int) -> bool:
@@ -735,15 +727,14 @@ def _is_nearly_full(request: RecallRequest, tokens: int) -> bool:
     return used >= FULL_SHARE * (tokens or size) > 0
 
 
-def _is_stored(search: Callable[[SearchQuery], SearchResult], asking: Asking, sentence: str, said_at: datetime) -> bool:
+def _is_stored(find: Callable[[str], Sequence[Hit]], sentence: str, said_at: datetime) -> bool:
     """Return whether a memory has most of the words of a sentence, or one that was stored since surely means it."""
     words = frozenset(query_tokens(sentence))
-    query = SearchQuery(asking.scope, sentence, asking.now, MAX_HITS, MAX_SEARCH_TOKENS, ONLY_MEMORIES, hops=0)
-    for hit in search(query).hits:
-        shared = len(words.intersection(search_tokens(hit.text)))
-        if shared >= SAME_SHARE * len(words) or (shared and hit.score >= SURE and hit.updated_at >= said_at):
-            return True
-    return False
+    shared = [(len(words.intersection(search_tokens(hit.text))), hit) for hit in find(sentence)]
+    return any(
+        number >= SAME_SHARE * len(words) or (number and hit.score >= SURE and hit.updated_at >= said_at)
+        for number, hit in shared
+    )
 
 
 # The rendered files: who may write them when, and that none outlives what it says. Blocking.
@@ -861,26 +852,23 @@ class RenderedFiles:
         """Return the ways to start a server whose instructions have this sign."""
         return [path.stem for _, path, line in self._instruction_files() if line == sign]
 
-    def remove(self, user: str, sign: str, launches: set[str]) -> None:
+    def remove(self, user: str) -> None:
         """Remove everything rendered of a user, and what cannot be assigned to a user.
 
-        `launches` gets the ways to start a server whose instructions had this sign, before anyone else can render.
+        Instructions become those without memories: the ways to start a server stay known.
         """
         with self.locked():
-            launches.update(self.launches_of(sign))
-            self._remove(user, self.folders())
-
-    def _remove(self, user: str, folders: Folders) -> None:
-        others = frozenset[str]().union(*(folders.keys_of(other) for other in folders.users if other not in ("", user)))
-        others |= {key for key, (owner, *_) in folders.sessions.items() if owner != user}
-        briefs = {Path(spool.folders_file(self._data_dir)).name, *(f"{key}.json" for key in others)}
-        for path in _files(self._briefs):
-            if path.name not in briefs:
-                path.unlink(missing_ok=True)
-        sign = instructions_sign(user)
-        for _, path, line in self._instruction_files():
-            if line.startswith(f"{sign} ") or not line.startswith(f"{SIGN} "):
-                path.unlink(missing_ok=True)
+            folders = self.folders()
+            kept = {key for other in folders.users if other not in ("", user) for key in folders.keys_of(other)}
+            kept |= {key for key, (owner, *_) in folders.sessions.items() if owner != user}
+            for path in _files(self._briefs):
+                if path.stem not in kept and path.name != Path(spool.folders_file(self._data_dir)).name:
+                    path.unlink(missing_ok=True)
+            for _, path, line in self._instruction_files():
+                if line.startswith(f"{instructions_sign(user)} "):
+                    self._write(path, f"{line}\n{INSTRUCTIONS}")
+                elif not line.startswith(f"{SIGN} "):
+                    path.unlink(missing_ok=True)
 
     def remove_all(self) -> None:
         """Remove everything rendered of all users."""
@@ -956,8 +944,6 @@ class Briefs:
         self._rendered: LedgerState | None = None
         self._keys: frozenset[str] = frozenset()
         """Keys of the briefs that were rendered last."""
-        self._launches: set[str] = set()
-        """Ways to start a server whose instructions were removed."""
         self._paused: dict[tuple[str, str], None] = {}
         """Sessions that were compacted or have ended since the last rendering."""
         self._woken = anyio.Event()
@@ -1008,8 +994,7 @@ class Briefs:
         self._woken.set()
         if any(outcome.event in (Event.UPDATE, Event.DELETE) or outcome.replaced for outcome in outcomes):
             try:
-                sign = _sign_of(self._scope_of(""))
-                await self._engine.run(lambda: self._files.remove(user, sign, self._launches))
+                await self._engine.run(lambda: self._files.remove(user))
             except OSError as error:
                 note = "what new sessions begin with may still name it, because a file could not be removed"
                 return (f"{note}: {error}",)
@@ -1079,8 +1064,9 @@ class Briefs:
         now, floor = engine.clock(), self._settings.min_score
         if not request.prompt:
             keeps = self._settings.hooks in CAPTURING and engine.own_model is None
-            asking = Asking(scope, now, self._settings, keeps)
-            return await self._threads.run(lambda: question(search_ledger, request, self._said_in(request), asking))
+            query = SearchQuery(scope, "", now, MAX_HITS, MAX_SEARCH_TOKENS, ONLY_MEMORIES, hops=0)
+            ask = partial(question, lambda text: search_ledger(replace(query, text=text)).hits, request)
+            return await self._threads.run(lambda: ask(self._said_in(request), self._settings, keeps_statements=keeps))
         recalled = await self._threads.run(lambda: answer(search_ledger, scope, request, now, floor))
         self._recall_log.note(scope, request.prompt, recalled.ids, request.client)
         return recalled
@@ -1094,7 +1080,8 @@ class Briefs:
             of_session = message_queries.sessions_of(conn, user, *session)
             kept = [said for own in of_session for said in message_queries.said_in(conn, *own, "user", LATEST_SAID)]
         said = {message.content: message.said_at for message in kept}
-        return said | {clean_text("user", record.text): record.at for record in waiting if record.role == "user"}
+        texts = {redact(clean_text("user", record.text)).text: record.at for record in waiting if record.role == "user"}
+        return said | texts
 
     async def _project_of(self, folder: str) -> str:
         """Return the project of a session's folder, if the folder decides it."""
@@ -1102,12 +1089,10 @@ class Briefs:
             return ""
         if folder not in self._projects:
             limit = self._threads.limits[-1]  # the folder may be on a network drive that does not answer
-            repository = await anyio.to_thread.run_sync(_repository_at, folder, limiter=limit, abandon_on_cancel=True)
-            project = ""
-            with suppress(InputError):  # its name is not valid in a scope
-                ledger, user = self._engine.ledger, self._settings.user_id
-                project = await self._threads.run(lambda: ledger.project_of(user, repository))
-            self.learn_folder(folder, project)
+            found = partial(scope_of, self._engine, self._settings, folder)
+            self.learn_folder(
+                folder, (await anyio.to_thread.run_sync(found, limiter=limit, abandon_on_cancel=True)).project
+            )
         project = self._projects[folder]
         return await self._threads.run(lambda: self._current_name(project))
 
@@ -1220,7 +1205,7 @@ class Briefs:
         if general != default:
             self._write_instructions(general, of_all)
             of_all = ()
-        self._write_instructions(default, (*sorted(self._launches), *of_all, *own))
+        self._write_instructions(default, (*of_all, *own))
         if self._scope != default:
             self._write_instructions(self._scope, () if launch is None else (launch.in_folder,))
 
@@ -1237,10 +1222,3 @@ def _sign_of(scope: Scope) -> str:
 
 def _key(scope: Scope) -> str:
     return spool.hashed(scope.user_id, scope.project, scope.agent_id, scope.run_id)
-
-
-def _repository_at(folder: str) -> Repository:
-    try:
-        return repository_of(Path(folder))
-    except (OSError, ValueError):  # unreadable, or not a path
-        return Repository()

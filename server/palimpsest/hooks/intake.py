@@ -19,7 +19,6 @@ from typing import Annotated, Literal
 import anyio
 from filelock import Timeout
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
-from sqlalchemy import Connection
 
 from palimpsest.core.errors import InputError, LedgerError
 from palimpsest.core.files import file_lock, replace_file
@@ -36,8 +35,6 @@ from palimpsest.hooks.transcripts import FORMATS, Counts, Offsets, Reading, Read
 from palimpsest.learn.commit import apply_write, with_named_facts
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.sanitize import Cleaner, sanitize_messages, without_recalled_blocks
-from palimpsest.learn.summaries.digests import SESSION
-from palimpsest.learn.summaries.summary_writer import ASKED_KINDS
 from palimpsest.store import jobs as job_queries
 from palimpsest.store import memories
 from palimpsest.store import messages as message_queries
@@ -116,7 +113,7 @@ class Record(BaseModel):
 
 def waiting_files(data_dir: Path) -> list[Path]:
     """Return the files of the records that wait, the oldest first. Their names begin with the time."""
-    return sorted(_files(data_dir, spool.SPOOL_SUFFIX))
+    return sorted(Path(spool.spool_dir(str(data_dir))).glob(f"*{spool.SPOOL_SUFFIX}"))
 
 
 def damaged_files(data_dir: Path) -> list[Path]:
@@ -162,22 +159,10 @@ def remove_records(records: Iterable[Record]) -> None:
 def remove_leftovers(data_dir: Path) -> None:
     """Remove the drafts of hooks that were killed."""
     oldest = time.time() - LEFTOVER_SECONDS
-    for file in _files(data_dir, spool.UNFINISHED_SUFFIX):
+    for file in Path(spool.spool_dir(str(data_dir))).glob(f"*{spool.UNFINISHED_SUFFIX}"):
         with suppress(OSError):  # the next look meets it again
             if file.stat().st_mtime < oldest:
                 file.unlink()
-
-
-def _files(data_dir: Path, suffix: str) -> list[Path]:
-    try:
-        with os.scandir(spool.spool_dir(str(data_dir))) as entries:
-            return [
-                Path(entry.path)
-                for entry in entries
-                if entry.name.endswith(suffix) and entry.is_file(follow_symlinks=False)
-            ]
-    except FileNotFoundError:
-        return []
 
 
 def _set_aside(file: Path) -> None:
@@ -824,11 +809,9 @@ class Capture:
         for record in records:
             session = record.client, record.session
             over[session] = record.event in ENDS or over.get(session, False)
-        await self._queue_learning(over)
-        paused = [session for session, is_over in over.items() if is_over]
-        await self._queue_summaries(paused)
+        await self._queue_learning(over, summarized_from=SUMMARIZED_FROM)
         if self._on_pause is not None:
-            self._on_pause(paused)
+            self._on_pause(session for session, is_over in over.items() if is_over)
 
         def finish() -> None:
             """Write down how far the transcripts were read, and remove the records. The ledger has what they hold."""
@@ -882,24 +865,11 @@ class Capture:
         gathering.add_lines(reading, file, session, reading.cwd, written_at, offsets.counts(file), since=since)
         return gathering.deduplicated()
 
-    async def _queue_summaries(self, sessions: Iterable[tuple[str, str]]) -> None:
-        """Let a model of the settings summarize what was said in sessions, if that is more than a few messages."""
-        engine, user = self._engine, self._settings.user_id
-
-        def long_ones(conn: Connection) -> list[tuple[Scope, str]]:
-            kept = [own for session in sessions for own in message_queries.sessions_of(conn, user, *session)]
-            return [
-                own for own in kept if len(message_queries.messages_in(conn, *own, SUMMARIZED_FROM)) == SUMMARIZED_FROM
-            ]
-
-        for scope, session_id in await engine.read(long_ones) if engine.own_model is not None else ():
-            job = job_queries.JobRequest("summarize", payload={ASKED_KINDS: [f"{SESSION.name}:{session_id}"]})
-            await engine.write(partial(engine.ledger.queue_job, scope, job))
-
-    async def _queue_learning(self, sessions: Mapping[tuple[str, str], bool]) -> int:
+    async def _queue_learning(self, sessions: Mapping[tuple[str, str], bool], summarized_from: int = 0) -> int:
         """Let facts be learned from sessions that are over (True), or have said much; return from how many messages.
 
-        A session is named by its client and its id. Nothing is queued without a model of the settings.
+        A session is named by its client and its id. One that is over is also summarized if it has so many messages.
+        Nothing is queued without a model of the settings.
         """
         engine, user = self._engine, self._settings.user_id
         if engine.own_model is None:
@@ -907,5 +877,6 @@ class Capture:
         queued = 0
         for (client, session), is_over in sessions.items():
             parts = (user, client, session, 1 if is_over else LEARN_AT, engine.ledger.clock())
+            parts = (*parts, summarized_from if is_over else 0)
             queued += await engine.write(partial(engine.ledger.run_for, user, job_queries.queue_session, *parts))
         return queued

@@ -25,7 +25,7 @@ from palimpsest.store import entries, summaries
 from palimpsest.store import memories as memory_queries
 from palimpsest.store import messages as message_queries
 from palimpsest.store.apply import Write
-from palimpsest.store.jobs import Job, JobEnd, JobRequest
+from palimpsest.store.jobs import ASKED_KINDS, Job, JobEnd, JobRequest
 from palimpsest.store.rows import is_seen
 
 # Every kind of summary by name.
@@ -59,9 +59,6 @@ def forms() -> str:
 # The summaries of a scope: written in the background when they are due, and when they are asked for.
 
 logger = logging.getLogger(__name__)
-
-ASKED_KINDS = "kinds"
-"""The key in the payload of a job of the summaries that somebody asked for."""
 
 
 @dataclass(frozen=True, slots=True)
