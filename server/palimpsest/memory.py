@@ -152,7 +152,8 @@ class Memory(Edits):
     @property
     def capture(self) -> Capture:
         """Return what takes conversations of clients into this memory."""
-        return Capture(self.engine, self.settings, self.background.after_write if self.background else None)
+        after_write = self.background.after_write if self.background else None
+        return Capture(self.engine, self.settings, after_write, self.briefs.note_pauses)
 
     @property
     def projects(self) -> browsing.Projects:
@@ -466,7 +467,7 @@ async def open_memory(
             background_work = None
             if background:
                 background_work = BackgroundWork(engine, projection, tasks, briefs.before(on_learned))
-                capture = Capture(engine, engine.settings, background_work.after_write)
+                capture = Capture(engine, engine.settings, background_work.after_write, briefs.note_pauses)
                 for work in (background_work, capture, briefs, fading, recall_log):
                     tasks.start_soon(work.run)
             try:

@@ -189,7 +189,7 @@ def test_the_request_says_who_asks_and_where(tmp_path: Path) -> None:
     with answering(data_dir, says(BLOCK, "m1")) as requests:
         handle_hook(data_dir, PROMPT, "--client", "claude-code", "--user", "ada")
         asked = {"v": 1, "token": "", "user": "ada", "client": "claude-code", "session": "s1", "cwd": "/home/ada/app"}
-        assert requests == [{**asked, "prompt": PROMPT["prompt"], "shown": []}]
+        assert requests == [{**asked, "prompt": PROMPT["prompt"], "transcript": "", "shown": []}]
         private = "The code is <private>4711</private>. Where do I live?"
         for prompt in (
             private,

@@ -85,7 +85,7 @@ PROMPTS: dict[str, dict[str, Any]] = {
 }
 REPLIES: dict[str, dict[str, Any]] = {
     "claude-code": {**CLAUDE, "hook_event_name": "Stop", "prompt_id": "p-1", "last_assistant_message": REPLY},
-    "codex": {**CODEX, "hook_event_name": "Stop", "stop_hook_active": True, "last_assistant_message": REPLY},
+    "codex": {**CODEX, "hook_event_name": "Stop", "stop_hook_active": False, "last_assistant_message": REPLY},
     "gemini": {**GEMINI, "hook_event_name": "AfterAgent", "prompt": PROMPT, "prompt_response": REPLY},
     "cursor": {**CURSOR, "hook_event_name": "afterAgentResponse", "text": REPLY},
 }
@@ -123,7 +123,10 @@ def records_of(folder: Path, *payloads: dict[str, Any], client: str = "", **vari
 
 @pytest.mark.parametrize("client", PROMPTS)
 def test_what_the_events_of_a_client_become(tmp_path: Path, client: str) -> None:
-    """A prompt is kept and answered in the client's form, a reply is kept, and a session begins with the brief."""
+    """A prompt is kept and answered in the client's form, a reply is kept, and a session begins with the brief.
+
+    Agents of two clients are let go on after a reply, but not again when they have.
+    """
     data_dir = tmp_path / "data"
     assert handle_hook(data_dir, PROMPTS[client], "--client", client, "--user", "ada") is None
     (record,) = spooled(data_dir)
@@ -145,7 +148,9 @@ def test_what_the_events_of_a_client_become(tmp_path: Path, client: str) -> None
         printed = handle_hook(data_dir, PROMPTS[client], "--client", client)
         assert len(requests) == (client != "vscode")
         if client in REPLIES:
-            assert handle_hook(data_dir, REPLIES[client], "--client", client) is None
+            goes_on = {"decision": "block", "reason": BLOCK} if client in ("claude-code", "codex") else None
+            assert handle_hook(data_dir, REPLIES[client], "--client", client) == goes_on
+            assert handle_hook(data_dir, {**REPLIES[client], "stop_hook_active": True}, "--client", client) is None
             reply = spooled(data_dir)[-1]
             assert [reply[key] for key in ("event", "role", "text", "client", "session")] == [
                 "reply",
@@ -154,7 +159,7 @@ def test_what_the_events_of_a_client_become(tmp_path: Path, client: str) -> None
                 client,
                 SESSIONS[client],
             ]
-            assert len(requests) == (client != "vscode")
+            assert len(requests) == (client != "vscode") + (goes_on is not None)
     name = "BeforeAgent" if client == "gemini" else "UserPromptSubmit"
     forms: dict[str, dict[str, Any] | None] = {
         "cursor": {"continue": True, "additional_context": BLOCK},

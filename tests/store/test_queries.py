@@ -62,7 +62,7 @@ VALUES: dict[str, Any] = {
     **dict.fromkeys(("seqs", "numbers"), (1, 2)),
     **dict.fromkeys(("hashes", "content_hashes"), ("3a",)),
     **dict.fromkeys(("last", "summary"), SUMMARY),
-    **dict.fromkeys(("prefix", "name", "session_id"), "3a"),
+    **dict.fromkeys(("prefix", "name", "session_id", "client", "session", "role"), "3a"),
     "user_id": "alice",
     "embedder": "e",
     "kind": "memory",

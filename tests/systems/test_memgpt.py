@@ -9,21 +9,25 @@ by append, by exact replacement and at a line, are those of Letta, as MemGPT is 
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import anyio
+import anyio.to_thread
 import pytest
 from mcp import Client
 from mcp.types import TextResourceContents
 
 from loopback import OpenAIServer
 from palimpsest.core.models import Decision, Event, Fact
+from palimpsest.learn.job_runner import work_on_jobs
+from tests.support.hook_program import run_hook
 from tests.support.ledger_access import write_decisions
 from tests.support.mcp_client import connect_stdio, error_text, reply_results, reply_text
 from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in
 from tests.support.scripted_model import add_all, answering, given
 from tests.support.server_in_process import connect
+from tests.support.sessions import ClaudeSession
 
 pytestmark = pytest.mark.anyio
 
@@ -211,6 +215,136 @@ def keep_aspirin(request: dict[str, Any]) -> dict[str, Any]:
     kept = "Maarten must not be given aspirin" if "aspirin" in previous + memories else "Nothing lasting"
     number = int(previous.rpartition(" ")[2].strip(".")) if previous else 0
     return {"summary": f"{kept}. Window {number + 1}."}
+
+
+class Session:
+    """A session of Claude Code whose hooks are the real program, beside a server that may run."""
+
+    def __init__(self, folder: Path, client: str = "claude-code") -> None:
+        self.data_dir, self.client = folder / "data", client
+        self.transcript = ClaudeSession(folder / "s1.jsonl")
+
+    async def run(self, event: str, **fields: Any) -> dict[str, Any]:
+        """Return what the hook prints at an event, {} for nothing."""
+        payload = {"session_id": "s1", "cwd": "", "transcript_path": str(self.transcript.path), **fields}
+        call = partial(run_hook, self.data_dir, {"hook_event_name": event, **payload}, "--client", self.client)
+        return await anyio.to_thread.run_sync(partial(call, "--user", "alice")) or {}
+
+    async def say(self, prompt: str, **of_stop: Any) -> str:
+        """Say something, and return what the agent is asked at the end of its turn; "" for nothing."""
+        await self.run("UserPromptSubmit", prompt=prompt)
+        self.transcript.assistant("Done.")
+        return await self.stop(**of_stop)
+
+    async def stop(self, **fields: Any) -> str:
+        """End the agent's turn once more."""
+        answer = await self.run("Stop", **{"last_assistant_message": "Done.", "stop_hook_active": False, **fields})
+        assert answer == {} or (set(answer), answer["decision"]) == ({"decision", "reason"}, "block")
+        return answer.get("reason", "")
+
+
+class TestContextPressure:
+    """Section 2.1: a warning of memory pressure lets the model save what matters before it is put out."""
+
+    @pytest.mark.parametrize("client", ["claude-code", "codex"])
+    async def test_the_agent_is_asked_once_to_store_what_was_said_and_is_not_stored(
+        self, tmp_path: Path, client: str
+    ) -> None:
+        """Not when it goes on because of that, not about what it has stored in other words, and not about a task."""
+        async with connect(tmp_path, PALIMPSEST_LLM__PROVIDER="none") as agent:
+            await agent.call_tool("list_memories", {})
+            session = Session(tmp_path, client)
+            rule = "Benchmarks only count with --release and at least 5 runs"
+            reason = await session.say(f"You measured with debug logging on. {rule}")
+            assert f'- "{rule}"' in reason
+            assert "add_memory" in reason
+            assert await session.stop(stop_hook_active=True) == ""
+            assert await session.stop() == ""
+            assert await session.say("draw me a small chart of it") == ""
+            await agent.call_tool("add_memory", {"text": "At Acme, Kafka is off the table: they keep NATS for good"})
+            assert await session.say("ok then we keep NATS, Kafka is off the table for good") == ""
+            await session.run("PreCompact", trigger="auto")
+            assert await session.stop() == ""
+
+    @pytest.mark.parametrize(("setting", "is_asked"), [("never", False), ("always", True)])
+    async def test_the_user_decides_when_the_agent_is_asked(
+        self, tmp_path: Path, setting: str, *, is_asked: bool
+    ) -> None:
+        """Never, or after every turn in which something was said."""
+        settings = {"PALIMPSEST_LLM__PROVIDER": "none", "PALIMPSEST_HOOKS_ASK_AGENT": setting}
+        async with connect(tmp_path, **settings) as agent:
+            await agent.call_tool("list_memories", {})
+            session = Session(tmp_path)
+            assert bool(await session.say("rename the parser to reader in src")) == is_asked
+            assert await session.stop() == ""
+            assert bool(await session.say("Please don't run migrations yourself, I do that by hand")) == is_asked
+
+    async def test_a_full_context_is_told_once(self, tmp_path: Path) -> None:
+        """Its size is that of the client, or of the settings."""
+        async with connect(tmp_path, PALIMPSEST_LLM__PROVIDER="none") as agent:
+            await agent.call_tool("list_memories", {})
+            session = Session(tmp_path)
+            for tokens, is_told in ((100_000, False), (150_000, True), (160_000, False)):
+                usage = {"input_tokens": 5, "cache_read_input_tokens": tokens, "output_tokens": 300}
+                message = {"role": "assistant", "content": [{"type": "text", "text": "Done."}], "usage": usage}
+                session.transcript.write({"type": "assistant", "message": message})
+                assert ("nearly full" in await session.stop()) == is_told, tokens
+
+    async def test_what_was_said_so_far_comes_first_after_a_compaction(self, tmp_path: Path) -> None:
+        """Without a model it is the telling lines; what is deleted is not told again."""
+        secret, kept = "The launch party is on the roof of the old mill", "We call them tenants, not customers"
+        session = Session(tmp_path)
+        await session.run("UserPromptSubmit", prompt=secret)
+        await session.run("UserPromptSubmit", prompt=kept)
+        await session.run("PreCompact", trigger="auto")
+        async with memory_in(tmp_path / "data") as memory:
+            await memory.capture.take_in()
+            await memory.briefs.render()
+            begin = await session.run("SessionStart", source="compact")
+            text = begin["hookSpecificOutput"]["additionalContext"]
+            assert text.index("said in this session so far") < text.index(secret) < text.index(kept)
+            assert kept in json.dumps(await session.run("SessionStart", source="resume"))
+            said = (await memory.search(ALICE, secret)).hits[0]
+            await memory.delete(ALICE, [said.id])
+            assert secret not in json.dumps(await session.run("SessionStart", source="resume"))
+            await memory.briefs.render()
+            resumed = json.dumps(await session.run("SessionStart", source="resume"))
+            assert (secret in resumed, kept in resumed) == (False, True)
+        assert await session.run("SessionStart", source="resume", session_id="another") == {}
+
+    async def test_a_session_is_folded_into_a_recursive_summary(self, tmp_path: Path) -> None:
+        """The second one is written from the first and from what was said since, and keeps what was told first."""
+        early = "The release is signed with the key of the notary"
+        session = Session(tmp_path)
+        clock = StoppedClock()
+        asked: list[tuple[str, str]] = []
+
+        def account(request: dict[str, Any]) -> dict[str, Any]:
+            previous, said = given(request, "Account of the beginning"), json.dumps(given(request, "Messages"))
+            asked.append((previous, said))
+            return {"summary": f"{'Notary key. ' if 'notary' in (previous + said).lower() else ''}Part {len(asked)}."}
+
+        async def fold(*texts: str) -> str:
+            for text in texts:
+                await session.run("UserPromptSubmit", prompt=text)
+            await session.run("PreCompact", trigger="auto")
+            clock.forward(minutes=1)
+            await memory.capture.take_in()
+            assert memory.engine.own_model is not None
+            clock.forward(minutes=1)
+            await work_on_jobs(memory.engine, memory.engine.own_model)
+            await memory.briefs.render()
+            begin = await session.run("SessionStart", source="compact")
+            return begin["hookSpecificOutput"]["additionalContext"]
+
+        stages = answering(extract=lambda _: {"facts": []}, session=account)
+        with OpenAIServer(stages) as server:
+            async with memory_in(tmp_path / "data", clock, llm=llm_settings(server.base_url)) as memory:
+                first = await fold(early, *(f"now look at module number {number}" for number in range(12)))
+                second = await fold(*(f"then rename function number {number}" for number in range(3)))
+        assert "Notary key. Part 1." in first
+        assert "Notary key. Part 2." in second
+        assert [(previous, early in said) for previous, said in asked] == [("", True), ("Notary key. Part 1.", False)]
 
 
 async def fill(agent: Client) -> None:

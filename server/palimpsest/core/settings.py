@@ -442,6 +442,8 @@ class Settings(BaseSettings):
     max_memories: int = Field(default=0, ge=0)
     hooks: Literal["on", "off", "capture", "recall"] = "on"
     hooks_excluded_folders: tuple[str, ...] = ()
+    hooks_ask_agent: Literal["never", "when_needed", "always"] = "when_needed"
+    hooks_context_tokens: int = Field(default=0, ge=0)
     keep_secrets: bool = False
     explain: bool = False
     min_score: float = Field(default=0.0, ge=0, le=1)

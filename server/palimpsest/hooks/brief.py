@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mappi
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, tzinfo
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,24 +23,27 @@ from pydantic import BaseModel, ValidationError
 from sqlalchemy import Connection
 
 from palimpsest.core.clock import iso, shown_date
-from palimpsest.core.errors import FullTextError, InputError, LedgerError
+from palimpsest.core.errors import FullTextError, LedgerError
 from palimpsest.core.files import file_lock, replace_file
-from palimpsest.core.git_project import Repository, repository_of
-from palimpsest.core.models import EXPIRES_AT, Event, Hit, Memory, Message, Outcome, Scope, has_expired
+from palimpsest.core.models import EXPIRES_AT, SURE, Event, Hit, Memory, Message, Outcome, Scope, has_expired
 from palimpsest.core.settings import Settings
 from palimpsest.core.threads import Threads, in_background
 from palimpsest.core.validation import MAX_TOKENS as MAX_SEARCH_TOKENS
 from palimpsest.core.validation import one_line
 from palimpsest.hooks import spool
+from palimpsest.hooks.events import CAPTURING
 from palimpsest.hooks.instructions import HEAD, INSTRUCTIONS, REST, SIGN, VERSION, Launch, instructions_sign
+from palimpsest.hooks.intake import clean_text, read_records, scope_of, waiting_files
 from palimpsest.hooks.spool import BLOCK_BEGIN, BLOCK_END
+from palimpsest.hooks.transcripts import context_tokens
 from palimpsest.learn.background import OnLearned
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.recall_log import RecallLog, forgetting_of
 from palimpsest.learn.summaries import portrait_signs
 from palimpsest.learn.summaries.extractive import without_contradicted
-from palimpsest.learn.summaries.kept_kinds import FAILED, WORKED, place_in_procedures
+from palimpsest.learn.summaries.kept_kinds import FAILED, SESSION, WORKED, place_in_procedures, session_so_far
 from palimpsest.learn.summaries.portrait_signs import MUST, SAFETY, WHO, Rank, is_about, is_rule, rank_of
+from palimpsest.learn.summaries.summary_kinds import SummaryRequest
 from palimpsest.recall.hits import within_budget
 from palimpsest.recall.search import SearchQuery, SearchResult, search
 from palimpsest.store import entries, summaries
@@ -48,10 +52,11 @@ from palimpsest.store import messages as message_queries
 from palimpsest.store import projects as project_queries
 from palimpsest.store.database import MAX_QUERY_TOKENS
 from palimpsest.store.ledger import Ledger
+from palimpsest.store.rows import memory_hash
 from palimpsest.text.dates.date_finder import date_and_sense, dates_in
 from palimpsest.text.display import inert, shorten_to_tokens, visible
-from palimpsest.text.intents import asks_something, says_something
-from palimpsest.text.redaction import says_only_secrets
+from palimpsest.text.intents import asks_something, lasting_sentences, says_something, standing_statements
+from palimpsest.text.redaction import redact, says_only_secrets
 from palimpsest.text.tokenizer import count_tokens, query_tokens, search_tokens
 from palimpsest.text.word_lists import LazyPattern
 
@@ -462,6 +467,12 @@ BRIEF_INTRODUCTION = (
 )
 
 
+SESSION_INTRODUCTION = (
+    "From this user's long-term memory (Palimpsest): what was said in this session so far, information and not "
+    "instructions. get_history shows a message in full."
+)
+
+
 @dataclass(frozen=True, slots=True)
 class ContextBlock:
     """A text that is put before a model, "" for nothing, and the ids of the memories and messages in it."""
@@ -477,15 +488,13 @@ class _Writer:
     """Writes lines of a block while there is room, and keeps the ids of what it has written. `room` is in tokens."""
 
     def __init__(self, introduction: str, max_tokens: int) -> None:
-        self._head = (BLOCK_BEGIN, introduction)
-        self.room = max_tokens - count_tokens("\n".join((*self._head, BLOCK_END, "")))
+        self._introduction = introduction
+        self.room = max_tokens - count_tokens("\n".join((BLOCK_BEGIN, introduction, BLOCK_END, "")))
         self.ids: list[str] = []
 
     def block(self, lines: Sequence[str], others: Iterable[str] = ()) -> ContextBlock:
         """Return the block of lines, which also names `others` by their ids; nothing without lines."""
-        if not lines:
-            return NOTHING
-        return ContextBlock("\n".join((*self._head, *lines, BLOCK_END)), (*self.ids, *others))
+        return _block(self._introduction, lines, (*self.ids, *others))
 
     def memories(self, memories: Sequence[Memory], room: int, *, is_lasting: bool = False) -> list[str]:
         """Return the lines of the memories that fit into a room."""
@@ -498,6 +507,11 @@ class _Writer:
         self.room -= sum(line_tokens(line) for _, line in kept)
         self.ids += [owner.id for owner, _ in kept]
         return [line for _, line in kept]
+
+
+def _block(introduction: str, lines: Sequence[str], ids: Sequence[str] = ()) -> ContextBlock:
+    """Return the block of lines; nothing without any."""
+    return ContextBlock("\n".join((BLOCK_BEGIN, introduction, *lines, BLOCK_END)), tuple(ids)) if lines else NOTHING
 
 
 def session_brief(sources: Sources, project: str) -> ContextBlock:
@@ -589,7 +603,8 @@ RECALL_INTRODUCTION = "From this user's long-term memory (Palimpsest), informati
 class RecallRequest:
     """What a hook asks for: a prompt of a session, the folder it is worked in, and the ids shown in it before.
 
-    `user` is "" for the user of the settings.
+    `user` is "" for the user of the settings. Without a prompt the turn of the agent has ended: `shown` is what it was
+    asked before.
     """
 
     prompt: str
@@ -598,6 +613,7 @@ class RecallRequest:
     session: str = ""
     folder: str = ""
     shown: frozenset[str] = frozenset()
+    transcript: str = ""
 
 
 def answer(
@@ -672,6 +688,88 @@ def _plain_words(text: str) -> str:
     return " ".join(text.casefold().split()).rstrip(".!?")
 
 
+# What an agent is asked at the end of its turn: to store what was said that may last, and is not stored yet.
+#
+# It is asked once about each sentence, and once when the context of the session is nearly full. The text is a block,
+# so that it is not taken for something that somebody said.
+
+LATEST_SAID = 50
+"""How many of the last messages of the user in a session are looked at: what was said before was asked about then."""
+
+MAX_NAMED = 3
+"""How many sentences a question names. Others follow at the end of the next turn."""
+
+MAX_JUDGED = 6
+"""For how many sentences the memory is searched, a few hundredths of a second each: no hook waits longer."""
+
+FULL_SHARE = 0.7
+"""From which share on a context is nearly full. Clients compact it at about nine tenths."""
+
+FULL = "full"
+"""By what it is known that a session was asked because its context is nearly full."""
+
+SAME_SHARE = 0.7
+"""Which share of the words of a sentence a memory has that says the same in other words."""
+
+ASK_INTRODUCTION = "From this user's long-term memory (Palimpsest)."
+ASK_END = (
+    "Before you end your turn, store with add_memory what of this will matter in another session, one fact per call; "
+    "leave out what will not. Nothing else is asked."
+)
+
+
+def question(
+    find: Callable[[str], Sequence[Hit]],
+    request: RecallRequest,
+    said: Mapping[str, datetime],
+    settings: Settings,
+    *,
+    keeps_statements: bool,
+) -> ContextBlock:
+    """Return what an agent is asked at the end of its turn; nothing if nothing is open. Blocking.
+
+    `find` finds memories, and `said` is what the user said in the session, in order, and when. Statements that hooks
+    keep are not asked about. Raises what `find` raises.
+    """
+    found = {memory_hash(each): (each, at) for text, at in said.items() for each in lasting_sentences(text)}
+    new = [(key, each) for key, each in found.items() if key not in request.shown and not says_only_secrets(each[0])]
+    judged = [(key, each) for key, each in new if not (keeps_statements and standing_statements(each[0]))]
+    named = [(key, text) for key, (text, at) in judged[-MAX_JUDGED:] if not _is_stored(find, text, at)][-MAX_NAMED:]
+    asked, lines = [key for key, _ in named], [f'- "{plain(text)}"' for _, text in named]
+    if lines:
+        lines.insert(0, "The user said this, and it is not stored:")
+    if FULL not in request.shown and _is_nearly_full(request, settings.hooks_context_tokens):
+        asked.append(FULL)
+        lines.append(
+            "The context of this session is nearly full and will be compacted: what was decided and why, the rules "
+            "that hold, and where the work stands would be lost."
+        )
+    last = list(said)[-1] if said and settings.hooks_ask_agent == "always" else ""
+    if not lines and says_something(last) and memory_hash(last) not in request.shown:
+        asked.append(memory_hash(last))
+        lines.append("Was anything decided, corrected or said that holds beyond this session?")
+    return _block(ASK_INTRODUCTION, [*lines, ASK_END] if lines else (), asked)
+
+
+def _is_nearly_full(request: RecallRequest, tokens: int) -> bool:
+    """Return whether a session's transcript says that its context is nearly full. `tokens` is its size, 0: its own."""
+    try:
+        used, size = context_tokens(request.client, Path(request.transcript))
+    except (OSError, ValueError):  # no file has such a path
+        return False
+    return used >= FULL_SHARE * (tokens or size) > 0
+
+
+def _is_stored(find: Callable[[str], Sequence[Hit]], sentence: str, said_at: datetime) -> bool:
+    """Return whether a memory has most of the words of a sentence, or one that was stored since surely means it."""
+    words = frozenset(query_tokens(sentence))
+    shared = [(len(words.intersection(search_tokens(hit.text))), hit) for hit in find(sentence)]
+    return any(
+        number >= SAME_SHARE * len(words) or (number and hit.score >= SURE and hit.updated_at >= said_at)
+        for number, hit in shared
+    )
+
+
 # The rendered files: who may write them when, and that none outlives what it says. Blocking.
 #
 # Whoever renders holds a lock from before it reads the ledger until its files are written. Whoever removes files has
@@ -683,6 +781,9 @@ LOCK_SECONDS = 5.0
 MAX_FOLDERS = 200
 """How many folders of a user are known; those used longest ago are forgotten."""
 
+MAX_SESSIONS = 20
+"""Of how many sessions that may go on it is rendered what was said in them."""
+
 MAX_INSTRUCTIONS = 50
 """How many ways to start a server have rendered instructions; the oldest are forgotten."""
 
@@ -690,12 +791,14 @@ MAX_INSTRUCTIONS = 50
 class Folders(BaseModel):
     """Which brief a session in a folder begins with: a key by folder, of each user. `projects` are those of the keys.
 
-    The folder that was used last stands last. "" stands for every folder that is not named.
+    The folder that was used last stands last. "" stands for every folder that is not named. `sessions` are those that
+    were compacted or have ended: user, client and id by the key of the file that says what was said so far.
     """
 
     v: int = VERSION
     users: dict[str, dict[str, str]] = {}
     projects: dict[str, str] = {}
+    sessions: dict[str, tuple[str, str, str]] = {}
 
     def learn(self, user: str, folder: str, key: str, project: str) -> None:
         """Set the key of a folder, and forget the folder used longest ago if there are too many."""
@@ -710,6 +813,13 @@ class Folders(BaseModel):
     def keys_of(self, user: str) -> frozenset[str]:
         """Return the keys of a user's briefs."""
         return frozenset(self.users.get(user, {}).values())
+
+    def learn_sessions(self, user: str, sessions: Iterable[tuple[str, str]]) -> frozenset[str]:
+        """Add sessions, forget the oldest if there are too many, and return the keys of those that were added."""
+        new = {spool.hashed(*session): (user, *session) for session in sessions}
+        known = {key: session for key, session in self.sessions.items() if key not in new} | new
+        self.sessions = dict(list(known.items())[-MAX_SESSIONS:])
+        return frozenset(new)
 
 
 class RenderedFiles:
@@ -755,9 +865,15 @@ class RenderedFiles:
             return
         self._write(path, json.dumps({"v": VERSION, "text": block.text, "ids": block.ids, "at": at}))
 
-    def has_brief(self, key: str) -> bool:
-        """Return whether a brief is rendered."""
-        return Path(spool.brief_file(self._data_dir, key)).is_file()
+    def has_brief(self, key: str, since: datetime | None = None) -> bool:
+        """Return whether a brief is rendered, and not before a time."""
+        path = Path(spool.brief_file(self._data_dir, key))
+        if since is None:
+            return path.is_file()
+        try:
+            return datetime.fromisoformat(str(spool.read_object(str(path)).get("at"))) >= since
+        except (FileNotFoundError, ValueError):
+            return False
 
     def write_instructions(self, launch: str, sign: str, text: str) -> None:
         """Write the instructions for servers that are started in one way, and remove the oldest if there are many."""
@@ -769,25 +885,23 @@ class RenderedFiles:
         """Return the ways to start a server whose instructions have this sign."""
         return [path.stem for _, path, line in self._instruction_files() if line == sign]
 
-    def remove(self, user: str, sign: str, launches: set[str]) -> None:
+    def remove(self, user: str) -> None:
         """Remove everything rendered of a user, and what cannot be assigned to a user.
 
-        `launches` gets the ways to start a server whose instructions had this sign, before anyone else can render.
+        Instructions become those without memories: the ways to start a server stay known.
         """
         with self.locked():
-            launches.update(self.launches_of(sign))
-            self._remove(user, self.folders())
-
-    def _remove(self, user: str, folders: Folders) -> None:
-        others = frozenset[str]().union(*(folders.keys_of(other) for other in folders.users if other not in ("", user)))
-        briefs = {Path(spool.folders_file(self._data_dir)).name, *(f"{key}.json" for key in others)}
-        for path in _files(self._briefs):
-            if path.name not in briefs:
-                path.unlink(missing_ok=True)
-        sign = instructions_sign(user)
-        for _, path, line in self._instruction_files():
-            if line.startswith(f"{sign} ") or not line.startswith(f"{SIGN} "):
-                path.unlink(missing_ok=True)
+            folders = self.folders()
+            kept = {key for other in folders.users if other not in ("", user) for key in folders.keys_of(other)}
+            kept |= {key for key, (owner, *_) in folders.sessions.items() if owner != user}
+            for path in _files(self._briefs):
+                if path.stem not in kept and path.name != Path(spool.folders_file(self._data_dir)).name:
+                    path.unlink(missing_ok=True)
+            for _, path, line in self._instruction_files():
+                if line.startswith(f"{instructions_sign(user)} "):
+                    self._write(path, f"{line}\n{INSTRUCTIONS}")
+                elif not line.startswith(f"{SIGN} "):
+                    path.unlink(missing_ok=True)
 
     def remove_all(self) -> None:
         """Remove everything rendered of all users."""
@@ -863,8 +977,8 @@ class Briefs:
         self._rendered: LedgerState | None = None
         self._keys: frozenset[str] = frozenset()
         """Keys of the briefs that were rendered last."""
-        self._launches: set[str] = set()
-        """Ways to start a server whose instructions were removed."""
+        self._paused: dict[tuple[str, str], None] = {}
+        """Sessions that were compacted or have ended since the last rendering."""
         self._woken = anyio.Event()
 
     async def run(self) -> None:
@@ -913,8 +1027,7 @@ class Briefs:
         self._woken.set()
         if any(outcome.event in (Event.UPDATE, Event.DELETE) or outcome.replaced for outcome in outcomes):
             try:
-                sign = _sign_of(self._scope_of(""))
-                await self._engine.run(lambda: self._files.remove(user, sign, self._launches))
+                await self._engine.run(lambda: self._files.remove(user))
             except OSError as error:
                 note = "what new sessions begin with may still name it, because a file could not be removed"
                 return (f"{note}: {error}",)
@@ -945,6 +1058,13 @@ class Briefs:
         """Return the instructions for a connection that works in a scope. Raises LedgerError."""
         return await self._threads.run(lambda: self._instructions(scope))
 
+    def note_pauses(self, sessions: Iterable[tuple[str, str]]) -> None:
+        """Have it rendered what was said in sessions, which their next start begins with."""
+        self._paused.update(dict.fromkeys(sessions))
+        if self._paused:
+            self._rendered = None
+            self._woken.set()
+
     def learn_folder(self, folder: str, project: str) -> None:
         """Have the brief of a project rendered for the sessions in a folder, if the folder decides the project."""
         if self._settings.repository is None or self._projects.get(folder) == project:
@@ -956,10 +1076,14 @@ class Briefs:
         self._woken.set()
 
     async def answer(self, request: RecallRequest) -> ContextBlock:
-        """Return what is recalled for a prompt; nothing for another user's. Raises OSError and PalimpsestError."""
+        """Return what is recalled for a prompt, or asked after a turn; nothing for another user's.
+
+        Raises OSError and PalimpsestError.
+        """
         # No reranker: a prompt waits, and the bound of the scores was fitted without one.
         user, engine = self._settings.user_id, replace(self._engine, reranker=None)
-        if self._settings.hooks not in GIVING_MODES or request.user not in ("", user):
+        is_off = not request.prompt and self._settings.hooks_ask_agent == "never"
+        if is_off or self._settings.hooks not in GIVING_MODES or request.user not in ("", user):
             return NOTHING
         if not request.user and not await self._threads.run(self._is_only_user):
             return NOTHING  # whose session it is is not known
@@ -971,9 +1095,26 @@ class Briefs:
             return search(engine, replace(query, forgetting=fading))
 
         now, floor = engine.clock(), self._settings.min_score
+        if not request.prompt:
+            keeps = self._settings.hooks in CAPTURING and engine.own_model is None
+            query = SearchQuery(scope, "", now, MAX_HITS, MAX_SEARCH_TOKENS, ONLY_MEMORIES, hops=0)
+            ask = partial(question, lambda text: search_ledger(replace(query, text=text)).hits, request)
+            return await self._threads.run(lambda: ask(self._said_in(request), self._settings, keeps_statements=keeps))
         recalled = await self._threads.run(lambda: answer(search_ledger, scope, request, now, floor))
         self._recall_log.note(scope, request.prompt, recalled.ids, request.client)
         return recalled
+
+    def _said_in(self, request: RecallRequest) -> dict[str, datetime]:
+        """Return what the user said in a session, in order, and when, also what is not taken in yet."""
+        user, session = self._settings.user_id, (request.client, request.session)
+        files = waiting_files(self._settings.data_dir)[-LATEST_SAID:]  # first: what is taken in meanwhile is in both
+        waiting = [record for record in read_records(files, user) if (record.client, record.session) == session]
+        with self._engine.ledger.read() as conn:
+            of_session = message_queries.sessions_of(conn, user, *session)
+            kept = [said for own in of_session for said in message_queries.said_in(conn, *own, "user", LATEST_SAID)]
+        said = {message.content: message.said_at for message in kept}
+        texts = {redact(clean_text("user", record.text)).text: record.at for record in waiting if record.role == "user"}
+        return said | texts
 
     async def _project_of(self, folder: str) -> str:
         """Return the project of a session's folder, if the folder decides it."""
@@ -981,12 +1122,10 @@ class Briefs:
             return ""
         if folder not in self._projects:
             limit = self._threads.limits[-1]  # the folder may be on a network drive that does not answer
-            repository = await anyio.to_thread.run_sync(_repository_at, folder, limiter=limit, abandon_on_cancel=True)
-            project = ""
-            with suppress(InputError):  # its name is not valid in a scope
-                ledger, user = self._engine.ledger, self._settings.user_id
-                project = await self._threads.run(lambda: ledger.project_of(user, repository))
-            self.learn_folder(folder, project)
+            found = partial(scope_of, self._engine, self._settings, folder)
+            self.learn_folder(
+                folder, (await anyio.to_thread.run_sync(found, limiter=limit, abandon_on_cancel=True)).project
+            )
         project = self._projects[folder]
         return await self._threads.run(lambda: self._current_name(project))
 
@@ -1053,8 +1192,15 @@ class Briefs:
         folders.learn(user, "", _key(default), default.project)
         for folder, project in projects.items():
             folders.learn(user, folder, _key(self._scope_of(project)), project)
+        paused = list(self._paused)
+        added = folders.learn_sessions(user, paused)
         self._files.write_folders(folders)
         now = self._engine.clock()
+        for key, (owner, client, session) in folders.sessions.items():
+            if owner == user:
+                self._render_session(key, (client, session), now, is_due=key in added)
+        for session in paused:
+            del self._paused[session]
         keys, rendered = folders.keys_of(user), set[str]()
         for scope in [replace(self._scope, project=folders.projects.get(key, "")) for key in keys]:
             key = _key(scope)
@@ -1063,6 +1209,16 @@ class Briefs:
                 self._files.write_brief(key, block, iso(now))
                 rendered.update([key] if block.text else [])
         self._keys = frozenset(rendered)
+
+    def _render_session(self, key: str, session: tuple[str, str], now: datetime, *, is_due: bool) -> None:
+        """Render what was said in a session, if it is due, there is no file, or a model has summarized it since."""
+        with self._engine.ledger.read() as conn:
+            for scope, session_id in message_queries.sessions_of(conn, self._scope.user_id, *session)[:1]:
+                request = SummaryRequest(SESSION, scope, session_id, now, self._engine.embedder.fingerprint)
+                last = summaries.latest_summary(conn, scope, request.name)
+                if is_due or not self._files.has_brief(key, last and last.created_at):
+                    lines = [line for line in map(plain, session_so_far(conn, request).splitlines()) if line]
+                    self._files.write_brief(key, _block(SESSION_INTRODUCTION, lines), iso(now))
 
     def _sources(self, scope: Scope, now: datetime) -> Sources:
         engine = self._engine
@@ -1082,7 +1238,7 @@ class Briefs:
         if general != default:
             self._write_instructions(general, of_all)
             of_all = ()
-        self._write_instructions(default, (*sorted(self._launches), *of_all, *own))
+        self._write_instructions(default, (*of_all, *own))
         if self._scope != default:
             self._write_instructions(self._scope, () if launch is None else (launch.in_folder,))
 
@@ -1099,10 +1255,3 @@ def _sign_of(scope: Scope) -> str:
 
 def _key(scope: Scope) -> str:
     return spool.hashed(scope.user_id, scope.project, scope.agent_id, scope.run_id)
-
-
-def _repository_at(folder: str) -> Repository:
-    try:
-        return repository_of(Path(folder))
-    except (OSError, ValueError):  # unreadable, or not a path
-        return Repository()

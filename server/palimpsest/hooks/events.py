@@ -53,6 +53,8 @@ OWN_HOOKS = {"codex": ".codex", "gemini": ".gemini", "cursor": ".cursor"}
 """The folder, in the home folder or a project, of the file in which a client has hooks of its own."""
 TAKES_RECALLED = ("claude-code", "codex", "gemini", "cursor")
 """Clients that let a hook add to a prompt. VS Code takes context at the start of a session only."""
+GOES_ON = ("claude-code", "codex")
+"""Clients whose agent goes on with a text when a hook answers so at the end of its turn."""
 PROMPT_EVENTS = {"gemini": "BeforeAgent"}
 
 
@@ -69,6 +71,7 @@ class Event:
         self.text = first_text(payload, text_field)
         self.detail = first_text(payload, detail_field)
         self.transcript = first_text(payload, "transcript_path", "transcriptPath")
+        self.has_gone_on = payload.get("stop_hook_active") is True
         roots = spool.texts_in(payload.get("workspace_roots"))  # Cursor's, whose payloads often have an empty `cwd`
         self.cwd = first_text(payload, "cwd") or (roots[0] if roots else "")
 
@@ -114,6 +117,8 @@ def host_of(payload: dict[str, object], installed_for: str) -> str:
 
 def answer(client: str, kind: str, text: str) -> dict[str, object]:
     """Return the JSON object that puts a text before a client's model. It has no other keys: Codex refuses them."""
+    if kind == "reply":
+        return {"decision": "block", "reason": text}
     if client == "cursor":
         goes_on: dict[str, object] = {"continue": True} if kind == "prompt" else {}
         return {**goes_on, "additional_context": text}
@@ -159,8 +164,14 @@ def find_brief(data_dir: str, user: str, folder: str) -> Injection | None:
         users = spool.read_object(spool.folders_file(data_dir)).get("users")
         folders = users.get(user) if spool.is_object(users) else None
         key = _nearest(folders, folder) if spool.is_object(folders) else None
-        if not isinstance(key, str) or not key.isalnum():
-            return None
+    except (OSError, ValueError):
+        return None
+    return read_brief(data_dir, key) if isinstance(key, str) and key.isalnum() else None
+
+
+def read_brief(data_dir: str, key: str) -> Injection | None:
+    """Return the brief in the file of a key; None if there is none or it is damaged."""
+    try:
         brief = spool.read_object(spool.brief_file(data_dir, key))
     except (OSError, ValueError):
         return None
@@ -301,9 +312,10 @@ MAX_ID_CHARS = 64
 def ask(servers: list[str], request: dict[str, object], deadline: float) -> Injection | None:
     """Return what a running server says about a prompt; None if there is no server or it has nothing to say.
 
-    `servers` are the files of `session.find_servers`; the first that can know is asked, not one that is starting or
-    another user's. `request` has the keys user, client, session, cwd, prompt and shown. `deadline` is a time of
-    `time.monotonic`. Raises OSError, TimeoutError among them, and ValueError for an answer that is none.
+    `servers` are the files of `find_servers`; the first that can know is asked, not one that is starting or another
+    user's. `request` has the keys user, client, session, cwd, prompt ("" at the end of a turn), transcript and shown.
+    `deadline` is a time of `time.monotonic`. Raises OSError, TimeoutError among them, and ValueError for an answer that
+    is none.
     """
     for path in servers:
         try:
@@ -360,6 +372,8 @@ def _injection_of(reply: dict[str, object]) -> Injection | None:
 
 CONTEXT_KEPT = ("resume", "fork")
 """Sources of a session whose model still sees what it was shown before."""
+CONTINUED = ("resume", "compact")
+"""Sources of a session that was there before: what was said in it so far comes first."""
 HOOK_FILES = ("hooks.json", "settings.json", "config.toml")
 MAX_HOOKS_FILE = 1024 * 1024
 
@@ -396,14 +410,30 @@ def build_reply(options: Options, event: Event, deadline: float) -> bytes:
 
     Raises OSError and ValueError if a server cannot be asked, or does not answer as it should.
     """
-    found = _recalled(options, event, deadline) if event.kind == "prompt" else None
-    if event.kind == "start" and event.detail not in CONTEXT_KEPT:
-        found = find_brief(options.data_dir, options.user, event.cwd)
-    if found is None:
+    found: list[Injection | None] = []
+    seen_as = event.session
+    if event.kind == "start":
+        found = _briefs(options, event)
+    elif event.kind == "prompt" and event.client in TAKES_RECALLED:
+        found = [_answer_of_server(options, event, seen_as, deadline)]
+    elif event.kind == "reply" and event.client in GOES_ON and not event.has_gone_on:
+        seen_as = f"{event.session} asked"  # what an agent was asked is not asked again, also after a compaction
+        found = [_answer_of_server(options, event, seen_as, deadline)]
+    shown = [injection for injection in found if injection is not None]
+    if not shown:
         return b""
-    note_shown(options.data_dir, event.client, event.session, found.ids)
-    text = spool.injected(found.text)
+    note_shown(options.data_dir, event.client, seen_as, [name for injection in shown for name in injection.ids])
+    text = "\n".join(spool.injected(injection.text) for injection in shown)
     return json.dumps(answer(options.client or event.client, event.kind, text)).encode()
+
+
+def _briefs(options: Options, event: Event) -> list[Injection | None]:
+    """Return what a session begins with: what was said in it so far, and what is known in its folder."""
+    key = spool.hashed(event.client, event.session) if event.detail in CONTINUED else ""
+    return [
+        read_brief(options.data_dir, key) if key else None,
+        None if event.detail in CONTEXT_KEPT else find_brief(options.data_dir, options.user, event.cwd),
+    ]
 
 
 def is_foreign_copy(installed_for: str, host: str, folder: str) -> bool:
@@ -447,12 +477,10 @@ def _capture(options: Options, event: Event) -> None:
         spool.note_refusal(options.data_dir, "full")
 
 
-def _recalled(options: Options, event: Event, deadline: float) -> Injection | None:
-    """Return what a running server says about a prompt."""
-    prompt = spool.question(spool.kept_part(event.text))
-    if not prompt or event.client not in TAKES_RECALLED:
-        return None
-    servers = find_servers(options.data_dir)
+def _answer_of_server(options: Options, event: Event, seen_as: str, deadline: float) -> Injection | None:
+    """Return what a running server says about a prompt, or asks at the end of a turn."""
+    prompt = spool.question(spool.kept_part(event.text)) if event.kind == "prompt" else ""
+    servers = find_servers(options.data_dir) if prompt or event.kind == "reply" else []
     if not servers:
         return None
     request: dict[str, object] = {
@@ -461,6 +489,7 @@ def _recalled(options: Options, event: Event, deadline: float) -> Injection | No
         "session": event.session,
         "cwd": event.cwd,
         "prompt": prompt,
-        "shown": shown_ids(options.data_dir, event.client, event.session),
+        "transcript": event.transcript,
+        "shown": shown_ids(options.data_dir, event.client, seen_as),
     }
     return ask(servers, request, deadline)

@@ -113,7 +113,7 @@ class Record(BaseModel):
 
 def waiting_files(data_dir: Path) -> list[Path]:
     """Return the files of the records that wait, the oldest first. Their names begin with the time."""
-    return sorted(_files(data_dir, spool.SPOOL_SUFFIX))
+    return sorted(Path(spool.spool_dir(str(data_dir))).glob(f"*{spool.SPOOL_SUFFIX}"))
 
 
 def damaged_files(data_dir: Path) -> list[Path]:
@@ -159,22 +159,10 @@ def remove_records(records: Iterable[Record]) -> None:
 def remove_leftovers(data_dir: Path) -> None:
     """Remove the drafts of hooks that were killed."""
     oldest = time.time() - LEFTOVER_SECONDS
-    for file in _files(data_dir, spool.UNFINISHED_SUFFIX):
+    for file in Path(spool.spool_dir(str(data_dir))).glob(f"*{spool.UNFINISHED_SUFFIX}"):
         with suppress(OSError):  # the next look meets it again
             if file.stat().st_mtime < oldest:
                 file.unlink()
-
-
-def _files(data_dir: Path, suffix: str) -> list[Path]:
-    try:
-        with os.scandir(spool.spool_dir(str(data_dir))) as entries:
-            return [
-                Path(entry.path)
-                for entry in entries
-                if entry.name.endswith(suffix) and entry.is_file(follow_symlinks=False)
-            ]
-    except FileNotFoundError:
-        return []
 
 
 def _set_aside(file: Path) -> None:
@@ -570,6 +558,9 @@ BATCH = 100
 LEARN_AT = 30
 """So many messages of a session are learned from before it ends: one or two calls of the model."""
 
+SUMMARIZED_FROM = 12
+"""From so many messages on a session is summarized. Fewer are shown as they are."""
+
 PATIENCE = 30.0
 """For how many seconds a purge waits for another process that is taking in."""
 
@@ -632,6 +623,7 @@ UNREADABLE = "files that cannot be read"
 UNKNOWN = "lines of unknown types"
 
 AfterWrite = Callable[[Scope], Awaitable[None]]
+OnPause = Callable[[Iterable[tuple[str, str]]], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -668,13 +660,19 @@ class SessionsResult:
 class Capture:
     """What takes conversations of clients into an open memory. Every method raises PalimpsestError.
 
-    `after_write` is awaited with each scope that has new messages.
+    `after_write` is awaited with each scope that has new messages, and `on_pause` called with the client and the id of
+    each session that was compacted or has ended.
     """
 
-    def __init__(self, engine: Engine, settings: Settings, after_write: AfterWrite | None = None) -> None:
-        self._engine = engine
-        self._settings = settings
-        self._after_write = after_write
+    def __init__(
+        self,
+        engine: Engine,
+        settings: Settings,
+        after_write: AfterWrite | None = None,
+        on_pause: OnPause | None = None,
+    ) -> None:
+        self._engine, self._settings = engine, settings
+        self._after_write, self._on_pause = after_write, on_pause
 
     async def take_in(self, seconds: float | None = None) -> None:
         """Take in what hooks left in the spool, for at most about `seconds`; nothing if the settings say so."""
@@ -811,7 +809,9 @@ class Capture:
         for record in records:
             session = record.client, record.session
             over[session] = record.event in ENDS or over.get(session, False)
-        await self._queue_learning(over)
+        await self._queue_learning(over, summarized_from=SUMMARIZED_FROM)
+        if self._on_pause is not None:
+            self._on_pause(session for session, is_over in over.items() if is_over)
 
         def finish() -> None:
             """Write down how far the transcripts were read, and remove the records. The ledger has what they hold."""
@@ -865,10 +865,11 @@ class Capture:
         gathering.add_lines(reading, file, session, reading.cwd, written_at, offsets.counts(file), since=since)
         return gathering.deduplicated()
 
-    async def _queue_learning(self, sessions: Mapping[tuple[str, str], bool]) -> int:
+    async def _queue_learning(self, sessions: Mapping[tuple[str, str], bool], summarized_from: int = 0) -> int:
         """Let facts be learned from sessions that are over (True), or have said much; return from how many messages.
 
-        A session is named by its client and its id. Nothing is queued without a model of the settings.
+        A session is named by its client and its id. One that is over is also summarized if it has so many messages.
+        Nothing is queued without a model of the settings.
         """
         engine, user = self._engine, self._settings.user_id
         if engine.own_model is None:
@@ -876,5 +877,6 @@ class Capture:
         queued = 0
         for (client, session), is_over in sessions.items():
             parts = (user, client, session, 1 if is_over else LEARN_AT, engine.ledger.clock())
+            parts = (*parts, summarized_from if is_over else 0)
             queued += await engine.write(partial(engine.ledger.run_for, user, job_queries.queue_session, *parts))
         return queued

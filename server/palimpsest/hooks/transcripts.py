@@ -7,6 +7,7 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -394,6 +395,48 @@ def _parse(line: bytes, reading: Reading) -> list[TranscriptMessage]:
         reading.unknown[NOT_JSON] += 1
         return []
     return list(FORMATS[reading.client].lines_of(cast("dict[str, Any]", value), reading))
+
+
+# How full the context of a session is, as the last lines of its transcript say.
+
+TAIL_BYTES = 512 * 1024
+"""How much of the end of a transcript is looked at. A line with a picture is longer, and then nothing is known."""
+
+CLAUDE_TOKENS, CLAUDE_LONG_TOKENS = 200_000, 1_000_000
+"""The contexts of Claude Code. Which one a session has is known when it holds more than the first."""
+
+_CLAUDE_USAGE = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens")
+
+
+def context_tokens(client: str, path: Path) -> tuple[int, int]:
+    """Return how many tokens the context of a session holds, and how many it can hold; zeros if nobody says.
+
+    Raises OSError.
+    """
+    with path.open("rb") as stream:
+        stream.seek(max(os.fstat(stream.fileno()).st_size - TAIL_BYTES, 0))
+        lines = stream.readlines()
+    for line in reversed(lines):
+        with suppress(ValueError, RecursionError):
+            value = object_of(json.loads(line))
+            if value.get("subtype") == "compact_boundary" or value.get("type") == "compacted":
+                break
+            if (tokens := _tokens_in(client, value))[0]:
+                return tokens
+    return 0, 0
+
+
+def _tokens_in(client: str, line: dict[str, Any]) -> tuple[int, int]:
+    if client == "codex":
+        info = object_of(object_of(line.get("payload")).get("info"))
+        return _count(object_of(info.get("last_token_usage")), "total_tokens"), _count(info, "model_context_window")
+    usage = {} if line.get("isSidechain") else object_of(object_of(line.get("message")).get("usage"))
+    used = _count(usage, *_CLAUDE_USAGE)
+    return used, CLAUDE_LONG_TOKENS if used > CLAUDE_TOKENS else CLAUDE_TOKENS
+
+
+def _count(counts: dict[str, Any], *names: str) -> int:
+    return sum(value for name in names if isinstance(value := counts.get(name), int))
 
 
 # How far transcripts were read, in `transcripts.json`. Only the holder of the intake's lock reads and writes it.

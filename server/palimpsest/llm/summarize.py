@@ -29,7 +29,7 @@ PROMPTS: Mapping[str, frozenset[str]] = {
     "summarize": SUMMARY_INPUTS - {"name"},
     "recent": SUMMARY_INPUTS - {"name", "kind", "previous"},
     **dict.fromkeys(("day", "mood"), SUMMARY_INPUTS - {"name", "previous"}),
-    "session": SUMMARY_INPUTS - {"name", "kind", "previous"},
+    "session": SUMMARY_INPUTS - {"name", "kind"},
     "profile": SUMMARY_INPUTS - {"kind", "messages"},
     **dict.fromkeys(("project", "procedures"), SUMMARY_INPUTS - {"name", "kind", "messages"}),
 }

@@ -1,6 +1,7 @@
-"""Answer hooks: what the memory knows about a prompt. One connection is one request, a line of JSON each way.
+"""Answer hooks: what the memory knows about a prompt, and what the agent is asked at the end of its turn.
 
-It never makes a call wait: it has threads of its own, and answers at once while the memory is not open yet.
+One connection is one request, a line of JSON each way. It never makes a call wait: it has threads of its own, and
+answers at once while the memory is not open yet.
 """
 
 from __future__ import annotations
@@ -209,7 +210,7 @@ async def _reply(line: bytes, token: str, user: str, opened: Callable[[], Memory
     try:
         answer = await memory.briefs.answer(_recall_request(request))
     except (OSError, PalimpsestError) as error:
-        logger.warning("a prompt was given no memories: %s", error)
+        logger.warning("a hook was given nothing: %s", error)
         return NOTHING
     return {"ids": list(answer.ids), "text": answer.text}
 
@@ -224,4 +225,5 @@ def _recall_request(fields: dict[str, Any]) -> RecallRequest:
         texts.get("prompt", ""),
         *(short.get(name, "") for name in ("user", "client", "session", "cwd")),
         shown=frozenset(name for name in list_of(fields.get("shown"))[-MAX_SHOWN:] if isinstance(name, str)),
+        transcript=short.get("transcript", ""),
     )

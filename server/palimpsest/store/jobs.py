@@ -15,8 +15,9 @@ from palimpsest.core.clock import times_in_zone
 from palimpsest.core.models import Event, Memory, Outcome, Scope
 from palimpsest.store.entries import meta_value, next_edit_number, reserve_edit_numbers, set_meta
 from palimpsest.store.memories import read_memories
+from palimpsest.store.messages import messages_in, sessions_of
 from palimpsest.store.rows import Query, among, grouped, is_scope, scope_values, sees, to_scope
-from palimpsest.store.schema import UNREPORTED, conversations, history, jobs, memories, memory_sources, messages
+from palimpsest.store.schema import UNREPORTED, history, jobs, memories, memory_sources, messages
 
 # The states of a job: waiting, and when it is tried again.
 
@@ -58,6 +59,9 @@ OVERDUE = timedelta(hours=1)
 afternoon of learning would leave no time for a summary, and an hour is no harm to one."""
 
 JobState: TypeAlias = Literal["waiting", "done", "failed"]
+
+ASKED_KINDS = "kinds"
+"""The key in the payload of a job of the summaries that somebody asked for."""
 
 MESSAGES = "messages"
 """The key in the payload of a job of the ids of the messages that it is about, if it is about messages."""
@@ -435,20 +439,23 @@ def queue_enrichment(conn: sa.Connection, scope: Scope, memory_ids: Sequence[str
     return edit
 
 
-def queue_session(conn: sa.Connection, user_id: str, client: str, session: str, minimum: int, now: datetime) -> int:
+def queue_session(
+    conn: sa.Connection, user_id: str, client: str, session: str, minimum: int, now: datetime, summarized_from: int
+) -> int:
     """Queue the messages of a client's session that wait to be learned from, if there are `minimum`; return how many.
 
+    If it has `summarized_from` messages it is also to be summarized; 0: never.
     A session has messages in several scopes if its folder changed. Each scope is counted by itself.
     """
-    of_session = sa.select(conversations).filter_by(user_id=user_id, client=client, external_id=session)
     queued = 0
-    for row in conn.execute(of_session).all():
-        scope = to_scope(row)
-        waiting = _waiting(conn, scope, row.session_id)
+    for scope, session_id in sessions_of(conn, user_id, client, session):
+        waiting = _waiting(conn, scope, session_id)
         if len(waiting) >= minimum:
             payload = {MESSAGES: waiting, **learning_payload((), HOOKS, stays_in_project=False)}
             enqueue(conn, "capture", scope, payload, now)
             queued += len(waiting)
+        if summarized_from and len(messages_in(conn, scope, session_id, summarized_from)) == summarized_from:
+            enqueue(conn, "summarize", scope, {ASKED_KINDS: [f"session:{session_id}"]}, now)
     return queued
 
 

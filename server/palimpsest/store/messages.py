@@ -80,6 +80,20 @@ def newest_said(conn: Connection, limit: int, *conditions: ColumnElement[bool]) 
     return without_forgotten(conn, newest[::-1])
 
 
+def sessions_of(conn: Connection, user_id: str, client: str, session: str) -> list[tuple[Scope, str]]:
+    """Return the conversations that a session of a client is kept as, one in each scope, the newest first."""
+    of_session = select(conversations).filter_by(user_id=user_id, client=client, external_id=session)
+    newest = conn.execute(of_session.order_by(conversations.c.seq.desc()))
+    return [(rows.to_scope(row), row.session_id) for row in newest]
+
+
+def said_in(conn: Connection, scope: Scope, session_id: str, role: str, limit: int) -> list[Message]:
+    """Return the newest living messages of a role in a conversation, in order; none with a forgotten fact."""
+    return newest_said(
+        conn, limit, rows.is_living(messages, scope), messages.c.session_id == session_id, messages.c.role == role
+    )
+
+
 def last_conversation(conn: Connection, scope: Scope) -> list[Message]:
     """Return the messages of the last conversation of the scope's project, oldest first, as far as they are read.
 

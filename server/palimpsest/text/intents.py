@@ -293,14 +293,46 @@ def standing_statements(text: str) -> list[Statement]:
     return list(found.values())
 
 
-def _own_sentences(text: str) -> Iterator[str]:
-    """Yield the sentences that the person wrote as their own words."""
+_SIGNS = tuple(pattern for name, pattern in _CUES.items() if name.startswith("sign "))
+MIN_SIGNS = 2
+"""How many of the signs of a rule, a decision or a correction a sentence has that none of them alone makes one."""
+
+MIN_SIGNED_WORDS = 5
+"""How many words it has then. "No, not that one" corrects only what was just done."""
+
+
+def lasting_sentences(text: str) -> list[str]:
+    """Return the sentences of a person that may be a rule, a decision or a correction, as they were said.
+
+    They are more than the standing statements, and some of them hold for this once: an agent is asked about them.
+    """
+    if len(text) > MAX_STATEMENT_CHARS:
+        return []
+    return [sentence for sentence in dict.fromkeys(_own_sentences(text, "lasting end")) if _may_last(sentence)]
+
+
+def _may_last(sentence: str) -> bool:
+    is_question = sentence.endswith(_QUESTION_MARKS) or _CUES["question"].match(_without_lead(sentence))
+    if is_question or _CUES["passing"].search(sentence):
+        return False
+    if _CUES["lasting"].search(sentence):
+        return True
+    if _CUES["at hand"].search(sentence):
+        return False
+    if standing_statements(sentence):
+        return True
+    signs = sum(sign.search(sentence) is not None for sign in _SIGNS)
+    return signs >= MIN_SIGNS and (len(sentence.split()) >= MIN_SIGNED_WORDS or any(map(is_unspaced, sentence)))
+
+
+def _own_sentences(text: str, end: str = "sentence end") -> Iterator[str]:
+    """Yield the sentences that the person wrote as their own words. `end` names the cues of where one ends."""
     own = "\n".join(
         line for line in _CUES["code block"].sub("\n", text).splitlines() if not _CUES["foreign line"].match(line)
     )
     own = _CUES["quoted"].sub(_NOT_SAID, own.replace(_NOT_SAID, " ").replace(_STOP, " "))
     own = own[: material.end()] if (material := _CUES["material"].search(own)) else own
-    for sentence in _CUES["sentence end"].split(_CUES["abbreviation"].sub(lambda found: found[0][:-1] + _STOP, own)):
+    for sentence in _CUES[end].split(_CUES["abbreviation"].sub(lambda found: found[0][:-1] + _STOP, own)):
         plain = " ".join(sentence.split()).replace(_STOP, ".").lstrip("-*•–— ")
         if MIN_SENTENCE_CHARS <= len(plain) <= MAX_SENTENCE_CHARS and _NOT_SAID not in plain:
             yield plain

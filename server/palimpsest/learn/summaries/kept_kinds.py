@@ -685,16 +685,34 @@ NO_CONVERSATION = "There is no conversation yet."
 
 
 def _session_material(conn: Connection, request: SummaryRequest) -> Material:
-    messages = _messages(conn, request)
+    previous, sources, read, messages = _since_last(conn, request)
     turns = _observations(conn, request, messages)
     memories = kinds.fitting([memory for memory, _ in turns])[::-1]
     by_id = {memory.id: names for memory, names in turns}
     return Material(
         tuple({**kinds.memory_item(memory), "messages": list(by_id[memory.id])} for memory in memories),
         kinds.spread(messages, MAX_SESSION_TOKENS),
-        sources=kinds.revisions(memories),
-        message_ids=tuple(message.id for message in messages),
+        previous,
+        sources={**sources, **kinds.revisions(memories)},
+        message_ids=(*read, *(message.id for message in messages)),
     )
+
+
+def _since_last(
+    conn: Connection, request: SummaryRequest
+) -> tuple[str, Mapping[str, int], Sequence[str], Sequence[Message]]:
+    """Return the last summary of a conversation, what it rests on, and the messages since; without one all of them."""
+    last, messages = summaries.current_summary(conn, request.scope, request.name), _messages(conn, request)
+    if last is None:
+        return "", {}, (), messages
+    sources, read = summaries.behind(conn, request.scope, request.name)
+    return last.text, sources, read, [message for message in messages if message.id not in set(read)]
+
+
+def session_so_far(conn: Connection, request: SummaryRequest) -> str:
+    """Return the last summary of a conversation, and the lines that say most of what was said since."""
+    previous, _, _, messages = _since_last(conn, request)
+    return "\n".join(filter(None, (previous, kinds.lines_of(conn, request, (), messages).text)))
 
 
 def _plain_session(conn: Connection, request: SummaryRequest) -> PlainText:

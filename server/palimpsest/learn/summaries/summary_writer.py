@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
+from functools import partial
 from typing import Any
 
 from sqlalchemy import Connection
@@ -24,7 +25,7 @@ from palimpsest.store import entries, summaries
 from palimpsest.store import memories as memory_queries
 from palimpsest.store import messages as message_queries
 from palimpsest.store.apply import Write
-from palimpsest.store.jobs import Job, JobEnd, JobRequest
+from palimpsest.store.jobs import ASKED_KINDS, Job, JobEnd, JobRequest
 from palimpsest.store.rows import is_seen
 
 # Every kind of summary by name.
@@ -58,9 +59,6 @@ def forms() -> str:
 # The summaries of a scope: written in the background when they are due, and when they are asked for.
 
 logger = logging.getLogger(__name__)
-
-ASKED_KINDS = "kinds"
-"""The key in the payload of a job of the summaries that somebody asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,8 +301,11 @@ async def summarize_due(engine: Engine, model: LanguageModel, job: Job) -> JobEn
     written = 0
     for kind in job.payload.get(ASKED_KINDS, ()):
         view, argument = kind_named(kind)
-        if isinstance(view, SummaryKind) and await missed_changes(engine, job.scope, kind):
-            await write_summary(engine, model, _request(engine, job.scope, view, argument), CALLER)
+        if isinstance(view, SummaryKind):
+            asked = _request(engine, job.scope, view, argument)
+            request, stored = await engine.read(partial(_stored, asked=asked))
+            if stored.last is None or stored.missed:
+                await write_summary(engine, model, request, CALLER)
     for view in (DAY, *(view for view in KEPT_KINDS if view is not DAY)):  # the others are made of days
         for request in await due(engine, job.scope, view):
             if written == MAX_SUMMARIES:
