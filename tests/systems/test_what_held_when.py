@@ -226,6 +226,27 @@ async def test_what_changed_since_a_day_is_listed(tmp_path: Path) -> None:
     assert kept not in listed
 
 
+async def test_what_began_or_ended_since_a_day_is_listed_and_searched(tmp_path: Path) -> None:
+    """It may have been told long after, and what ended may have been replaced. What says no time matches neither."""
+    clock = StoppedClock()
+    async with memory_in(tmp_path, clock) as memory:
+        await tell(memory, clock, "2026-05-01", "Ada lives in Turku", since="2021", until="2024-03")
+        await tell(memory, clock, "2026-05-01", "Ada lives in Kemi", since="2024-04")
+        await tell(memory, clock, "2026-05-01", "Ada sails")
+        old = await tell(memory, clock, "2026-05-02", "Ada drives a Fiat", since="2019")
+        await tell(memory, clock, "2026-06-11", "Ada drives a Zoe", replaces=[old])
+
+        async def found(filters: dict[str, Any]) -> tuple[set[str], set[str]]:
+            listed = await memory.list(ALICE, filters=filters)
+            searched = await memory.search(ALICE, "What does Ada do?", filters=filters)
+            return {hit.text for hit in listed.hits}, {hit.text for hit in searched.hits}
+
+        began = await found({"began": {"gte": "2021"}})
+        assert began == ({"Ada lives in Turku", "Ada lives in Kemi"},) * 2
+        assert await found({"ended": {"lt": "2026"}}) == ({"Ada lives in Turku"},) * 2
+        assert await found({"ended": {"gte": "2026-06-01"}}) == ({"Ada drives a Fiat"},) * 2
+
+
 async def test_what_has_ended_is_not_told_as_what_holds(tmp_path: Path) -> None:
     """What somebody said had ended is history in every summary, though nothing replaced it. Days keep what was said."""
     clock = StoppedClock()

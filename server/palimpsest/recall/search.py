@@ -403,7 +403,7 @@ class _Search:
                 as_of=query.as_of,
                 follows_links=query.follows_links,
                 clause=clause,
-                with_closed=self._parsed.asks_of_the_past,
+                with_closed=self._parsed.asks_of_the_past or (found is not None and found.with_closed),
             )
             wanted = None if query.as_of is not None else index_query(conn, searchable, self._request)
         self._past = None if query.as_of is None else retrieve(searchable, self._request)
