@@ -267,6 +267,28 @@ async def test_what_has_ended_is_not_told_as_what_holds(tmp_path: Path) -> None:
         assert "must not run" not in (await memory.summary(ALICE, "overall")).text
 
 
+async def test_a_models_summary_is_written_again_when_something_in_it_has_ended(tmp_path: Path) -> None:
+    """The model is told until when it held. Nothing was changed, and of a day it was said all the same."""
+
+    def summarize(request: dict[str, Any]) -> dict[str, Any]:
+        told = [f"{item['text']} until {item.get('until', 'now')}" for item in given(request, "Memories")]
+        return {"summary": "; ".join(sorted(told))}
+
+    clock, runs = StoppedClock(), "Ada must not run"
+    with OpenAIServer(answering(summarize=summarize, day=summarize)) as server:
+        async with memory_in(tmp_path, clock, llm=llm_settings(server.base_url)) as memory:
+            await tell(memory, clock, "2026-05-01", runs, until="2026-06-30")
+            await tell(memory, clock, "2026-05-01", "Ada sails")
+            assert (await memory.summary(ALICE)).text == f"{runs} until now; Ada sails until now"
+            day = await memory.summary(ALICE, "day:2026-05-01")
+            for now, written in (("2026-06-30", 2), ("2026-07-01", 3), ("2026-07-02", 3)):
+                clock.at = datetime.fromisoformat(f"{now}T12:00:00+00:00")
+                text = (await memory.summary(ALICE)).text
+                assert ("until 2026-06-30" in text) == (written > 2)
+                assert (await memory.summary(ALICE, "day:2026-05-01")).text == day.text
+                assert len(server.chat_requests) == written
+
+
 async def test_lists_summaries_and_the_graph_answer_from_a_time(tmp_path: Path) -> None:
     """`held_at` asks what held in the world then: what ended, and what was replaced since, is part of it."""
     clock = StoppedClock()

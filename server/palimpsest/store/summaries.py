@@ -184,11 +184,11 @@ def kinds_with_passage(conn: sa.Connection, passage: str) -> list[str]:
     return sorted(conn.execute(query.distinct()).scalars())
 
 
-def current_summary(conn: sa.Connection, scope: Scope, kind: str) -> Summary | None:
+def current_summary(conn: sa.Connection, scope: Scope, kind: str, now: datetime | None = None) -> Summary | None:
     """Return the newest summary of exactly this scope and kind unless it may say what no longer holds.
 
-    It may if something that it rests on was changed or deleted since. Of a summary of which it is not known what it
-    rests on, any correction in the scope counts.
+    It may if something that it rests on was changed or deleted since, or has ended by `now`; None is for summaries of
+    what was said on a day. Of one of which it is not known what it rests on, any correction in the scope counts.
     """
     conditions = (has_sources().label("has_sources"), have_changed().label("have_changed"))
     row = conn.execute(_of_kind(scope, kind, *conditions).limit(1)).one_or_none()
@@ -196,7 +196,15 @@ def current_summary(conn: sa.Connection, scope: Scope, kind: str) -> Summary | N
         return None
     last = to_summary(row)
     is_outdated = row.have_changed if row.has_sources else has_corrections_since(conn, scope, last.seq)
+    if now is not None and not is_outdated:
+        behind_it = sa.select(summary_sources.c.owner_id).where(summary_sources.c.summary_id == row.id)
+        ending = read_memories(conn, memories.c.id.in_(behind_it), memories.c.valid_until.is_not(None))
+        is_outdated = any(_ended_after(memory, last, now) for memory in ending)
     return None if is_outdated else last
+
+
+def _ended_after(memory: Memory, summary: Summary, now: datetime) -> bool:
+    return memory.has_ended(now) and not memory.has_ended(summary.created_at.astimezone(now.tzinfo))
 
 
 def base_summary(conn: sa.Connection, scope: Scope, kind: str) -> tuple[int | None, Summary | None]:
@@ -215,13 +223,17 @@ def _with_sources(conn: sa.Connection, row: sa.Row[Any]) -> Summary:
     return replace(to_summary(row), sources=of_memories, message_ids=message_ids)
 
 
-def changed_behind(conn: sa.Connection, scope: Scope, summary: Summary) -> list[tuple[Memory, str]]:
-    """Return the memories that a summary rests on and that have changed since, each with its text at that time.
+def changed_behind(conn: sa.Connection, scope: Scope, summary: Summary, at: datetime) -> list[tuple[Memory, str]]:
+    """Return the memories that a summary rests on and that have changed by a time, each with its text before.
 
     Some of them have ended, or were replaced.
     """
     now = memories_by_id(conn, list(summary.sources))
-    changed = [memory for memory in now.values() if memory.revision != summary.sources[memory.id]]
+    changed = [
+        memory
+        for memory in now.values()
+        if memory.revision != summary.sources[memory.id] or _ended_after(memory, summary, at)
+    ]
     if not changed:
         return []
     then = memories_at(conn, scope, summary.created_at, [memory.id for memory in changed])
