@@ -199,6 +199,28 @@ def extract(request: dict[str, Any]) -> dict[str, Any]:
     return {"facts": [{"text": text, "sources": [1], "valid_from": "2020-10", "valid_until": "2021-07"}]}
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "is_named"),
+    [
+        ("Milo's blood test is in May", "Milo's blood test was moved to June", True),
+        ("Milo's blood test is in May", "Greta's blood test was moved to June", False),
+        ("web-ui's coverage bound is 90%", "api-core's coverage bound was lowered to 70%", False),
+        ("Milo drives a Golf to work", "His brother sold the Golf and drives to work in a Zoe", False),
+        ("api-core keeps its queue in Rabbit", "Fixed a leak of Rabbit in api-core, no worker hangs any longer", False),
+        ("ミロの弟は京都で働いている", "ミロの姉はもう京都で働いていない", False),
+    ],
+)
+async def test_what_is_told_of_another_replaces_nothing(tmp_path: Path, old: str, new: str, *, is_named: bool) -> None:
+    """However alike the texts are: another person, project or relative, and a repair, which changes no decision."""
+    async with memory_in(tmp_path) as memory:
+        await add_text(memory, old)
+        for other in ("Nadja bakes rye bread", "The boat is called Fulmar", "The dentist is in Elm Street"):
+            await add_text(memory, other)
+        added = await memory.add_text(ALICE, new, infer=False)
+        items = added.similar[added.outcomes[0].memory.id]
+    assert [item.memory.text for item in items if not item.is_only_near] == ([old] if is_named else [])
+
+
 async def test_a_model_reads_between_which_times_something_held(tmp_path: Path) -> None:
     """Extraction fills the same fields that an agent gives."""
     said = "Mara worked nights at a depot"

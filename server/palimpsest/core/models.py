@@ -702,7 +702,8 @@ class Outcome:
     """What applying one decision did.
 
     `previous` is the memory's text before, or the texts of the memories it replaced, a line each; `replaced` has their
-    ids, `replaced_texts` and `replaced_projects` the text and the project of each. `duplicate_of` is the id of the
+    ids, `replaced_texts` and `replaced_projects` the text and the project of each, and `closed` are the relations that
+    these stated and that hold no more. `duplicate_of` is the id of the
     memory that already has this exact text, and `handed_on` are the keys of metadata that what was replaced handed on.
     `dropped_origin` is where that memory came from until now: what is said again without an origin has none any more.
     With kind "message", `memory` is the message in the form of `Message.as_memory`.
@@ -715,6 +716,7 @@ class Outcome:
     replaced: tuple[str, ...] = ()
     replaced_texts: tuple[str, ...] = ()
     replaced_projects: tuple[str, ...] = ()
+    closed: tuple[Relation, ...] = ()
     handed_on: tuple[str, ...] = ()
     dropped_origin: str = ""
     kind: Kind = "memory"

@@ -465,7 +465,7 @@ async def _found(memory: OpenMemory, scope: Scope, values: Mapping[str, Any], cu
             "hits": shortest_passages(result.hits, values["question"]),
             "confident": not result.is_weak,
             "notes": result.notes,
-            "relations": [relation.line for relation in result.relations],
+            "relations": result.relation_lines,
         }
     elif instant is not None:
         before = context.number_in({"cursor": cursor}, "cursor")
