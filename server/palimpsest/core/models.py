@@ -779,7 +779,8 @@ def labels_of(state: Mapping[str, Any]) -> frozenset[str]:
         shown = json.dumps(value, ensure_ascii=False, sort_keys=True) if is_nested else value
         labels.append(f"{key}: {shown}")
     for name, time in (("since", "valid_from"), ("until", "valid_until")):
-        labels += [f"{name}: {state[time][:10]}"] if state.get(time) else []
+        length = {"year": 4, "month": 7}.get(state.get(f"{time}_precision", ""), 10)
+        labels += [f"{name}: {state[time][:length]}"] if state.get(time) else []
     labels += [f"context: {state['context']}"] if state.get("context") else []
     labels += [f"linked: [{other[:8]}] {reason}".rstrip() for other, reason in state.get("links", ())]
     for source, name, destination, *_ in state.get("relations", ()):
