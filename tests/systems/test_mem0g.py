@@ -121,6 +121,8 @@ async def test_a_question_is_answered_along_a_path_of_relations(tmp_path: Path) 
         path, lines = await asked("Where does Tom work?")
         assert path == ""
         assert [line for line in lines if "Ferrow" in line] == ["Tom — head of sales at → Ferrow"]
+        about = reply_text(await agent.call_tool("get_summary", {"kind": "about:Tom"}))
+        assert "works at →" not in about
 
 
 async def test_the_reply_names_the_relations_that_a_replacement_closes(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ from palimpsest.store.graph.relations import relations_found, relations_of
 from palimpsest.store.ledger import Ledger
 from palimpsest.store.memories import expired_ids
 from palimpsest.text.display import counted, shorten, visible
-from palimpsest.text.relation_updates import is_finer, words_in, words_that_ask
+from palimpsest.text.relation_updates import finest, words_in, words_that_ask
 from palimpsest.text.time_questions import TimeQuestion
 from palimpsest.text.tokenizer import count_tokens, query_tokens
 
@@ -93,8 +93,7 @@ def _first(hops: Sequence[Sequence[KnownRelation]], memory_ids: Sequence[str]) -
     distinct: dict[tuple[str, str, str], KnownRelation] = {}
     for _, found in numbered:
         distinct.setdefault((found.source_id, relation_key(found.relationship), found.destination_id), found)
-    finest = [each for each in distinct.values() if not any(is_finer(other, each) for other in distinct.values())]
-    return tuple(finest)[:MAX_RELATIONS]
+    return tuple(finest(list(distinct.values())))[:MAX_RELATIONS]
 
 
 # Notes on a filter that finds nothing for a reason that its writer cannot see: a key that no memory has.

@@ -99,15 +99,27 @@ def words_that_ask(words: Iterable[str], name: str) -> frozenset[str]:
     )
 
 
-def is_finer(relation: KnownRelation, other: KnownRelation) -> bool:
-    """Return whether a relation says of the same two what another one does, and more: "professor at", "works at"."""
-    names = relation.relationship, other.relationship
-    if relation == other or (relation.source_id, relation.destination_id) != (other.source_id, other.destination_id):
-        return False
-    (words, coarse), key = map(relation_words, names), relation_key(other.relationship)
+def finest(relations: Sequence[KnownRelation]) -> list[KnownRelation]:
+    """Return relations without those of which another one says more of the same two: "works at", "professor at"."""
+    of_two: dict[tuple[str, str], list[KnownRelation]] = {}
+    for relation in relations:
+        of_two.setdefault((relation.source_id, relation.destination_id), []).append(relation)
+    return [
+        relation
+        for relation in relations
+        if not any(_is_finer(each, relation) for each in of_two[relation.source_id, relation.destination_id])
+    ]
+
+
+def _is_finer(relation: KnownRelation, other: KnownRelation) -> bool:
+    words, coarse = relation_words(relation.relationship), relation_words(other.relationship)
     said = [word for word in words if word not in ALL_FUNCTION_WORDS]
-    is_role = key == "works_at" and bool(said) and not said[0].endswith(("s", "ed", "ing"))
-    return words[-1] == coarse[-1] and (_content_words(names[1]) < set(said) or is_role)
+    if words[-1] != coarse[-1] or relation.valid_until != other.valid_until or not said:
+        return False
+    if not (NEGATIONS | _WORDS["of what"]).isdisjoint(words):  # a former boss is no boss
+        return False
+    is_role = relation_key(other.relationship) == "works_at" and not said[0].endswith(("s", "ed", "ing"))
+    return is_role or _content_words(other.relationship) < set(said)
 
 
 def since_of(relation: Relation, memory_since: str) -> str:
