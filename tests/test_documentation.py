@@ -18,9 +18,11 @@ import pictures
 from palimpsest.cli.console import app
 from tests.support.command_line import palimpsest
 from tests.support.environment import clean_environment
-from tests.support.mcp_client import reply_text
+from tests.support.mcp_client import reply_text, text_of
+from tests.support.server_in_process import connect
 
 REPOSITORY = Path(__file__).parents[1]
+SHORT_ID, MADE_AT = re.compile(r"\b[0-9a-f]{8}\b"), re.compile(r"^\d{4}-\d\d-\d\dT[\d:]+Z", re.MULTILINE)
 PAGES = sorted([*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md")])
 
 LINK = re.compile(r"\]\((?!https?:|mailto:)(?P<path>[^)#\s]*)(?:#(?P<heading>[^)\s]+))?\)")
@@ -113,6 +115,22 @@ def test_the_drawings_of_the_graph_are_those_of_the_tool(tmp_path: Path) -> None
     assert all(
         text in drawn and text in shown for text in ("Ana lives in Lyon", "Ana — lives in → Porto", "Held before:")
     )
+
+
+@pytest.mark.anyio
+async def test_the_tools_reply_what_the_page_says(tmp_path: Path) -> None:
+    """The calls follow each other. Ids and the times of a history differ from run to run."""
+    page = (REPOSITORY / "docs" / "replies.md").read_text("utf-8")
+    called = re.findall(r"^> (\w+) (\{.*?\})\n(.*?)\n(?=\n>|```)", page, re.DOTALL | re.MULTILINE)
+    ids: dict[str, str] = {}
+    async with connect(tmp_path, PALIMPSEST_USER_ID="ana") as agent:
+        assert {tool for tool, _, _ in called} == {tool.name for tool in (await agent.list_tools()).tools}
+        for tool, arguments, shown in called:
+            given = SHORT_ID.sub(lambda match: ids.get(match[0], match[0]), arguments)
+            reply = text_of(await agent.call_tool(tool, json.loads(given))).partition("\nnote: memories are")[0]
+            ids.update(zip(SHORT_ID.findall(shown), SHORT_ID.findall(reply), strict=True))
+            expected = SHORT_ID.sub(lambda match: ids[match[0]], shown)
+            assert MADE_AT.sub("", reply) == MADE_AT.sub("", expected)
 
 
 @pytest.mark.parametrize(

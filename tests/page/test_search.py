@@ -60,6 +60,18 @@ async def test_what_was_believed_at_a_time(page: OpenPage, browser: Browser) -> 
     assert "Meyer" in (await browser.get("/", params=asked | {"as_of": "2026-1"})).text
 
 
+async def test_what_held_in_a_year(page: OpenPage, browser: Browser) -> None:
+    """The list and a question show what held then, whatever replaced it; a year that is not finished yet is none."""
+    old = await page.memory.add_text(ALICE, "Alice lives in Turku", since="2021", until="2024")
+    replaces = [old.outcomes[0].memory.id]
+    await page.memory.add_text(ALICE, "Alice lives in Kemi", since="2024-02", replaces=replaces)
+    for asked in ({}, {"q": "Where does Alice live?"}):
+        for year, towns in (("2022", ["Turku"]), ("2025-03", ["Kemi"]), ("20", ["Kemi"])):
+            shown = (await browser.get("/", params=asked | {"held_at": year})).text
+            first = re.findall(r"Alice lives in (\w+)", shown)[:1]
+            assert first == towns, (asked, year)
+
+
 RATHER = {
     "": "en",
     "de": "de",

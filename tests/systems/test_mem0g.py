@@ -13,8 +13,10 @@ import pytest
 
 from loopback import OpenAIServer
 from palimpsest.core.models import Relation
+from tests.support.mcp_client import reply_text
 from tests.support.memory import ALICE, StoppedClock, add_text, llm_settings, memory_in, messages_from
 from tests.support.scripted_model import answering, decision, given
+from tests.support.server_in_process import connect
 
 pytestmark = pytest.mark.anyio
 
@@ -88,3 +90,50 @@ async def test_one_relation_under_two_names_is_one(tmp_path: Path) -> None:
         "- 2024 to 2026, when the next began: Ferrow",
         "- since 2026: Kestrel",
     ]
+
+
+FAMILY = [
+    ("Tom is married to Ines", "Tom", "is married to", "Ines"),
+    ("Rosa is the mother of Ines", "Rosa", "is mother of", "Ines"),
+    ("Rosa lives in Porto", "Rosa", "lives in", "Porto"),
+    ("Tom's mother is Hedda", "Tom", "has mother", "Hedda"),
+    ("Hedda lives in Bergen", "Hedda", "lives in", "Bergen"),
+    ("Tom works at Ferrow", "Tom", "works at", "Ferrow"),
+    ("Tom is head of sales at Ferrow", "Tom", "head of sales at", "Ferrow"),
+]
+
+
+async def test_a_question_is_answered_along_a_path_of_relations(tmp_path: Path) -> None:
+    """From whom the question names, by relations that its words ask for; what is finer stands for what is coarser."""
+    async with connect(tmp_path) as agent:
+        for text, *relation in FAMILY:
+            await agent.call_tool("add_memory", {"text": text, "relations": [relation]})
+
+        async def asked(question: str) -> tuple[str, list[str]]:
+            reply = await agent.call_tool("search_memories", {"query": question})
+            lines = [line for line in reply_text(reply).splitlines() if "→" in line or "←" in line]
+            return reply.structured_content.get("path", ""), lines
+
+        path, lines = await asked("Where does the mother of Tom's wife live?")
+        assert path == "Tom — is married to → Ines ← is mother of — Rosa — lives in → Porto"
+        assert lines[0] == f"path: {path}"
+        assert (await asked("Where does Tom's mother live?"))[0] == "Tom — has mother → Hedda — lives in → Bergen"
+        path, lines = await asked("Where does Tom work?")
+        assert path == ""
+        assert [line for line in lines if "Ferrow" in line] == ["Tom — head of sales at → Ferrow"]
+        about = reply_text(await agent.call_tool("get_summary", {"kind": "about:Tom"}))
+        assert "works at →" not in about
+
+
+async def test_the_reply_names_the_relations_that_a_replacement_closes(tmp_path: Path) -> None:
+    """What holds on is stated by the successor and is not among them."""
+    async with connect(tmp_path) as agent:
+        told = [["Tom", "is cousin of", "user"], ["Tom", "lives in", "Wels"]]
+        added = await agent.call_tool("add_memory", {"text": "My cousin Tom lives in Wels", "relations": told})
+        old = added.structured_content["results"][0]["id"]
+        salzburg = {"text": "Tom moved to Salzburg", "relations": [["Tom", "lives in", "Salzburg"]], "replaces": [old]}
+        reply = await agent.call_tool("add_memory", salzburg)
+    closed = [line for line in reply_text(reply).splitlines() if line.startswith("  closes")]
+    assert closed == ["  closes Tom — lives in → Wels"]
+    relation = {"source": "Tom", "relationship": "lives in", "destination": "Wels"}
+    assert reply.structured_content["results"][0]["closed"] == [relation]

@@ -199,6 +199,28 @@ def extract(request: dict[str, Any]) -> dict[str, Any]:
     return {"facts": [{"text": text, "sources": [1], "valid_from": "2020-10", "valid_until": "2021-07"}]}
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "is_named"),
+    [
+        ("Milo's blood test is in May", "Milo's blood test was moved to June", True),
+        ("Milo's blood test is in May", "Greta's blood test was moved to June", False),
+        ("web-ui's coverage bound is 90%", "api-core's coverage bound was lowered to 70%", False),
+        ("Milo drives a Golf to work", "His brother sold the Golf and drives to work in a Zoe", False),
+        ("api-core keeps its queue in Rabbit", "Fixed a leak of Rabbit in api-core, no worker hangs any longer", False),
+        ("ミロの弟は京都で働いている", "ミロの姉はもう京都で働いていない", False),
+    ],
+)
+async def test_what_is_told_of_another_replaces_nothing(tmp_path: Path, old: str, new: str, *, is_named: bool) -> None:
+    """However alike the texts are: another person, project or relative, and a repair, which changes no decision."""
+    async with memory_in(tmp_path) as memory:
+        await add_text(memory, old)
+        for other in ("Nadja bakes rye bread", "The boat is called Fulmar", "The dentist is in Elm Street"):
+            await add_text(memory, other)
+        added = await memory.add_text(ALICE, new, infer=False)
+        items = added.similar[added.outcomes[0].memory.id]
+    assert [item.memory.text for item in items if not item.is_only_near] == ([old] if is_named else [])
+
+
 async def test_a_model_reads_between_which_times_something_held(tmp_path: Path) -> None:
     """Extraction fills the same fields that an agent gives."""
     said = "Mara worked nights at a depot"
@@ -226,6 +248,27 @@ async def test_what_changed_since_a_day_is_listed(tmp_path: Path) -> None:
     assert kept not in listed
 
 
+async def test_what_began_or_ended_since_a_day_is_listed_and_searched(tmp_path: Path) -> None:
+    """It may have been told long after, and what ended may have been replaced. What says no time matches neither."""
+    clock = StoppedClock()
+    async with memory_in(tmp_path, clock) as memory:
+        await tell(memory, clock, "2026-05-01", "Ada lives in Turku", since="2021", until="2024-03")
+        await tell(memory, clock, "2026-05-01", "Ada lives in Kemi", since="2024-04")
+        await tell(memory, clock, "2026-05-01", "Ada sails")
+        old = await tell(memory, clock, "2026-05-02", "Ada drives a Fiat", since="2019")
+        await tell(memory, clock, "2026-06-11", "Ada drives a Zoe", replaces=[old])
+
+        async def found(filters: dict[str, Any]) -> tuple[set[str], set[str]]:
+            listed = await memory.list(ALICE, filters=filters)
+            searched = await memory.search(ALICE, "What does Ada do?", filters=filters)
+            return {hit.text for hit in listed.hits}, {hit.text for hit in searched.hits}
+
+        began = await found({"began": {"gte": "2021"}})
+        assert began == ({"Ada lives in Turku", "Ada lives in Kemi"},) * 2
+        assert await found({"ended": {"lt": "2026"}}) == ({"Ada lives in Turku"},) * 2
+        assert await found({"ended": {"gte": "2026-06-01"}}) == ({"Ada drives a Fiat"},) * 2
+
+
 async def test_what_has_ended_is_not_told_as_what_holds(tmp_path: Path) -> None:
     """What somebody said had ended is history in every summary, though nothing replaced it. Days keep what was said."""
     clock = StoppedClock()
@@ -244,6 +287,28 @@ async def test_what_has_ended_is_not_told_as_what_holds(tmp_path: Path) -> None:
         assert "Turku" in held
         clock.at = datetime(2026, 7, 1, tzinfo=UTC)
         assert "must not run" not in (await memory.summary(ALICE, "overall")).text
+
+
+async def test_a_models_summary_is_written_again_when_something_in_it_has_ended(tmp_path: Path) -> None:
+    """The model is told until when it held. Nothing was changed, and of a day it was said all the same."""
+
+    def summarize(request: dict[str, Any]) -> dict[str, Any]:
+        told = [f"{item['text']} until {item.get('until', 'now')}" for item in given(request, "Memories")]
+        return {"summary": "; ".join(sorted(told))}
+
+    clock, runs = StoppedClock(), "Ada must not run"
+    with OpenAIServer(answering(summarize=summarize, day=summarize)) as server:
+        async with memory_in(tmp_path, clock, llm=llm_settings(server.base_url)) as memory:
+            await tell(memory, clock, "2026-05-01", runs, until="2026-06-30")
+            await tell(memory, clock, "2026-05-01", "Ada sails")
+            assert (await memory.summary(ALICE)).text == f"{runs} until now; Ada sails until now"
+            day = await memory.summary(ALICE, "day:2026-05-01")
+            for now, written in (("2026-06-30", 2), ("2026-07-01", 3), ("2026-07-02", 3)):
+                clock.at = datetime.fromisoformat(f"{now}T12:00:00+00:00")
+                text = (await memory.summary(ALICE)).text
+                assert ("until 2026-06-30" in text) == (written > 2)
+                assert (await memory.summary(ALICE, "day:2026-05-01")).text == day.text
+                assert len(server.chat_requests) == written
 
 
 async def test_lists_summaries_and_the_graph_answer_from_a_time(tmp_path: Path) -> None:

@@ -451,7 +451,7 @@ def _write_markdown(engine: Engine, scope: Scope, out: TextIO, progress: Progres
         for number, project in enumerate(projects, 1):
             memories = memory_queries.memories_of(conn, Scope(scope.user_id, project))
             of_project = Scope(scope.user_id, project, with_general=scope.with_general)
-            summary = summaries.current_summary(conn, of_project, "overall")
+            summary = summaries.current_summary(conn, of_project, "overall", engine.clock())
             out.write(f"\n## {f'Project {project}' if project else 'Global'}\n\n")
             out.write("" if summary is None else f"{visible(summary.text)}\n\n")
             for memory in memories:

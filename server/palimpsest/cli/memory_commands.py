@@ -209,7 +209,7 @@ def search_parts(result: SearchResult, query: str, scope: models.Scope) -> list[
         if hit.score_parts:
             rows.add_row("", "", "", "", f"{hit.score:.3f}: {replies.explanation(hit)}")
     parts: list[output.Part] = [replies.WEAK] if result.hits and result.is_weak else []
-    parts += [rows, *(relation.line for relation in result.relations)]
+    parts += [rows, *result.relation_lines]
     if result.omitted:
         parts.append(f"({replies.omitted_text(result)}; a smaller --limit leaves them more room)")
     return [*parts, *notes, *_shortened(result.hits)]

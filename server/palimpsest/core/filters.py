@@ -30,7 +30,8 @@ Record: TypeAlias = Mapping[str, Any]
 
 EQUALITY = ("eq", "ne", "in", "nin")
 OPERATORS = ("eq", "ne", "gt", "gte", "lt", "lte", "in", "nin")
-TIMES = ("at", "created_at", "changed")
+ENDED = "ended"
+TIMES = ("at", "created_at", "changed", "began", ENDED)
 FADED = "faded"
 NAMED = ("entity", "speaker", "session", "words")
 """The fields that are compared with a text in the spelling of `plain`, and have no order."""

@@ -718,7 +718,8 @@ class Outcome:
     """What applying one decision did.
 
     `previous` is the memory's text before, or the texts of the memories it replaced, a line each; `replaced` has their
-    ids, `replaced_texts` and `replaced_projects` the text and the project of each. `duplicate_of` is the id of the
+    ids, `replaced_texts` and `replaced_projects` the text and the project of each, and `closed` are the relations that
+    these stated and that hold no more. `duplicate_of` is the id of the
     memory that already has this exact text, and `handed_on` are the keys of metadata that what was replaced handed on.
     `dropped_origin` is where that memory came from until now: what is said again without an origin has none any more.
     With kind "message", `memory` is the message in the form of `Message.as_memory`.
@@ -731,6 +732,7 @@ class Outcome:
     replaced: tuple[str, ...] = ()
     replaced_texts: tuple[str, ...] = ()
     replaced_projects: tuple[str, ...] = ()
+    closed: tuple[Relation, ...] = ()
     handed_on: tuple[str, ...] = ()
     dropped_origin: str = ""
     kind: Kind = "memory"
@@ -793,7 +795,8 @@ def labels_of(state: Mapping[str, Any]) -> frozenset[str]:
         shown = json.dumps(value, ensure_ascii=False, sort_keys=True) if is_nested else value
         labels.append(f"{key}: {shown}")
     for name, time in (("since", "valid_from"), ("until", "valid_until")):
-        labels += [f"{name}: {state[time][:10]}"] if state.get(time) else []
+        length = {"year": 4, "month": 7}.get(state.get(f"{time}_precision", ""), 10)
+        labels += [f"{name}: {state[time][:length]}"] if state.get(time) else []
     labels += [f"context: {state['context']}"] if state.get("context") else []
     labels += [f"linked: [{other[:8]}] {reason}".rstrip() for other, reason in state.get("links", ())]
     for source, name, destination, *_ in state.get("relations", ()):

@@ -274,8 +274,8 @@ def read_sources(ledger: Ledger, conn: Connection, scope: Scope, now: datetime, 
         del rest[memory.id]
     own = [memory for memory in of_project if memory.id in rest and not memory_queries.is_pinned(memory.metadata)]
     of_user = [memory for memory in rest.values() if not _is_set_apart(memory)]
-    profile = _written(conn, user_scope, KINDS, contradicted)
-    procedures = _written(conn, scope, ("procedures",), contradicted)
+    profile = _written(conn, user_scope, KINDS, contradicted, now)
+    procedures = _written(conn, scope, ("procedures",), contradicted, now)
     helpful = [] if profile else [memory for memory in of_user if ranks[memory.id] == Rank.HELP]
     # Of rules alone `help` and `rules` have enough; what an agent has learned to do or to avoid stands in neither.
     places = {memory.id: place_in_procedures(name, memory) for memory in (*own, *of_user)}
@@ -342,10 +342,12 @@ def _never_yielding(ledger: Ledger, conn: Connection, scope: Scope) -> list[Memo
     return entries.memories_at(conn, scope, seqs)
 
 
-def _written(conn: Connection, scope: Scope, kinds: Sequence[str], contradicted: frozenset[str]) -> tuple[str, ...]:
+def _written(
+    conn: Connection, scope: Scope, kinds: Sequence[str], contradicted: frozenset[str], now: datetime
+) -> tuple[str, ...]:
     """Return the lines of the first kept summary, unless it rests on what is contradicted or not confirmed."""
     for kind in kinds:
-        if summary := summaries.current_summary(conn, scope, kind):
+        if summary := summaries.current_summary(conn, scope, kind, now):
             behind = memory_queries.memories_by_id(conn, list(summaries.behind(conn, summary.scope, summary.kind)[0]))
             is_confirmed = not any(memory_queries.is_unconfirmed(memory.metadata) for memory in behind.values())
             if is_confirmed and contradicted.isdisjoint(behind):

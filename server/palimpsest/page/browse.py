@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from palimpsest.core.clock import parse_date
+from palimpsest.core.clock import parse_date, parse_range
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import ENTITY_TYPES, EntityType, Memory, Scope, name_key
 from palimpsest.core.validation import MAX_TOKENS, parse_until
@@ -378,7 +378,7 @@ async def refresh(request: Request) -> Response:
 
 KINDS = ("memory", "message")
 
-FURTHER = ("tag", "entity", "speaker", "first", "last", "agent", "run")
+FURTHER = ("tag", "entity", "speaker", "first", "last", "held_at", "agent", "run")
 """The filters that stand folded below the search."""
 
 
@@ -417,7 +417,7 @@ async def search(request: Request) -> Response:
         "as_of": asked.get("as_of", ""),
         "filters": filters,
         "further": {name: filters[name] for name in FURTHER},
-        "is_filtered": bool(of_hits(filters)),
+        "is_filtered": bool(of_hits(filters) or filters["held_at"]),
         "explain": asked.get("explain") == "on",
         "projects": [project] if project else [known.name for known in await memory.projects.list()],
         "notes": (),
@@ -435,9 +435,11 @@ async def search(request: Request) -> Response:
 async def _found(memory: OpenMemory, scope: Scope, values: Mapping[str, Any], cursor: str | None) -> Mapping[str, Any]:
     """Return the hits of a question; without one what was believed at a time, or the newest memories."""
     found: dict[str, Any]
-    instant, filters = None, values["filters"]
+    instant, held_at, filters = None, "", values["filters"]
     with suppress(InputError):  # an unfinished date, as it is while somebody types it, is none
         instant = parse_until(values["as_of"], "as_of", memory.zone) if values["as_of"] else None
+    with suppress(InputError):
+        held_at = parse_range(filters["held_at"], "held_at", memory.zone) and filters["held_at"]
     if values["question"]:
         result = await memory.search(
             scope,
@@ -447,6 +449,7 @@ async def _found(memory: OpenMemory, scope: Scope, values: Mapping[str, Any], cu
             max_tokens=MAX_TOKENS,
             filters=of_hits(filters),
             as_of=instant,
+            held_at=held_at,
             explain=values["explain"],
             is_use=False,  # what somebody reads on the way to their question is no use of it
         )
@@ -454,14 +457,14 @@ async def _found(memory: OpenMemory, scope: Scope, values: Mapping[str, Any], cu
             "hits": shortest_passages(result.hits, values["question"]),
             "confident": not result.is_weak,
             "notes": result.notes,
-            "relations": [relation.line for relation in result.relations],
+            "relations": result.relation_lines,
         }
     elif instant is not None:
         before = context.number_in({"cursor": cursor}, "cursor")
         hits, before = await TimeLine(memory.engine).believed(scope, instant, SEARCH_LIMIT, before)
         found = {"hits": hits, "more": _more(values, before), "ignores": values["is_filtered"]}
     else:
-        listed = await memory.list(scope, limit=SEARCH_LIMIT, cursor=cursor, filters=of_hits(filters))
+        listed = await memory.list(scope, limit=SEARCH_LIMIT, cursor=cursor, filters=of_hits(filters), held_at=held_at)
         found = {"hits": listed.hits, "more": _more(values, listed.cursor), "notes": listed.notes}
     if instant is not None and not found["hits"]:
         first = await TimeLine(memory.engine).first_stored_on(scope)

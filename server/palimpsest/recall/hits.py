@@ -14,9 +14,9 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from palimpsest.core.clock import span_of
+from palimpsest.core.clock import parse_span, span_of
 from palimpsest.core.errors import FullTextError
-from palimpsest.core.filters import FADED, MESSAGES, Bounds, Filter, plain
+from palimpsest.core.filters import ENDED, FADED, MESSAGES, Bounds, Filter, plain
 from palimpsest.core.models import PAGE, Candidate, DocumentPage, Hit, Link, Memory, Message, Scope
 from palimpsest.core.threads import end_if_cancelled
 from palimpsest.store import documents, history, links
@@ -223,13 +223,14 @@ class HitFilter:
     """A filter of one scope. `test` decides about each hit.
 
     `kinds` are those of the hits that match, and no message outside of `messages` does. If it `is_exact`, all messages
-    within them match.
+    within them match. With `with_closed` it asks for what ended, which is among what was replaced too.
     """
 
     test: Callable[[Hit], bool]
     kinds: AbstractSet[str]
     messages: MessageBounds
     is_exact: bool
+    with_closed: bool = False
 
     @property
     def leaves_most_messages(self) -> bool:
@@ -279,6 +280,8 @@ def hit_filter(
             "at": span_of(hit.at, hit.at_precision, zone) if "at" in fields else None,
             "created_at": span_of(hit.created_at, "") if "created_at" in fields else None,
             "changed": span_of(hit.updated_at, "") if "changed" in fields else None,
+            "began": parse_span(hit.since, "began", zone) if hit.since else None,
+            ENDED: parse_span(hit.until, ENDED, zone) if hit.until else None,
             "speaker": plain("speaker", hit.name) if "speaker" in fields else None,
             FADED: hit.id in faded_ids,
             "entity": [
@@ -306,7 +309,8 @@ def hit_filter(
         bounds.has_pages,
     )
     is_exact = bounds.is_exact and (bounds.speakers is None) == (speakers is None) and not unknown
-    return HitFilter(lambda hit: asked.matches(record(hit)), bounds.kinds, messages, is_exact)
+    with_closed = ENDED in fields and not is_past
+    return HitFilter(lambda hit: asked.matches(record(hit)), bounds.kinds, messages, is_exact, with_closed)
 
 
 def _names_of(conn: Connection, scope: Scope, speakers: AbstractSet[str] | None) -> Collection[str] | None:

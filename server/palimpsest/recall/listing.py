@@ -176,12 +176,13 @@ def _memories(
     held_at: TimeSpan | None,
 ) -> list[tuple[Position, Hit | None]]:
     """Return the next memories with their positions; None for one that does not match or has expired."""
-    before, with_closed = cast("int | None", before), held_at is not None
+    before, of_ended = cast("int | None", before), found is not None and found.with_closed
+    with_closed = held_at is not None or of_ended
     batch = memories.list_memories(conn, scope, size, before=before, deleted=deleted, with_closed=with_closed)
     hits = memory_hits(conn, [memory for _, memory in batch])
     if held_at is not None:
         held = [memory.may_hold_in(held_at) for _, memory in batch]
     else:
-        held = [deleted or not has_expired(hit.metadata, now) for hit in hits]
+        held = [deleted or of_ended or not has_expired(hit.metadata, now) for hit in hits]
     is_shown = [holds and (found is None or found.test(hit)) for hit, holds in zip(hits, held, strict=True)]
     return [(row, hit if shown else None) for (row, _), hit, shown in zip(batch, hits, is_shown, strict=True)]

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import difflib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from sqlalchemy import Connection
@@ -51,6 +51,7 @@ from palimpsest.store.graph.relations import relations_found, relations_of
 from palimpsest.store.ledger import Ledger
 from palimpsest.store.memories import expired_ids
 from palimpsest.text.display import counted, shorten, visible
+from palimpsest.text.relation_updates import finest, words_in, words_that_ask
 from palimpsest.text.time_questions import TimeQuestion
 from palimpsest.text.tokenizer import count_tokens, query_tokens
 
@@ -79,6 +80,10 @@ def relation_tokens(relations: Iterable[KnownRelation]) -> int:
     return sum(count_tokens(visible(relation.line)) + 1 for relation in relations)
 
 
+MAX_PATH = 3
+"""How many relations a path has at most, from what a question names to its answer: "the mother of Tom's wife lives"."""
+
+
 def _first(hops: Sequence[Sequence[KnownRelation]], memory_ids: Sequence[str]) -> tuple[KnownRelation, ...]:
     """Return the first relations of each hop, each once, though several memories may state it."""
     rank = {memory_id: number for number, memory_id in enumerate(memory_ids)}
@@ -88,7 +93,7 @@ def _first(hops: Sequence[Sequence[KnownRelation]], memory_ids: Sequence[str]) -
     distinct: dict[tuple[str, str, str], KnownRelation] = {}
     for _, found in numbered:
         distinct.setdefault((found.source_id, relation_key(found.relationship), found.destination_id), found)
-    return tuple(distinct.values())[:MAX_RELATIONS]
+    return tuple(finest(list(distinct.values())))[:MAX_RELATIONS]
 
 
 # Notes on a filter that finds nothing for a reason that its writer cannot see: a key that no memory has.
@@ -280,7 +285,8 @@ class SearchQuery:
 class SearchResult:
     """The hits, best first; how many more had no room in the budget; and notes on what is degraded.
 
-    `relations` are what is known of the entities that the query names. `confident` is False if the query is about
+    `relations` are what is known of the entities that the query names, and `path` those of them that lead to what it
+    asks for, if it takes more than one. `confident` is False if the query is about
     something else than all that is stored. With `shows_all` a filter was set, and the hits are all that it leaves:
     whoever chose them wants them, whatever the query says.
     """
@@ -291,6 +297,27 @@ class SearchResult:
     confident: bool = True
     relations: tuple[KnownRelation, ...] = ()
     shows_all: bool = False
+    path: tuple[KnownRelation, ...] = ()
+
+    @property
+    def path_line(self) -> str:
+        """Return the path as one line, such as "Tom — wife → Ines ← mother of — Rosa"; "" if there is none."""
+        if not self.path:
+            return ""
+        first, second = self.path[:2]
+        leads_on = first.destination_id in (second.source_id, second.destination_id)
+        at, line = (first.source_id, first.source) if leads_on else (first.destination_id, first.destination)
+        for step in self.path:
+            name = step.relationship.replace("_", " ")
+            line += f" — {name} → {step.destination}" if step.source_id == at else f" ← {name} — {step.source}"
+            at = step.destination_id if step.source_id == at else step.source_id
+        return " ".join(line.split())
+
+    @property
+    def relation_lines(self) -> list[str]:
+        """Return the path and the other relations as lines."""
+        path = [f"path: {self.path_line}"] if self.path else []
+        return [*path, *(relation.line for relation in self.relations if relation not in self.path)]
 
     @property
     def is_weak(self) -> bool:
@@ -312,7 +339,9 @@ def search(searchable: Searchable, query: SearchQuery) -> SearchResult:
         if query.follows_links and query.as_of is None:
             asked = ranking.scoring.query.words
             hits = with_connections(conn, query.scope, hits[: query.limit], frozenset(asked)) + hits[query.limit :]
-        return _result(hits, _relations(conn, ranking, hits, query), query, ranking)
+        relations, path = _relations(conn, ranking, hits, query)
+        result = _result(hits, relations, query, ranking)
+        return replace(result, path=path if set(path) <= set(result.relations) else ())
 
 
 def search_all_projects(searchable: Searchable, query: SearchQuery) -> SearchResult:
@@ -403,7 +432,7 @@ class _Search:
                 as_of=query.as_of,
                 follows_links=query.follows_links,
                 clause=clause,
-                with_closed=self._parsed.asks_of_the_past,
+                with_closed=self._parsed.asks_of_the_past or (found is not None and found.with_closed),
             )
             wanted = None if query.as_of is not None else index_query(conn, searchable, self._request)
         self._past = None if query.as_of is None else retrieve(searchable, self._request)
@@ -470,14 +499,16 @@ def rank_query(searchable: Searchable, query: SearchQuery) -> Ranking:
 
 def _relations(
     conn: Connection, ranking: Ranking, hits: Sequence[Hit], query: SearchQuery
-) -> tuple[KnownRelation, ...]:
+) -> tuple[tuple[KnownRelation, ...], tuple[KnownRelation, ...]]:
     """Return what is known of the entities that the query names, first what the first memories state, then the newest.
+
+    The second are those that lead to what it asks for, if it takes several; these come first.
 
     With `hops=2` the relations of what is related to the entities count too, but not through the user, who is related
     to everything.
     """
     if not ranking.entities:
-        return ()
+        return (), ()
     shown = [hit.id for hit in hits[: query.limit] if hit.kind == "memory"]
     candidates = (item.candidate for item in ranking.ranked if not item.candidate.is_closed)
     others = (candidate.owner_id for candidate in candidates if candidate.kind == "memory")
@@ -496,12 +527,63 @@ def _relations(
         neighbours = sorted(entity.id for entity in roots_of(conn, ends).values() if not entity.is_user)
         far = _relations_of(conn, query, neighbours, memory_ids, is_filtered=is_filtered)
     relations = _first((near, far), memory_ids)
-    if query.held_at is not None:
-        relations = tuple(relation for relation in relations if relation.may_hold_in(query.held_at))
-    if not relations or query.as_of is not None:
-        return relations
-    expired = expired_ids(conn, query.scope, query.now)
-    return tuple(relation for relation in relations if relation.memory_id not in expired)
+    expired = expired_ids(conn, query.scope, query.now) if relations and query.as_of is None else frozenset[str]()
+
+    def holds(relation: KnownRelation) -> bool:
+        is_then = query.held_at is None or relation.may_hold_in(query.held_at)
+        return is_then and relation.memory_id not in expired
+
+    def beside(entity_ids: Iterable[str]) -> list[KnownRelation]:
+        """Return what holds now of entities; of the user only what the candidates state."""
+        ids, further = sorted(set(entity_ids) - {*of_user}), replace(query, hops=2)
+        found = _relations_of(conn, further, ids, memory_ids, is_filtered=is_filtered)
+        own = [entity_id for entity_id in of_user if entity_id in entity_ids]
+        found += _relations_of(conn, further, own, memory_ids, is_filtered=True)
+        is_of_now = query.as_of is None and query.held_at is None
+        return [each for each in found if holds(each) and not (is_of_now and each.has_ended(query.now))]
+
+    path = _path(query, ranking.entities, near, beside)
+    others = tuple(relation for relation in relations if holds(relation) and relation not in path)
+    return (*path, *others)[: max(MAX_RELATIONS, len(path))], path
+
+
+def _path(
+    query: SearchQuery,
+    named: Sequence[Entity],
+    near: Sequence[KnownRelation],
+    beside: Callable[[Iterable[str]], Sequence[KnownRelation]],
+) -> tuple[KnownRelation, ...]:
+    """Return two or more relations that lead from an entity of the question to what it asks for, the surest path.
+
+    Each is asked for by a word that no other one answers. `near` are relations of the entities, and `beside` reads all.
+    """
+    asking, best = words_in(" ".join((query.text, *query.also))), _Way()
+    ways = {entity.id: best for entity in named if any(words_that_ask(asking, each.relationship) for each in near)}
+    reached = set(ways)
+    for _ in range(MAX_PATH):
+        further: dict[str, _Way] = {}
+        for relation in beside(ways) if ways else ():
+            ends = relation.source_id, relation.destination_id
+            for start, end in (ends, ends[::-1]):
+                way = ways.get(start, _Way())
+                asked = words_that_ask(asking, relation.relationship) - way.answered
+                if start in ways and end not in reached and asked:
+                    longer = _Way((*way.path, relation), way.answered | asked)
+                    further[end] = max((further.get(end, longer), longer), key=_Way.worth)
+        ways = further
+        reached |= ways.keys()
+        best = max((best, *ways.values()), key=_Way.worth)
+    return best.path if len(best.path) > 1 else ()
+
+
+class _Way(NamedTuple):
+    """Relations that lead on from an entity of a question, and the words of the question that they answer."""
+
+    path: tuple[KnownRelation, ...] = ()
+    answered: frozenset[str] = frozenset()
+
+    def worth(self) -> int:
+        return len(self.answered)
 
 
 def _relations_of(

@@ -18,6 +18,7 @@ from palimpsest.recall.hits import same_words_key
 from palimpsest.recall.retrieve import Searchable, retrieve
 from palimpsest.store import memories as memory_queries
 from palimpsest.store import messages as message_queries
+from palimpsest.text.relation_updates import is_about_another
 from palimpsest.text.tokenizer import search_tokens
 
 _Owner = TypeVar("_Owner", Memory, Message)
@@ -227,5 +228,7 @@ def _likeness(candidates: Candidates, new: int, weights: Mapping[str, float]) ->
     times = [(number == new, entry.at, entry.seq) for number, entry in enumerate(candidates.entries)]
     is_older = np.array([[older < newer for older in times] for newer in times])
     replaced = features.replacement_probability(candidates.vectors, candidates.words, texts, is_older, weights)[new]
+    is_other = np.array([is_about_another(texts[new], text) for text in texts])
     cosines = candidates.vectors @ candidates.vectors[new]
-    return np.maximum(is_same, np.where(cosines >= SAME_MEANING, cosines, 0.0)), replaced
+    same = np.maximum(is_same, np.where((cosines >= SAME_MEANING) & ~is_other, cosines, 0.0))
+    return same, np.where(is_other, 0.0, replaced)

@@ -133,18 +133,20 @@ def search_json(
 ) -> dict[str, Any]:
     """Return the result of a search. `omitted` counts the hits that did not fit, `days` has their ids by date.
 
-    `relations` are those of the entities that the query names. `confident` is false if the query is about
+    `relations` are those of the entities that the query names, and `path` says how some of them lead to what it asks
+    for. `confident` is false if the query is about
     something else than all that is stored, and the results are not all that a filter leaves.
     """
     reply: dict[str, Any] = {
         "results": [hit_json(hit, project=advice.other_project(hit, scope)) for hit in result.hits],
         "relations": [picked(item, f"{_RELATION} valid_from? valid_until?") for item in result.relations],
+        "path": result.path_line,
         "days": {day: [hit.id for hit in hits] for day, hits in (by_day or {}).items()},
         "confident": not result.is_weak,
         "omitted": result.omitted,
         "notes": [*result.notes, *advice.shortened_notes(result.hits, door), *scope_note(scope)],
     }
-    return given(reply, "relations", "days")
+    return given(reply, "relations", "path", "days")
 
 
 def page_json(page: Page, scope: Scope, door: Advice = TOOLS) -> dict[str, Any]:
@@ -191,11 +193,12 @@ def outcome_json(outcome: Outcome, similar: Sequence[SimilarMemory] = ()) -> dic
             | picked(memory, "valid_until=until?")
             for item in _stated(outcome)
         ],
+        "closed": [picked(item, "source relationship=name destination valid_from=since?") for item in outcome.closed],
         "similar": [similar_json(item) for item in similar if not item.is_only_near],
         "near": [similar_json(item) for item in similar if item.is_only_near],
         **_whole_length(memory.text),
     }
-    return given(reply, "revision", "previous", "relations", "similar", "near")
+    return given(reply, "revision", "previous", "relations", "closed", "similar", "near")
 
 
 def _outcomes(result: WriteResult) -> list[dict[str, Any]]:
@@ -571,7 +574,7 @@ def search_text(result: SearchResult, scope: Scope, *, has_wordings: bool = Fals
     if result.hits and result.is_weak:
         lines.insert(0, WEAK)
     lines += [ASK_AGAIN] if result.hits and result.is_weak and not has_wordings else []
-    lines += [relation.line for relation in result.relations]
+    lines += result.relation_lines
     if result.omitted:
         lines.append(f"({omitted_text(result)}; raise max_tokens to see them)")
     return _with_notes(lines, (*result.notes, *advice.shortened_notes(result.hits, TOOLS)), scope)
@@ -668,13 +671,11 @@ def _outcome_lines(result: WriteResult) -> list[str]:
         if outcome.memory.role == models.PAGE:
             continue
         lines.append(outcome_line(outcome))
-        stated = _stated(outcome)
-        for item in stated[:SHOWN_RELATIONS]:
-            line = models.relation_line(
-                item.source, item.name, item.destination, item.since or "", outcome.memory.until
-            )
-            lines.append(f"  states {line}")
-        lines += [f"  states {len(stated) - SHOWN_RELATIONS} more"] if len(stated) > SHOWN_RELATIONS else []
+        for how, told, until in (("states", _stated(outcome), outcome.memory.until), ("closes", outcome.closed, "")):
+            for item in told[:SHOWN_RELATIONS]:
+                line = models.relation_line(item.source, item.name, item.destination, item.since or "", until)
+                lines.append(f"  {how} {line}")
+            lines += [f"  {how} {len(told) - SHOWN_RELATIONS} more"] if len(told) > SHOWN_RELATIONS else []
         keys = ", ".join(_one_line(key) for key in outcome.handed_on)
         lines += [f"  keeps the metadata of what it replaced: {keys}"] if keys else []
         for similar in result.similar.get(outcome.memory.id, ()):

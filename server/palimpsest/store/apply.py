@@ -199,12 +199,13 @@ def _mark_learned(conn: Connection, message_ids: tuple[str, ...]) -> None:
 
 def _expire_later(conn: Connection, outcomes: Sequence[models.Outcome], now: datetime) -> None:
     """Queue a job that closes what ends at a time of the memories of a write, or what its plans replace."""
-    for memory in (outcome.memory for outcome in outcomes):
-        zone = now.tzinfo or UTC
+    zone = now.tzinfo or UTC
+    for memory in (outcome.memory for outcome in outcomes if outcome.memory.deleted_at is None):
         end, begin = models.end_of(memory.metadata, zone), memory.begins_in(zone)
-        if memory.deleted_at is None:
-            for due_at in {end, begin if begin is not None and begin > now else None} - {None}:
-                enqueue(conn, "expire", memory.scope, {}, now, due_at)
+        if end is not None:
+            enqueue(conn, "expire", memory.scope, {}, now, end)
+        if begin is not None and begin > now:
+            enqueue(conn, "expire", memory.scope, {}, now, begin)
 
 
 def _carry_out(tx: Transaction, decision: models.Decision) -> list[models.Outcome]:

@@ -183,14 +183,25 @@ def kinds_with_passage(conn: sa.Connection, passage: str) -> list[str]:
     return sorted(conn.execute(query.distinct()).scalars())
 
 
-def current_summary(conn: sa.Connection, scope: Scope, kind: str) -> Summary | None:
+def current_summary(conn: sa.Connection, scope: Scope, kind: str, now: datetime | None = None) -> Summary | None:
     """Return the newest summary of exactly this scope and kind unless it may say what no longer holds.
 
-    It may if something that it rests on was changed or deleted since, or if it is not known what it rests on.
+    It may if something that it rests on was changed or deleted since, or has ended by `now`, or if it is not known what
+    it rests on. Without `now` it is a summary of what was said on a day.
     """
     is_current = sa.and_(has_sources(), ~have_changed()).label("is_current")
     row = conn.execute(_of_kind(scope, kind, is_current).limit(1)).one_or_none()
-    return to_summary(row) if row is not None and row.is_current else None
+    if row is None or not row.is_current:
+        return None
+    last = to_summary(row)
+    behind_it = sa.select(summary_sources.c.owner_id).where(summary_sources.c.summary_id == row.id)
+    ending = (memories.c.id.in_(behind_it), memories.c.valid_until.is_not(None))
+    has_ended = now is not None and any(_ended_after(memory, last, now) for memory in read_memories(conn, *ending))
+    return None if has_ended else last
+
+
+def _ended_after(memory: Memory, summary: Summary, now: datetime) -> bool:
+    return memory.has_ended(now) and not memory.has_ended(summary.created_at.astimezone(now.tzinfo))
 
 
 def base_summary(conn: sa.Connection, scope: Scope, kind: str) -> tuple[int | None, Summary | None]:
@@ -209,13 +220,17 @@ def _with_sources(conn: sa.Connection, row: sa.Row[Any]) -> Summary:
     return replace(to_summary(row), sources=of_memories, message_ids=message_ids)
 
 
-def changed_behind(conn: sa.Connection, scope: Scope, summary: Summary) -> list[tuple[Memory, str]]:
-    """Return the memories that a summary rests on and that have changed since, each with its text at that time.
+def changed_behind(conn: sa.Connection, scope: Scope, summary: Summary, at: datetime) -> list[tuple[Memory, str]]:
+    """Return the memories that a summary rests on and that have changed by a time, each with its text before.
 
     Some of them have ended, or were replaced.
     """
     now = memories_by_id(conn, list(summary.sources))
-    changed = [memory for memory in now.values() if memory.revision != summary.sources[memory.id]]
+    changed = [
+        memory
+        for memory in now.values()
+        if memory.revision != summary.sources[memory.id] or _ended_after(memory, summary, at)
+    ]
     if not changed:
         return []
     then = memories_at(conn, scope, summary.created_at, [memory.id for memory in changed])

@@ -52,7 +52,7 @@ from palimpsest.store.schema import (
     vectors,
 )
 from palimpsest.text.names.known_names import told_self_name
-from palimpsest.text.relation_updates import calls_off, has_name, words_in
+from palimpsest.text.relation_updates import calls_off, dated, has_name, words_in
 
 # The rows that several steps of a write need.
 
@@ -330,8 +330,11 @@ def _with_replaced(outcome: Outcome, replaced: Sequence[Memory]) -> Outcome:
     if not replaced:
         return outcome
     texts = tuple(memory.text for memory in replaced)
+    lasting = {relation.key for relation in outcome.memory.relations}
+    closed = {relation.key: relation for memory in replaced for relation in dated(memory)}
     return replace(
         outcome,
+        closed=tuple(relation for key, relation in closed.items() if key not in lasting),
         previous="\n".join(texts),
         replaced_texts=texts,
         replaced=tuple(memory.id for memory in replaced),

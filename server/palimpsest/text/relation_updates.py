@@ -15,7 +15,18 @@ from functools import cache, lru_cache
 from itertools import pairwise, takewhile
 
 from palimpsest.core.clock import shown_date
-from palimpsest.core.models import SELF_NAMES, EntityType, Fact, Memory, Relation, name_key, plain_name, relation_words
+from palimpsest.core.models import (
+    SELF_NAMES,
+    EntityType,
+    Fact,
+    KnownRelation,
+    Memory,
+    Relation,
+    name_key,
+    plain_name,
+    relation_key,
+    relation_words,
+)
 from palimpsest.text.dates import vocabulary
 from palimpsest.text.names.known_names import bare_name
 from palimpsest.text.names.name_finder import find_names
@@ -76,7 +87,39 @@ def has_name(words: Sequence[str], text: str, name: str) -> bool:
 
 def is_for_life(relation: Relation) -> bool:
     """Return whether a relation has no beginning that a text would date, such as "brother of"."""
-    return not _WORDS["kin"].isdisjoint(_name_words(relation.name))
+    return not _WORDS["kin"].isdisjoint(relation_words(relation.name))
+
+
+def words_that_ask(words: Iterable[str], name: str) -> frozenset[str]:
+    """Return those of the words of a question that ask for a relation: "wife" and "married" for "married to"."""
+    said, asking = _content_words(name), (word for word in words if word not in ALL_FUNCTION_WORDS)
+    areas = _areas(said)
+    return frozenset(
+        word for word in asking if _areas([word]) & areas or any(_begins_alike(word, other) for other in said)
+    )
+
+
+def finest(relations: Sequence[KnownRelation]) -> list[KnownRelation]:
+    """Return relations without those of which another one says more of the same two: "works at", "professor at"."""
+    of_two: dict[tuple[str, str], list[KnownRelation]] = {}
+    for relation in relations:
+        of_two.setdefault((relation.source_id, relation.destination_id), []).append(relation)
+    return [
+        relation
+        for relation in relations
+        if not any(_is_finer(each, relation) for each in of_two[relation.source_id, relation.destination_id])
+    ]
+
+
+def _is_finer(relation: KnownRelation, other: KnownRelation) -> bool:
+    words, coarse = relation_words(relation.relationship), relation_words(other.relationship)
+    said = [word for word in words if word not in ALL_FUNCTION_WORDS]
+    if words[-1] != coarse[-1] or relation.valid_until != other.valid_until or not said:
+        return False
+    if not (NEGATIONS | _WORDS["of what"]).isdisjoint(words):  # a former boss is no boss
+        return False
+    is_role = relation_key(other.relationship) == "works_at" and not said[0].endswith(("s", "ed", "ing"))
+    return is_role or _content_words(other.relationship) < set(said)
 
 
 def since_of(relation: Relation, memory_since: str) -> str:
@@ -220,7 +263,7 @@ class _Reading:
 
     def _said_in(self, words: Sequence[str], relation: Relation, but: AbstractSet[str] = frozenset()) -> list[int]:
         """Return the numbers of the words that say a relation, such as "dog" of "has dog"."""
-        said = _content_words(relation)
+        said = _content_words(relation.name)
         return [
             number
             for number, word in enumerate(words)
@@ -231,9 +274,8 @@ class _Reading:
         """Return whether a relation that the new text states takes the place of another one."""
         if not self._is_same(other.source, relation.source):
             return other.key[1:] == relation.key[1:]
-        alike = other.key[1] == relation.key[1] or any(
-            _begins_alike(word, another) for word in _content_words(other) for another in _content_words(relation)
-        )
+        words, others = (_content_words(each.name) for each in (relation, other))
+        alike = other.key[1] == relation.key[1] or any(_begins_alike(word, new) for word in words for new in others)
         restated = [item.key for item in self._old.relations if item.key[::2] == other.key[::2]]  # of the same two
         areas = _areas_of(other), _areas_of(relation)
         if restated:
@@ -291,16 +333,12 @@ class _Reading:
         return bool(copulas) and f" {' '.join(reversed(copulas))} " in text
 
 
-def _name_words(name: str) -> list[str]:
-    return relation_words(name)
-
-
-def _content_words(relation: Relation) -> set[str]:
-    return {word for word in _name_words(relation.name) if word not in ALL_FUNCTION_WORDS}
+def _content_words(name: str) -> set[str]:
+    return {word for word in relation_words(name) if word not in ALL_FUNCTION_WORDS}
 
 
 def _areas_of(relation: Relation) -> set[str]:
-    return _areas(_name_words(relation.name))
+    return _areas(relation_words(relation.name))
 
 
 def _begins_alike(word: str, other: str) -> bool:
@@ -416,12 +454,28 @@ def _names(text: str) -> frozenset[str]:
 @lru_cache(maxsize=KEPT)
 def _subject(text: str) -> str:
     """Return the key of the name with which a text begins, as in "Jonas likes chess" and "Jonas's dog"; "" if none."""
+    if (topic := _TOPIC.match(text)) is not None:
+        return name_key(topic[1])
     first, second = (*text[:MAX_CHARS].split(maxsplit=2), "", "")[:2]
     is_owner = first.endswith(("'s", "’s"))  # noqa: RUF001 - a typographic apostrophe
     first = first[:-2] if is_owner else first
-    is_subject = first[:1].isupper() and (is_owner or second in _WORDS["verbs"] or second.endswith(_VERB_ENDINGS))
-    key = name_key(first)
-    return key if is_subject and key not in _WORDS["self"] and name_key(second) not in _WORDS["prepositions"] else ""
+    is_name = first[:1].isupper() or (is_owner and not first.isalpha())  # or of a project: "web-ui's tests"
+    is_verb = second in _WORDS["verbs"] | NEGATIONS or second.endswith(_VERB_ENDINGS)
+    key, is_other = name_key(first), name_key(second) in _WORDS["prepositions"]
+    is_other = is_other or key in _WORDS["self"] | ALL_FUNCTION_WORDS | _times()
+    return key if is_name and (is_owner or is_verb) and not is_other else ""
+
+
+_TOPIC = re.compile(r"([a-z][\w.-]*)[のはがも]", re.ASCII | re.IGNORECASE)
+"""A name in Latin letters and the particle behind it, with which a Japanese text begins."""
+
+
+@lru_cache(maxsize=KEPT)
+def _named_subject(text: str) -> str:
+    """Return the same if it is a name for certain: "Card" of "Card payments suit him" is none."""
+    subject, first = _subject(text), text.partition(" ")[0]
+    names = {name_key(each.name) for each in find_names(text[:MAX_CHARS], {})}
+    return subject if first.casefold() != subject or subject in names else ""  # "Ana's", or a name that is known
 
 
 @lru_cache(maxsize=KEPT)
@@ -516,6 +570,23 @@ def _is_about_same(newer: str, older: str) -> bool:
     if _relative(newer) != _relative(older) or len(subjects) > 1:
         return False
     return bool(_names(newer) & _names(older)) or (_is_of_self(newer) and _is_of_self(older))
+
+
+def is_about_another(newer: str, older: str) -> bool:
+    """Return whether two texts are about somebody or something that the other does not name: "Ana's car", "Ben's car".
+
+    So are two relatives. What tells of a repair leaves what was repaired as it is.
+    """
+    here, before = words_in(newer[:MAX_CHARS]), words_in(older[:MAX_CHARS])
+    if not _WORDS["repairs"].isdisjoint(here) and _WORDS["repairs"].isdisjoint(before):
+        return True
+    if (relative := _relative(newer)) and relative not in before and not _names(newer) & _names(older):
+        return True
+    kin, other_kin = ({sign for sign in _WORDS["kin signs"] if sign in text} for text in (newer, older))
+    if kin and other_kin and kin.isdisjoint(other_kin):
+        return True
+    subject, other = _named_subject(newer), _named_subject(older)
+    return bool(subject and other) and subject not in plain_name(older) and other not in plain_name(newer)
 
 
 @lru_cache(maxsize=KEPT)

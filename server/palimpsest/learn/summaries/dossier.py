@@ -36,6 +36,7 @@ from palimpsest.store.memories import expired_ids, memories_telling_name
 from palimpsest.store.summaries import latest_summary
 from palimpsest.text.dates.date_finder import date_and_sense
 from palimpsest.text.display import counted, shorten_to_tokens
+from palimpsest.text.relation_updates import finest
 from palimpsest.text.tokenizer import count_tokens, lines_within, search_tokens
 
 # Find entities by what people call them, and read what is known about one: its dossier. Blocking.
@@ -270,7 +271,8 @@ def dossier_lines(dossier: Dossier, max_tokens: int = MAX_TOKENS, *, apart: Sequ
     What it is connected with and what held before may take a quarter of the room each; what holds takes the rest.
     """
     quarter = max_tokens // 4
-    relations, further = ([_relation_line(item) for item in some] for some in (dossier.relations, dossier.further))
+    both = finest(dossier.relations), dossier.further
+    relations, further = ([_relation_line(item) for item in some] for some in both)
     planned, holding = (
         [each for each in dossier.holds if (each.id in dossier.planned) is is_it] for is_it in (True, False)
     )

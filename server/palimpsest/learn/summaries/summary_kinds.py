@@ -207,10 +207,11 @@ def corrections(
     """
     zone = request.now.tzinfo
     changed: dict[str, tuple[Memory, Mapping[str, Any]]] = {}
-    for stored, was in [] if last is None else summaries.changed_behind(conn, request.scope, last):
+    for stored, was in [] if last is None else summaries.changed_behind(conn, request.scope, last, request.now):
         memory, ended_at = stored.in_zone(zone), stored.deleted_at
         before = {"was": was} if was != memory.text else {}
-        until = {} if ended_at is None else {"until": memory.until or shown_date(in_zone(ended_at, zone))}
+        has_ended = ended_at is not None or memory.has_ended(request.now)
+        until = {"until": memory.until or shown_date(in_zone(ended_at or request.now, zone))} if has_ended else {}
         changed[memory.id] = memory, {**item(memory), **before, **until}
     return changed
 

@@ -166,7 +166,8 @@ async def _summary(engine: Engine, asked: SummaryRequest, *, refresh: bool, call
     request, stored = await engine.read(lambda conn: _stored(conn, asked))
     last = stored.last
     if engine.model is None:
-        if last is not None and not stored.missed:  # written while there was a model, and nothing has changed since
+        # It was written while there was a model, and nothing has changed since.
+        if last is not None and not (stored.missed or stored.is_outdated):
             return await _written(engine, request, last)
         return await _plain(engine, request, "there is no language model to ask")
     # A summary that may say what was deleted, replaced or reworded since is not returned again.
@@ -246,7 +247,9 @@ def _stored(conn: Connection, asked: SummaryRequest) -> tuple[SummaryRequest, _S
     last = summaries.latest_summary(conn, request.scope, request.name)
     if last is None:
         return request, _Stored(None, summaries.count_changes_since(conn, request.scope, 0), is_outdated=False)
-    is_outdated = summaries.current_summary(conn, request.scope, request.name) is None
+    tells_of_now = not (request.kind.argument or request.kind.ages)
+    now = request.now if tells_of_now else None
+    is_outdated = summaries.current_summary(conn, request.scope, request.name, now) is None
     return request, _Stored(last, request.kind.missed(conn, request, last), is_outdated)
 
 
