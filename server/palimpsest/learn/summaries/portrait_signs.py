@@ -21,7 +21,8 @@ _LISTS = word_lists("palimpsest.learn.summaries", "portrait_signs.txt")
 # German, French, Spanish, Italian, Portuguese, Dutch, Swedish, Polish and Russian, as far as a word serves no other
 # purpose.
 
-_WORD = LazyPattern(r"[^\W\d_]+")
+_WORD = LazyPattern(r"\b[^\W\d_]+\b")
+"""A word. What goes on with a digit or "_" is a name of something, as grandMA2 is of a lighting console."""
 
 
 @dataclass(frozen=True, slots=True)
