@@ -944,8 +944,8 @@ class Briefs:
         self._rendered: LedgerState | None = None
         self._keys: frozenset[str] = frozenset()
         """Keys of the briefs that were rendered last."""
-        self._paused: dict[tuple[str, str], None] = {}
-        """Sessions that were compacted or have ended since the last rendering."""
+        self._paused: dict[tuple[str, str], object] = {}
+        """Sessions that were compacted or have ended since the last rendering, each with a mark of when."""
         self._woken = anyio.Event()
 
     async def run(self) -> None:
@@ -1027,7 +1027,7 @@ class Briefs:
 
     def note_pauses(self, sessions: Iterable[tuple[str, str]]) -> None:
         """Have it rendered what was said in sessions, which their next start begins with."""
-        self._paused.update(dict.fromkeys(sessions))
+        self._paused.update(dict.fromkeys(sessions, object()))
         if self._paused:
             self._rendered = None
             self._woken.set()
@@ -1090,9 +1090,8 @@ class Briefs:
         if folder not in self._projects:
             limit = self._threads.limits[-1]  # the folder may be on a network drive that does not answer
             found = partial(scope_of, self._engine, self._settings, folder)
-            self.learn_folder(
-                folder, (await anyio.to_thread.run_sync(found, limiter=limit, abandon_on_cancel=True)).project
-            )
+            scope = await anyio.to_thread.run_sync(found, limiter=limit, abandon_on_cancel=True)
+            self.learn_folder(folder, scope.project)
         project = self._projects[folder]
         return await self._threads.run(lambda: self._current_name(project))
 
@@ -1159,15 +1158,16 @@ class Briefs:
         folders.learn(user, "", _key(default), default.project)
         for folder, project in projects.items():
             folders.learn(user, folder, _key(self._scope_of(project)), project)
-        paused = list(self._paused)
+        paused = dict(self._paused)
         added = folders.learn_sessions(user, paused)
         self._files.write_folders(folders)
         now = self._engine.clock()
         for key, (owner, client, session) in folders.sessions.items():
             if owner == user:
                 self._render_session(key, (client, session), now, is_due=key in added)
-        for session in paused:
-            del self._paused[session]
+        for session, mark in paused.items():
+            if self._paused.get(session) is mark:
+                del self._paused[session]
         keys, rendered = folders.keys_of(user), set[str]()
         for scope in [replace(self._scope, project=folders.projects.get(key, "")) for key in keys]:
             key = _key(scope)

@@ -18,7 +18,7 @@ from typing import Annotated, Literal
 
 import anyio
 from filelock import Timeout
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints
 
 from palimpsest.core.errors import InputError, LedgerError
 from palimpsest.core.files import file_lock, replace_file
@@ -34,7 +34,7 @@ from palimpsest.hooks.spool import VERSION, hashed, kept_part, make_private_fold
 from palimpsest.hooks.transcripts import FORMATS, Counts, Offsets, Reading, ReadPosition, read_transcript
 from palimpsest.learn.commit import apply_write, with_named_facts
 from palimpsest.learn.engine import Engine
-from palimpsest.learn.sanitize import Cleaner, sanitize_messages, without_recalled_blocks
+from palimpsest.learn.sanitize import Cleaner, sanitize_messages, without_blocks, without_recalled_blocks
 from palimpsest.store import jobs as job_queries
 from palimpsest.store import memories
 from palimpsest.store import messages as message_queries
@@ -81,13 +81,6 @@ LEFTOVER_SECONDS = 3600.0
 """A hook ends itself within a second, so an older draft is that of a killed one."""
 
 
-def _in_utc(at: datetime) -> datetime:
-    try:
-        return at.astimezone(UTC)
-    except OverflowError as error:  # the first and the last day that there is, in another zone
-        raise ValueError("the time cannot be told in UTC") from error
-
-
 def _without_secrets(client_id: str) -> str:
     return redact(client_id).text
 
@@ -101,7 +94,7 @@ class Record(BaseModel):
     client: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,31}$")]
     event: Literal["prompt", "reply", "compact", "end", "start"]
     session: Annotated[str, StringConstraints(min_length=1, max_length=1_000), AfterValidator(_without_secrets)]
-    at: Annotated[AwareDatetime, AfterValidator(_in_utc)]
+    at: Annotated[AwareDatetime, AfterValidator(lambda at: at.astimezone(UTC))]
     message_id: Annotated[str, StringConstraints(max_length=1_000), AfterValidator(_without_secrets)] = ""
     role: Literal["user", "assistant", ""] = ""
     text: str = ""
@@ -142,7 +135,7 @@ def read_records(files: Sequence[Path], user_id: str) -> list[Record]:
         except OSError as error:
             logger.warning("%s cannot be read and stays where it is: %s", file, error)
             continue
-        except (ValueError, RecursionError, ValidationError):
+        except (ValueError, RecursionError, OverflowError):  # OverflowError: no such time in UTC
             _set_aside(file)
             continue
         if record.user in ("", user_id):
@@ -223,25 +216,10 @@ _RE = patterns("palimpsest.hooks", "clients.txt")
 
 def clean_text(role: str, text: str) -> str:
     """Return what somebody said in a text; "" if nothing is left. The hook leaves out what it can tell."""
-    words = without_recalled_blocks(without_clients_blocks(without_private(text)))
+    own = without_private(text)
+    words = without_recalled_blocks(without_blocks(own, list(_RE["tag"].finditer(own)), lambda _, __, closed: closed))
     kept = trimmed(kept_part(words) if role == "user" else words)
     return "" if _RE["not said"].fullmatch(kept) else kept
-
-
-def without_clients_blocks(text: str) -> str:
-    """Return a text without the blocks that clients added. Takes linear time."""
-    tags = list(_RE["tag"].finditer(text))
-    last_end = {tag["name"].lower(): tag.start() for tag in tags if tag["end"]}
-    kept: list[str] = []
-    kept_to, open_name = 0, ""
-    for tag in tags:
-        name = tag["name"].lower()
-        if not open_name and not tag["end"] and last_end.get(name, -1) > tag.start():
-            kept.append(text[kept_to : tag.start()])
-            open_name = name
-        elif open_name == name and tag["end"]:
-            kept_to, open_name = tag.end(), ""
-    return "".join([*kept, text[kept_to:]])
 
 
 # Deduplicate captured messages: each is kept once, whoever brought it.
