@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, tzinfo
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -247,9 +247,8 @@ def read_sources(ledger: Ledger, conn: Connection, scope: Scope, now: datetime, 
     held = [memory for memory in ranked if memory.id not in contradicted]
     ranks = {memory.id: rank_of(memory, name) for memory in held}
     first = [memory for memory in held if ranks[memory.id] <= (Rank.SAFETY if _is_set_apart(memory) else MUST)]
-    rest = {memory.id: memory for memory in held}
-    for memory in first:
-        del rest[memory.id]
+    firsts = {memory.id for memory in first}
+    rest = {memory.id: memory for memory in held if memory.id not in firsts}
     own = [memory for memory in of_project if memory.id in rest and not memory_queries.is_pinned(memory.metadata)]
     of_user = [memory for memory in rest.values() if not _is_set_apart(memory)]
     profile = _written(conn, user_scope, KINDS, contradicted)
@@ -916,16 +915,9 @@ GIVING_MODES = ("on", "recall")
 """The values of the setting `hooks` with which hooks give memories to a session."""
 
 
-@dataclass(frozen=True, slots=True)
-class LedgerState:
-    """How far the ledger was when something was read.
-
-    That is its epoch, the newest number of the index log, and that of the newest summary.
-    """
-
-    epoch: str
-    log_number: int
-    summary_number: int
+LedgerState: TypeAlias = tuple[int, tuple[str, int]]
+"""How far the ledger was when something was read: the newest number of the index log; its epoch, and the number of the
+newest summary."""
 
 
 class Briefs:
@@ -1115,18 +1107,17 @@ class Briefs:
         """Return how far the ledger is now. Raises LedgerError."""
         with self._engine.ledger.read() as conn:
             newest = summaries.newest_number(conn, self._scope.user_id)
-            return LedgerState(entries.epoch(conn), entries.newest_log_number(conn), newest)
+            return entries.newest_log_number(conn), (entries.epoch(conn), newest)
 
     def _is_outdated(self, state: LedgerState) -> bool:
         """Return whether a brief is missing, or anything of the user may have changed since it was rendered at a state.
 
         Raises OSError and LedgerError.
         """
-        if any(not self._files.has_brief(key) for key in self._keys):
+        log_number, others = state
+        if any(not self._files.has_brief(key) for key in self._keys) or self._state()[1] != others:
             return True
-        if replace(self._state(), log_number=state.log_number) != state:
-            return True
-        changed = self._engine.ledger.read_with(entries.entries_changed_since, self._scope.user_id, state.log_number, 1)
+        changed = self._engine.ledger.read_with(entries.entries_changed_since, self._scope.user_id, log_number, 1)
         return bool(changed)
 
     def _is_only_user(self) -> bool:

@@ -71,7 +71,8 @@ class Event:
         self.text = first_text(payload, text_field)
         self.detail = first_text(payload, detail_field)
         self.transcript = first_text(payload, "transcript_path", "transcriptPath")
-        self.has_gone_on = payload.get("stop_hook_active") is True
+        # An agent that has gone on already is let go, and while it plans it cannot store anything.
+        self.may_go_on = payload.get("stop_hook_active") is not True and payload.get("permission_mode") != "plan"
         roots = spool.texts_in(payload.get("workspace_roots"))  # Cursor's, whose payloads often have an empty `cwd`
         self.cwd = first_text(payload, "cwd") or (roots[0] if roots else "")
 
@@ -416,7 +417,7 @@ def build_reply(options: Options, event: Event, deadline: float) -> bytes:
         found = _briefs(options, event)
     elif event.kind == "prompt" and event.client in TAKES_RECALLED:
         found = [_answer_of_server(options, event, seen_as, deadline)]
-    elif event.kind == "reply" and event.client in GOES_ON and not event.has_gone_on:
+    elif event.kind == "reply" and event.client in GOES_ON and event.may_go_on:
         seen_as = f"{event.session} asked"  # what an agent was asked is not asked again, also after a compaction
         found = [_answer_of_server(options, event, seen_as, deadline)]
     shown = [injection for injection in found if injection is not None]
