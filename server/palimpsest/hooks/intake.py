@@ -319,7 +319,7 @@ class Gathering:
     def add_records(self, records: Sequence[Record]) -> None:
         """Add what records say, and then what is new in their transcripts."""
         counts = {
-            record.transcript: self._offsets.counts(Path(record.transcript))
+            record.transcript: self._offsets.position(Path(record.transcript)).counts
             for record in records
             if record.client in FORMATS and Path(record.transcript).is_absolute()
         }
@@ -829,7 +829,7 @@ class Capture:
         if reading.unknown:
             left_out[UNKNOWN] += reading.unknown.total()
         session = reading.session or file.stem
-        gathering.add_lines(reading, file, session, reading.cwd, written_at, offsets.counts(file), since=since)
+        gathering.add_lines(reading, file, session, reading.cwd, written_at, offsets.position(file).counts, since=since)
         return gathering.deduplicate()
 
     async def _queue_learning(self, sessions: Mapping[tuple[str, str], bool], summarized_from: int = 0) -> int:
