@@ -150,7 +150,8 @@ def test_what_the_events_of_a_client_become(tmp_path: Path, client: str) -> None
         if client in REPLIES:
             goes_on = {"decision": "block", "reason": BLOCK} if client in ("claude-code", "codex") else None
             assert handle_hook(data_dir, REPLIES[client], "--client", client) == goes_on
-            assert handle_hook(data_dir, {**REPLIES[client], "stop_hook_active": True}, "--client", client) is None
+            for held in ({"stop_hook_active": True}, {"permission_mode": "plan"}):
+                assert handle_hook(data_dir, {**REPLIES[client], **held}, "--client", client) is None
             reply = spooled(data_dir)[-1]
             assert [reply[key] for key in ("event", "role", "text", "client", "session")] == [
                 "reply",

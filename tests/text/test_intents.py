@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from palimpsest.text.intents import MAX_STATEMENT_CHARS, Asking, asks_to_forget, standing_statements
+from palimpsest.text.intents import MAX_STATEMENT_CHARS, Asking, asks_to_forget, lasting_sentences, standing_statements
 
 CASES: dict[str, Any] = json.loads(Path(__file__).with_name("standing.json").read_text("utf-8"))
 MAX_WRONG = 0.02
+MAX_NEEDLESS = 0.05
 MIN_FOUND = 0.9
 
 
@@ -20,6 +21,13 @@ def test_hardly_anything_is_taken_by_mistake() -> None:
     prompts = CASES["prompts_that_state_nothing"]
     wrong = [(prompt, found) for prompt in prompts if (found := standing_statements(prompt))]
     assert len(wrong) <= MAX_WRONG * len(prompts), wrong
+
+
+def test_an_agent_is_seldom_asked_needlessly() -> None:
+    """More is asked about than is taken: of what states nothing one in twenty."""
+    prompts = CASES["prompts_that_state_nothing"]
+    asked = [prompt for prompt in prompts if lasting_sentences(prompt)]
+    assert len(asked) <= MAX_NEEDLESS * len(prompts), asked
 
 
 def test_most_of_what_is_stated_is_found() -> None:
@@ -101,3 +109,37 @@ def test_what_is_in_doubt_needs_a_question(text: str, what: str, expected: Askin
 def test_a_hostile_text_is_read_in_linear_time(unit: str) -> None:
     """In quadratic time such a text would take hours."""
     asks_to_forget(unit * (200_000 // len(unit)), "all")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ok then we keep NATS, Kafka is off the table for good",
+        "Please don't run migrations yourself, I do that by hand",
+        "actually the staging cluster is in eu-west-3, not eu-west-1",
+        "Commit-Nachrichten schreiben wir übrigens auf Englisch",
+        "non, chez nous les identifiants sont des UUID, pas des entiers",
+        "las tareas se programan en src/jobs y nunca en el crontab",
+        "w tym repo nie używamy wyjątków, zwracamy Result",
+        "从现在起日志都用英文写",
+    ],
+)
+def test_what_may_last_is_asked_about(text: str) -> None:
+    assert lasting_sentences(f"Ok. {text}") == [text]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "no, that's not what I meant, only the api package",
+        "let's use a dataclass for the row, it's nicer",
+        "we decided nothing about the column order yet",
+        'the reviewer wrote: "always validate the header before parsing", do you agree?',
+        "it says the docs must never pass None, why does it accept it then",
+        "warum schlägt der Test immer beim zweiten Aufruf fehl?",
+        "non, pas celui-là, l'autre",
+        "solo quiero ver el diff, no cambies nada",
+    ],
+)
+def test_what_is_about_the_thing_at_hand_is_not_asked_about(text: str) -> None:
+    assert lasting_sentences(text) == []

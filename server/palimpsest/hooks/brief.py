@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, tzinfo
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -269,9 +269,8 @@ def read_sources(ledger: Ledger, conn: Connection, scope: Scope, now: datetime, 
     ranks = {memory.id: rank_of(memory, name) for memory in held}
     alone = [memory for memory in held if memory.id not in blocks]
     first = [memory for memory in alone if ranks[memory.id] <= (Rank.SAFETY if _is_set_apart(memory) else MUST)]
-    rest = {memory.id: memory for memory in held}
-    for memory in first:
-        del rest[memory.id]
+    firsts = {memory.id for memory in first}
+    rest = {memory.id: memory for memory in held if memory.id not in firsts}
     own = [memory for memory in of_project if memory.id in rest and not memory_queries.is_pinned(memory.metadata)]
     of_user = [memory for memory in rest.values() if not _is_set_apart(memory)]
     profile = _written(conn, user_scope, KINDS, contradicted, now)
@@ -951,16 +950,9 @@ GIVING_MODES = ("on", "recall")
 """The values of the setting `hooks` with which hooks give memories to a session."""
 
 
-@dataclass(frozen=True, slots=True)
-class LedgerState:
-    """How far the ledger was when something was read.
-
-    That is its epoch, the newest number of the index log, and that of the newest summary.
-    """
-
-    epoch: str
-    log_number: int
-    summary_number: int
+LedgerState: TypeAlias = tuple[int, tuple[str, int]]
+"""How far the ledger was when something was read: the newest number of the index log; its epoch, and the number of the
+newest summary."""
 
 
 class Briefs:
@@ -979,8 +971,8 @@ class Briefs:
         self._rendered: LedgerState | None = None
         self._keys: frozenset[str] = frozenset()
         """Keys of the briefs that were rendered last."""
-        self._paused: dict[tuple[str, str], None] = {}
-        """Sessions that were compacted or have ended since the last rendering."""
+        self._paused: dict[tuple[str, str], object] = {}
+        """Sessions that were compacted or have ended since the last rendering, each with a mark of when."""
         self._woken = anyio.Event()
 
     async def run(self) -> None:
@@ -1062,7 +1054,7 @@ class Briefs:
 
     def note_pauses(self, sessions: Iterable[tuple[str, str]]) -> None:
         """Have it rendered what was said in sessions, which their next start begins with."""
-        self._paused.update(dict.fromkeys(sessions))
+        self._paused.update(dict.fromkeys(sessions, object()))
         if self._paused:
             self._rendered = None
             self._woken.set()
@@ -1125,9 +1117,8 @@ class Briefs:
         if folder not in self._projects:
             limit = self._threads.limits[-1]  # the folder may be on a network drive that does not answer
             found = partial(scope_of, self._engine, self._settings, folder)
-            self.learn_folder(
-                folder, (await anyio.to_thread.run_sync(found, limiter=limit, abandon_on_cancel=True)).project
-            )
+            scope = await anyio.to_thread.run_sync(found, limiter=limit, abandon_on_cancel=True)
+            self.learn_folder(folder, scope.project)
         project = self._projects[folder]
         return await self._threads.run(lambda: self._current_name(project))
 
@@ -1151,18 +1142,17 @@ class Briefs:
         """Return how far the ledger is now. Raises LedgerError."""
         with self._engine.ledger.read() as conn:
             newest = summaries.newest_number(conn, self._scope.user_id)
-            return LedgerState(entries.epoch(conn), entries.newest_log_number(conn), newest)
+            return entries.newest_log_number(conn), (entries.epoch(conn), newest)
 
     def _is_outdated(self, state: LedgerState) -> bool:
         """Return whether a brief is missing, or anything of the user may have changed since it was rendered at a state.
 
         Raises OSError and LedgerError.
         """
-        if any(not self._files.has_brief(key) for key in self._keys):
+        log_number, others = state
+        if any(not self._files.has_brief(key) for key in self._keys) or self._state()[1] != others:
             return True
-        if replace(self._state(), log_number=state.log_number) != state:
-            return True
-        changed = self._engine.ledger.read_with(entries.entries_changed_since, self._scope.user_id, state.log_number, 1)
+        changed = self._engine.ledger.read_with(entries.entries_changed_since, self._scope.user_id, log_number, 1)
         return bool(changed)
 
     def _is_only_user(self) -> bool:
@@ -1194,15 +1184,16 @@ class Briefs:
         folders.learn(user, "", _key(default), default.project)
         for folder, project in projects.items():
             folders.learn(user, folder, _key(self._scope_of(project)), project)
-        paused = list(self._paused)
+        paused = dict(self._paused)
         added = folders.learn_sessions(user, paused)
         self._files.write_folders(folders)
         now = self._engine.clock()
         for key, (owner, client, session) in folders.sessions.items():
             if owner == user:
                 self._render_session(key, (client, session), now, is_due=key in added)
-        for session in paused:
-            del self._paused[session]
+        for session, mark in paused.items():
+            if self._paused.get(session) is mark:
+                del self._paused[session]
         keys, rendered = folders.keys_of(user), set[str]()
         for scope in [replace(self._scope, project=folders.projects.get(key, "")) for key in keys]:
             key = _key(scope)

@@ -71,7 +71,8 @@ class Event:
         self.text = first_text(payload, text_field)
         self.detail = first_text(payload, detail_field)
         self.transcript = first_text(payload, "transcript_path", "transcriptPath")
-        self.has_gone_on = payload.get("stop_hook_active") is True
+        # An agent that has gone on already is let go, and while it plans it cannot store anything.
+        self.may_go_on = payload.get("stop_hook_active") is not True and payload.get("permission_mode") != "plan"
         roots = spool.texts_in(payload.get("workspace_roots"))  # Cursor's, whose payloads often have an empty `cwd`
         self.cwd = first_text(payload, "cwd") or (roots[0] if roots else "")
 
@@ -410,15 +411,10 @@ def build_reply(options: Options, event: Event, deadline: float) -> bytes:
 
     Raises OSError and ValueError if a server cannot be asked, or does not answer as it should.
     """
-    found: list[Injection | None] = []
-    seen_as = event.session
-    if event.kind == "start":
-        found = _briefs(options, event)
-    elif event.kind == "prompt" and event.client in TAKES_RECALLED:
-        found = [_answer_of_server(options, event, seen_as, deadline)]
-    elif event.kind == "reply" and event.client in GOES_ON and not event.has_gone_on:
-        seen_as = f"{event.session} asked"  # what an agent was asked is not asked again, also after a compaction
-        found = [_answer_of_server(options, event, seen_as, deadline)]
+    # What an agent was asked is not asked again, also after a compaction.
+    seen_as = f"{event.session} asked" if event.kind == "reply" else event.session
+    is_start = event.kind == "start"
+    found = _briefs(options, event) if is_start else [_answer_of_server(options, event, seen_as, deadline)]
     shown = [injection for injection in found if injection is not None]
     if not shown:
         return b""
@@ -479,8 +475,10 @@ def _capture(options: Options, event: Event) -> None:
 
 def _answer_of_server(options: Options, event: Event, seen_as: str, deadline: float) -> Injection | None:
     """Return what a running server says about a prompt, or asks at the end of a turn."""
-    prompt = spool.question(spool.kept_part(event.text)) if event.kind == "prompt" else ""
-    servers = find_servers(options.data_dir) if prompt or event.kind == "reply" else []
+    takes_recalled = event.kind == "prompt" and event.client in TAKES_RECALLED
+    goes_on = event.kind == "reply" and event.client in GOES_ON and event.may_go_on
+    prompt = spool.question(spool.kept_part(event.text)) if takes_recalled else ""
+    servers = find_servers(options.data_dir) if prompt or goes_on else []
     if not servers:
         return None
     request: dict[str, object] = {

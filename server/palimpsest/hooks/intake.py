@@ -18,7 +18,7 @@ from typing import Annotated, Literal
 
 import anyio
 from filelock import Timeout
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints
 
 from palimpsest.core.errors import InputError, LedgerError
 from palimpsest.core.files import file_lock, replace_file
@@ -34,7 +34,7 @@ from palimpsest.hooks.spool import VERSION, hashed, kept_part, make_private_fold
 from palimpsest.hooks.transcripts import FORMATS, Counts, Offsets, Reading, ReadPosition, read_transcript
 from palimpsest.learn.commit import apply_write, with_named_facts
 from palimpsest.learn.engine import Engine
-from palimpsest.learn.sanitize import Cleaner, sanitize_messages, without_recalled_blocks
+from palimpsest.learn.sanitize import Cleaner, sanitize_messages, without_blocks, without_recalled_blocks
 from palimpsest.store import jobs as job_queries
 from palimpsest.store import memories
 from palimpsest.store import messages as message_queries
@@ -81,13 +81,6 @@ LEFTOVER_SECONDS = 3600.0
 """A hook ends itself within a second, so an older draft is that of a killed one."""
 
 
-def _in_utc(at: datetime) -> datetime:
-    try:
-        return at.astimezone(UTC)
-    except OverflowError as error:  # the first and the last day that there is, in another zone
-        raise ValueError("the time cannot be told in UTC") from error
-
-
 def _without_secrets(client_id: str) -> str:
     return redact(client_id).text
 
@@ -101,7 +94,7 @@ class Record(BaseModel):
     client: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,31}$")]
     event: Literal["prompt", "reply", "compact", "end", "start"]
     session: Annotated[str, StringConstraints(min_length=1, max_length=1_000), AfterValidator(_without_secrets)]
-    at: Annotated[AwareDatetime, AfterValidator(_in_utc)]
+    at: Annotated[AwareDatetime, AfterValidator(lambda at: at.astimezone(UTC))]
     message_id: Annotated[str, StringConstraints(max_length=1_000), AfterValidator(_without_secrets)] = ""
     role: Literal["user", "assistant", ""] = ""
     text: str = ""
@@ -142,7 +135,7 @@ def read_records(files: Sequence[Path], user_id: str) -> list[Record]:
         except OSError as error:
             logger.warning("%s cannot be read and stays where it is: %s", file, error)
             continue
-        except (ValueError, RecursionError, ValidationError):
+        except (ValueError, RecursionError, OverflowError):  # OverflowError: no such time in UTC
             _set_aside(file)
             continue
         if record.user in ("", user_id):
@@ -223,25 +216,10 @@ _RE = patterns("palimpsest.hooks", "clients.txt")
 
 def clean_text(role: str, text: str) -> str:
     """Return what somebody said in a text; "" if nothing is left. The hook leaves out what it can tell."""
-    words = without_recalled_blocks(without_clients_blocks(without_private(text)))
+    own = without_private(text)
+    words = without_recalled_blocks(without_blocks(own, list(_RE["tag"].finditer(own)), lambda _, __, closed: closed))
     kept = trimmed(kept_part(words) if role == "user" else words)
     return "" if _RE["not said"].fullmatch(kept) else kept
-
-
-def without_clients_blocks(text: str) -> str:
-    """Return a text without the blocks that clients added. Takes linear time."""
-    tags = list(_RE["tag"].finditer(text))
-    last_end = {tag["name"].lower(): tag.start() for tag in tags if tag["end"]}
-    kept: list[str] = []
-    kept_to, open_name = 0, ""
-    for tag in tags:
-        name = tag["name"].lower()
-        if not open_name and not tag["end"] and last_end.get(name, -1) > tag.start():
-            kept.append(text[kept_to : tag.start()])
-            open_name = name
-        elif open_name == name and tag["end"]:
-            kept_to, open_name = tag.end(), ""
-    return "".join([*kept, text[kept_to:]])
 
 
 # Deduplicate captured messages: each is kept once, whoever brought it.
@@ -315,19 +293,6 @@ class Captured:
         return hashed(self.session, self.message.role, self.digest)[:KEY_CHARS]
 
 
-@dataclass(slots=True)
-class Deduplicated:
-    """What is to be stored, in the order in which it was captured, and what is stored but deleted.
-
-    `titles` are those of sessions, by client and session.
-    """
-
-    new: list[Captured] = field(default_factory=list[Captured])
-    deleted: list[StoredMessage] = field(default_factory=list[StoredMessage])
-    known: int = 0
-    titles: Mapping[tuple[str, str], str] = field(default_factory=dict[tuple[str, str], str])
-
-
 # Gather what records and transcripts say, cleaned and without secrets, as messages that may be new. Blocking.
 
 OLDEST = datetime.min.replace(tzinfo=UTC)
@@ -337,17 +302,24 @@ READ_AT = ("reply", "compact", "end")
 
 
 class Gathering:
-    """Gathers what was captured, and notes in `offsets` how far transcripts were read. Methods raise LedgerError."""
+    """Gathers what was captured, and notes in `offsets` how far transcripts were read. Methods raise LedgerError.
+
+    After `deduplicate`, `new` is what is to be stored, in the order in which it was captured, `deleted` what is stored
+    but deleted, and `known` how much is stored. `titles` are those of sessions, by client and session.
+    """
 
     def __init__(self, engine: Engine, settings: Settings, offsets: Offsets) -> None:
         self._engine, self._settings, self._offsets = engine, settings, offsets
         self._captured: list[Captured] = []
-        self._titles: dict[tuple[str, str], str] = {}
+        self.new: list[Captured] = []
+        self.deleted: list[StoredMessage] = []
+        self.known = 0
+        self.titles: dict[tuple[str, str], str] = {}
 
     def add_records(self, records: Sequence[Record]) -> None:
         """Add what records say, and then what is new in their transcripts."""
         counts = {
-            record.transcript: self._offsets.counts(Path(record.transcript))
+            record.transcript: self._offsets.position(Path(record.transcript)).counts
             for record in records
             if record.client in FORMATS and Path(record.transcript).is_absolute()
         }
@@ -395,7 +367,7 @@ class Gathering:
             counts.update({key: (0, records) for key, (_, records) in counts.items()})
         self._offsets.move(path, reading.position, counts)
         if reading.title:
-            self._titles[reading.client, session] = Cleaner(self._engine).text(reading.title)
+            self.titles[reading.client, session] = Cleaner(self._engine).text(reading.title)
         if reading.is_subagent:
             return
         scope = scope_of(self._engine, self._settings, cwd)
@@ -409,8 +381,8 @@ class Gathering:
         for item in self._cleaned(before):
             item.count()
 
-    def deduplicated(self) -> Deduplicated:
-        """Return what of all that is neither stored nor was purged: what is read again does not bring that back.
+    def deduplicate(self) -> Gathering:
+        """Find what of all that is neither stored nor was purged: what is read again does not bring that back.
 
         A purged message is known by its id and, if it is a line of a transcript, by what it says at its time.
         """
@@ -427,21 +399,20 @@ class Gathering:
             for other in message_queries.with_texts(conn, user_id, list(dict.fromkeys(item.digest for item in found))):
                 by_text[other.role, other.content_hash].append(other)
             purged = message_queries.purged(conn, list(set[str]().union(*names.values())))
-        result = Deduplicated(titles=self._titles)
         for item in found:
             message = item.message
             equal = by_text[message.role, item.digest]
             same = next((other for other in equal if other.external_id == message.external_id), None)
             is_new = item.is_new_line(equal) if item.is_line else item.is_new_payload(same)
             if is_new and same is None and purged.isdisjoint(names[message.id]):
-                result.new.append(item)
+                self.new.append(item)
                 said_at = message.said_at
                 equal.append(StoredMessage(message.id, message.external_id, message.role, item.digest, said_at))
                 continue
-            result.known += 1
+            self.known += 1
             if same is not None and same.deleted_at is not None:
-                result.deleted.append(same)
-        return result
+                self.deleted.append(same)
+        return self
 
     def _cleaned(self, captured: Sequence[Captured]) -> list[Captured]:
         """Return what was said, without secrets and without what came from this memory."""
@@ -489,7 +460,7 @@ class _Storing:
     provenance: Provenance
     edits: dict[Scope, int]
 
-    async def store(self, found: Deduplicated) -> None:
+    async def store(self, found: Gathering) -> None:
         """Store messages in the order in which they were said, a few hundred in a transaction."""
         conversations: dict[tuple[Scope, str, str], list[Message]] = {}
         for item in sorted(found.new, key=lambda item: item.message.said_at):
@@ -692,11 +663,9 @@ class Capture:
                     passed &= waiting
                     if waiting - passed:
                         await self._take_in_spool(passed)
-                except LedgerError as error:
-                    logger.warning("what hooks captured waits in the spool: %s", error)
-                    seconds = BUSY_SECONDS
-                except Exception:  # one that escaped would close the memory for all its callers
-                    logger.exception("what hooks captured waits in the spool")
+                except Exception as error:  # one that escaped would close the memory for all its callers
+                    is_ours = isinstance(error, LedgerError)
+                    logger.warning("what hooks captured waits in the spool: %s", error, exc_info=not is_ours)
                     seconds = BUSY_SECONDS
                 await anyio.sleep(seconds)
 
@@ -797,10 +766,10 @@ class Capture:
         spooled = await engine.run(lambda: read_records(files, settings.user_id))
         records = [each for each in spooled if not is_excluded(each.cwd, settings.hooks_excluded_folders)]
 
-        def gather() -> Deduplicated:
+        def gather() -> Gathering:
             gathering = Gathering(engine, settings, offsets)
             gathering.add_records(records)
-            return gathering.deduplicated()
+            return gathering.deduplicate()
 
         found = await engine.run(gather)
         storing = _Storing(engine, Provenance(STAGE, caller=job_queries.HOOKS), {})
@@ -841,29 +810,27 @@ class Capture:
         over = dict.fromkeys(((item.client, item.session) for item in found.new), True)
         result.queued += await self._queue_learning(over)
 
-    def _in_session(
-        self, request: SessionsRequest, file: Path, offsets: Offsets, left_out: Counter[str]
-    ) -> Deduplicated:
+    def _in_session(self, request: SessionsRequest, file: Path, offsets: Offsets, left_out: Counter[str]) -> Gathering:
         """Return what a transcript says; nothing if it is left out. Blocking."""
-        since = request.since or OLDEST
+        since, gathering = request.since or OLDEST, Gathering(self._engine, self._settings, offsets)
         try:
             written_at = datetime.fromtimestamp(file.stat().st_mtime, UTC)
             if written_at < since:
-                return Deduplicated()
+                return gathering
             reading = read_transcript(request.client, file, ReadPosition(), with_before=False)
         except OSError as error:
             logger.info("%s cannot be read: %s", file, error)
             left_out[UNREADABLE] += 1
-            return Deduplicated()
+            return gathering
         if is_excluded(reading.cwd, self._settings.hooks_excluded_folders):
             left_out[EXCLUDED] += 1
-            return Deduplicated()
+            return gathering
         left_out.update(reading.left_out)
         if reading.unknown:
             left_out[UNKNOWN] += reading.unknown.total()
-        gathering, session = Gathering(self._engine, self._settings, offsets), reading.session or file.stem
-        gathering.add_lines(reading, file, session, reading.cwd, written_at, offsets.counts(file), since=since)
-        return gathering.deduplicated()
+        session = reading.session or file.stem
+        gathering.add_lines(reading, file, session, reading.cwd, written_at, offsets.position(file).counts, since=since)
+        return gathering.deduplicate()
 
     async def _queue_learning(self, sessions: Mapping[tuple[str, str], bool], summarized_from: int = 0) -> int:
         """Let facts be learned from sessions that are over (True), or have said much; return from how many messages.
@@ -876,7 +843,7 @@ class Capture:
             return 0
         queued = 0
         for (client, session), is_over in sessions.items():
-            parts = (user, client, session, 1 if is_over else LEARN_AT, engine.ledger.clock())
-            parts = (*parts, summarized_from if is_over else 0)
+            counts = (1, summarized_from) if is_over else (LEARN_AT, 0)
+            parts = (user, client, session, engine.ledger.clock(), *counts)
             queued += await engine.write(partial(engine.ledger.run_for, user, job_queries.queue_session, *parts))
         return queued

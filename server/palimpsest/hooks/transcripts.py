@@ -472,13 +472,8 @@ class Offsets(BaseModel):
             return cls(file=file)
 
     def position(self, path: Path) -> ReadPosition:
-        """Return how far a transcript was read."""
-        return self.files.get(str(path)) or ReadPosition()
-
-    def counts(self, path: Path) -> Counts | None:
-        """Return the counts of a transcript, or None if they have to be counted again."""
-        known = self.files.get(str(path), ReadPosition(counts={}))
-        return None if known.counts is None else dict(known.counts)
+        """Return how far a transcript was read. What changes its counts is written down with `move`."""
+        return self.files.get(str(path)) or ReadPosition(counts={})
 
     def move(self, path: Path, position: ReadPosition, counts: Counts) -> None:
         """Note how far a transcript was read. `counts` may still change until it is written down."""

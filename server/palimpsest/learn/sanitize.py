@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -53,24 +53,36 @@ def without_recalled_blocks(text: str) -> str:
     """Return a text without such blocks, nested ones included. One that is not closed goes to the end of the text."""
     if "<" not in text or ">" not in text:
         return text
+    tags = [tag for tag in _TAG.finditer(text) if not tag["rest"].rstrip().endswith("/")]
+    return without_blocks(text, tags, _begins_block)
+
+
+def without_blocks(text: str, tags: Sequence[re.Match[str]], begins: Callable[[str, re.Match[str], bool], bool]) -> str:
+    """Return a text without what stands between tags, which have the groups `name` and `end`. Takes linear time.
+
+    `begins` says whether a block begins with a tag, given the text and whether the tag is closed. One whose tags are
+    not balanced ends with the last closing one.
+    """
     kept: list[str] = []
     kept_to = depth = 0
     name = ""
-    tags = [tag for tag in _TAG.finditer(text) if not tag["rest"].rstrip().endswith("/")]
-    last_end = {tag["name"].lower(): tag.start() for tag in tags if tag["end"]}
+    last_ends = {tag["name"].lower(): tag for tag in tags if tag["end"]}
     for tag in tags:
         tag_name = tag["name"].lower()
         if depth:
             if tag_name == name:
                 depth += -1 if tag["end"] else 1
                 kept_to = tag.end() if not depth else kept_to
-        elif not tag["end"] and _begins_block(text, tag, is_closed=last_end.get(tag_name, -1) > tag.start()):
-            kept.append(text[kept_to : tag.start()])
-            depth, name = 1, tag_name
-    return "".join([*kept, "" if depth else text[kept_to:]])
+        elif not tag["end"]:
+            last_end = last_ends.get(tag_name)
+            is_closed = last_end is not None and last_end.start() > tag.start()
+            if begins(text, tag, is_closed):
+                kept.append(text[kept_to : tag.start()])
+                depth, name, kept_to = 1, tag_name, last_end.end() if is_closed and last_end else len(text)
+    return "".join([*kept, text[kept_to:]])
 
 
-def _begins_block(text: str, tag: re.Match[str], *, is_closed: bool) -> bool:
+def _begins_block(text: str, tag: re.Match[str], is_closed: bool) -> bool:  # noqa: FBT001 - called by position
     before = text[max(0, tag.start() - _MAX_INDENT) : tag.start()]  # not all of a long line, for each of its tags
     begins_line = not before.rpartition("\n")[2].strip(" \t\r>") and ("\n" in before or len(before) < _MAX_INDENT)
     ends_line = text[tag.end() : tag.end() + 2].strip(" \t\r")[:1] in ("", "\n")

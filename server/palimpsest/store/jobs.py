@@ -440,7 +440,7 @@ def queue_enrichment(conn: sa.Connection, scope: Scope, memory_ids: Sequence[str
 
 
 def queue_session(
-    conn: sa.Connection, user_id: str, client: str, session: str, minimum: int, now: datetime, summarized_from: int
+    conn: sa.Connection, user_id: str, client: str, session: str, now: datetime, minimum: int, summarized_from: int
 ) -> int:
     """Queue the messages of a client's session that wait to be learned from, if there are `minimum`; return how many.
 

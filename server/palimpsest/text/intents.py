@@ -313,7 +313,8 @@ def lasting_sentences(text: str) -> list[str]:
 
 def _may_last(sentence: str) -> bool:
     is_question = sentence.endswith(_QUESTION_MARKS) or _CUES["question"].match(_without_lead(sentence))
-    if is_question or _CUES["passing"].search(sentence):
+    is_made_up = _CUES["made up"].match(_without_lead(sentence))
+    if is_question or is_made_up or _CUES["passing"].search(sentence):
         return False
     if _CUES["lasting"].search(sentence):
         return True
