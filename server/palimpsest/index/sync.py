@@ -299,11 +299,11 @@ class Projection:
 
     def lag(self, newest: int) -> int:
         """Return how many rows of the index log this process has not applied, of which `newest` is the last."""
-        return max(newest - self.log_number, 0)
+        return max(newest - self.log_number, 0) if self.has_index else 0
 
     def is_behind(self) -> bool:
         """Return whether the last search met changes that the index had not applied, or no index is open."""
-        return self._changes_seen or self.state in ("closed", "broken")
+        return self.has_index and (self._changes_seen or self.state in ("closed", "broken"))
 
     def close(self) -> None:
         """Close the index and release its folder."""
@@ -553,15 +553,6 @@ class Scan(Projection):
     def count(self) -> int:
         """Return how many vectors the ledger has. Raises LedgerError."""
         return self._ledger.read_with(entry_queries.count_indexed, self.embedder)
-
-    def lag(self, newest: int) -> int:
-        """Return 0: nothing lags behind the ledger."""
-        del newest
-        return 0
-
-    def is_behind(self) -> bool:
-        """Return False."""
-        return False
 
 
 def refuse_folder(folder: Path) -> NoReturn:

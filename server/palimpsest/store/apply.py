@@ -99,7 +99,7 @@ def apply(
     unlearned = frozenset(message_queries.awaiting_extraction(conn, [message.id for message in stored]))
     if write.learn_later is not None and unlearned:
         ids = [message.id for message in stored if message.id in unlearned]
-        enqueue(conn, "learn", write.scope, {MESSAGES: ids, **write.learn_later}, now)
+        enqueue(conn, write.scope, JobRequest("learn", payload={MESSAGES: ids, **write.learn_later}), now)
     outcomes = [outcome for decision in write.decisions for outcome in _carry_out(tx, decision)]
     for edit_of_entities in write.entity_edits:
         entity_edits.carry_out(tx, edit_of_entities)
@@ -110,7 +110,7 @@ def apply(
     elif not write.forgets_name:
         writes.keep_name(tx)
     new_messages = [message.id for message in stored if message.id in new_ids]
-    enqueue_all(conn, write.scope, write.later, outcomes, new_messages, now)
+    enqueue_all(tx, write.later, outcomes, new_messages)
     _expire_later(conn, outcomes, now)
     if before is not None:
         _refuse_too_many(conn, write.scope.user_id, before, max_memories)
@@ -203,7 +203,7 @@ def _expire_later(conn: Connection, outcomes: Sequence[models.Outcome], now: dat
         end, begin = models.end_of(memory.metadata, zone), memory.begins_in(zone)
         if memory.deleted_at is None:
             for due_at in {end, begin if begin is not None and begin > now else None} - {None}:
-                enqueue(conn, "expire", memory.scope, {}, now, due_at)
+                enqueue(conn, memory.scope, JobRequest("expire", due_at=due_at), now)
 
 
 def _carry_out(tx: Transaction, decision: models.Decision) -> list[models.Outcome]:

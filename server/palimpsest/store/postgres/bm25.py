@@ -19,6 +19,7 @@ from sqlalchemy import Connection, text
 from palimpsest.core.errors import FullTextError
 from palimpsest.core.models import Scope
 from palimpsest.store import database
+from palimpsest.store.database import Counts
 from palimpsest.store.rows import batched, scope_values, seen_values
 
 CREATE = (
@@ -97,12 +98,7 @@ class PostgresFullText(database.FullText):
         return scope
 
     def search(
-        self,
-        conn: Connection,
-        scope: Scope | None,
-        words: Iterable[str],
-        limit: int | None,
-        counts: Mapping[str, int] | None = None,
+        self, conn: Connection, scope: Scope | None, words: Iterable[str], limit: int | None, counts: Counts = None
     ) -> dict[int, float]:
         """Return the BM25 score of the best rows by entry number, as `FullText.search` says.
 
