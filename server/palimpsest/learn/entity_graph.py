@@ -224,7 +224,7 @@ class Graph(OfMemory):
         limit: int = 20,
     ) -> Sequence[ListedEntity]:
         """Return up to `limit` entities that living memories mention, the one mentioned last first."""
-        found = await self.engine.read(lambda conn: entities_module.list_entities(conn, scope, limit, type=type))
+        found = await self.engine.read(lambda conn: entities_module.list_entities(conn, scope, limit, of_type=type))
         return [item._replace(mentioned_at=in_zone(item.mentioned_at, self.zone)) for item in found]
 
     async def names(self, scope: Scope, beginning: str, limit: int) -> Sequence[str]:

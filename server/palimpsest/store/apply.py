@@ -227,13 +227,9 @@ def _change(tx: Transaction, decision: models.Decision) -> models.Outcome:
             scope = tx.scope.general if is_general else tx.scope
             return writes.add(tx, _required(decision.fact), decision.replaces, scope)
         case models.Event.UPDATE:
-            memory = find(tx, decision.memory_id)
+            memory, fact = find(tx, decision.memory_id), _required(decision.fact)
             return writes.change(
-                tx,
-                memory,
-                _required(decision.fact),
-                sets_labels=decision.sets_labels,
-                sets_relations=decision.sets_relations,
+                tx, memory, fact, sets_labels=decision.sets_labels, sets_relations=decision.sets_relations
             )
         case models.Event.DELETE if decision.successor is not None:
             return writes.replace_by(tx, find(tx, decision.memory_id), find_newest(tx, decision.successor))

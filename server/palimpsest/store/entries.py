@@ -81,32 +81,19 @@ def _rows_seen(
 ) -> list[CandidateRow]:
     is_visible = cache(lambda *parts: rows.is_seen(scope, models.Scope(*parts)))
     zone = now.tzinfo or UTC
-    return [
-        CandidateRow(
-            models.Candidate(
-                seq,
-                kind,
-                owner,
-                datetime.fromisoformat(at),
-                speaker,
-                session,
-                length,
-                last in QUESTION_MARKS,
-                text,
-                bool(page),
-                bool(hinted),
-                None if since is None else span_of(since, since_unit, zone).first,
-                None if until is None else models.end_in(span_of(until, until_unit, zone), is_replaced=replaced),
-                is_closed,
-            ),
-            vector,
-            key,
-        )
-        for row in found
-        for seq, kind, owner, vector, key, speaker, session, at, length, last, text, page, hinted in [row[:13]]
-        for since, since_unit, until, until_unit, end, replaced in [row[13:19]]
-        if is_visible(*row[19:]) and (is_closed or not (end and models.has_expired({models.EXPIRES_AT: end}, now)))
-    ]
+    seen: list[CandidateRow] = []
+    for row in found:
+        seq, kind, owner, vector, key, speaker, session, at, length, last, text, page, hinted = row[:13]
+        since, since_unit, until, until_unit, end, replaced = row[13:19]
+        is_over = not is_closed and end and models.has_expired({models.EXPIRES_AT: end}, now)
+        if is_over or not is_visible(*row[19:]):
+            continue
+        begins = None if since is None else span_of(since, since_unit, zone).first
+        ends = None if until is None else models.end_in(span_of(until, until_unit, zone), is_replaced=replaced)
+        said = (datetime.fromisoformat(at), speaker, session, length, last in QUESTION_MARKS)
+        rest = (text, bool(page), bool(hinted), begins, ends, is_closed)
+        seen.append(CandidateRow(models.Candidate(seq, kind, owner, *said, *rest), vector, key))
+    return seen
 
 
 def _candidates() -> sa.Select[*tuple[Any, ...]]:
