@@ -85,14 +85,15 @@ def _rows_seen(
     for row in found:
         seq, kind, owner, vector, key, speaker, session, at, length, last, text, page, hinted = row[:13]
         since, since_unit, until, until_unit, end, replaced = row[13:19]
-        is_over = not is_closed and end and models.has_expired({models.EXPIRES_AT: end}, now)
-        if is_over or not is_visible(*row[19:]):
+        if not is_visible(*row[19:]) or (end and not is_closed and models.has_expired({models.EXPIRES_AT: end}, now)):
             continue
         begins = None if since is None else span_of(since, since_unit, zone).first
         ends = None if until is None else models.end_in(span_of(until, until_unit, zone), is_replaced=replaced)
-        said = (datetime.fromisoformat(at), speaker, session, length, last in QUESTION_MARKS)
-        rest = (text, bool(page), bool(hinted), begins, ends, is_closed)
-        seen.append(CandidateRow(models.Candidate(seq, kind, owner, *said, *rest), vector, key))
+        said_at, asks, is_page, has_hints = datetime.fromisoformat(at), last in QUESTION_MARKS, bool(page), bool(hinted)
+        candidate = models.Candidate(
+            seq, kind, owner, said_at, speaker, session, length, asks, text, is_page, has_hints, begins, ends, is_closed
+        )
+        seen.append(CandidateRow(candidate, vector, key))
     return seen
 
 
