@@ -300,7 +300,7 @@ class Graph(OfMemory):
     ) -> list[KnownRelation]:
         """Return relations of entities that hold now, or held then. What has expired holds no more, closed or not."""
         if held_at is not None:
-            known = edges.relations_of(conn, scope, ids, as_of=as_of, current_only=False, limit=MAX_HELD)
+            known = edges.relations_of(conn, scope, ids, as_of=as_of, ever=True, limit=MAX_HELD)
             return [item for item in known if item.may_hold_in(held_at)][:limit]
         found = edges.relations_of(conn, scope, ids, as_of=as_of, limit=limit)
         if as_of is not None:
