@@ -110,14 +110,7 @@ class SharedIndex:
         self._client.close()
 
     def request(
-        self,
-        method: str,
-        path: str,
-        content: Any = None,
-        *,
-        is_search: bool = False,
-        was_there: bool = False,
-        **parameters: int,
+        self, method: str, path: str, content: Any = None, *, is_search: bool = False, was_there: bool = False
     ) -> Any:
         """Return the answer of the server.
 
@@ -125,7 +118,7 @@ class SharedIndex:
         """
         seconds = SEARCH_SECONDS if is_search else REPLY_SECONDS
         try:
-            reply = self._client.request(method, path, json=content, params=parameters or None, timeout=seconds)
+            reply = self._client.request(method, path, json=content, timeout=seconds)
         except httpx.TimeoutException as error:
             raise VectorIndexError(f"the Chroma server {self.address} did not answer within {seconds:g} s") from error
         except (httpx.HTTPError, httpx.InvalidURL, RuntimeError) as error:  # RuntimeError: the client was closed
@@ -155,7 +148,7 @@ class SharedIndex:
         """Return the names and ids of all collections, which may be those of others."""
         found: list[tuple[str, str]] = []
         while True:
-            page = self.request("GET", "collections", limit=PAGE, offset=len(found))
+            page = self.request("GET", f"collections?limit={PAGE}&offset={len(found)}")
             found += [(item["name"], item["id"]) for item in page]
             if len(page) < PAGE:
                 return found

@@ -7,7 +7,7 @@ import logging
 import shutil
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -23,6 +23,7 @@ from palimpsest.core.files import file_lock, replace_file
 from palimpsest.core.protocols import Progress, Vector, VectorIndex
 from palimpsest.store import entries as entry_queries
 from palimpsest.store.ledger import Ledger
+from palimpsest.store.rows import grouped
 
 # The checkpoint of an index: what it was built from and how much of the index log it has applied.
 
@@ -299,11 +300,11 @@ class Projection:
 
     def lag(self, newest: int) -> int:
         """Return how many rows of the index log this process has not applied, of which `newest` is the last."""
-        return max(newest - self.log_number, 0)
+        return max(newest - self.log_number, 0) if self.has_index else 0
 
     def is_behind(self) -> bool:
         """Return whether the last search met changes that the index had not applied, or no index is open."""
-        return self._changes_seen or self.state in ("closed", "broken")
+        return self.has_index and (self._changes_seen or self.state in ("closed", "broken"))
 
     def close(self) -> None:
         """Close the index and release its folder."""
@@ -418,11 +419,7 @@ class Projection:
                 reached = self._checkpoint.moved_to(rows[-1].seq, conn) if rows else self._checkpoint
             if not rows:
                 return True
-            for user_id in {row.user_id for row in rows}:
-                entries = sorted({row.entry_seq for row in rows if row.user_id == user_id})
-                self._upsert(user_id, [seq for seq in entries if seq in keys], keys)
-                if removed := [seq for seq in entries if seq not in keys]:
-                    self._required_index().delete(user_id, removed)
+            self._write(grouped((row.user_id, row.entry_seq) for row in rows), keys)
             self._save_checkpoint(reached)
             done += len(rows)
             if progress is not None:
@@ -473,18 +470,20 @@ class Projection:
             if not batch:
                 self._save_checkpoint(start)
                 return self._apply_log(start, None)
-            keys = {seq: key for seq, _, key in batch}
-            for user_id in {user_id for _, user_id, _ in batch}:
-                self._upsert(user_id, [seq for seq, owner, _ in batch if owner == user_id], keys)
+            self._write(grouped((user_id, seq) for seq, user_id, _ in batch), {seq: key for seq, _, key in batch})
             last = batch[-1][0]
             done += len(batch)
             if progress is not None:
                 progress(done, max(total, done))
         return True
 
-    def _upsert(self, user_id: str, entries: list[int], keys: dict[int, Vector]) -> None:
-        if entries:
-            self._required_index().upsert(user_id, entries, np.stack([keys[seq] for seq in entries]))
+    def _write(self, entries: Mapping[str, Sequence[int]], keys: Mapping[int, Vector]) -> None:
+        """Store the keys of entries by user, and delete those that have none any more."""
+        for user_id, seqs in entries.items():
+            if stored := sorted(keys.keys() & set(seqs)):
+                self._required_index().upsert(user_id, stored, np.stack([keys[seq] for seq in stored]))
+            if removed := sorted(set(seqs) - keys.keys()):
+                self._required_index().delete(user_id, removed)
 
 
 # Finish a purge: rewrite the ledger's file and delete the indexes, which may still hold erased vectors.
@@ -553,15 +552,6 @@ class Scan(Projection):
     def count(self) -> int:
         """Return how many vectors the ledger has. Raises LedgerError."""
         return self._ledger.read_with(entry_queries.count_indexed, self.embedder)
-
-    def lag(self, newest: int) -> int:
-        """Return 0: nothing lags behind the ledger."""
-        del newest
-        return 0
-
-    def is_behind(self) -> bool:
-        """Return False."""
-        return False
 
 
 def refuse_folder(folder: Path) -> NoReturn:

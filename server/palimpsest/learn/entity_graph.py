@@ -224,7 +224,7 @@ class Graph(OfMemory):
         limit: int = 20,
     ) -> Sequence[ListedEntity]:
         """Return up to `limit` entities that living memories mention, the one mentioned last first."""
-        found = await self.engine.read(lambda conn: entities_module.list_entities(conn, scope, limit, type=type))
+        found = await self.engine.read(lambda conn: entities_module.list_entities(conn, scope, limit, of_type=type))
         return [item._replace(mentioned_at=in_zone(item.mentioned_at, self.zone)) for item in found]
 
     async def names(self, scope: Scope, beginning: str, limit: int) -> Sequence[str]:
@@ -300,7 +300,7 @@ class Graph(OfMemory):
     ) -> list[KnownRelation]:
         """Return relations of entities that hold now, or held then. What has expired holds no more, closed or not."""
         if held_at is not None:
-            known = edges.relations_of(conn, scope, ids, as_of=as_of, current_only=False, limit=MAX_HELD)
+            known = edges.relations_of(conn, scope, ids, as_of=as_of, ever=True, limit=MAX_HELD)
             return [item for item in known if item.may_hold_in(held_at)][:limit]
         found = edges.relations_of(conn, scope, ids, as_of=as_of, limit=limit)
         if as_of is not None:

@@ -99,7 +99,7 @@ def apply(
     unlearned = frozenset(message_queries.awaiting_extraction(conn, [message.id for message in stored]))
     if write.learn_later is not None and unlearned:
         ids = [message.id for message in stored if message.id in unlearned]
-        enqueue(conn, "learn", write.scope, {MESSAGES: ids, **write.learn_later}, now)
+        enqueue(conn, write.scope, JobRequest("learn", payload={MESSAGES: ids, **write.learn_later}), now)
     outcomes = [outcome for decision in write.decisions for outcome in _carry_out(tx, decision)]
     for edit_of_entities in write.entity_edits:
         entity_edits.carry_out(tx, edit_of_entities)
@@ -111,7 +111,7 @@ def apply(
         writes.keep_name(tx)
     writes.go_on(tx)
     new_messages = [message.id for message in stored if message.id in new_ids]
-    enqueue_all(conn, write.scope, write.later, outcomes, new_messages, now)
+    enqueue_all(tx, write.later, outcomes, new_messages)
     _expire_later(conn, outcomes, now)
     if before is not None:
         _refuse_too_many(conn, write.scope.user_id, before, max_memories)
@@ -203,9 +203,9 @@ def _expire_later(conn: Connection, outcomes: Sequence[models.Outcome], now: dat
     for memory in (outcome.memory for outcome in outcomes if outcome.memory.deleted_at is None):
         end, begin = models.end_of(memory.metadata, zone), memory.begins_in(zone)
         if end is not None:
-            enqueue(conn, "expire", memory.scope, {}, now, end)
+            enqueue(conn, memory.scope, JobRequest("expire", due_at=end), now)
         if begin is not None and begin > now:
-            enqueue(conn, "expire", memory.scope, {}, now, begin)
+            enqueue(conn, memory.scope, JobRequest("expire", due_at=begin), now)
 
 
 def _carry_out(tx: Transaction, decision: models.Decision) -> list[models.Outcome]:
@@ -229,13 +229,9 @@ def _change(tx: Transaction, decision: models.Decision) -> models.Outcome:
             scope = tx.scope.general if is_general else tx.scope
             return writes.add(tx, _required(decision.fact), decision.replaces, scope)
         case models.Event.UPDATE:
-            memory = find(tx, decision.memory_id)
+            memory, fact = find(tx, decision.memory_id), _required(decision.fact)
             return writes.change(
-                tx,
-                memory,
-                _required(decision.fact),
-                sets_labels=decision.sets_labels,
-                sets_relations=decision.sets_relations,
+                tx, memory, fact, sets_labels=decision.sets_labels, sets_relations=decision.sets_relations
             )
         case models.Event.DELETE if decision.successor is not None:
             return writes.replace_by(tx, find(tx, decision.memory_id), find_newest(tx, decision.successor))

@@ -40,6 +40,10 @@ FullTextColumns: TypeAlias = tuple[str, str, str, str]
 """A row as it is stored: scope, own, context and facts, each as tokens separated by spaces."""
 
 
+Counts: TypeAlias = Mapping[str, int] | None
+"""In how many rows each of the words occurs, if that is known."""
+
+
 class FoundWords(NamedTuple):
     """Which of the words sought occur in an entry's own text, and which there or in its context.
 
@@ -104,12 +108,7 @@ class FullText(Protocol):
         ...
 
     def search(
-        self,
-        conn: Connection,
-        scope: Scope | None,
-        words: Iterable[str],
-        limit: int | None,
-        counts: Mapping[str, int] | None = None,
+        self, conn: Connection, scope: Scope | None, words: Iterable[str], limit: int | None, counts: Counts = None
     ) -> dict[int, float]:
         """Return the BM25 score (higher is better) of the best `limit` rows, by entry number.
 
@@ -355,7 +354,7 @@ def words_in(column: str, padded: Mapping[str, str]) -> frozenset[str]:
     return frozenset([word for word, between_spaces in padded.items() if between_spaces in spaced])
 
 
-def searched_words(words: Iterable[str], counts: Mapping[str, int] | None = None) -> list[str]:
+def searched_words(words: Iterable[str], counts: Counts = None) -> list[str]:
     """Return the first `MAX_QUERY_TOKENS` words, each once.
 
     With the number of rows that each occurs in, they are only the rarest of them, which together occur in about

@@ -81,31 +81,20 @@ def _rows_seen(
 ) -> list[CandidateRow]:
     is_visible = cache(lambda *parts: rows.is_seen(scope, models.Scope(*parts)))
     zone = now.tzinfo or UTC
-    return [
-        CandidateRow(
-            models.Candidate(
-                seq,
-                kind,
-                owner,
-                datetime.fromisoformat(at),
-                speaker,
-                session,
-                last in QUESTION_MARKS,
-                text,
-                bool(page),
-                bool(hinted),
-                None if since is None else span_of(since, since_unit, zone).first,
-                None if until is None else models.end_in(span_of(until, until_unit, zone), is_replaced=replaced),
-                is_closed,
-            ),
-            vector,
-            key,
+    seen: list[CandidateRow] = []
+    for row in found:
+        seq, kind, owner, vector, key, speaker, session, at, last, text, page, hinted = row[:12]
+        since, since_unit, until, until_unit, end, replaced = row[12:18]
+        if not is_visible(*row[18:]) or (end and not is_closed and models.has_expired({models.EXPIRES_AT: end}, now)):
+            continue
+        begins = None if since is None else span_of(since, since_unit, zone).first
+        ends = None if until is None else models.end_in(span_of(until, until_unit, zone), is_replaced=replaced)
+        said_at, asks, is_page, has_hints = datetime.fromisoformat(at), last in QUESTION_MARKS, bool(page), bool(hinted)
+        candidate = models.Candidate(
+            seq, kind, owner, said_at, speaker, session, asks, text, is_page, has_hints, begins, ends, is_closed
         )
-        for row in found
-        for seq, kind, owner, vector, key, speaker, session, at, last, text, page, hinted in [row[:12]]
-        for since, since_unit, until, until_unit, end, replaced in [row[12:18]]
-        if is_visible(*row[18:]) and (is_closed or not (end and models.has_expired({models.EXPIRES_AT: end}, now)))
-    ]
+        seen.append(CandidateRow(candidate, vector, key))
+    return seen
 
 
 def _candidates() -> sa.Select[*tuple[Any, ...]]:

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from palimpsest.core.clock import times_in_zone
 from palimpsest.core.models import Event, Memory, Outcome, Scope
-from palimpsest.store.entries import meta_value, next_edit_number, reserve_edit_numbers, set_meta
+from palimpsest.store.entries import Transaction, meta_value, next_edit_number, reserve_edit_numbers, set_meta
 from palimpsest.store.memories import read_memories
 from palimpsest.store.messages import messages_in, sessions_of
 from palimpsest.store.rows import Query, among, grouped, is_scope, scope_values, sees, to_scope
@@ -328,20 +328,14 @@ class JobRequest:
     due_at: datetime | None = None
 
 
-def enqueue(
-    conn: sa.Connection,
-    kind: JobKind,
-    scope: Scope,
-    payload: Mapping[str, Any],
-    now: datetime,
-    due_at: datetime | None = None,
-) -> None:
+def enqueue(conn: sa.Connection, scope: Scope, request: JobRequest, now: datetime) -> None:
     """Queue work, or add it to the job of this kind and scope that waits or has failed.
 
     Lists in the payload are joined; of other values the new one holds. With `due_at` the job begins then, or earlier if
     it is due earlier. A job that rests after a failure is tried again if its messages are sent again, one that was put
     off until tomorrow waits, and one that has failed is tried again.
     """
+    kind, payload, due_at = request.kind, request.payload, request.due_at
     if kind == "learn" and not scope.with_general:
         payload = {**payload, OWN_ONLY: True}
     unfinished = (is_scope(jobs, scope), jobs.c.kind == kind, jobs.c.state != "done")
@@ -362,23 +356,19 @@ def enqueue(
 
 
 def enqueue_all(
-    conn: sa.Connection,
-    scope: Scope,
-    requests: Sequence[JobRequest],
-    outcomes: Sequence[Outcome],
-    new_message_ids: Sequence[str],
-    now: datetime,
+    tx: Transaction, requests: Sequence[JobRequest], outcomes: Sequence[Outcome], new_message_ids: Sequence[str]
 ) -> None:
     """Queue what a write asks for, given what it did."""
     written = [o.memory for o in outcomes if o.kind == "memory" and o.event in (Event.ADD, Event.UPDATE)]
     changed = grouped((memory.scope, memory.id) for memory in written if memory.deleted_at is None)
-    new_messages = {scope: list(new_message_ids)} if new_message_ids else {}
+    new_messages = {tx.scope: list(new_message_ids)} if new_message_ids else {}
     for request in requests:
         if not request.about:
-            enqueue(conn, request.kind, scope, request.payload, now, request.due_at)
+            enqueue(tx.conn, tx.scope, request, tx.now)
             continue
         for owner, ids in (changed if request.about == MEMORIES else new_messages).items():
-            enqueue(conn, request.kind, owner, {**request.payload, request.about: ids}, now, request.due_at)
+            about = replace(request, payload={**request.payload, request.about: ids})
+            enqueue(tx.conn, owner, about, tx.now)
 
 
 def insert_job(
@@ -435,7 +425,7 @@ def queue_enrichment(conn: sa.Connection, scope: Scope, memory_ids: Sequence[str
     """Queue memories that are to get hints, and return the number of the edit that will give them."""
     edit = next_edit_number(conn)
     reserve_edit_numbers(conn, edit)
-    enqueue(conn, "enrich", scope, {MEMORIES: list(memory_ids), EDIT: edit}, now)
+    enqueue(conn, scope, JobRequest("enrich", payload={MEMORIES: list(memory_ids), EDIT: edit}), now)
     return edit
 
 
@@ -452,7 +442,7 @@ def queue_session(
         waiting = _waiting(conn, scope, session_id)
         if len(waiting) >= minimum:
             payload = {MESSAGES: waiting, **learning_payload((), HOOKS, stays_in_project=False)}
-            enqueue(conn, "capture", scope, payload, now)
+            enqueue(conn, scope, JobRequest("capture", payload=payload), now)
             queued += len(waiting)
         if summarized_from and len(messages_in(conn, scope, session_id, summarized_from)) == summarized_from:
             enqueue(conn, "summarize", scope, {ASKED_KINDS: [f"session:{session_id}"]}, now)

@@ -128,8 +128,7 @@ class Ledger:
     def queue_job(self, scope: Scope, request: job_queries.JobRequest) -> None:
         """Queue work in the background. In a write of a client, use `Write.later`."""
         with self._write(scope.user_id) as conn:
-            scope = projects.current_scope(conn, scope)
-            job_queries.enqueue(conn, request.kind, scope, request.payload, self.clock(), request.due_at)
+            job_queries.enqueue(conn, projects.current_scope(conn, scope), request, self.clock())
 
     def project_of(self, user_id: str, repository: Repository) -> str:
         """Return the project of a repository, or "" outside of one, and record what the project is known by.
@@ -139,13 +138,12 @@ class Ledger:
         with self.read() as conn:
             claimed = projects.claimed_paths(conn, user_id, repository)
             missing = {path for path in claimed if not Path(path).exists()}
-            identified = projects.identify(conn, user_id, repository, missing)
-        if not identified.new_aliases:
-            return identified.project
-        with self._write(user_id) as conn:  # another process may have been quicker
-            identified = projects.identify(conn, user_id, repository, missing)
-            projects.record(conn, user_id, identified.new_aliases, self.clock())
-        return identified.project
+            project, new_aliases = projects.identify(conn, user_id, repository, missing)
+        if new_aliases:
+            with self._write(user_id) as conn:  # another process may have been quicker
+                project, new_aliases = projects.identify(conn, user_id, repository, missing)
+                projects.record(conn, user_id, new_aliases, self.clock())
+        return project
 
     def purge(self, scope: Scope, owner_ids: Sequence[str] | None) -> purge.PurgeSelection:
         """Erase the rows of memories and messages, or of a whole scope, and return what was erased."""

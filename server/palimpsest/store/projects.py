@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeAlias
 
 import sqlalchemy as sa
 
@@ -41,12 +41,8 @@ from palimpsest.store.writes import record_message
 # repositories, their remotes, and its older names.
 
 
-@dataclass(frozen=True, slots=True)
-class Identified:
-    """The project of a repository, and the aliases to record for it."""
-
-    project: str
-    new_aliases: tuple[Alias, ...] = ()
+Identified: TypeAlias = tuple[str, tuple[Alias, ...]]
+"""The project of a repository, and the aliases to record for it."""
 
 
 def identify(conn: sa.Connection, user_id: str, repository: Repository, missing: AbstractSet[str]) -> Identified:
@@ -57,19 +53,14 @@ def identify(conn: sa.Connection, user_id: str, repository: Repository, missing:
     """
     if not repository.path:
         paths = (_alias(conn, user_id, "path", path) for path in repository.gone)
-        return Identified(next((alias.project for alias in paths if alias is not None), ""))
+        return next((alias.project for alias in paths if alias is not None), ""), ()
     here = _alias(conn, user_id, "path", repository.path)
     remote = _by_remote(conn, user_id, repository.remote)
-    if remote is None:
-        if here is None:
-            return _unknown(conn, user_id, repository, missing)
+    if remote is not None:
+        return _known_by_remote(conn, user_id, repository, here, remote)
+    if here is not None:
         return _known_by_path(conn, user_id, repository, here)
-    if here is None:
-        return _identified(remote.project, (_path(repository, remote.project),), remote)
-    if here.project == remote.project:
-        is_current = here.repository_created == repository.created
-        return _identified(remote.project, () if is_current else (_path(repository, here.project),), remote)
-    return _contradictory(conn, user_id, repository, here, remote)
+    return _unknown(conn, user_id, repository, missing)
 
 
 def claimed_paths(conn: sa.Connection, user_id: str, repository: Repository) -> list[str]:
@@ -207,45 +198,44 @@ def _unknown(conn: sa.Connection, user_id: str, repository: Repository, missing:
     unclaimed = _unclaimed(conn, user_id, folder) or _unclaimed(conn, user_id, repository.checkout)
     if remote:
         here = _path(repository, remote, unclaimed, reported=not unclaimed)
-        return Identified(scope_part("project", remote), (here, Alias("remote", remote, remote)))
+        return scope_part("project", remote), (here, Alias("remote", remote, remote))
     if unclaimed:
-        return Identified(scope_part("project", unclaimed), (_path(repository, unclaimed),))
+        return scope_part("project", unclaimed), (_path(repository, unclaimed),)
     moved_from = _moved_from(conn, user_id, repository, missing)
     if moved_from is not None:
-        return Identified(moved_from.project, (_path(repository, moved_from.project, reported=False),))
+        return moved_from.project, (_path(repository, moved_from.project, reported=False),)
     free = (name for name in repository.names if not exists_project(conn, user_id, name))
     name = scope_part("project", next(free, repository.path))
     taken = folder if name != folder and has_content(conn, user_id, folder) else ""
-    return Identified(name, (_path(repository, name, taken, reported=not taken),))
+    return name, (_path(repository, name, taken, reported=not taken),)
 
 
 def _known_by_path(conn: sa.Connection, user_id: str, repository: Repository, here: Alias) -> Identified:
     """Return the project of a repository at a known path, whose remote, if it has one, is new."""
     remote = repository.remote
     if not remote:
-        return Identified(here.project)
+        return here.project, ()
     if _is_another(here, repository) and _has_alias(conn, user_id, here.project, "remote"):
-        return Identified(scope_part("project", remote), (_path(repository, remote), Alias("remote", remote, remote)))
-    return Identified(here.project, (Alias("remote", remote, here.project, reported=False),))
+        return scope_part("project", remote), (_path(repository, remote), Alias("remote", remote, remote))
+    return here.project, (Alias("remote", remote, here.project, reported=False),)
 
 
-def _contradictory(conn: sa.Connection, user_id: str, repository: Repository, here: Alias, remote: Alias) -> Identified:
-    """Return the project of a repository whose path and remote belong to two projects: that of the remote.
+def _known_by_remote(
+    conn: sa.Connection, user_id: str, repository: Repository, here: Alias | None, remote: Alias
+) -> Identified:
+    """Return the project of a repository whose remote is known, also if its path belongs to another project.
 
-    Only if nothing is stored in that one, the remote goes to the project of the path.
+    Only if nothing is stored in the project of the remote, the remote goes to that of the path. A remote that was
+    recognized by the project's name only is recorded too.
     """
-    if _is_another(here, repository) or not has_content(conn, user_id, here.project):
-        return _identified(remote.project, (_path(repository, remote.project),), remote)
-    if not has_content(conn, user_id, remote.project):
-        return Identified(here.project, (Alias("remote", repository.remote, here.project, reported=False),))
-    return _identified(remote.project, (_path(repository, remote.project, here.project, reported=False),), remote)
-
-
-def _identified(project: str, new_aliases: tuple[Alias, ...], remote: Alias) -> Identified:
-    """Return the project of a remote, which is recorded too if it was recognized by the project's name only."""
-    return Identified(
-        project, new_aliases if remote.kind == "remote" else (*new_aliases, replace(remote, kind="remote"))
-    )
+    new: tuple[Alias, ...] = (_path(repository, remote.project),)
+    if here is not None and here.project == remote.project:
+        new = () if here.repository_created == repository.created else new
+    elif here is not None and not _is_another(here, repository) and has_content(conn, user_id, here.project):
+        if not has_content(conn, user_id, remote.project):
+            return here.project, (Alias("remote", repository.remote, here.project, reported=False),)
+        new = (_path(repository, remote.project, here.project, reported=False),)
+    return remote.project, new if remote.kind == "remote" else (*new, replace(remote, kind="remote"))
 
 
 def _by_remote(conn: sa.Connection, user_id: str, remote: str) -> Alias | None:

@@ -353,14 +353,10 @@ def count_in_session_since(conn: sa.Connection, scope: Scope, last: Summary, ses
 
 
 def _count_newer(
-    conn: sa.Connection,
-    scope: Scope,
-    last: Summary,
-    of_memories: sa.ColumnElement[bool],
-    *of_messages: sa.ColumnElement[bool],
+    conn: sa.Connection, scope: Scope, last: Summary, stated: sa.ColumnElement[bool], *said: sa.ColumnElement[bool]
 ) -> int:
-    reworded = count(conn, is_living(memories, scope), of_memories, reworded_since(sa.literal(last.seq)))
-    return reworded + count(conn, *of_messages, messages.c.created_at > last.created_at)
+    reworded = count(conn, is_living(memories, scope), stated, reworded_since(sa.literal(last.seq)))
+    return reworded + count(conn, *said, messages.c.created_at > last.created_at)
 
 
 def _is_said(scope: Scope) -> sa.ColumnElement[bool]:

@@ -141,7 +141,7 @@ def test_relations_are_bounded_and_carry_the_times_of_their_memories(graph: Grap
     with graph.ledger.read() as conn:
         ids = [entity.id for entity in entities_named(conn, ALICE, ["Odile"])["odile"]]
         newest = relations_of(conn, ALICE, ids, limit=3)
-        everything = relations_of(conn, ALICE, ids, current_only=False, limit=100)
+        everything = relations_of(conn, ALICE, ids, ever=True, limit=100)
         assert relations_of(conn, Scope("bob"), ids, limit=3) == []
     assert [relation.destination for relation in newest] == ["Friend 19", "Friend 18", "Friend 17"]
     assert len(everything) == 21

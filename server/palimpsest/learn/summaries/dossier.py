@@ -148,7 +148,7 @@ def read_dossier(
 
     def related(ids: Iterable[str]) -> list[KnownRelation]:
         if held_at is not None:
-            ever = relation_queries.relations_of(conn, scope, ids, current_only=False, limit=MAX_LOOKED_AT)
+            ever = relation_queries.relations_of(conn, scope, ids, ever=True, limit=MAX_LOOKED_AT)
             return [item for item in ever if item.may_hold_in(held_at)][:MAX_RELATIONS]
         found = relation_queries.relations_of(conn, scope, ids, as_of=as_of, limit=MAX_RELATIONS)
         return [item for item in found if item.memory_id not in expired]
@@ -178,7 +178,7 @@ def read_dossier(
         ended = [memory for memory in holds if memory.has_ended(as_of or now)]
         holds = [memory for memory in holds if memory not in ended]
         held, all_holds, all_held = [*ended, *held], all_holds - len(ended), all_held + len(ended)
-        ever = relation_queries.relations_of(conn, scope, [entity.id], current_only=False, limit=MAX_RELATIONS)
+        ever = relation_queries.relations_of(conn, scope, [entity.id], ever=True, limit=MAX_RELATIONS)
         # With `as_of` a relation of a memory that had ended by then is a former one.
         former = [item for item in ever if item.expired_at is not None and (not as_of or item.expired_at <= as_of)]
         former = [item for item in former if item.expired_at is None or item.expired_at >= item.holds_from]

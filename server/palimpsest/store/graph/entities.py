@@ -106,11 +106,7 @@ def entities_in_text(conn: Connection, scope: Scope, text: str, *, as_of: dateti
 
 
 def list_entities(
-    conn: Connection,
-    scope: Scope,
-    limit: int,
-    *,
-    type: EntityType | None = None,  # noqa: A002 - as an entity has it
+    conn: Connection, scope: Scope, limit: int, *, of_type: EntityType | None = None
 ) -> list[ListedEntity]:
     """Return up to `limit` entities that living memories of the scope mention, the one mentioned last first."""
     is_mentioned = and_(mentions.c.kind == "memory", mentions.c.owner_id == memories.c.id, mentions.c.current)
@@ -128,7 +124,7 @@ def list_entities(
             root_id = roots[row.entity_id].id
             count, newest = mentioned.get(root_id, (0, row.newest))
             mentioned[root_id] = (count + row.memories, max(newest, row.newest))
-    by_id = {root.id: root for root in roots.values() if type in (None, root.type)}
+    by_id = {root.id: root for root in roots.values() if of_type in (None, root.type)}
     order = sorted(by_id, key=lambda root_id: (by_id[root_id].name.casefold(), root_id))
     order.sort(key=lambda root_id: mentioned[root_id][1], reverse=True)
     shown = as_shown(conn, scope, {root_id: by_id[root_id] for root_id in order[:limit]})

@@ -30,24 +30,19 @@ of a search state enough, and all of them together more than a hundred."""
 
 
 def relations_of(
-    conn: Connection,
-    scope: Scope,
-    entity_ids: Iterable[str],
-    *,
-    as_of: datetime | None = None,
-    current_only: bool = True,
-    limit: int,
+    conn: Connection, scope: Scope, ids: Iterable[str], *, limit: int, as_of: datetime | None = None, ever: bool = False
 ) -> list[KnownRelation]:
     """Return up to `limit` relations that begin or end at entities, the ones stored last first.
 
-    What is merged with an entity counts as the entity. Only memories that the scope sees state relations: the living
-    ones, with `current_only=False` also those that were replaced or ended, and with `as_of` those living then.
+    `ids` are those of the entities, and what is merged with an entity counts as the entity. Only memories that the
+    scope sees state relations: the living ones, with `ever` also those that were replaced or ended, and with `as_of`
+    those living then.
     """
-    ids = list(group_of(conn, entity_ids))
+    ids = list(group_of(conn, ids))
     if as_of is not None:
         return _with_names(conn, scope, _stated_at(conn, scope, ids, as_of)[:limit])
     values = {"ids": ids, "limit": limit, **sql.scope_values(scope)}
-    rows = conn.execute(_of_entities(sql.scope_parts(scope), current_only), values).all()
+    rows = conn.execute(_of_entities(sql.scope_parts(scope), ever), values).all()
     return _with_names(conn, scope, map(_stated_in, rows))
 
 
@@ -65,7 +60,7 @@ def relations_found(
         rows = _stated(conn, scope, ids, memory_ids, limit)
     if len(rows) < limit and with_newest:
         values = {"ids": ids, "limit": limit, **sql.scope_values(scope)}
-        rows += conn.execute(_of_entities(sql.scope_parts(scope), current_only=True), values).all()
+        rows += conn.execute(_of_entities(sql.scope_parts(scope), ever=False), values).all()
     return _with_names(conn, scope, map(_stated_in, rows))
 
 
@@ -164,14 +159,14 @@ _COLUMNS = (
 
 
 @cache
-def _of_entities(scope: tuple[bool, ...], current_only: bool) -> Any:  # noqa: FBT001 - a key of the cache
+def _of_entities(scope: tuple[bool, ...], ever: bool) -> Any:  # noqa: FBT001 - a key of the cache
     ends = union(
         select(relations.c.seq).where(relations.c.source_id.in_(sql.listed("ids"))),
         select(relations.c.seq).where(relations.c.destination_id.in_(sql.listed("ids"))),
     )
     is_current = and_(sql.sees_named(memories, scope), memories.c.deleted_at.is_(None))
     of_ends = select(*_COLUMNS).join(memories, memories.c.id == relations.c.memory_id)
-    known = of_ends.where(relations.c.seq.in_(ends), is_current if current_only else is_shown(scope))
+    known = of_ends.where(relations.c.seq.in_(ends), is_shown(scope) if ever else is_current)
     return known.order_by(relations.c.seq.desc()).limit(bindparam("limit"))
 
 

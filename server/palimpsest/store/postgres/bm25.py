@@ -19,24 +19,23 @@ from sqlalchemy import Connection, text
 from palimpsest.core.errors import FullTextError
 from palimpsest.core.models import Scope
 from palimpsest.store import database
-from palimpsest.store.rows import batched, scope_values, seen_values
+from palimpsest.store.database import Counts
+from palimpsest.store.rows import SCOPE, batched, scope_values, seen_values
+
+TEXTS = (*SCOPE, "own", "context", "facts")
+ARRAYS = {"words": "bigint[]", "weights": "float8[]"}
+COLUMNS = ("seq", *TEXTS, "tokens", *ARRAYS)
+"""The columns of a row.
+
+`tokens` is how many it has, the parts of its scope included. `words` are its words, each as the number that `_key`
+gives, and `weights` the weighted number of times that each occurs.
+"""
 
 CREATE = (
-    """
+    f"""
     CREATE TABLE lexical (
-        seq bigint PRIMARY KEY,
-        user_id text COLLATE "C" NOT NULL,
-        project text COLLATE "C" NOT NULL,
-        agent_id text COLLATE "C" NOT NULL,
-        run_id text COLLATE "C" NOT NULL,
-        own text COLLATE "C" NOT NULL,
-        context text COLLATE "C" NOT NULL,
-        facts text COLLATE "C" NOT NULL,
-        -- How many tokens it has, the parts of its scope included.
-        tokens integer NOT NULL,
-        -- Each word of it as the number that `_key` gives, and the weighted number of times that it occurs.
-        words bigint[] NOT NULL,
-        weights float8[] NOT NULL
+        seq bigint PRIMARY KEY, tokens integer NOT NULL, words bigint[] NOT NULL, weights float8[] NOT NULL,
+        {", ".join(f'{name} text COLLATE "C" NOT NULL' for name in TEXTS)}
     )
     """,
     "CREATE INDEX lexical_by_word ON lexical USING gin (words) WITH (fastupdate = off)",
@@ -82,7 +81,7 @@ class PostgresFullText(database.FullText):
 
     def rows(self, conn: Connection) -> dict[int, database.FullTextColumns]:
         """Return every stored row by entry number."""
-        query = text("SELECT seq, user_id, project, agent_id, run_id, own, context, facts FROM lexical")
+        query = text(f"SELECT seq, {', '.join(TEXTS)} FROM lexical")  # noqa: S608 - likewise
         return {
             int(row.seq): (json.dumps(list(row[1:5])), row.own, row.context, row.facts) for row in conn.execute(query)
         }
@@ -97,12 +96,7 @@ class PostgresFullText(database.FullText):
         return scope
 
     def search(
-        self,
-        conn: Connection,
-        scope: Scope | None,
-        words: Iterable[str],
-        limit: int | None,
-        counts: Mapping[str, int] | None = None,
+        self, conn: Connection, scope: Scope | None, words: Iterable[str], limit: int | None, counts: Counts = None
     ) -> dict[int, float]:
         """Return the BM25 score of the best rows by entry number, as `FullText.search` says.
 
@@ -179,15 +173,10 @@ class PostgresFullText(database.FullText):
             conn.execute(_DROP_WORDS, {"words": changed})
 
 
+_VALUES = (f"CAST(:{name} AS {ARRAYS[name]})" if name in ARRAYS else f":{name}" for name in COLUMNS)
 _PUT = text(
-    """
-    INSERT INTO lexical(seq, user_id, project, agent_id, run_id, own, context, facts, tokens, words, weights)
-    VALUES (:seq, :user_id, :project, :agent_id, :run_id, :own, :context, :facts, :tokens,
-        CAST(:words AS bigint[]), CAST(:weights AS float8[]))
-    ON CONFLICT (seq) DO UPDATE SET user_id = excluded.user_id, project = excluded.project,
-        agent_id = excluded.agent_id, run_id = excluded.run_id, own = excluded.own, context = excluded.context,
-        facts = excluded.facts, tokens = excluded.tokens, words = excluded.words, weights = excluded.weights
-    """
+    f"INSERT INTO lexical({', '.join(COLUMNS)}) VALUES ({', '.join(_VALUES)}) "  # noqa: S608 - names of our own
+    f"ON CONFLICT (seq) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in COLUMNS[1:])}"
 )
 _REMOVE = text("DELETE FROM lexical WHERE seq = ANY(CAST(:seqs AS bigint[]))")
 _STORED = text("SELECT user_id, words, tokens FROM lexical WHERE seq = ANY(CAST(:seqs AS bigint[]))")

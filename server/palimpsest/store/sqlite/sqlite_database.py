@@ -29,6 +29,7 @@ from palimpsest.core.files import file_lock, files_below, make_private, make_pri
 from palimpsest.core.models import Scope
 from palimpsest.core.threads import is_background
 from palimpsest.store import database
+from palimpsest.store.database import Counts
 from palimpsest.store.rows import batched, json_elements, json_numbers, next_number
 from palimpsest.store.schema import KNOWN_REVISIONS
 from palimpsest.store.sqlite import ledger_files
@@ -115,12 +116,7 @@ class SqliteFullText(database.FullText):
         return None if user_entries > newest * MAJORITY_SHARE else scope
 
     def search(
-        self,
-        conn: Connection,
-        scope: Scope | None,
-        words: Iterable[str],
-        limit: int | None,
-        counts: Mapping[str, int] | None = None,
+        self, conn: Connection, scope: Scope | None, words: Iterable[str], limit: int | None, counts: Counts = None
     ) -> dict[int, float]:
         """Return the BM25 score of the best rows by entry number, as `FullText.search` says.
 
