@@ -194,7 +194,7 @@ def _form(request: Request, stored: Memory, fields: Mapping[str, Any], problem: 
 
 def _hit(request: Request, stored: Memory, done: str, edit: int) -> Response:
     said: dict[str, Any] = {"done": done, "edit": edit, "back": context.place_of(request)}
-    return context.shown(request, "correct/hit.html", hit=memory_hit(stored), question="", explain=False, **said)
+    return context.shown(request, "correct/hit.html", hit=memory_hit(stored), explain=False, **said)
 
 
 # Merge memories that say nearly the same, and settle which of several is true now.
