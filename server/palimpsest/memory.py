@@ -406,10 +406,9 @@ class Memory(Edits):
         """Return the state of the ledger, the vectors, the index and a graph database, in one word each."""
         from palimpsest.admin.doctor import health  # noqa: PLC0415 - as in `care`
 
-        ledger, embedder = self.engine.ledger, self.engine.embedder.fingerprint
+        graph = self.background and self.background.graph
         with in_background():
-            graph = self.background and self.background.graph
-            return await self.engine.run(lambda: health(ledger, embedder, self.projection.state, graph and graph.state))
+            return await self.engine.run(lambda: health(self.engine, self.projection.state, graph and graph.state))
 
     async def news(self, scope: Scope) -> tuple[str, ...]:
         """Return notes on the project and on what was learned, each once: the next call does not return them."""

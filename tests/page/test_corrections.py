@@ -129,6 +129,7 @@ async def test_every_answer_to_a_write_can_be_reloaded_and_writes_nothing_then(
 FIELDS = {
     "text": ({"text": "Alice has a green boat"}, {"text": "Alice has a white boat"}),
     "tags": ({"tags": "red"}, {"tags": "blue"}),
+    "hints": ({"hints": "who has a boat?"}, {"hints": "who can sail?"}),
     "dates": ({"since": "2020", "until": ""}, {"since": "2021", "until": ""}),
     "edit": ({"text": "Alice has a red boat", "tags": ""}, {"text": "Alice has a blue boat", "tags": "blue"}),
 }

@@ -39,13 +39,14 @@ from palimpsest.text.display import counted
 # The state of an open memory, in a word or a number for each part and without any content.
 
 
-def health(ledger: Ledger, embedder: str, index: str, graph: str | None) -> dict[str, str]:
-    """Return the state of the ledger, the vectors of an embedder, the index, and the graph database if there is one.
+def health(of: engine.Engine, index: str, graph: str | None) -> dict[str, str]:
+    """Return the state of the ledger, the vectors of the embedder, the index, and the graph database if there is one.
 
     The states of the last two are given. Blocking.
     """
+    embedder = of.embedder.fingerprint
     try:
-        with ledger.read() as conn:
+        with of.ledger.read() as conn:
             waiting = entries.has_missing_vectors(conn, embedder)
             waiting = waiting or entries.has_partial_vectors(conn, embedder)
     except LedgerError:

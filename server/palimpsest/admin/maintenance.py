@@ -146,9 +146,8 @@ class Care:
 
         With `deletes` the memories are deleted whose items were removed.
         """
-        user_id = self._scope.user_id
-        result = await import_folder(self._engine, user_id, folder, dry_run=dry_run, deletes=deletes, caller=caller)
-        notes = await self._briefs.after_write(user_id, result.outcomes)
+        result = await import_folder(self._engine, folder, dry_run=dry_run, deletes=deletes, caller=caller)
+        notes = await self._briefs.after_write(self._scope.user_id, result.outcomes)
         return replace(result, notes=(*result.notes, *notes))
 
     async def jobs(self) -> Sequence[JobReport]:

@@ -107,12 +107,12 @@ class FolderImport:
     outcomes: tuple[Outcome, ...] = ()
 
 
-def _plan(engine: Engine, user_id: str, folder: Path, *, deletes: bool) -> FolderImport:
+def _plan(engine: Engine, folder: Path, *, deletes: bool) -> FolderImport:
     """Return what is to be done about the manifest, the files as they are now, and the ledger. Blocking.
 
     Raises InputError for what cannot be read or is of another memory.
     """
-    manifest = markdown_files.read_manifest(folder)
+    manifest, user_id = markdown_files.read_manifest(folder), engine.settings.user_id
     if manifest.user_id != user_id:
         raise InputError(
             f"{folder} holds the memory of {visible(manifest.user_id)}, and not of {visible(user_id)}. Nothing was "
@@ -385,9 +385,7 @@ ATTEMPTS = 3
 """How often an import is decided anew because another client changed one of its memories meanwhile."""
 
 
-async def import_folder(
-    engine: Engine, user_id: str, folder: Path, *, dry_run: bool = False, deletes: bool = False, caller: str = ""
-) -> FolderImport:
+async def import_folder(engine: Engine, folder: Path, *, dry_run: bool, deletes: bool, caller: str) -> FolderImport:
     """Bring the edits of a folder into the ledger, as one edit. With `deletes` removed items delete their memories.
 
     Raises InputError that names file and line for what cannot be read, and the errors of every write; then nothing was
@@ -395,7 +393,7 @@ async def import_folder(
     """
     attempts = ATTEMPTS
     while True:
-        plan = await engine.run(lambda: _plan(engine, user_id, folder, deletes=deletes))
+        plan = await engine.run(lambda: _plan(engine, folder, deletes=deletes))
         if dry_run:
             return plan
         try:

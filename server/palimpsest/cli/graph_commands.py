@@ -38,19 +38,15 @@ app.add_typer(entity, name="entity")
 
 
 @command(app, "entities")
-async def entities(
-    memory: Memory,
-    type: EntityType | None = None,  # noqa: A002 - the option
-    limit: int = 20,
-) -> Reply:
+async def entities(memory: Memory, kind: EntityType | None = None, limit: int = 20) -> Reply:
     """List the people, places and things that memories mention, the one mentioned last first."""
-    listed = await memory.graph.entities(memory.scope, type=type, limit=limit)
+    listed = await memory.graph.entities(memory.scope, type=kind, limit=limit)
     rows = output.Rows("id", "type", "memories", "last", "name")
     for item in listed:
         known = item.entity
         name = f"{known.name} (the user)" if known.is_user else known.name
         rows.add_row(advice.short(known.id), known.type, item.mentions, shown_date(item.mentioned_at), name)
-    nothing = f"no {type} is known yet" if type else replies.NO_ENTITIES
+    nothing = f"no {kind} is known yet" if kind else replies.NO_ENTITIES
     return Reply(replies.entities_json(listed), rows if listed else nothing)
 
 
@@ -78,14 +74,9 @@ async def split(memory: Memory, name: str, memory_ids: list[str], new_name: str 
 
 
 @command(entity, "entity rename")
-async def rename(
-    memory: Memory,
-    name: str,
-    new_name: str,
-    type: EntityType | None = None,  # noqa: A002 - the option
-) -> Reply:
+async def rename(memory: Memory, name: str, new_name: str, kind: EntityType | None = None) -> Reply:
     """Give an entity another name, and a type if one is given."""
-    return _edited(await memory.graph.rename(memory.scope, name, new_name, type=type, caller=CALLER))
+    return _edited(await memory.graph.rename(memory.scope, name, new_name, type=kind, caller=CALLER))
 
 
 def _edited(edited: entity_graph.EntityEdited) -> Reply:

@@ -247,9 +247,7 @@ async def edit(  # noqa: PLR0913 - typer passes the options of a command by name
     since: str = "",
     until: str = "",
     relation: list[str] | None = None,
-    editor: Annotated[
-        str, typer.Option(metavar="PROGRAM", envvar=["VISUAL", "EDITOR"], help="The program that opens the text.")
-    ] = "",
+    editor: str = "",
 ) -> Reply:
     """Give a memory another text, metadata, hints, times or relations. The history keeps the old ones."""
     changes = metadata_from_words(metadata or (), may_remove=True)

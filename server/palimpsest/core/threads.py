@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Generator
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import anyio
 import anyio.from_thread
 import anyio.to_thread
+from anyio.abc import TaskGroup
 
 _T = TypeVar("_T")
 
@@ -100,6 +101,16 @@ class Threads:
                 return await anyio.to_thread.run_sync(timed, limiter=last)
             finally:
                 self.shares.use(self.caller, seconds)
+
+
+@asynccontextmanager
+async def running(*works: Callable[[], Coroutine[Any, Any, object]]) -> AsyncGenerator[TaskGroup]:
+    """Do works beside the block, and cancel what of them is not done at its end."""
+    async with anyio.create_task_group() as tasks:
+        for work in works:
+            tasks.start_soon(work)
+        yield tasks
+        tasks.cancel_scope.cancel()
 
 
 @contextmanager

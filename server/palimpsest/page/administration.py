@@ -434,8 +434,8 @@ async def create(request: Request) -> Response:
         return await tokens(request, unknown=unknown, given=dict(form))
     read_only, with_general = form.get("read_only") == "on", form.get("with_general") == "on"
     grant = access_tokens.Grant(scope.user_id, scope.project, read_only, with_general)
-    text, token = await anyio.to_thread.run_sync(access_tokens.create, settings.data_dir, grant, now(), days)
-    return context.answered(request, "/care/tokens", {"created": text, "token_id": token.id})
+    text, _ = await anyio.to_thread.run_sync(access_tokens.create, settings.data_dir, grant, now(), days)
+    return context.answered(request, "/care/tokens", {"created": text})
 
 
 async def revoke(request: Request) -> Response:
@@ -462,7 +462,6 @@ async def tokens(request: Request, unknown: str = "", given: Mapping[str, Any] |
         unknown=unknown,
         done="revoked" if request.query_params.get("done") == "revoked" else "",
         created=told.get("created", ""),
-        token_id=told.get("token_id", ""),
     )
 
 

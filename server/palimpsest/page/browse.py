@@ -303,7 +303,7 @@ async def neighbourhood(request: Request) -> Response:
 async def graph(request: Request) -> Response:
     """Show the page that draws all entities."""
     await context.memory_of(request)
-    return context.shown(request, "around/graph.html", most=MAX_NODES)
+    return context.shown(request, "around/graph.html")
 
 
 async def whole_graph(request: Request) -> Response:

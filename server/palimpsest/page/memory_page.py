@@ -34,10 +34,9 @@ def done_by(result: WriteResult, done: str = "changed") -> str:
     return done if result.edit else "unchanged"
 
 
-def outcome_page(
-    request: Request, scope: Scope, form: FormData, result: WriteResult, done: str, *, kept: Memory | None = None
-) -> Response:
+async def outcome_page(request: Request, result: WriteResult, done: str, kept: Memory | None = None) -> Response:
     """Lead to a page that says what was done, with its undo and the way back to where the form was."""
+    scope, form = context.scope_of(request), await request.form()
     values = {
         "scope": scope,
         "done": done_by(result, done),
@@ -195,7 +194,7 @@ def _form(request: Request, stored: Memory, fields: Mapping[str, Any], problem: 
 
 def _hit(request: Request, stored: Memory, done: str, edit: int) -> Response:
     said: dict[str, Any] = {"done": done, "edit": edit, "back": context.place_of(request)}
-    return context.shown(request, "correct/hit.html", hit=memory_hit(stored), question="", explain=False, **said)
+    return context.shown(request, "correct/hit.html", hit=memory_hit(stored), explain=False, **said)
 
 
 # Merge memories that say nearly the same, and settle which of several is true now.
@@ -273,7 +272,7 @@ async def _in_favour(request: Request, done: str, close: Callable[..., Awaitable
         raise InputError(f"choose the memory to keep, and 1 to {MAX_MERGED} others; nothing was changed")
     result = await close(scope, kept, others, caller=CALLER)
     stored = await memory.get(scope, kept)
-    return outcome_page(request, scope, form, result, done, kept=stored if isinstance(stored, Memory) else None)
+    return await outcome_page(request, result, done, stored if isinstance(stored, Memory) else None)
 
 
 # Correct several memories at once. Each action is one edit, and changes all of them or none.
@@ -303,7 +302,7 @@ async def correct_many(request: Request) -> Response:
     if not 0 < len(chosen) <= MAX_CHOSEN:
         raise InputError(f"choose 1 to {MAX_CHOSEN} memories; nothing was changed")
     result = await action(memory, str(form.get("tag", "")))(scope, chosen, caller=CALLER)
-    return outcome_page(request, scope, form, result, done)
+    return await outcome_page(request, result, done)
 
 
 # Correct what is stored: every action is one edit, and its answer offers to undo it.

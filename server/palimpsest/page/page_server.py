@@ -24,6 +24,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from palimpsest.core.clock import now
 from palimpsest.core.errors import InputError, LedgerError, MemoryNotFoundError, PalimpsestError, Remedy
 from palimpsest.core.settings import Settings
+from palimpsest.core.threads import running
 from palimpsest.learn.browsing import Changes, Look
 from palimpsest.page import administration, browse, memory_page
 from palimpsest.page import page_context as context
@@ -307,14 +308,11 @@ def serve_page(load_settings: Callable[[], Settings], port: int, say: Callable[[
 
         @asynccontextmanager
         async def lifespan(_: Starlette) -> AsyncGenerator[None]:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(memory.run)
-                tasks.start_soon(page.state.care.run)
+            async with running(memory.run, page.state.care.run) as tasks:
                 memory.start_opening()
                 if opens:
                     tasks.start_soon(anyio.to_thread.run_sync, webbrowser.open, url)
                 yield
-                tasks.cancel_scope.cancel()
 
         app = Starlette(
             routes=[Mount("/", page)],

@@ -15,6 +15,7 @@ from mcp.server.context import CallNext, HandlerResult
 from mcp.types import InputRequiredResult
 
 from palimpsest.core.errors import PalimpsestError
+from palimpsest.core.threads import running
 from palimpsest.hooks.instructions import Launch, launch_of, rendered_instructions
 from palimpsest.server.access_tokens import OPEN, current_grant
 from palimpsest.server.mcp_server import GREETINGS, MemoryServer, show_control_characters, with_own_instructions
@@ -67,13 +68,8 @@ def build_server(
 
     @asynccontextmanager
     async def lifespan(_: MCPServer[ServerState]) -> AsyncGenerator[ServerState]:
-        if not run_state:
+        async with running(*([state.run] if run_state else [])):
             yield state
-            return
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(state.run)
-            yield state
-            tasks.cancel_scope.cancel()
 
     server = MemoryServer(
         state,

@@ -81,6 +81,13 @@ async def test_a_file_is_previewed_imported_and_undone(tmp_path: Path, page: Ope
     assert await memory_texts(page.memory) == []
 
 
+async def test_a_conversation_is_counted_in_messages(browser: Browser) -> None:
+    """Guards the word for each kind of item that a file can bring."""
+    said = {"uuid": "1", "sender": "human", "text": "I drink green tea", "created_at": "2026-01-01T10:00:00Z"}
+    preview = await sent(browser, content=[{"uuid": "c", "name": "Tea", "chat_messages": [said]}], name="claude.json")
+    assert "messages: 1" in preview
+
+
 async def test_what_is_skipped_is_shown_with_the_reason(page: OpenPage, browser: Browser) -> None:
     """Guards a person's decisions: what they deleted stays away, unless they ask for it back."""
     await sent(browser)

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from palimpsest.admin.importers import records
-from palimpsest.admin.importers.records import ImportedFile, Memories, Skipped, instant_of, text_of
+from palimpsest.admin.importers.records import ImportedFile, Reading, Skipped, instant_of, text_of
 from palimpsest.core.models import PICTURE
 from palimpsest.core.validation import is_picture, list_of, object_of
 
@@ -32,26 +32,24 @@ def read(source: records.SourceFile, now: datetime) -> ImportedFile | None:
     """
     if not any(_is_conversation(item) for item in source.items):
         return None
-    skipped, memories = Skipped(), Memories()
-    conversations = records.in_order([_conversation(object_of(item), now, skipped, memories) for item in source.items])
-    memories_notes = (SAVED,) if memories else ()
+    reading = Reading(now)
+    conversations = records.in_order([_conversation(object_of(item), reading) for item in source.items])
+    memories_notes = (SAVED,) if reading.memories else ()
     for item in map(object_of, source.beside.get("memories", ())):  # the export's own list
         if not (text := text_of(item.get("content"))) or item.get("enabled") is False:
-            skipped["memories that are turned off" if text else "memories in an unknown format"] += 1
+            reading.skipped["memories that are turned off" if text else "memories in an unknown format"] += 1
             continue
-        at = records.plausible_instant(instant_of(item.get("updated_at")) or instant_of(item.get("created_at")), now)
-        records.keep_memory(memories, skipped, "chatgpt", text, at)
-    notes = (*memories_notes, *records.skipped_notes(skipped), *records.unread_notes(source.unread))
-    return ImportedFile("chatgpt", tuple(memories.values()), conversations, notes)
+        reading.keep("chatgpt", text, reading.time_of(item.get("updated_at"), item.get("created_at")))
+    notes = (*memories_notes, *reading.notes, *records.unread_notes(source.unread))
+    return ImportedFile("chatgpt", tuple(reading.memories.values()), conversations, notes)
 
 
 def _is_conversation(value: Any) -> bool:
     return isinstance(object_of(value).get("mapping"), dict)
 
 
-def _conversation(
-    conversation: dict[str, Any], now: datetime, skipped: Skipped, memories: Memories
-) -> records.ImportedConversation:
+def _conversation(conversation: dict[str, Any], reading: Reading) -> records.ImportedConversation:
+    skipped = reading.skipped
     if not _is_conversation(conversation):
         skipped[records.UNKNOWN_CONVERSATION] += 1
     nodes = object_of(conversation.get("mapping"))
@@ -63,9 +61,9 @@ def _conversation(
     for name in records.shown_branch(parents, current, lambda key: instant_of(said[key].get("create_time")), skipped):
         message = said[name]
         at = instant_of(message.get("create_time")) or at  # without a time of its own, it has that of its parent
-        said_at = records.plausible_instant(at, now)
+        said_at = reading.time_of(at)
         if message.get("recipient") == "bio":
-            _take_saved(message, said_at, skipped, memories)
+            _take_saved(message, said_at, reading)
         elif message and (content := _content(message, skipped)):
             author, message_id = object_of(message["author"]), text_of(message.get("id")) or text_of(name)
             speaker = text_of(author.get("name"))
@@ -74,14 +72,14 @@ def _conversation(
     return records.ImportedConversation(conversation_id, text_of(conversation.get("title")), tuple(messages))
 
 
-def _take_saved(message: dict[str, Any], said_at: datetime, skipped: Skipped, memories: Memories) -> None:
+def _take_saved(message: dict[str, Any], said_at: datetime, reading: Reading) -> None:
     """Take in what the model gave to its memory. A request to forget something there changes nothing here."""
     parts = list_of(object_of(message.get("content")).get("parts"))
     text = text_of("\n".join(part for part in parts if isinstance(part, str)))
     if not text or _FORGET.match(text):
-        skipped["requests to forget a memory"] += 1
+        reading.skipped["requests to forget a memory"] += 1
     else:
-        records.keep_memory(memories, skipped, "chatgpt", text, said_at)
+        reading.keep("chatgpt", text, said_at)
 
 
 def _content(message: dict[str, Any], skipped: Skipped) -> str:

@@ -10,7 +10,7 @@ from itertools import chain
 from typing import Any
 
 from palimpsest.admin.importers import records
-from palimpsest.admin.importers.records import ImportedFile, Memories, Skipped, instant_of, text_of
+from palimpsest.admin.importers.records import ImportedFile, Reading, Skipped, instant_of, text_of
 from palimpsest.core.models import PICTURE
 from palimpsest.core.validation import list_of, object_of, one_line
 
@@ -31,30 +31,28 @@ def is_of_claude(value: Any) -> bool:
     return _is_memory(object_of(value)) or _is_project(object_of(value))
 
 
-def memories_of(values: Sequence[Any], now: datetime, skipped: Skipped) -> tuple[records.ImportedMemory, ...]:
-    """Return one memory per paragraph that Claude remembers, and one per description of a project."""
+def _keep_memories(values: Sequence[Any], reading: Reading) -> None:
+    """Keep one memory per paragraph that Claude remembers, and one per description of a project."""
     objects = [object_of(value) for value in values]
     projects = [value for value in objects if _is_project(value) and not value.get("is_starter_project")]
     names = {text_of(project.get("uuid")): one_line(text_of(project.get("name"))) for project in projects}
-    memories: Memories = {}
     for value in objects:
         if not _is_memory(value):
             continue
-        at = records.plausible_instant(instant_of(value.get("updated_at")), now)
+        at = reading.time_of(value.get("updated_at"))
         for tags, text in _paragraphs(text_of(value.get("conversations_memory"))):
-            records.keep_memory(memories, skipped, "claude", text, at, tags)
+            reading.keep("claude", text, at, tags)
         for project_id, memory in object_of(value.get("project_memories")).items():
             prefix = f"{names[project_id]}: " if names.get(project_id) else ""
             for tags, text in _paragraphs(text_of(memory)):
-                records.keep_memory(memories, skipped, "claude", f"{prefix}{text}", at, tags)
+                reading.keep("claude", f"{prefix}{text}", at, tags)
     for project in projects:  # the description; the instructions are orders and no facts, and the documents are books
         name, description = one_line(text_of(project.get("name"))), text_of(project.get("description"))
-        at = records.plausible_instant(instant_of(project.get("updated_at")), now)
         if description:
-            records.keep_memory(memories, skipped, "claude", f"{name}: {description}" if name else description, at)
-        skipped["instructions of projects"] += bool(text_of(project.get("prompt_template")))
-        skipped["documents of projects"] += len(list_of(project.get("docs")))
-    return tuple(memories.values())
+            text, at = f"{name}: {description}" if name else description, reading.time_of(project.get("updated_at"))
+            reading.keep("claude", text, at)
+        reading.skipped["instructions of projects"] += bool(text_of(project.get("prompt_template")))
+        reading.skipped["documents of projects"] += len(list_of(project.get("docs")))
 
 
 def _is_memory(value: dict[str, Any]) -> bool:
@@ -105,19 +103,20 @@ def read(source: records.SourceFile, now: datetime) -> ImportedFile | None:
     everything = [*source.items, *chain.from_iterable(source.beside.values())]
     if not any(_is_conversation(item) or is_of_claude(item) for item in everything):
         return None
-    skipped = Skipped()
+    reading = Reading(now)
     items = [item for item in source.items if not is_of_claude(item)]
-    conversations = records.in_order([_conversation(object_of(item), now, skipped) for item in items])
-    memories = memories_of(everything, now, skipped)
-    notes = (*records.skipped_notes(skipped), *records.unread_notes(source.unread))
-    return ImportedFile("claude", memories, conversations, notes)
+    conversations = records.in_order([_conversation(object_of(item), reading) for item in items])
+    _keep_memories(everything, reading)
+    notes = (*reading.notes, *records.unread_notes(source.unread))
+    return ImportedFile("claude", tuple(reading.memories.values()), conversations, notes)
 
 
 def _is_conversation(value: Any) -> bool:
     return isinstance(object_of(value).get("chat_messages"), list)
 
 
-def _conversation(conversation: dict[str, Any], now: datetime, skipped: Skipped) -> records.ImportedConversation:
+def _conversation(conversation: dict[str, Any], reading: Reading) -> records.ImportedConversation:
+    skipped = reading.skipped
     if not _is_conversation(conversation):
         skipped[records.UNKNOWN_CONVERSATION] += 1
     by_name = {
@@ -131,7 +130,7 @@ def _conversation(conversation: dict[str, Any], now: datetime, skipped: Skipped)
     for name in records.shown_branch(parents, current, lambda key: instant_of(by_name[key].get("created_at")), skipped):
         message = by_name[name]
         at = instant_of(message.get("created_at")) or at
-        role, said_at = _ROLES.get(text_of(message.get("sender"))), records.plausible_instant(at, now)
+        role, said_at = _ROLES.get(text_of(message.get("sender"))), reading.time_of(at)
         if role is None:
             skipped["messages from an unknown sender"] += 1
             continue

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from palimpsest.admin.importers import records
-from palimpsest.admin.importers.records import ImportedFile, ImportedMemory, Skipped, instant_of, text_of
+from palimpsest.admin.importers.records import ImportedFile, ImportedMemory, Reading, instant_of, text_of
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Event
 from palimpsest.core.validation import MAX_METADATA_BYTES, MAX_TEXT_CHARS, list_of, object_of, well_formed
@@ -47,8 +47,9 @@ def read_history(source: records.SourceFile, now: datetime) -> ImportedFile | No
             (recent,) = database.execute("SELECT count(*) FROM messages").fetchone() if "messages" in tables else (0,)
     except sqlite3.Error as error:
         raise InputError(f"{source.name} cannot be read as a database: {error}. {records.EXPECTED}") from error
-    skipped = Skipped({"messages mem0 had stored for its next extraction": recent})
-    return ImportedFile("mem0-history", _history_memories(rows, now, skipped), notes=records.skipped_notes(skipped))
+    reading = Reading(now)
+    reading.skipped["messages mem0 had stored for its next extraction"] += recent
+    return ImportedFile("mem0-history", _history_memories(rows, reading), notes=reading.notes)
 
 
 def _has_history(file: Path, database: sqlite3.Connection) -> bool:
@@ -58,23 +59,23 @@ def _has_history(file: Path, database: sqlite3.Connection) -> bool:
     return {"memory_id", "event"} <= columns and bool(columns & {*_OLD_TEXT}) and bool(columns & {*_NEW_TEXT})
 
 
-def _history_memories(rows: Sequence[dict[str, Any]], now: datetime, skipped: Skipped) -> tuple[ImportedMemory, ...]:
+def _history_memories(rows: Sequence[dict[str, Any]], reading: Reading) -> tuple[ImportedMemory, ...]:
     by_memory: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
         by_memory[well_formed(str(row["memory_id"] or ""))].append(row)
-    skipped["history rows without a memory id"] += len(by_memory.pop("", ()))
+    reading.skipped["history rows without a memory id"] += len(by_memory.pop("", ()))
     memories: list[ImportedMemory] = []
     for memory_id, memory_rows in by_memory.items():
-        versions = _versions(_dated_rows(memory_rows, now), now, skipped)
+        versions = _versions(_dated_rows(memory_rows, reading), reading)
         if any(len(version.text or "") > MAX_TEXT_CHARS for version in versions):
-            skipped[records.TOO_LONG] += 1
+            reading.skipped[records.TOO_LONG] += 1
         elif versions:
             speaker = {part: text for part in _SPEAKER for row in memory_rows if (text := text_of(row.get(part)))}
             memories.append(ImportedMemory(versions, {**speaker, "imported_from": "mem0", "mem0_id": memory_id}))
     return tuple(memories)
 
 
-def _dated_rows(rows: Sequence[dict[str, Any]], now: datetime) -> list[tuple[dict[str, Any], datetime]]:
+def _dated_rows(rows: Sequence[dict[str, Any]], reading: Reading) -> list[tuple[dict[str, Any], datetime]]:
     """Return the rows of one memory in order of time, each with its time. No time is later than the next one.
 
     mem0 sorts by time too, but some of its versions write a deletion without a time, which then sorts first. Here, a
@@ -86,28 +87,26 @@ def _dated_rows(rows: Sequence[dict[str, Any]], now: datetime) -> list[tuple[dic
         times.append(at or (times[-1] if times else records.OLDEST))
     order = sorted(range(len(rows)), key=times.__getitem__)
     dated: list[tuple[dict[str, Any], datetime]] = []
-    latest = now
+    latest = reading.now
     for index in reversed(order):
-        latest = min(latest, records.plausible_instant(times[index], now))
+        latest = min(latest, reading.time_of(times[index]))
         dated.append((rows[index], latest))
     return dated[::-1]
 
 
-def _versions(
-    dated_rows: Sequence[tuple[dict[str, Any], datetime]], now: datetime, skipped: Skipped
-) -> tuple[records.ImportedVersion, ...]:
+def _versions(rows: Sequence[tuple[dict[str, Any], datetime]], reading: Reading) -> tuple[records.ImportedVersion, ...]:
     """Return the versions of one memory. The first one adds it, and each follows from the one before."""
     versions: list[records.ImportedVersion] = []
-    for row, at in dated_rows:
+    for row, at in rows:
         old, new = text_of(_either(row, _OLD_TEXT)), text_of(_either(row, _NEW_TEXT))
         event = text_of(row["event"]).upper()
         deletes = event == Event.DELETE or bool(row.get("is_deleted"))
         if not deletes and (event not in (Event.ADD, Event.UPDATE) or not new):
             if event != Event.NONE:
-                skipped["history rows without text"] += 1
+                reading.skipped["history rows without text"] += 1
             continue
         if not versions and old and (deletes or event == Event.UPDATE):  # the row that added it is missing
-            created_at = records.plausible_instant(instant_of(_either(row, _CREATED_AT)), now)
+            created_at = reading.time_of(_either(row, _CREATED_AT))
             versions.append(records.ImportedVersion(Event.ADD, old, min(created_at, at)))
         exists = bool(versions) and versions[-1].text is not None
         if not deletes:
@@ -115,7 +114,7 @@ def _versions(
         elif exists:
             versions.append(records.ImportedVersion(Event.DELETE, None, at))
         else:
-            skipped["deletions of memories that did not exist"] += 1
+            reading.skipped["deletions of memories that did not exist"] += 1
     return tuple(versions)
 
 
@@ -130,28 +129,23 @@ def read_export(source: records.SourceFile, now: datetime) -> ImportedFile | Non
     """
     if not any(isinstance(object_of(item).get("memory"), str) for item in source.items):
         return None
-    skipped = Skipped()
-    memories = [memory for item in source.items if (memory := _export_memory(item, now, skipped)) is not None]
+    reading = Reading(now)
+    memories = [memory for item in source.items if (memory := _export_memory(item, reading)) is not None]
     whole = object_of(source.value)
-    skipped["relations in mem0's graph"] += len(list_of(whole.get("relations"))) + len(list_of(whole.get("entities")))
-    notes = records.skipped_notes(skipped)
-    if whole.get("next"):
-        page = f"this is one page of an export, with {len(source.items):,} of {whole.get('count')} memories"
-        notes = (page, *notes)
-    return ImportedFile("mem0-export", tuple(memories), notes=notes)
+    in_graph = [*list_of(whole.get("relations")), *list_of(whole.get("entities"))]
+    reading.skipped["relations in mem0's graph"] += len(in_graph)
+    page = f"this is one page of an export, with {len(source.items):,} of {whole.get('count')} memories"
+    return ImportedFile("mem0-export", tuple(memories), notes=((page,) if whole.get("next") else ()) + reading.notes)
 
 
-def _export_memory(item: Any, now: datetime, skipped: Skipped) -> ImportedMemory | None:
+def _export_memory(item: Any, reading: Reading) -> ImportedMemory | None:
     exported = object_of(item)
     text = text_of(exported.get("memory"))
-    if not text:
-        skipped["memories without text"] += 1
-        return None
-    if len(text) > MAX_TEXT_CHARS:
-        skipped[records.TOO_LONG] += 1
+    if not text or len(text) > MAX_TEXT_CHARS:
+        reading.skipped[records.TOO_LONG if text else "memories without text"] += 1
         return None
     created_at, updated_at = instant_of(exported.get("created_at")), instant_of(exported.get("updated_at"))
-    metadata: dict[str, Any] = _metadata(exported.get("metadata"), skipped)
+    metadata: dict[str, Any] = _metadata(exported.get("metadata"), reading)
     metadata |= {f"mem0_{name}": value for name in _KEPT_FIELDS if (value := text_of(exported.get(name)))}
     metadata |= {name: value for name in _SPEAKER if (value := text_of(exported.get(name)))}
     if created_at is not None and updated_at is not None and created_at < updated_at:
@@ -160,17 +154,17 @@ def _export_memory(item: Any, now: datetime, skipped: Skipped) -> ImportedMemory
     if exported.get("id"):
         metadata["mem0_id"] = well_formed(str(exported["id"]))
     tags = dict.fromkeys(tag for category in list_of(exported.get("categories")) for tag in records.tags_of(category))
-    version = records.ImportedVersion(Event.ADD, text, records.plausible_instant(updated_at or created_at, now))
+    version = records.ImportedVersion(Event.ADD, text, reading.time_of(updated_at, created_at))
     return ImportedMemory((version,), metadata, tuple(tags))
 
 
-def _metadata(value: Any, skipped: Skipped) -> dict[str, Any]:
+def _metadata(value: Any, reading: Reading) -> dict[str, Any]:
     """Return metadata as well-formed JSON. Return {} and count it if it is too large or not valid JSON."""
     try:
         text = well_formed(json.dumps(object_of(value), ensure_ascii=False, allow_nan=False))
     except (ValueError, RecursionError):
         text = ""
     if not text or len(text.encode()) > MAX_METADATA_BYTES:
-        skipped[f"metadata larger than {MAX_METADATA_BYTES:,} bytes or not valid JSON"] += 1
+        reading.skipped[f"metadata larger than {MAX_METADATA_BYTES:,} bytes or not valid JSON"] += 1
         return {}
     return json.loads(text)

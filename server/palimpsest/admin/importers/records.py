@@ -59,10 +59,6 @@ class ImportedMemory:
     tags: tuple[str, ...] = ()
 
 
-Memories: TypeAlias = dict[str, ImportedMemory]
-"""Memories by their text, in the order of the file."""
-
-
 @dataclass(frozen=True, slots=True)
 class ImportedMessage:
     """One message of a conversation in another tool.
@@ -100,9 +96,31 @@ class ImportedFile:
     notes: tuple[str, ...] = ()
 
 
-def skipped_notes(skipped: Skipped) -> tuple[str, ...]:
-    """Return one note for each reason why something was left out."""
-    return tuple(f"left out: {reason} ({count:,})" for reason, count in skipped.items() if count)
+@dataclass(slots=True)
+class Reading:
+    """What a reader has met of a file at the instant `now`: memories by their text, and how many items it left out."""
+
+    now: datetime
+    skipped: Skipped = field(default_factory=Counter[str])
+    memories: dict[str, ImportedMemory] = field(default_factory=dict[str, ImportedMemory])
+
+    def time_of(self, *values: Any) -> datetime:
+        """Return the first value that is a time; `now` if none is, or if it is in the future or before 1970."""
+        at = next(filter(None, map(instant_of, values)), self.now)
+        return self.now if at > self.now or at.year < _FIRST_YEAR else at
+
+    def keep(self, tool: str, text: str, at: datetime, tags: tuple[str, ...] = (), **metadata: str) -> None:
+        """Keep a memory without a history, once. One that is too long is counted."""
+        if len(text) > MAX_TEXT_CHARS:
+            self.skipped[TOO_LONG] += 1
+        elif text not in self.memories:
+            version = ImportedVersion(Event.ADD, text, at)
+            self.memories[text] = ImportedMemory((version,), {"imported_from": tool, **metadata}, tags)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Return one note for each reason why something was left out."""
+        return tuple(f"left out: {reason} ({count:,})" for reason, count in self.skipped.items() if count)
 
 
 def unread_notes(names: Sequence[str]) -> tuple[str, ...]:
@@ -110,17 +128,6 @@ def unread_notes(names: Sequence[str]) -> tuple[str, ...]:
     named = ", ".join(names[:MAX_NAMED_FILES])
     rest = f" and {len(names) - MAX_NAMED_FILES} more" if len(names) > MAX_NAMED_FILES else ""
     return (f"left out, because nothing in it is said or known: {named}{rest}",) if names else ()
-
-
-def keep_memory(
-    memories: Memories, skipped: Skipped, tool: str, text: str, at: datetime, tags: tuple[str, ...] = ()
-) -> None:
-    """Add a memory without a history to those of a file, once. One that is too long is counted."""
-    if len(text) > MAX_TEXT_CHARS:
-        skipped[TOO_LONG] += 1
-    elif text not in memories:
-        version = ImportedVersion(Event.ADD, text, at)
-        memories[text] = ImportedMemory((version,), {"imported_from": tool}, tags)
 
 
 def in_order(conversations: Iterable[ImportedConversation]) -> tuple[ImportedConversation, ...]:
@@ -171,9 +178,11 @@ def text_of(value: Any) -> str:
 def instant_of(value: Any) -> datetime | None:
     """Return the instant of an ISO 8601 string (UTC if it has no zone) or of a number of seconds since 1970.
 
-    Return None if the value is neither.
+    An instant stays as it is. Return None if the value is none of these.
     """
     try:
+        if isinstance(value, datetime):
+            return value
         if isinstance(value, str):
             return parse_instant(value, "a time").astimezone(UTC)
         if isinstance(value, int | float) and not isinstance(value, bool):
@@ -181,11 +190,6 @@ def instant_of(value: Any) -> datetime | None:
     except (InputError, ValueError, OverflowError, OSError):
         return None
     return None
-
-
-def plausible_instant(at: datetime | None, now: datetime) -> datetime:
-    """Return `at`, or `now` if `at` is missing, in the future or before 1970."""
-    return now if at is None or at > now or at.year < _FIRST_YEAR else at
 
 
 def tags_of(value: Any) -> tuple[str, ...]:

@@ -13,10 +13,9 @@ from datetime import datetime
 from typing import Any
 
 from palimpsest.admin.importers import records
-from palimpsest.admin.importers.records import ImportedFile, ImportedMemory, Skipped, text_of
+from palimpsest.admin.importers.records import ImportedFile, Reading, Skipped, text_of
 from palimpsest.core.errors import InputError
-from palimpsest.core.models import Event
-from palimpsest.core.validation import MAX_TEXT_CHARS, list_of, object_of, one_line
+from palimpsest.core.validation import list_of, object_of, one_line
 
 _CONSONANT_SOUNDS = ("uni", "use", "usu", "uti", "ubi", "eu", "one ", "one-", "once")
 """Beginnings that are written with a vowel and spoken with a consonant."""
@@ -42,13 +41,13 @@ def read(source: records.SourceFile, now: datetime) -> ImportedFile | None:
         return None
     if fault is not None:
         raise fault
-    skipped = Skipped()
+    reading = Reading(now)
     by_kind: dict[str | None, list[dict[str, Any]]] = {"entity": [], "relation": [], None: []}
     for value in values:
         by_kind[_kind(object_of(value))].append(object_of(value))
-    skipped["lines that are neither an entity nor a relation"] += len(by_kind[None])
-    memories = _memories(by_kind["entity"], by_kind["relation"], now, skipped)
-    return ImportedFile("server-memory", memories, notes=records.skipped_notes(skipped))
+    reading.skipped["lines that are neither an entity nor a relation"] += len(by_kind[None])
+    _keep_memories(by_kind["entity"], by_kind["relation"], reading)
+    return ImportedFile("server-memory", tuple(reading.memories.values()), notes=reading.notes)
 
 
 def _line_values(name: str, text: str) -> tuple[list[Any], InputError | None]:
@@ -78,22 +77,14 @@ def _kind(item: dict[str, Any]) -> str | None:
     return None
 
 
-def _memories(
-    entities: list[dict[str, Any]], relations: list[dict[str, Any]], now: datetime, skipped: Skipped
-) -> tuple[ImportedMemory, ...]:
+def _keep_memories(entities: list[dict[str, Any]], relations: list[dict[str, Any]], reading: Reading) -> None:
     tags = {_line(entity.get("name")): records.tags_of(entity.get("entityType")) for entity in entities}
     related = {_line(relation.get(end)) for relation in relations for end in ("from", "to")}
-    by_text: dict[str, ImportedMemory] = {}
+    skipped = reading.skipped
     for name, text in (*_entity_texts(entities, related, skipped), *_relation_texts(relations, skipped)):
-        if len(text) > MAX_TEXT_CHARS:
-            skipped[records.TOO_LONG] += 1
-        elif text in by_text:
+        if text in reading.memories:
             skipped["duplicates"] += 1
-        else:
-            metadata = {"imported_from": "server-memory", "entity": name}
-            version = records.ImportedVersion(Event.ADD, text, now)
-            by_text[text] = ImportedMemory((version,), metadata, tags.get(name, ()))
-    return tuple(by_text.values())
+        reading.keep("server-memory", text, reading.now, tags.get(name, ()), entity=name)
 
 
 def _entity_texts(entities: Iterable[dict[str, Any]], related: set[str], skipped: Skipped) -> Iterator[tuple[str, str]]:

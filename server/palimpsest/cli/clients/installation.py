@@ -405,9 +405,9 @@ def switched_off(client: Client, folders: Folders) -> list[str]:
         features = object_of(_settings(file).get("features"))
         off = [name for name in ("hooks", "codex_hooks") if features.get(name) is False]
         return [f"{file} turns hooks off ([features] {name} = false)" for name in off]
-    files = [folders.of_user(client.hooks.user_file), folders.of_project(client.hooks.project_file)]
+    files = _hooks_files(client, folders)
     if client.name == "claude-code":
-        files.append(files[1].with_name("settings.json"))
+        files.append(folders.of_project(client.hooks.project_file).with_name("settings.json"))
     return [f"{file} turns hooks off ({why})" for file in dict.fromkeys(files) for why in _why_off(_settings(file))]
 
 

@@ -44,6 +44,7 @@ from palimpsest import __version__
 from palimpsest.core.clock import now
 from palimpsest.core.errors import LedgerError, SettingsError
 from palimpsest.core.settings import HttpSettings, Settings, is_loopback
+from palimpsest.core.threads import running
 from palimpsest.server import access_tokens
 from palimpsest.server.access_tokens import READ, WRITE, AccessTokenVerifier
 from palimpsest.server.app import LoadSettings, build_server
@@ -437,14 +438,10 @@ def application(
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncGenerator[None]:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(server.state.run)
-            tasks.start_soon(page.run)
-            tasks.start_soon(keep_pauses_short)
+        async with running(server.state.run, page.run, keep_pauses_short):
             server.state.memory.start_opening()
             async with server.session_manager.run() if transport != "sse" else nullcontext():
                 yield
-            tasks.cancel_scope.cancel()
 
     app = Starlette(routes=routes, middleware=steps, lifespan=lifespan)
     return observe_requests(app, observing) if observing else app

@@ -24,7 +24,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from palimpsest.core.threads import CpuShares
+from palimpsest.core.threads import CpuShares, running
 from palimpsest.server.jsonrpc import MAX_MESSAGE_BYTES, Refused, fault_of_body, unparsed_id
 from palimpsest.server.session.rate_limits import BODY_SIZE, BodyBudget, caller_of, is_open, refused, switch_paths
 
@@ -129,10 +129,8 @@ async def while_valid(
             is_done = message["type"] == "http.response.body" and not message.get("more_body", False)
             await send(message)
 
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(watch)
+    async with running(watch) as tasks:
         await app(scope, receive, send_checked)
-        tasks.cancel_scope.cancel()
 
 
 # Limits for the body of a request: its size, and how long it takes to arrive.
