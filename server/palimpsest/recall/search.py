@@ -39,7 +39,7 @@ from palimpsest.recall.hits import (
     with_passages,
     within_budget,
 )
-from palimpsest.recall.query import ParsedQuery
+from palimpsest.recall.query import ParsedQuery, TimeQuestion
 from palimpsest.recall.retrieve import Searchable, candidates_in, index_query, retrieve
 from palimpsest.recall.score import Matches, SearchScoring, in_order, later_memories, matches, reasons
 from palimpsest.store import entries, messages
@@ -51,7 +51,6 @@ from palimpsest.store.graph.relations import relations_found, relations_of
 from palimpsest.store.ledger import Ledger
 from palimpsest.store.memories import expired_ids
 from palimpsest.text.display import counted, shorten, visible
-from palimpsest.text.time_questions import TimeQuestion
 from palimpsest.text.tokenizer import count_tokens, query_tokens
 
 # The relations that a search shows beside its hits: those of the entities that the question names.
