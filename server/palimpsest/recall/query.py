@@ -153,7 +153,7 @@ def is_about(text: str, people: AbstractSet[str]) -> bool:
 
 
 @lru_cache(maxsize=2_048)
-def held_span(text: str, at: datetime) -> tuple[datetime | None, datetime | None]:
+def held_in(text: str, at: datetime) -> tuple[datetime | None, datetime | None]:
     """Return since when and until when a text said at a time says that something holds; None for what it leaves out."""
     begins = ends = None
     for span in dates_in(text[:MAX_CHARS], at):
