@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Generator
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TypeVar
@@ -119,7 +119,5 @@ def is_background() -> bool:
 
 def end_if_cancelled() -> None:
     """End the blocking work of this thread if the task that waits for it was cancelled. Elsewhere do nothing."""
-    try:
+    with suppress(RuntimeError):  # not one of anyio's threads
         anyio.from_thread.check_cancelled()
-    except RuntimeError:  # not one of anyio's threads
-        return
