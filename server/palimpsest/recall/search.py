@@ -40,7 +40,7 @@ from palimpsest.recall.hits import (
     within_budget,
 )
 from palimpsest.recall.query import ParsedQuery, TimeQuestion
-from palimpsest.recall.retrieve import Searchable, candidates_in, index_query, retrieve
+from palimpsest.recall.retrieve import LivingSearch, Searchable, index_query, retrieve
 from palimpsest.recall.score import Matches, SearchScoring, in_order, later_memories, matches, reasons
 from palimpsest.store import entries, messages
 from palimpsest.store import memories as memory_queries
@@ -438,7 +438,7 @@ class _Search:
         """Return all candidates, best first."""
         query, parsed, embedder = self._query, self._parsed, self._searchable.embedder.fingerprint
         asked = Filter.of(query.filters)
-        candidates = self._past or candidates_in(conn, self._searchable, self._request, self._index_hits)
+        candidates = self._past or LivingSearch(conn, self._searchable, self._request, self._index_hits).candidates()
         means = [("words" if isinstance(error, EmbedderError) else "meaning", error) for error in candidates.errors]
         notes = [*self._notes, *(f"searched by {by} only: {error}" for by, error in means)]
         retention = None

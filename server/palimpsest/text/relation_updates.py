@@ -76,7 +76,7 @@ def has_name(words: Sequence[str], text: str, name: str) -> bool:
 
 def is_for_life(relation: Relation) -> bool:
     """Return whether a relation has no beginning that a text would date, such as "brother of"."""
-    return not _WORDS["kin"].isdisjoint(_name_words(relation.name))
+    return not _WORDS["kin"].isdisjoint(relation_words(relation.name))
 
 
 def since_of(relation: Relation, memory_since: str) -> str:
@@ -285,16 +285,12 @@ class _Reading:
         return bool(copulas) and f" {' '.join(reversed(copulas))} " in text
 
 
-def _name_words(name: str) -> list[str]:
-    return relation_words(name)
-
-
 def _content_words(relation: Relation) -> set[str]:
-    return {word for word in _name_words(relation.name) if word not in ALL_FUNCTION_WORDS}
+    return {word for word in relation_words(relation.name) if word not in ALL_FUNCTION_WORDS}
 
 
 def _areas_of(relation: Relation) -> set[str]:
-    return _areas(_name_words(relation.name))
+    return _areas(relation_words(relation.name))
 
 
 def _begins_alike(word: str, other: str) -> bool:
