@@ -121,11 +121,8 @@ def portrait(
         lines += [f"{heading}:", *map(line_of, kept)] if kept else []
         shown += kept
     lines += kinds.omitted(sum(map(len, sorted_in.values())) - len(shown), "memory")
-    return PlainText(
-        "\n".join(lines) if shown else kinds.NOTHING,
-        "memories" if shown else "",
-        kinds.revisions(shown),
-    )
+    text = "\n".join(lines) if shown else kinds.NOTHING
+    return PlainText(text, kinds.named(memories=shown), kinds.revisions(shown))
 
 
 def most_telling_of(
@@ -544,11 +541,9 @@ def _grouped(conn: Connection, request: SummaryRequest, held: Sequence[Memory]) 
     place = place_of_user(conn, request, held)
     groups: dict[str, list[Memory]] = {heading: [] for heading in (*LASTING, ABOUT_PROJECT, ALSO)}
     for memory in held:
-        if memory.scope.project:
-            groups[ABOUT_PROJECT].append(memory)
-        else:
-            heading = ALSO if EXPIRES_AT in memory.metadata else place(memory)
-            groups[heading].append(memory)
+        is_sorted = not memory.scope.project and EXPIRES_AT not in memory.metadata
+        heading = place(memory) if is_sorted else ABOUT_PROJECT if memory.scope.project else ALSO
+        groups[heading].append(memory)
     return groups
 
 
@@ -689,12 +684,8 @@ def _session_material(conn: Connection, request: SummaryRequest) -> Material:
     turns = _observations(conn, request, messages)
     memories = kinds.fitting([memory for memory, _ in turns])[::-1]
     by_id = {memory.id: names for memory, names in turns}
-    return Material(
-        tuple({**kinds.memory_item(memory), "messages": list(by_id[memory.id])} for memory in memories),
-        kinds.spread(messages, MAX_SESSION_TOKENS),
-        sources=kinds.revisions(memories),
-        message_ids=tuple(message.id for message in messages),
-    )
+    items = tuple({**kinds.memory_item(memory), "messages": list(by_id[memory.id])} for memory in memories)
+    return replace(kinds.material_of(memories, messages, MAX_SESSION_TOKENS), memories=items)
 
 
 def _plain_session(conn: Connection, request: SummaryRequest) -> PlainText:
