@@ -12,8 +12,7 @@ import pytest
 
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Decision, Event, Fact, Undo
-from palimpsest.learn.annotations import ENRICHED_AT_ONCE
-from palimpsest.learn.job_runner import work_on_jobs
+from palimpsest.learn.job_runner import ENRICHED_AT_ONCE, work_on_jobs
 from palimpsest.memory import Memory
 from tests.support.ledger_access import write_decisions
 from tests.support.memory import ALICE, StoppedClock, add_text, memory_in

@@ -26,9 +26,16 @@ from palimpsest.hooks.intake import Capture
 from palimpsest.index.backfill import Backfill
 from palimpsest.index.graph_database import GraphProjection, graph_projection
 from palimpsest.index.sync import KeptKeys, Projection
-from palimpsest.learn.annotations import Enrichment, queue_enrichment
 from palimpsest.learn.engine import Engine
-from palimpsest.learn.job_runner import JobReport, kinds_for, queue_expiry, reports_of_user, work_on_jobs
+from palimpsest.learn.job_runner import (
+    Enrichment,
+    JobReport,
+    kinds_for,
+    queue_enrichment,
+    queue_expiry,
+    reports_of_user,
+    work_on_jobs,
+)
 from palimpsest.store import contextual_keys, entries
 from palimpsest.store import jobs as job_queries
 from palimpsest.store import purge as purge_writes

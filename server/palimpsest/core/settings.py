@@ -389,10 +389,9 @@ AUTO = "auto"
 
 
 def _system_user() -> str:
-    try:
+    with suppress(OSError, KeyError):  # a process without a user name, as in some containers
         return getpass.getuser()
-    except (OSError, KeyError):  # a process without a user name, as in some containers
-        return "user"
+    return "user"
 
 
 _NEEDED = {

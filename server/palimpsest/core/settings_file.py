@@ -83,9 +83,10 @@ def _known(place: str, given: Mapping[str, Any], model: type[BaseModel], sentenc
         sentences.append(
             f"{place or 'this configuration'} has no {', '.join(unknown)} with Palimpsest, and goes without"
         )
-    left_out = never_none.union(unknown)
     return {
-        key: value for key, value in given.items() if key not in unknown and (value is not None or key not in left_out)
+        key: value
+        for key, value in given.items()
+        if key not in unknown and (value is not None or key not in never_none)
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -130,7 +130,5 @@ def is_background() -> bool:
 
 def end_if_cancelled() -> None:
     """End the blocking work of this thread if the task that waits for it was cancelled. Elsewhere do nothing."""
-    try:
+    with suppress(RuntimeError):  # not one of anyio's threads
         anyio.from_thread.check_cancelled()
-    except RuntimeError:  # not one of anyio's threads
-        return

@@ -351,25 +351,22 @@ async def _learn_later(engine: Engine, lesson: Lesson) -> bool:
 
     A failure is logged. The messages are kept, and are learned from if they are sent again.
     """
-    if engine.own_model is None:
-        return False
     ids = [message.id for message in lesson.messages]
     request = JobRequest("learn", payload={MESSAGES: ids, **lesson.payload})
     with errors.logged(logger, "messages that were not learned from are left to nobody"):
-        await engine.write(partial(engine.ledger.queue_job, lesson.scope, request))
-        return True
+        if engine.own_model is not None:
+            await engine.write(partial(engine.ledger.queue_job, lesson.scope, request))
+            return True
     return False
 
 
 def _failure(messages: Sequence[models.Message], done: int, error: Exception, *, is_learning: bool) -> str:
     """Return the note on an error that ended the learning after `done` messages."""
     logger.warning("learned from %d of %d messages: %s", done, len(messages), error)
-    rest = "the rest is" if done else "they are"
-    what_next = (
-        f"{rest[0].upper()}{rest[1:]} learned from in the background; a later reply says what was learned."
-        if is_learning
-        else f"Send the same messages again to learn from {'the rest' if done else 'them'}."
-    )
+    what_next = f"Send the same messages again to learn from {'the rest' if done else 'them'}."
+    if is_learning:
+        they = "The rest is" if done else "They are"
+        what_next = f"{they} learned from in the background; a later reply says what was learned."
     count = counted(len(messages), "message")
     if done:
         return f"learned from the first {done} of {count}; the others are kept: {error} {what_next}"

@@ -20,7 +20,7 @@ import anyio
 from sqlalchemy import Connection
 
 from palimpsest.core import errors
-from palimpsest.core.clock import in_zone
+from palimpsest.core.clock import times_in_zone
 from palimpsest.core.models import PAGE, Decision, Event, Message, Provenance, Scope
 from palimpsest.core.protocols import LanguageModel, Progress, Vector
 from palimpsest.core.validation import trimmed
@@ -630,19 +630,16 @@ class Documents(Writing):
             )
         return 0
 
-    def _of_zone(self, document: Document) -> Document:
-        return replace(document, learned_at=in_zone(document.learned_at, self.zone))
-
     @reads
     def list(self, conn: Connection, scope: Scope) -> Sequence[Document]:
         """Return the documents that the scope sees, the one that was learned last first."""
-        return [self._of_zone(document) for document in documents.documents(conn, scope)]
+        return [times_in_zone(document, self.zone, "learned_at") for document in documents.documents(conn, scope)]
 
     @reads
     def pages(self, conn: Connection, scope: Scope, document_id: str) -> tuple[Document, Sequence[PageWithGist]]:
         """Return a document, which is named by its id or the beginning of it, and its pages with their gists."""
         found = documents.document(conn, scope, document_id)
-        return self._of_zone(found), documents.pages(conn, scope, found)
+        return times_in_zone(found, self.zone, "learned_at"), documents.pages(conn, scope, found)
 
     @reads
     def page(self, conn: Connection, scope: Scope, document_id: str, number: int) -> tuple[Document, PageWithGist]:

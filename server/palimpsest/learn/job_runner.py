@@ -1,44 +1,54 @@
-"""Run the jobs in the ledger: kinds, daily limits, expiry; and report what became of them."""
+"""Run the jobs in the ledger: learning, expiry, links and hints; daily limits; and reports of what became of them."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import anyio
 from sqlalchemy import Connection
 
-from palimpsest.core import models
+from palimpsest.core import errors, models
 from palimpsest.core.clock import Precision, Zones, local_iso, parse_date
-from palimpsest.core.errors import CutOffReplyError, DailyLimitError, LedgerError, PalimpsestError, logged
+from palimpsest.core.errors import DailyLimitError, InputError, LedgerError, PalimpsestError, StaleDecisionError, logged
+from palimpsest.core.models import Annotation, Decision, Entity, Event, Fact, Link, Memory, Provenance, Scope
 from palimpsest.core.protocols import LanguageModel
 from palimpsest.core.settings import Settings
 from palimpsest.core.threads import in_background
 from palimpsest.core.validation import one_line
 from palimpsest.learn.add import Lesson, learn_pieces
-from palimpsest.learn.annotations import enrich, link
-from palimpsest.learn.commit import apply_write
+from palimpsest.learn.commit import apply_write, embed_texts
 from palimpsest.learn.document_pages import write_gists
 from palimpsest.learn.duplicates import replaced_by_plan
+from palimpsest.learn.edit import with_labels
 from palimpsest.learn.engine import Engine, WrappedModel
 from palimpsest.learn.reconcile import NOT_KEPT, UNDECIDED, are_all_learned, not_learned_from
+from palimpsest.learn.sanitize import Cleaner
 from palimpsest.learn.summaries.summary_kinds import how_many_fit, revisions
 from palimpsest.learn.summaries.summary_writer import summarize_due
+from palimpsest.llm import summarize as stages
 from palimpsest.llm.ask import reported_tokens
 from palimpsest.llm.prompts import name_of
+from palimpsest.llm.summarize import Shown
+from palimpsest.recall.similar import SimilarMemory, similar_memories
+from palimpsest.store import entries, history
 from palimpsest.store import jobs as job_queries
+from palimpsest.store import memories as memory_queries
 from palimpsest.store import messages as message_queries
 from palimpsest.store.apply import Write
-from palimpsest.store.jobs import Job, JobEnd, JobKind, JobRequest, Limits, ModelCall, ModelUse, Refusal
+from palimpsest.store.graph.entities import entities_of
+from palimpsest.store.jobs import EDIT, Job, JobEnd, JobKind, JobRequest, Limits, ModelCall, ModelUse, Refusal
+from palimpsest.store.links import without_annotation
 from palimpsest.store.memories import A_DAY, ending_memories, plans_of, plans_since, scopes_ending
 from palimpsest.store.rows import is_seen
 from palimpsest.text.display import counted, shorten
 from palimpsest.text.intents import FORGOTTEN, QUESTION, question_note
+from palimpsest.text.redaction import is_marker
 from palimpsest.text.tokenizer import count_tokens
 
 # Learn from the messages of a job.
@@ -100,7 +110,7 @@ async def expire(engine: Engine, model: LanguageModel | None, job: Job) -> JobEn
     expired = [memory for memory, end in ending if end <= now]
     outcomes = await _close(engine, job, models.EXPIRE, [_closed(memory, zone) for memory in expired], expired)
 
-    def begun(conn: Connection) -> tuple[dict[str, tuple[models.Memory, models.Memory]], list[datetime]]:
+    def begun(conn: Connection) -> tuple[dict[str, tuple[Memory, Memory]], list[datetime]]:
         told = plans_of(conn, job.scope)
         known = [(plan, begin) for plan in told if (begin := plan.begins_in(zone))]
         in_force = [plan for plan, begin in known if begin <= now and not plan.has_ended(now)]
@@ -108,7 +118,7 @@ async def expire(engine: Engine, model: LanguageModel | None, job: Job) -> JobEn
         return pairs, [begin for _, begin in known if begin > now]
 
     replaced, coming = await engine.read(begun)
-    delete = partial(models.Decision, models.Event.DELETE)
+    delete = partial(Decision, Event.DELETE)
     decisions = [delete(memory_id=old.id, successor=plan.id) for old, plan in replaced.values()]
     read = [memory for pair in replaced.values() for memory in pair]
     outcomes += await _close(engine, job, models.BEGIN, decisions, read)
@@ -116,10 +126,10 @@ async def expire(engine: Engine, model: LanguageModel | None, job: Job) -> JobEn
 
 
 async def _close(
-    engine: Engine, job: Job, stage: str, decisions: Sequence[models.Decision], read: Sequence[models.Memory]
+    engine: Engine, job: Job, stage: str, decisions: Sequence[Decision], read: Sequence[Memory]
 ) -> tuple[models.Outcome, ...]:
     """Apply decisions on memories that were read, as an edit of its own; without any do nothing."""
-    write = Write(job.scope, models.Provenance(stage), decisions=tuple(decisions), read=revisions(read))
+    write = Write(job.scope, Provenance(stage), decisions=tuple(decisions), read=revisions(read))
     return (await apply_write(engine, write)).outcomes if decisions else ()
 
 
@@ -134,9 +144,9 @@ async def queue_expiry(engine: Engine) -> None:
             await engine.write(partial(engine.ledger.queue_job, scope, JobRequest("expire", due_at=end)))
 
 
-def _not_queued(conn: Connection, zones: Zones, now: datetime) -> dict[models.Scope, datetime]:
+def _not_queued(conn: Connection, zones: Zones, now: datetime) -> dict[Scope, datetime]:
     """Return the scopes with memories that end or begin at a time and no job for it, and when the first one does."""
-    first: dict[models.Scope, datetime] = {}
+    first: dict[Scope, datetime] = {}
     for scope, metadata in scopes_ending(conn):
         if (end := models.end_of(metadata, zones.of(scope.user_id))) is not None:
             first[scope] = min(end, first.get(scope, end))
@@ -148,12 +158,261 @@ def _not_queued(conn: Connection, zones: Zones, now: datetime) -> dict[models.Sc
     return {scope: end for scope, end in first.items() if scope not in queued or queued[scope] > end}
 
 
-def _closed(memory: models.Memory, zone: tzinfo) -> models.Decision:
+def _closed(memory: Memory, zone: tzinfo) -> Decision:
     """Return the decision that a memory held until its end. A day, month or year is stored as it is in UTC."""
     named = parse_date(str(memory.metadata[models.EXPIRES_AT]))
     precision: Precision = "" if named is None else named[1]
     ended_at = models.end_of(memory.metadata, UTC if precision else zone)
-    return models.Decision(models.Event.DELETE, memory_id=memory.id, ended_at=ended_at, ended_precision=precision)
+    return Decision(Event.DELETE, memory_id=memory.id, ended_at=ended_at, ended_precision=precision)
+
+
+# Find what new memories are held against: the memories nearest to each.
+
+NEAREST = 5
+"""How many memories a new one is held against; k in section 3.2 of A-Mem."""
+
+
+Neighbourhood: TypeAlias = tuple[Memory, Sequence[SimilarMemory]]
+"""A new memory and the living ones nearest to it, the nearest first."""
+
+
+def neighbourhoods(engine: Engine, scope: Scope, memory_ids: Sequence[str]) -> list[Neighbourhood]:
+    """Return the neighbourhoods of those memories that are living and of exactly this scope, in order.
+
+    It is the search by which a decision finds what a fact resembles. Blocking. Raises LedgerError.
+    """
+    with engine.ledger.read() as conn:
+        found = memory_queries.memories_by_id(conn, list(memory_ids))
+        stored = entries.own_vectors(conn, engine.embedder.fingerprint, "memory", list(found))
+    new = [found[memory_id] for memory_id in memory_ids if memory_id in found]
+    new = [memory for memory in new if memory.deleted_at is None and memory.scope == scope]
+    vectors = {memory.text: stored.get(memory.id) for memory in new}
+    near = similar_memories(engine, scope, vectors, NEAREST + 1)
+    return [(memory, [item for item in near[memory.text] if item.memory.id != memory.id][:NEAREST]) for memory in new]
+
+
+def memories_of(near: Sequence[Neighbourhood]) -> list[Memory]:
+    """Return the memories of neighbourhoods, each once, the new ones first."""
+    memories = [memory for memory, _ in near] + [other.memory for _, nearest in near for other in nearest]
+    return list({memory.id: memory for memory in memories}.values())
+
+
+# Link memories without a model: those near to each other that name the same entity, or that are much alike.
+
+MIN_LIKENESS = 0.55
+"""From which likeness two memories are linked that name no entity in common."""
+
+MAX_MENTIONS = 12
+"""How many memories an entity is named by at most to connect two of them. What everything speaks of connects nothing:
+with 25, half of the answers that links bring among the first three hits stay below them (benchmarks/two_hops.py)."""
+
+
+def links_by_rule(conn: Connection, neighbourhoods: Sequence[Neighbourhood]) -> list[Annotation]:
+    """Return the links of new memories, as far as they have any. Contexts and tags stay as they are."""
+    named = entities_of(conn, sorted(memory.id for memory in memories_of(neighbourhoods)))
+    found = [
+        Annotation(memory.id, memory.context, memory.tags, tuple(_links(memory, nearest, named)))
+        for memory, nearest in neighbourhoods
+    ]
+    return [annotation for annotation in found if annotation.links]
+
+
+def _links(
+    memory: Memory, nearest: Sequence[SimilarMemory], named: Mapping[str, Mapping[Entity, int]]
+) -> Iterator[Link]:
+    own = {entity for entity, count in named.get(memory.id, {}).items() if count <= MAX_MENTIONS}
+    for item in nearest:
+        common = sorted({entity.name for entity in named.get(item.memory.id, ()) if entity in own})
+        if common:
+            yield Link(item.memory.id, f"both mention {', '.join(common)}")
+        elif item.likeness >= MIN_LIKENESS:
+            yield Link(item.memory.id, "they are much alike")
+
+
+LINKED_AT_ONCE = 6
+"""How many new memories one call of the model is about: with their neighbours they are at most 36, which
+is about a thousand tokens."""
+
+PIECES = 5
+"""After how many pieces another job has its turn: with a model, about ten seconds."""
+
+MAX_TRIES = 3
+"""How often a piece is looked at again if memories change meanwhile. As for decisions."""
+
+BACKGROUND = "background"
+
+
+async def link(engine: Engine, model: LanguageModel | None, job: Job) -> JobEnd:
+    """Link the memories of a job that were added or edited since they were last looked at.
+
+    Each piece is an edit of its own. Raises ModelError, PromptError and LedgerError; what was done so far is kept.
+    """
+    waiting = await engine.read(lambda conn: without_annotation(conn, job.memory_ids))
+    pieces = [waiting[start : start + LINKED_AT_ONCE] for start in range(0, len(waiting), LINKED_AT_ONCE)]
+    annotated = 0
+    for done, piece in enumerate(pieces):
+        if done >= PIECES and annotated:  # without any, the next attempt would begin with the same ones
+            return JobEnd(is_unfinished=True)
+        annotated += await _link_piece(engine, model, job, piece)
+    return JobEnd()
+
+
+async def _link_piece(engine: Engine, model: LanguageModel | None, job: Job, piece: Sequence[Memory]) -> int:
+    """Link some memories and return how many were annotated. A decision that memories overtook is made again."""
+    for _ in range(MAX_TRIES):
+        near = await engine.run(partial(neighbourhoods, engine, job.scope, [memory.id for memory in piece]))
+        near = [item for item in near if item[1]]
+        if not near:
+            return 0
+        found, provenance = await _decide(engine, model, job, near)
+        known = {memory.id: memory for memory in memories_of(near)}
+        annotated = [(known[each.memory_id], each) for each in found]
+        changed = [(memory, each) for memory, each in annotated if each.context != memory.context]
+        keys = [models.key_text(memory.text, memory.keywords, each.context) for memory, each in changed]
+        vectors, _ = await embed_texts(engine, keys)  # what cannot be embedded now waits for the background
+        read = {memory.id: memory.revision for memory in known.values()}
+        write = Write(job.scope, provenance, annotations=tuple(found), read=read, vectors=vectors)
+        try:
+            await apply_write(engine, write)
+        except StaleDecisionError:
+            logger.info("linking again: memories changed meanwhile")
+        else:
+            return len(found)
+    raise StaleDecisionError("memories kept changing while their links were looked for")
+
+
+async def _decide(
+    engine: Engine, model: LanguageModel | None, job: Job, near: Sequence[Neighbourhood]
+) -> tuple[list[Annotation], Provenance]:
+    if model is None:
+        return await engine.read(lambda conn: links_by_rule(conn, near)), Provenance(models.LINK, caller=BACKGROUND)
+    prompt = engine.prompts.get("links")
+    found = await stages.links(model, prompt, _shown(near, job, engine.clock()))
+    return found, Provenance(models.LINK, model.name, prompt.fingerprint, BACKGROUND)
+
+
+def _shown(near: Sequence[Neighbourhood], job: Job, now: datetime) -> Shown:
+    """Return what the model is shown: the new memories first, then those near to them, each once.
+
+    Of those near to them, what is stored for all projects stays as it is in a project. So does a memory that waits to
+    be looked at itself, in this job or the next, because it would count as looked at.
+    """
+    memories = memories_of(near)
+    places = {memory.id: place for place, memory in enumerate(memories)}
+    waiting = frozenset(job.memory_ids)
+    may_change = {
+        place
+        for place, memory in enumerate(memories)
+        if place < len(near)
+        or (memory.scope == job.scope and memory.id not in waiting and memory.updated_at <= job.created_at)
+    }
+    return Shown(
+        tuple(memory.in_zone(now.tzinfo) for memory in memories),
+        {places[memory.id]: [places[other.memory.id] for other in nearest] for memory, nearest in near},
+        frozenset(may_change),
+    )
+
+
+# Give old memories hints: a person asks for it, and a model writes them for a few memories at once.
+
+ENRICHED_AT_ONCE = 12
+"""How many memories one call of the model is about: with their hints about a thousand tokens, so that a small model
+keeps to the form."""
+
+
+@dataclass(frozen=True, slots=True)
+class Enrichment:
+    """How many memories have no hints, how many of them get some, in how many calls of a model, and by which edit.
+
+    `edit` is 0 if nothing was queued.
+    """
+
+    without: int
+    chosen: int
+    edit: int = 0
+
+    @property
+    def calls(self) -> int:
+        """Return how often a model is asked, if each of its replies can be used."""
+        return -(-self.chosen // ENRICHED_AT_ONCE)
+
+
+async def queue_enrichment(engine: Engine, scope: Scope, limit: int | None, *, dry_run: bool) -> Enrichment:
+    """Queue the newest memories that a scope sees and that have no hints, at most `limit`; with `dry_run` count them.
+
+    Raises InputError if there is no model that the background can ask.
+    """
+    without = await engine.read(lambda conn: history.without_hints(conn, scope))
+    chosen = without[:limit]
+    if dry_run or not chosen:
+        return Enrichment(len(without), len(chosen))
+    if engine.own_model is None:
+        raise InputError(
+            "there is no language model to write hints, so nothing was queued. palimpsest setup chooses one. Without "
+            "one, a connected agent can give a memory hints with update_memory"
+        )
+    ledger, user = engine.ledger, scope.user_id
+    edit = await engine.write(lambda: ledger.run_for(user, job_queries.queue_enrichment, scope, chosen, ledger.clock()))
+    return Enrichment(len(without), len(chosen), edit)
+
+
+async def enrich(engine: Engine, model: LanguageModel, job: Job) -> JobEnd:
+    """Give the next memories of a job hints. What a run does is one edit, whose number the job has.
+
+    Raises ModelError, PromptError and LedgerError; what was done so far is kept.
+    """
+    waiting = await engine.read(lambda conn: history.left_to_enrich(conn, job.memory_ids, int(job.payload[EDIT])))
+    prompt = engine.prompts.get("enrich")
+    provenance = Provenance(models.ENRICH, model.name, prompt.fingerprint, BACKGROUND)
+    for start in range(0, len(waiting), ENRICHED_AT_ONCE):
+        piece = waiting[start : start + ENRICHED_AT_ONCE]
+        try:
+            found = await stages.enrich(model, prompt, piece)
+        except DailyLimitError as error:
+            left = counted(len(waiting) - start, "memory")
+            raise DailyLimitError(f"{error} {left} still to get hints.") from error
+        hints = await engine.run(partial(_cleaned, engine, found))
+        if await _give(engine, job, piece, hints, provenance):
+            return JobEnd(is_unfinished=start + ENRICHED_AT_ONCE < len(waiting))
+        # Without any, the next attempt would begin with the same ones.
+    return JobEnd()
+
+
+def _cleaned(engine: Engine, found: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
+    """Return hints without secrets, and without those that were nothing else."""
+    clean = Cleaner(engine).text
+    cleaned = {
+        memory_id: tuple(dict.fromkeys(text for text in map(clean, hints) if not is_marker(text)))
+        for memory_id, hints in found.items()
+    }
+    return {memory_id: hints for memory_id, hints in cleaned.items() if hints}
+
+
+async def _give(
+    engine: Engine, job: Job, memories: Sequence[Memory], hints: Mapping[str, tuple[str, ...]], provenance: Provenance
+) -> bool:
+    """Give memories hints and return whether any got some. What changed since the model was asked stays as it is."""
+    edit = int(job.payload[EDIT])
+    keys = [models.key_text(each.text, hints[each.id], each.context) for each in memories if each.id in hints]
+    vectors, _ = await embed_texts(engine, keys)  # what cannot be embedded now waits for the background
+    revisions = {each.id: each.revision for each in memories}
+    for _ in range(MAX_TRIES):
+        present = await engine.read(lambda conn: history.left_to_enrich(conn, list(hints), edit))
+        same = [each for each in present if each.revision == revisions[each.id]]
+        decisions = [
+            Decision(Event.UPDATE, with_labels(each, Fact(""), each.tags, hints[each.id]), each.id, sets_labels=True)
+            for each in same
+        ]
+        if not decisions:
+            return False
+        read = {each.id: each.revision for each in same}
+        try:
+            write = Write(job.scope, provenance, decisions=tuple(decisions), vectors=vectors, read=read, edit=edit)
+            await apply_write(engine, write)
+        except StaleDecisionError:
+            continue
+        return True
+    raise StaleDecisionError("memories kept changing while hints were written for them")
 
 
 # The kinds of jobs: what does the work of each, and whether it needs a language model.
@@ -225,7 +484,7 @@ class _CountedModel(WrappedModel):
         with reported_tokens() as reported:
             try:
                 reply = await self.model.complete(messages, schema)
-            except CutOffReplyError as error:
+            except errors.CutOffReplyError as error:
                 await self._end(call, reported, error.reply)
                 raise
         await self._end(call, reported, reply)
@@ -268,7 +527,7 @@ by hand; a look takes less than a millisecond."""
 BUSY_SECONDS = 5.0
 """How long a process waits while another one works on jobs, and after an error of the ledger."""
 
-AfterWork = Callable[[models.Scope, Sequence[models.Outcome]], Awaitable[None]]
+AfterWork = Callable[[Scope, Sequence[models.Outcome]], Awaitable[None]]
 
 
 class JobRunner:
@@ -422,7 +681,7 @@ class JobReport:
     """
 
     job: Job
-    memories: tuple[models.Memory, ...]
+    memories: tuple[Memory, ...]
     waits_for: str = ""
 
 
@@ -431,13 +690,13 @@ async def reports_of_user(engine: Engine, user_id: str) -> list[JobReport]:
     return await engine.read(lambda conn: _reports(engine, conn, job_queries.jobs_of(conn, user_id)))
 
 
-async def jobs_seen(engine: Engine, scope: models.Scope, limit: int) -> Sequence[JobReport]:
+async def jobs_seen(engine: Engine, scope: Scope, limit: int) -> Sequence[JobReport]:
     """Return up to `limit` jobs that a scope sees, the newest first. Raises LedgerError."""
     seen = await engine.read(lambda conn: _reports(engine, conn, job_queries.jobs_seen(conn, scope, limit)))
     return _seen(scope, seen)
 
 
-async def unreported(engine: Engine, scope: models.Scope) -> list[JobReport]:
+async def unreported(engine: Engine, scope: Scope) -> list[JobReport]:
     """Return the jobs the scope sees that have ended or failed, and that no reply has told of, the oldest first."""
     reports = await engine.read(lambda conn: _reports(engine, conn, job_queries.unreported_jobs(conn, scope)))
     return _seen(scope, [each for each in reports if scope.with_general or not each.job.scope.with_general])
@@ -453,7 +712,7 @@ def _reports(engine: Engine, conn: Connection, jobs: Sequence[Job]) -> list[JobR
     ]
 
 
-def _seen(scope: models.Scope, reports: Sequence[JobReport]) -> list[JobReport]:
+def _seen(scope: Scope, reports: Sequence[JobReport]) -> list[JobReport]:
     """Return reports as a scope sees them. Remarks may quote what is general, if who asked for the work sees that."""
     seen: list[JobReport] = []
     for report in reports:
@@ -484,7 +743,7 @@ def notes_on(reports: Sequence[JobReport]) -> tuple[str, ...]:
     return (*_learned(ended, has_remarks=bool(remarks)), *remarks, *(_failure(job) for job in failed))
 
 
-def shown_fact(memory: models.Memory) -> str:
+def shown_fact(memory: Memory) -> str:
     """Return the text of a memory that was learned, and until when it held if it holds no longer."""
     return memory.text if memory.deleted_at is None else f"{memory.text} (until {memory.until})"
 

@@ -85,11 +85,9 @@ class _Reader(HTMLParser):
         elif tag in _HEADINGS:
             self._begin(_HEADINGS[tag] + " ")
             self._has_heading = True
-        elif tag == "li":
+        elif tag in {"li", "br"}:
             self._end_line()
-            self._prefix = "- "
-        elif tag == "br":
-            self._end_line()
+            self._prefix = "- " if tag == "li" else self._prefix
         elif tag == "pre":
             self._begin()
             self._lines.append("```")

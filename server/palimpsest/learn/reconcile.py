@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import lru_cache, partial
@@ -654,10 +655,9 @@ def not_learned_from(conn: Connection, messages: Sequence[models.Message]) -> li
 
 async def are_all_learned(engine: Engine, messages: Sequence[models.Message]) -> bool:
     """Return whether nothing is left to learn from messages, as far as the ledger can be read."""
-    try:
+    with suppress(LedgerError):  # whoever asks has an error to tell already
         return not await engine.read(lambda conn: not_learned_from(conn, messages))
-    except LedgerError:  # whoever asks has an error to tell already
-        return False
+    return False
 
 
 def _still_holds(basis: Basis, current: Basis, conn: Connection) -> bool:

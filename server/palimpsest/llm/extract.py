@@ -235,16 +235,10 @@ class GraphReader:
     @property
     def left_out(self) -> tuple[str, ...]:
         """Return a note for each bound that entities or relations exceeded."""
-        notes: list[str] = []
-        if self._too_long:
-            names = counted(self._too_long, "name")
-            notes.append(
-                f"left out {names} of entities and relations with more than {models.MAX_NAME_CHARS} characters"
-            )
-        if self._too_many:
-            bounds = f"{MAX_ENTITIES} entities and {MAX_RELATIONS} relations"
-            notes.append(f"left out {self._too_many:,} entities and relations: a fact has at most {bounds}")
-        return tuple(notes)
+        names, bounds = counted(self._too_long, "name"), f"{MAX_ENTITIES} entities and {MAX_RELATIONS} relations"
+        too_long = f"left out {names} of entities and relations with more than {models.MAX_NAME_CHARS} characters"
+        too_many = f"left out {self._too_many:,} entities and relations: a fact has at most {bounds}"
+        return (*((too_long,) if self._too_long else ()), *((too_many,) if self._too_many else ()))
 
     def relations(self, fact: FactReply, user_name: str, known: Iterable[Relation]) -> tuple[Relation, ...]:
         """Return the known relations of a fact and those of its reply, each once. The user has one name in them."""

@@ -7,6 +7,7 @@ import unicodedata
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, tzinfo
 from itertools import accumulate, pairwise
@@ -326,12 +327,9 @@ def _names_of(conn: Connection, scope: Scope, speakers: AbstractSet[str] | None)
 def _entries_with(conn: Connection, full_text: FullText, scope: Scope, bounds: Bounds) -> Collection[int] | None:
     """Return the entries that have the words of a filter and perhaps others; None if they cannot be looked up."""
     words = {word for text in bounds.words for word in search_tokens(text)}
-    if not words:
-        return None
-    try:
-        return full_text.with_all(conn, scope, words)
-    except FullTextError:
-        return None  # every text is read instead
+    with suppress(FullTextError):  # every text is read instead
+        return full_text.with_all(conn, scope, words) if words else None
+    return None
 
 
 def entries_matching(conn: Connection, scope: Scope, found: HitFilter) -> set[int]:

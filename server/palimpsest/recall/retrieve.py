@@ -168,14 +168,7 @@ def retrieve(searchable: Searchable, request: CandidateRequest) -> Candidates:
         wanted = index_query(conn, searchable, request)
     index_hits = None if wanted is None else searchable.index.query(*wanted)
     with ledger.read() as conn:
-        return candidates_in(conn, searchable, request, index_hits)
-
-
-def candidates_in(
-    conn: Connection, searchable: Searchable, request: CandidateRequest, index_hits: IndexHits | None
-) -> Candidates:
-    """Return the candidates as one state of the ledger has them, of what the index proposed and the full text does."""
-    return _LivingSearch(conn, searchable, index_hits, request).candidates()
+        return LivingSearch(conn, searchable, request, index_hits).candidates()
 
 
 def index_query(conn: Connection, searchable: Searchable, request: CandidateRequest) -> tuple[str, Vector, int] | None:
@@ -199,15 +192,15 @@ def _nearness(queries: Vector) -> Vector:
     return queries[0] if len(queries) == 1 else centred(queries[0] + queries[1:].mean(axis=0), None)
 
 
-class _LivingSearch:
-    """The retrieval of living entries over one connection.
+class LivingSearch:
+    """The retrieval of living entries over one connection, so as one state of the ledger has them.
 
     `queries` and `clause` are the centred vectors of the request, and `mean` is what stored vectors are centred by.
     After a failure of the full text it finds nothing, and `errors` holds the reason.
     """
 
     def __init__(
-        self, conn: Connection, searchable: Searchable, index_hits: IndexHits | None, request: CandidateRequest
+        self, conn: Connection, searchable: Searchable, request: CandidateRequest, index_hits: IndexHits | None
     ) -> None:
         self.conn, self.request, self.index_hits, self.index = conn, request, index_hits, searchable.index
         self.full_text, self.fingerprint = searchable.ledger.full_text, searchable.embedder.fingerprint

@@ -25,11 +25,10 @@ from palimpsest.recall import features
 from palimpsest.recall.features import Candidates, Column, Matrix, Ranked, Weights, best_first
 from palimpsest.recall.forgetting import WEIGHT
 from palimpsest.recall.hits import LINKED, same_words_key
-from palimpsest.recall.query import Moment, ParsedQuery, exact_form, said_match, text_match
+from palimpsest.recall.query import Moment, ParsedQuery, exact_form, held_in, is_about, is_wish, said_match, text_match
 from palimpsest.text.dates.date_finder import dates_in
 from palimpsest.text.relation_updates import is_several
 from palimpsest.text.stopwords import asked_types, can_hold
-from palimpsest.text.time_questions import is_about, is_wish, told_times
 from palimpsest.text.tokenizer import search_tokens, subject_tokens
 
 # What a memory gains because it is linked with the best one of a search (A-Mem, section 3.4).
@@ -443,7 +442,7 @@ class _Told:
             entry = self._entries[row]
             first, last = entry.begins, entry.ends
             if (first is None and last is None) or (first is None and entry.is_closed):
-                told_first, told_last = told_times(entry.text, entry.at)
+                told_first, told_last = held_in(entry.text, entry.at)
                 # What was replaced began when it was said, if nothing else is known.
                 last = last or told_last
                 is_told_late = last is not None and last < entry.at

@@ -39,8 +39,8 @@ from palimpsest.recall.hits import (
     with_passages,
     within_budget,
 )
-from palimpsest.recall.query import ParsedQuery
-from palimpsest.recall.retrieve import Searchable, candidates_in, index_query, retrieve
+from palimpsest.recall.query import ParsedQuery, TimeQuestion
+from palimpsest.recall.retrieve import LivingSearch, Searchable, index_query, retrieve
 from palimpsest.recall.score import Matches, SearchScoring, in_order, later_memories, matches, reasons
 from palimpsest.store import entries, messages
 from palimpsest.store import memories as memory_queries
@@ -52,7 +52,6 @@ from palimpsest.store.ledger import Ledger
 from palimpsest.store.memories import expired_ids
 from palimpsest.text.display import counted, shorten, visible
 from palimpsest.text.relation_updates import finest, words_in, words_that_ask
-from palimpsest.text.time_questions import TimeQuestion
 from palimpsest.text.tokenizer import count_tokens, query_tokens
 
 # The relations that a search shows beside its hits: those of the entities that the question names.
@@ -468,7 +467,7 @@ class _Search:
         """Return all candidates, best first."""
         query, parsed, embedder = self._query, self._parsed, self._searchable.embedder.fingerprint
         asked = Filter.of(query.filters)
-        candidates = self._past or candidates_in(conn, self._searchable, self._request, self._index_hits)
+        candidates = self._past or LivingSearch(conn, self._searchable, self._request, self._index_hits).candidates()
         means = [("words" if isinstance(error, EmbedderError) else "meaning", error) for error in candidates.errors]
         notes = [*self._notes, *(f"searched by {by} only: {error}" for by, error in means)]
         retention = None

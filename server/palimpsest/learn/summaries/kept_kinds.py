@@ -121,11 +121,8 @@ def portrait(
         lines += [f"{heading}:", *map(line_of, kept)] if kept else []
         shown += kept
     lines += kinds.omitted(sum(map(len, sorted_in.values())) - len(shown), "memory")
-    return PlainText(
-        "\n".join(lines) if shown else kinds.NOTHING,
-        "memories" if shown else "",
-        kinds.revisions(shown),
-    )
+    text = "\n".join(lines) if shown else kinds.NOTHING
+    return PlainText(text, kinds.named(memories=shown), kinds.revisions(shown))
 
 
 def most_telling_of(
@@ -544,11 +541,9 @@ def _grouped(conn: Connection, request: SummaryRequest, held: Sequence[Memory]) 
     place = place_of_user(conn, request, held)
     groups: dict[str, list[Memory]] = {heading: [] for heading in (*LASTING, ABOUT_PROJECT, ALSO)}
     for memory in held:
-        if memory.scope.project:
-            groups[ABOUT_PROJECT].append(memory)
-        else:
-            heading = ALSO if EXPIRES_AT in memory.metadata else place(memory)
-            groups[heading].append(memory)
+        is_sorted = not memory.scope.project and EXPIRES_AT not in memory.metadata
+        heading = place(memory) if is_sorted else ABOUT_PROJECT if memory.scope.project else ALSO
+        groups[heading].append(memory)
     return groups
 
 
