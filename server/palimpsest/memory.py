@@ -18,7 +18,7 @@ from palimpsest.core.models import SURE, Fact, Message, Relation, Scope, Version
 from palimpsest.core.protocols import LanguageModel, ReportProgress
 from palimpsest.core.settings import Settings
 from palimpsest.core.threads import Threads, in_background
-from palimpsest.core.validation import MAX_LIMIT, MAX_TOKENS, bounded, held_from, in_order
+from palimpsest.core.validation import MAX_TOKENS, bounded, held_from, in_order
 from palimpsest.hooks.brief import Briefs
 from palimpsest.hooks.instructions import Launch
 from palimpsest.hooks.intake import Capture, write_hook_settings
@@ -93,7 +93,7 @@ THREADS = 8
 
 
 MAX_PROJECTS_ASKED = 30
-"""If a search finds nothing, up to so many other projects are searched. Each takes as long as a search."""
+"""A search asks up to so many other projects, too. Each takes as long as a search."""
 
 
 @dataclass(frozen=True)
@@ -302,25 +302,30 @@ class Memory(Edits):
             self.background.wake()
         return result
 
-    async def projects_that_answer(self, scope: Scope, query: str, best: float, **options: Any) -> tuple[str, ...]:
-        """Return the other projects of the user with a sure hit for a query, above the `best` score found here.
+    async def projects_that_answer(
+        self, scope: Scope, query: str, here: Sequence[models.Hit], **options: Any
+    ) -> tuple[str, ...]:
+        """Return the other projects of the user whose own best hit is surely better than all that was found `here`.
 
-        The options are those of the search that found it: `also`, `filters` and `as_of`.
+        It has at most half the doubt of those. What is of no project is ranked again beside it, in a search of its
+        project. The options are those of the search that found it: `also`, `filters`, `as_of` and `held_at`.
         """
-        known = await self.engine.read(lambda conn: projects.project_names(conn, scope.user_id))
-        if not 0 < len({*known} - {scope.project}) <= MAX_PROJECTS_ASKED:
+        known = {*await self.engine.read(lambda conn: projects.project_names(conn, scope.user_id))}
+        others = sorted(known - {"", scope.project})
+        if len(others) > MAX_PROJECTS_ASKED:
             return ()
-        result = await self.search(
-            replace(scope, agent_id="", run_id=""),
-            query,
-            limit=MAX_LIMIT,
-            max_tokens=MAX_TOKENS,
-            all_projects=True,
-            is_use=False,
-            **options,
-        )
-        better = (hit.project for hit in result.hits if hit.score >= SURE and hit.score > best)
-        return tuple(dict.fromkeys(project for project in better if project not in ("", scope.project)))
+        quick = replace(self, engine=replace(self.engine, reranker=None))  # which takes seconds for each project
+        own = [hit for hit in here if hit.project]
+        answering = list[str]()
+        for name in others:
+            asked = replace(scope, project=name, agent_id="", run_id="")
+            found = (await quick.search(asked, query, is_use=False, max_tokens=MAX_TOKENS, **options)).hits
+            beside = [*own, *(hit for hit in found if hit.project != name)]
+            rival = min(max((hit.score for hit in hits), default=0.0) for hits in (here, beside))
+            least = max(SURE, (1 + rival) / 2)
+            if any(hit.score >= least for hit in found if hit.project == name):
+                answering.append(name)
+        return tuple(answering)
 
     async def list(
         self,

@@ -381,10 +381,9 @@ async def search(  # noqa: PLR0913 - typer passes the options of a command by na
         hops=hops,
         caller=CALLER,
     )
-    best = models.best_score(answer.hits)
-    if best < models.SURE and not all_projects:
+    if not all_projects:
         projects = await memory.projects_that_answer(
-            memory.scope, query, best, also=wordings, filters=conditions, as_of=instant
+            memory.scope, query, answer.hits, also=wordings, filters=conditions, as_of=instant, held_at=held_at
         )
         answer = replace(answer, notes=(*answer.notes, *advice.elsewhere_notes(projects, advice.COMMANDS)))
     parts = search_parts(answer, query, memory.scope)

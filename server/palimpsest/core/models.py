@@ -969,11 +969,6 @@ SURE = 0.9
 """From this score on, a hit is hardly about something else than what is asked."""
 
 
-def best_score(hits: Sequence[Hit]) -> float:
-    """Return the score of the first hit, or 0 if there is none."""
-    return hits[0].score if hits else 0.0
-
-
 @dataclass(frozen=True, slots=True)
 class ChangedMemory:
     """A memory that a row of the index log names: its id and revision, whose it is, and in which project."""

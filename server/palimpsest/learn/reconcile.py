@@ -37,7 +37,7 @@ from palimpsest.store.writes import find_duplicate
 from palimpsest.text.display import counted
 from palimpsest.text.intents import FORGOTTEN, MORE_MAY_FIT, first_of
 from palimpsest.text.names.known_names import asks_about_name
-from palimpsest.text.names.name_finder import find_names, is_given_name
+from palimpsest.text.names.name_finder import find_names, is_english_word, is_given_name
 from palimpsest.text.stopwords import without_function_words
 from palimpsest.text.tokenizer import count_tokens, search_tokens
 from palimpsest.text.word_lists import LazyPattern
@@ -53,6 +53,16 @@ _PRIVATE = signs.Signs(_OF_PEOPLE - signs.ALSO_OF_THINGS.words, signs.PRIVATE.un
 _IS_CALLED = LazyPattern(r"(?:the )?user['\u2019]s (?:(?:first|last|full|given|family|middle) )?name\b", re.IGNORECASE)
 _OF_A_PERSON = (signs.IDENTITY, signs.PEOPLE, signs.PREFERENCES, signs.WORK, signs.HELP, signs.CALLED)
 """Signs of what is about a person if a person is the subject."""
+
+_WORKS_FOR = LazyPattern(
+    r"\b(?:(?:works?|worked|working) (?:at|for|as)|employed|arbeitet (?:bei|für|als)|travaille (?:chez|pour|comme)"
+    r"|trabaja (?:en|para|como)|lavora (?:presso|per|come)|pracuje (?:w|dla|jako))\b",
+    re.IGNORECASE,
+)
+"""What says for whom or as what somebody works."""
+
+MIN_NAME = 3
+"""How long the name of a project is at least that is looked for inside a text."""
 
 MAX_NAMES = 20
 """How many names are looked at that begin alike: few people of a project do."""
@@ -97,15 +107,32 @@ def _is_open(scope: models.Scope) -> bool:
 def _is_general(conn: Connection, scope: models.Scope, fact: models.Fact, own: Set[str]) -> bool:
     """Return whether a fact belongs outside of the project: about a person, and not about the work of a colleague.
 
-    A colleague is somebody whom the project alone knows.
+    A colleague is somebody whom the project alone knows, or who is first named with work: their shifts, leave and role
+    stay here, and so does all that is known of them but family, health and taste.
     """
     if not is_personal(fact, own, scope.project):
         return False
-    name = _first_name(fact.text)
-    is_of_user = is_about_user(fact.text) or not name or models.name_key(name) in own
-    if is_of_user or any(some.count(fact.text) for some in _OF_A_PERSON if some is not signs.WORK):
+    name, text = _first_name(fact.text), _with_relations(fact)
+    is_private, is_work = _PRIVATE.count(text) > 0, signs.WORK.count(text) > 0
+    if is_about_user(fact.text) or not name or models.name_key(name) in own:
+        people = [found.name for found in find_names(fact.text, {}) if found.type == "person"]
+        return is_private or not is_work or not any(_is_of_project_alone(conn, scope, other) for other in people)
+    if _names_like(conn, scope.general, name):
         return True
-    return bool(_names_like(conn, scope.general, name)) or not _names_like(conn, scope, name)
+    if signs.ROTA.count(text):
+        return False
+    if _names_like(conn, scope, name):
+        return is_private or (signs.PREFERENCES.count(text) > 0 and not is_work)
+    return is_private or not is_work
+
+
+def _is_of_project_alone(conn: Connection, scope: models.Scope, name: str) -> bool:
+    return not _names_like(conn, scope.general, name) and bool(_names_like(conn, scope, name))
+
+
+def _with_relations(fact: models.Fact) -> str:
+    """Return a text with the names of its relations, which say what it may leave out."""
+    return " ".join((fact.text, *(relation.name.replace("_", " ") for relation in fact.relations)))
 
 
 def _names_like(conn: Connection, scope: models.Scope, name: str) -> list[str]:
@@ -118,28 +145,48 @@ def _names_like(conn: Connection, scope: models.Scope, name: str) -> list[str]:
 def is_personal(fact: models.Fact, own_names: Set[str], project: str = "") -> bool:
     """Return whether a fact is about a person: who they are, their family, health or taste, or a relation of the user.
 
-    `own_names` are what the user is called, as `name_key` gives it. A text that begins with the name of the project is
-    about that. In doubt a fact is about the project.
+    `own_names` are what the user is called, as `name_key` gives it. In doubt a fact is about the project.
     """
     own = own_names | models.SELF_NAMES
+    if _is_about_project(fact, project):
+        return False
     if any(models.name_key(relation.source) in own for relation in fact.relations):
         return True
     of_projects = (signs.OF_PROJECTS, signs.DECIDED)
     if _CODE.search(fact.text) or any(some.count(fact.text) for some in of_projects):
         return False
+    if is_about_user(fact.text) and signs.APPOINTMENTS.count(fact.text):
+        return True
     return bool(_PRIVATE.count(fact.text)) or (
-        _is_about_person(fact.text, own, project) and any(some.count(fact.text) for some in _OF_A_PERSON)
+        _is_about_person(fact.text, own) and any(some.count(fact.text) for some in _OF_A_PERSON)
     )
 
 
-def _is_about_person(text: str, own: Set[str], project: str) -> bool:
+def _is_about_project(fact: models.Fact, project: str) -> bool:
+    """Return whether a text begins with the name of the project, or is about it, whatever it says of the user.
+
+    A name that is a word of the language tells nothing inside a text, unless a relation has it. Who works for an
+    employer of that name, or has a family there, is a person.
+    """
+    *owners, name = [part for part in re.split(r"[/.]", project.casefold()) if part] or [""]
+    if not name:
+        return False
+    names = [r"[-_ ]?".join(map(re.escape, re.split(r"[-_ ]", part))) for part in (name, *owners)]
+    text = fact.text.casefold()
+    if re.match(rf"(?:the )?(?:{'|'.join(names)})\b", text):
+        return True
+    ends = {models.name_key(end) for relation in fact.relations for end in (relation.source, relation.destination)}
+    is_name = len(name) >= MIN_NAME and not is_english_word(name) and re.search(rf"\b{names[0]}\b", text)
+    is_named = bool(is_name) or models.name_key(name) in ends
+    return is_named and not (_PRIVATE.count(_with_relations(fact)) or _WORKS_FOR.search(_with_relations(fact)))
+
+
+def _is_about_person(text: str, own: Set[str]) -> bool:
     """Return whether a text begins with the user, or with somebody's name."""
     if is_about_user(text) or _IS_CALLED.match(text):
         return True
     first = _first_name(text)
-    is_projects = first.casefold() in re.split(r"[/.]", project.casefold())
-    is_known = models.name_key(first) in own or is_given_name((first.split() or [""])[0])
-    return bool(first) and not is_projects and is_known
+    return bool(first) and (models.name_key(first) in own or is_given_name((first.split() or [""])[0]))
 
 
 def _first_name(text: str) -> str:

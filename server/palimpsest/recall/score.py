@@ -7,7 +7,9 @@ deviations, which makes features with different units comparable.
 
 from __future__ import annotations
 
+import difflib
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
@@ -21,12 +23,14 @@ import numpy as np
 from palimpsest.core.clock import TimeSpan, in_zone, parse_date
 from palimpsest.core.models import Candidate, Entity, KnownRelation
 from palimpsest.core.protocols import Vector
+from palimpsest.llm.user_name import is_about_user
 from palimpsest.recall import features
 from palimpsest.recall.features import Candidates, Column, Matrix, Ranked, Weights, best_first
 from palimpsest.recall.forgetting import WEIGHT
 from palimpsest.recall.hits import LINKED, same_words_key
 from palimpsest.recall.query import Moment, ParsedQuery, exact_form, held_in, is_about, is_wish, said_match, text_match
 from palimpsest.text.dates.date_finder import dates_in
+from palimpsest.text.names.name_finder import find_names, is_given_name
 from palimpsest.text.relation_updates import is_several
 from palimpsest.text.stopwords import asked_types, can_hold
 from palimpsest.text.tokenizer import search_tokens, subject_tokens
@@ -972,6 +976,43 @@ def signs(query: ParsedQuery, candidates: Candidates) -> dict[str, Column]:
     size = float(np.log(max(candidates.collection, 1)))
     everywhere = np.ones(len(cosines))
     return {"meaning": cosines, "words": in_words, "unknown words": unknown * everywhere, "size": size * everywhere}
+
+
+LAST_LATIN = 0x24F
+"""The last letter of the Latin script with its accents."""
+
+LIKE_A_NAME = 0.75
+"""How much a word resembles a name that may be it, inflected or misspelt."""
+
+READ_FOR_NAMES = 10
+"""How many of the best candidates are read for words that are like a name."""
+
+
+def asks_of_unknown(query: ParsedQuery, candidates: Candidates, ranked: Sequence[Ranked], user_name: str) -> bool:
+    """Return whether a question names people, and what is stored none of them: neither so, nor in a like word.
+
+    A full name may be that of somebody who is only called by the first. What is about a user without a known name may
+    be about whoever is named. Only Latin letters are compared.
+    """
+    named = (found.name.split() for found in find_names(query.text, {}) if found.type == "person")
+    people = [words for words in named if is_given_name(words[0])]
+    texts = [item.candidate.text for item in ranked[:READ_FOR_NAMES]]
+    if not people or not texts or any(ord(char) > LAST_LATIN for char in query.text + texts[0] if char.isalpha()):
+        return False
+    known = frozenset[str]().union(*candidates.words) | query.names
+    like = {*known, *(word for text in texts for word in search_tokens(text))}
+
+    def is_known(name: Sequence[str]) -> bool:
+        *_, last = search_tokens(name[-1]) or [""]
+        if last in known or difflib.get_close_matches(last, like, n=1, cutoff=LIKE_A_NAME):
+            return True
+        is_first_known = len(name) > 1 and not known.isdisjoint(search_tokens(name[0]))
+        if is_first_known:
+            bare = re.compile(rf"\b{re.escape(name[0])}\b(?! [A-Z])")
+            return any(bare.search(text) for text in texts)
+        return not user_name and is_about_user(texts[0])
+
+    return not any(map(is_known, people))
 
 
 def _share(weights: Mapping[str, float], words: frozenset[str], of_text: frozenset[str]) -> float:

@@ -41,7 +41,7 @@ from palimpsest.recall.hits import (
 )
 from palimpsest.recall.query import ParsedQuery, TimeQuestion
 from palimpsest.recall.retrieve import LivingSearch, Searchable, index_query, retrieve
-from palimpsest.recall.score import Matches, SearchScoring, in_order, later_memories, matches, reasons
+from palimpsest.recall.score import Matches, SearchScoring, asks_of_unknown, in_order, later_memories, matches, reasons
 from palimpsest.store import entries, messages
 from palimpsest.store import memories as memory_queries
 from palimpsest.store import projects as project_queries
@@ -51,7 +51,7 @@ from palimpsest.store.graph.relations import relations_found, relations_of
 from palimpsest.store.ledger import Ledger
 from palimpsest.store.memories import expired_ids
 from palimpsest.text.display import counted, shorten, visible
-from palimpsest.text.relation_updates import finest, words_in, words_that_ask
+from palimpsest.text.relation_updates import finest, is_asked_for, words_in, words_that_ask
 from palimpsest.text.tokenizer import count_tokens, query_tokens
 
 # The relations that a search shows beside its hits: those of the entities that the question names.
@@ -483,6 +483,9 @@ class _Search:
             ranked = kept
         ranked = reranked(ranked, self._judged)
         found = matches(scoring, candidates, ranked)
+        if found.confident and not any(entity.type == "person" for entity in self._entities):
+            name = memory_queries.name_of_user(conn, query.scope)
+            found = replace(found, confident=not asks_of_unknown(parsed, candidates, ranked, name))
         # What has no vector is found by its words alone, and may be missing.
         is_whole = asked.narrows and self._request.vectors is not None and not notes
         notes += self._not_judged
@@ -630,13 +633,29 @@ def _result(
     if weak := len(best) - len(shown):
         left_out = f"{counted(weak, 'hit')} {'is' if weak == 1 else 'are'} left out because the score is below"
         notes = (*notes, f"{left_out} the setting min_score = {query.min_score:g}")
+    is_confident = ranking.matches.confident
+    if not is_confident:
+        relations = _telling(relations, ranking.entities, " ".join((query.text, *query.also)))
     kept, kept_relations = _within_budget(shown, relations, query.max_tokens)
     shows_all = ranking.is_whole and len(ranking.ranked) <= query.limit and len(kept) == len(hits)
-    if not ranking.matches.confident and not shows_all:
+    if not is_confident and not shows_all:
         shown = shown[:MAX_WEAK]
         kept, kept_relations = _within_budget(shown, relations, query.max_tokens)
     omitted = len(shown) - len(kept)
-    return SearchResult(tuple(kept), omitted, notes, ranking.matches.confident, kept_relations, shows_all)
+    return SearchResult(tuple(kept), omitted, notes, is_confident or bool(kept_relations), kept_relations, shows_all)
+
+
+def _telling(
+    relations: tuple[KnownRelation, ...], asked_of: Sequence[Entity], question: str
+) -> tuple[KnownRelation, ...]:
+    """Return the relations that say something of what is asked, though no text answers: nearly all are the user's."""
+    others = {entity.id for entity in asked_of if not entity.is_user}
+    return tuple(
+        relation
+        for relation in relations
+        if not others.isdisjoint((relation.source_id, relation.destination_id))
+        or is_asked_for(question, relation.relationship)
+    )
 
 
 def _hits(conn: Connection, ranking: Ranking, query: SearchQuery) -> list[Hit]:

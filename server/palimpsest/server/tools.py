@@ -16,7 +16,7 @@ from pydantic import BaseModel, Field
 from palimpsest.core import validation
 from palimpsest.core.clock import parse_instant, parse_until
 from palimpsest.core.errors import InputError
-from palimpsest.core.models import ABOUT_THE_PAST, SURE, Message, Scope, best_score
+from palimpsest.core.models import ABOUT_THE_PAST, Message, Scope
 from palimpsest.core.validation import HintsInput, ScopeInput, SearchScopeInput
 from palimpsest.server import advice, replies
 from palimpsest.server.access_tokens import current_user, may_write
@@ -151,10 +151,9 @@ async def search_memories(  # noqa: PLR0913 - the arguments of the tool, which c
     notes = list[str]()
     if not result.hits and (search_scope.agent_id or search_scope.run_id):
         notes.append(f"only what {search_scope} sees was searched; leave agent_id and run_id out to search more")
-    best = best_score(result.hits)
-    if best < SURE and context.is_home_open(None) and not goes_through_projects:
+    if context.is_home_open(None) and not goes_through_projects:
         projects = await memory.projects_that_answer(
-            search_scope, query, best, also=wordings, filters=filters, as_of=when
+            search_scope, query, result.hits, also=wordings, filters=filters, as_of=when, held_at=held_at
         )
         notes += advice.elsewhere_notes(projects, TOOLS)
     if any(advice.other_project(hit, search_scope) for hit in result.hits):

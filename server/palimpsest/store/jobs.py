@@ -445,7 +445,8 @@ def queue_session(
             enqueue(conn, scope, JobRequest("capture", payload=payload), now)
             queued += len(waiting)
         if summarized_from and len(messages_in(conn, scope, session_id, summarized_from)) == summarized_from:
-            enqueue(conn, "summarize", scope, {ASKED_KINDS: [f"session:{session_id}"]}, now)
+            asked = {ASKED_KINDS: [f"session:{session_id}"]}
+            enqueue(conn, scope, JobRequest("summarize", payload=asked), now)
     return queued
 
 

@@ -43,6 +43,7 @@ NEGATIONS = _WORDS["negations"]
 
 
 KIN = _WORDS["kin"]
+_FAMILY = KIN - _WORDS["birth"] | _WORDS["family"]
 """Words for relatives, in lower case."""
 
 
@@ -350,6 +351,16 @@ def _begins_alike(word: str, other: str) -> bool:
 def _areas(words: Iterable[str]) -> set[str]:
     spoken = [word for word in words if not word.startswith(_OTHER_AREAS)]
     return {area for area, stems in _AREAS.items() if any(word.startswith(stems) for word in spoken)}
+
+
+def is_asked_for(question: str, relation_name: str) -> bool:
+    """Return whether a question is about what a relation is about: family, home, work, and so on."""
+    return bool(_matters(words_in(question)) & _matters(relation_words(relation_name)))
+
+
+def _matters(words: Sequence[str]) -> set[str]:
+    areas = _areas(words)
+    return areas | ({"family"} if "marriage" in areas or not _FAMILY.isdisjoint(words) else set())
 
 
 # Tell whether a newer text says that what an older one says has ended: "The Cremona trip is cancelled" ends "Flies to

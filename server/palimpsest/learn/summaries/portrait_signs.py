@@ -78,6 +78,9 @@ ALSO_OF_THINGS = _signs("also of things")
 PRIVATE = _signs("private")
 """What is about a person in scripts without spaces, and surely not about a thing."""
 
+ROTA, APPOINTMENTS = _signs("rota"), _signs("appointments")
+"""When a colleague works or not; whom the user has an appointment with."""
+
 OF_PROJECTS = _signs("of projects")
 """Signs of what is about a project, whoever the subject is."""
 
