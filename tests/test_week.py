@@ -199,7 +199,8 @@ async def test_a_settled_conflict_keeps_neither_the_old_state_nor_the_wrong_day(
         settled = {"text": new["text"], "since": "2026-10", "replaces": [first]}
         reply = reply_text(await agent.call_tool("add_memory", settled))
         assert "Van Hecke (since 2026-10)" in reply
-        assert "→ Dr. Peeters" not in reply
+        assert "closes Wouter — has GP → Dr. Peeters" in reply
+        assert reply.count("→ Dr. Peeters") == 1
         timeline = reply_text(await agent.call_tool("get_summary", {"kind": "timeline:Wouter"}))
         assert "- until 2026-10: Dr. Peeters" in timeline
         assert timeline.index("Peeters") < timeline.index("since 2026-10: Dr. Van Hecke")

@@ -228,7 +228,8 @@ def _likeness(candidates: Candidates, new: int, weights: Mapping[str, float]) ->
     times = [(number == new, entry.at, entry.seq) for number, entry in enumerate(candidates.entries)]
     is_older = np.array([[older < newer for older in times] for newer in times])
     replaced = features.replacement_probability(candidates.vectors, candidates.words, texts, is_older, weights)[new]
-    is_other = np.array([is_about_another(texts[new], text) for text in texts])
     cosines = candidates.vectors @ candidates.vectors[new]
-    same = np.maximum(is_same, np.where((cosines >= SAME_MEANING) & ~is_other, cosines, 0.0))
-    return same, np.where(is_other, 0.0, replaced)
+    for number in np.flatnonzero((replaced >= weights[features.THRESHOLD]) | (cosines >= SAME_MEANING)).tolist():
+        if is_about_another(texts[new], texts[number]):
+            replaced[number] = cosines[number] = 0.0
+    return np.maximum(is_same, np.where(cosines >= SAME_MEANING, cosines, 0.0)), replaced

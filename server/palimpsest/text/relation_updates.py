@@ -485,8 +485,9 @@ _TOPIC = re.compile(r"([a-z][\w.-]*)[のはがも]", re.ASCII | re.IGNORECASE)
 def _named_subject(text: str) -> str:
     """Return the same if it is a name for certain: "Card" of "Card payments suit him" is none."""
     subject, first = _subject(text), text.partition(" ")[0]
-    names = {name_key(each.name) for each in find_names(text[:MAX_CHARS], {})}
-    return subject if first.casefold() != subject or subject in names else ""  # "Ana's", or a name that is known
+    if first.casefold() != subject:  # "Ana's", or "" for none
+        return subject
+    return subject if subject in {name_key(each.name) for each in find_names(text[:MAX_CHARS], {})} else ""
 
 
 @lru_cache(maxsize=KEPT)
@@ -596,8 +597,11 @@ def is_about_another(newer: str, older: str) -> bool:
     kin, other_kin = ({sign for sign in _WORDS["kin signs"] if sign in text} for text in (newer, older))
     if kin and other_kin and kin.isdisjoint(other_kin):
         return True
-    subject, other = _named_subject(newer), _named_subject(older)
-    return bool(subject and other) and subject not in plain_name(older) and other not in plain_name(newer)
+    subject = _named_subject(newer)
+    if not subject or subject in plain_name(older):
+        return False
+    other = _named_subject(older)
+    return bool(other) and other not in plain_name(newer)
 
 
 @lru_cache(maxsize=KEPT)
