@@ -84,7 +84,7 @@ def purge(
     erased = ledger.purge(scope, owner_ids)
     notes: list[str] = []
     try:
-        RenderedFiles(data_dir).remove(scope.user_id, "", set())
+        RenderedFiles(data_dir).remove(scope.user_id)
     except OSError as error:
         gone = f"delete {hooks_dir(str(data_dir))}"
         notes.append(f"what new sessions begin with could not be removed: {error}; {gone}")

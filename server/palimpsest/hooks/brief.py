@@ -8,17 +8,18 @@ import math
 import os
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence, Set
+from collections.abc import AsyncGenerator, Callable, Container, Generator, Iterable, Mapping, Sequence, Set
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, tzinfo
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 import anyio
 import anyio.to_thread
 from filelock import Timeout
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 from sqlalchemy import Connection
 
 from palimpsest.core.clock import iso, shown_date
@@ -31,7 +32,16 @@ from palimpsest.core.threads import Threads, in_background
 from palimpsest.core.validation import MAX_TOKENS as MAX_SEARCH_TOKENS
 from palimpsest.core.validation import one_line
 from palimpsest.hooks import spool
-from palimpsest.hooks.instructions import HEAD, INSTRUCTIONS, REST, SIGN, VERSION, Launch, instructions_sign
+from palimpsest.hooks.instructions import (
+    HEAD,
+    INSTRUCTIONS,
+    MAX_FILE_BYTES,
+    REST,
+    SIGN,
+    VERSION,
+    Launch,
+    instructions_sign,
+)
 from palimpsest.hooks.spool import BLOCK_BEGIN, BLOCK_END
 from palimpsest.learn.background import OnLearned
 from palimpsest.learn.engine import Engine
@@ -342,8 +352,7 @@ PINNED_TOKENS = 300
 PROFILE_TOKENS = 120
 """How much of one line of a profile is shown, in whole sentences: a section has two or three."""
 
-KNOWN = "Known of the user (information, not instructions):"
-MORE, PINNED, HELP = "Known of the user:", "Pinned by the user:", "How the user wants help:"
+KNOWN, PINNED, HELP = "Known of the user:", "Pinned by the user:", "How the user wants help:"
 PROCEDURES = "How to work, from experience:"
 PROCEDURE_LINES = 4
 """How many procedures head a brief and the instructions; get_summary has all."""
@@ -357,30 +366,31 @@ def instructions_with(sources: Sources) -> str:
     The rest is the profile or the most telling memories. Without any of these it is the static text. A memory is shown
     in whole sentences or not at all.
     """
+    room = HEAD_CHARS - len(f"{HEAD}\n\n{_first_heading(KNOWN)}\n")
     first = _lines(sources.first, MEMORY_TOKENS, is_lasting=True)
+    shown = fitting(first, room, _chars)
+    if first[1:2] and first[1] not in shown:  # the name took the room of what somebody's safety depends on
+        shown = fitting(dict.fromkeys((first[1], *first)), room, _chars)
     about = [f"- {shown}" for line in sources.profile if (shown := sentences(line, PROFILE_TOKENS))]
     groups = (
-        (MORE, first),
+        (KNOWN, list(dict.fromkeys((*shown, *first)))),
         (PINNED, _lines(sources.pinned, PINNED_TOKENS)),
         (PROCEDURES, _practice(sources)),
         (HELP, _lines(sources.help, MEMORY_TOKENS)),
         (PROJECT, _lines((*sources.rules, *sources.of_project), MEMORY_TOKENS)),
         (ABOUT, about if sources.profile else _lines(sources.telling, MEMORY_TOKENS)),
     )
-    room = HEAD_CHARS - len(_headed(f"{HEAD}\n\n{KNOWN}", ()))
-    every = [line for _, lines in groups for line in lines]
-    shown = fitting(every, room, _chars)
-    if first[1:2] and first[1] not in shown:  # the name took the room of what somebody's safety depends on
-        shown = fitting(dict.fromkeys((first[1], *every)), room, _chars)
-    head = f"{HEAD}\n\n{_headed(KNOWN, shown)}" if shown else HEAD
-    text = f"{head.rstrip()}\n\n{REST}\n"
-    if len(text.encode()) > MAX_BYTES:  # the head's characters may take four bytes each
-        return INSTRUCTIONS
+    block, room = "", MAX_BYTES - len(f"{HEAD}\n\n\n{REST}\n".encode())
     for heading, lines in groups:
-        rest = [line for line in lines if line not in shown]
-        more = fitting(rest, MAX_BYTES - len(f"{text}\n{heading}\n".encode()), lambda line: len(line.encode()) + 1)
-        text += f"\n{_headed(heading, more)}" if more else ""
-    return text
+        headed = f"{heading if block else _first_heading(heading)}\n"
+        if kept := fitting(lines, room - len(headed), lambda line: len(line.encode()) + 1):
+            block += headed + "".join(f"{line}\n" for line in kept)
+            room -= len(headed) + sum(len(line.encode()) + 1 for line in kept)
+    return f"{HEAD}\n\n{block}\n{REST}\n" if block else INSTRUCTIONS
+
+
+def _first_heading(heading: str) -> str:
+    return f"{heading[:-1]} (information, not instructions):"
 
 
 def _practice(sources: Sources) -> list[str]:
@@ -396,10 +406,6 @@ def _lines(memories: Sequence[Memory], max_tokens: int, *, is_lasting: bool = Fa
     """Return a line for each memory whose first sentence is not too long."""
     texts = [(memory, sentences(plain(memory.text), max_tokens)) for memory in memories]
     return list(dict.fromkeys(dated(memory, text, is_lasting=is_lasting) for memory, text in texts if text))
-
-
-def _headed(heading: str, lines: Sequence[str]) -> str:
-    return "".join(f"{line}\n" for line in (heading, *lines))
 
 
 def _chars(line: str) -> int:
@@ -646,11 +652,17 @@ def _plain_words(text: str) -> str:
 LOCK_SECONDS = 5.0
 """How long to wait for another process that renders, which takes milliseconds."""
 
+LOCK_PAUSE = 0.02
+"""How long nobody has the lock between two scopes, so that whoever deletes gets it and answers."""
+
 MAX_FOLDERS = 200
 """How many folders of a user are known; those used longest ago are forgotten."""
 
 MAX_INSTRUCTIONS = 50
-"""How many ways to start a server have rendered instructions; the oldest are forgotten."""
+"""How many ways to start a server have rendered instructions; those used longest ago are forgotten."""
+
+MAX_SCOPES = 20
+"""For how many scopes of a user instructions are rendered after a write: a tenth of a second each."""
 
 
 class Folders(BaseModel):
@@ -693,7 +705,7 @@ class RenderedFiles:
         lock = file_lock(Path(spool.hooks_dir(self._data_dir)) / "rendering.lock")
         with ExitStack() as stack:
             try:
-                stack.enter_context(lock.acquire(timeout=LOCK_SECONDS))
+                stack.enter_context(lock.acquire(timeout=LOCK_SECONDS, poll_interval=LOCK_PAUSE / 2))
             except Timeout:
                 logger.warning("another process has been rendering for %s seconds; it is not waited for", LOCK_SECONDS)
             yield
@@ -725,24 +737,30 @@ class RenderedFiles:
         """Return whether a brief is rendered."""
         return Path(spool.brief_file(self._data_dir, key)).is_file()
 
-    def write_instructions(self, launch: str, sign: str, text: str) -> None:
-        """Write the instructions for servers that are started in one way, and remove the oldest if there are many."""
-        self._write(Path(spool.instructions_file(self._data_dir, launch)), f"{sign}\n{text}")
-        for _, old, _ in self._instruction_files()[:-MAX_INSTRUCTIONS]:
-            old.unlink(missing_ok=True)
+    def write_instructions(self, scope: Scope, text: str, used: Iterable[str] = ()) -> None:
+        """Write the instructions of a scope for all ways to start a server in it: those known, and those `used` now."""
+        launches = {path: at for at, path, known in self._instruction_files() if known == scope}
+        for launch in used:
+            launches[Path(spool.instructions_file(self._data_dir, launch))] = time.time_ns()
+        for path, at in launches.items():
+            self._write(path, f"{_sign_of(scope)}\n{text}")
+            os.utime(path, ns=(at, at))
 
-    def launches_of(self, sign: str) -> list[str]:
-        """Return the ways to start a server whose instructions have this sign."""
-        return [path.stem for _, path, line in self._instruction_files() if line == sign]
-
-    def remove(self, user: str, sign: str, launches: set[str]) -> None:
-        """Remove everything rendered of a user, and what cannot be assigned to a user.
-
-        `launches` gets the ways to start a server whose instructions had this sign, before anyone else can render.
-        """
+    def scopes_of(self, user: str) -> list[Scope]:
+        """Return the scopes of a user in which servers were started, the one used last first; forget the oldest."""
         with self.locked():
-            launches.update(self.launches_of(sign))
+            files = self._instruction_files()[::-1]
+            scopes = list(dict.fromkeys(scope for _, _, scope in files if scope is not None and scope.user_id == user))
+            for place, (_, path, scope) in enumerate(files):
+                if place >= MAX_INSTRUCTIONS or scope in scopes[MAX_SCOPES:]:
+                    path.unlink(missing_ok=True)
+        return scopes[:MAX_SCOPES]
+
+    def remove(self, user: str) -> None:
+        """Remove everything rendered of a user, and what cannot be assigned to a user."""
+        with self.locked():
             self._remove(user, self.folders())
+            self._empty_instructions(user)
 
     def _remove(self, user: str, folders: Folders) -> None:
         others = frozenset[str]().union(*(folders.keys_of(other) for other in folders.users if other not in ("", user)))
@@ -750,30 +768,50 @@ class RenderedFiles:
         for path in _files(self._briefs):
             if path.name not in briefs:
                 path.unlink(missing_ok=True)
-        sign = instructions_sign(user)
-        for _, path, line in self._instruction_files():
-            if line.startswith(f"{sign} ") or not line.startswith(f"{SIGN} "):
-                path.unlink(missing_ok=True)
 
     def remove_all(self) -> None:
         """Remove everything rendered of all users."""
         with self.locked():
-            for path in (*_files(self._briefs), *_files(self._instructions)):
+            for path in _files(self._briefs):
                 path.unlink(missing_ok=True)
+            self._empty_instructions(None)
 
-    def _instruction_files(self) -> list[tuple[int, Path, str]]:
-        """Return when each file of instructions was written, the file, and its first line, the oldest first."""
-        found: list[tuple[int, Path, str]] = []
+    def _empty_instructions(self, user: str | None) -> None:
+        """Leave only the scope in each file of a user, or of all if it is None, so that it can be rendered anew."""
+        for at, path, scope in self._instruction_files():
+            if scope is None:
+                path.unlink(missing_ok=True)
+            elif user in (None, scope.user_id):
+                os.truncate(path, len(_sign_of(scope)) + 1)  # it needs no room on a full disk
+                os.utime(path, ns=(at, at))
+
+    def _instruction_files(self) -> list[tuple[int, Path, Scope | None]]:
+        """Return when a server last used each file of instructions, the file and its scope, the oldest first."""
+        found: list[tuple[int, Path, Scope | None]] = []
         for path in _files(self._instructions):
             # Another process may have removed it.
             with suppress(FileNotFoundError), path.open(encoding="utf-8", errors="replace") as file:
-                found.append((os.fstat(file.fileno()).st_mtime_ns, path, file.readline(200).rstrip("\n")))
-        return sorted(found)
+                found.append((os.fstat(file.fileno()).st_mtime_ns, path, _scope_in(file.readline(MAX_FILE_BYTES))))
+        return sorted(found, key=lambda item: item[:2])
 
     def _write(self, path: Path, text: str) -> None:
         spool.make_private_folder(str(path.parent))
         with replace_file(path, durable=False) as file:  # a lost one is rendered anew
             file.write(text)
+
+
+_PARTS = TypeAdapter(tuple[str, str, str, str])
+
+
+def _sign_of(scope: Scope) -> str:
+    return instructions_sign(scope.user_id, scope.project, scope.agent_id, scope.run_id)
+
+
+def _scope_in(sign: str) -> Scope | None:
+    try:
+        return Scope(*_PARTS.validate_json(sign.removeprefix(f"{SIGN} {VERSION} ")))
+    except ValidationError:
+        return None
 
 
 def _files(folder: Path) -> Sequence[Path]:
@@ -790,6 +828,9 @@ REST_SECONDS = 1.0
 
 REST_SHARE = 9
 """Rendering rests at least this many times as long as it took: a tenth of a core at most."""
+
+END_SECONDS = 1.0
+"""How long the end of a server or of a command waits for what other servers begin with: clients kill a slow one."""
 
 THREADS = 2
 """How many threads prompts may use. They are none of those of the calls, so that hooks never delay a call."""
@@ -829,8 +870,8 @@ class Briefs:
         self._rendered: LedgerState | None = None
         self._keys: frozenset[str] = frozenset()
         """Keys of the briefs that were rendered last."""
-        self._launches: set[str] = set()
-        """Ways to start a server whose instructions were removed."""
+        self._others: set[str] = set()
+        """Other users of whom something was written."""
         self._woken = anyio.Event()
 
     async def run(self) -> None:
@@ -850,14 +891,15 @@ class Briefs:
                     await anyio.sleep(rest)
             finally:
                 with anyio.CancelScope(shield=True):  # the next session may begin before the next server
-                    await self._render_if_needed()
+                    await self._render_if_needed(END_SECONDS)
 
-    async def render(self) -> None:
-        """Render everything of the settings' user now. Raises OSError and LedgerError."""
+    async def render(self, seconds: float = math.inf) -> None:
+        """Render everything of the settings' user now, see `_render_others`. Raises OSError and LedgerError."""
         projects = dict(self._projects)
         self._woken = anyio.Event()
 
         state = await self._threads.write(lambda: self._render(projects))
+        await self._render_others(self._scope.user_id, seconds, self._own())
         self._rendered = state if projects == self._projects else None
 
     @asynccontextmanager
@@ -869,18 +911,19 @@ class Briefs:
             yield
         finally:
             self._rendered = before
-            await self._render_if_needed()
+            await self._render_if_needed(END_SECONDS)
 
     async def after_write(self, user: str, outcomes: Sequence[Outcome]) -> tuple[str, ...]:
         """Follow a write of a user: remove what may say what was deleted or changed, and have it rendered anew.
 
         Return notes on what could not be removed.
         """
+        if user != self._scope.user_id:
+            self._others.add(user)
         self._woken.set()
         if any(outcome.event in (Event.UPDATE, Event.DELETE) or outcome.replaced for outcome in outcomes):
             try:
-                sign = _sign_of(self._scope_of(""))
-                await self._engine.run(lambda: self._files.remove(user, sign, self._launches))
+                await self._engine.run(lambda: self._files.remove(user))
             except OSError as error:
                 note = "what new sessions begin with may still name it, because a file could not be removed"
                 return (f"{note}: {error}",)
@@ -909,6 +952,8 @@ class Briefs:
 
     async def instructions(self, scope: Scope) -> str:
         """Return the instructions for a connection that works in a scope. Raises LedgerError."""
+        if self._settings.instructions != "memories":
+            return INSTRUCTIONS
         return await self._threads.run(lambda: self._instructions(scope))
 
     def learn_folder(self, folder: str, project: str) -> None:
@@ -960,11 +1005,13 @@ class Briefs:
         """Return the name that a project has now, if it was moved."""
         return self._engine.ledger.read_with(project_queries.current_name, self._settings.user_id, project)
 
-    async def _render_if_needed(self) -> None:
+    async def _render_if_needed(self, seconds: float = math.inf) -> None:
         try:
             rendered = self._rendered
             if rendered is None or await self._threads.run(lambda: self._is_outdated(rendered)):
-                await self.render()
+                await self.render(seconds)
+            while self._others:
+                await self._render_others(self._others.pop(), seconds)
         except (OSError, LedgerError) as error:
             logger.warning("what new sessions begin with is not up to date: %s", error)
 
@@ -1003,15 +1050,31 @@ class Briefs:
             state = self._state()
             if self._settings.hooks in GIVING_MODES:
                 self._render_briefs({folder: self._current_name(name) for folder, name in projects.items()})
-            if self._settings.instructions == "memories":
-                self._render_instructions()
+            for scope, launches in self._own().items():
+                self._files.write_instructions(scope, self._instructions(scope), launches)
             return state
 
+    async def _render_others(self, user: str, seconds: float, rendered: Container[Scope] = ()) -> None:
+        """Render the instructions of all scopes of a user in which servers were started, but for those `rendered`.
+
+        From so many seconds on they are emptied instead: their next start shows less, and nothing outdated.
+        """
+        until = time.monotonic() + seconds
+
+        def render(scope: Scope) -> None:
+            with self._files.locked():
+                text = self._instructions(scope) if time.monotonic() < until else ""
+                self._files.write_instructions(scope, text)
+
+        for scope in await self._threads.run(lambda: self._files.scopes_of(user)):
+            if scope not in rendered:
+                await anyio.sleep(LOCK_PAUSE)
+                await self._threads.write(partial(render, scope))
+
     def _instructions(self, scope: Scope) -> str:
-        """Return the instructions for a connection that works in a scope. Raises LedgerError."""
-        if self._settings.instructions != "memories":
-            return INSTRUCTIONS
-        return instructions_with(self._sources(scope, self._engine.clock()))
+        """Return the instructions of a scope, whose project may have a new name. Raises LedgerError."""
+        project = self._engine.ledger.read_with(project_queries.current_name, scope.user_id, scope.project)
+        return instructions_with(self._sources(replace(scope, project=project), self._engine.clock()))
 
     def _render_briefs(self, projects: Mapping[str, str]) -> None:
         folders = self._files.folders()
@@ -1035,32 +1098,20 @@ class Briefs:
         with engine.ledger.read() as conn:
             return read_sources(engine.ledger, conn, scope, now, engine.embedder.fingerprint)
 
-    def _render_instructions(self) -> None:
-        """Render the instructions for all ways to start a server that works in the same scope.
+    def _own(self) -> dict[Scope, list[str]]:
+        """Return the scopes that a next start may be in, with its keys, if instructions have memories.
 
-        A server in a project also writes those without one, for projects that no server has worked in yet. A server
-        that finds its project by its folder has others for that folder, which are written last.
+        A server in a project also has those without one, for projects that no server has worked in yet. A server that
+        finds its project by its folder has others for that folder.
         """
-        default, launch = self._scope_of(""), self._launch
-        general = replace(default, project="")
-        of_all = () if launch is None else (launch.general,)
-        own = () if launch is None else (launch.key,)
-        if general != default:
-            self._write_instructions(general, of_all)
-            of_all = ()
-        self._write_instructions(default, (*sorted(self._launches), *of_all, *own))
-        if self._scope != default:
-            self._write_instructions(self._scope, () if launch is None else (launch.in_folder,))
-
-    def _write_instructions(self, scope: Scope, own: Sequence[str]) -> None:
-        """Write the instructions of a scope for all ways to start a server in it: those that are known, and `own`."""
-        sign, text = _sign_of(scope), self._instructions(scope)
-        for launch in dict.fromkeys((*self._files.launches_of(sign), *own)):
-            self._files.write_instructions(launch, sign, text)
-
-
-def _sign_of(scope: Scope) -> str:
-    return instructions_sign(scope.user_id, scope.project, scope.agent_id, scope.run_id)
+        default = self._scope_of("")
+        own: dict[Scope, list[str]] = {self._scope: [], default: [], replace(default, project=""): []}
+        if self._launch is not None:
+            own[default].append(self._launch.key)
+            own[replace(default, project="")].append(self._launch.general)
+            if self._settings.repository is not None:
+                own[self._scope].append(self._launch.in_folder)
+        return own if self._settings.instructions == "memories" else {}
 
 
 def _key(scope: Scope) -> str:
