@@ -124,3 +124,7 @@ async def test_what_was_started_longest_ago_begins_with_less_and_never_with_what
             await memory.update(ALICE, tea, text="User likes coffee")
         assert "likes coffee" in begun("app")
         assert "logo" not in begun("app")
+        await memory.briefs.render()
+        assert "logo" in begun("app")
+        await memory.briefs.render(0)
+        assert "logo" in begun("app"), "nothing was written"

@@ -32,16 +32,7 @@ from palimpsest.core.threads import Threads, in_background
 from palimpsest.core.validation import MAX_TOKENS as MAX_SEARCH_TOKENS
 from palimpsest.core.validation import one_line
 from palimpsest.hooks import spool
-from palimpsest.hooks.instructions import (
-    HEAD,
-    INSTRUCTIONS,
-    MAX_FILE_BYTES,
-    REST,
-    SIGN,
-    VERSION,
-    Launch,
-    instructions_sign,
-)
+from palimpsest.hooks.instructions import HEAD, INSTRUCTIONS, MAX_FILE_BYTES, REST, SIGN, VERSION, Launch
 from palimpsest.hooks.spool import BLOCK_BEGIN, BLOCK_END
 from palimpsest.learn.background import OnLearned
 from palimpsest.learn.engine import Engine
@@ -690,6 +681,36 @@ class Folders(BaseModel):
         return frozenset(self.users.get(user, {}).values())
 
 
+@dataclass(frozen=True, slots=True)
+class LedgerState:
+    """How far the ledger was when something was read.
+
+    That is its epoch, the newest number of the index log, and that of the newest summary.
+    """
+
+    epoch: str
+    log_number: int
+    summary_number: int
+
+
+NO_STATE = LedgerState("", 0, 0)
+"""What instructions say that were emptied."""
+
+
+@dataclass(frozen=True, slots=True)
+class InstructionFile:
+    """A file of instructions: when a server last used it, the length of its first line, and what that says."""
+
+    used_at: int
+    path: Path
+    head_bytes: int
+    scope: Scope
+    state: LedgerState
+
+
+_HEAD = TypeAdapter(tuple[Scope, LedgerState])
+
+
 class RenderedFiles:
     """The rendered files in the folder of the hooks. Every method raises OSError."""
 
@@ -737,30 +758,44 @@ class RenderedFiles:
         """Return whether a brief is rendered."""
         return Path(spool.brief_file(self._data_dir, key)).is_file()
 
-    def write_instructions(self, scope: Scope, text: str, used: Iterable[str] = ()) -> None:
+    def write_instructions(self, scope: Scope, state: LedgerState, text: str, used: Iterable[str] = ()) -> None:
         """Write the instructions of a scope for all ways to start a server in it: those known, and those `used` now."""
-        launches = {path: at for at, path, known in self._instruction_files() if known == scope}
+        files = {file.path: file.used_at for file in self._instruction_files() if file.scope == scope}
         for launch in used:
-            launches[Path(spool.instructions_file(self._data_dir, launch))] = time.time_ns()
-        for path, at in launches.items():
-            self._write(path, f"{_sign_of(scope)}\n{text}")
+            files[Path(spool.instructions_file(self._data_dir, launch))] = time.time_ns()
+        for path, at in files.items():
+            self._write(path, f"{SIGN}{_HEAD.dump_json((scope, state)).decode()}\n{text}")
             os.utime(path, ns=(at, at))
 
-    def scopes_of(self, user: str) -> list[Scope]:
-        """Return the scopes of a user in which servers were started, the one used last first; forget the oldest."""
+    def scopes_of(self, user: str) -> dict[Scope, LedgerState]:
+        """Return the scopes of a user in which servers were started, the one used last first; forget the oldest.
+
+        Each has the state of the ledger that its instructions say.
+        """
         with self.locked():
-            files = self._instruction_files()[::-1]
-            scopes = list(dict.fromkeys(scope for _, _, scope in files if scope is not None and scope.user_id == user))
-            for place, (_, path, scope) in enumerate(files):
-                if place >= MAX_INSTRUCTIONS or scope in scopes[MAX_SCOPES:]:
-                    path.unlink(missing_ok=True)
-        return scopes[:MAX_SCOPES]
+            files = self._instruction_files()
+            scopes = {file.scope: file.state for file in files if file.scope.user_id == user}
+            kept = list(scopes)[:MAX_SCOPES]
+            for place, file in enumerate(files):
+                if place >= MAX_INSTRUCTIONS or (file.scope in scopes and file.scope not in kept):
+                    file.path.unlink(missing_ok=True)
+        return {scope: scopes[scope] for scope in kept}
+
+    def empty_instructions(self, user: str | None, scope: Scope | None = None) -> None:
+        """Leave only their first line of the instructions of a user, or of all if it is None, or of one scope.
+
+        They can then be rendered anew. It needs no room on a full disk.
+        """
+        for file in self._instruction_files():
+            if user in (None, file.scope.user_id) and scope in (None, file.scope):
+                os.truncate(file.path, file.head_bytes)
+                os.utime(file.path, ns=(file.used_at, file.used_at))
 
     def remove(self, user: str) -> None:
         """Remove everything rendered of a user, and what cannot be assigned to a user."""
         with self.locked():
             self._remove(user, self.folders())
-            self._empty_instructions(user)
+            self.empty_instructions(user)
 
     def _remove(self, user: str, folders: Folders) -> None:
         others = frozenset[str]().union(*(folders.keys_of(other) for other in folders.users if other not in ("", user)))
@@ -774,44 +809,27 @@ class RenderedFiles:
         with self.locked():
             for path in _files(self._briefs):
                 path.unlink(missing_ok=True)
-            self._empty_instructions(None)
+            self.empty_instructions(None)
 
-    def _empty_instructions(self, user: str | None) -> None:
-        """Leave only the scope in each file of a user, or of all if it is None, so that it can be rendered anew."""
-        for at, path, scope in self._instruction_files():
-            if scope is None:
-                path.unlink(missing_ok=True)
-            elif user in (None, scope.user_id):
-                os.truncate(path, len(_sign_of(scope)) + 1)  # it needs no room on a full disk
-                os.utime(path, ns=(at, at))
-
-    def _instruction_files(self) -> list[tuple[int, Path, Scope | None]]:
-        """Return when a server last used each file of instructions, the file and its scope, the oldest first."""
-        found: list[tuple[int, Path, Scope | None]] = []
+    def _instruction_files(self) -> list[InstructionFile]:
+        """Return the files of instructions, the one used last first. What is none is removed."""
+        found: list[InstructionFile] = []
         for path in _files(self._instructions):
-            # Another process may have removed it.
-            with suppress(FileNotFoundError), path.open(encoding="utf-8", errors="replace") as file:
-                found.append((os.fstat(file.fileno()).st_mtime_ns, path, _scope_in(file.readline(MAX_FILE_BYTES))))
-        return sorted(found, key=lambda item: item[:2])
+            with suppress(FileNotFoundError):  # another process may have removed it
+                with path.open("rb") as file:
+                    head, status = file.readline(MAX_FILE_BYTES), os.fstat(file.fileno())
+                try:
+                    scope, state = _HEAD.validate_json(head.removeprefix(SIGN.encode()))
+                    state = NO_STATE if status.st_size == len(head) else state
+                    found.append(InstructionFile(status.st_mtime_ns, path, len(head), scope, state))
+                except ValidationError:
+                    path.unlink(missing_ok=True)
+        return sorted(found, key=lambda file: file.used_at, reverse=True)
 
     def _write(self, path: Path, text: str) -> None:
         spool.make_private_folder(str(path.parent))
         with replace_file(path, durable=False) as file:  # a lost one is rendered anew
             file.write(text)
-
-
-_PARTS = TypeAdapter(tuple[str, str, str, str])
-
-
-def _sign_of(scope: Scope) -> str:
-    return instructions_sign(scope.user_id, scope.project, scope.agent_id, scope.run_id)
-
-
-def _scope_in(sign: str) -> Scope | None:
-    try:
-        return Scope(*_PARTS.validate_json(sign.removeprefix(f"{SIGN} {VERSION} ")))
-    except ValidationError:
-        return None
 
 
 def _files(folder: Path) -> Sequence[Path]:
@@ -840,18 +858,6 @@ MAX_PROJECTS = 200
 
 GIVING_MODES = ("on", "recall")
 """The values of the setting `hooks` with which hooks give memories to a session."""
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerState:
-    """How far the ledger was when something was read.
-
-    That is its epoch, the newest number of the index log, and that of the newest summary.
-    """
-
-    epoch: str
-    log_number: int
-    summary_number: int
 
 
 class Briefs:
@@ -906,7 +912,7 @@ class Briefs:
     async def kept_current(self) -> AsyncGenerator[None]:
         """Render after the block if it has changed the memory. A failure is logged."""
         self.learn_folder(str(Path.cwd()), self._settings.project)
-        before = await self._engine.run(self._state)
+        before = await self._engine.run(lambda: self._state(self._scope.user_id))
         try:
             yield
         finally:
@@ -1019,23 +1025,26 @@ class Briefs:
         """Return the scope of a session in a project, if its folder decides it; "" is that of an unknown folder."""
         return self._scope if self._settings.repository is None else replace(self._scope, project=project)
 
-    def _state(self) -> LedgerState:
-        """Return how far the ledger is now. Raises LedgerError."""
+    def _state(self, user: str) -> LedgerState:
+        """Return how far the ledger of a user is now. Raises LedgerError."""
         with self._engine.ledger.read() as conn:
-            newest = summaries.newest_number(conn, self._scope.user_id)
-            return LedgerState(entries.epoch(conn), entries.newest_log_number(conn), newest)
+            return LedgerState(
+                entries.epoch(conn), entries.newest_log_number(conn), summaries.newest_number(conn, user)
+            )
 
     def _is_outdated(self, state: LedgerState) -> bool:
-        """Return whether a brief is missing, or anything of the user may have changed since it was rendered at a state.
+        """Return whether a brief is missing, or anything may have changed since all was rendered at a state.
 
         Raises OSError and LedgerError.
         """
-        if any(not self._files.has_brief(key) for key in self._keys):
+        is_missing = any(not self._files.has_brief(key) for key in self._keys)
+        return is_missing or self._has_changed(self._scope.user_id, state)
+
+    def _has_changed(self, user: str, state: LedgerState) -> bool:
+        """Return whether anything of a user may have changed since a state. Raises LedgerError."""
+        if replace(self._state(user), log_number=state.log_number) != state:
             return True
-        if replace(self._state(), log_number=state.log_number) != state:
-            return True
-        changed = self._engine.ledger.read_with(entries.entries_changed_since, self._scope.user_id, state.log_number, 1)
-        return bool(changed)
+        return self._engine.ledger.read_with(entries.has_changed_since, user, state.log_number)
 
     def _is_only_user(self) -> bool:
         """Return whether nobody else's sessions begin with memories from this data directory. Raises OSError."""
@@ -1047,11 +1056,11 @@ class Briefs:
         `projects` are the projects of folders that were used lately. Raises OSError and LedgerError.
         """
         with self._files.locked():
-            state = self._state()
+            state = self._state(self._scope.user_id)
             if self._settings.hooks in GIVING_MODES:
                 self._render_briefs({folder: self._current_name(name) for folder, name in projects.items()})
             for scope, launches in self._own().items():
-                self._files.write_instructions(scope, self._instructions(scope), launches)
+                self._files.write_instructions(scope, state, self._instructions(scope), launches)
             return state
 
     async def _render_others(self, user: str, seconds: float, rendered: Container[Scope] = ()) -> None:
@@ -1063,11 +1072,13 @@ class Briefs:
 
         def render(scope: Scope) -> None:
             with self._files.locked():
-                text = self._instructions(scope) if time.monotonic() < until else ""
-                self._files.write_instructions(scope, text)
+                if time.monotonic() < until:
+                    self._files.write_instructions(scope, self._state(user), self._instructions(scope))
+                else:
+                    self._files.empty_instructions(user, scope)
 
-        for scope in await self._threads.run(lambda: self._files.scopes_of(user)):
-            if scope not in rendered:
+        for scope, state in (await self._threads.run(lambda: self._files.scopes_of(user))).items():
+            if scope not in rendered and await self._threads.run(partial(self._has_changed, user, state)):
                 await anyio.sleep(LOCK_PAUSE)
                 await self._threads.write(partial(render, scope))
 

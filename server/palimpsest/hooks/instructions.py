@@ -45,8 +45,8 @@ INSTRUCTIONS = f"{HEAD}\n\n{REST}\n"
 
 PREFIX = "PALIMPSEST_"
 VERSION = 1
-SIGN = "palimpsest-instructions"
-"""The first word of a file of instructions. Their scope follows on the same line."""
+SIGN = f"palimpsest-instructions {VERSION} "
+"""How a file of instructions begins. Their scope and the state of the ledger follow as JSON on the same line."""
 
 MAX_FILE_BYTES = 64 * 1024
 """How much of a file of instructions is read: far more than the longest."""
@@ -118,8 +118,10 @@ def rendered_instructions(launch: Launch | None) -> str:
 
     Where no server has worked in the project of the folder, those without a project are taken.
     """
-    keys = () if launch is None else (launch.in_folder, launch.key, launch.general)
-    return next(filter(None, (_rendered(launch, key) for key in keys if launch is not None)), INSTRUCTIONS)
+    if launch is None:
+        return INSTRUCTIONS
+    keys = (launch.in_folder, launch.key, launch.general)
+    return next(filter(None, (_rendered(launch, key) for key in keys)), INSTRUCTIONS)
 
 
 def _rendered(launch: Launch, key: str) -> str:
@@ -129,9 +131,4 @@ def _rendered(launch: Launch, key: str) -> str:
             sign, _, text = file.read(MAX_FILE_BYTES).partition("\n")
     except (OSError, UnicodeDecodeError):
         return ""
-    return text if sign.startswith(f"{SIGN} {VERSION} ") else ""
-
-
-def instructions_sign(*scope: str) -> str:
-    """Return the first line of a file of instructions: the user, the project, the agent and the run."""
-    return f"{SIGN} {VERSION} {json.dumps(scope)}"
+    return text if sign.startswith(SIGN) else ""
