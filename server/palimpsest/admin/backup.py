@@ -146,7 +146,7 @@ def restore(settings: Settings, file: Path, clock: Clock) -> Restored:
     with closing(open_ledger(settings.ledger_place, clock, data_dir=settings.data_dir)) as ledger:
         delete_outdated(settings.index_dir, ledger)
     try:  # what sessions begin with may say what the restored ledger does not know
-        RenderedFiles(settings.data_dir).remove_all()
+        RenderedFiles(settings.data_dir).remove(None)
     except OSError as error:
         raise LedgerError(
             f"the ledger was restored, but what new sessions begin with could not be removed: {error}. Delete the "
