@@ -170,10 +170,13 @@ KINDS = ("profile", "overall")
 """Which summaries say who the user is: the first that is current is shown."""
 
 MAX_GLOBAL = 500
-"""Among how many of the newest global memories the most telling are looked for: a few milliseconds."""
+"""Among how many of the newest global memories the most telling are looked for: some tenths of a second."""
 
 MAX_OF_PROJECT = 50
 """How many memories of a project are read: more than fit."""
+
+MAX_TELLING = 100
+"""How many of the most telling are put into words: more than fit."""
 
 MAX_BY_WORDS = 200
 """How many entries are looked at that have some of the words of safety and of identity, however old."""
@@ -268,7 +271,7 @@ def read_sources(ledger: Ledger, conn: Connection, scope: Scope, now: datetime, 
         practice=() if procedures else tuple(practice),
         procedures=procedures,
         profile=profile,
-        telling=tuple(memory for memory in of_user if memory not in helpful),
+        telling=tuple(memory for memory in of_user if memory not in helpful)[:MAX_TELLING],
         rules=tuple(memory for memory in own if says_rule(memory)),
         of_project=tuple(memory for memory in own if not says_rule(memory)),
         last_words=_last_exchange(message_queries.last_conversation(conn, scope)),
@@ -383,10 +386,8 @@ def instructions_with(sources: Sources) -> str:
 
 def _practice(sources: Sources) -> list[str]:
     """Return the first procedures as lines."""
-    if sources.procedures:
-        lines = [sentences(line, MEMORY_TOKENS) for line in sources.procedures]
-    else:
-        lines = _lines(sources.practice, MEMORY_TOKENS, is_lasting=True)
+    written = [sentences(line, MEMORY_TOKENS) for line in sources.procedures]
+    lines = written or _lines(sources.practice, MEMORY_TOKENS, is_lasting=True)
     return list(filter(None, lines))[:PROCEDURE_LINES]
 
 
@@ -506,9 +507,8 @@ def _last_session(messages: Sequence[Message]) -> list[str]:
     if not messages:
         return []
     newest = max(message.said_at for message in messages)
-    lines = [f"The last conversation ended on {shown_date(newest)}:"]
-    lines += [f'- {message.role}: "{shorten_to_tokens(plain(message.content), LAST_TOKENS)}"' for message in messages]
-    return lines
+    said = [f'- {message.role}: "{shorten_to_tokens(plain(message.content), LAST_TOKENS)}"' for message in messages]
+    return [f"The last conversation ended on {shown_date(newest)}:", *said]
 
 
 # What is recalled for a prompt: the few memories and messages that probably matter to it, as facts.
@@ -1017,9 +1017,8 @@ class Briefs:
     def _state(self, user: str) -> LedgerState:
         """Return how far the ledger of a user is now. Raises LedgerError."""
         with self._engine.ledger.read() as conn:
-            return LedgerState(
-                entries.epoch(conn), entries.newest_log_number(conn), summaries.newest_number(conn, user)
-            )
+            newest = summaries.newest_number(conn, user)
+            return LedgerState(entries.epoch(conn), entries.newest_log_number(conn), newest)
 
     def _is_outdated(self, state: LedgerState) -> bool:
         """Return whether a brief is missing, or anything may have changed since all was rendered at a state.
