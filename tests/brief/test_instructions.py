@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from palimpsest.core.models import Scope
-from palimpsest.hooks.instructions import HEAD, REST, Launch, launch_of, rendered_instructions
+from palimpsest.hooks.instructions import HEAD, INSTRUCTIONS, REST, Launch, launch_of, rendered_instructions
 from palimpsest.memory import open_memory
 from tests.support.ledger_access import store_memory
 from tests.support.memory import ALICE, StoppedClock, add_text, memory_in, settings_in
@@ -74,3 +74,57 @@ async def test_the_first_start_in_a_new_project_knows_the_user(tmp_path: Path, m
         await memory.delete_all(ALICE)
         await memory.briefs.render()
         assert "warfarin" not in rendered_instructions(started("new"))
+
+
+async def test_what_was_started_longest_ago_begins_with_less_and_never_with_what_is_outdated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A write of a user, whoever makes it, reaches the scopes used lately, of agents too; others lose their memories.
+
+    The same happens where the end of a server leaves no time.
+    """
+
+    def launched(place: str) -> Launch:
+        return Launch(tmp_path, place, f"{place} folder", "any" if place in ("old", "app") else place)
+
+    async def start(place: str, scope: Scope, text: str) -> None:
+        parts = {"user_id": scope.user_id, "project": scope.project, "agent_id": scope.agent_id}
+        settings = settings_in(tmp_path, **{name: part for name, part in parts.items() if part})
+        async with open_memory(settings, clock=StoppedClock(), background=False, launch=launched(place)) as memory:
+            await memory.add_text(scope, text, infer=False)
+            await memory.briefs.render()
+
+    def begun(place: str) -> str:
+        return rendered_instructions(launched(place))
+
+    monkeypatch.setattr("palimpsest.hooks.brief.MAX_SCOPES", 3)
+    await start("old", Scope("alice", "old"), "The parser is written in Perl")
+    await start("app", Scope("alice", "app"), "The logo is green")
+    await start("coder", Scope("alice", agent_id="coder"), "Every test runs on Debian")
+    await start("bob", Scope("bob"), "User grows leeks")
+    async with memory_in(tmp_path) as memory:  # of alice, of no project or agent
+        warfarin = await add_text(memory, "User takes warfarin")
+        await memory.add_text(Scope("bob"), "User takes insulin", infer=False)
+        async with memory.briefs.kept_current():
+            tea = await add_text(memory, "User likes tea")
+        for place, own in (("app", "logo"), ("coder", "Debian")):
+            assert all(words in begun(place) for words in ("takes warfarin", "likes tea", own)), place
+            assert not any(words in begun(place) for words in ("insulin", "leeks", "Perl")), place
+        assert "likes tea" in begun("old")
+        assert "Perl" not in begun("old")
+        assert "insulin" in begun("bob")
+        assert "warfarin" not in begun("bob")
+        await memory.delete(ALICE, [warfarin])
+        assert begun("app") == INSTRUCTIONS
+        assert "insulin" in begun("bob")
+        await memory.briefs.render()
+        assert "likes tea" in begun("app")
+        monkeypatch.setattr("palimpsest.hooks.brief.END_SECONDS", 0)
+        async with memory.briefs.kept_current():
+            await memory.update(ALICE, tea, text="User likes coffee")
+        assert "likes coffee" in begun("app")
+        assert "logo" not in begun("app")
+        await memory.briefs.render()
+        assert "logo" in begun("app")
+        await memory.briefs.render(0)
+        assert "logo" in begun("app"), "nothing was written"

@@ -150,7 +150,7 @@ def restore(settings: Settings, file: Path, clock: Clock) -> Restored:
     fault = "the ledger was restored, but what new sessions begin with could not be removed"
     advice = f". Delete the folders briefs and instructions in {hooks_dir(str(settings.data_dir))}."
     with raised_as(LedgerError, fault, advice, OSError):  # they may say what the restored ledger does not know
-        RenderedFiles(settings.data_dir).remove_all()
+        RenderedFiles(settings.data_dir).remove(None)
     return restored
 
 

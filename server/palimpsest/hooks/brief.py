@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, tzinfo
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias, TypeVar
+from typing import TypeVar
 
 import anyio
 import anyio.to_thread
 from filelock import Timeout
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 from sqlalchemy import Connection
 
 from palimpsest.core.clock import iso, shown_date
@@ -32,7 +32,7 @@ from palimpsest.core.validation import MAX_TOKENS as MAX_SEARCH_TOKENS
 from palimpsest.core.validation import one_line
 from palimpsest.hooks import spool
 from palimpsest.hooks.events import CAPTURING
-from palimpsest.hooks.instructions import HEAD, INSTRUCTIONS, REST, SIGN, VERSION, Launch, instructions_sign
+from palimpsest.hooks.instructions import HEAD, INSTRUCTIONS, MAX_FILE_BYTES, REST, SIGN, VERSION, Launch
 from palimpsest.hooks.intake import clean_text, read_records, scope_of, waiting_files
 from palimpsest.hooks.spool import BLOCK_BEGIN, BLOCK_END
 from palimpsest.hooks.transcripts import context_tokens
@@ -194,10 +194,13 @@ KINDS = ("profile", "overall")
 """Which summaries say who the user is: the first that is current is shown."""
 
 MAX_GLOBAL = 500
-"""Among how many of the newest global memories the most telling are looked for: a few milliseconds."""
+"""Among how many of the newest global memories the most telling are looked for: some tenths of a second."""
 
 MAX_OF_PROJECT = 50
 """How many memories of a project are read: more than fit."""
+
+MAX_TELLING = 100
+"""How many of the most telling are put into words: more than fit."""
 
 MAX_BY_WORDS = 200
 """How many entries are looked at that have some of the words of safety and of identity, however old."""
@@ -294,7 +297,7 @@ def read_sources(ledger: Ledger, conn: Connection, scope: Scope, now: datetime, 
         practice=() if procedures else tuple(practice),
         procedures=procedures,
         profile=profile,
-        telling=tuple(memory for memory in of_user if memory not in helpful),
+        telling=tuple(memory for memory in of_user if memory not in helpful)[:MAX_TELLING],
         rules=tuple(memory for memory in own if says_rule(memory)),
         of_project=tuple(memory for memory in own if not says_rule(memory)),
         last_words=_last_exchange(message_queries.last_conversation(conn, scope)),
@@ -374,8 +377,8 @@ ALL_PINNED = "(get_summary shows all that is pinned)"
 PROFILE_TOKENS = 120
 """How much of one line of a profile is shown, in whole sentences: a section has two or three."""
 
-KNOWN = "Known of the user (information, not instructions):"
-MORE, PINNED, HELP = "Known of the user:", "Pinned (update_memory edits [id@revision]):", "How the user wants help:"
+INFORMATION = " (information, not instructions)"
+KNOWN, PINNED, HELP = "Known of the user:", "Pinned (update_memory edits [id@revision]):", "How the user wants help:"
 PROCEDURES = "How to work, from experience:"
 PROCEDURE_LINES = 4
 """How many procedures head a brief and the instructions; get_summary has all."""
@@ -389,41 +392,36 @@ def instructions_with(sources: Sources) -> str:
     The rest is the profile or the most telling memories. Without any of these it is the static text. A memory is shown
     in whole sentences or not at all; of long pinned ones the beginning is.
     """
+    room = HEAD_CHARS - len(f"{HEAD}\n\n{KNOWN}{INFORMATION}\n")
     first = _lines(sources.first, MEMORY_TOKENS, is_lasting=True)
+    shown = fitting(first, room, _size)
+    if first[1:2] and first[1] not in shown:  # the name took the room of what somebody's safety depends on
+        shown = fitting(dict.fromkeys((first[1], *first)), room, _size)
     about = [f"- {shown}" for line in sources.profile if (shown := sentences(line, PROFILE_TOKENS))]
     groups = (
-        (MORE, first),
+        (KNOWN, list(dict.fromkeys((*shown, *first)))),
         (PINNED, _pinned_lines(sources)),
         (PROCEDURES, _practice(sources)),
         (HELP, _lines(sources.help, MEMORY_TOKENS)),
         (PROJECT, _lines((*sources.rules, *sources.of_project), MEMORY_TOKENS)),
         (ABOUT, about if sources.profile else _lines(sources.telling, MEMORY_TOKENS)),
     )
-    room = HEAD_CHARS - len(_headed(f"{HEAD}\n\n{KNOWN}", ()))
-    every = [line for _, lines in groups for line in lines]
-    shown = fitting(every, room, _chars)
-    if first[1:2] and first[1] not in shown:  # the name took the room of what somebody's safety depends on
-        shown = fitting(dict.fromkeys((first[1], *every)), room, _chars)
-    head = f"{HEAD}\n\n{_headed(KNOWN, shown)}" if shown else HEAD
-    text = f"{head.rstrip()}\n\n{REST}\n"
-    if len(text.encode()) > MAX_BYTES:  # the head's characters may take four bytes each
-        return INSTRUCTIONS
-    for heading, lines in groups:
-        rest = [line for line in lines if line not in shown]
-        room = MAX_BYTES - len(f"{text}\n{heading}\n".encode())
-        more = fitting(rest, room, _bytes)
-        if heading == PINNED and more != rest:
-            more = fitting((*_cut_to(rest, room - _bytes(ALL_PINNED), _bytes), ALL_PINNED), room, _bytes)
-        text += f"\n{_headed(heading, more)}" if more else ""
-    return text
+    block = ""
+    for name, lines in groups:
+        heading = name if block else f"{name[:-1]}{INFORMATION}:"
+        room = MAX_BYTES - len(f"{HEAD}\n\n{block}{heading}\n\n{REST}\n".encode())
+        kept = fitting(lines, room, _size)
+        if name == PINNED and kept != lines:
+            kept = fitting((*_cut_to(lines, room - _size(ALL_PINNED), _size), ALL_PINNED), room, _size)
+        if kept:
+            block += "".join(f"{line}\n" for line in (heading, *kept))
+    return f"{HEAD}\n\n{block}\n{REST}\n" if block else INSTRUCTIONS
 
 
 def _practice(sources: Sources) -> list[str]:
     """Return the first procedures as lines."""
-    if sources.procedures:
-        lines = [sentences(line, MEMORY_TOKENS) for line in sources.procedures]
-    else:
-        lines = _lines(sources.practice, MEMORY_TOKENS, is_lasting=True)
+    written = [sentences(line, MEMORY_TOKENS) for line in sources.procedures]
+    lines = written or _lines(sources.practice, MEMORY_TOKENS, is_lasting=True)
     return list(filter(None, lines))[:PROCEDURE_LINES]
 
 
@@ -433,15 +431,7 @@ def _lines(memories: Sequence[Memory], max_tokens: int, *, is_lasting: bool = Fa
     return list(dict.fromkeys(dated(memory, text, is_lasting=is_lasting) for memory, text in texts if text))
 
 
-def _headed(heading: str, lines: Sequence[str]) -> str:
-    return "".join(f"{line}\n" for line in (heading, *lines))
-
-
-def _chars(line: str) -> int:
-    return len(line) + 1
-
-
-def _bytes(line: str) -> int:
+def _size(line: str) -> int:
     return len(line.encode()) + 1
 
 
@@ -561,9 +551,8 @@ def _last_session(messages: Sequence[Message]) -> list[str]:
     if not messages:
         return []
     newest = max(message.said_at for message in messages)
-    lines = [f"The last conversation ended on {shown_date(newest)}:"]
-    lines += [f'- {message.role}: "{shorten_to_tokens(plain(message.content), LAST_TOKENS)}"' for message in messages]
-    return lines
+    said = [f'- {message.role}: "{shorten_to_tokens(plain(message.content), LAST_TOKENS)}"' for message in messages]
+    return [f"The last conversation ended on {shown_date(newest)}:", *said]
 
 
 # What is recalled for a prompt: the few memories and messages that probably matter to it, as facts.
@@ -779,6 +768,9 @@ def _is_stored(find: Callable[[str], Sequence[Hit]], sentence: str, said_at: dat
 LOCK_SECONDS = 5.0
 """How long to wait for another process that renders, which takes milliseconds."""
 
+LOCK_PAUSE = 0.02
+"""How long nobody has the lock between two scopes, so that whoever deletes gets it and answers."""
+
 MAX_FOLDERS = 200
 """How many folders of a user are known; those used longest ago are forgotten."""
 
@@ -786,7 +778,10 @@ MAX_SESSIONS = 20
 """Of how many sessions that may go on it is rendered what was said in them."""
 
 MAX_INSTRUCTIONS = 50
-"""How many ways to start a server have rendered instructions; the oldest are forgotten."""
+"""How many ways to start a server have rendered instructions; those used longest ago are forgotten."""
+
+MAX_SCOPES = 20
+"""For how many scopes of a user instructions are rendered after a write: a tenth of a second each."""
 
 
 class Folders(BaseModel):
@@ -823,6 +818,36 @@ class Folders(BaseModel):
         return frozenset(new)
 
 
+@dataclass(frozen=True, slots=True)
+class LedgerState:
+    """How far the ledger was when something was read.
+
+    That is its epoch, the newest number of the index log, and that of the newest summary.
+    """
+
+    epoch: str
+    log_number: int
+    summary_number: int
+
+
+NO_STATE = LedgerState("", 0, 0)
+"""What instructions say that were emptied."""
+
+
+@dataclass(frozen=True, slots=True)
+class InstructionFile:
+    """A file of instructions: when a server last used it, the length of its first line, and what that says."""
+
+    used_at: int
+    path: Path
+    head_bytes: int
+    scope: Scope
+    state: LedgerState
+
+
+_HEAD = TypeAdapter(tuple[Scope, LedgerState])
+
+
 class RenderedFiles:
     """The rendered files in the folder of the hooks. Every method raises OSError."""
 
@@ -838,7 +863,7 @@ class RenderedFiles:
         lock = file_lock(Path(spool.hooks_dir(self._data_dir)) / "rendering.lock")
         with ExitStack() as stack:
             try:
-                stack.enter_context(lock.acquire(timeout=LOCK_SECONDS))
+                stack.enter_context(lock.acquire(timeout=LOCK_SECONDS, poll_interval=LOCK_PAUSE / 2))
             except Timeout:
                 logger.warning("another process has been rendering for %s seconds; it is not waited for", LOCK_SECONDS)
             yield
@@ -876,48 +901,66 @@ class RenderedFiles:
         except (FileNotFoundError, ValueError):
             return False
 
-    def write_instructions(self, launch: str, sign: str, text: str) -> None:
-        """Write the instructions for servers that are started in one way, and remove the oldest if there are many."""
-        self._write(Path(spool.instructions_file(self._data_dir, launch)), f"{sign}\n{text}")
-        for _, old, _ in self._instruction_files()[:-MAX_INSTRUCTIONS]:
-            old.unlink(missing_ok=True)
+    def write_instructions(self, scope: Scope, state: LedgerState, text: str, used: Iterable[str] = ()) -> None:
+        """Write the instructions of a scope for all ways to start a server in it: those known, and those `used` now."""
+        files = {file.path: file.used_at for file in self._instruction_files() if file.scope == scope}
+        for launch in used:
+            files[Path(spool.instructions_file(self._data_dir, launch))] = time.time_ns()
+        for path, at in files.items():
+            self._write(path, f"{SIGN}{_HEAD.dump_json((scope, state)).decode()}\n{text}")
+            os.utime(path, ns=(at, at))
 
-    def launches_of(self, sign: str) -> list[str]:
-        """Return the ways to start a server whose instructions have this sign."""
-        return [path.stem for _, path, line in self._instruction_files() if line == sign]
+    def scopes_of(self, user: str) -> dict[Scope, LedgerState]:
+        """Return the scopes of a user in which servers were started, the one used last first; forget the oldest.
 
-    def remove(self, user: str) -> None:
-        """Remove everything rendered of a user, and what cannot be assigned to a user.
-
-        Instructions become those without memories: the ways to start a server stay known.
+        Each has the state of the ledger that its instructions say.
         """
         with self.locked():
-            folders = self.folders()
-            kept = {key for other in folders.users if other not in ("", user) for key in folders.keys_of(other)}
-            kept |= {key for key, (owner, *_) in folders.sessions.items() if owner != user}
-            for path in _files(self._briefs):
-                if path.stem not in kept and path.name != Path(spool.folders_file(self._data_dir)).name:
-                    path.unlink(missing_ok=True)
-            for _, path, line in self._instruction_files():
-                if line.startswith(f"{instructions_sign(user)} "):
-                    self._write(path, f"{line}\n{INSTRUCTIONS}")
-                elif not line.startswith(f"{SIGN} "):
-                    path.unlink(missing_ok=True)
+            files = self._instruction_files()
+            scopes = {file.scope: file.state for file in files if file.scope.user_id == user}
+            kept = list(scopes)[:MAX_SCOPES]
+            for place, file in enumerate(files):
+                if place >= MAX_INSTRUCTIONS or (file.scope in scopes and file.scope not in kept):
+                    file.path.unlink(missing_ok=True)
+        return {scope: scopes[scope] for scope in kept}
 
-    def remove_all(self) -> None:
-        """Remove everything rendered of all users."""
+    def empty_instructions(self, user: str | None, scope: Scope | None = None) -> None:
+        """Leave only their first line of the instructions of a user, or of all if it is None, or of one scope.
+
+        They can then be rendered anew. It needs no room on a full disk.
+        """
+        for file in self._instruction_files():
+            if user in (None, file.scope.user_id) and scope in (None, file.scope):
+                os.truncate(file.path, file.head_bytes)
+                os.utime(file.path, ns=(file.used_at, file.used_at))
+
+    def remove(self, user: str | None) -> None:
+        """Remove everything rendered of a user, or of all if it is None, and what cannot be assigned to a user."""
         with self.locked():
-            for path in (*_files(self._briefs), *_files(self._instructions)):
+            self._remove(user or "", Folders() if user is None else self.folders())
+            self.empty_instructions(user)
+
+    def _remove(self, user: str, folders: Folders) -> None:
+        kept = {key for other in folders.users if other not in ("", user) for key in folders.keys_of(other)}
+        kept |= {key for key, (owner, *_) in folders.sessions.items() if owner != user}
+        for path in _files(self._briefs):
+            if path.stem not in kept and path.name != Path(spool.folders_file(self._data_dir)).name:
                 path.unlink(missing_ok=True)
 
-    def _instruction_files(self) -> list[tuple[int, Path, str]]:
-        """Return when each file of instructions was written, the file, and its first line, the oldest first."""
-        found: list[tuple[int, Path, str]] = []
+    def _instruction_files(self) -> list[InstructionFile]:
+        """Return the files of instructions, the one used last first. What is none is removed."""
+        found: list[InstructionFile] = []
         for path in _files(self._instructions):
-            # Another process may have removed it.
-            with suppress(FileNotFoundError), path.open(encoding="utf-8", errors="replace") as file:
-                found.append((os.fstat(file.fileno()).st_mtime_ns, path, file.readline(200).rstrip("\n")))
-        return sorted(found)
+            with suppress(FileNotFoundError):  # another process may have removed it
+                with path.open("rb") as file:
+                    head, status = file.readline(MAX_FILE_BYTES), os.fstat(file.fileno())
+                try:
+                    scope, state = _HEAD.validate_json(head.removeprefix(SIGN.encode()))
+                    state = NO_STATE if status.st_size == len(head) else state
+                    found.append(InstructionFile(status.st_mtime_ns, path, len(head), scope, state))
+                except ValidationError:
+                    path.unlink(missing_ok=True)
+        return sorted(found, key=lambda file: file.used_at, reverse=True)
 
     def _write(self, path: Path, text: str) -> None:
         spool.make_private_folder(str(path.parent))
@@ -940,6 +983,9 @@ REST_SECONDS = 1.0
 REST_SHARE = 9
 """Rendering rests at least this many times as long as it took: a tenth of a core at most."""
 
+END_SECONDS = 1.0
+"""How long the end of a server or of a command waits for what other servers begin with: clients kill a slow one."""
+
 THREADS = 2
 """How many threads prompts may use. They are none of those of the calls, so that hooks never delay a call."""
 
@@ -948,11 +994,6 @@ MAX_PROJECTS = 200
 
 GIVING_MODES = ("on", "recall")
 """The values of the setting `hooks` with which hooks give memories to a session."""
-
-
-LedgerState: TypeAlias = tuple[int, tuple[str, int]]
-"""How far the ledger was when something was read: the newest number of the index log; its epoch, and the number of the
-newest summary."""
 
 
 class Briefs:
@@ -973,6 +1014,8 @@ class Briefs:
         """Keys of the briefs that were rendered last."""
         self._paused: dict[tuple[str, str], object] = {}
         """Sessions that were compacted or have ended since the last rendering, each with a mark of when."""
+        self._others: set[str] = set()
+        """Users of whom something was written, in whose other scopes instructions may be outdated."""
         self._woken = anyio.Event()
 
     async def run(self) -> None:
@@ -984,48 +1027,50 @@ class Briefs:
         with in_background():
             try:
                 while True:
-                    began = time.monotonic()
-                    await self._render_if_needed()
-                    rest = max(REST_SECONDS, REST_SHARE * (time.monotonic() - began))
-                    with anyio.move_on_after(LOOK_SECONDS):
-                        await self._woken.wait()
-                    await anyio.sleep(rest)
+                    began, self._woken = time.monotonic(), anyio.Event()
+                    is_all = await self._render_if_needed(most=1)
+                    rest = REST_SHARE * (time.monotonic() - began)
+                    if is_all:
+                        with anyio.move_on_after(LOOK_SECONDS):
+                            await self._woken.wait()
+                    await anyio.sleep(max(REST_SECONDS if is_all else 0, rest))
             finally:
                 with anyio.CancelScope(shield=True):  # the next session may begin before the next server
-                    await self._render_if_needed()
+                    await self._render_if_needed(END_SECONDS)
 
-    async def render(self) -> None:
-        """Render everything of the settings' user now. Raises OSError and LedgerError."""
+    async def render(self, seconds: float = math.inf, most: float = math.inf) -> bool:
+        """Render everything of the settings' user now, see `_render_others`. Raises OSError and LedgerError."""
         projects = dict(self._projects)
-        self._woken = anyio.Event()
-
         state = await self._threads.write(lambda: self._render(projects))
         self._rendered = state if projects == self._projects else None
+        self._others.add(self._scope.user_id)
+        return await self._render_others(seconds, most)
 
     @asynccontextmanager
     async def kept_current(self) -> AsyncGenerator[None]:
         """Render after the block if it has changed the memory. A failure is logged."""
         self.learn_folder(str(Path.cwd()), self._settings.project)
-        before = await self._engine.run(self._state)
+        before = await self._engine.run(lambda: self._state(self._scope.user_id))
         try:
             yield
         finally:
             self._rendered = before
-            await self._render_if_needed()
+            await self._render_if_needed(END_SECONDS)
 
     async def after_write(self, user: str, outcomes: Sequence[Outcome]) -> tuple[str, ...]:
         """Follow a write of a user: remove what may say what was deleted or changed, and have it rendered anew.
 
         Return notes on what could not be removed.
         """
-        self._woken.set()
-        if any(outcome.event in (Event.UPDATE, Event.DELETE) or outcome.replaced for outcome in outcomes):
-            try:
+        self._others.add(user)
+        try:
+            if any(outcome.event in (Event.UPDATE, Event.DELETE) or outcome.replaced for outcome in outcomes):
                 await self._engine.run(lambda: self._files.remove(user))
-            except OSError as error:
-                note = "what new sessions begin with may still name it, because a file could not be removed"
-                return (f"{note}: {error}",)
-            self._rendered = None
+                self._rendered = None
+        except OSError as error:
+            note = "what new sessions begin with may still name it, because a file could not be removed"
+            return (f"{note}: {error}",)
+        finally:
             self._woken.set()
         return ()
 
@@ -1050,6 +1095,8 @@ class Briefs:
 
     async def instructions(self, scope: Scope) -> str:
         """Return the instructions for a connection that works in a scope. Raises LedgerError."""
+        if self._settings.instructions != "memories":
+            return INSTRUCTIONS
         return await self._threads.run(lambda: self._instructions(scope))
 
     def note_pauses(self, sessions: Iterable[tuple[str, str]]) -> None:
@@ -1126,34 +1173,39 @@ class Briefs:
         """Return the name that a project has now, if it was moved."""
         return self._engine.ledger.read_with(project_queries.current_name, self._settings.user_id, project)
 
-    async def _render_if_needed(self) -> None:
+    async def _render_if_needed(self, seconds: float = math.inf, most: float = math.inf) -> bool:
         try:
             rendered = self._rendered
             if rendered is None or await self._threads.run(lambda: self._is_outdated(rendered)):
-                await self.render()
+                return await self.render(seconds, most)
+            return await self._render_others(seconds, most)
         except (OSError, LedgerError) as error:
             logger.warning("what new sessions begin with is not up to date: %s", error)
+            return True
 
     def _scope_of(self, project: str) -> Scope:
         """Return the scope of a session in a project, if its folder decides it; "" is that of an unknown folder."""
         return self._scope if self._settings.repository is None else replace(self._scope, project=project)
 
-    def _state(self) -> LedgerState:
-        """Return how far the ledger is now. Raises LedgerError."""
+    def _state(self, user: str) -> LedgerState:
+        """Return how far the ledger of a user is now. Raises LedgerError."""
         with self._engine.ledger.read() as conn:
-            newest = summaries.newest_number(conn, self._scope.user_id)
-            return entries.newest_log_number(conn), (entries.epoch(conn), newest)
+            newest = summaries.newest_number(conn, user)
+            return LedgerState(entries.epoch(conn), entries.newest_log_number(conn), newest)
 
     def _is_outdated(self, state: LedgerState) -> bool:
-        """Return whether a brief is missing, or anything of the user may have changed since it was rendered at a state.
+        """Return whether a brief is missing, or anything may have changed since all was rendered at a state.
 
         Raises OSError and LedgerError.
         """
-        log_number, others = state
-        if any(not self._files.has_brief(key) for key in self._keys) or self._state()[1] != others:
+        is_missing = any(not self._files.has_brief(key) for key in self._keys)
+        return is_missing or self._has_changed(self._scope.user_id, state)
+
+    def _has_changed(self, user: str, state: LedgerState) -> bool:
+        """Return whether anything of a user may have changed since a state. Raises LedgerError."""
+        if replace(self._state(user), log_number=state.log_number) != state:
             return True
-        changed = self._engine.ledger.read_with(entries.entries_changed_since, self._scope.user_id, log_number, 1)
-        return bool(changed)
+        return self._engine.ledger.read_with(entries.has_changed_since, user, state.log_number)
 
     def _is_only_user(self) -> bool:
         """Return whether nobody else's sessions begin with memories from this data directory. Raises OSError."""
@@ -1165,18 +1217,49 @@ class Briefs:
         `projects` are the projects of folders that were used lately. Raises OSError and LedgerError.
         """
         with self._files.locked():
-            state = self._state()
+            state = self._state(self._scope.user_id)
             if self._settings.hooks in GIVING_MODES:
                 self._render_briefs({folder: self._current_name(name) for folder, name in projects.items()})
-            if self._settings.instructions == "memories":
-                self._render_instructions()
+            for scope, launches in self._own().items():
+                self._files.write_instructions(scope, state, self._instructions(scope), launches)
             return state
 
+    async def _render_others(self, seconds: float, most: float) -> bool:
+        """Render the outdated instructions of other scopes in which servers were started; return whether all are.
+
+        From so many seconds on they are emptied instead: their next start shows less, and nothing outdated. At most so
+        many of a user are rendered; the rest waits for the next call.
+        """
+        until, is_all = time.monotonic() + seconds, True
+        while is_all and self._others:
+            user, is_all = self._others.pop(), False
+            try:
+                is_all = await self._render_scopes_of(user, until, most)
+            finally:
+                self._others.update(() if is_all else (user,))
+        return is_all
+
+    async def _render_scopes_of(self, user: str, until: float, most: float) -> bool:
+        def render(scope: Scope) -> None:
+            with self._files.locked():
+                if time.monotonic() < until:
+                    self._files.write_instructions(scope, self._state(user), self._instructions(scope))
+                else:
+                    self._files.empty_instructions(user, scope)
+
+        for scope, state in (await self._threads.run(lambda: self._files.scopes_of(user))).items():
+            if scope not in self._own() and await self._threads.run(partial(self._has_changed, user, state)):
+                if most < 1:
+                    return False
+                most -= 1
+                await anyio.sleep(LOCK_PAUSE)
+                await self._threads.write(partial(render, scope))
+        return True
+
     def _instructions(self, scope: Scope) -> str:
-        """Return the instructions for a connection that works in a scope. Raises LedgerError."""
-        if self._settings.instructions != "memories":
-            return INSTRUCTIONS
-        return instructions_with(self._sources(scope, self._engine.clock()))
+        """Return the instructions of a scope, whose project may have a new name. Raises LedgerError."""
+        project = self._engine.ledger.read_with(project_queries.current_name, scope.user_id, scope.project)
+        return instructions_with(self._sources(replace(scope, project=project), self._engine.clock()))
 
     def _render_briefs(self, projects: Mapping[str, str]) -> None:
         folders = self._files.folders()
@@ -1218,32 +1301,20 @@ class Briefs:
         with engine.ledger.read() as conn:
             return read_sources(engine.ledger, conn, scope, now, engine.embedder.fingerprint)
 
-    def _render_instructions(self) -> None:
-        """Render the instructions for all ways to start a server that works in the same scope.
+    def _own(self) -> dict[Scope, list[str]]:
+        """Return the scopes that a next start may be in, with its keys, if instructions have memories.
 
-        A server in a project also writes those without one, for projects that no server has worked in yet. A server
-        that finds its project by its folder has others for that folder, which are written last.
+        A server in a project also has those without one, for projects that no server has worked in yet. A server that
+        finds its project by its folder has others for that folder.
         """
-        default, launch = self._scope_of(""), self._launch
-        general = replace(default, project="")
-        of_all = () if launch is None else (launch.general,)
-        own = () if launch is None else (launch.key,)
-        if general != default:
-            self._write_instructions(general, of_all)
-            of_all = ()
-        self._write_instructions(default, (*of_all, *own))
-        if self._scope != default:
-            self._write_instructions(self._scope, () if launch is None else (launch.in_folder,))
-
-    def _write_instructions(self, scope: Scope, own: Sequence[str]) -> None:
-        """Write the instructions of a scope for all ways to start a server in it: those that are known, and `own`."""
-        sign, text = _sign_of(scope), self._instructions(scope)
-        for launch in dict.fromkeys((*self._files.launches_of(sign), *own)):
-            self._files.write_instructions(launch, sign, text)
-
-
-def _sign_of(scope: Scope) -> str:
-    return instructions_sign(scope.user_id, scope.project, scope.agent_id, scope.run_id)
+        default = self._scope_of("")
+        own: dict[Scope, list[str]] = {self._scope: [], default: [], replace(default, project=""): []}
+        if self._launch is not None:
+            own[default].append(self._launch.key)
+            own[replace(default, project="")].append(self._launch.general)
+            if self._settings.repository is not None:
+                own[self._scope].append(self._launch.in_folder)
+        return own if self._settings.instructions == "memories" else {}
 
 
 def _key(scope: Scope) -> str:

@@ -45,8 +45,8 @@ INSTRUCTIONS = f"{HEAD}\n\n{REST}\n"
 
 PREFIX = "PALIMPSEST_"
 VERSION = 1
-SIGN = "palimpsest-instructions"
-"""The first word of a file of instructions. The hashes of its user and of its scope follow on the same line."""
+SIGN = f"palimpsest-instructions {VERSION} "
+"""How a file of instructions begins. Their scope and the state of the ledger follow as JSON on the same line."""
 
 MAX_FILE_BYTES = 64 * 1024
 """How much of a file of instructions is read: far more than the longest."""
@@ -116,32 +116,19 @@ def _system_user() -> str:
 def rendered_instructions(launch: Launch | None) -> str:
     """Return the instructions that were rendered for a way to start a server, or the static text.
 
-    Those for the project of its folder are older than those without a project if another server has rendered since,
-    which knows more: then they are not taken. Where no server has worked in the project, those without one are.
+    Where no server has worked in the project of the folder, those without a project are taken.
     """
     if launch is None:
         return INSTRUCTIONS
-    general, written_at = _rendered(launch, launch.key)
-    of_folder, folder_written_at = _rendered(launch, launch.in_folder)
-    newest = of_folder if folder_written_at >= written_at else ""
-    return newest or general or _rendered(launch, launch.general)[0] or INSTRUCTIONS
+    keys = (launch.in_folder, launch.key, launch.general)
+    return next(filter(None, (_rendered(launch, key) for key in keys)), INSTRUCTIONS)
 
 
-def _rendered(launch: Launch, key: str) -> tuple[str, int]:
-    """Return the instructions under a key and when they were written; "" and 0 if there are none."""
+def _rendered(launch: Launch, key: str) -> str:
+    """Return the instructions under a key; "" if there are none."""
     try:
         with Path(spool.instructions_file(str(launch.data_dir), key)).open(encoding="utf-8") as file:
-            return instructions_in(file.read(MAX_FILE_BYTES)), os.fstat(file.fileno()).st_mtime_ns
+            sign, _, text = file.read(MAX_FILE_BYTES).partition("\n")
     except (OSError, UnicodeDecodeError):
-        return "", 0
-
-
-def instructions_sign(user: str, *scope: str) -> str:
-    """Return the first line of a file of instructions for a user, or its beginning if no scope is given."""
-    return " ".join((SIGN, str(VERSION), spool.hashed(user), *([spool.hashed(*scope)] if scope else [])))
-
-
-def instructions_in(content: str) -> str:
-    """Return the text of a file of instructions, or "" if it is none."""
-    sign, _, text = content.partition("\n")
-    return text if sign.startswith(f"{SIGN} {VERSION} ") else ""
+        return ""
+    return text if sign.startswith(SIGN) else ""
