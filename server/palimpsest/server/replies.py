@@ -170,7 +170,14 @@ def similar_json(similar: SimilarMemory) -> dict[str, Any]:
 
 def _stated(outcome: Outcome) -> Sequence[models.Relation]:
     """Return the relations that a new or changed memory states."""
-    return dated(outcome.memory) if outcome.event in (Event.ADD, Event.UPDATE) else ()
+    is_told = outcome.event in (Event.ADD, Event.UPDATE) or outcome.replaced
+    return dated(outcome.memory) if is_told else ()
+
+
+def _relations_json(memory: Memory, stated: Sequence[models.Relation]) -> list[dict[str, Any]]:
+    """Return relations that a memory states."""
+    form = "source relationship=name destination valid_from=since?"
+    return [picked(item, form) | picked(memory, "valid_until=until?") for item in stated]
 
 
 def outcome_json(outcome: Outcome, similar: Sequence[SimilarMemory] = ()) -> dict[str, Any]:
@@ -185,16 +192,13 @@ def outcome_json(outcome: Outcome, similar: Sequence[SimilarMemory] = ()) -> dic
         "previous": previous and shorten(previous, MAX_ECHO),
         **picked(outcome, "replaced? duplicate_of?"),
         **picked(memory, _TIMES),
-        "relations": [
-            picked(item, "source relationship=name destination valid_from=since?")
-            | picked(memory, "valid_until=until?")
-            for item in _stated(outcome)
-        ],
+        "relations": _relations_json(memory, _stated(outcome)),
+        "unstated": [picked(item, "source relationship=name destination") for item in outcome.unstated],
         "similar": [similar_json(item) for item in similar if not item.is_only_near],
         "near": [similar_json(item) for item in similar if item.is_only_near],
         **_whole_length(memory.text),
     }
-    return given(reply, "previous", "relations", "similar", "near")
+    return given(reply, "previous", "relations", "unstated", "similar", "near")
 
 
 def _outcomes(result: WriteResult) -> list[dict[str, Any]]:
@@ -293,10 +297,11 @@ def history_json(history: History) -> dict[str, Any]:
         ],
         "context": memory.context,
         "hints": list(memory.keywords),
+        "relations": _relations_json(memory, dated(memory)),
         "linked": [picked(link, "id=memory.id memory=memory.text reason") for link in linked],
         "history": list(_versions(memory, versions)),
     }
-    return given(reply, "replaced", "context", "hints", "linked")
+    return given(reply, "replaced", "context", "hints", "relations", "linked")
 
 
 def message_history_json(message: Message, around: Sequence[Message] = ()) -> dict[str, Any]:
@@ -607,10 +612,10 @@ def changed_text(result: WriteResult, scope: Scope, door: Advice = TOOLS) -> str
 
 def restored_text(result: WriteResult, scope: Scope) -> str:
     """Return what a restoration did."""
-    lines = [
-        f"{'restored' if outcome.event is Event.ADD else 'unchanged (not deleted)'}: {_quote(outcome.memory)}"
-        for outcome in result.outcomes
-    ]
+    lines: list[str] = []
+    for outcome in result.outcomes:
+        done = "restored" if outcome.event is Event.ADD else "unchanged (not deleted)"
+        lines += [f"{done}: {_quote(outcome.memory)}{held_times(outcome.memory)}", *_relation_lines(outcome)]
     return _with_notes(lines, result.notes, scope)
 
 
@@ -666,13 +671,7 @@ def _outcome_lines(result: WriteResult) -> list[str]:
         if outcome.memory.role == models.PAGE:
             continue
         lines.append(outcome_line(outcome))
-        stated = _stated(outcome)
-        for item in stated[:SHOWN_RELATIONS]:
-            line = models.relation_line(
-                item.source, item.name, item.destination, item.since or "", outcome.memory.until
-            )
-            lines.append(f"  states {line}")
-        lines += [f"  states {len(stated) - SHOWN_RELATIONS} more"] if len(stated) > SHOWN_RELATIONS else []
+        lines += _relation_lines(outcome)
         keys = ", ".join(_one_line(key) for key in outcome.handed_on)
         lines += [f"  keeps the metadata of what it replaced: {keys}"] if keys else []
         for similar in result.similar.get(outcome.memory.id, ()):
@@ -680,6 +679,21 @@ def _outcome_lines(result: WriteResult) -> list[str]:
             how = "near" if similar.is_only_near else "resembles"
             lines.append(f"  {how} [{short(memory.id)}] {date_and_sense(memory, memory.text)} {_cut(memory.text)}")
     return lines
+
+
+def _relation_lines(outcome: Outcome) -> Iterator[str]:
+    """Yield what a memory states, and what it states no more."""
+    yield from _stating_lines(outcome.memory, _stated(outcome))
+    for item in outcome.unstated:
+        yield f"  no longer states {models.relation_line(item.source, item.name, item.destination, '', '')}"
+
+
+def _stating_lines(memory: Memory, stated: Sequence[models.Relation]) -> Iterator[str]:
+    for item in stated[:SHOWN_RELATIONS]:
+        line = models.relation_line(item.source, item.name, item.destination, item.since or "", memory.until)
+        yield f"  states {line}"
+    if len(stated) > SHOWN_RELATIONS:
+        yield f"  states {len(stated) - SHOWN_RELATIONS} more"
 
 
 def edits_text(edits: Sequence[models.Edit]) -> str:
@@ -743,6 +757,7 @@ def history_text(history: History) -> str:
     lines = [f"[{short(memory.id)}] {date}, {_state(memory)}: {_one_line(memory.text)}"]
     lines += [f"  context: {_one_line(memory.context)}"] if memory.context else []
     lines += [f"  hints: {_one_line('; '.join(memory.keywords))}"] if memory.keywords else []
+    lines += _stating_lines(memory, dated(memory))
     for old in predecessors:
         said = f", from {', '.join(map(_one_line, old.sources))}" if old.sources else ""
         date = date_and_sense(old.memory, old.memory.text)
