@@ -205,7 +205,7 @@ class Memory(Edits):
         at: datetime | None = None,
         replaces: Sequence[str] = (),
         metadata: Mapping[str, Any] | None = None,
-        relations: Sequence[Relation] = (),
+        relations: Sequence[Relation] | None = None,
         hints: Sequence[str] = (),
         since: str = "",
         until: str = "",
@@ -216,7 +216,8 @@ class Memory(Edits):
     ) -> WriteResult:
         """Store one fact in the caller's words. `replaces` are the ids of memories that it supersedes.
 
-        `relations` are as `relations_from` returns them. `hints` are questions that it answers and other words for it,
+        `relations` are as `relations_from` returns them; without any those of what it supersedes that hold on stay,
+        and with an empty list none. `hints` are questions that it answers and other words for it,
         by which it is found. `since` and `until` are the times between which it holds, each a year, a month, a day or
         an instant in ISO 8601, and "" if not known. `at` is when it was said, by default now; "yesterday" counts from
         it. `role` and `name` are those of who said it. Several pages of text become a document.
@@ -228,11 +229,19 @@ class Memory(Edits):
             role=role,
             metadata=metadata or {},
             said_at=at,
-            relations=tuple(relations),
+            relations=tuple(relations or ()),
             **held_from(since, until, self.zone),
         )
-        fact = in_order(fact, self.zone)
-        adding = add.add_text(self.engine.answering, scope, fact, replaces=replaces, infer=infer, caller=caller)
+        fact, states_none = in_order(fact, self.zone), relations is not None and not relations
+        adding = add.add_text(
+            self.engine.answering,
+            scope,
+            fact,
+            replaces=replaces,
+            infer=infer,
+            caller=caller,
+            sets_relations=states_none,
+        )
         return await self._after_write(scope, adding)
 
     async def home_of(

@@ -338,7 +338,7 @@ async def add(  # noqa: PLR0913 - typer passes the options of a command by name
         at=said_at,
         replaces=replaces or (),
         metadata=validation.metadata_from(metadata_from_words(metadata or (), may_remove=False)),
-        relations=relations,
+        relations=relations or None,
         hints=hints_from_words(hint or ()),
         since=since,
         until=until,

@@ -694,8 +694,8 @@ class Decision:
     `successor`, a memory that came later, ADD stores `fact` as closed by that memory at `ended_at`, and DELETE closes
     `memory_id` in its favour. With kind "message", DELETE and ADD by id apply to a message. With `sets_labels` UPDATE
     gives the memory exactly the tags and hints of the fact and since when it holds, and adds to none it has; with
-    `sets_relations` exactly its relations. With `is_general` ADD stores a fact that replaces nothing outside of the
-    project of the write.
+    `sets_relations` exactly its relations, and ADD takes none over from what it replaces. With `is_general` ADD stores
+    a fact that replaces nothing outside of the project of the write.
     """
 
     event: Event
@@ -722,6 +722,7 @@ class Outcome:
     these stated and that hold no more. `duplicate_of` is the id of the
     memory that already has this exact text, and `handed_on` are the keys of metadata that what was replaced handed on.
     `dropped_origin` is where that memory came from until now: what is said again without an origin has none any more.
+    `unstated` are the relations that the memory states no more.
     With kind "message", `memory` is the message in the form of `Message.as_memory`.
     """
 
@@ -736,6 +737,7 @@ class Outcome:
     handed_on: tuple[str, ...] = ()
     dropped_origin: str = ""
     kind: Kind = "memory"
+    unstated: tuple[Relation, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

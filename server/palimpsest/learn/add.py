@@ -11,7 +11,7 @@ import re
 import uuid
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, tzinfo
+from datetime import datetime, timedelta, tzinfo
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -39,7 +39,7 @@ from palimpsest.store import messages as message_queries
 from palimpsest.store.apply import Write
 from palimpsest.store.jobs import MESSAGES, JobRequest, learning_payload
 from palimpsest.text.dates.date_finder import dates_in, resolved_dates
-from palimpsest.text.dates.date_spans import day_or_days
+from palimpsest.text.dates.date_spans import DateSpan, day_or_days
 from palimpsest.text.display import counted, shorten
 from palimpsest.text.intents import Asking, asks_to_forget, question_note
 from palimpsest.text.tokenizer import count_tokens, lines_within, windows
@@ -513,7 +513,14 @@ _FACT_END = re.compile(r"(?<=\w\w[.!?…])\s+|\n+")
 
 
 async def add_text(
-    engine: Engine, scope: models.Scope, fact: models.Fact, *, replaces: Sequence[str], infer: bool | None, caller: str
+    engine: Engine,
+    scope: models.Scope,
+    fact: models.Fact,
+    *,
+    replaces: Sequence[str],
+    infer: bool | None,
+    caller: str,
+    sets_relations: bool = False,
 ) -> WriteResult:
     """Store a fact in the caller's words, reconciled with what is known if there is a model.
 
@@ -548,7 +555,7 @@ async def add_text(
             notes.append(f"{NO_MODEL}stored as one memory, in your words")
         if (count := sum(len(part.split()) >= MIN_WORDS for part in _FACT_END.split(fact.text))) >= SEVERAL:
             notes.append(f"{count} sentences are one memory now; facts are found better if each is added by itself")
-    decision = models.Decision(models.Event.ADD, fact, replaces=tuple(replaced))
+    decision = models.Decision(models.Event.ADD, fact, replaces=tuple(replaced), sets_relations=sets_relations)
     read = replaced if any(map(entries.revision_in, replaces)) else {}
     decisions = await engine.read(lambda conn: commit.with_named_facts(conn, scope, [decision]))
     vectors, embedding_notes = await embed_texts(engine, [fact.key_text], vectors)
@@ -567,15 +574,22 @@ def _prepared(
     text = original_text(engine, scope, fact.text)
     sanitized, notes = sanitize_fact(engine, replace(fact, text=text))
     notes += commit.past_end_notes(engine, fact)
-    notes += _notes_on_dates(sanitized.text, fact.said_at or engine.clock())
+    notes += _notes_on_dates(sanitized, fact.said_at or engine.clock())
     return sanitized, notes, _ids_to_replace(engine, scope, replaces, sanitized.text)
 
 
-def _notes_on_dates(text: str, at: datetime) -> list[str]:
-    """Return notes on the dates in a text that count from its day, that cannot be told, or that disagree."""
-    found = dates_in(text, at, guesses=True)
-    told = resolved_dates(text, at)[:MAX_NOTED_DATES]
-    unclear = [f'"{span.phrase}"' for span in found if span.is_guess and not span.is_yearly][:MAX_NOTED_DATES]
+def _notes_on_dates(fact: models.Fact, at: datetime) -> list[str]:
+    """Return notes on the dates in a text that count from its day, that cannot be told, or that disagree.
+
+    A date can be told if that day of a year is one with which the fact begins or ends.
+    """
+    found = dates_in(fact.text, at, guesses=True)
+    told = resolved_dates(fact.text, at)[:MAX_NOTED_DATES]
+    given = [when for when in (fact.valid_from, fact.valid_until) if when is not None]
+    guesses = (span for span in found if span.is_guess and not span.is_yearly)
+    unclear = [f'"{span.phrase}"' for span in guesses if not any(_is_in_year_of(span, when) for when in given)][
+        :MAX_NOTED_DATES
+    ]
     dates = ", ".join(f'"{span.phrase}" is {day_or_days(span)}' for span in told)
     notes = [f"read on {at:%Y-%m-%d}, {dates}"] if told else []
     notes += [
@@ -586,6 +600,13 @@ def _notes_on_dates(text: str, at: datetime) -> list[str]:
     if unclear:
         notes.append(f"{', '.join(unclear)}: past or to come? If that matters, give the date")
     return notes
+
+
+def _is_in_year_of(span: DateSpan, when: datetime) -> bool:
+    """Return whether an instant lies in a stretch of days of some year."""
+    first, last = ((day.month, day.day) for day in (span.start, span.end - timedelta(seconds=1)))
+    day = when.month, when.day
+    return first <= day <= last if first <= last else not last < day < first
 
 
 def _ids_to_replace(engine: Engine, scope: models.Scope, ids: Sequence[str], text: str) -> dict[str, int]:

@@ -55,11 +55,11 @@ _OF_A_PERSON = (signs.IDENTITY, signs.PEOPLE, signs.PREFERENCES, signs.WORK, sig
 """Signs of what is about a person if a person is the subject."""
 
 _WORKS_FOR = LazyPattern(
-    r"\b(?:(?:works?|worked|working) (?:at|for|as)|employed|arbeitet (?:bei|für|als)|travaille (?:chez|pour|comme)"
-    r"|trabaja (?:en|para|como)|lavora (?:presso|per|come)|pracuje (?:w|dla|jako))\b",
+    r"\b(?:(?:works?|worked|working) (?:at|for)|employed|arbeitet (?:bei|für)|travaille (?:chez|pour)"
+    r"|trabaja (?:en|para)|lavora (?:presso|per)|pracuje (?:w|dla))\b",
     re.IGNORECASE,
 )
-"""What says for whom or as what somebody works."""
+"""What says for whom somebody works."""
 
 MIN_NAME = 3
 """How long the name of a project is at least that is looked for inside a text."""
@@ -123,7 +123,7 @@ def _is_general(conn: Connection, scope: models.Scope, fact: models.Fact, own: S
         return False
     if _names_like(conn, scope, name):
         return is_private or (signs.PREFERENCES.count(text) > 0 and not is_work)
-    return is_private or not is_work
+    return is_private or not is_work or _WORKS_FOR.search(fact.text) is not None
 
 
 def _is_of_project_alone(conn: Connection, scope: models.Scope, name: str) -> bool:

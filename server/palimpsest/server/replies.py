@@ -172,7 +172,14 @@ def similar_json(similar: SimilarMemory) -> dict[str, Any]:
 
 def _stated(outcome: Outcome) -> Sequence[models.Relation]:
     """Return the relations that a new or changed memory states."""
-    return dated(outcome.memory) if outcome.event in (Event.ADD, Event.UPDATE) else ()
+    is_told = outcome.event in (Event.ADD, Event.UPDATE) or outcome.replaced
+    return dated(outcome.memory) if is_told else ()
+
+
+def _relations_json(memory: Memory, stated: Sequence[models.Relation]) -> list[dict[str, Any]]:
+    """Return relations that a memory states."""
+    form = "source relationship=name destination valid_from=since?"
+    return [picked(item, form) | picked(memory, "valid_until=until?") for item in stated]
 
 
 def outcome_json(outcome: Outcome, similar: Sequence[SimilarMemory] = ()) -> dict[str, Any]:
@@ -188,17 +195,14 @@ def outcome_json(outcome: Outcome, similar: Sequence[SimilarMemory] = ()) -> dic
         "previous": previous and shorten(previous, MAX_ECHO),
         **picked(outcome, "replaced? duplicate_of?"),
         **picked(memory, _TIMES),
-        "relations": [
-            picked(item, "source relationship=name destination valid_from=since?")
-            | picked(memory, "valid_until=until?")
-            for item in _stated(outcome)
-        ],
+        "relations": _relations_json(memory, _stated(outcome)),
         "closed": [picked(item, "source relationship=name destination valid_from=since?") for item in outcome.closed],
+        "unstated": [picked(item, "source relationship=name destination") for item in outcome.unstated],
         "similar": [similar_json(item) for item in similar if not item.is_only_near],
         "near": [similar_json(item) for item in similar if item.is_only_near],
         **_whole_length(memory.text),
     }
-    return given(reply, "revision", "previous", "relations", "closed", "similar", "near")
+    return given(reply, "revision", "previous", "relations", "closed", "unstated", "similar", "near")
 
 
 def _outcomes(result: WriteResult) -> list[dict[str, Any]]:
@@ -297,10 +301,11 @@ def history_json(history: History) -> dict[str, Any]:
         ],
         "context": memory.context,
         "hints": list(memory.keywords),
+        "relations": _relations_json(memory, dated(memory)),
         "linked": [picked(link, "id=memory.id memory=memory.text reason") for link in linked],
         "history": list(_versions(memory, versions)),
     }
-    return given(reply, "replaced", "context", "hints", "linked")
+    return given(reply, "replaced", "context", "hints", "relations", "linked")
 
 
 def message_history_json(message: Message, around: Sequence[Message] = ()) -> dict[str, Any]:
@@ -612,10 +617,10 @@ def changed_text(result: WriteResult, scope: Scope, door: Advice = TOOLS) -> str
 
 def restored_text(result: WriteResult, scope: Scope) -> str:
     """Return what a restoration did."""
-    lines = [
-        f"{'restored' if outcome.event is Event.ADD else 'unchanged (not deleted)'}: {_quote(outcome.memory)}"
-        for outcome in result.outcomes
-    ]
+    lines: list[str] = []
+    for outcome in result.outcomes:
+        done = "restored" if outcome.event is Event.ADD else "unchanged (not deleted)"
+        lines += [f"{done}: {_quote(outcome.memory)}{held_times(outcome.memory)}", *_relation_lines(outcome)]
     return _with_notes(lines, result.notes, scope)
 
 
@@ -671,11 +676,7 @@ def _outcome_lines(result: WriteResult) -> list[str]:
         if outcome.memory.role == models.PAGE:
             continue
         lines.append(outcome_line(outcome))
-        for how, told, until in (("states", _stated(outcome), outcome.memory.until), ("closes", outcome.closed, "")):
-            for item in told[:SHOWN_RELATIONS]:
-                line = models.relation_line(item.source, item.name, item.destination, item.since or "", until)
-                lines.append(f"  {how} {line}")
-            lines += [f"  {how} {len(told) - SHOWN_RELATIONS} more"] if len(told) > SHOWN_RELATIONS else []
+        lines += _relation_lines(outcome)
         keys = ", ".join(_one_line(key) for key in outcome.handed_on)
         lines += [f"  keeps the metadata of what it replaced: {keys}"] if keys else []
         for similar in result.similar.get(outcome.memory.id, ()):
@@ -683,6 +684,24 @@ def _outcome_lines(result: WriteResult) -> list[str]:
             how = "near" if similar.is_only_near else "resembles"
             lines.append(f"  {how} [{short(memory.id)}] {date_and_sense(memory, memory.text)} {_cut(memory.text)}")
     return lines
+
+
+def _relation_lines(outcome: Outcome) -> Iterator[str]:
+    """Yield what a memory states, what closes with it, and what it states no more."""
+    yield from _stating_lines(outcome.memory, _stated(outcome))
+    yield from _lines_of("closes", outcome.closed)
+    yield from _lines_of("no longer states", outcome.unstated)
+
+
+def _stating_lines(memory: Memory, stated: Sequence[models.Relation]) -> Iterator[str]:
+    return _lines_of("states", stated, memory.until)
+
+
+def _lines_of(how: str, told: Sequence[models.Relation], until: str = "") -> Iterator[str]:
+    for item in told[:SHOWN_RELATIONS]:
+        yield f"  {how} {models.relation_line(item.source, item.name, item.destination, item.since or '', until)}"
+    if len(told) > SHOWN_RELATIONS:
+        yield f"  {how} {len(told) - SHOWN_RELATIONS} more"
 
 
 def edits_text(edits: Sequence[models.Edit]) -> str:
@@ -746,6 +765,7 @@ def history_text(history: History) -> str:
     lines = [f"[{short(memory.id)}] {date}, {_state(memory)}: {_one_line(memory.text)}"]
     lines += [f"  context: {_one_line(memory.context)}"] if memory.context else []
     lines += [f"  hints: {_one_line('; '.join(memory.keywords))}"] if memory.keywords else []
+    lines += _stating_lines(memory, dated(memory))
     for old in predecessors:
         said = f", from {', '.join(map(_one_line, old.sources))}" if old.sources else ""
         date = date_and_sense(old.memory, old.memory.text)

@@ -332,7 +332,7 @@ async def add_memory(  # noqa: PLR0913 - the arguments of the tool, which client
                 at=said_at,
                 replaces=replaces or (),
                 metadata=metadata,
-                relations=stated,
+                relations=None if relations is None else stated,
                 hints=keywords,
                 since=since,
                 until=until,
@@ -385,7 +385,8 @@ async def update_memory(  # noqa: PLR0913 - the arguments of the tool, which cli
         result = await memory.restore(write_scope, memory_id, caller=CALLER)
     else:
         if not is_given:
-            raise InputError("give text, metadata, hints, since, until, relations or restore=true")
+            moving = "" if scope is None else "; to move a memory, add it again with that scope and replaces"
+            raise InputError(f"give text, metadata, hints, since, until, relations or restore=true{moving}")
         result = await memory.update(
             write_scope,
             memory_id,

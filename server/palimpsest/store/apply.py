@@ -227,7 +227,8 @@ def _change(tx: Transaction, decision: models.Decision) -> models.Outcome:
         case models.Event.ADD:
             is_general = decision.is_general and not decision.replaces
             scope = tx.scope.general if is_general else tx.scope
-            return writes.add(tx, _required(decision.fact), decision.replaces, scope)
+            fact, sets_relations = _required(decision.fact), decision.sets_relations
+            return writes.add(tx, fact, decision.replaces, scope, sets_relations=sets_relations)
         case models.Event.UPDATE:
             memory, fact = find(tx, decision.memory_id), _required(decision.fact)
             return writes.change(

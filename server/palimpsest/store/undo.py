@@ -233,9 +233,9 @@ def _set_state(tx: Transaction, present: Memory, past: Memory) -> Outcome:
             "was undone. Delete that one first"
         )
     restored = writes.update_row(tx, present, past)
-    event = Event.UPDATE if present.deleted_at is None else Event.ADD
-    record(tx, event, restored, old=present.text if event is Event.UPDATE else None)
-    return Outcome(event, restored, previous=present.text if event is Event.UPDATE else None)
+    is_update = present.deleted_at is None
+    record(tx, Event.UPDATE if is_update else Event.ADD, restored, old=present.text if is_update else None)
+    return writes.updated(present, restored) if is_update else Outcome(Event.ADD, restored)
 
 
 def _spans(tx: Transaction, condition: ColumnElement[bool]) -> list[_Span]:

@@ -168,8 +168,8 @@ _Ended: TypeAlias = tuple[datetime, Precision]
 """Until when a memory held, and how exactly that is known."""
 
 
-def add(tx: Transaction, fact: Fact, replaces: Sequence[str], scope: Scope) -> Outcome:
-    """Store a fact as a memory of a scope and close the memories it replaces.
+def add(tx: Transaction, fact: Fact, replaces: Sequence[str], scope: Scope, *, sets_relations: bool = False) -> Outcome:
+    """Store a fact as a memory of a scope and close the memories it replaces. With `sets_relations` it takes none over.
 
     If a memory already has the same text, the fact's metadata, labels and sources are added to that memory instead.
     What that memory has already replaced stays closed: the same call came twice.
@@ -183,15 +183,16 @@ def add(tx: Transaction, fact: Fact, replaces: Sequence[str], scope: Scope) -> O
         others = [memory for memory in replaced if memory.id != duplicate.id]
         again = replace(_said_again(duplicate, fact), text=duplicate.text)
         if others:  # what the memory states already is said again, and ends what it contradicts
-            stated = {relation.key: relation for relation in (*duplicate.relations, *fact.relations)}
+            known = () if sets_relations else duplicate.relations
+            stated = {relation.key: relation for relation in (*known, *fact.relations)}
             again = replace(again, relations=tuple(stated.values()), entities=(*duplicate.entities, *fact.entities))
-        given = with_handed_on(tx, again, others, duplicate)
-        outcome = change(tx, duplicate, given)
+        given = with_handed_on(tx, again, others, duplicate, sets_relations=sets_relations)
+        outcome = change(tx, duplicate, given, sets_relations=sets_relations and bool(others))
         for memory in others:
             _close(tx, memory, outcome.memory)
         dropped = str(duplicate.metadata.get(ORIGIN, "")) if ORIGIN not in outcome.memory.metadata else ""
         return _with_replaced(replace(outcome, duplicate_of=duplicate.id, dropped_origin=dropped), others)
-    given = with_handed_on(tx, fact, replaced)
+    given = with_handed_on(tx, fact, replaced, sets_relations=sets_relations)
     memory = _store(tx, given, replaced, scope)
     for old in replaced:
         _close(tx, old, memory)
@@ -210,7 +211,14 @@ def _said_again(memory: Memory, fact: Fact) -> Fact:
     return replace(fact, metadata={**fact.metadata, ORIGIN: None})
 
 
-def with_handed_on(tx: Transaction, fact: Fact, replaced: Sequence[Memory], successor: Memory | None = None) -> Fact:
+def with_handed_on(
+    tx: Transaction,
+    fact: Fact,
+    replaced: Sequence[Memory],
+    successor: Memory | None = None,
+    *,
+    sets_relations: bool = False,
+) -> Fact:
     """Return a fact with what the memories that it replaces hand on: metadata, and the relations that hold on.
 
     What the fact says itself counts more, and so does what its memory has already, the `successor` if there is one.
@@ -226,6 +234,8 @@ def with_handed_on(tx: Transaction, fact: Fact, replaced: Sequence[Memory], succ
     }
     told = str(own.get(USER_NAME) or given.get(USER_NAME) or name_of_user(tx.conn, tx.scope))
     fact = replace(fact, metadata={**given, **fact.metadata})
+    if sets_relations:
+        return fact
     over = [_over(tx, memory, fact) for memory in replaced]
     return statement_queries.handed_on(fact, over, {name_key(told)} - {""})
 
@@ -405,7 +415,14 @@ def change(
         return Outcome(Event.NONE, memory)
     new = update_row(tx, memory, new)
     cite(tx, memory.id, fact, record(tx, Event.UPDATE, new, old=memory.text))
-    return Outcome(Event.UPDATE, new, previous=memory.text)
+    return updated(memory, new)
+
+
+def updated(old: Memory, new: Memory) -> Outcome:
+    """Return what an update of a memory did."""
+    kept = {relation.key for relation in new.relations}
+    unstated = tuple(relation for relation in old.relations if relation.key not in kept)
+    return Outcome(Event.UPDATE, new, previous=old.text, unstated=unstated)
 
 
 def mention(tx: Transaction, memory: Memory, fact: Fact | None) -> Outcome:

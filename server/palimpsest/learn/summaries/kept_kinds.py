@@ -495,9 +495,11 @@ ABOUT_USER, ABOUT_PROJECT = "About the user", "About the project"
 def overview(conn: Connection, request: SummaryRequest) -> PlainText:
     """Return all memories if they fit; else the lasting ones, and the most telling of the others.
 
-    Who the user is comes first, then the newest. What a pinned memory says is not repeated.
+    Who the user is comes first, then the newest. What a pinned memory says is not repeated. What a newer memory seems
+    to end is left out, and counted with what does not fit.
     """
     held = not_pinned(conn, request, kinds.held_memories(conn, request, READ))
+    total = len(held) if len(held) < READ else memory_queries.count_memories(conn, request.scope)
     has_ended = ended([(memory.text, memory.stated_at) for memory in held])
     contradicted = without_contradicted(conn, request.embedder, request.scope, held, request.now, only_changes=True)
     held = [
@@ -508,8 +510,7 @@ def overview(conn: Connection, request: SummaryRequest) -> PlainText:
     shown: Sequence[Memory] = held
     if sum(count_tokens(f"{line}\n") for line in lines) > kinds.MAX_LISTED_TOKENS:
         lines, shown = _most_telling(conn, request, held)
-        total = len(held) if len(held) < READ else memory_queries.count_memories(conn, request.scope)
-        lines += kinds.omitted(total - len(shown), "memory")
+    lines += kinds.omitted(total - len(shown), "memory")
     conversations = message_queries.list_conversations(conn, request.scope, kinds.MAX_LISTED_CONVERSATIONS)
     total = message_queries.count_conversations(conn, request.scope)[0]
     topics = kinds.topics_of(conversations, total, request.now.tzinfo)
