@@ -92,8 +92,9 @@ THREADS = 8
 """How many worker threads do blocking work. The MCP transport has threads of its own."""
 
 
-MAX_PROJECTS_ASKED = 30
-"""A search asks up to so many other projects, too. Each takes as long as a search."""
+MAX_PROJECTS_ASKED, MAX_PROJECTS_BESIDE = 30, 6
+"""A search asks up to so many other projects, too: if it found no sure answer, and if it did. Each takes as long as a
+search."""
 
 
 @dataclass(frozen=True)
@@ -320,8 +321,8 @@ class Memory(Edits):
         project. The options are those of the search that found it: `also`, `filters`, `as_of` and `held_at`.
         """
         known = {*await self.engine.read(lambda conn: projects.project_names(conn, scope.user_id))}
-        others = sorted(known - {"", scope.project})
-        if len(others) > MAX_PROJECTS_ASKED:
+        others, is_sure = sorted(known - {"", scope.project}), any(hit.score >= SURE for hit in here)
+        if len(others) > (MAX_PROJECTS_BESIDE if is_sure else MAX_PROJECTS_ASKED):
             return ()
         quick = replace(self, engine=replace(self.engine, reranker=None))  # which takes seconds for each project
         own = [hit for hit in here if hit.project]

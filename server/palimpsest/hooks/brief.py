@@ -870,10 +870,9 @@ class RenderedFiles:
 
     def folders(self) -> Folders:
         """Return the folders that are known; none if the file is missing or cannot be understood."""
-        try:
+        with suppress(FileNotFoundError, ValidationError):
             return Folders.model_validate_json(Path(spool.folders_file(self._data_dir)).read_bytes())
-        except (FileNotFoundError, ValidationError):
-            return Folders()  # it is written anew, and briefs that no folder names are removed
+        return Folders()  # it is written anew, and briefs that no folder names are removed
 
     def write_folders(self, folders: Folders) -> None:
         """Write the folders. The only user that is known is also the user of clients that name none, ""."""

@@ -7,6 +7,7 @@ import json
 import os
 import tomllib
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -107,10 +108,9 @@ def _data_dir(overrides: Mapping[str, Any], variables: Mapping[str, str], file: 
 
 
 def _system_user() -> str:
-    try:
+    with suppress(OSError, KeyError):
         return getpass.getuser()
-    except (OSError, KeyError):  # a process without a user name
-        return ""
+    return ""  # a process without a user name
 
 
 def rendered_instructions(launch: Launch | None) -> str:
@@ -120,15 +120,10 @@ def rendered_instructions(launch: Launch | None) -> str:
     """
     if launch is None:
         return INSTRUCTIONS
-    keys = (launch.in_folder, launch.key, launch.general)
-    return next(filter(None, (_rendered(launch, key) for key in keys)), INSTRUCTIONS)
-
-
-def _rendered(launch: Launch, key: str) -> str:
-    """Return the instructions under a key; "" if there are none."""
-    try:
-        with Path(spool.instructions_file(str(launch.data_dir), key)).open(encoding="utf-8") as file:
-            sign, _, text = file.read(MAX_FILE_BYTES).partition("\n")
-    except (OSError, UnicodeDecodeError):
-        return ""
-    return text if sign.startswith(SIGN) else ""
+    for key in (launch.in_folder, launch.key, launch.general):
+        file = Path(spool.instructions_file(str(launch.data_dir), key))
+        with suppress(OSError, UnicodeDecodeError), file.open(encoding="utf-8") as content:
+            sign, _, text = content.read(MAX_FILE_BYTES).partition("\n")
+            if text and sign.startswith(SIGN):
+                return text
+    return INSTRUCTIONS
