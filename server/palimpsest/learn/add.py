@@ -578,6 +578,13 @@ def _prepared(
     return sanitized, notes, _ids_to_replace(engine, scope, replaces, sanitized.text)
 
 
+def _is_in_year_of(span: DateSpan, when: datetime) -> bool:
+    """Return whether an instant lies in a stretch of days of some year."""
+    first, last = ((day.month, day.day) for day in (span.start, span.end - timedelta(seconds=1)))
+    day = when.month, when.day
+    return first <= day <= last if first <= last else not last < day < first
+
+
 def _notes_on_dates(fact: models.Fact, at: datetime) -> list[str]:
     """Return notes on the dates in a text that count from its day, that cannot be told, or that disagree.
 
@@ -600,13 +607,6 @@ def _notes_on_dates(fact: models.Fact, at: datetime) -> list[str]:
     if unclear:
         notes.append(f"{', '.join(unclear)}: past or to come? If that matters, give the date")
     return notes
-
-
-def _is_in_year_of(span: DateSpan, when: datetime) -> bool:
-    """Return whether an instant lies in a stretch of days of some year."""
-    first, last = ((day.month, day.day) for day in (span.start, span.end - timedelta(seconds=1)))
-    day = when.month, when.day
-    return first <= day <= last if first <= last else not last < day < first
 
 
 def _ids_to_replace(engine: Engine, scope: models.Scope, ids: Sequence[str], text: str) -> dict[str, int]:
