@@ -781,7 +781,7 @@ MAX_INSTRUCTIONS = 50
 """How many ways to start a server have rendered instructions; those used longest ago are forgotten."""
 
 MAX_SCOPES = 20
-"""For how many scopes of a user instructions are rendered after a write: a tenth of a second each."""
+"""For how many scopes of a user instructions are rendered after a write: a quarter of a second each, at worst."""
 
 
 class Folders(BaseModel):
