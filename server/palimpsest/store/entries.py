@@ -89,6 +89,8 @@ def _rows_seen(
             continue
         begins = None if since is None else span_of(since, since_unit, zone).first
         ends = None if until is None else models.end_in(span_of(until, until_unit, zone), is_replaced=replaced)
+        if replaced and not is_closed and ends is not None and ends < now:  # the plan has begun, and it is closed soon
+            continue
         said_at, asks, is_page, has_hints = datetime.fromisoformat(at), last in QUESTION_MARKS, bool(page), bool(hinted)
         candidate = models.Candidate(
             seq, kind, owner, said_at, speaker, session, asks, text, is_page, has_hints, begins, ends, is_closed

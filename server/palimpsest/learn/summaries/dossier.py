@@ -181,7 +181,6 @@ def read_dossier(
         ever = relation_queries.relations_of(conn, scope, [entity.id], ever=True, limit=MAX_RELATIONS)
         # With `as_of` a relation of a memory that had ended by then is a former one.
         former = [item for item in ever if item.expired_at is not None and (not as_of or item.expired_at <= as_of)]
-        former = [item for item in former if item.expired_at is None or item.expired_at >= item.holds_from]
         relations = [*current, *(item for item in former if item.memory_id not in expired)]
     ends = {end for item in current for end in (item.source_id, item.destination_id)} - {entity.id}
     beyond = related(ends) if hops > 1 and ends else []
@@ -271,7 +270,8 @@ def dossier_lines(dossier: Dossier, max_tokens: int = MAX_TOKENS, *, apart: Sequ
     What it is connected with and what held before may take a quarter of the room each; what holds takes the rest.
     """
     quarter = max_tokens // 4
-    both = finest(dossier.relations), dossier.further
+    never = [item for item in dossier.relations if item.expired_at is not None and item.expired_at < item.holds_from]
+    both = finest([item for item in dossier.relations if item not in never]), dossier.further
     relations, further = ([_relation_line(item) for item in some] for some in both)
     planned, holding = (
         [each for each in dossier.holds if (each.id in dossier.planned) is is_it] for is_it in (True, False)
