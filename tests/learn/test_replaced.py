@@ -34,7 +34,7 @@ async def test_a_relation_stays_unless_the_new_text_ends_it(tmp_path: Path) -> N
         for number, case in enumerate(RELATIONS):
             scope = Scope(f"user{number}")
             old, states = ([Relation(*item) for item in case[key]] for key in ("relations", "states"))
-            new = {"text": case["new"], "relations": states}
+            new = {"text": case["new"], "relations": states or None}
             await replaced(memory, scope, {"text": case["old"], "relations": old}, new)
             drawn = (await memory.graph.subgraph(scope)).relations
             said = {item.name for item in states}
