@@ -114,10 +114,14 @@ def stated_with(memory: Memory, fact: Fact, *, sets_relations: bool = False) -> 
     """Return the `entities` and `relations` of a memory that gets the text of a fact.
 
     With `sets_relations` the relations are those of the fact and no others.
-    A name stays as long as the text has it, and a relation as long as the text has both names and the words of the
-    relation. If the text only says more than before, all of them stay. But what it says to have changed or denies is
-    stated no more, unless the fact states it. Those that stay hold since they did before.
+    A name stays as long as the text has it, and a relation as long as the text has what the one before had of it: both
+    names and its words. If the text only says more than before, all of them stay. But what it says to have changed or
+    denies is stated no more, unless the fact states it. Those that stay hold since they did before.
     """
+
+    def has_still(name: str) -> bool:
+        return has_name(after, fact.text, name) or not has_name(before, memory.text, name)
+
     before, after = words_in(memory.text), words_in(fact.text)
     is_more = set(before) <= set(after)
     stays = change_words(fact.text) <= change_words(memory.text) and not (set(after) - set(before)) & NEGATIONS
@@ -128,8 +132,8 @@ def stated_with(memory: Memory, fact: Fact, *, sets_relations: bool = False) -> 
         for relation in (dated(memory) if fact.valid_from else memory.relations)
         if stays
         and not sets_relations
-        and (is_more or all(has_name(after, fact.text, end) for end in (relation.source, relation.destination)))
-        and (is_more or set(relation_words(relation.name)) <= set(after))
+        and (is_more or all(map(has_still, (relation.source, relation.destination))))
+        and (is_more or set(relation_words(relation.name)) & set(before) <= set(after))
     ]
     relations = {relation.key: relation for relation in (*stated, *fact_relations(fact))}
     return {"entities": tuple(named.values()), "relations": tuple(relations.values())}
