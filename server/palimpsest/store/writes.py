@@ -341,7 +341,8 @@ def _with_replaced(outcome: Outcome, replaced: Sequence[Memory]) -> Outcome:
         return outcome
     texts = tuple(memory.text for memory in replaced)
     lasting = {relation.key for relation in outcome.memory.relations}
-    closed = {relation.key: relation for memory in replaced for relation in dated(memory)}
+    ending = () if outcome.memory.begins_in(UTC) else replaced  # a plan closes nothing before its day
+    closed = {relation.key: relation for memory in ending for relation in dated(memory)}
     return replace(
         outcome,
         closed=tuple(relation for key, relation in closed.items() if key not in lasting),

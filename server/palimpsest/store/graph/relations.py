@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, Row, and_, bindparam, select, union
 
 from palimpsest.core.clock import shown_date
-from palimpsest.core.models import EntityType, KnownRelation, Memory, Scope, name_key
+from palimpsest.core.models import EntityType, KnownRelation, Memory, Relation, Scope, name_key
 from palimpsest.store import rows as sql
 from palimpsest.store.graph.entities import as_shown, is_shown, named_at, roots_named
 from palimpsest.store.graph.identity import LAST_CHARACTER, group_of, meanings, members_of, roots_of, select_named
 from palimpsest.store.schema import entities, entity_aliases, memories, mentions, relations
-from palimpsest.text.relation_updates import since_of
+from palimpsest.text.relation_updates import is_for_life, since_of
 
 # Read relations between entities, with the times of the memories that state them.
 
@@ -109,9 +109,11 @@ def since_in(row: Row[Any]) -> str:
 def _relation(source_id: str, name: str, destination_id: str, memory: Memory | Row[Any], since: str) -> KnownRelation:
     """Return a relation between entities as they were stored, without their names.
 
-    It has the times of the memory that states it, and `since` when it holds, "" if that is not known.
+    It has the times of the memory that states it, and `since` when it holds, "" if that is not known. What is so for
+    life does not end with a memory that something takes the place of on its day.
     """
-    until = _date(memory.valid_until, memory.valid_until_precision)
+    lasts = memory.deleted_at is None and is_for_life(Relation("", name, ""))
+    until = "" if lasts else _date(memory.valid_until, memory.valid_until_precision)
     times = (since, until, memory.created_at, memory.deleted_at, memory.stated_at)
     return KnownRelation("", name, "", source_id, destination_id, memory.id, *times)
 
