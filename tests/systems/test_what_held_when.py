@@ -455,7 +455,7 @@ async def test_what_a_plan_is_to_replace_goes_on_until_its_day(tmp_path: Path) -
         assert (edit.provenance.stage, edit.superseded_by) == ("begin", plan)
 
 
-@pytest.mark.parametrize("how", ["said to be off", "other news", "deleted", "undone"])
+@pytest.mark.parametrize("how", ["said to be off", "other news", "deleted", "undone", "purged"])
 async def test_a_plan_that_is_called_off_leaves_what_it_was_to_replace(tmp_path: Path, how: str) -> None:
     """However the plan goes, the other holds on, without the end that the plan gave it, and nothing states the plan."""
     clock = StoppedClock()
@@ -467,6 +467,8 @@ async def test_a_plan_that_is_called_off_leaves_what_it_was_to_replace(tmp_path:
             await tell(memory, clock, "2026-11-25", "Halina stays where she is after all", replaces=[plan])
         elif how == "deleted":
             await memory.delete(ALICE, [plan])
+        elif how == "purged":
+            await memory.care.purge(ALICE, [plan], and_backups=False)
         else:
             await memory.undo(ALICE)
         for day in (clock.at, datetime(2027, 4, 2, tzinfo=UTC)):

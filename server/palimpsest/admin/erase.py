@@ -13,14 +13,15 @@ import numpy.typing as npt
 
 from palimpsest.core.errors import LedgerError
 from palimpsest.core.files import files_below
-from palimpsest.core.models import Scope
+from palimpsest.core.models import DELETE, Decision, Event, Provenance, Scope
 from palimpsest.hooks.brief import RenderedFiles
 from palimpsest.hooks.spool import hooks_dir
 from palimpsest.index.sync import Projection, finish_purge
 from palimpsest.learn.engine import Engine
 from palimpsest.store import history, summaries
+from palimpsest.store.apply import Write
 from palimpsest.store.ledger import Ledger
-from palimpsest.store.purge import PurgeSelection
+from palimpsest.store.purge import PurgeSelection, plans_waited_for
 
 PIECE = 48
 """Bytes of a text that are searched for together. A longer run may be split across two pages of the database."""
@@ -77,6 +78,9 @@ def purge(
     it.
     """
     ledger, data_dir = engine.ledger, engine.settings.data_dir
+    if plans := ledger.read_with(plans_waited_for, scope, owner_ids):  # first, so that what they would replace holds on
+        deletions = tuple(Decision(Event.DELETE, memory_id=plan) for plan in plans)
+        ledger.apply(Write(scope, Provenance(DELETE), decisions=deletions))
     erased = ledger.purge(scope, owner_ids)
     notes: list[str] = []
     try:

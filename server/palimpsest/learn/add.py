@@ -553,7 +553,8 @@ async def add_text(
     else:
         if infer and engine.model is None:
             notes.append(f"{NO_MODEL}stored as one memory, in your words")
-        if (count := sum(len(part.split()) >= MIN_WORDS for part in _FACT_END.split(fact.text))) >= SEVERAL:
+        count = sum(len(part.split()) >= MIN_WORDS for part in _FACT_END.split(fact.text))
+        if count >= SEVERAL and not memory_queries.is_pinned(fact.metadata):
             notes.append(f"{count} sentences are one memory now; facts are found better if each is added by itself")
     decision = models.Decision(models.Event.ADD, fact, replaces=tuple(replaced), sets_relations=sets_relations)
     read = replaced if any(map(entries.revision_in, replaces)) else {}

@@ -378,10 +378,10 @@ def note_change(blocks: GrownBlocks, old: Memory | None, new: Memory, *, is_undo
     if not is_undo and (old is None or old.metadata != new.metadata):
         _check_metadata(new.metadata, {} if old is None else old.metadata)
     if not is_undo and _excess(new) > max(0, 0 if old is None else _excess(old)):
-        limit = new.metadata[LIMIT]
+        head, limit = block_head(new if old is None else old) or block_head(new), new.metadata[LIMIT]
         raise InputError(
-            f"{block_head(new)}the text would have {len(new.text):,} characters, and its limit is {limit:,}, so "
-            f"nothing was changed. Shorten it, or raise metadata.{LIMIT}"
+            f"{head}the text would have {len(new.text):,} characters, and its limit is {limit:,}, so nothing was "
+            f"changed. Shorten it, or raise metadata.{LIMIT}"
         )
     if old is None or _shown_values(old) != _shown_values(new):
         before, after = 0 if old is None else _size(old), _size(new)

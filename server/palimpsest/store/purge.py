@@ -273,6 +273,13 @@ def purge(
     return replace(selection, names=(*names, *(hint for hint in hints if " " in hint)))
 
 
+def plans_waited_for(conn: Connection, scope: Scope, owner_ids: Sequence[str] | None) -> list[str]:
+    """Return the ids of plans that a purge would erase and that are to take the place of what goes on until then."""
+    erased = purge_selection(conn, scope, owner_ids).memory_ids
+    waiting = (among(db.memories.c.superseded_by, erased), db.memories.c.deleted_at.is_(None))
+    return list(conn.execute(select(db.memories.c.superseded_by).where(*waiting).distinct()).scalars())
+
+
 def has_erased_rows_on_disk(conn: Connection) -> bool:
     """Return whether the database may still hold traces of erased rows: a purge is under way or was interrupted."""
     return entries.meta_value(conn, ROWS_ON_DISK) is not None
