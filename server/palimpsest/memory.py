@@ -217,9 +217,9 @@ class Memory(Edits):
     ) -> WriteResult:
         """Store one fact in the caller's words. `replaces` are the ids of memories that it supersedes.
 
-        `relations` are as `relations_from` returns them; without any those of what it supersedes that hold on stay,
-        and with an empty list none. `hints` are questions that it answers and other words for it,
-        by which it is found. `since` and `until` are the times between which it holds, each a year, a month, a day or
+        `relations` are as `relations_from` returns them. If they are None, those of what it supersedes stay that hold
+        on; with an empty list none do. `hints` are questions that it answers and other words for it, by which it is
+        found. `since` and `until` are the times between which it holds, each a year, a month, a day or
         an instant in ISO 8601, and "" if not known. `at` is when it was said, by default now; "yesterday" counts from
         it. `role` and `name` are those of who said it. Several pages of text become a document.
         """

@@ -247,10 +247,9 @@ def _former_states(engine: Engine, scope: Scope, memory: Memory) -> list[Similar
 def replaced_by_plan(conn: Connection, plan: Memory, now: datetime) -> list[Memory]:
     """Return the memories that hold on although a plan of their scope, which has come into force, replaces them.
 
-    That is what it was told to replace. It is also what was told before its day, and tells this one relation: what else
-    a memory tells may hold on. If a later
-    memory names what differs between the two, it may call the plan off, and nothing is replaced. Neither is it again if
-    that was undone.
+    These are the memories that it was told to replace, and those told before its day that tell only this relation: what
+    else a memory tells may hold on. If a later memory names what differs between the two, it may call the plan off, and
+    none of the second kind is replaced. Neither is one for which that was undone.
     """
     others = other_states(conn, plan.id)
     ids = {memory_id for memory_id, key, same in others if key in (SINGLE_VALUED if same else ONE_HOLDER)}

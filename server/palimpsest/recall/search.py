@@ -285,9 +285,9 @@ class SearchResult:
     """The hits, best first; how many more had no room in the budget; and notes on what is degraded.
 
     `relations` are what is known of the entities that the query names, and `path` those of them that lead to what it
-    asks for, if it takes more than one. `confident` is False if the query is about
-    something else than all that is stored. With `shows_all` a filter was set, and the hits are all that it leaves:
-    whoever chose them wants them, whatever the query says.
+    asks for, if it takes more than one. `confident` is False if the query is about something else than all that is
+    stored. With `shows_all` a filter was set, and the hits are all that it leaves: whoever chose them wants them,
+    whatever the query says.
     """
 
     hits: tuple[Hit, ...]

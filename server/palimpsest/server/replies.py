@@ -134,8 +134,8 @@ def search_json(
     """Return the result of a search. `omitted` counts the hits that did not fit, `days` has their ids by date.
 
     `relations` are those of the entities that the query names, and `path` says how some of them lead to what it asks
-    for. `confident` is false if the query is about
-    something else than all that is stored, and the results are not all that a filter leaves.
+    for. `confident` is false if the query is about something else than all that is stored, and the results are not all
+    that a filter leaves.
     """
     reply: dict[str, Any] = {
         "results": [hit_json(hit, project=advice.other_project(hit, scope)) for hit in result.hits],
