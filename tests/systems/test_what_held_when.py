@@ -435,7 +435,10 @@ async def lines_under(memory: Memory, heading: str) -> list[str]:
 
 
 async def test_what_a_plan_is_to_replace_goes_on_until_its_day(tmp_path: Path) -> None:
-    """It is listed, summed up and stated as what holds, with its end; the plan stands as a plan until it has begun."""
+    """It is listed, summed up and stated as what holds, with its end; the plan stands as a plan until it has begun.
+
+    That the plan then closes it can be undone, and is not done again.
+    """
     clock = StoppedClock()
     async with memory_in(tmp_path, clock) as memory:
         old, plan = await told_to_replace(memory, clock)
@@ -453,6 +456,12 @@ async def test_what_a_plan_is_to_replace_goes_on_until_its_day(tmp_path: Path) -
         assert (await lines_under(memory, "Holds now:"), await lines_under(memory, "Held before:")) == ([MOVE], [HOME])
         edit = (await memory.history(ALICE, old))[1][-1]
         assert (edit.provenance.stage, edit.superseded_by) == ("begin", plan)
+        await memory.undo(ALICE, Undo(edit=edit.edit))
+        clock.at = datetime(2027, 4, 6, tzinfo=UTC)
+        await tell(memory, clock, "2027-04-05", "Ada has a plan", since="2027-04-06")
+        await do_due_jobs(memory)
+        assert {hit.text for hit in (await memory.list(ALICE)).hits} >= {HOME, MOVE}
+        assert await until_of(memory, old) == ""
 
 
 @pytest.mark.parametrize("how", ["said to be off", "other news", "deleted", "undone", "purged"])

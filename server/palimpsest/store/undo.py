@@ -226,6 +226,8 @@ def _set_state(tx: Transaction, present: Memory, past: Memory) -> Outcome:
         return Outcome(Event.DELETE, deleted, previous=present.text)
     if present.deleted_at is not None:
         past = writes.without_past_end(past, tx.now)
+        if past.superseded_by is not None and not writes.waits_for(tx, past):
+            past = writes.freed(tx, past)  # the plan has begun, and would close it again
     duplicate = find_duplicate(tx.conn, past.scope, past.text)
     if duplicate is not None:
         raise InputError(

@@ -467,7 +467,7 @@ def delete_memory(tx: Transaction, memory: Memory, decision: Decision) -> Outcom
     if memory.deleted_at is not None and not (is_findable and ended is None and tx.provenance.stage == DELETE):
         return Outcome(Event.NONE, memory)
     if memory.deleted_at is None and memory.superseded_by is not None:  # the plan that would replace it will not
-        memory = replace(memory, superseded_by=None, **_given_end(tx, memory))
+        memory = freed(tx, memory)
     gone = _forgotten(memory) if ended is None else _until(memory, ended)
     return Outcome(Event.DELETE, _delete(tx, gone, memory), previous=memory.text)
 
@@ -555,7 +555,7 @@ def go_on(tx: Transaction) -> None:
     for memory in pinned.read_memories(tx.conn, of_plans, memories.c.deleted_at.is_(None)):
         plan = find(tx, str(memory.superseded_by))
         heir = find_newest(tx, plan.id)
-        given = replace(memory, superseded_by=None, **_given_end(tx, memory))
+        given = freed(tx, memory)
         is_off = heir.id != plan.id and (heir.valid_from is None or calls_off(heir.text))
         if heir.deleted_at is None and _lies_ahead(tx, heir):
             given = _until(replace(given, superseded_by=heir.id), _beginning(heir))
@@ -617,21 +617,25 @@ def restore(tx: Transaction, memory: Memory) -> Outcome:
     duplicate = find_duplicate(tx.conn, memory.scope, memory.text)
     if duplicate is not None:
         raise InputError(f"memory {duplicate.id[:8]} already says the same, so {memory.id[:8]} was left deleted")
-    living = replace(without_past_end(memory, tx.now), deleted_at=None, superseded_by=None, is_forgotten=False)
-    restored = update_row(tx, memory, replace(living, **_given_end(tx, memory)))
+    living = replace(without_past_end(memory, tx.now), deleted_at=None, is_forgotten=False)
+    restored = update_row(tx, memory, freed(tx, living))
     record(tx, Event.ADD, restored, old=None)
     return Outcome(Event.ADD, restored)
 
 
-def _given_end(tx: Transaction, memory: Memory) -> dict[str, Any]:
-    """Return until when a memory holds by what was said of it, and not because another takes its place."""
+def freed(tx: Transaction, memory: Memory) -> Memory:
+    """Return a memory that nothing replaces, with the end it had before something was to replace it."""
     is_alone = history.c.state["superseded_by"].as_string().is_(None)
     living = select(history.c.state).where(history.c.memory_id == memory.id, history.c.is_deleted.is_(False), is_alone)
     state: Mapping[str, Any] = tx.conn.execute(living.order_by(history.c.seq.desc()).limit(1)).scalar() or {}
-    return {
-        "valid_until": rows.to_time(state.get("valid_until")),
-        "valid_until_precision": state.get("valid_until_precision", ""),
-    }
+    end = rows.to_time(state.get("valid_until"))
+    precision = state.get("valid_until_precision", "")
+    return replace(memory, superseded_by=None, valid_until=end, valid_until_precision=precision)
+
+
+def waits_for(tx: Transaction, memory: Memory) -> bool:
+    """Return whether a memory is to be replaced by a plan that has not begun."""
+    return memory.superseded_by is not None and _lies_ahead(tx, find(tx, memory.superseded_by))
 
 
 def without_past_end(memory: Memory, now: datetime) -> Memory:
