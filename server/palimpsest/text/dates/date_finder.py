@@ -6,6 +6,7 @@ What is uncertain is left out: 03/05/2025 is no date, because nobody knows wheth
 
 from __future__ import annotations
 
+import calendar
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence, Set
@@ -450,7 +451,30 @@ def _dates_in(text: str, today: date, zone: tzinfo | None) -> tuple[DateSpan, ..
             or " " in span.phrase
             or (span.start < span.end and span.phrase.casefold() not in language.homographs)
         ]
-    return tuple(span for span in _longest(found) if span.start < span.end)
+    return tuple(_in_joined_years([span for span in _longest(found) if span.start < span.end], text))
+
+
+def _in_joined_years(spans: Sequence[DateSpan], text: str) -> list[DateSpan]:
+    """Return dates, a day without a year in that of the day it is joined to: "from 28 December to 3 January 2027"."""
+    dated = list(spans)
+    for place, (first, second) in enumerate(pairwise(spans)):
+        is_one_year_named = first.is_year_guessed is not second.is_year_guessed
+        are_days = first.unit == second.unit == "day" and not (first.is_relative or second.is_relative)
+        between = text[first.position + len(first.phrase) : second.position]
+        if are_days and is_one_year_named and RE["joined days"].fullmatch(between):
+            is_turn = (first.start.month, first.start.day) > (second.start.month, second.start.day)
+            if first.is_year_guessed:
+                dated[place] = _in_year(first, second.start.year - is_turn)
+            else:
+                dated[place + 1] = _in_year(second, first.start.year + is_turn)
+    return dated
+
+
+def _in_year(span: DateSpan, year: int) -> DateSpan:
+    if calendar.monthrange(year, span.start.month)[1] < span.start.day:
+        return span
+    start = span.start.replace(year=year)
+    return replace(span, start=start, end=start + timedelta(1), is_year_guessed=False, is_guess=False)
 
 
 def _languages_of(text: str) -> list[Language]:
