@@ -471,7 +471,9 @@ async def test_a_plan_that_is_called_off_leaves_what_it_was_to_replace(tmp_path:
     async with memory_in(tmp_path, clock) as memory:
         old, plan = await told_to_replace(memory, clock)
         if how == "said to be off":
-            await tell(memory, clock, "2026-11-25", "Halina's move to Bydgoszcz is off", replaces=[plan])
+            clock.at = datetime(2026, 11, 25, tzinfo=UTC)
+            off = await memory.add_text(ALICE, "Halina's move to Bydgoszcz is off", replaces=[plan], infer=False)
+            assert any(note.startswith(f"[{old[:8]}] holds on") for note in off.notes)
         elif how == "other news":
             await tell(memory, clock, "2026-11-25", "Halina stays where she is after all", replaces=[plan])
         elif how == "deleted":
