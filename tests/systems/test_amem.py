@@ -131,7 +131,7 @@ async def test_a_search_follows_a_link_one_hop(tmp_path: Path) -> None:
             assert linked["linked"] == [{"id": first["id"], "reason": "teacher and town"}]
             assert f"linked [{first['id'][:8]}] (teacher and town)" in reply_text(reply)
     assert found["on"][:2] == list(CHAIN[:2])
-    assert found["off"].index(CHAIN[1]) > 1
+    assert CHAIN[1] not in found["off"][:2]
 
 
 CHAIN = ("Ilse's teacher retired in the year 2019", "Wout Peeters keeps a studio in Ostend", "Ostend floods in spring")

@@ -6,6 +6,7 @@ The states of one thing are a chain: the last that has begun holds now, another 
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,30 @@ async def test_a_clause_takes_its_date_from_the_event(tmp_path: Path) -> None:
         await tell(memory, clock, "2025-01-08", "The office moved to Coupure Links", since="2021-11-19")
         found = await memory.search(ALICE, "Who led sales when the office moved to Coupure Links?")
     assert [hit.text for hit in found.hits][:2] == ["Bram leads sales", "The office moved to Coupure Links"]
+
+
+async def test_nothing_but_another_state_of_what_is_asked_for_comes_first(tmp_path: Path) -> None:
+    """Neither what tells again that Petra works at Kühn's, nor what "als letztes" is taken for, passes the answer."""
+    clock = StoppedClock()
+    encore = "Das Harzlied fällt weg, als Zugabe spielt die Kapelle den Radetzkymarsch"
+    planted = "Statt Bergahorn pflanzt Revier Nord Vogelbeere, weil der Ahorn krank ist"
+    works, delivers = Relation("Petra Kühn", "arbeitet bei", "Kühn"), Relation("Kühn", "liefert an", "Revier Nord")
+    rowan, maple = (Relation("Revier Nord", "pflanzt", name) for name in ("Vogelbeere", "Bergahorn"))
+    async with memory_in(tmp_path, clock) as memory:
+        told = partial(tell, memory, clock)
+        await told("2026-11-01", "Revier Nord pflanzt 2027 Bergahorn und Rotbuche", since="2027-03", relations=[maple])
+        both = "Kühn liefert die Pflanzen für Revier Nord, Petra Kühn hilft; zugesagt ist der 15. März 2027"
+        await told("2026-11-02", both, relations=[works, delivers])
+        await told("2026-11-03", planted, since="2027-03", relations=[rowan])
+        later = "Kühn verschiebt die Lieferung für Revier Nord auf den 29. März 2027"
+        await told("2026-11-04", later, since="2027-03-29", relations=[delivers])
+        await told("2026-11-05", "Wer bei Kühn die Pflanzen für Revier Nord liefert, ist Petra Kühn", relations=[works])
+        await told("2026-11-06", "Auf dem Programm stehen der Steigermarsch und als Zugabe das Harzlied")
+        await told("2026-11-07", encore)
+        await told("2026-11-08", "Druckschluss für das Programmheft ist der 2. April 2027")
+        assert await first(memory, "Pflanzen wir Ahorn?", also=["Revier Nord pflanzt Bergahorn"]) == planted
+        asked = "Was kommt als letztes Stück dran?"
+        assert await first(memory, asked, also=["Als Zugabe spielt die Kapelle …"]) == encore
 
 
 async def test_a_plan_holds_from_its_day_on(tmp_path: Path) -> None:

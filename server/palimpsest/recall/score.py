@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, time, timedelta
 from functools import lru_cache
 from itertools import islice
-from typing import NamedTuple, cast
+from typing import NamedTuple, TypeAlias, cast
 
 import numpy as np
 
@@ -379,6 +379,10 @@ EARLIEST, LATEST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo
 INSTANT = timedelta(microseconds=1)
 
 
+Triples: TypeAlias = AbstractSet[tuple[str, str, str]]
+"""Relations: the source, the key and the destination of each."""
+
+
 class State(NamedTuple):
     """A state of a chain: between which times it holds, as far as that is known, and when it was told."""
 
@@ -526,6 +530,15 @@ def _is_outside(entry: Candidate, span: TimeSpan) -> bool:
     return begins_later or (entry.ends is not None and entry.ends < span.first)
 
 
+def _are_states_of_one(states: Triples, others: Triples) -> bool:
+    """Return whether two memories tell different ends of one relation; what tells the same is no other state."""
+    return any(
+        key == other_key and (source == other_source) is not (destination == other_destination)
+        for source, key, destination in states
+        for other_source, other_key, other_destination in others
+    )
+
+
 class _Chains:
     """The chains that the best hits of a question vote for, the most probable first."""
 
@@ -569,7 +582,7 @@ class _Chains:
                 or ((alike[row] or sides[row] & sides[anchor]) and may_share(row, anchor) and told.is_about(row))
             ]
             rows = [row for row in rows if row != event]
-            sure = frozenset(row for row in rows if sides[row] & sides[anchor])
+            sure = frozenset(row for row in rows if row == anchor or _are_states_of_one(single[row], single[anchor]))
             vote = float(sum(votes[row] for row in rows if row in anchors)) / max(len(rows), 1) ** LENGTH
             chains.append((vote * (NAMED if ends[anchor] & named else 1.0), rows, sure))
         self._chains = [(rows, sure) for _, rows, sure in sorted(chains, key=lambda chain: -chain[0])]
@@ -611,11 +624,12 @@ class _Chains:
             gap = UNSAID_GAP if moment.sense == "unsaid" else GUESSED_GAP
             sure_gap = SURE_GAP if moment.sense == "unsaid" else math.inf
             chosen = self._newest(valid, begins, sure, gap, sure_gap, is_now=moment.sense != "at")
-            if self._scores[self._best] - self._scores[chosen] > FURTHEST:
+            furthest = SURE_GAP if moment.sense == "unsaid" and self._best not in rows else FURTHEST
+            if self._scores[self._best] - self._scores[chosen] > furthest:
                 continue
             # Without another state, what says no time holds at any.
             is_alone = len(rows) < 2 and (moment.sense != "at" or not any(self._told.times(chosen)))  # noqa: PLR2004
-            is_sure = len(sure) > 1 or moment.sense != "unsaid"
+            is_sure = (chosen in sure and len(sure) > 1) or moment.sense != "unsaid"
             if is_alone:
                 continue
             if not (is_sure or has_help):

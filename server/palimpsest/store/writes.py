@@ -565,7 +565,7 @@ def go_on(tx: Transaction) -> None:
         if given != memory:
             record(tx, Event.UPDATE, update_row(tx, memory, given), old=memory.text)
         if given.superseded_by is None:
-            tx.notes.append(f"[{memory.id[:8]}] holds on, for the plan that was to replace it is off: {memory.text[:60]}")
+            tx.notes.append(f"[{memory.id[:8]}] holds on, as the plan to replace it is off: {memory.text[:60]}")
 
 
 def _ended(decision: Decision) -> _Ended | None:
