@@ -489,6 +489,20 @@ async def test_what_a_plan_is_to_replace_goes_on_until_its_day(tmp_path: Path) -
         assert await until_of(memory, old) == ""
 
 
+async def test_a_plan_that_says_its_day_in_its_text_is_dropped_for_another(tmp_path: Path) -> None:
+    """It does not hold until the other begins: nothing is delivered on the first day."""
+    clock = StoppedClock()
+    async with memory_in(tmp_path, clock) as memory:
+        old = await tell(memory, clock, "2026-11-01", "Kühn liefert die Pflanzen am 15. März 2027.")
+        new = "Kühn liefert die Pflanzen erst am 29. März 2027."
+        await tell(memory, clock, "2026-11-20", new, since="2027-03-29", replaces=[old])
+        assert [hit.text for hit in (await memory.list(ALICE)).hits] == [new]
+        assert await until_of(memory, old) == "2026-11-20"
+        clock.at = datetime(2027, 3, 30, tzinfo=UTC)
+        await do_due_jobs(memory)
+        assert [hit.text for hit in (await memory.list(ALICE)).hits] == [new]
+
+
 @pytest.mark.parametrize("how", ["said to be off", "other news", "deleted", "undone", "purged"])
 async def test_a_plan_that_is_called_off_leaves_what_it_was_to_replace(tmp_path: Path, how: str) -> None:
     """However the plan goes, the other holds on, without the end that the plan gave it, and nothing states the plan."""

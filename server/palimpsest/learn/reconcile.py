@@ -178,6 +178,8 @@ def _is_about_project(fact: models.Fact, project: str) -> bool:
     ends = {models.name_key(end) for relation in fact.relations for end in (relation.source, relation.destination)}
     is_name = len(name) >= MIN_NAME and not is_english_word(name) and re.search(rf"\b{names[0]}\b", text)
     is_named = bool(is_name) or models.name_key(name) in ends
+    if is_about_user(fact.text) and signs.CALLED.count(fact.text):
+        return False
     return is_named and not (_PRIVATE.count(_with_relations(fact)) or _WORKS_FOR.search(_with_relations(fact)))
 
 

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from sqlalchemy import Connection, and_, bindparam, delete, exists, func, insert, select, update
 
-from palimpsest.core.clock import Precision, finer, span_of
+from palimpsest.core.clock import Precision, finer, shown_date, span_of
 from palimpsest.core.errors import InputError, MemoryNotFoundError
 from palimpsest.core.models import (
     DELETE,
@@ -51,6 +51,7 @@ from palimpsest.store.schema import (
     messages,
     vectors,
 )
+from palimpsest.text.dates.date_finder import dates_in
 from palimpsest.text.names.known_names import told_self_name
 from palimpsest.text.relation_updates import calls_off, dated, has_name, words_in
 
@@ -525,17 +526,29 @@ def _hand_on(tx: Transaction, memory: Memory, successor: Memory) -> None:
 
 
 def _close(tx: Transaction, memory: Memory, successor: Memory, ended: _Ended | None = None) -> Memory:
+    goes_on = ended is None and _goes_on(tx, memory, successor)
+    if not goes_on and _lies_ahead(tx, successor) and memory.valid_from is None:
+        ended = ended or (tx.now, "")  # it is off from now on, though the other begins later
     replaced = _until(replace(memory, superseded_by=successor.id), ended or _beginning(successor))
-    if ended is not None or not _goes_on(tx, memory, successor):
+    if not goes_on:
         return _delete(tx, replaced, memory)
     going_on = update_row(tx, memory, replaced)
     record(tx, Event.UPDATE, going_on, old=memory.text)
+    if going_on.valid_until is not None:
+        until = shown_date(going_on.valid_until, going_on.valid_until_precision)
+        tx.notes.append(f"[{memory.id[:8]}] goes on until {until}")
     return going_on
 
 
 def _goes_on(tx: Transaction, memory: Memory, successor: Memory) -> bool:
-    """Return whether a memory holds until a plan that is to take its place has begun."""
-    return _lies_ahead(tx, successor) and not _lies_ahead(tx, memory)
+    """Return whether a memory holds until a plan that is to take its place has begun. Another plan does not.
+
+    What names a day to come is a plan as well, though nobody said from when it holds.
+    """
+    if not _lies_ahead(tx, successor) or _lies_ahead(tx, memory):
+        return False
+    dates = dates_in(memory.text, memory.stated_at.astimezone(tx.now.tzinfo))
+    return not any(date.start > tx.now and date.unit == "day" and date.relation == "in" for date in dates)
 
 
 def _lies_ahead(tx: Transaction, plan: Memory | Fact) -> bool:

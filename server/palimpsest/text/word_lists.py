@@ -27,8 +27,14 @@ def word_lists(package: str, name: str, between: str = "\n") -> Mapping[str, str
 
 
 def word_sets(package: str, name: str) -> Mapping[str, frozenset[str]]:
-    """Return the words of each section of a file."""
-    return {heading: frozenset(text.split()) for heading, text in word_lists(package, name).items()}
+    """Return the words of each section of a file, folded as those of texts are, where "ß" is "ss", but for names."""
+    lists = word_lists(package, name).items()
+    return {heading: frozenset(folded(word) for word in text.split()) for heading, text in lists}
+
+
+def folded(word: str) -> str:
+    """Return a word in lower case as `str.casefold` gives it, and one with a capital as it is."""
+    return word.casefold() if word.islower() else word
 
 
 def headed(lists: Mapping[str, _T], beginning: str) -> dict[str, _T]:

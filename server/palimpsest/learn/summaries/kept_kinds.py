@@ -380,16 +380,17 @@ PROFILE = SummaryKind("profile", "profile", _profile_material, _plain_profile, d
 
 # The kind `project`: what a project is, its stack, decisions, conventions and open points.
 
+OPEN, CONVENTIONS = "Open", "Conventions"
 PROJECT_SECTIONS = (
-    Section("Open", frozenset({"plan", "promise"}), portrait_signs.OPEN),
+    Section(OPEN, frozenset({"plan", "promise"}), portrait_signs.OPEN),
     Section("Decisions", frozenset({"decision"}), portrait_signs.DECIDED),
-    Section("Conventions", frozenset({"instruction", "style", "procedure", "correction"}), portrait_signs.RULES),
+    Section(CONVENTIONS, frozenset({"instruction", "style", "procedure", "correction"}), portrait_signs.RULES),
     Section("Stack", frozenset(), portrait_signs.STACK),
 )
 """The sections, in the order in which a memory that fits several is put into one."""
 
 ABOUT = "What it is"
-PROJECT_HEADINGS = {ABOUT: 140, "Stack": 120, "Decisions": 140, "Conventions": 120, "Open": 120, "Also": 60}
+PROJECT_HEADINGS = {ABOUT: 140, "Stack": 120, "Decisions": 140, CONVENTIONS: 120, OPEN: 120, "Also": 60}
 """The sections in the order in which they are shown, each with its room in tokens."""
 
 NO_PROJECT = 'the scope has no project. Pass scope={"project": its name}; get_summary(kind="profile") is of the user'
@@ -413,6 +414,10 @@ def _project_memories(conn: Connection, request: SummaryRequest, limit: int) -> 
 
 def _place_in_project(project: str, memory: Memory) -> str:
     heading = by_tags_and_signs(PROJECT_SECTIONS, memory)
+    if heading == CONVENTIONS and not by_tags(PROJECT_SECTIONS, memory):
+        # What must be done by a day to come is no rule.
+        is_due = any(date.end > memory.stated_at for date in dates_in(memory.text, memory.stated_at))
+        heading = OPEN if is_due else heading
     names_it = project.rsplit("/", maxsplit=1)[-1] in memory.text.casefold()
     return ABOUT if names_it and heading == "Also" else heading
 

@@ -39,7 +39,7 @@ class Signs:
 
 
 def _signs(section: str) -> Signs:
-    words, unspaced = (_LISTS.get(heading, "").split() for heading in (section, f"{section} unspaced"))
+    words, unspaced = (_LISTS.get(heading, "").casefold().split() for heading in (section, f"{section} unspaced"))
     return Signs(frozenset(words), tuple(unspaced))
 
 
@@ -117,7 +117,7 @@ def rank_of(memory: Memory, user_name: str) -> Rank:
     if memory.happened_at is None and is_about(memory, user_name) and WHO.count(memory.text):
         beginning = " ".join(memory.text.split(maxsplit=BEGINNING)[:BEGINNING])
         return Rank.OTHER if PEOPLE.count(beginning) else Rank.IDENTITY  # "User's brother lives in Bern"
-    is_help = is_rule(memory, user_name) or HELP.count(memory.text)
+    is_help = is_rule(memory, user_name) or (HELP.count(memory.text) and not _is_about_another(memory, user_name))
     return Rank.HELP if is_help else Rank.OTHER
 
 
@@ -132,8 +132,15 @@ def is_safety(memory: Memory, user_name: str) -> bool:
 
 def is_rule(memory: Memory, user_name: str) -> bool:
     """Return whether a memory says how something is to be done, by its tags or words. "User always …" is a habit."""
-    is_worded = ALWAYS.count(memory.text) > 0 and not is_about(memory, user_name)
+    is_of_somebody = is_about(memory, user_name) or _is_about_another(memory, user_name)
+    is_worded = ALWAYS.count(memory.text) > 0 and not is_of_somebody
     return is_worded or not RULE_TAGS.isdisjoint(memory.all_tags)
+
+
+def _is_about_another(memory: Memory, user_name: str) -> bool:
+    """Return whether a memory begins with the name of a person who is not the user."""
+    people = tuple(entity.name.split()[0] for entity in memory.entities if entity.type == "person")
+    return memory.text.startswith(people) and not is_about(memory, user_name)
 
 
 def is_about(memory: Memory, user_name: str) -> bool:

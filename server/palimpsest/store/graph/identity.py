@@ -656,7 +656,9 @@ def _create(tx: Transaction, memory: Memory, entity: NamedEntity, *, is_first: b
     entity_id = new_entity(tx, memory.scope.project, name, entity.type)
     if memory.scope.project == "" and not apart and not known_names.says_another(memory.text, entity.name):
         of_projects = [candidate for candidate in known if candidate.root.project]
+        told = len(tx.entity_edits)
         _merge_each(tx, [one for one in of_projects if may_be(one.root.type, entity.type)], entity_id)
+        del tx.entity_edits[told:]  # a caller who named Clausthal need not be told that projects know it too
     return entity_id
 
 

@@ -144,6 +144,7 @@ def vocabulary() -> Vocabulary:
     for name, language in languages.items():
         for line in sections[name].splitlines():
             head, _, listed = line.partition(": ")
+            listed = listed.casefold()
             if head in CUES:
                 for phrase in listed.split(", "):
                     language.add_cue(phrase, head)
