@@ -348,6 +348,9 @@ async def test_lists_summaries_and_the_graph_answer_from_a_time(tmp_path: Path) 
         await tell(memory, clock, "2026-02-01", "Ada sails")
         assert [hit.text for hit in (await memory.list(ALICE, held_at="2023")).hits] == ["Ada lives in Turku"]
         assert [hit.text for hit in (await memory.list(ALICE, held_at="2026-03")).hits] == ["Ada sails", now]
+        for when, known in (("2023", "Ada lives in Turku"), ("2026-03", now)):
+            found = await memory.search(ALICE, "Where does Ada live?", held_at=when)
+            assert [hit.text for hit in found.hits] == [known, "Ada sails"]
         for kind in ("about:Ada", "profile", "overall"):
             text = (await memory.summary(ALICE, kind, held_at="2023-06")).text
             assert "Turku" in text
@@ -548,6 +551,21 @@ async def test_what_a_plan_is_to_replace_follows_the_plan(tmp_path: Path, since:
         stored = await memory.get(ALICE, old)
         assert isinstance(stored, StoredMemory)
         assert (stored.superseded_by, stored.deleted_at, stored.until) == (plan, None, "2027-04")
+
+
+async def test_the_relations_of_a_plan_move_with_it(tmp_path: Path) -> None:
+    """A relation that nobody states again begins when the plan does now, and not when it did before."""
+    clock = StoppedClock()
+    async with memory_in(tmp_path, clock) as memory:
+        does, when = [Relation("Sam Whitlock", "replates", "Heron")], "1 to 12 February 2027"
+        text = "Sam Whitlock replates the boat Heron from"
+        times = {"since": "2027-02-01", "until": "2027-02-12"}
+        plan = await tell(memory, clock, "2026-11-01", f"{text} {when}", relations=does, **times)
+        put_off = {"since": "2027-02-15", "until": "2027-02-26", "replaces": [plan]}
+        moved = await tell(memory, clock, "2026-11-08", "The work on Heron moves to 15 to 26 February 2027", **put_off)
+        stored = await memory.get(ALICE, moved)
+        assert isinstance(stored, StoredMemory)
+        assert [(each.name, each.since) for each in stored.relations] == [("replates", "2027-02-15")]
 
 
 async def test_a_plan_that_was_dropped_never_held(tmp_path: Path) -> None:

@@ -503,7 +503,7 @@ def held_gains(
             return PLANNED * begin
         return BEGAN * (begin & ~np.array([is_wish(entry.text) for entry in entries]))
     if moment.sense == "at":
-        gains -= OUTSIDE * np.array([_is_outside(entry, moment.span) for entry in entries])
+        gains -= OUTSIDE * np.array([is_outside(entry, moment.span) for entry in entries])
     event, ranking = None, scores
     if guess is not None:
         likely = best_first(guess.event)[:ANCHORS]
@@ -524,7 +524,7 @@ def held_gains(
     return gains
 
 
-def _is_outside(entry: Candidate, span: TimeSpan) -> bool:
+def is_outside(entry: Candidate, span: TimeSpan) -> bool:
     """Return whether somebody said between which times it holds, and that is not in a stretch of time."""
     begins_later = entry.begins is not None and entry.begins > span.last
     return begins_later or (entry.ends is not None and entry.ends < span.first)

@@ -41,7 +41,16 @@ from palimpsest.recall.hits import (
 )
 from palimpsest.recall.query import ParsedQuery, TimeQuestion
 from palimpsest.recall.retrieve import LivingSearch, Searchable, index_query, retrieve
-from palimpsest.recall.score import Matches, SearchScoring, asks_of_unknown, in_order, later_memories, matches, reasons
+from palimpsest.recall.score import (
+    Matches,
+    SearchScoring,
+    asks_of_unknown,
+    in_order,
+    is_outside,
+    later_memories,
+    matches,
+    reasons,
+)
 from palimpsest.store import entries, messages
 from palimpsest.store import memories as memory_queries
 from palimpsest.store import projects as project_queries
@@ -482,6 +491,8 @@ class _Search:
         named = frozenset(entity.id for entity in self._entities)
         scoring = SearchScoring(parsed, self._now, features.weights_for(embedder), retention, named)
         ranked = features.rank(candidates, scoring.parts)
+        if (held_at := query.held_at) is not None:
+            ranked = [item for item in ranked if not is_outside(item.candidate, held_at)]
         if retention is not None and query.forgetting.mode == "archive" and FADED not in asked.fields:
             kept = [item for item in ranked if retention[item.row] >= query.forgetting.bound]
             found = matches(scoring, candidates, ranked)

@@ -253,6 +253,8 @@ def _over(tx: Transaction, memory: Memory, fact: Fact) -> Memory:
     elif is_plan and fact.valid_from is None:
         words = words_in(fact.text)
         relations = [each for each in relations if has_name(words, fact.text, each.destination)]
+    elif is_plan:  # what is put off begins when the new one does
+        memory = replace(memory, valid_from=fact.valid_from, valid_from_precision=fact.valid_from_precision)
     return replace(memory, relations=tuple(relations))
 
 
