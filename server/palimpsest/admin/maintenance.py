@@ -11,7 +11,7 @@ from typing import TextIO
 from palimpsest.admin.backup import inspect_backup, restore
 from palimpsest.admin.doctor import Numbers, numbers
 from palimpsest.admin.erase import PurgeResult, purge
-from palimpsest.admin.export import Form, export
+from palimpsest.admin.export import export
 from palimpsest.admin.import_file import ImportResult, plan_import, preview_import, run_import
 from palimpsest.admin.importers.records import MAX_BYTES
 from palimpsest.admin.markdown_files import FolderExport, export_folder
@@ -90,13 +90,9 @@ class Care:
     def _graph_database(self) -> GraphProjection | None:
         return graph_projection(self._settings.graph_store, self._engine.ledger, self._engine.threads)
 
-    async def export(self, out: Path | TextIO, form: Form, progress: Progress, scope: Scope | None = None) -> int:
-        """Write everything of a user, by default the settings' user; as Markdown only what is believed now.
-
-        With a `scope` of a project only what that project sees, as Markdown. Return the number of items.
-        """
-        of, one_project = scope or self._scope, scope is not None and bool(scope.project)
-        return await self._engine.run(lambda: export(self._engine, of, out, form, progress, one_project=one_project))
+    async def export(self, out: Path | TextIO, progress: Progress, user_id: str | None = None) -> int:
+        """Write everything of a user, by default the settings' user. Return the number of items."""
+        return await self._engine.run(lambda: export(self._engine, user_id or self._scope.user_id, out, progress))
 
     async def restore(self, name: str) -> Restored:
         """Replace the ledger, which all users share, with a backup by its name, after a backup of the present one."""

@@ -109,7 +109,7 @@ async def test_an_export_comes_back_with_a_way_back(tmp_path: Path) -> None:
     """Guards an export of many edits: the answer leads to the backup of before."""
     async with page_in(tmp_path / "there") as page, page.browser() as browser:
         await page.add("Alice has a boat", "Alice has a kayak")
-        content = (await browser.get("/care/export/jsonl")).content
+        content = (await browser.get("/care/export")).content
     async with page_in(tmp_path / "here") as page, page.browser() as browser:
         await page.add("Alice sings")
         assert "memories: 2" in await sent(browser, content=content, name="alice.jsonl")
