@@ -20,7 +20,7 @@ from palimpsest.core.files import replace_file
 from palimpsest.core.models import EmbedderName, RerankerName
 from palimpsest.core.protocols import Progress
 from palimpsest.core.settings import ENV_PREFIX, EmbedderConfig, LlmConfig, Settings, environment_variable
-from palimpsest.core.settings_file import PROVIDERS, Origin, keep_copy, set_values
+from palimpsest.core.settings_file import Origin, keep_copy, set_values
 from palimpsest.embed.hub import HubModel, catalogue, fetch, is_fetched, model_of
 from palimpsest.learn.engine import NEEDED_PROMPTS, open_embedder, open_model, open_reranker, why_not_e5
 from palimpsest.llm.prompts import PromptFiles, parse, shipped_directory
@@ -131,29 +131,11 @@ def model_folder(settings: Settings, model: HubModel) -> Path:
     return settings.data_dir / "models" / model.name
 
 
-# Choose the language model: find those of this machine, try one with a small call, and write it into the settings.
-
-LOCAL_SERVERS: Mapping[str, str] = {
-    name: PROVIDERS[provider].base_url
-    for name, provider in {"Ollama": "ollama", "LM Studio": "lmstudio", "vLLM": "vllm"}.items()
-}
-"""Programs that serve models on one's own machine, and where each of them listens unless it is told otherwise."""
-
-SEARCH_SECONDS = 1.0
-"""The time limit for all local servers together. A person waits, and they are on this machine."""
+# Choose the language model: try one with a small call, and write it into the settings.
 
 OPENAI_URL = "https://api.openai.com/v1"
 
 QUESTION = [{"role": "user", "content": "Reply with the word: ready"}]
-
-
-@dataclass(frozen=True, slots=True)
-class LocalServer:
-    """A program on this machine that serves models, and their names."""
-
-    name: str
-    base_url: str
-    models: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,28 +159,6 @@ class ModelChoice:
             values["llm.config.openai_base_url"] = self.base_url
             values["llm.config.api_key"] = self.api_key or None
         return values
-
-
-async def local_servers(urls: Mapping[str, str] = LOCAL_SERVERS) -> list[LocalServer]:
-    """Return the servers of this machine that answer within a second, with the models they have."""
-    import httpx  # noqa: PLC0415 - slow, and every command imports this module
-
-    found: dict[str, tuple[str, ...]] = {}
-
-    async def ask(client: httpx.AsyncClient, name: str, url: str) -> None:
-        try:
-            reply = await client.get(f"{url}/models")
-            found[name] = tuple(str(model["id"]) for model in reply.json()["data"])
-        except (httpx.HTTPError, ValueError, LookupError, TypeError, RecursionError):
-            return  # nothing listens there, or something else does
-
-    # No proxy: what is asked for is on this machine.
-    async with httpx.AsyncClient(trust_env=False, timeout=SEARCH_SECONDS) as client:
-        with anyio.move_on_after(SEARCH_SECONDS):
-            async with anyio.create_task_group() as tasks:
-                for name, url in urls.items():
-                    tasks.start_soon(ask, client, name, url)
-    return [LocalServer(name, urls[name], found[name]) for name in urls if found.get(name)]
 
 
 async def try_model(settings: Settings, choice: ModelChoice) -> str:
