@@ -220,7 +220,7 @@ def create(
         f"token {token.id} was created. Its text is lost, because it is stored nowhere: run palimpsest token revoke "
         f"{token.id}, and create another one"
     )
-    return Reply({"token": text, **_token_json(token)}, text, done=done, soft_wrap=True)
+    return Reply({"token": text, **_token_json(token)}, text, done=done)
 
 
 @command(token_app, "token list")
@@ -289,7 +289,7 @@ def install(
     edits = installation.installation(target, _variables(options, None if project else settings), arguments)
     same = f"'{installation.ENTRY_NAME}' is already up to date"
     _apply(edits, [f"{edit.file}: {same}" for edit in edits if not edit.has_changes], dry_run=dry_run)
-    output.print_text(*installation.off_notes(target, edits[0]), soft_wrap=True)
+    output.print_text(*installation.off_notes(target, edits[0]))
     if not dry_run:
         output.print_text(*_next_steps(target, options, hooks=hooks), *_on_unused_variables(ctx))
 
@@ -301,7 +301,7 @@ def uninstall(client: ClientArgument, project: bool = False, dry_run: bool = Fal
     edits = installation.removal(target)
     nothing = [f"{target.entry_file}: the entry '{installation.ENTRY_NAME}' does not exist"]
     _apply(edits, [] if any(edit.has_changes for edit in edits) else nothing, dry_run=dry_run)
-    output.print_text(*installation.foreign_notes(target, edits[0]), soft_wrap=True)
+    output.print_text(*installation.foreign_notes(target, edits[0]))
 
 
 def _on_unused_variables(ctx: typer.Context) -> list[str]:
@@ -346,16 +346,16 @@ def _next_steps(target: installation.Target, options: Options, *, hooks: bool) -
 
 def _apply(edits: list[config_files.FileEdit], unchanged: list[str], *, dry_run: bool) -> None:
     """Write the edits and print what was done, or, with `dry_run`, print the difference."""
-    output.print_text(*unchanged, soft_wrap=True)
+    output.print_text(*unchanged)
     for edit in edits:
         if edit.has_changes and dry_run:
             before, after = (edit.before or "").splitlines(), edit.after.splitlines()
             names = (str(edit.file), str(edit.file))
-            output.print_text(*difflib.unified_diff(before, after, *names, lineterm=""), soft_wrap=True)
+            output.print_text(*difflib.unified_diff(before, after, *names, lineterm=""))
         elif edit.has_changes:
             copy = config_files.write(edit)
             done = f"changed: {edit.file}{f'; the old file is in {copy}' if copy is not None else ''}"
-            output.print_text(done, done=done, soft_wrap=True)
+            output.print_text(done, done=done)
 
 
 # `palimpsest setup`: choose the language model, and write it down.
@@ -388,7 +388,7 @@ def setup(
         choice = _endpoint(settings, model, base_url, api_key_from_env, yes=yes)
         with raised_as(InputError, "the model does not answer", " Nothing was changed", ModelError):
             answer = run_async(lambda: configuration.try_model(settings, choice))
-        output.print_text(f"{choice.model} answers: {shorten(answer, _SHOWN_REPLY_CHARS)}", soft_wrap=True)
+        output.print_text(f"{choice.model} answers: {shorten(answer, _SHOWN_REPLY_CHARS)}")
     elif model or base_url or api_key_from_env:
         raise InputError("--model, --base-url and --api-key-from-env are for --provider openai. Nothing was changed")
     else:
@@ -399,14 +399,14 @@ def setup(
     shown = (
         f"  {name} = {'(a key)' if settings_file.is_key(name) and value else value}" for name, value in values.items()
     )
-    output.print_text(f"{file}:", *shown, soft_wrap=True)
+    output.print_text(f"{file}:", *shown)
     if not yes:
         typer.confirm("Write this?", default=True, abort=True, err=True)
     _, copy = configuration.write_settings(settings, values)
     done = f"written: {file}{f'; the old file is in {copy}' if copy is not None else ''}"
     is_effective = settings_of(ctx).llm.provider == choice.provider
     next_step = "Restart the clients. palimpsest doctor shows what is used."
-    output.print_text(done, next_step if is_effective else _OVERRIDDEN.format("LLM"), done=done, soft_wrap=True)
+    output.print_text(done, next_step if is_effective else _OVERRIDDEN.format("LLM"), done=done)
 
 
 def _endpoint(

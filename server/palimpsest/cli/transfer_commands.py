@@ -311,4 +311,4 @@ def _moved(result: browsing.MoveResult) -> Reply:
         **replies.picked(move, "memories_in_both=same_memories messages_in_both=same_messages"),
         "backup": backup,
     }
-    return Reply(content, *lines, done="\n".join(lines) if backup else "", soft_wrap=True)
+    return Reply(content, *lines, done="\n".join(lines) if backup else "")
