@@ -170,5 +170,5 @@ def test_the_command_line_exports_and_imports_a_folder(tmp_path: Path) -> None:
     assert "User has a canary" in palimpsest(tmp_path, "list")
     assert "edited since" in palimpsest(tmp_path, "export", "--format", "markdown", "vault", code=1)
     assert "written" in palimpsest(tmp_path, "export", "--format", "markdown", "vault", "--yes")
-    for wrong in (("import", "vault", "--deleted"), ("import", "none.md", "--yes")):
+    for wrong in (("import", "none.md", "--yes"),):
         palimpsest(tmp_path, *wrong, code=2)

@@ -19,7 +19,7 @@ from palimpsest.core.errors import EmbedderError, InputError, PromptError, Reran
 from palimpsest.core.files import replace_file
 from palimpsest.core.models import EmbedderName, RerankerName
 from palimpsest.core.protocols import Progress
-from palimpsest.core.settings import ENV_PREFIX, EmbedderConfig, LlmConfig, Settings, environment_variable
+from palimpsest.core.settings import EmbedderConfig, LlmConfig, Settings, environment_variable
 from palimpsest.core.settings_file import Origin, keep_copy, set_values
 from palimpsest.embed.hub import HubModel, catalogue, fetch, is_fetched, model_of
 from palimpsest.learn.engine import NEEDED_PROMPTS, open_embedder, open_model, open_reranker, why_not_e5
@@ -202,8 +202,7 @@ def settings_file(settings: Settings) -> Path:
 class PromptInUse:
     """A prompt file that is used: its text, and how it differs from the shipped one, as lines of a unified diff.
 
-    `fault` says why it cannot be used, or is "". `setting` is the name of a setting whose text replaces a part of it
-    or is added to it.
+    `fault` says why it cannot be used, or is "".
     """
 
     name: str
@@ -212,7 +211,6 @@ class PromptInUse:
     is_own: bool
     difference: Sequence[str]
     fault: str = ""
-    setting: str = ""
 
 
 def prompts_in_use(settings: Settings) -> list[PromptInUse]:
@@ -232,7 +230,7 @@ def prompt_in_use(settings: Settings, name: str) -> PromptInUse:
     except PromptError as error:
         fault = str(error)
     lines = difflib.unified_diff(_text(shipped).splitlines(), text.splitlines(), lineterm="")
-    return PromptInUse(name, path, text, path != shipped, [*lines][2:], fault, _setting(settings, name))
+    return PromptInUse(name, path, text, path != shipped, [*lines][2:], fault)
 
 
 def save_prompt(settings: Settings, name: str, text: str) -> Path | None:
@@ -263,18 +261,6 @@ def reset_prompt(settings: Settings, name: str) -> Path:
     return copy or path
 
 
-def _setting(settings: Settings, name: str) -> str:
-    """Return the name of the setting that changes what a model is sent for a prompt, or ""."""
-    is_extraction = name in ("extract", "extract_agent")
-    changing = {
-        "custom_fact_extraction_prompt": is_extraction and settings.custom_fact_extraction_prompt,
-        "custom_instructions": is_extraction and settings.custom_instructions,
-        "custom_update_memory_prompt": name == "decide" and settings.custom_update_memory_prompt,
-        "graph_store.custom_prompt": name == "graph" and settings.graph_store.custom_prompt,
-    }
-    return next((setting for setting, value in changing.items() if value), "")
-
-
 def _own_path(settings: Settings, name: str) -> Path:
     if name not in NEEDED_PROMPTS:
         raise PromptError(f"there is no prompt '{name}'")
@@ -298,15 +284,11 @@ _LOGIN = re.compile(r"(?<=://)[^/@\s]+@")
 
 @dataclass(frozen=True, slots=True)
 class SettingInEffect:
-    """A setting by its dotted name, its value as text ("" for none), and where it comes from.
-
-    `variable` is the name of the environment variable, if it comes from one.
-    """
+    """A setting by its dotted name, its value as text ("" for none), and where it comes from."""
 
     name: str
     value: str
     origin: Origin
-    variable: str = ""
 
 
 def settings_in_effect(settings: Settings) -> list[SettingInEffect]:
@@ -327,18 +309,10 @@ def _values(section: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any]]:
 def _in_effect(settings: Settings, name: str, value: Any) -> SettingInEffect:
     completed = settings.openai_variables.model_dump().get(name) if value is None else None
     if completed is not None:
-        return SettingInEffect(name, _as_text(completed), Origin.ENVIRONMENT, name.upper())
+        return SettingInEffect(name, _as_text(completed), Origin.ENVIRONMENT)
     origin = settings.origins.get(name, Origin.DEFAULT)
-    variable = _variable(name) if origin is Origin.ENVIRONMENT else ""
     is_auto = name == "llm.provider" and value == "auto"
-    return SettingInEffect(name, f"auto: {settings.llm_provider}" if is_auto else _as_text(value), origin, variable)
-
-
-def _variable(name: str) -> str:
-    """Return the environment variable that a setting comes from: its own, or one that holds a whole section as JSON."""
-    parts = name.upper().split(".")
-    variables = [ENV_PREFIX + "__".join(parts[:length]) for length in range(len(parts), 0, -1)]
-    return next(filter(environment_variable, variables), variables[0])
+    return SettingInEffect(name, f"auto: {settings.llm_provider}" if is_auto else _as_text(value), origin)
 
 
 def _as_text(value: Any) -> str:

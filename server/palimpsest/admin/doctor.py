@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import aclosing, closing
-from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 
 import anyio.to_thread
@@ -55,24 +53,6 @@ def health(of: engine.Engine, index: str, graph: str | None) -> dict[str, str]:
     states = {"ledger": "ok", "vectors": "waiting" if waiting else "complete", "index": index}
     states |= {} if graph is None else {"graph": graph}
     return {"status": "degraded" if degraded else "ok", **states}
-
-
-@dataclass(frozen=True, slots=True)
-class Numbers:
-    """How many rows an index lags behind, the jobs of all users that are not done, and the use of the model."""
-
-    index_lag: int
-    jobs: Mapping[tuple[job_queries.JobKind, job_queries.JobState], int]
-    model_use: job_queries.ModelUse
-
-
-def numbers(ledger: Ledger, now: datetime, index: Projection) -> Numbers:
-    """Return the numbers of a ledger and of an index that follows it. Blocking. Raises LedgerError."""
-    with ledger.read() as conn:
-        newest = entries.newest_log_number(conn)
-        jobs = job_queries.count_unfinished(conn)
-        use = job_queries.model_use(conn, now)
-    return Numbers(index.lag(newest), jobs, use)
 
 
 PROBE_BYTES = 1_000_000

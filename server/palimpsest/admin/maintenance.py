@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TextIO
 
 from palimpsest.admin.backup import inspect_backup, restore
-from palimpsest.admin.doctor import Numbers, numbers
 from palimpsest.admin.erase import PurgeResult, purge
 from palimpsest.admin.export import export
 from palimpsest.admin.import_file import ImportResult, plan_import, preview_import, run_import
@@ -111,17 +110,16 @@ class Care:
         progress: Progress,
         *,
         dry_run: bool = False,
-        restore_deleted: bool = False,
         max_bytes: int = MAX_BYTES,
     ) -> ImportResult:
         """Import an export of Palimpsest or of another tool, each item once. With `dry_run` only return the counts.
 
-        `restore_deleted`: restore items that were deleted or purged here since an earlier import. A file of another
-        tool has at most `max_bytes`, unpacked.
+        What was deleted or purged here since an earlier import stays away. A file of another tool has at most
+        `max_bytes`, unpacked.
         """
 
         def work() -> ImportResult:
-            plan = plan_import(self._engine, scope, file, max_bytes, restore_deleted=restore_deleted)
+            plan = plan_import(self._engine, scope, file, max_bytes)
             if dry_run:
                 return preview_import(self._engine, scope, plan)
             return run_import(self._engine, scope, plan, progress)
@@ -191,11 +189,6 @@ class Care:
         """Read a row of the ledger, which raises LedgerError if the ledger cannot be read now."""
         with in_background():
             await self._engine.run(lambda: self._engine.ledger.id)
-
-    async def numbers(self) -> Numbers:
-        """Return the numbers of the ledger for whoever operates the server."""
-        with in_background():
-            return await self._engine.run(lambda: numbers(self._engine.ledger, self._engine.clock(), self._projection))
 
     async def waiting(self) -> int:
         """Return how many texts wait for a vector of this embedder, or for the rest of theirs."""

@@ -128,7 +128,7 @@ async def export_(memory: Memory, file: str, form: Literal["jsonl", "markdown"] 
 
 
 @command(app, "import")
-async def import_(memory: Memory, file: Path, dry_run: bool = False, deleted: bool = False, yes: bool = False) -> Reply:
+async def import_(memory: Memory, file: Path, dry_run: bool = False, yes: bool = False) -> Reply:
     """Import memories and conversations from a file. Items that are already stored are skipped.
 
     It may come from Palimpsest, ChatGPT, Claude, mem0 or the official MCP memory
@@ -136,13 +136,11 @@ async def import_(memory: Memory, file: Path, dry_run: bool = False, deleted: bo
     Markdown export your edits are imported, as one edit that can be undone.
     """
     if markdown_files.has_manifest(file):
-        if deleted:
-            raise typer.BadParameter("--deleted is for files. palimpsest undelete brings back a memory.")
         return await import_folder(memory, file, dry_run=dry_run, deletes=yes)
     if yes:
         raise typer.BadParameter("--yes is for the folder of a Markdown export, and this is none.")
     with progress_bar("importing") as progress:
-        result = await memory.care.import_file(memory.scope, file, progress, dry_run=dry_run, restore_deleted=deleted)
+        result = await memory.care.import_file(memory.scope, file, progress, dry_run=dry_run)
     verb = "would import" if dry_run else "imported"
     of_them = f" ({result.deleted:,} of them deleted there, and kept as deleted)" if result.deleted else ""
     known = f"; already known: {_counts(result.known)}" if any(result.known.values()) else ""
@@ -173,10 +171,7 @@ def _counts(by_type: dict[str, int]) -> str:
 def _notes(result: import_file.ImportResult) -> list[str]:
     """Return the notes on an import, with what stays away and how to go back."""
     left_out = " and ".join(f"{count:,} were {how}" for how, count in result.left_out.items() if count)
-    left = (
-        f"left out: items that were imported before, of which {left_out} here since. "
-        "palimpsest import FILE --deleted brings them back"
-    )
+    left = f"left out: items that were imported before, of which {left_out} here since"
     undo = f"palimpsest restore {result.backup} undoes this import"
     return [*result.notes, *([left] if left_out else []), *([] if result.backup is None else [undo])]
 

@@ -12,7 +12,6 @@ import getpass
 import ipaddress
 import logging
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -110,36 +109,16 @@ class Section(BaseModel):
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
 
 
-_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_HEADER_VALUE = re.compile(r"[!-~]([ -~]*[!-~])?")
-"""What may stand in a header (RFC 9110). An error of the HTTP library would quote a wrong one, and so a token."""
-
-
 class VectorStoreConfig(Section):
     """Where Chroma keeps its index: in the folder `path`, or on a Chroma server at `host` and `port`.
 
-    The server has no authentication of its own. A proxy before it may want `headers`, such as `Authorization`, and TLS
-    (`ssl`). Without `tenant` and `database` they are Chroma's defaults.
+    The server has no authentication of its own, so it belongs into a private network.
     """
 
     path: Path | None = None
     host: str | None = Field(default=None, pattern=r"^[^\s/@]+$")
     port: int | None = Field(default=None, ge=1, le=65535)
-    ssl: bool = False
-    headers: dict[str, SecretStr] = Field(default_factory=dict)
-    tenant: str | None = Field(default=None, min_length=1)
-    database: str | None = Field(default=None, min_length=1)
     collection_name: str = Field(default="palimpsest", pattern=r"^[a-zA-Z0-9][a-zA-Z0-9_-]{1,100}[a-zA-Z0-9]$")
-
-    @field_validator("headers")
-    @classmethod
-    def _are_headers(cls, headers: dict[str, SecretStr]) -> dict[str, SecretStr]:
-        for name, value in headers.items():
-            if not _HEADER_NAME.fullmatch(name):
-                raise ValueError(f"{name!r} is no name of a header")
-            if not _HEADER_VALUE.fullmatch(value.get_secret_value()):
-                raise ValueError(f"the value of {name} is empty, or has characters that a header cannot have")
-        return headers
 
 
 class VectorStore(Section):

@@ -12,7 +12,6 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import httpx
 import numpy as np
@@ -33,7 +32,7 @@ from palimpsest.text.display import counted, reason_of
 
 DEFAULT_PORT = 8000
 
-DEFAULT_TENANT, DEFAULT_DATABASE = "default_tenant", "default_database"
+PLACE = "api/v2/tenants/default_tenant/databases/default_database/"
 
 SEARCH_SECONDS = 3.0
 """How long a search waits for one answer. After that it scans the ledger's vectors, as do all searches until the server
@@ -42,7 +41,6 @@ answers again: an answer takes milliseconds, and one from another continent half
 REPLY_SECONDS = 30.0
 """How long any other request waits. A batch of vectors takes the server half a second."""
 
-REFUSED_LOGIN = (401, 403)
 NOT_FOUND = 404
 
 
@@ -90,17 +88,13 @@ class StoredState:
 class SharedIndex:
     """The index of one ledger on a Chroma server, as the settings name it. Blocking; safe to use from several threads.
 
-    Every method raises VectorIndexError. No text of an error contains a header, because headers hold tokens.
+    Every method raises VectorIndexError.
     """
 
     def __init__(self, config: VectorStoreConfig, prefix: str) -> None:
         host = f"[{config.host}]" if ":" in (config.host or "") else config.host
-        self.address = f"{'https' if config.ssl else 'http'}://{host}:{config.port or DEFAULT_PORT}"
-        tenant, database = quote(config.tenant or DEFAULT_TENANT), quote(config.database or DEFAULT_DATABASE)
-        self._client = httpx.Client(
-            base_url=f"{self.address}/api/v2/tenants/{tenant}/databases/{database}/",
-            headers={name: value.get_secret_value() for name, value in config.headers.items()},
-        )
+        self.address = f"http://{host}:{config.port or DEFAULT_PORT}"
+        self._client = httpx.Client(base_url=f"{self.address}/{PLACE}")
         self._prefix = prefix
         self._record = f"{prefix}-checkpoint"
         self._opened: SharedBuild | None = None
@@ -125,11 +119,6 @@ class SharedIndex:
             raise VectorIndexError(
                 f"the Chroma server {self.address} could not be reached: {reason_of(error) or type(error).__name__}"
             ) from error
-        if reply.status_code in REFUSED_LOGIN:
-            raise VectorIndexError(
-                f"the Chroma server {self.address} refuses the login (HTTP {reply.status_code}). "
-                "vector_store.config.headers holds what it asks for"
-            )
         try:
             answer = reply.json()
         except ValueError as error:

@@ -107,7 +107,6 @@ class FileImport:
     name: str
     scope: Scope
     max_bytes: int
-    restore_deleted: bool = False
     state: State = "reading"
     done: int = 0
     total: int = 0
@@ -159,13 +158,13 @@ class CareWork:
         self.imports[user_id] = upload
         tasks.start_soon(self._work, upload)
 
-    def start(self, user_id: str, *, restore_deleted: bool) -> None:
+    def start(self, user_id: str) -> None:
         """Import in the background what was read. Raises InputError if nothing waits for it."""
         self.refuse_second(user_id)
         upload, tasks = self.imports.get(user_id), self._running()
         if upload is None or upload.state != "read":
             raise InputError("no file waits to be imported. Nothing was imported. Choose one again")
-        upload.state, upload.restore_deleted, upload.done, upload.total = "importing", restore_deleted, 0, 0
+        upload.state, upload.done, upload.total = "importing", 0, 0
         tasks.start_soon(self._work, upload)
 
     def discard(self, user_id: str) -> None:
@@ -189,7 +188,6 @@ class CareWork:
                     upload.file,
                     progress,
                     dry_run=is_preview,
-                    restore_deleted=upload.restore_deleted,
                     max_bytes=upload.max_bytes,
                 )
                 upload.state = "read" if is_preview else "imported"
@@ -282,8 +280,8 @@ async def upload(request: Request) -> Response:
 
 async def start(request: Request) -> Response:
     """Import the file that was read."""
-    scope, form = context.writable_scope_of(request), await request.form()
-    work_of(request).start(scope.user_id, restore_deleted=form.get("restore_deleted") == "on")
+    scope = context.writable_scope_of(request)
+    work_of(request).start(scope.user_id)
     return context.redirect(UPLOAD_PATH, scope)
 
 

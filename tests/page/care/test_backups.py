@@ -38,7 +38,7 @@ async def test_a_backup_is_restored_and_the_page_goes_on(tmp_path: Path) -> None
         await page.add("Alice has a boat")
         made = await done(browser, "/care/backups")
         assert "A backup was made" in made.text
-        assert "somebody asked for it" in made.text
+        assert "ledger-backup-" in made.text
         (backup,) = names(made.text)
         await page.add("Alice has a kayak")
         asked = (await browser.get("/care/backups/restore", params={"file": backup})).text
@@ -59,7 +59,6 @@ async def test_a_backup_is_restored_and_the_page_goes_on(tmp_path: Path) -> None
         assert before.startswith("ledger-before-restore-")
         listed = (await browser.get("/care/backups")).text
         assert names(listed)[0] == before
-        assert "before another backup was restored" in listed
         await browser.post("/care/backups/restore", data={"file": before, "confirmed": "on"})
         assert await found(page) == ["Alice has a boat", "Alice has a kayak"]
 
