@@ -307,9 +307,6 @@ def _values(section: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _in_effect(settings: Settings, name: str, value: Any) -> SettingInEffect:
-    completed = settings.openai_variables.model_dump().get(name) if value is None else None
-    if completed is not None:
-        return SettingInEffect(name, _as_text(completed), Origin.ENVIRONMENT)
     origin = settings.origins.get(name, Origin.DEFAULT)
     is_auto = name == "llm.provider" and value == "auto"
     return SettingInEffect(name, f"auto: {settings.llm_provider}" if is_auto else _as_text(value), origin)

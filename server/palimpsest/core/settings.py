@@ -436,8 +436,6 @@ class Settings(BaseSettings):
     custom_instructions: str | None = None
     includes: tuple[str, ...] = ()
     excludes: tuple[str, ...] = ()
-    openai_api_key: SecretStr | None = Field(default=None, exclude=True)
-    openai_base_url: str | None = Field(default=None, exclude=True)
     _openai_variables: OpenAIVariables = pydantic.PrivateAttr(default_factory=OpenAIVariables)
     _repository: Repository | None = pydantic.PrivateAttr(default=None)
     _notes: Sequence[str] = pydantic.PrivateAttr(default=())
@@ -481,11 +479,6 @@ class Settings(BaseSettings):
     def notes(self) -> Sequence[str]:
         """Return a sentence on each part of a settings file of mem0's that means nothing here."""
         return self._notes
-
-    @property
-    def openai_variables(self) -> OpenAIVariables:
-        """Return the variables that complete an endpoint which these settings name."""
-        return self._openai_variables
 
     @property
     def repository(self) -> Repository | None:
@@ -551,10 +544,9 @@ class Settings(BaseSettings):
         """
         if self.llm.provider != "auto":
             return self.llm.provider
-        config = self.llm.config
-        named = (config.api_key, config.openai_base_url, self.openai_api_key, self.openai_base_url)
-        here = is_on_this_machine(self._openai_variables.openai_base_url)
-        return "openai" if here or any(named) else "sampling"
+        is_named = self.llm.config.api_key or self.llm.config.openai_base_url
+        is_here = is_on_this_machine(self._openai_variables.openai_base_url)
+        return "openai" if is_named or is_here else "sampling"
 
     @property
     def unused_openai_variables(self) -> tuple[str, ...]:
@@ -567,8 +559,7 @@ class Settings(BaseSettings):
             key = config.api_key.get_secret_value() if config.api_key else environment_variable("ANTHROPIC_API_KEY")
             return Endpoint(key or None, config.anthropic_base_url)
         variables = self._openai_variables
-        key = config.api_key or self.openai_api_key or variables.openai_api_key
-        url = config.openai_base_url or self.openai_base_url or variables.openai_base_url
+        key, url = config.api_key or variables.openai_api_key, config.openai_base_url or variables.openai_base_url
         return Endpoint(key.get_secret_value() if key else None, url)
 
     @model_validator(mode="wrap")
