@@ -77,24 +77,6 @@ def test_text_and_metadata_are_edited_by_words(tmp_path: Path) -> None:
     assert "choose another key" in palimpsest(tmp_path, "add", "x", "--metadata", "kind=recipe", code=1)
 
 
-def test_a_part_of_a_text_is_edited_on_the_revision_that_was_read(tmp_path: Path) -> None:
-    """Guards the three edits of a block, and the refusal of one that was made on an older text."""
-    memory_id = added(
-        tmp_path, "Rex is old", "--metadata", "pinned=1", "--metadata", "label=dog", "--metadata", "limit=60"
-    )
-    palimpsest(tmp_path, "edit", f"{memory_id}@1", "12", "--old", "old")
-    palimpsest(tmp_path, "edit", memory_id, "He barks", "--line", "-1")
-    assert "[" + memory_id[:8] + "@4] Dogs: Rex is 12 He barks" in palimpsest(
-        tmp_path, "edit", f"{memory_id}@3", "Dogs:", "--line", "0"
-    )
-    refused = palimpsest(tmp_path, "edit", f"{memory_id}@3", "Cats", "--line", "1", code=1)
-    assert "was changed meanwhile" in refused
-    assert f"[{memory_id[:8]}@4] says now: Dogs:" in refused
-    assert whole(tmp_path, memory_id)["text"] == "Dogs:\nRex is 12\nHe barks"
-    palimpsest(tmp_path, "undo")
-    assert whole(tmp_path, memory_id)["text"] == "Rex is 12\nHe barks"
-
-
 @pytest.mark.nightly
 def test_a_text_is_read_from_standard_input(tmp_path: Path) -> None:
     """Guards pipes into add and edit, in UTF-8 whatever the locale is."""

@@ -22,35 +22,10 @@ from palimpsest.core.protocols import Progress
 from palimpsest.core.settings import EmbedderConfig, LlmConfig, Settings, environment_variable
 from palimpsest.core.settings_file import Origin, keep_copy, set_values
 from palimpsest.embed.hub import HubModel, catalogue, fetch, is_fetched, model_of
-from palimpsest.learn.engine import NEEDED_PROMPTS, open_embedder, open_model, open_reranker, why_not_e5
+from palimpsest.learn.engine import NEEDED_PROMPTS, open_embedder, open_model, open_reranker
 from palimpsest.llm.prompts import PromptFiles, parse, shipped_directory
 
-# The embedders that can be chosen: what each is for, whether it can be used here, and how one is chosen.
-
-
-@dataclass(frozen=True, slots=True)
-class EmbedderInfo:
-    """An embedder. `obstacle` says why it cannot be used as things are, or is empty."""
-
-    name: EmbedderName
-    about: str
-    obstacle: str
-
-
-_ABOUT: dict[EmbedderName, str] = {
-    "e5": "100 languages, 384 dimensions, on this machine, about 10 ms for a question",
-    "static": "best for English, 256 dimensions, on this machine, less than 1 ms for a question",
-    "onnx": "the sentence-transformers model in a folder of yours, on this machine",
-    "openai": "a model behind an OpenAI-compatible endpoint",
-    "chroma": "English, 384 dimensions, on this machine; downloads 80 MB on first use",
-}
-
-
-def embedders(settings: Settings) -> list[EmbedderInfo]:
-    """Return every embedder, the best for most people first. Blocking."""
-    needs_model = "" if settings.embedder.config.model else "needs embedder.config.model"
-    obstacles: dict[EmbedderName, str] = {"e5": why_not_e5() or "", "onnx": needs_model, "openai": needs_model}
-    return [EmbedderInfo(name, about, obstacles.get(name, "")) for name, about in _ABOUT.items()]
+# How an embedder or a reranker is chosen.
 
 
 def choose_embedder(settings: Settings, name: EmbedderName, folder: Path | None = None) -> tuple[Path, str]:

@@ -209,12 +209,10 @@ def changed_reply(result: WriteResult, scope: models.Scope) -> Reply:
 
 
 @command(app, "edit", cls=WithRelations)
-async def edit(  # noqa: PLR0913 - typer passes the options of a command by name
+async def edit(
     memory: Memory,
     memory_id: str,
     text: str | None = None,
-    old: str = "",
-    line: int | None = None,
     metadata: list[str] | None = None,
     hint: list[str] | None = None,
     since: str = "",
@@ -223,14 +221,10 @@ async def edit(  # noqa: PLR0913 - typer passes the options of a command by name
 ) -> Reply:
     """Give a memory another text, metadata, hints, times or relations. The history keeps the old ones."""
     changes = metadata_from_words(metadata or (), may_remove=True)
-    is_part = bool(old) or line is not None
-    given = text_given(text or "") if text is not None or is_part else None
     result = await memory.update(
         memory.scope,
         memory_id,
-        text=validation.text_from(given) if given is not None and not is_part else given,
-        old=old,
-        line=line,
+        text=None if text is None else validation.text_from(text_given(text)),
         metadata=validation.metadata_from(changes),
         hints=None if hint is None else hints_from_words(hint),
         since=since,

@@ -40,19 +40,20 @@ reranker_app = typer.Typer(cls=Commands)
 async def embedder(settings: Settings) -> Reply:
     """Show the embedders and which one is in use, or use another one."""
     fingerprint, waiting = await _in_use(settings)
-    provider, infos = settings.embedder.provider, configuration.embedders(settings)
-    rows = output.Rows("name", "can be used", "what it is")
-    for info in infos:
-        rows.add_row(info.name, info.obstacle or "yes", info.about)
+    provider, names = settings.embedder.provider, get_args(EmbedderName)
     models, fetched = _hub_models(settings, "embedder")
     source = "the best that runs here" if provider == "local" else "chosen in the settings"
-    parts: list[output.Part] = [rows, models, f"in use: {fingerprint} ({provider}: {source})"]
+    parts: list[output.Part] = [
+        f"embedders: {', '.join(names)}",
+        models,
+        f"in use: {fingerprint} ({provider}: {source})",
+    ]
     if waiting:
         parts.append(
             f"Waiting to be embedded, and found by words until then: {counted(waiting, 'text')}. "
             "A server embeds them in the background; palimpsest rebuild does it now."
         )
-    content = {"provider": provider, "fingerprint": fingerprint, "waiting": waiting, "embedders": infos}
+    content = {"provider": provider, "fingerprint": fingerprint, "waiting": waiting, "embedders": names}
     return Reply({**content, "models": fetched}, *parts)
 
 

@@ -369,42 +369,25 @@ class SharedProjection(Projection):
             return None
 
     def condition(self) -> Finding:
-        """Compare the checkpoint on the server and the number of vectors with the ledger, for `palimpsest doctor`.
+        """Compare the checkpoint on the server with the ledger, for `palimpsest doctor`. Nothing is changed.
 
-        Nothing is changed. Raises VectorIndexError and LedgerError.
+        Raises VectorIndexError and LedgerError.
         """
         with closing(self._open_shared()) as server:
             state = server.read(is_search=True)
-            count = 0 if state is None else server.open(state.build).count()
-
-        def finding(text: str, *, ok: bool = True) -> Finding:
-            return Finding("index", f"Chroma server {server.address}: {text}", ok)
-
-        if state is None:
-            return finding("no index yet; a server builds it at its first search")
+        of_server = f"Chroma server {server.address}"
+        if state is None or state.checkpoint is None:
+            return Finding("index", f"{of_server}: no whole index yet; a server builds it at its first search")
         checkpoint, initial = state.checkpoint, self.initial_checkpoint
-        if checkpoint is None:
-            return finding(
-                "not complete: a server is building it, or was interrupted, and the next one builds it; "
-                f"{counted(count, 'vector')} so far. Until then searches scan the ledger's vectors"
-            )
         with self._ledger.read() as conn:
             is_ours = checkpoint.is_valid(initial, conn)
-            is_outdated = not is_ours and not checkpoint.can_follow(initial.ledger, conn)
             behind = entry_queries.newest_log_number(conn) - checkpoint.log_number
-            expected = entry_queries.count_indexed(conn, initial.embedder)
-        if is_outdated:
-            return finding("of an earlier state of the ledger; the next server rebuilds it")
-        if not is_ours:
-            return finding(
-                f"of the embedder {checkpoint.embedder}, or of another version; a server with these settings rebuilds "
-                "it. All servers of a ledger need the same embedder",
-                ok=False,
-            )
-        text = counted(count, "vector")
-        if not behind and count != expected:
-            return finding(f"{text}, but the ledger has {expected}; the next server that starts rebuilds it", ok=False)
-        return finding(f"{text}, {counted(behind, 'change')} behind")
+        if is_ours:
+            return Finding("index", f"{of_server}: {counted(behind, 'change')} behind")
+        whose = f"of the embedder {checkpoint.embedder}, or of an earlier state of the ledger"
+        return Finding(
+            "index", f"{of_server}: {whose}; the next server rebuilds it", checkpoint.embedder == initial.embedder
+        )
 
     def _nothing(self) -> None:
         """Let the background look what is the matter with the index."""

@@ -28,7 +28,7 @@ async def test_doctor_says_what_condition_the_index_is_in(own_chroma: ChromaProc
         return finding.text, finding.ok
 
     assert await found() == (
-        f"Chroma server http://127.0.0.1:{own_chroma.port}: no index yet; a server builds it at its first search",
+        f"Chroma server http://127.0.0.1:{own_chroma.port}: no whole index yet; a server builds it at its first search",
         True,
     )
     own_chroma.kill()

@@ -190,16 +190,14 @@ def observe_requests(app: ASGIApp, observers: Sequence[Observer]) -> ASGIApp:
 
 # A log of JSON objects, one a line, that holds nothing of what is stored or asked: `http.log = "json"`.
 #
-# A message of ours is the text as it stands in the code; of what would be put into it only numbers and the names of
-# errors are. A library may put anything into its messages, so that only the place in its code is named.
+# A message of ours is the text as it stands in the code, without what would be put into it. A library may put anything
+# into its messages, so that only the place in its code is named.
 
 OURS = ("palimpsest", "uvicorn")
 """The loggers whose messages are constant texts."""
 
 FIELDS = "fields"
 """The attribute of a record with further fields, which its logger vouches for."""
-
-LEFT_OUT = "(left out)"
 
 calls = logging.getLogger("palimpsest.calls")
 requests = logging.getLogger("palimpsest.requests")
@@ -210,11 +208,12 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line of a record."""
+        is_ours = record.name.partition(".")[0] in OURS
         line: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": _message(record),
+            "message": str(record.msg).strip() if is_ours else f"(left out) {record.module}:{record.lineno}",
             **cast("Mapping[str, Any]", getattr(record, FIELDS, {})),
         }
         error = record.exc_info[1] if record.exc_info else None
@@ -242,24 +241,6 @@ def log_ended(ended: Ended) -> None:
         return  # a probe that was answered as always
     logger = calls if ended.kind == "call" else requests
     logger.info(ended.kind, extra={FIELDS: {**ended.fields, "duration_ms": round(ended.seconds * 1000, 3)}})
-
-
-def _message(record: logging.LogRecord) -> str:
-    if record.name.partition(".")[0] not in OURS or not isinstance(record.msg, str):
-        return f"{LEFT_OUT} {record.module}:{record.lineno}"
-    if not isinstance(record.args, tuple) or not record.args:
-        return record.msg.strip()
-    try:
-        return record.msg.strip() % tuple(map(_shown, record.args))
-    except (TypeError, ValueError):  # a number is wanted where none is shown
-        return record.msg.strip()
-
-
-def _shown(argument: object) -> object:
-    """Return what is shown of an argument of a message."""
-    if isinstance(argument, BaseException):
-        return type(argument).__name__
-    return argument if isinstance(argument, int | float) else LEFT_OUT
 
 
 # Choose what observes calls and requests: nothing, a log, numbers for Prometheus, or both.
