@@ -68,7 +68,7 @@ def prepare(kind: str, folder: Path) -> None:
 async def _export(folder: Path) -> None:
     (folder / "moved.jsonl").unlink(missing_ok=True)
     async with open_memory(settings_for(folder), background=False) as memory:
-        await memory.care.export(folder / "moved.jsonl", "jsonl", lambda _done, _total: None)
+        await memory.care.export(folder / "moved.jsonl", lambda _done, _total: None)
 
 
 async def work(kind: str, folder: Path, base_url: str, seed: int) -> None:

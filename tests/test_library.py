@@ -235,9 +235,9 @@ def test_a_configuration_with_a_language_model(tmp_path: Path) -> None:
 
 
 def test_an_argument(m: Memory) -> None:
-    with pytest.warns(UserWarning, match=r"search\(\) ignores 'rerank': the order is that of"):
+    with pytest.warns(UserWarning, match=r"search\(\) ignores 'rerank'"):
         m.search("anything", user_id="w1", rerank=True)
-    with pytest.warns(UserWarning, match="procedural memories are not written"):
+    with pytest.warns(UserWarning, match=r"add\(\) ignores 'memory_type'"):
         m.add("First open the valve", user_id="w1", memory_type="procedural_memory")
     with pytest.raises(TypeError, match="unexpected keyword argument 'usr'"):
         m.search("anything", user_id="w1", usr="w1")

@@ -104,9 +104,9 @@ async def test_commands_and_files_show_the_days_of_the_user(tmp_path: Path, zone
     settings = {"PALIMPSEST_TIMEZONE": zone, "PALIMPSEST_LLM__PROVIDER": "none"}
     memory_id = added.outcomes[0].memory.id
     commands = (
-        *("list", "search boiler", "log", "messages", "conversations", "entities", "fading", "projects", "summary"),
+        *("list", "search boiler", "log", "conversations", "entities", "fading", "projects", "summary"),
         *(f"history {memory_id}", f"get {memory_id}", f"conversations {said.id}"),
-        *("conversations 00000000", "export - --format markdown"),
+        *("conversations 00000000", "list --filter kind=message"),
     )
     for command in commands:
         code = 1 if command.endswith("00000000") else 0

@@ -196,7 +196,7 @@ async def test_every_file_is_private(tmp_path: Path) -> None:
         reply_text(await memory.call_tool("search_memories", {"query": "door"}))
     async with memory_in(tmp_path / "data") as memory:
         await memory.care.rebuild()
-        await memory.care.export(tmp_path / "data" / "moved.jsonl", "jsonl", ignore_progress)
+        await memory.care.export(tmp_path / "data" / "moved.jsonl", ignore_progress)
         await memory.care.import_file(memory.scope, tmp_path / "data" / "moved.jsonl", ignore_progress)
     paths = [tmp_path / "data", *(tmp_path / "data").rglob("*")]
     kinds = {path.relative_to(tmp_path / "data").parts[:1] for path in paths}

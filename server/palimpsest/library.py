@@ -38,21 +38,11 @@ CALLER = "library"
 
 SCOPE_PARTS = ("user_id", "agent_id", "run_id")
 
-UNSUPPORTED: Mapping[str, str] = {
-    "prompt": "the prompt is that of the settings; set custom_instructions instead",
-    "memory_type": "procedural memories are not written; the messages are learned from like others",
-    "reference_date": "relative dates count from today",
-    "show_expired": "expired memories are not listed; history() still has them",
-    "rerank": "the order is that of the settings' reranker, or of the search itself",
-    "version": "replies have the form of mem0's v1.1",
-    "output_format": "replies have the form of mem0's v1.1",
-    "enable_graph": "relations are always returned",
-    "keyword_search": "every search is by meaning and by words",
-    "filter_memories": "results are not judged by a language model",
-    "async_mode": "add() returns when it is done",
-    "immutable": "any memory can be updated, and its history is kept",
-}
-"""The arguments of mem0 that cannot be followed, and what holds instead."""
+UNSUPPORTED = (
+    *("prompt", "memory_type", "reference_date", "show_expired", "rerank", "version", "output_format", "enable_graph"),
+    *("keyword_search", "filter_memories", "async_mode", "immutable"),
+)
+"""The arguments of mem0 that cannot be followed."""
 
 
 class ArgumentError(InputError, ValueError):
@@ -373,7 +363,7 @@ def _warn_of(method: str, arguments: Mapping[str, Any]) -> None:
         if name not in UNSUPPORTED:
             raise TypeError(f"{method}() got an unexpected keyword argument '{name}'")
         if value not in (None, False):
-            warnings.warn(f"{method}() ignores '{name}': {UNSUPPORTED[name]}", stacklevel=3)
+            warnings.warn(f"{method}() ignores '{name}', which Palimpsest does not have", stacklevel=3)
 
 
 def _expiry(given: str | date | None) -> dict[str, Any]:

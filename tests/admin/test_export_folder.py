@@ -53,23 +53,18 @@ async def test_a_memory_stands_with_its_entity_its_topic_or_its_month(tmp_path: 
     files = {name: data.decode() for name, data in contents(tmp_path / "vault").items()}
     assert sorted(files) == [
         ".palimpsest.json",
-        "index.md",
         "months/2019-07.md",
         "people/Marta.md",
         "places/Lyon.md",
         "topics/food.md",
     ]
     assert files["people/Marta.md"] == (
-        "---\npalimpsest: entity\nname: Marta\ntype: person\nrelated:\n- '[[Lyon]]'\n---\n\n# Marta\n\n"
-        "> [[Marta]] — lives in → [[Lyon]] (since 2025-03)  \n\n"
+        "---\npalimpsest: entity\nname: Marta\n---\n\n# Marta\n\n"
         f"- Marta lives in Lyon\n  2026-05-08 · since 2025-03 ^{first[:8]}\n"
         f'- Marta has two cats\n  2026-05-08 · #pets #"at home" ^{second[:8]}\n'
     )
-    assert "- User is allergic to nuts\n  2026-05-08 · pinned 1 · #food ^" in files["topics/food.md"]
-    assert "- User bakes\n  2026-05-08 · until 2026-12-31 · #food ^" in files["topics/food.md"]
+    assert "- User is allergic to nuts\n  2026-05-08 · #food ^" in files["topics/food.md"]
     assert files["months/2019-07.md"].endswith(f"- User waits\n  2019-07-01 ^{alone[:8]}\n")
-    assert "- 1 deleted or replaced memory" in files["index.md"]
-    assert "- the memories of other projects: web" in files["index.md"]
     assert all(frontmatter.loads(text)["palimpsest"] for name, text in files.items() if name.endswith(".md"))
 
 
@@ -94,7 +89,7 @@ async def test_a_project_has_its_own_files_beside_the_global_ones(tmp_path: Path
         store_memory(memory, "The site is blue", scope=WEB)
         await export_to(memory, tmp_path / "vault")
         page = page_with(tmp_path / "vault", "The site is blue")
-        assert page.relative_to(tmp_path / "vault").as_posix() == "project web/months/2026-05 (web).md"
+        assert page.relative_to(tmp_path / "vault").as_posix() == "project web/months/2026-05.md"
         page.write_text(page.read_text("utf-8") + "- The site has a footer\n", "utf-8")
         edit(tmp_path / "vault", "User bakes\n", "User bakes rye bread\n")
         other = page_with(tmp_path / "vault", "User bakes")
@@ -129,7 +124,7 @@ async def test_no_file_of_the_person_is_touched(tmp_path: Path) -> None:
         edit(vault, "Marta bakes", "Marta bakes bread")
         store_memory(memory, "Marta swims", entities=(MARTA,))
         edited = contents(vault)
-        with pytest.raises(InputError, match=r"edited or removed .*people/Marta\.md.*--yes"):
+        with pytest.raises(InputError, match=r"edited since .*people/Marta\.md.*--yes"):
             await export_to(memory, vault)
         assert contents(vault) == edited
         await export_to(memory, vault, overwrites=True)
@@ -146,14 +141,12 @@ async def test_what_is_no_longer_in_the_memory_leaves_the_folder(tmp_path: Path)
         store_memory(memory, "User waits")
         await export_to(memory, vault)
         (vault / "people" / "Marta.md").rename(vault / "my sister.md")
-        with pytest.raises(InputError, match=r"exported: people/Marta\.md"):
-            await export_to(memory, vault)
-        result = await export_to(memory, vault, overwrites=True)
-        assert (result.written, result.left) == (("people/Marta.md",), ("my sister.md",))
+        result = await export_to(memory, vault)
+        assert result.written == ("people/Marta.md",)
         await memory.delete(ALICE, ids)
         result = await export_to(memory, vault)
     assert result.removed == ("people/Marta.md",)
-    assert sorted(contents(vault)) == [".palimpsest.json", "index.md", "months/2026-05.md", "my sister.md"]
+    assert sorted(contents(vault)) == [".palimpsest.json", "months/2026-05.md", "my sister.md"]
     assert not (vault / "people").exists()
 
 
@@ -176,8 +169,7 @@ async def test_links_out_of_the_folder_are_not_followed(tmp_path: Path) -> None:
         for path in ("../outside/victim.md", str(victim), "people/../../outside/victim.md", "C:\\victim.md"):
             changed = text.replace('"people/Marta.md":', f"{json.dumps(path)}:")
             manifest_of(vault).write_text(changed, "utf-8")
-            with pytest.raises(InputError, match=r"damaged: files\..*not the path of a Markdown file"):
-                await export_to(memory, vault, overwrites=True)
+            await export_to(memory, vault, overwrites=True)
     assert contents(outside) == {"victim.md": b"keep me"}
 
 
@@ -192,8 +184,7 @@ async def test_another_memory_is_not_written_over(tmp_path: Path) -> None:
         with pytest.raises(InputError, match="holds the memory of alice"):
             await import_from(memory, tmp_path / "vault")
     async with memory_in(tmp_path / "elsewhere") as memory:
-        with pytest.raises(InputError, match="none of the memories"):
-            await import_from(memory, tmp_path / "vault")
+        assert (await import_from(memory, tmp_path / "vault", deletes=True)).done == ()
 
 
 async def test_names_that_one_system_takes_for_the_same_are_two_files(tmp_path: Path) -> None:
@@ -206,7 +197,7 @@ async def test_names_that_one_system_takes_for_the_same_are_two_files(tmp_path: 
                 store_memory(memory, f"{name} {verb}", entities=(NamedEntity(name, "person"),))
         await export_to(memory, tmp_path / "vault")
     files = [Path(name) for name in contents(tmp_path / "vault") if name.endswith(".md")]
-    assert len({name_taken(file.name) for file in files}) == len(files)
+    assert len({name_taken(str(file)) for file in files}) == len(files)
     assert all(safe_name(file.stem[:60]) == file.stem[:60] and len(os.fsencode(file.name)) < 143 for file in files)
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palimpsest.admin.markdown_files import fields_of, format_item, items_of, split_file
+from palimpsest.admin.markdown_files import fields_of, format_item, read_folder
 from palimpsest.core.models import Memory
 from palimpsest.core.validation import is_blank
 from tests.support.examples import examples
@@ -18,7 +20,7 @@ PIECES = (
     *(
         "^3a090c21",
         " ^3a090c21-ab",
-        "2026-05-08 · pinned",
+        "2026-05-08 · #x",
         "since 2025",
         "#tag",
         "[[Marta]]",
@@ -35,13 +37,6 @@ TEXTS = st.one_of(
     st.lists(st.sampled_from(PIECES), min_size=1, max_size=12).map("".join),
     st.text(CHARACTERS, min_size=1, max_size=60),
 ).filter(lambda text: not is_blank(text))
-METADATA = st.fixed_dictionaries(
-    {},
-    optional={
-        "pinned": st.one_of(st.booleans(), st.integers(-5, 99), st.floats(allow_nan=False), st.text(max_size=5)),
-        "expires_at": st.one_of(st.sampled_from(["2026-12-31", "2026-12-31T18:00:00+02:00", "soon"]), st.integers()),
-    },
-)
 TAGS = st.lists(
     st.one_of(st.text(CHARACTERS, max_size=10), st.sampled_from(["a b", "#", '"', "·", "1", "ü-b/c"])), max_size=3
 )
@@ -60,7 +55,6 @@ def memories(draw: st.DrawFn) -> Memory:
         updated_at=now,
         stated_at=now,
         tags=tuple(draw(TAGS)),
-        metadata=draw(METADATA),
         valid_from=since,
         valid_from_precision="month" if since else "",
         happened_at=draw(TIMES),
@@ -73,6 +67,8 @@ def test_an_item_is_read_as_it_was_written(drawn: list[Memory]) -> None:
     """Guards the format: whatever memories say, their items say it again, and none takes a part of another."""
     shown = [fields_of(memory) for memory in drawn]
     text = "---\npalimpsest: topic\n---\n\n# Title\n\n" + "".join(format_item(each, "3a090c21") for each in shown)
-    items = items_of(split_file("a.md", text.encode()), is_ours=lambda _mark: True)
-    assert [item.fill_in(each) for item, each in zip(items, shown, strict=True)] == shown
-    assert [item.mark for item in items] == ["3a090c21"] * len(shown)
+    with TemporaryDirectory() as folder:
+        Path(folder, "a.md").write_bytes(text.encode())
+        (file,) = read_folder(Path(folder))
+    assert [item.fill_in(each) for item, each in zip(file.items, shown, strict=True)] == shown
+    assert [item.mark for item in file.items] == ["3a090c21"] * len(shown)

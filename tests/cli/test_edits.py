@@ -1,9 +1,8 @@
-"""Commands that read, change, delete and restore one memory, from a person's words, standard input and an editor."""
+"""Commands that read, change, delete and restore one memory, from a person's words, standard input."""
 
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +19,6 @@ def added(folder: Path, text: str, *options: str) -> str:
     """Add a fact. Return its short id."""
     (outcome,) = palimpsest_json(folder, "add", text, *options)["results"]
     return outcome["id"][:8]
-
-
-def editor(folder: Path, code: str) -> dict[str, str]:
-    """Return the settings that make a Python program the editor."""
-    (folder / "editor.py").write_text(code, "utf-8")
-    return {"EDITOR": f"{sys.executable} {folder / 'editor.py'}"}
 
 
 def whole(folder: Path, memory_id: str) -> dict[str, Any]:
@@ -84,24 +77,6 @@ def test_text_and_metadata_are_edited_by_words(tmp_path: Path) -> None:
     assert "choose another key" in palimpsest(tmp_path, "add", "x", "--metadata", "kind=recipe", code=1)
 
 
-def test_a_part_of_a_text_is_edited_on_the_revision_that_was_read(tmp_path: Path) -> None:
-    """Guards the three edits of a block, and the refusal of one that was made on an older text."""
-    memory_id = added(
-        tmp_path, "Rex is old", "--metadata", "pinned=1", "--metadata", "label=dog", "--metadata", "limit=60"
-    )
-    palimpsest(tmp_path, "edit", f"{memory_id}@1", "12", "--old", "old")
-    palimpsest(tmp_path, "edit", memory_id, "He barks", "--line", "-1")
-    assert "[" + memory_id[:8] + "@4] Dogs: Rex is 12 He barks" in palimpsest(
-        tmp_path, "edit", f"{memory_id}@3", "Dogs:", "--line", "0"
-    )
-    refused = palimpsest(tmp_path, "edit", f"{memory_id}@3", "Cats", "--line", "1", code=1)
-    assert "was changed meanwhile" in refused
-    assert f"[{memory_id[:8]}@4] says now: Dogs:" in refused
-    assert whole(tmp_path, memory_id)["text"] == "Dogs:\nRex is 12\nHe barks"
-    palimpsest(tmp_path, "undo")
-    assert whole(tmp_path, memory_id)["text"] == "Rex is 12\nHe barks"
-
-
 @pytest.mark.nightly
 def test_a_text_is_read_from_standard_input(tmp_path: Path) -> None:
     """Guards pipes into add and edit, in UTF-8 whatever the locale is."""
@@ -114,44 +89,6 @@ def test_a_text_is_read_from_standard_input(tmp_path: Path) -> None:
     palimpsest_process(tmp_path, "edit", hit["id"], "-", answer="Émile", settings=ascii_only)
     assert whole(tmp_path, hit["id"])["text"] == "Émile"
     assert "text is empty" in palimpsest(tmp_path, "add", "-", answer=" \n", code=1)
-
-
-def test_an_editor_opens_the_text(tmp_path: Path) -> None:
-    """Guards the editor: what is saved is stored, an unchanged text changes nothing, and its failure is one line."""
-    memory_id = added(tmp_path, "Rex is old")
-    palimpsest(tmp_path, "edit", memory_id, settings=editor(tmp_path, CHANGES_AS.format("Rex is 13\n")))
-    assert whole(tmp_path, memory_id)["text"] == "Rex is 13"
-    assert "unchanged: [" in palimpsest(tmp_path, "edit", memory_id, settings=editor(tmp_path, "pass"))
-    failed = palimpsest(tmp_path, "edit", memory_id, code=1, settings=editor(tmp_path, "raise SystemExit(1)"))
-    assert "Nothing was changed" in failed
-    assert "there is no new text" in palimpsest(tmp_path, "edit", memory_id, code=1)
-
-
-def test_a_text_that_is_refused_after_the_editor_is_not_lost(tmp_path: Path) -> None:
-    """Guards ten minutes of writing: the file is named, and the memory is as it was."""
-    memory_id = added(tmp_path, "Rex is old")
-    too_long = "Rex " * 6_000
-    printed = palimpsest(tmp_path, "edit", memory_id, code=1, settings=editor(tmp_path, CHANGES_AS.format(too_long)))
-    assert "palimpsest learn takes in a conversation" in printed
-    kept = Path(printed.split("your text is kept in ", 1)[1].splitlines()[0])
-    assert kept.read_text("utf-8") == too_long
-    kept.unlink()
-    assert whole(tmp_path, memory_id)["text"] == "Rex is old"
-
-
-@pytest.mark.nightly
-def test_a_memory_that_changes_while_it_is_edited_is_not_overwritten(tmp_path: Path) -> None:
-    """Guards what another program stores while the editor is open."""
-    memory_id = added(tmp_path, "Rex is old")
-    meanwhile = (
-        "import pathlib, subprocess, sys; "
-        f"subprocess.run([sys.executable, '-m', 'palimpsest', 'edit', '{memory_id}', 'Rex is 12'], check=True); "
-        "pathlib.Path(sys.argv[1]).write_text('Rex is 13')"
-    )
-    printed = palimpsest_process(tmp_path, "edit", memory_id, code=1, settings=editor(tmp_path, meanwhile))
-    assert "was changed meanwhile, so nothing was changed now" in printed
-    Path(printed.split("your text is kept in ", 1)[1].splitlines()[0]).unlink()
-    assert whole(tmp_path, memory_id)["text"] == "Rex is 12"
 
 
 def test_memories_are_deleted_and_restored(tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ def test_an_entity_is_shown_by_name_and_by_id(tmp_path: Path) -> None:
     early = palimpsest(tmp_path, "entity", "Ana", "--as-of", "2020-01-01", code=1)
     assert "nothing was known of 'Ana' for user" in early
     assert "Leave the time out" in early
-    assert palimpsest(tmp_path, "summary", "--kind", "about:Ana").startswith(text.rstrip("\n"))
+    assert palimpsest(tmp_path, "summary", "about:Ana").startswith(text.rstrip("\n"))
 
 
 def test_entities_are_merged_and_an_undo_takes_it_back(tmp_path: Path) -> None:

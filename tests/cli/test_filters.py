@@ -74,7 +74,7 @@ def test_conditions_make_one_filter() -> None:
 def test_a_key_that_no_memory_has_is_noted_on_the_command_line(memory: Path) -> None:
     """Guards against an empty answer that looks like an empty memory, and against a note where all is well."""
     missing = palimpsest(memory, "list", "--filter", "colour=red")
-    assert "no memory of user alice matches the filter" in missing
+    assert "no memory of user alice was found" in missing
     assert "note: no memory here has the key 'colour'; keys that are used: " in missing
     assert "'topic'" in missing
     near = palimpsest_json(memory, "search", "roses", "--filter", "topics=garden")["notes"]

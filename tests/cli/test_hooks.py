@@ -155,31 +155,6 @@ def test_a_path_that_changed_is_updated_and_what_a_person_added_stays(tmp_path: 
     assert content_of(file) == {"hooks": {"Stop": [{"matcher": "m", "hooks": [other]}]}}
 
 
-@pytest.mark.few_by_day(1)
-@pytest.mark.parametrize(
-    ("client", "file", "text", "setting"),
-    [
-        ("claude-code", ".claude/settings.json", '{"disableAllHooks": true}', "disableAllHooks"),
-        ("claude-code", ".claude/settings.local.json", '{"disableAllHooks": true}', "disableAllHooks"),
-        ("codex", ".codex/config.toml", "[features]\nhooks = false\n", "hooks = false"),
-        ("gemini", ".gemini/settings.json", '{"hooksConfig": {"enabled": false}}', "hooksConfig.enabled"),
-        ("gemini", ".gemini/settings.json", '{"hooksConfig": {"disabled": ["palimpsest"]}}', "hooksConfig.disabled"),
-    ],
-)
-def test_hooks_that_a_person_turned_off_stay_off(
-    tmp_path: Path, client: str, file: str, text: str, setting: str
-) -> None:
-    """Guards a person's decision: it is named, and it is not touched."""
-    (tmp_path / file).parent.mkdir()
-    (tmp_path / file).write_text(text)
-    before = content_of(tmp_path / file)
-    printed = run(tmp_path, "install", client, "--hooks")
-    assert f"turns hooks off ({setting}" in printed or f"turns hooks off ([features] {setting}" in printed
-    assert before.items() <= content_of(tmp_path / file).items()
-    [finding] = [line for line in run(tmp_path, "doctor").splitlines() if line.strip().startswith("clients")]
-    assert "turns hooks off" in finding
-
-
 def test_hooks_of_a_project_are_in_the_file_that_is_not_shared(tmp_path: Path) -> None:
     """Guards everybody else who works in a folder: nobody's conversations are kept because a colleague wants it."""
     printed = run(tmp_path, "install", "claude-code", "--hooks", "--project")

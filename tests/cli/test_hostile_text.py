@@ -74,7 +74,6 @@ def test_every_command_works_on_a_text_that_would_steer_the_terminal(tmp_path: P
         palimpsest(tmp_path, "log"),
         palimpsest(tmp_path, "summary"),
         palimpsest(tmp_path, "list", "--json"),
-        palimpsest(tmp_path, "export", "-", "--format", "markdown"),
         palimpsest(tmp_path, "export", "-"),
         palimpsest(tmp_path, "add", f"{text} again"),
         palimpsest(tmp_path, "history", text, code=1),

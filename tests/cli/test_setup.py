@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from loopback import OpenAIServer
-from palimpsest.admin.configuration import LocalServer, local_servers
 from tests.support.command_line import palimpsest, palimpsest_json
 
 KEY = "a-key-of-a-vendor"
@@ -37,7 +36,7 @@ def test_a_script_chooses_an_endpoint_which_is_tried_and_used(tmp_path: Path, en
     printed = palimpsest(
         tmp_path,
         *("setup", "--yes", "--provider", "openai", "--base-url", endpoint.base_url, "--model", "small"),
-        *("--api-key-from-env", "MY_KEY", "--user", "bob", "--project", "auto", "--hooks", "capture"),
+        *("--api-key-from-env", "MY_KEY", "--user", "bob", "--project", "auto"),
         settings={"MY_KEY": KEY},
     )
     assert "small answers: ready" in printed
@@ -48,7 +47,6 @@ def test_a_script_chooses_an_endpoint_which_is_tried_and_used(tmp_path: Path, en
     assert written(tmp_path) == {
         "user_id": "bob",
         "project": "auto",
-        "hooks": "capture",
         "llm": {"provider": "openai", "config": llm},
     }
     assert stat.S_IMODE(file_in(tmp_path).stat().st_mode) == 0o600
@@ -59,27 +57,23 @@ def test_a_script_chooses_an_endpoint_which_is_tried_and_used(tmp_path: Path, en
 
 def test_a_person_is_asked_and_sees_what_is_written(tmp_path: Path, endpoint: OpenAIServer) -> None:
     """Guards the questions: nothing is written before it was shown and confirmed."""
-    answers = [endpoint.base_url, "small", "-", "", "auto", "off"]
-    questions = ("setup", "--provider", "openai")
-    palimpsest(tmp_path, *questions, answer="\n".join([*answers, "n"]), code=1)
+    answers = ["openai", endpoint.base_url, "small", "-"]
+    palimpsest(tmp_path, "setup", answer="\n".join([*answers, "n"]), code=1)
     assert not file_in(tmp_path).exists()
-    printed = palimpsest(tmp_path, *questions, answer="\n".join([*answers, "y"]))
-    for line in ("llm.provider = openai", "llm.config.model = small", "project = auto", "hooks = off"):
+    printed = palimpsest(tmp_path, "setup", answer="\n".join([*answers, "y"]))
+    for line in ("llm.provider = openai", "llm.config.model = small"):
         assert line in printed
-    assert written(tmp_path)["hooks"] == "off"
-    assert "user_id" not in written(tmp_path), "what stays as it is need not be written"
+    assert written(tmp_path) == {
+        "llm": {"provider": "openai", "config": {"model": "small", "openai_base_url": endpoint.base_url}}
+    }
 
 
-@pytest.mark.parametrize(
-    ("answers", "llm", "hooks"),
-    [("1\n\n\n\n", "none", ""), ("2\n\n\n\n", "sampling", ""), ("9\n1\n\n\nsometimes\nrecall\n", "none", "recall")],
-)
-def test_a_person_chooses_from_a_list(tmp_path: Path, answers: str, llm: str, hooks: str) -> None:
+@pytest.mark.parametrize(("answers", "llm"), [("\n", "none"), ("sometimes\nclient\n", "sampling")])
+def test_a_person_chooses_no_endpoint(tmp_path: Path, answers: str, llm: str) -> None:
     """Guards the choices that need no endpoint, and a slip of the finger: a wrong answer is asked for again."""
     printed = palimpsest(tmp_path, "setup", answer=f"{answers}y\n")
-    assert "1  none: agents write their facts themselves" in printed
-    assert ("one of on, off, capture, recall" in printed) == bool(hooks)
-    assert written(tmp_path) == {"llm": {"provider": llm}, **({"hooks": hooks} if hooks else {})}
+    assert ("one of none, client, openai" in printed) == (llm == "sampling")
+    assert written(tmp_path) == {"llm": {"provider": llm}}
 
 
 def test_comments_stay_and_each_old_file_is_kept(tmp_path: Path) -> None:
@@ -109,7 +103,11 @@ def test_the_key_of_one_vendor_is_not_sent_to_the_next(tmp_path: Path, endpoint:
 
 def test_a_key_in_the_usual_variable_stays_there(tmp_path: Path, endpoint: OpenAIServer) -> None:
     """Guards keys from being copied without need."""
-    command = ("setup", "--yes", "--base-url", endpoint.base_url, "--api-key-from-env", "OPENAI_API_KEY")
+    command = (
+        *("setup", "--yes", "--provider", "openai", "--base-url", endpoint.base_url),
+        "--api-key-from-env",
+        "OPENAI_API_KEY",
+    )
     palimpsest(tmp_path, *command, settings={"OPENAI_API_KEY": KEY})
     assert KEY not in file_in(tmp_path).read_text("utf-8")
     assert [request["headers"]["authorization"] for request in endpoint.requests] == [f"Bearer {KEY}"]
@@ -127,16 +125,6 @@ def test_what_cannot_work_is_not_written(tmp_path: Path) -> None:
         assert error in printed
         assert "Nothing was changed" in printed
         assert not file_in(tmp_path).exists()
-
-
-@pytest.mark.anyio
-async def test_servers_of_this_machine_are_found_with_their_models(endpoint: OpenAIServer) -> None:
-    """Guards the list: what answers is named with its models, and what does not is left out."""
-    urls = {"Here": endpoint.base_url, "Nothing": "http://127.0.0.1:9/v1", "Other": f"{endpoint.base_url}/no"}
-    (found,) = await local_servers(urls)
-    assert (found.name, found.base_url) == ("Here", endpoint.base_url)
-    assert isinstance(found, LocalServer)
-    assert found.models
 
 
 def test_a_restore_looks_at_the_file_before_it_asks(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ async def test_a_text_with_a_long_address_can_be_moved_to_another_memory(tmp_pat
     file = tmp_path / "memory.jsonl"
     async with memory_in(tmp_path / "old") as memory:
         await add_text(memory, f"Marta reads https://example.org/?q={'word+' * 60} every day")
-        await memory.care.export(file, "jsonl", ignore_progress)
+        await memory.care.export(file, ignore_progress)
     async with memory_in(tmp_path / "new") as memory:
         await memory.care.import_file(ALICE, file, ignore_progress)
         assert await named(memory) == {"Marta"}

@@ -121,7 +121,7 @@ async def test_what_was_handed_on_survives_an_export(tmp_path: Path) -> None:
     async with memory_in(tmp_path / "old") as memory:
         await replaced(memory, ALICE, old, {"text": "Ida moved to Linz"})
         assert await lines(memory) == ["Ida — sister of → Tom"]
-        await memory.care.export(file, "jsonl", ignore_progress)
+        await memory.care.export(file, ignore_progress)
     async with memory_in(tmp_path / "new") as memory:
         await memory.care.import_file(ALICE, file, ignore_progress)
         assert await lines(memory) == ["Ida — sister of → Tom"]

@@ -101,7 +101,7 @@ async def test_imported_memories_end_too(tmp_path: Path) -> None:
     clock, file = StoppedClock(), tmp_path / "export.jsonl"
     async with memory_in(tmp_path / "a", clock) as memory:
         memory_id = await add_text(memory, ON_CALL, metadata={"expires_at": "2026-05-09"})
-        await memory.care.export(file, "jsonl", lambda _done, _total: None)
+        await memory.care.export(file, lambda _done, _total: None)
     async with memory_in(tmp_path / "b", clock) as memory:
         await memory.care.import_file(ALICE, file, lambda _done, _total: None)
         clock.forward(days=2)

@@ -120,7 +120,6 @@ PATHS = (
     "/activity",
     "/duplicates",
     "/conflicts",
-    "/care/export/markdown",
 )
 
 

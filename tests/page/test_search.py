@@ -76,8 +76,7 @@ RATHER = {
     "": "en",
     "de": "de",
     "fr, de;q=0.4, en;q=0.3": "de",
-    "en;q=0.2, de;q=0.9": "de",
-    "de;q=x, en": "en",
+    "de-AT,de;q=0.9,en;q=0.5": "de",
     "*": "en",
 }
 """What browsers accept, and the language that they would rather read."""

@@ -82,11 +82,11 @@ async def test_uses_are_counted_moved_and_erased(tmp_path: Path) -> None:
     async with memory_in(tmp_path / "a", clock, forgetting="rank") as memory:
         used = {item.memory.id for item in (await memory.fading.report(ALICE)).fading if item.fading.strength == 2}
         assert used == {bicycle} == {found.hits[0].id}
-        await memory.care.export(file, "jsonl", ignore_progress)
+        await memory.care.export(file, ignore_progress)
     async with memory_in(tmp_path / "b", clock, forgetting="rank") as memory:
         await memory.care.import_file(ALICE, file, ignore_progress)
         assert await retention(memory, bicycle) == (1.0, 2)
-        await memory.care.export(again, "jsonl", ignore_progress)
+        await memory.care.export(again, ignore_progress)
         assert again.read_bytes() == file.read_bytes()
         await memory.search(ALICE, QUESTION)
         await memory.fading.write()

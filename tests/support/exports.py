@@ -13,13 +13,13 @@ from tests.support.ledger_access import ignore_progress
 async def exported(memory: Memory) -> bytes:
     """Return the export of a memory's user."""
     stream = StringIO()
-    await memory.care.export(stream, "jsonl", ignore_progress)
+    await memory.care.export(stream, ignore_progress)
     return stream.getvalue().encode()
 
 
 async def exporting(memory: Memory, file: Path) -> None:
     """Write an export to a file."""
-    await memory.care.export(file, "jsonl", ignore_progress)
+    await memory.care.export(file, ignore_progress)
 
 
 class CutOffError(Exception):

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Generator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -67,36 +66,23 @@ def _present_ledger(settings: Settings) -> Generator[Database]:
 
 # Back up the ledger, list its backups and restore one, also while clients are using it. Blocking.
 
-_NAME = r"-(?P<why>.+?)(?:-(?P<at>\d{8}T\d{6}Z))?(?:-\d+)?\.db"
-"""What the name of a backup has after that of its ledger: on which occasion it was made, and when."""
-
 
 @dataclass(frozen=True, slots=True)
 class StoredBackup:
-    """A backup in the ledger's folder of backups: on which occasion and when it was made, and its size in bytes."""
+    """A backup in the ledger's folder of backups: when it was made, and its size. Its name says why."""
 
     path: Path
-    occasion: str
     made_at: datetime
     size: int
 
 
 def stored_backups(settings: Settings) -> list[StoredBackup]:
     """Return the backups in the ledger's folder of backups, the newest first."""
-    backups = backups_of(settings.ledger_place, settings.data_dir)
-    stem = re.escape(backups.name)
     found: list[StoredBackup] = []
-    for file in backups.files():
-        match = re.fullmatch(stem + _NAME, file.name)
-        if match is None:
-            continue
-        try:
+    for file in backups_of(settings.ledger_place, settings.data_dir).files():
+        with suppress(OSError):  # another process has just deleted it
             stat = file.stat()
-        except OSError:  # another process has just deleted it
-            continue
-        named_at = match["at"] and datetime.strptime(match["at"], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
-        made_at = named_at or datetime.fromtimestamp(stat.st_mtime, UTC)
-        found.append(StoredBackup(file, match["why"], made_at, stat.st_size))
+            found.append(StoredBackup(file, datetime.fromtimestamp(stat.st_mtime, UTC), stat.st_size))
     return sorted(found, key=lambda backup: (backup.made_at, backup.path.name), reverse=True)
 
 

@@ -19,38 +19,13 @@ from palimpsest.core.errors import EmbedderError, InputError, PromptError, Reran
 from palimpsest.core.files import replace_file
 from palimpsest.core.models import EmbedderName, RerankerName
 from palimpsest.core.protocols import Progress
-from palimpsest.core.settings import ENV_PREFIX, EmbedderConfig, LlmConfig, Settings, environment_variable
-from palimpsest.core.settings_file import PROVIDERS, Origin, keep_copy, set_values
+from palimpsest.core.settings import EmbedderConfig, LlmConfig, Settings, environment_variable
+from palimpsest.core.settings_file import Origin, keep_copy, set_values
 from palimpsest.embed.hub import HubModel, catalogue, fetch, is_fetched, model_of
-from palimpsest.learn.engine import NEEDED_PROMPTS, open_embedder, open_model, open_reranker, why_not_e5
+from palimpsest.learn.engine import NEEDED_PROMPTS, open_embedder, open_model, open_reranker
 from palimpsest.llm.prompts import PromptFiles, parse, shipped_directory
 
-# The embedders that can be chosen: what each is for, whether it can be used here, and how one is chosen.
-
-
-@dataclass(frozen=True, slots=True)
-class EmbedderInfo:
-    """An embedder. `obstacle` says why it cannot be used as things are, or is empty."""
-
-    name: EmbedderName
-    about: str
-    obstacle: str
-
-
-_ABOUT: dict[EmbedderName, str] = {
-    "e5": "100 languages, 384 dimensions, on this machine, about 10 ms for a question",
-    "static": "best for English, 256 dimensions, on this machine, less than 1 ms for a question",
-    "onnx": "the sentence-transformers model in a folder of yours, on this machine",
-    "openai": "a model behind an OpenAI-compatible endpoint",
-    "chroma": "English, 384 dimensions, on this machine; downloads 80 MB on first use",
-}
-
-
-def embedders(settings: Settings) -> list[EmbedderInfo]:
-    """Return every embedder, the best for most people first. Blocking."""
-    needs_model = "" if settings.embedder.config.model else "needs embedder.config.model"
-    obstacles: dict[EmbedderName, str] = {"e5": why_not_e5() or "", "onnx": needs_model, "openai": needs_model}
-    return [EmbedderInfo(name, about, obstacles.get(name, "")) for name, about in _ABOUT.items()]
+# How an embedder or a reranker is chosen.
 
 
 def choose_embedder(settings: Settings, name: EmbedderName, folder: Path | None = None) -> tuple[Path, str]:
@@ -131,29 +106,11 @@ def model_folder(settings: Settings, model: HubModel) -> Path:
     return settings.data_dir / "models" / model.name
 
 
-# Choose the language model: find those of this machine, try one with a small call, and write it into the settings.
-
-LOCAL_SERVERS: Mapping[str, str] = {
-    name: PROVIDERS[provider].base_url
-    for name, provider in {"Ollama": "ollama", "LM Studio": "lmstudio", "vLLM": "vllm"}.items()
-}
-"""Programs that serve models on one's own machine, and where each of them listens unless it is told otherwise."""
-
-SEARCH_SECONDS = 1.0
-"""The time limit for all local servers together. A person waits, and they are on this machine."""
+# Choose the language model: try one with a small call, and write it into the settings.
 
 OPENAI_URL = "https://api.openai.com/v1"
 
 QUESTION = [{"role": "user", "content": "Reply with the word: ready"}]
-
-
-@dataclass(frozen=True, slots=True)
-class LocalServer:
-    """A program on this machine that serves models, and their names."""
-
-    name: str
-    base_url: str
-    models: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,28 +134,6 @@ class ModelChoice:
             values["llm.config.openai_base_url"] = self.base_url
             values["llm.config.api_key"] = self.api_key or None
         return values
-
-
-async def local_servers(urls: Mapping[str, str] = LOCAL_SERVERS) -> list[LocalServer]:
-    """Return the servers of this machine that answer within a second, with the models they have."""
-    import httpx  # noqa: PLC0415 - slow, and every command imports this module
-
-    found: dict[str, tuple[str, ...]] = {}
-
-    async def ask(client: httpx.AsyncClient, name: str, url: str) -> None:
-        try:
-            reply = await client.get(f"{url}/models")
-            found[name] = tuple(str(model["id"]) for model in reply.json()["data"])
-        except (httpx.HTTPError, ValueError, LookupError, TypeError, RecursionError):
-            return  # nothing listens there, or something else does
-
-    # No proxy: what is asked for is on this machine.
-    async with httpx.AsyncClient(trust_env=False, timeout=SEARCH_SECONDS) as client:
-        with anyio.move_on_after(SEARCH_SECONDS):
-            async with anyio.create_task_group() as tasks:
-                for name, url in urls.items():
-                    tasks.start_soon(ask, client, name, url)
-    return [LocalServer(name, urls[name], found[name]) for name in urls if found.get(name)]
 
 
 async def try_model(settings: Settings, choice: ModelChoice) -> str:
@@ -242,8 +177,7 @@ def settings_file(settings: Settings) -> Path:
 class PromptInUse:
     """A prompt file that is used: its text, and how it differs from the shipped one, as lines of a unified diff.
 
-    `fault` says why it cannot be used, or is "". `setting` is the name of a setting whose text replaces a part of it
-    or is added to it.
+    `fault` says why it cannot be used, or is "".
     """
 
     name: str
@@ -252,7 +186,6 @@ class PromptInUse:
     is_own: bool
     difference: Sequence[str]
     fault: str = ""
-    setting: str = ""
 
 
 def prompts_in_use(settings: Settings) -> list[PromptInUse]:
@@ -272,7 +205,7 @@ def prompt_in_use(settings: Settings, name: str) -> PromptInUse:
     except PromptError as error:
         fault = str(error)
     lines = difflib.unified_diff(_text(shipped).splitlines(), text.splitlines(), lineterm="")
-    return PromptInUse(name, path, text, path != shipped, [*lines][2:], fault, _setting(settings, name))
+    return PromptInUse(name, path, text, path != shipped, [*lines][2:], fault)
 
 
 def save_prompt(settings: Settings, name: str, text: str) -> Path | None:
@@ -303,18 +236,6 @@ def reset_prompt(settings: Settings, name: str) -> Path:
     return copy or path
 
 
-def _setting(settings: Settings, name: str) -> str:
-    """Return the name of the setting that changes what a model is sent for a prompt, or ""."""
-    is_extraction = name in ("extract", "extract_agent")
-    changing = {
-        "custom_fact_extraction_prompt": is_extraction and settings.custom_fact_extraction_prompt,
-        "custom_instructions": is_extraction and settings.custom_instructions,
-        "custom_update_memory_prompt": name == "decide" and settings.custom_update_memory_prompt,
-        "graph_store.custom_prompt": name == "graph" and settings.graph_store.custom_prompt,
-    }
-    return next((setting for setting, value in changing.items() if value), "")
-
-
 def _own_path(settings: Settings, name: str) -> Path:
     if name not in NEEDED_PROMPTS:
         raise PromptError(f"there is no prompt '{name}'")
@@ -338,15 +259,11 @@ _LOGIN = re.compile(r"(?<=://)[^/@\s]+@")
 
 @dataclass(frozen=True, slots=True)
 class SettingInEffect:
-    """A setting by its dotted name, its value as text ("" for none), and where it comes from.
-
-    `variable` is the name of the environment variable, if it comes from one.
-    """
+    """A setting by its dotted name, its value as text ("" for none), and where it comes from."""
 
     name: str
     value: str
     origin: Origin
-    variable: str = ""
 
 
 def settings_in_effect(settings: Settings) -> list[SettingInEffect]:
@@ -365,20 +282,9 @@ def _values(section: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _in_effect(settings: Settings, name: str, value: Any) -> SettingInEffect:
-    completed = settings.openai_variables.model_dump().get(name) if value is None else None
-    if completed is not None:
-        return SettingInEffect(name, _as_text(completed), Origin.ENVIRONMENT, name.upper())
     origin = settings.origins.get(name, Origin.DEFAULT)
-    variable = _variable(name) if origin is Origin.ENVIRONMENT else ""
     is_auto = name == "llm.provider" and value == "auto"
-    return SettingInEffect(name, f"auto: {settings.llm_provider}" if is_auto else _as_text(value), origin, variable)
-
-
-def _variable(name: str) -> str:
-    """Return the environment variable that a setting comes from: its own, or one that holds a whole section as JSON."""
-    parts = name.upper().split(".")
-    variables = [ENV_PREFIX + "__".join(parts[:length]) for length in range(len(parts), 0, -1)]
-    return next(filter(environment_variable, variables), variables[0])
+    return SettingInEffect(name, f"auto: {settings.llm_provider}" if is_auto else _as_text(value), origin)
 
 
 def _as_text(value: Any) -> str:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import aclosing, closing
-from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 
 import anyio.to_thread
@@ -25,7 +23,7 @@ from palimpsest.core.settings import Settings, unused_variables_text
 from palimpsest.core.threads import Threads
 from palimpsest.hooks.intake import status
 from palimpsest.index.backfill import Backfill
-from palimpsest.index.graph_database import GraphProjection, condition, differences
+from palimpsest.index.graph_database import GraphProjection, condition
 from palimpsest.index.sync import FILE_NAME, Checkpoint, Projection, delete_outdated, index_folders, is_outdated
 from palimpsest.learn import engine
 from palimpsest.learn.job_runner import WITH_MODEL, in_words
@@ -57,24 +55,6 @@ def health(of: engine.Engine, index: str, graph: str | None) -> dict[str, str]:
     return {"status": "degraded" if degraded else "ok", **states}
 
 
-@dataclass(frozen=True, slots=True)
-class Numbers:
-    """How many rows an index lags behind, the jobs of all users that are not done, and the use of the model."""
-
-    index_lag: int
-    jobs: Mapping[tuple[job_queries.JobKind, job_queries.JobState], int]
-    model_use: job_queries.ModelUse
-
-
-def numbers(ledger: Ledger, now: datetime, index: Projection) -> Numbers:
-    """Return the numbers of a ledger and of an index that follows it. Blocking. Raises LedgerError."""
-    with ledger.read() as conn:
-        newest = entries.newest_log_number(conn)
-        jobs = job_queries.count_unfinished(conn)
-        use = job_queries.model_use(conn, now)
-    return Numbers(index.lag(newest), jobs, use)
-
-
 PROBE_BYTES = 1_000_000
 """How much is written to find out whether there is room: more than the write of one memory takes."""
 
@@ -86,8 +66,7 @@ async def examine(settings: Settings, clock: Clock = now) -> list[Finding]:
     """
     findings = await anyio.to_thread.run_sync(lambda: _local_findings(settings, clock))
     if settings.graph_store.provider != "ledger":
-        fault = f"{settings.graph_store.provider}: "
-        findings.append(await _with_graph_database(settings, clock, condition, "graph", fault))
+        findings.append(await _graph_finding(settings, clock))
     return [*findings, await _model_finding(settings)]
 
 
@@ -252,28 +231,15 @@ def _index_finding(settings: Settings, ledger: Ledger, embedder: str) -> Finding
 
 
 def _folder_state(settings: Settings, ledger: Ledger, embedder: str, folder: Path) -> tuple[str, bool]:
-    """Compare one index folder with the ledger. A folder that no process has open is opened and counted.
-
-    Return how it is, and whether that is well.
-    """
+    """Compare the checkpoint of an index folder with the ledger. Return how the folder is, and whether that is well."""
     if not (folder / FILE_NAME).exists():
         return "is unfinished; the next server that uses it builds it", True
     if is_outdated(folder, ledger):
         return "is of an earlier state of the ledger; the next server deletes or rebuilds it", True
-    projection = engine.open_projection(settings, ledger, embedder)
-    behind = _changes_behind(ledger, projection, folder)
+    behind = _changes_behind(ledger, engine.open_projection(settings, ledger, embedder), folder)
     if behind is None:
         return "belongs to another ledger or embedder, or is damaged; the next server that uses it rebuilds it", False
-    expected = ledger.read_with(entries.count_indexed, embedder)
-    try:
-        with file_lock(folder.with_suffix(".lock")).acquire(timeout=0), closing(projection.open_index(folder)) as index:
-            count = index.count()
-    except Timeout:
-        return f"is in use by a server, {counted(behind, 'change')} behind", True
-    if not behind and count != expected:
-        text = f"has {counted(count, 'vector')}, but the ledger has {expected}"
-        return f"{text}; the next server that uses it rebuilds it", False
-    return f"is free, {counted(count, 'vector')}, {counted(behind, 'change')} behind", True
+    return f"is {counted(behind, 'change')} behind", True
 
 
 def _changes_behind(ledger: Ledger, projection: Projection, folder: Path) -> int | None:
@@ -285,17 +251,15 @@ def _changes_behind(ledger: Ledger, projection: Projection, folder: Path) -> int
         return entries.newest_log_number(conn) - checkpoint.log_number
 
 
-async def _with_graph_database(
-    settings: Settings, clock: Clock, check: Callable[[GraphProjection], Awaitable[Finding]], part: str, fault: str = ""
-) -> Finding:
-    """Return what is found about the graph database that the settings name, or the error that prevented it."""
+async def _graph_finding(settings: Settings, clock: Clock) -> Finding:
+    """Return the state of the graph database that the settings name, or the error that prevented it."""
     threads = Threads((anyio.CapacityLimiter(1),), (anyio.CapacityLimiter(1),))
     try:
         ledger = await threads.run(lambda: open_ledger(settings.ledger_place, clock, data_dir=settings.data_dir))
         with closing(ledger):
-            return await check(GraphProjection(ledger, settings.graph_store, threads))
+            return await condition(GraphProjection(ledger, settings.graph_store, threads))
     except PalimpsestError as error:
-        return Finding(part, f"{fault}{error}", ok=False)
+        return Finding("graph", f"{settings.graph_store.provider}: {error}", ok=False)
 
 
 async def _model_finding(settings: Settings) -> Finding:
@@ -342,23 +306,6 @@ def verify(settings: Settings, progress: Progress, *, repair: bool, clock: Clock
         if findings[0].ok:
             findings += _index_findings(settings, ledger, progress, repair=repair)
         return findings
-
-
-async def verify_graph(settings: Settings, progress: Progress, *, repair: bool, clock: Clock = now) -> list[Finding]:
-    """Compare every row of a graph database with the ledger, if the settings name one. With `repair`, rebuild it."""
-
-    async def compare(projection: GraphProjection) -> Finding:
-        fault = await differences(projection, progress)
-        if not fault:
-            return Finding("graph rows", "every entity and relation is present and equals the ledger's")
-        if not repair:
-            return Finding("graph rows", f"{fault}: palimpsest rebuild --graph replaces it", ok=False)
-        await projection.rebuild(progress)
-        return Finding("graph rows", f"{fault}: rebuilt")
-
-    if settings.graph_store.provider == "ledger":
-        return []
-    return [await _with_graph_database(settings, clock, compare, "graph rows")]
 
 
 def _rows_finding(settings: Settings, ledger: Ledger, progress: Progress, *, repair: bool) -> Finding:

@@ -1,11 +1,10 @@
-"""Export a user's memory: as JSON lines without loss, or as Markdown for reading. Blocking."""
+"""Export a user's memory as JSON lines, without loss. Blocking."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TextIO, TypeAlias, cast
 
@@ -14,14 +13,13 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, Field, TypeAdapte
 from palimpsest.core.clock import Precision, parse_date
 from palimpsest.core.errors import InputError, raised_as
 from palimpsest.core.files import open_plain_file, replace_file
-from palimpsest.core.models import MAX_NAME_CHARS, MAX_SCOPE_CHARS, EntityType, Scope, name_key
+from palimpsest.core.models import MAX_NAME_CHARS, MAX_SCOPE_CHARS, EntityType, name_key
 from palimpsest.core.protocols import Progress
-from palimpsest.core.validation import checked, fault_text, json_object, one_line, scope_part
+from palimpsest.core.validation import checked, fault_text, json_object, scope_part
 from palimpsest.learn.engine import Engine
-from palimpsest.store import memories as memory_queries
-from palimpsest.store import summaries, transfer
+from palimpsest.store import transfer
 from palimpsest.store.writes import MAX_TITLE_CHARS
-from palimpsest.text.display import visible, visible_json
+from palimpsest.text.display import visible_json
 
 # What the lines of an exported memory must have in common: ids that are in it once, and entities that are in it.
 
@@ -406,56 +404,25 @@ def read_items(file: Path) -> Iterator[dict[str, Any]]:
         raise InputError(f"{file}, line {number}: {at_fault}. Nothing was imported") from error
 
 
-Form: TypeAlias = Literal["jsonl", "markdown"]
+def export(engine: Engine, user_id: str, out: Path | TextIO, progress: Progress) -> int:
+    """Write everything of a user to a new file (mode 0600) or to a stream, and return the number of items. Blocking.
 
-
-def export(
-    engine: Engine, scope: Scope, out: Path | TextIO, form: Form, progress: Progress, *, one_project: bool
-) -> int:
-    """Write a user's memory to a new file (mode 0600) or to a stream, and return the number of items. Blocking.
-
-    "jsonl" holds everything: all projects, history and deleted memories. "markdown" holds the current memories, for
-    reading; with `one_project` only those that the scope's project sees. Raises InputError if the file exists or cannot
-    be written; then no file is left.
+    Raises InputError if the file exists or cannot be written; then no file is left.
     """
-    if one_project and form == "jsonl":
-        raise InputError("an export as JSON lines holds all projects. Nothing was exported. Export Markdown")
-    write = _write_lines if form == "jsonl" else partial(_write_markdown, one_project=one_project)
     if not isinstance(out, Path):
-        return write(engine, scope, out, progress)
+        return _write_lines(engine, user_id, out, progress)
     if out.exists():
         raise InputError(f"{out} already exists. Nothing was written. Name a new file, or use - for standard output")
     fault = f"{out} cannot be written"
     with raised_as(InputError, fault, ". Nothing was exported", OSError), replace_file(out) as file:
-        return write(engine, scope, file, progress)
+        return _write_lines(engine, user_id, file, progress)
 
 
-def _write_lines(engine: Engine, scope: Scope, out: TextIO, progress: Progress) -> int:
+def _write_lines(engine: Engine, user_id: str, out: TextIO, progress: Progress) -> int:
     with engine.ledger.read() as conn:
-        total = transfer.count(conn, scope.user_id)
-        out.write(line_of({"format": FORMAT, "version": VERSION, "user_id": scope.user_id}))
-        for number, item in enumerate(transfer.export_items(conn, scope.user_id), 1):
+        total = transfer.count(conn, user_id)
+        out.write(line_of({"format": FORMAT, "version": VERSION, "user_id": user_id}))
+        for number, item in enumerate(transfer.export_items(conn, user_id), 1):
             out.write(line_of(item))
             progress(number, total)
-    return total
-
-
-def _write_markdown(engine: Engine, scope: Scope, out: TextIO, progress: Progress, *, one_project: bool) -> int:
-    zone = engine.ledger.zones.of(scope.user_id)
-    with engine.ledger.read() as conn:
-        projects = memory_queries.projects_of(conn, scope.user_id)
-        if one_project:
-            projects = [project for project in projects if project in (scope.beside, scope.project)]
-        out.write(f"# Memories of {scope.user_id}\n")
-        total = 0
-        for number, project in enumerate(projects, 1):
-            memories = memory_queries.memories_of(conn, Scope(scope.user_id, project))
-            of_project = Scope(scope.user_id, project, with_general=scope.with_general)
-            summary = summaries.current_summary(conn, of_project, "overall", engine.clock())
-            out.write(f"\n## {f'Project {project}' if project else 'Global'}\n\n")
-            out.write("" if summary is None else f"{visible(summary.text)}\n\n")
-            for memory in memories:
-                out.write(f"- {memory.in_zone(zone).date} {visible(one_line(memory.text))} `{memory.id[:8]}`\n")
-            total += len(memories)
-            progress(number, len(projects))
     return total

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import islice
@@ -201,10 +201,10 @@ class ImportResult:
     """What an import did or would do: the number of new and known items by type, the first new texts, and notes.
 
     `deleted` is how many of the new items are deleted in the file: they are kept as deleted. `left_out` counts the
-    known items that stay away because a person deleted or purged them here. `skipped` are the first texts of a dry run
-    that are known, deleted or purged here. `waiting` is the number of texts in the ledger that wait to be embedded and
-    are found by their words until then. `backup` is the copy of the ledger as it was before, and `edit` the number of
-    the edit that stored everything; 0 if nothing was stored, or if the file brought several edits.
+    known items that stay away because a person deleted or purged them here. `waiting` is the number of texts in the
+    ledger that wait to be embedded and are found by their words until then. `backup` is the copy of the ledger as it
+    was before, and `edit` the number of the edit that stored everything; 0 if nothing was stored, or if the file
+    brought several edits.
     """
 
     format: str
@@ -215,28 +215,26 @@ class ImportResult:
     waiting: int = 0
     deleted: int = 0
     left_out: Mapping[str, int] = field(default_factory=dict[str, int])
-    skipped: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
     backup: Path | None = None
     edit: int = 0
 
 
-def plan_import(engine: Engine, scope: Scope, file: Path, max_bytes: int, *, restore_deleted: bool) -> ImportPlan:
+def plan_import(engine: Engine, scope: Scope, file: Path, max_bytes: int) -> ImportPlan:
     """Read a whole file and return what it would bring. Nothing is stored.
 
-    With `restore_deleted` also what a person deleted or purged since an earlier import. A file of another tool has at
-    most `max_bytes`, unpacked. Raises InputError that names the damaged line, or if an item belongs to another user of
-    this ledger.
+    A file of another tool has at most `max_bytes`, unpacked. Raises InputError that names the damaged line, or if an
+    item belongs to another user of this ledger.
     """
     if is_export(file):
-        return _plan_export(engine, scope, file, restore_deleted=restore_deleted)
+        return _plan_export(engine, scope, file)
     now, cleaner = engine.clock(), Cleaner(engine)
     imported = read_file(file, now, max_bytes)
     items = items_of(imported, scope, cleaner, now)
-    state = transfer.ImportState(_key(file, scope), len(items), restore_deleted)
+    state = transfer.ImportState(_key(file, scope), len(items))
     return ImportPlan(imported.format, lambda: iter(items), 1, (*imported.notes, *cleaner.notes()), state)
 
 
-def _plan_export(engine: Engine, scope: Scope, file: Path, *, restore_deleted: bool) -> ImportPlan:
+def _plan_export(engine: Engine, scope: Scope, file: Path) -> ImportPlan:
     total, edits = 0, 0
     mentioned = transfer.MentionsOfFile()
     cleaner = Cleaner(engine)
@@ -253,9 +251,8 @@ def _plan_export(engine: Engine, scope: Scope, file: Path, *, restore_deleted: b
                 raise InputError(f"{file} contains items of another user of this ledger. Nothing was imported")
             for item in batch:
                 mentioned.read(item, was_purged=bool(item.get("mentions")) and transfer.was_purged(conn, item))
-    only_purged = frozenset[str]() if restore_deleted else mentioned.only_purged()
-    entities = transfer.ImportedEntities(frozenset(mentioned.merged_into), only_purged)
-    state = transfer.ImportState(_key(file, scope), total, restore_deleted, entities=entities)
+    entities = transfer.ImportedEntities(frozenset(mentioned.merged_into), mentioned.only_purged())
+    state = transfer.ImportState(_key(file, scope), total, entities=entities)
     return ImportPlan("palimpsest", cleaned_items, edits, tuple(cleaner.notes()), state)
 
 
@@ -282,24 +279,21 @@ def preview_import(engine: Engine, scope: Scope, plan: ImportPlan) -> ImportResu
     """Return what an import would bring. Nothing is stored."""
     state = plan.state
     examples: list[str] = []
-    skipped: dict[str, list[str]] = {"known": [], **{how: [] for how in state.left_out}}
     items = plan.items()
     while batch := list(islice(items, BATCH)):
         with engine.ledger.read() as conn:
             standings = [transfer.standing_of(conn, scope.user_id, item, state) for item in batch]
         for item, standing in zip(batch, standings, strict=True):
-            is_left_out = standing in state.left_out and not state.restore_deleted
-            if is_left_out:
+            if standing in state.left_out:
                 state.left_out[standing] += 1
-            is_new = standing != "known" and not is_left_out
+            is_new = standing not in ("known", *state.left_out)
             (state.stored if is_new else state.known)[item["type"]] += 1
             is_deleted = item.get("deleted_at") is not None
             state.deleted += is_new and is_deleted
-            shown = examples if is_new else skipped[standing if is_left_out else "known"]
-            if item["type"] not in ("alias", "conversation", "entity") and len(shown) < EXAMPLES:
+            if is_new and item["type"] not in ("alias", "conversation", "entity") and len(examples) < EXAMPLES:
                 text = one_line(item.get("text") or item.get("content") or "")
-                shown.append(f"(deleted) {text}" if is_deleted else text)
-    return replace(_result(plan), examples=tuple(examples), skipped=skipped)
+                examples.append(f"(deleted) {text}" if is_deleted else text)
+    return replace(_result(plan), examples=tuple(examples))
 
 
 def run_import(engine: Engine, scope: Scope, plan: ImportPlan, progress: Progress) -> ImportResult:

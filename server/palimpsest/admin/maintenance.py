@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import TextIO
 
 from palimpsest.admin.backup import inspect_backup, restore
-from palimpsest.admin.doctor import Numbers, numbers
 from palimpsest.admin.erase import PurgeResult, purge
-from palimpsest.admin.export import Form, export
+from palimpsest.admin.export import export
 from palimpsest.admin.import_file import ImportResult, plan_import, preview_import, run_import
 from palimpsest.admin.importers.records import MAX_BYTES
 from palimpsest.admin.markdown_files import FolderExport, export_folder
@@ -90,13 +89,9 @@ class Care:
     def _graph_database(self) -> GraphProjection | None:
         return graph_projection(self._settings.graph_store, self._engine.ledger, self._engine.threads)
 
-    async def export(self, out: Path | TextIO, form: Form, progress: Progress, scope: Scope | None = None) -> int:
-        """Write everything of a user, by default the settings' user; as Markdown only what is believed now.
-
-        With a `scope` of a project only what that project sees, as Markdown. Return the number of items.
-        """
-        of, one_project = scope or self._scope, scope is not None and bool(scope.project)
-        return await self._engine.run(lambda: export(self._engine, of, out, form, progress, one_project=one_project))
+    async def export(self, out: Path | TextIO, progress: Progress, user_id: str | None = None) -> int:
+        """Write everything of a user, by default the settings' user. Return the number of items."""
+        return await self._engine.run(lambda: export(self._engine, user_id or self._scope.user_id, out, progress))
 
     async def restore(self, name: str) -> Restored:
         """Replace the ledger, which all users share, with a backup by its name, after a backup of the present one."""
@@ -115,17 +110,16 @@ class Care:
         progress: Progress,
         *,
         dry_run: bool = False,
-        restore_deleted: bool = False,
         max_bytes: int = MAX_BYTES,
     ) -> ImportResult:
         """Import an export of Palimpsest or of another tool, each item once. With `dry_run` only return the counts.
 
-        `restore_deleted`: restore items that were deleted or purged here since an earlier import. A file of another
-        tool has at most `max_bytes`, unpacked.
+        What was deleted or purged here since an earlier import stays away. A file of another tool has at most
+        `max_bytes`, unpacked.
         """
 
         def work() -> ImportResult:
-            plan = plan_import(self._engine, scope, file, max_bytes, restore_deleted=restore_deleted)
+            plan = plan_import(self._engine, scope, file, max_bytes)
             if dry_run:
                 return preview_import(self._engine, scope, plan)
             return run_import(self._engine, scope, plan, progress)
@@ -195,11 +189,6 @@ class Care:
         """Read a row of the ledger, which raises LedgerError if the ledger cannot be read now."""
         with in_background():
             await self._engine.run(lambda: self._engine.ledger.id)
-
-    async def numbers(self) -> Numbers:
-        """Return the numbers of the ledger for whoever operates the server."""
-        with in_background():
-            return await self._engine.run(lambda: numbers(self._engine.ledger, self._engine.clock(), self._projection))
 
     async def waiting(self) -> int:
         """Return how many texts wait for a vector of this embedder, or for the rest of theirs."""

@@ -105,7 +105,6 @@ async def doctor(settings: Settings, deep: bool = False, repair: bool = False) -
     if deep:
         with progress_bar("comparing") as progress:
             findings += checks.verify(settings, progress, repair=repair)
-            findings += await checks.verify_graph(settings, progress, repair=repair)
     findings += [
         *access_tokens.token_findings(settings),
         installation.clients_finding(catalog.Folders.of_this_machine()),

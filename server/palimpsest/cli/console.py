@@ -10,7 +10,7 @@ import io
 import os
 import sys
 import tomllib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -41,7 +41,7 @@ else:
 class ListedCommand:
     """A command as `commands.toml` has it: its panel, its help, and its module, as `module` or `module:app`.
 
-    `parameters` are what Typer is told of each. `other_names` are what others call the command.
+    `parameters` are what Typer is told of each.
     """
 
     name: str
@@ -49,7 +49,6 @@ class ListedCommand:
     help: str
     module: str = ""
     parameters: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
-    other_names: Sequence[str] = ()
 
 
 _STORED = tomllib.loads(Path(__file__).with_name("commands.toml").read_text("utf-8"))
@@ -59,9 +58,6 @@ COMMANDS = {name: ListedCommand(name, panel, **row) for panel, rows in _STORED.i
 
 MAIN = "console"
 """The module whose commands are imported whatever is called: this one."""
-
-OTHER_NAMES = {other: row.name for row in COMMANDS.values() for other in row.other_names}
-"""What other programs, and our tools, call the commands."""
 
 SHARED_PANEL = "Options of every command"
 
@@ -152,11 +148,9 @@ class CommandLine(Commands):
         raise typer.Exit(1)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Return the command that is called. A word that others use for one of ours is an error that names ours."""
+        """Return the command that is called."""
         if args and args[0] in self.commands:
             self.load(args[0])
-        elif args and args[0] in OTHER_NAMES:
-            ctx.fail(f"No such command '{args[0]}'. Did you mean '{OTHER_NAMES[args[0]]}'?")
         return super().resolve_command(ctx, args)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -248,10 +242,8 @@ class Reply:
     `done`: what the command changed, for stderr if the reply cannot be written.
     """
 
-    def __init__(
-        self, content: Mapping[str, Any], *parts: output.Part, done: str = "", soft_wrap: bool = False, ok: bool = True
-    ) -> None:
-        self.content, self.parts, self.done, self.soft_wrap, self.ok = content, parts, done, soft_wrap, ok
+    def __init__(self, content: Mapping[str, Any], *parts: output.Part, done: str = "", ok: bool = True) -> None:
+        self.content, self.parts, self.done, self.ok = content, parts, done, ok
 
 
 def command(app: typer.Typer, name: str, cls: type[Command] = Command) -> Callable[[_Work], _Work]:
@@ -308,7 +300,7 @@ def _print(reply: Reply | None, *, as_json: bool) -> None:
     if as_json:
         output.print_json(reply.content, reply.done)
     else:
-        output.print_text(*reply.parts, done=reply.done, soft_wrap=reply.soft_wrap)
+        output.print_text(*reply.parts, done=reply.done)
     if not reply.ok:
         raise typer.Exit(1)
 

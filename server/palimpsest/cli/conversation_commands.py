@@ -11,7 +11,7 @@ import typer
 
 from palimpsest.cli.console import CALLER, Memory, Options, Reply, command, opened, progress_bar, settings_of
 from palimpsest.cli.lazy import advice, document_pages, files, intake, job_runner, output, readers, replies, validation
-from palimpsest.cli.memory_commands import hits_parts, search_parts
+from palimpsest.cli.memory_commands import search_parts
 from palimpsest.core.clock import local_iso, parse_instant, shown_date
 from palimpsest.core.errors import InputError, raised_as
 from palimpsest.text.display import counted, shorten
@@ -57,29 +57,6 @@ async def conversations(
         parts += [f"{local_iso(message.said_at)} {who}:", message.content, ""]
     members = [replies.picked(message, "id at=said_at role name text=content") for message in read.messages]
     return Reply({"id": read.id, "messages": members, "cursor": read.cursor}, *parts, *_more(read.cursor))
-
-
-@command(app, "messages")
-async def messages(  # noqa: PLR0913 - typer passes the options of a command by name
-    memory: Memory,
-    words: str = "",
-    role: str = "",
-    speaker: str = "",
-    session: str = "",
-    since: str = "",
-    until: str = "",
-    limit: int = 20,
-    cursor: str | None = None,
-) -> Reply:
-    """List messages of all conversations page by page, newest first. palimpsest search finds them by meaning."""
-    at = {name: value for name, value in {"gte": since, "lte": until}.items() if value}
-    given = {"kind": "message", "words": words, "role": role, "speaker": speaker, "session": session, "at": at}
-    filters: dict[str, Any] = {name: value for name, value in given.items() if value}
-    page = await memory.list(memory.scope, limit=limit, cursor=cursor, filters=filters)
-    parts = [*hits_parts(page.hits, f"messages of {memory.scope}"), *output.notes_text(page.notes)]
-    if not page.hits and not page.cursor:
-        parts.insert(0, "there are no more" if cursor else f"no message of {memory.scope} matches")
-    return Reply(replies.page_json(page, memory.scope, advice.COMMANDS), *parts, *_more(page.cursor))
 
 
 def _title(conversation: ConversationSummary) -> str:

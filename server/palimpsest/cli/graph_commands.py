@@ -124,4 +124,4 @@ def _write(found: entity_graph.Subgraph, form: GraphForm, file: Path | None) -> 
         stream.write(text)
     counts = f"{counted(len(found.entities), 'entity')} and {counted(len(found.relations), 'relation')}"
     done = f"wrote {counts} to {file}"
-    output.print_text(done, done=done, soft_wrap=True)
+    output.print_text(done, done=done)

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shlex
-import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import typer
 
-from palimpsest.cli.console import CALLER, Command, Memory, Options, Reply, command, opened, settings_of
-from palimpsest.cli.lazy import advice, facade, filters, hits, learn_edit, models, output, replies, validation
+from palimpsest.cli.console import CALLER, Command, Memory, Options, Reply, command
+from palimpsest.cli.lazy import advice, filters, hits, models, output, replies, validation
 from palimpsest.core.clock import parse_instant, parse_until
 from palimpsest.core.errors import InputError, raised_as
 from palimpsest.text.display import visible
@@ -141,29 +136,6 @@ def text_given(text: str) -> str:
         return sys.stdin.buffer.read().decode("utf-8-sig")
 
 
-def edited(text: str, editor: str) -> tuple[str, Path]:
-    """Let the person edit a text. Return what they saved, and the file that has it, for the caller to delete.
-
-    `editor` is its command; "" is that of the system, if a person sits at the terminal. Raises InputError.
-    """
-    command = editor or ("notepad" if sys.platform == "win32" else "vi")
-    if not editor and (sys.stdin is None or not sys.stdin.isatty()):
-        raise InputError(
-            "there is no new text. Nothing was changed. Give it as the second argument, or - for standard input, or "
-            "set EDITOR to the editor to use"
-        )
-    descriptor, name = tempfile.mkstemp(prefix="palimpsest-", suffix=".txt")  # readable for its owner only
-    file = Path(name)
-    with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as stream:
-        stream.write(f"{text}\n")
-    try:
-        subprocess.run([*shlex.split(command), name], check=True)  # noqa: S603 - the person's own editor
-        return file.read_text("utf-8"), file
-    except (OSError, ValueError, subprocess.CalledProcessError) as error:
-        file.unlink(missing_ok=True)
-        raise InputError(f"the editor '{command}' failed: {error}. Nothing was changed") from error
-
-
 # Hits as tables, with how relevant each is, and how to get the whole of what is cut.
 
 
@@ -216,7 +188,8 @@ def search_parts(result: SearchResult, query: str, scope: models.Scope) -> list[
 
 
 def _is_cut(hit: models.Hit) -> bool:
-    return hit.length is not None or output.cell_len(visible(validation.one_line(hit.text))) > output.MAX_TEXT
+    text = visible(validation.one_line(hit.text))
+    return hit.length is not None or output.cut_to_width(text, output.MAX_TEXT) != text
 
 
 def _shortened(hits: Sequence[models.Hit]) -> list[str]:
@@ -236,53 +209,30 @@ def changed_reply(result: WriteResult, scope: models.Scope) -> Reply:
 
 
 @command(app, "edit", cls=WithRelations)
-async def edit(  # noqa: PLR0913 - typer passes the options of a command by name
-    ctx: typer.Context,
+async def edit(
+    memory: Memory,
     memory_id: str,
     text: str | None = None,
-    old: str = "",
-    line: int | None = None,
     metadata: list[str] | None = None,
     hint: list[str] | None = None,
     since: str = "",
     until: str = "",
     relation: list[str] | None = None,
-    editor: str = "",
 ) -> Reply:
     """Give a memory another text, metadata, hints, times or relations. The history keeps the old ones."""
     changes = metadata_from_words(metadata or (), may_remove=True)
-    file: Path | None = None
-    before: models.Memory | None = None
-    is_part = bool(old) or line is not None
-    if text is not None or is_part:
-        text = text_given(text or "")
-    elif not (changes or since or until) and hint is None and relation is None:
-        async with facade.open_memory(settings_of(ctx), background=False) as memory:  # closed while a person writes
-            before, _ = await memory.history(memory.scope, memory_id)
-            await learn_edit.refuse_deleted(memory.engine, before)
-        text, file = edited(before.text, editor)
-    try:
-        async with opened(ctx) as memory:
-            result = await memory.update(
-                memory.scope,
-                memory_id,
-                text=validation.text_from(text) if text is not None and not is_part else text,
-                old=old,
-                line=line,
-                revision=None if before is None else before.revision,
-                metadata=validation.metadata_from(changes),
-                hints=None if hint is None else hints_from_words(hint),
-                since=since,
-                until=until,
-                relations=None if relation is None else relations_from_words(relation),
-                caller=CALLER,
-            )
-            if file is not None:
-                file.unlink(missing_ok=True)
-            return changed_reply(result, memory.scope)
-    finally:
-        if file is not None and file.exists():
-            output.print_note(f"your text is kept in {file}")
+    result = await memory.update(
+        memory.scope,
+        memory_id,
+        text=None if text is None else validation.text_from(text_given(text)),
+        metadata=validation.metadata_from(changes),
+        hints=None if hint is None else hints_from_words(hint),
+        since=since,
+        until=until,
+        relations=None if relation is None else relations_from_words(relation),
+        caller=CALLER,
+    )
+    return changed_reply(result, memory.scope)
 
 
 @command(app, "delete")
@@ -387,14 +337,6 @@ async def search(  # noqa: PLR0913 - typer passes the options of a command by na
         )
         answer = replace(answer, notes=(*answer.notes, *advice.elsewhere_notes(projects, advice.COMMANDS)))
     parts = search_parts(answer, query, memory.scope)
-    if not answer.hits and not answer.omitted:
-        scope = memory.scope
-        if scope.agent_id or scope.run_id:
-            parts.append(f"only what was stored for {scope} was searched; leave out --agent and --run to search more")
-        elif filters:
-            parts.append("search without --filter, or see palimpsest list")
-        else:
-            parts.append("palimpsest list shows what is stored")
     return Reply(replies.search_json(answer, memory.scope, advice.COMMANDS), *parts)
 
 
@@ -418,25 +360,11 @@ async def list_(
     title = f"{'deleted ' if deleted else ''}{kinds} of {memory.scope}"
     parts = [*hits_parts(page.hits, title), *output.notes_text(page.notes)]
     if not page.hits and not unlisted:
-        is_filtered = bool(filters or held_at)
-        parts.insert(0, _nothing_listed(memory.scope, deleted=deleted, is_filtered=is_filtered, cursor=cursor))
+        nothing = f"no {'deleted ' if deleted else ''}memory of {memory.scope} was found"
+        parts.insert(0, "there are no more" if cursor else nothing)
     if page.cursor:
         parts.append(f"more: --cursor {page.cursor}")
     return Reply(replies.page_json(page, memory.scope, advice.COMMANDS), *parts)
-
-
-def _nothing_listed(scope: models.Scope, *, deleted: bool, is_filtered: bool, cursor: str | None) -> str:
-    """Return the sentence that stands in place of an empty list, with what to do next."""
-    if cursor:
-        return "there are no more"
-    if is_filtered:
-        return f"no {'deleted ' if deleted else ''}memory of {scope} matches the filter"
-    if deleted:
-        return f"no memory of {scope} is deleted"
-    return (
-        f"no memories are stored for {scope} yet. palimpsest add stores a fact, palimpsest import and palimpsest learn "
-        "take in files"
-    )
 
 
 @command(app, "get")
@@ -445,7 +373,7 @@ async def get(memory: Memory, memory_id: str) -> Reply:
     owner = await memory.get(memory.scope, memory_id)
     sources = () if isinstance(owner, models.Message) else await memory.sources(memory.scope, owner.id)
     content = replies.whole_json(owner, sources)
-    return Reply(content, replies.whole_reply_text(owner, sources), soft_wrap=True)
+    return Reply(content, replies.whole_reply_text(owner, sources))
 
 
 @command(app, "history")
@@ -464,14 +392,13 @@ async def history(memory: Memory, memory_id: str) -> Reply:
 @command(app, "summary")
 async def summary(
     memory: Memory,
-    name: str = "",
-    kind: Annotated[str, typer.Option(help="The same as KIND.", hidden=True)] = "overall",
+    kind: str = "overall",
     days: int = 0,
     held_at: str = "",
     refresh: bool = False,
 ) -> Reply:
     """Summarize the memory in a paragraph, or its last days in one each."""
-    kinds = await memory.last_days(memory.scope, days) if days else [name or kind]
+    kinds = await memory.last_days(memory.scope, days) if days else [kind]
     asked = partial(memory.summary, memory.scope, refresh=refresh, held_at=held_at, caller=CALLER)
     results = [await asked(kind) for kind in kinds]
     as_values = [replies.summary_json(result, memory.scope) for result in results]

@@ -10,33 +10,25 @@ import errno
 import io
 import json
 import os
-import re
 import sys
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, is_dataclass
 from datetime import datetime
 from typing import Any, NoReturn, TextIO, TypeAlias, cast
 
 import typer
-from rich.cells import cell_len, chop_cells, split_graphemes
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
 from palimpsest.core.clock import iso
-from palimpsest.text.display import ELLIPSIS, counted, visible, visible_json
+from palimpsest.text.display import counted, visible, visible_json
 
-# Tables that fit any terminal.
-#
-# The last column takes the width that is left; where that is too little, each row stands as lines of its own. Widths
-# are those of the terminal, where a Chinese or Japanese character takes two columns and a combining mark none.
+# Tables that fit any terminal. Widths are those of the terminal, where a Chinese character takes two columns.
 
 GAP = 2
 """The columns of the terminal between two columns of a table."""
-
-MIN_LAST = 24
-"""The least width of the last column. With less, a sentence becomes a ribbon."""
 
 MAX_TEXT = 240
 """How wide a text of a hit may be before it is cut. In a table of 80 columns it takes five lines."""
@@ -45,98 +37,31 @@ MAX_NAME = 16
 """How wide the name of a speaker may be before it is cut: most names are shorter."""
 
 
-_WIDE = "\u2e80-\u30ff\u3400-\u9fff\uf900-\ufaff\uff00-\uff60\U00020000-\U0003ffff"
-_CLOSING = "\u3001\u3002\u300b\u300d\u300f\u3011\uff01\uff09\uff0c\uff1a\uff1b\uff1f"
-_UNIT = re.compile(rf"[{_WIDE}][{_CLOSING}]*\s*|[^\s{_WIDE}]+[{_CLOSING}]*\s*|\s+")
-"""What stays on one line: a Chinese or Japanese character or a word, with what closes it. Korean has spaces."""
-
-
 class Rows:
-    """A table that Rich can print at any width. A cell that is no text for Rich is printed as it is."""
+    """A table that Rich can print at any width: the widest columns are folded first, and no letter is lost."""
 
     def __init__(self, *columns: str, title: str = "") -> None:
-        self._columns = columns
         self._title = Text(visible(title), style="italic") if title else None
-        self._rows: list[tuple[Text, ...]] = []
+        self._table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0))
+        for column in columns:
+            self._table.add_column(column, overflow="fold")
 
     def add_row(self, *cells: object) -> None:
-        """Add a row with a cell for each column."""
-        self._rows.append(tuple(cell if isinstance(cell, Text) else plain(str(cell)) for cell in cells))
+        """Add a row with a cell for each column. A cell that is no text for Rich is printed as it is."""
+        self._table.add_row(*(cell if isinstance(cell, Text) else plain(str(cell)) for cell in cells))
 
-    def __rich_console__(self, _console: object, options: ConsoleOptions) -> RenderResult:
-        """Yield the title, then the rows side by side, or one below the other on a narrow terminal."""
+    def __rich_console__(self, _console: object, _options: ConsoleOptions) -> RenderResult:
+        """Yield the title, then the rows."""
         if self._title is not None:
             yield self._title
-        *widths, last = (
-            max(map(cell_len, (column, *(line for cell in cells for line in cell.plain.split("\n")))))
-            for column, *cells in zip(self._columns, *self._rows, strict=True)
-        )
-        is_wide = sum(widths) + GAP * len(widths) + min(MIN_LAST, last) <= options.max_width
-        yield self._side_by_side(widths, options.max_width) if is_wide else self._stacked(options.max_width)
-
-    def _side_by_side(self, widths: list[int], max_width: int) -> Table:
-        grid = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0))
-        for name, width in zip(self._columns, widths, strict=False):
-            grid.add_column(name, width=width, no_wrap=True)
-        grid.add_column(self._columns[-1], overflow="fold")
-        left = max_width - sum(widths) - GAP * len(widths)
-        for *first, last in self._rows:
-            grid.add_row(*first, Text(wrapped(last.plain, left)))
-        return grid
-
-    def _stacked(self, max_width: int) -> Table:
-        """Return each row as lines of name and value, with an empty line between two rows."""
-        grid = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), show_header=False)
-        grid.add_column(style="bold", overflow="fold")
-        grid.add_column(overflow="fold")
-        left = max(max_width - max(map(cell_len, self._columns)) - GAP, 1)
-        for number, row in enumerate(self._rows):
-            if number:
-                grid.add_row("", "")
-            for name, cell in zip(self._columns, row, strict=True):
-                if cell.plain:
-                    grid.add_row(name, Text(wrapped(cell.plain, left)))
-        return grid
-
-
-def wrapped(text: str, width: int, *, keeps_words: bool = False) -> str:
-    """Return a text in lines of at most this width: broken at spaces and between Chinese or Japanese characters.
-
-    Punctuation that closes never begins a line. A word that is too long for a line is broken anywhere; with
-    `keeps_words` it is left to the terminal, so that a path can be copied.
-    """
-    return "\n".join(line for paragraph in text.split("\n") for line in _lines(paragraph, width, keeps_words))
-
-
-def _lines(paragraph: str, width: int, keeps_words: bool) -> Iterator[str]:
-    line = ""
-    for match in _UNIT.finditer(paragraph):
-        unit = match[0]
-        if cell_len(line + unit.rstrip()) <= width:
-            line += unit
-            continue
-        if line.rstrip():
-            yield line.rstrip()
-        *full, line = chop_cells(unit, width) if cell_len(unit.rstrip()) > width and not keeps_words else [unit]
-        yield from full
-    yield line.rstrip()
+        yield self._table
 
 
 def cut_to_width(text: str, width: int) -> str:
-    """Return a text that is at most `width` columns wide as it is, and of a wider one the beginning and "…".
-
-    A character is never parted from its combining marks, nor an emoji from the parts it consists of.
-    """
-    if cell_len(text) <= width:
-        return text
-    spans, _ = split_graphemes(text)
-    end, left = 0, width - cell_len(ELLIPSIS)
-    for _, stop, cells in spans:
-        left -= cells
-        if left < 0:
-            break
-        end = stop
-    return text[:end].rstrip() + ELLIPSIS
+    """Return a text that is at most `width` columns wide as it is, and of a wider one the beginning and "…"."""
+    shown = Text(text)
+    shown.truncate(width, overflow="ellipsis")
+    return shown.plain
 
 
 LOST_OUTPUT = 3
@@ -216,14 +141,11 @@ def print_json(content: Mapping[str, Any], done: str) -> None:
         print(visible_json(text))  # noqa: T201 - see above
 
 
-def print_text(*parts: Part, done: str = "", soft_wrap: bool = False) -> None:
-    """Print the parts for people; with `soft_wrap` the terminal wraps long lines, so that a path can be copied."""
+def print_text(*parts: Part, done: str = "") -> None:
+    """Print the parts for people. The terminal wraps the lines of texts, so that a path can be copied."""
     with printing(done):
         for part in parts:
-            if isinstance(part, str) and not soft_wrap:
-                out.print(Text(wrapped(visible(part), out.width, keeps_words=True)), soft_wrap=True)
-            else:
-                out.print(plain(part) if isinstance(part, str) else part, soft_wrap=soft_wrap)
+            out.print(plain(part) if isinstance(part, str) else part, soft_wrap=isinstance(part, str))
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast, get_args
 
@@ -25,7 +25,7 @@ from palimpsest.cli.lazy import (
     validation,
 )
 from palimpsest.core.clock import in_zone, local_iso, now, shown_date
-from palimpsest.core.errors import EmbedderError, InputError, ModelError, SettingsError
+from palimpsest.core.errors import EmbedderError, InputError, ModelError, SettingsError, raised_as
 from palimpsest.core.models import EmbedderName, RerankerName, Scope
 from palimpsest.text.display import counted, shorten, visible
 
@@ -40,19 +40,20 @@ reranker_app = typer.Typer(cls=Commands)
 async def embedder(settings: Settings) -> Reply:
     """Show the embedders and which one is in use, or use another one."""
     fingerprint, waiting = await _in_use(settings)
-    provider, infos = settings.embedder.provider, configuration.embedders(settings)
-    rows = output.Rows("name", "can be used", "what it is")
-    for info in infos:
-        rows.add_row(info.name, info.obstacle or "yes", info.about)
+    provider, names = settings.embedder.provider, get_args(EmbedderName)
     models, fetched = _hub_models(settings, "embedder")
     source = "the best that runs here" if provider == "local" else "chosen in the settings"
-    parts: list[output.Part] = [rows, models, f"in use: {fingerprint} ({provider}: {source})"]
+    parts: list[output.Part] = [
+        f"embedders: {', '.join(names)}",
+        models,
+        f"in use: {fingerprint} ({provider}: {source})",
+    ]
     if waiting:
         parts.append(
             f"Waiting to be embedded, and found by words until then: {counted(waiting, 'text')}. "
             "A server embeds them in the background; palimpsest rebuild does it now."
         )
-    content = {"provider": provider, "fingerprint": fingerprint, "waiting": waiting, "embedders": infos}
+    content = {"provider": provider, "fingerprint": fingerprint, "waiting": waiting, "embedders": names}
     return Reply({**content, "models": fetched}, *parts)
 
 
@@ -220,7 +221,7 @@ def create(
         f"token {token.id} was created. Its text is lost, because it is stored nowhere: run palimpsest token revoke "
         f"{token.id}, and create another one"
     )
-    return Reply({"token": text, **_token_json(token)}, text, done=done, soft_wrap=True)
+    return Reply({"token": text, **_token_json(token)}, text, done=done)
 
 
 @command(token_app, "token list")
@@ -275,26 +276,13 @@ def _client(name: str) -> Client:
 ClientArgument = Annotated[
     Client, typer.Argument(parser=_client, metavar="CLIENT", help=f"One of {', '.join(CLIENTS)}.")
 ]
-ClientOrNone = Annotated[
-    Client | None,
-    typer.Argument(parser=_client, metavar="CLIENT", help=f"One of {', '.join(CLIENTS)}. Without it, they are listed."),
-]
 
 
 @command(app, "install")
 def install(
-    ctx: typer.Context, client: ClientOrNone = None, hooks: bool = False, project: bool = False, dry_run: bool = False
+    ctx: typer.Context, client: ClientArgument, hooks: bool = False, project: bool = False, dry_run: bool = False
 ) -> None:
     """Add the memory to a client. --user, --data-dir, --config, --agent and --run go into its entry."""
-    if client is None:
-        if hooks or project or dry_run:
-            raise typer.BadParameter("name a client; palimpsest install alone lists them", param_hint="CLIENT")
-        rows = output.Rows("client", "on this machine", "memory", "hooks")
-        for each in CLIENTS.values():
-            found, entry, its_hooks = installation.state_of(each, Folders.of_this_machine())
-            rows.add_row(each.name, "found" if found else "", entry, its_hooks)
-        output.print_text(rows, "palimpsest install CLIENT adds the memory to a client, and its hooks with --hooks.")
-        return
     target = installation.Target(client, Folders.of_this_machine(), project)
     options = cast("Options", ctx.obj)
     settings = settings_of(ctx) if hooks else None
@@ -302,10 +290,9 @@ def install(
     edits = installation.installation(target, _variables(options, None if project else settings), arguments)
     same = f"'{installation.ENTRY_NAME}' is already up to date"
     _apply(edits, [f"{edit.file}: {same}" for edit in edits if not edit.has_changes], dry_run=dry_run)
-    output.print_text(*installation.off_notes(target, edits[0]), soft_wrap=True)
+    output.print_text(*installation.off_notes(target, edits[0]))
     if not dry_run:
-        off = installation.switched_off(client, target.folders) if hooks else []
-        output.print_text(*_next_steps(target, options, off, hooks=hooks), *_on_unused_variables(ctx))
+        output.print_text(*_next_steps(target, options, hooks=hooks), *_on_unused_variables(ctx))
 
 
 @command(app, "uninstall")
@@ -315,7 +302,7 @@ def uninstall(client: ClientArgument, project: bool = False, dry_run: bool = Fal
     edits = installation.removal(target)
     nothing = [f"{target.entry_file}: the entry '{installation.ENTRY_NAME}' does not exist"]
     _apply(edits, [] if any(edit.has_changes for edit in edits) else nothing, dry_run=dry_run)
-    output.print_text(*installation.foreign_notes(target, edits[0]), soft_wrap=True)
+    output.print_text(*installation.foreign_notes(target, edits[0]))
 
 
 def _on_unused_variables(ctx: typer.Context) -> list[str]:
@@ -338,7 +325,7 @@ def _variables(options: Options, settings: Settings | None) -> dict[str, str]:
     return env
 
 
-def _next_steps(target: installation.Target, options: Options, off: list[str], *, hooks: bool) -> list[str]:
+def _next_steps(target: installation.Target, options: Options, *, hooks: bool) -> list[str]:
     """Return what a person does and knows after an installation."""
     client, steps = target.client, list[str]()
     if target.in_project:
@@ -354,50 +341,30 @@ def _next_steps(target: installation.Target, options: Options, off: list[str], *
         steps.append(HOOKS_AFTER.format(title=client.title, name=client.name))
         if target.in_project:
             steps.append(f"note: {target.hooks_file} names paths of this machine; keep it out of version control")
-        steps += [f"note: {line}; nothing was turned on, so the hooks do not run until you do" for line in off]
         steps.append(target.hooks.next_step)
     return [*steps, f"{client.next_step} Then tell it something, start a new conversation, and ask for it."]
 
 
 def _apply(edits: list[config_files.FileEdit], unchanged: list[str], *, dry_run: bool) -> None:
     """Write the edits and print what was done, or, with `dry_run`, print the difference."""
-    output.print_text(*unchanged, soft_wrap=True)
+    output.print_text(*unchanged)
     for edit in edits:
         if edit.has_changes and dry_run:
             before, after = (edit.before or "").splitlines(), edit.after.splitlines()
             names = (str(edit.file), str(edit.file))
-            output.print_text(*difflib.unified_diff(before, after, *names, lineterm=""), soft_wrap=True)
+            output.print_text(*difflib.unified_diff(before, after, *names, lineterm=""))
         elif edit.has_changes:
             copy = config_files.write(edit)
             done = f"changed: {edit.file}{f'; the old file is in {copy}' if copy is not None else ''}"
-            output.print_text(done, done=done, soft_wrap=True)
+            output.print_text(done, done=done)
 
 
-# `palimpsest setup`: choose the language model, whose memory it is, and what hooks do; and write it down.
+# `palimpsest setup`: choose the language model, and write it down.
 
+PROVIDERS = ("none", "client", "openai")
 ModelProvider = Literal["none", "client", "openai"]
-Hooks = Literal["on", "off", "capture", "recall"]
-
-READ_FROM_ENVIRONMENT = "OPENAI_API_KEY"
-"""The variable that is read whenever an endpoint is used, so that its key need not be in the file."""
-
-NO_PROJECT = "-"
-HOOKS = ("on", "off", "capture", "recall")
 
 _SHOWN_REPLY_CHARS = 60
-_SHOWN_MODELS = 5
-
-
-@dataclass(frozen=True, slots=True)
-class _Given:
-    """What the options say; None is asked for."""
-
-    provider: ModelProvider | None
-    model: str | None
-    base_url: str | None
-    key_variable: str | None
-    hooks: Hooks | None
-    yes: bool
 
 
 @command(app, "setup")
@@ -407,100 +374,57 @@ def setup(
     model: str | None = None,
     base_url: str | None = None,
     api_key_from_env: str | None = None,
-    hooks: Hooks | None = None,
     yes: bool = False,
 ) -> None:
     """Choose the language model and write it into the settings file. It asks, tries the model, and shows the change.
 
     --user and --project are written, too.
     """
-    given = _Given(provider, model, base_url, api_key_from_env, hooks, yes)
     settings = settings_of(ctx)
-    choice = _model(settings, given)
-    _try(settings, choice, given)
-    values = {**choice.values, **_rest(settings, cast("Options", ctx.obj), given)}
-
+    if provider is None and yes:
+        raise InputError("--yes asks nothing, so it needs --provider. Nothing was changed")
+    question = "Language model: none (agents write the facts), the client's own, or openai (an endpoint)"
+    provider = provider or cast("ModelProvider", _answer(question, "none", PROVIDERS))
+    if provider == "openai":
+        choice = _endpoint(settings, model, base_url, api_key_from_env, yes=yes)
+        with raised_as(InputError, "the model does not answer", " Nothing was changed", ModelError):
+            answer = run_async(lambda: configuration.try_model(settings, choice))
+        output.print_text(f"{choice.model} answers: {shorten(answer, _SHOWN_REPLY_CHARS)}")
+    elif model or base_url or api_key_from_env:
+        raise InputError("--model, --base-url and --api-key-from-env are for --provider openai. Nothing was changed")
+    else:
+        choice = configuration.ModelChoice("none" if provider == "none" else "sampling")
+    of_call = cast("Options", ctx.obj).overrides
+    values = {**choice.values, **{name: str(of_call[name]) for name in ("user_id", "project") if name in of_call}}
     file = configuration.settings_file(settings)
-    lines = [f"  {_shown(name, value)}" for name, value in values.items()]
-    output.print_text(f"{file}:", *lines, soft_wrap=True)
+    shown = (
+        f"  {name} = {'(a key)' if settings_file.is_key(name) and value else value}" for name, value in values.items()
+    )
+    output.print_text(f"{file}:", *shown)
     if not yes:
         typer.confirm("Write this?", default=True, abort=True, err=True)
     _, copy = configuration.write_settings(settings, values)
     done = f"written: {file}{f'; the old file is in {copy}' if copy is not None else ''}"
-    output.print_text(done, _next_step(ctx, choice), done=done, soft_wrap=True)
+    is_effective = settings_of(ctx).llm.provider == choice.provider
+    next_step = "Restart the clients. palimpsest doctor shows what is used."
+    output.print_text(done, next_step if is_effective else _OVERRIDDEN.format("LLM"), done=done)
 
 
-def _shown(name: str, value: str | None) -> str:
-    if value is None:
-        return f"{name}: removed, if it is there"
-    return f"{name} = {'(the key)' if settings_file.is_key(name) else visible(value) or '(none)'}"
-
-
-def _next_step(ctx: typer.Context, choice: configuration.ModelChoice) -> str:
-    """Return what comes next; first whether an environment variable keeps the file from having an effect."""
-    try:
-        settings = settings_of(ctx)
-    except SettingsError as error:
-        return f"The settings cannot be used now: {error}"
-    config = settings.llm.config
-    is_effective = settings.llm.provider == choice.provider and (
-        choice.provider != "openai" or (config.model, config.openai_base_url) == (choice.model, choice.base_url)
-    )
-    shown = "Restart the clients. palimpsest doctor shows what is used."
-    return shown if is_effective else _OVERRIDDEN.format("LLM")
-
-
-# --- The language model
-
-
-def _model(settings: Settings, given: _Given) -> configuration.ModelChoice:
-    """Return the language model that the options name, or that is chosen from a list. Raises InputError."""
-    is_endpoint = bool(given.model or given.base_url or given.key_variable)
-    if given.provider == "openai" or (given.provider is None and is_endpoint):
-        return _endpoint(settings, given)
-    if is_endpoint:
-        raise InputError("--model, --base-url and --api-key-from-env are for --provider openai. Nothing was changed")
-    if given.provider is not None:
-        return configuration.ModelChoice("none" if given.provider == "none" else "sampling")
-    if given.yes:
-        raise InputError("--yes asks nothing, so it needs --provider. Nothing was changed")
-    return _chosen_from_list(settings, given)
-
-
-def _chosen_from_list(settings: Settings, given: _Given) -> configuration.ModelChoice:
-    choices = {
-        "none: agents write their facts themselves, and nothing is sent anywhere": configuration.ModelChoice("none"),
-        "the client's own, where a client lends it": configuration.ModelChoice("sampling"),
-    }
-    for server in run_async(configuration.local_servers):
-        more = len(server.models) - _SHOWN_MODELS
-        listed = visible(", ".join(server.models[:_SHOWN_MODELS])) + (f" and {more} more" if more > 0 else "")
-        choice = configuration.ModelChoice("openai", server.models[0], server.base_url)
-        choices[f"{server.name} on this machine: {listed}"] = choice
-    options = [*choices, "another endpoint that speaks OpenAI's protocol"]
-    lines = [f"  {number}  {option}" for number, option in enumerate(options, 1)]
-    output.print_text("Which language model finds the facts in conversations?", *lines, soft_wrap=True)
-    in_use = {"none": 1, "sampling": 2}.get(settings.llm_provider, len(options))
-    number = _answer("Number", str(in_use), tuple(str(number) for number in range(1, len(options) + 1)))
-    chosen = choices.get(options[int(number) - 1])
-    if chosen is None:
-        return _endpoint(settings, given)
-    is_server = chosen.provider == "openai"
-    return replace(chosen, model=given.model or _asked("Model", chosen.model, given)) if is_server else chosen
-
-
-def _endpoint(settings: Settings, given: _Given) -> configuration.ModelChoice:
+def _endpoint(
+    settings: Settings, model: str | None, base_url: str | None, key_variable: str | None, *, yes: bool
+) -> configuration.ModelChoice:
     """Return an endpoint; what the options leave open is asked for, or with `yes` as it is. Raises InputError."""
-    config = settings.llm.config
-    url = given.base_url or _asked(
-        "Base URL", settings.endpoint_of(settings.llm.config).base_url or configuration.OPENAI_URL, given
-    )
-    model = given.model or _asked("Model", config.model, given)
-    return configuration.ModelChoice("openai", model, url.rstrip("/"), _key(url, given))
-
-
-def _asked(question: str, default: str, given: _Given) -> str:
-    return default if given.yes else _answer(question, default)
+    config, key = settings.llm.config, ""
+    here = settings.endpoint_of(config).base_url or configuration.OPENAI_URL
+    url = base_url or (here if yes else _answer("Base URL", here))
+    model = model or (config.model if yes else _answer("Model", config.model))
+    key_variable = key_variable or ("-" if yes else _answer("Environment variable with the key (-: none)", "-"))
+    if key_variable != "-":
+        key = core_settings.environment_variable(key_variable)
+        if not key:
+            raise InputError(f"the environment variable {key_variable} is not set or empty. Nothing was changed")
+    # This variable is read whenever an endpoint is used, so its key need not be in the file.
+    return configuration.ModelChoice("openai", model, url.rstrip("/"), "" if key_variable == "OPENAI_API_KEY" else key)
 
 
 def _answer(question: str, default: str, allowed: tuple[str, ...] = ()) -> str:
@@ -512,61 +436,3 @@ def _answer(question: str, default: str, allowed: tuple[str, ...] = ()) -> str:
         return answer.strip()
 
     return cast("str", typer.prompt(question, default=default, value_proc=checked, err=True))
-
-
-def _key(url: str, given: _Given) -> str:
-    """Return the key for the file, or "" if there is none, or if it stays in OPENAI_API_KEY. Raises InputError."""
-    variable = given.key_variable
-    if variable is None and not given.yes:
-        question = "Environment variable that holds the key ('-' if there is no key, '+' to type it)"
-        set_already = READ_FROM_ENVIRONMENT if core_settings.environment_variable(READ_FROM_ENVIRONMENT) else "+"
-        variable = _answer(question, "-" if core_settings.is_on_this_machine(url) else set_already)
-    if variable == "+":
-        return cast("str", typer.prompt("Key (it is not shown)", hide_input=True, err=True)).strip()
-    if variable is None or variable == "-":
-        return ""
-    key = core_settings.environment_variable(variable)
-    if not key:
-        raise InputError(f"the environment variable {variable} is not set or empty. Nothing was changed")
-    return "" if variable == READ_FROM_ENVIRONMENT else key
-
-
-def _try(settings: Settings, choice: configuration.ModelChoice, given: _Given) -> None:
-    """Ask the chosen model for one word. If it fails, ask whether to go on, or with `yes` exit with 1."""
-    if choice.provider != "openai":
-        return
-    try:
-        answer = run_async(lambda: configuration.try_model(settings, choice))
-    except ModelError as error:
-        if given.yes:
-            raise InputError(f"{error} Nothing was changed.") from error
-        output.print_text(f"The model does not answer: {error}", soft_wrap=True)
-        typer.confirm("Go on with it?", default=False, abort=True, err=True)
-    else:
-        output.print_text(f"{choice.model} answers: {shorten(answer, _SHOWN_REPLY_CHARS)}", soft_wrap=True)
-
-
-# --- Whose memory it is, and what hooks do
-
-
-def _rest(settings: Settings, options: Options, given: _Given) -> dict[str, str | None]:
-    """Return the user, the project and what hooks do, as far as they are given or were changed by the person."""
-    values: dict[str, str | None] = {
-        name: str(options.overrides[name]) for name in ("user_id", "project") if name in options.overrides
-    }
-    if given.hooks is not None:
-        values["hooks"] = given.hooks
-    if given.yes:
-        return values
-    project = core_settings.AUTO if settings.repository is not None else settings.project
-    questions = {
-        "user_id": ("User", settings.user_id, ()),
-        "project": ("Project (auto: one for each repository, -: none)", project or NO_PROJECT, ()),
-        "hooks": ("Hooks of clients keep conversations (capture) and show memories (recall)", settings.hooks, HOOKS),
-    }
-    for name, (question, current, allowed) in questions.items():
-        if name not in values:
-            answer = _answer(question, current, allowed)
-            if answer != current:
-                values[name] = "" if answer == NO_PROJECT else answer
-    return values

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
-from itertools import chain
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,19 +21,7 @@ from palimpsest.text.display import counted
 MAX_LISTED = 100
 """How many memories of each kind are printed: JSON has all of them."""
 
-_MARKS = {Event.ADD: "+", Event.UPDATE: "~", Event.DELETE: "-"}
 _VERBS = {Event.ADD: ("add", "added"), Event.UPDATE: ("change", "changed"), Event.DELETE: ("delete", "deleted")}
-
-
-async def export_folder(memory: Memory, folder: Path, *, overwrites: bool) -> None:
-    """Export to a folder, and print what was written."""
-    with progress_bar("exporting") as progress:
-        result = await memory.care.export_folder(folder, progress, overwrites=overwrites)
-    counts = {"written": len(result.written), "removed": len(result.removed), "unchanged": result.unchanged}
-    done = ", ".join(f"{number:,} {what}" for what, number in counts.items() if number or what == "written")
-    text = f"exported {counted(result.memories, 'memory')} to {folder}; files: {done}"
-    left = f"copies from an earlier export, left as they are: {markdown_files.listed(result.left)}"
-    output.print_text(text, *output.notes_text([left] if result.left else []), done=text)
 
 
 async def import_folder(memory: Memory, folder: Path, *, dry_run: bool, deletes: bool) -> Reply:
@@ -47,84 +34,47 @@ async def import_folder(memory: Memory, folder: Path, *, dry_run: bool, deletes:
     ]
     verb = "would " if dry_run and counts else ""
     done = f"{folder}: {verb}{', '.join(counts) or 'nothing to change'}"
-    parts = [done, *_lines(map(_imported_lines, result.done))]
+    parts = [done, *_step_lines(result.done)]
     if result.removed:
         count = counted(len(result.removed), "memory")
-        parts.append(f"not deleted: {count} whose items were removed. --yes deletes them:")
-        parts += _lines(map(_imported_lines, result.removed))
+        parts += [f"not deleted: {count} whose items were removed. --yes deletes them:", *_step_lines(result.removed)]
     if result.conflicts:
-        parts += [
-            f"{counted(len(result.conflicts), 'conflict')}, in which the memory stays as it is:",
-            *_lines(map(_conflict_lines, result.conflicts)),
-            "To keep what is here, write it into the file. To keep what the file says: palimpsest edit ID TEXT.",
-        ]
+        parts.append(f"{counted(len(result.conflicts), 'conflict')}, in which the memory stays as it is:")
+        for each in result.conflicts[:MAX_LISTED]:
+            parts.append(f"! [{each.memory_id[:8]}] {each.where}: {each.reason}")
+            parts += [f"    in the file: {_shown(each.in_file)}", f"    here: {_shown(each.here)}"]
+        parts.append("To keep what is here, write it into the file. To keep what the file says: palimpsest edit ID.")
     if result.edit:
         parts.append(f"palimpsest undo --edit {result.edit} takes it back")
-    missing = [
-        f"the file {path} is gone, and {counted(number, 'memory')} with it; nothing of it was deleted. Export again "
-        "with --yes to have it back, or palimpsest delete"
-        for path, number in result.missing.items()
-    ]
-    parts += [*output.notes_text([*missing, *result.notes]), f"scope: {result.scope}"]
     content = {
         "format": "palimpsest-markdown",
         "dry_run": dry_run,
         "edit": result.edit or None,
-        "changes": list(map(_imported_json, result.done)),
-        "not_deleted": list(map(_imported_json, result.removed)),
+        "changes": list(map(_step_json, result.done)),
+        "not_deleted": list(map(_step_json, result.removed)),
         "conflicts": [replies.picked(each, "id=memory_id where reason in_file here") for each in result.conflicts],
-        **replies.picked(result, "missing_files=missing notes"),
+        "notes": list(result.notes),
     }
-    return Reply(content, *parts, done=done if result.edit else "")
+    return Reply(content, *parts, *output.notes_text(result.notes), done=done if result.edit else "")
 
 
-def _lines(items: Iterable[list[str]]) -> list[str]:
-    """Return the lines of the first items, and how many more there are."""
-    all_items = list(items)
-    more = len(all_items) - MAX_LISTED
-    return [*chain.from_iterable(all_items[:MAX_LISTED]), *([f"  and {more:,} more"] if more > 0 else [])]
+def _step_lines(steps: Sequence[markdown_import.Step]) -> list[str]:
+    lines = list[str]()
+    for each in steps[:MAX_LISTED]:
+        lines.append(f"{each.event.lower()} {each.where}")
+        lines += [f"    {sign} {_shown(said)}" for sign, said in (("-", each.before), ("+", each.after)) if said]
+    return lines
 
 
-def _imported_lines(each: markdown_import.Step) -> list[str]:
-    place = f"[{each.memory_id[:8]}] {each.where}" if each.memory_id else each.where
-    joined = f" (joined with [{each.joined[:8]}], which says the same)" if each.joined else ""
-    first = f"{_MARKS[each.event]} {place}{joined}"
-    if each.before is None or each.after is None:
-        return [first, *(f"    {_whole(said)}" for said in (each.before, each.after) if said is not None)]
-    differing = _differing(each.before, each.after)
-    return [first, *(f"    {part}: {before} -> {after}" for part, before, after in differing)]
+def _shown(said: markdown_files.ItemFields | None) -> str:
+    return f"{' '.join(said.text.split())} ({said.labels})" if said else "(not there)"
 
 
-def _conflict_lines(conflict: markdown_import.Conflict) -> list[str]:
-    lines = [f"! [{conflict.memory_id[:8]}] {conflict.where}: {conflict.reason}"]
-    if conflict.in_file is not None and conflict.here is not None:
-        for part, in_file, here in _differing(conflict.in_file, conflict.here):
-            lines += [f"    {part} in the file: {in_file}", f"    {part} here: {here}"]
-        return lines
-    in_file = "(removed)" if conflict.in_file is None else _whole(conflict.in_file)
-    here = "(gone)" if conflict.here is None else _whole(conflict.here)
-    return [*lines, f"    in the file: {in_file}", f"    here: {here}"]
-
-
-def _differing(one: markdown_files.ItemFields, other: markdown_files.ItemFields) -> Iterator[tuple[str, str, str]]:
-    """Yield the parts that differ, each with both values."""
-    for part in markdown_files.PARTS:
-        if getattr(one, part) != getattr(other, part):
-            values = (", ".join(item.tags) if part == "tags" else str(getattr(item, part)) for item in (one, other))
-            first, second = (value or "(none)" for value in values)
-            yield part, first, second
-
-
-def _whole(shown: markdown_files.ItemFields) -> str:
-    return " ".join(shown.text.split())
-
-
-def _imported_json(each: markdown_import.Step) -> dict[str, Any]:
+def _step_json(each: markdown_import.Step) -> dict[str, Any]:
     return {
         "event": each.event,
-        "id": each.memory_id or None,
+        "id": each.memory.id if each.memory else None,
         **replies.picked(each, "where before after"),
-        **({"joined": each.joined} if each.joined else {}),
     }
 
 
@@ -159,25 +109,26 @@ async def export_(memory: Memory, file: str, form: Literal["jsonl", "markdown"] 
     """Write the user's memory to a file: all projects, with history and deleted memories.
 
     As Markdown it is a folder with a file for each topic and entity, of this project and
-    the global memories. palimpsest import FOLDER takes your edits in. A file that ends in
-    .md is one page for reading.
+    the global memories. palimpsest import FOLDER takes your edits in.
     """
-    path = Path(file)
-    is_page = path.suffix.lower() in (".md", ".markdown") and not path.is_dir()  # noqa: ASYNC240 - a moment
-    if file == "-":
+    if form == "markdown":
+        with progress_bar("exporting") as progress:
+            result = await memory.care.export_folder(Path(file), progress, overwrites=yes)
+        files = f"files: {len(result.written):,} written, {len(result.removed):,} removed"
+        text = f"exported {counted(result.memories, 'memory')} to {file}; {files}"
+    elif file == "-":
         with output.printing():
-            await memory.care.export(output.utf8_output(), form, lambda _result, _total: None)
-    elif form == "markdown" and not is_page:
-        await export_folder(memory, path, overwrites=yes)
+            await memory.care.export(output.utf8_output(), lambda _result, _total: None)
+        return
     else:
         with progress_bar("exporting") as progress:
-            count = await memory.care.export(path, form, progress)
-        text = f"exported {counted(count, 'item' if form == 'jsonl' else 'memory')} to {file}"
-        output.print_text(text, done=text)
+            count = await memory.care.export(Path(file), progress)
+        text = f"exported {counted(count, 'item')} to {file}"
+    output.print_text(text, done=text)
 
 
 @command(app, "import")
-async def import_(memory: Memory, file: Path, dry_run: bool = False, deleted: bool = False, yes: bool = False) -> Reply:
+async def import_(memory: Memory, file: Path, dry_run: bool = False, yes: bool = False) -> Reply:
     """Import memories and conversations from a file. Items that are already stored are skipped.
 
     It may come from Palimpsest, ChatGPT, Claude, mem0 or the official MCP memory
@@ -185,13 +136,11 @@ async def import_(memory: Memory, file: Path, dry_run: bool = False, deleted: bo
     Markdown export your edits are imported, as one edit that can be undone.
     """
     if markdown_files.has_manifest(file):
-        if deleted:
-            raise typer.BadParameter("--deleted is for files. palimpsest undelete brings back a memory.")
         return await import_folder(memory, file, dry_run=dry_run, deletes=yes)
     if yes:
         raise typer.BadParameter("--yes is for the folder of a Markdown export, and this is none.")
     with progress_bar("importing") as progress:
-        result = await memory.care.import_file(memory.scope, file, progress, dry_run=dry_run, restore_deleted=deleted)
+        result = await memory.care.import_file(memory.scope, file, progress, dry_run=dry_run)
     verb = "would import" if dry_run else "imported"
     of_them = f" ({result.deleted:,} of them deleted there, and kept as deleted)" if result.deleted else ""
     known = f"; already known: {_counts(result.known)}" if any(result.known.values()) else ""
@@ -222,10 +171,7 @@ def _counts(by_type: dict[str, int]) -> str:
 def _notes(result: import_file.ImportResult) -> list[str]:
     """Return the notes on an import, with what stays away and how to go back."""
     left_out = " and ".join(f"{count:,} were {how}" for how, count in result.left_out.items() if count)
-    left = (
-        f"left out: items that were imported before, of which {left_out} here since. "
-        "palimpsest import FILE --deleted brings them back"
-    )
+    left = f"left out: items that were imported before, of which {left_out} here since"
     undo = f"palimpsest restore {result.backup} undoes this import"
     return [*result.notes, *([left] if left_out else []), *([] if result.backup is None else [undo])]
 
@@ -360,4 +306,4 @@ def _moved(result: browsing.MoveResult) -> Reply:
         **replies.picked(move, "memories_in_both=same_memories messages_in_both=same_messages"),
         "backup": backup,
     }
-    return Reply(content, *lines, done="\n".join(lines) if backup else "", soft_wrap=True)
+    return Reply(content, *lines, done="\n".join(lines) if backup else "")

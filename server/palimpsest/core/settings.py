@@ -12,7 +12,6 @@ import getpass
 import ipaddress
 import logging
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -110,36 +109,16 @@ class Section(BaseModel):
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
 
 
-_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_HEADER_VALUE = re.compile(r"[!-~]([ -~]*[!-~])?")
-"""What may stand in a header (RFC 9110). An error of the HTTP library would quote a wrong one, and so a token."""
-
-
 class VectorStoreConfig(Section):
     """Where Chroma keeps its index: in the folder `path`, or on a Chroma server at `host` and `port`.
 
-    The server has no authentication of its own. A proxy before it may want `headers`, such as `Authorization`, and TLS
-    (`ssl`). Without `tenant` and `database` they are Chroma's defaults.
+    The server has no authentication of its own, so it belongs into a private network.
     """
 
     path: Path | None = None
     host: str | None = Field(default=None, pattern=r"^[^\s/@]+$")
     port: int | None = Field(default=None, ge=1, le=65535)
-    ssl: bool = False
-    headers: dict[str, SecretStr] = Field(default_factory=dict)
-    tenant: str | None = Field(default=None, min_length=1)
-    database: str | None = Field(default=None, min_length=1)
     collection_name: str = Field(default="palimpsest", pattern=r"^[a-zA-Z0-9][a-zA-Z0-9_-]{1,100}[a-zA-Z0-9]$")
-
-    @field_validator("headers")
-    @classmethod
-    def _are_headers(cls, headers: dict[str, SecretStr]) -> dict[str, SecretStr]:
-        for name, value in headers.items():
-            if not _HEADER_NAME.fullmatch(name):
-                raise ValueError(f"{name!r} is no name of a header")
-            if not _HEADER_VALUE.fullmatch(value.get_secret_value()):
-                raise ValueError(f"the value of {name} is empty, or has characters that a header cannot have")
-        return headers
 
 
 class VectorStore(Section):
@@ -457,8 +436,6 @@ class Settings(BaseSettings):
     custom_instructions: str | None = None
     includes: tuple[str, ...] = ()
     excludes: tuple[str, ...] = ()
-    openai_api_key: SecretStr | None = Field(default=None, exclude=True)
-    openai_base_url: str | None = Field(default=None, exclude=True)
     _openai_variables: OpenAIVariables = pydantic.PrivateAttr(default_factory=OpenAIVariables)
     _repository: Repository | None = pydantic.PrivateAttr(default=None)
     _notes: Sequence[str] = pydantic.PrivateAttr(default=())
@@ -502,11 +479,6 @@ class Settings(BaseSettings):
     def notes(self) -> Sequence[str]:
         """Return a sentence on each part of a settings file of mem0's that means nothing here."""
         return self._notes
-
-    @property
-    def openai_variables(self) -> OpenAIVariables:
-        """Return the variables that complete an endpoint which these settings name."""
-        return self._openai_variables
 
     @property
     def repository(self) -> Repository | None:
@@ -572,10 +544,9 @@ class Settings(BaseSettings):
         """
         if self.llm.provider != "auto":
             return self.llm.provider
-        config = self.llm.config
-        named = (config.api_key, config.openai_base_url, self.openai_api_key, self.openai_base_url)
-        here = is_on_this_machine(self._openai_variables.openai_base_url)
-        return "openai" if here or any(named) else "sampling"
+        is_named = self.llm.config.api_key or self.llm.config.openai_base_url
+        is_here = is_on_this_machine(self._openai_variables.openai_base_url)
+        return "openai" if is_named or is_here else "sampling"
 
     @property
     def unused_openai_variables(self) -> tuple[str, ...]:
@@ -588,8 +559,7 @@ class Settings(BaseSettings):
             key = config.api_key.get_secret_value() if config.api_key else environment_variable("ANTHROPIC_API_KEY")
             return Endpoint(key or None, config.anthropic_base_url)
         variables = self._openai_variables
-        key = config.api_key or self.openai_api_key or variables.openai_api_key
-        url = config.openai_base_url or self.openai_base_url or variables.openai_base_url
+        key, url = config.api_key or variables.openai_api_key, config.openai_base_url or variables.openai_base_url
         return Endpoint(key.get_secret_value() if key else None, url)
 
     @model_validator(mode="wrap")

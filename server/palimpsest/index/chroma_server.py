@@ -12,7 +12,6 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import httpx
 import numpy as np
@@ -33,7 +32,7 @@ from palimpsest.text.display import counted, reason_of
 
 DEFAULT_PORT = 8000
 
-DEFAULT_TENANT, DEFAULT_DATABASE = "default_tenant", "default_database"
+PLACE = "api/v2/tenants/default_tenant/databases/default_database/"
 
 SEARCH_SECONDS = 3.0
 """How long a search waits for one answer. After that it scans the ledger's vectors, as do all searches until the server
@@ -42,7 +41,6 @@ answers again: an answer takes milliseconds, and one from another continent half
 REPLY_SECONDS = 30.0
 """How long any other request waits. A batch of vectors takes the server half a second."""
 
-REFUSED_LOGIN = (401, 403)
 NOT_FOUND = 404
 
 
@@ -90,17 +88,13 @@ class StoredState:
 class SharedIndex:
     """The index of one ledger on a Chroma server, as the settings name it. Blocking; safe to use from several threads.
 
-    Every method raises VectorIndexError. No text of an error contains a header, because headers hold tokens.
+    Every method raises VectorIndexError.
     """
 
     def __init__(self, config: VectorStoreConfig, prefix: str) -> None:
         host = f"[{config.host}]" if ":" in (config.host or "") else config.host
-        self.address = f"{'https' if config.ssl else 'http'}://{host}:{config.port or DEFAULT_PORT}"
-        tenant, database = quote(config.tenant or DEFAULT_TENANT), quote(config.database or DEFAULT_DATABASE)
-        self._client = httpx.Client(
-            base_url=f"{self.address}/api/v2/tenants/{tenant}/databases/{database}/",
-            headers={name: value.get_secret_value() for name, value in config.headers.items()},
-        )
+        self.address = f"http://{host}:{config.port or DEFAULT_PORT}"
+        self._client = httpx.Client(base_url=f"{self.address}/{PLACE}")
         self._prefix = prefix
         self._record = f"{prefix}-checkpoint"
         self._opened: SharedBuild | None = None
@@ -125,11 +119,6 @@ class SharedIndex:
             raise VectorIndexError(
                 f"the Chroma server {self.address} could not be reached: {reason_of(error) or type(error).__name__}"
             ) from error
-        if reply.status_code in REFUSED_LOGIN:
-            raise VectorIndexError(
-                f"the Chroma server {self.address} refuses the login (HTTP {reply.status_code}). "
-                "vector_store.config.headers holds what it asks for"
-            )
         try:
             answer = reply.json()
         except ValueError as error:
@@ -380,42 +369,25 @@ class SharedProjection(Projection):
             return None
 
     def condition(self) -> Finding:
-        """Compare the checkpoint on the server and the number of vectors with the ledger, for `palimpsest doctor`.
+        """Compare the checkpoint on the server with the ledger, for `palimpsest doctor`. Nothing is changed.
 
-        Nothing is changed. Raises VectorIndexError and LedgerError.
+        Raises VectorIndexError and LedgerError.
         """
         with closing(self._open_shared()) as server:
             state = server.read(is_search=True)
-            count = 0 if state is None else server.open(state.build).count()
-
-        def finding(text: str, *, ok: bool = True) -> Finding:
-            return Finding("index", f"Chroma server {server.address}: {text}", ok)
-
-        if state is None:
-            return finding("no index yet; a server builds it at its first search")
+        of_server = f"Chroma server {server.address}"
+        if state is None or state.checkpoint is None:
+            return Finding("index", f"{of_server}: no whole index yet; a server builds it at its first search")
         checkpoint, initial = state.checkpoint, self.initial_checkpoint
-        if checkpoint is None:
-            return finding(
-                "not complete: a server is building it, or was interrupted, and the next one builds it; "
-                f"{counted(count, 'vector')} so far. Until then searches scan the ledger's vectors"
-            )
         with self._ledger.read() as conn:
             is_ours = checkpoint.is_valid(initial, conn)
-            is_outdated = not is_ours and not checkpoint.can_follow(initial.ledger, conn)
             behind = entry_queries.newest_log_number(conn) - checkpoint.log_number
-            expected = entry_queries.count_indexed(conn, initial.embedder)
-        if is_outdated:
-            return finding("of an earlier state of the ledger; the next server rebuilds it")
-        if not is_ours:
-            return finding(
-                f"of the embedder {checkpoint.embedder}, or of another version; a server with these settings rebuilds "
-                "it. All servers of a ledger need the same embedder",
-                ok=False,
-            )
-        text = counted(count, "vector")
-        if not behind and count != expected:
-            return finding(f"{text}, but the ledger has {expected}; the next server that starts rebuilds it", ok=False)
-        return finding(f"{text}, {counted(behind, 'change')} behind")
+        if is_ours:
+            return Finding("index", f"{of_server}: {counted(behind, 'change')} behind")
+        whose = f"of the embedder {checkpoint.embedder}, or of an earlier state of the ledger"
+        return Finding(
+            "index", f"{of_server}: {whose}; the next server rebuilds it", checkpoint.embedder == initial.embedder
+        )
 
     def _nothing(self) -> None:
         """Let the background look what is the matter with the index."""

@@ -19,7 +19,7 @@ from palimpsest.core.settings import GraphStore
 from palimpsest.core.threads import Threads, in_background
 from palimpsest.store import entries
 from palimpsest.store.graph import projection as projected
-from palimpsest.store.graph.projection import Part, Properties, ledger_end
+from palimpsest.store.graph.projection import Part, ledger_end
 from palimpsest.store.ledger import Ledger
 from palimpsest.text.display import counted, reason_of
 
@@ -131,14 +131,6 @@ REMOVE_NODES: Text = "UNWIND $rows AS id MATCH (n:Entity {id: id, ledger: $ledge
 COUNT_NODES: Text = "MATCH (n:Entity {ledger: $ledger}) RETURN count(n) AS count"
 
 COUNT_EDGES: Text = "MATCH (:Entity {ledger: $ledger})-[r:RELATES]->() RETURN count(r) AS count"
-
-NODES: Text = "MATCH (n:Entity) WHERE n.id IN $ids AND n.ledger = $ledger RETURN properties(n) AS properties"
-
-EDGES: Text = (
-    "MATCH (a:Entity)-[r:RELATES]->(b:Entity) WHERE r.memory_id IN $memory_ids AND a.ledger = $ledger "
-    "RETURN a.id AS source_id, b.id AS destination_id, properties(r) AS properties"
-)
-
 
 # The connection to a Bolt server: log in, run statements, and say in plain words what went wrong.
 #
@@ -278,17 +270,6 @@ class GraphCopy:
         [nodes] = await self._ask(COUNT_NODES)
         [edges] = await self._ask(COUNT_EDGES)
         return nodes["count"], edges["count"]
-
-    async def nodes(self, ids: Sequence[str]) -> dict[str, Properties]:
-        """Return the properties of nodes by id."""
-        rows = await self._ask(NODES, ids=ids)
-        return {row["properties"]["id"]: row["properties"] for row in rows}
-
-    async def edges(self, memory_ids: Sequence[str]) -> dict[str, Properties]:
-        """Return the properties of the edges of memories by id, and the ids of their ends."""
-        rows = await self._ask(EDGES, memory_ids=memory_ids)
-        ends = ("source_id", "destination_id")
-        return {row["properties"]["id"]: row["properties"] | {end: row[end] for end in ends} for row in rows}
 
 
 def _batches(values: Sequence[_T]) -> Iterator[Sequence[_T]]:
@@ -461,7 +442,7 @@ def _next_steps(checkpoint: GraphCheckpoint, conn: Connection) -> list[_Step] | 
     return []
 
 
-# Say in what state a graph database is, and compare it with the ledger row by row.
+# Say in what state a graph database is.
 
 
 async def condition(projection: GraphProjection) -> Finding:
@@ -482,44 +463,6 @@ async def condition(projection: GraphProjection) -> Finding:
         nodes, edges = await copy.counts()
     text = f"{name}: {counted(nodes, 'entity')}, {counted(edges, 'relation')}, {counted(behind, 'change')} behind"
     return Finding("graph", text)
-
-
-async def differences(projection: GraphProjection, progress: Progress) -> str:
-    """Return how the database differs from the ledger, "" if it does not, once it has caught up.
-
-    Raises GraphStoreError and LedgerError.
-    """
-    await projection.catch_up()
-    wrong_edges = wrong_nodes = edges = last = done = 0
-    entity_ids: set[str] = set()
-    async with projection.connect() as copy:
-        total = await projection.read(projected.count_memories_that_mention)
-        while rows := await projection.read(lambda conn: projected.memories_that_mention(conn, last, BATCH)):  # noqa: B023 - called at once
-            memory_ids = [memory_id for _, memory_id in rows]
-            part = await projection.read(lambda conn: projected.part_of(conn, memory_ids))  # noqa: B023 - called at once
-            stored = await copy.edges(memory_ids)
-            wrong_edges += _count_wrong(stored, part.edges) + len(stored.keys() - {edge["id"] for edge in part.edges})
-            node_ids = [node["id"] for node in part.nodes]
-            wrong_nodes += _count_wrong(await copy.nodes(node_ids), part.nodes)
-            edges += len(part.edges)
-            entity_ids.update(node_ids)
-            last = rows[-1][0]
-            done += len(rows)
-            progress(done, max(done, total))
-        nodes_there, edges_there = await copy.counts()
-    faults = {
-        "entities are missing or wrong": wrong_nodes,
-        "relations are missing or wrong": wrong_edges,
-        "entities too many": max(nodes_there - len(entity_ids), 0),
-        "relations too many": max(edges_there - edges, 0),
-    }
-    return ", ".join(f"{count} {what}" for what, count in faults.items() if count)
-
-
-def _count_wrong(stored: dict[str, Properties], expected: Iterable[Properties]) -> int:
-    """Return how many nodes or edges do not have the properties that they should; none is the same as None."""
-    there = ((stored.get(each["id"], {}), each) for each in expected)
-    return sum(any(found.get(key) != value for key, value in each.items()) for found, each in there)
 
 
 # Follow the ledger with a graph database in the background, for as long as a memory is open.

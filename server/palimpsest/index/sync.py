@@ -298,10 +298,6 @@ class Projection:
         """Return the last row of the index log that this process applied."""
         return self._checkpoint.log_number
 
-    def lag(self, newest: int) -> int:
-        """Return how many rows of the index log this process has not applied, of which `newest` is the last."""
-        return max(newest - self.log_number, 0) if self.has_index else 0
-
     def is_behind(self) -> bool:
         """Return whether the last search met changes that the index had not applied, or no index is open."""
         return self.has_index and (self._changes_seen or self.state in ("closed", "broken"))

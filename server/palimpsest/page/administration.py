@@ -107,7 +107,6 @@ class FileImport:
     name: str
     scope: Scope
     max_bytes: int
-    restore_deleted: bool = False
     state: State = "reading"
     done: int = 0
     total: int = 0
@@ -159,13 +158,13 @@ class CareWork:
         self.imports[user_id] = upload
         tasks.start_soon(self._work, upload)
 
-    def start(self, user_id: str, *, restore_deleted: bool) -> None:
+    def start(self, user_id: str) -> None:
         """Import in the background what was read. Raises InputError if nothing waits for it."""
         self.refuse_second(user_id)
         upload, tasks = self.imports.get(user_id), self._running()
         if upload is None or upload.state != "read":
             raise InputError("no file waits to be imported. Nothing was imported. Choose one again")
-        upload.state, upload.restore_deleted, upload.done, upload.total = "importing", restore_deleted, 0, 0
+        upload.state, upload.done, upload.total = "importing", 0, 0
         tasks.start_soon(self._work, upload)
 
     def discard(self, user_id: str) -> None:
@@ -189,7 +188,6 @@ class CareWork:
                     upload.file,
                     progress,
                     dry_run=is_preview,
-                    restore_deleted=upload.restore_deleted,
                     max_bytes=upload.max_bytes,
                 )
                 upload.state = "read" if is_preview else "imported"
@@ -282,8 +280,8 @@ async def upload(request: Request) -> Response:
 
 async def start(request: Request) -> Response:
     """Import the file that was read."""
-    scope, form = context.writable_scope_of(request), await request.form()
-    work_of(request).start(scope.user_id, restore_deleted=form.get("restore_deleted") == "on")
+    scope = context.writable_scope_of(request)
+    work_of(request).start(scope.user_id)
     return context.redirect(UPLOAD_PATH, scope)
 
 
@@ -298,40 +296,36 @@ def _max_bytes(request: Request) -> int:
     return MAX_UPLOAD_BYTES if context.visitor_of(request).is_owner else MAX_BYTES_OF_OTHERS
 
 
-# Download a memory: everything as JSON lines, or what is believed now as Markdown.
+# Download a memory as JSON lines.
 
 CHUNK_BYTES = 64 * 1024
 
-MEDIA = {"jsonl": "application/x-ndjson", "markdown": "text/markdown; charset=utf-8"}
-ENDINGS = {"jsonl": "jsonl", "markdown": "md"}
-
 
 async def export(request: Request) -> Response:
-    """Send the visitor's memory as a file; to a visitor of one project what that project sees, as Markdown.
+    """Send the visitor's memory as a file, if they may see all projects.
 
     It is written to a file without a name first. So a browser that reads slowly keeps no state of the ledger open, and
     what does not work is said in place of half a download.
     """
-    form = request.path_params["form"]
     grant = context.visitor_of(request).grant
-    if form not in MEDIA or (grant.project and form != "markdown"):
+    if grant.project:
         raise HTTPException(404)
     memory = await context.memory_of(request)
     async with work_of(request).exporting:
-        file = await _exported(memory, grant.within(Scope(grant.user_id, grant.project)), form)
+        file = await _exported(memory, grant.user_id)
     headers = {
-        "content-disposition": f'attachment; filename="palimpsest-{memory.engine.clock():%Y-%m-%d}.{ENDINGS[form]}"',
+        "content-disposition": f'attachment; filename="palimpsest-{memory.engine.clock():%Y-%m-%d}.jsonl"',
         "content-length": str(file.buffer.seek(0, os.SEEK_END)),
     }
-    return StreamingResponse(_chunks(file), media_type=MEDIA[form], headers=headers)
+    return StreamingResponse(_chunks(file), media_type="application/x-ndjson", headers=headers)
 
 
-async def _exported(memory: Memory, scope: Scope, form: Literal["jsonl", "markdown"]) -> TextIO:
+async def _exported(memory: Memory, user_id: str) -> TextIO:
     """Return an open file without a name that holds an export. It is gone when it is closed."""
     new = partial(tempfile.TemporaryFile, "w+", encoding="utf-8", newline="", dir=memory.settings.data_dir)
     file = cast("TextIO", await anyio.to_thread.run_sync(new))
     try:
-        await memory.care.export(file, form, lambda _done, _total: end_if_cancelled(), scope)
+        await memory.care.export(file, lambda _done, _total: end_if_cancelled(), user_id)
         file.flush()
     except BaseException as error:
         file.close()

@@ -50,15 +50,9 @@ def languages() -> Mapping[str, Mapping[str, str]]:
 
 
 def language_of(accepted: str) -> str:
-    """Return the language that a browser would rather read, from its header `Accept-Language`; else English."""
-    weighed: list[tuple[float, str]] = []
-    for item in accepted.split(","):
-        name, _, options = item.strip().partition(";")
-        quality = options.strip().removeprefix("q=") if options.strip().startswith("q=") else "1"
-        language = name.strip().lower().partition("-")[0]
-        if language in languages() and quality.replace(".", "", 1).isdigit():
-            weighed.append((-float(quality), language))
-    return min(weighed, key=lambda pair: pair[0])[1] if weighed else ENGLISH
+    """Return the first language of `Accept-Language` that the page has; browsers name the best first. Else English."""
+    wanted = (item.strip().lower()[:2] for item in accepted.split(","))
+    return next((language for language in wanted if language in languages()), ENGLISH)
 
 
 # What every answer of the page says to browsers, and which writes are refused.

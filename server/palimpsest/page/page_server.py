@@ -183,7 +183,7 @@ ROUTES = (
     Route("/sign-in", sign_in, methods=["GET", "POST"]),
     Route("/sign-out", sign_out, methods=["POST"]),
     Route("/care", administration.care),
-    Route("/care/export/{form}", administration.export),
+    Route("/care/export", administration.export),
     *_only_for(
         # Who may only read gets 403.
         lambda visitor: visitor.grant.read_only or visitor.may_import,

@@ -6,20 +6,16 @@ import hashlib
 import hmac
 import json
 import logging
-import math
 import secrets
-import time
 import uuid
-from collections import deque
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import anyio.to_thread
-import httpx
 import jwt
 from mcp.server.auth.middleware.auth_context import get_access_token
 from mcp.server.auth.provider import AccessToken
@@ -208,96 +204,6 @@ def _changing(data_dir: Path, otherwise: str) -> Generator[list[StoredToken]]:
                 json.dump([asdict(token) for token in tokens], file, indent=2)
 
 
-# The public keys of an OAuth server, fetched when they are needed, and never more often than is good for it.
-
-logger = logging.getLogger(__name__)
-
-FRESH_SECONDS = 300.0
-"""How long keys are used before they are fetched again, so that a key the issuer withdrew is soon refused."""
-
-RETRY_SECONDS = 60.0
-"""How long to wait after a fetch failed. Meanwhile the known keys stay valid."""
-
-MAX_AGE_SECONDS = 3600.0
-"""How long known keys stay valid while the issuer cannot be reached."""
-
-FETCH_SECONDS = 5.0
-"""How long a fetch may take in all. Requests with an unknown key wait for it."""
-
-MAX_FETCHES_PER_MINUTE = 6
-"""More than an issuer changes its keys, and too few to be a burden to it, whatever keys are asked for."""
-
-MAX_KEYS_BYTES = 256 * 1024
-"""Large issuers publish twenty keys, which is some 50 KB."""
-
-
-class IssuerKeys:
-    """The keys that are published at a URL (RFC 7517). `clock` returns seconds that only grow."""
-
-    def __init__(self, url: str, clock: Callable[[], float] = time.monotonic) -> None:
-        self._url = url
-        self._clock = clock
-        self._keys: dict[str, jwt.PyJWK] = {}
-        self._fetched_at = -math.inf
-        self._fresh_until = -math.inf
-        self._fetching = anyio.Lock()
-        self._fetch_count = 0
-        self._last_fetches: deque[float] = deque(maxlen=MAX_FETCHES_PER_MINUTE)
-
-    async def find(self, key_id: str) -> jwt.PyJWK | None:
-        """Return the key with an id, or None if the issuer publishes none, or none that could be fetched."""
-        if key_id not in self._keys or self._clock() >= self._fresh_until:
-            fetch_count = self._fetch_count
-            async with self._fetching:
-                is_first = len(self._last_fetches) < MAX_FETCHES_PER_MINUTE
-                may_fetch = is_first or self._clock() - self._last_fetches[0] >= 60  # noqa: PLR2004 - seconds of a minute
-                # One fetch answers everybody who waited for it.
-                if fetch_count == self._fetch_count and may_fetch:
-                    await self._fetch()
-        return self._keys.get(key_id)
-
-    async def _fetch(self) -> None:
-        """Replace the keys by those published now. If that fails, keep them until they are too old."""
-        self._fetch_count += 1
-        self._last_fetches.append(self._clock())
-        try:
-            with anyio.fail_after(FETCH_SECONDS):
-                document = await self._published()
-            if not isinstance(document, dict):
-                raise ValueError("not a JWK set")  # noqa: TRY004, TRY301 - it is the document that is wrong
-            keys = jwt.PyJWKSet.from_dict(cast("dict[str, Any]", document)).keys
-            self._keys = {key.key_id: key for key in keys if key.key_id and key.public_key_use in (None, "sig")}
-        except (httpx.HTTPError, TimeoutError, ValueError, RecursionError, jwt.PyJWTError) as error:
-            if self._clock() - self._fetched_at > MAX_AGE_SECONDS:
-                self._keys = {}
-            self._fresh_until = self._clock() + RETRY_SECONDS
-            logger.warning(
-                "the keys of the OAuth issuer could not be fetched from %s (%s); %s",
-                self._url,
-                str(error) or type(error).__name__,
-                "those known stay valid for now" if self._keys else "its access tokens are refused",
-            )
-        else:
-            self._fetched_at = self._clock()
-            self._fresh_until = self._fetched_at + FRESH_SECONDS
-
-    async def _published(self) -> Any:
-        """Return the JSON document at the URL. Raises ValueError if it is too long, and what httpx raises."""
-        document = bytearray()
-        plain = {"accept-encoding": "identity"}  # a compressed document may be far longer than what is read
-        async with (
-            httpx.AsyncClient(headers=plain, timeout=FETCH_SECONDS) as http,
-            http.stream("GET", self._url) as answer,
-        ):
-            if not answer.is_success:
-                raise ValueError(f"status {answer.status_code}")
-            async for part in answer.aiter_raw():
-                document += part
-                if len(document) > MAX_KEYS_BYTES:
-                    raise ValueError(f"more than {MAX_KEYS_BYTES} bytes")
-        return json.loads(document)
-
-
 # What is found about access tokens, for `doctor`.
 
 UNDECIDED_ISSUER = (
@@ -333,6 +239,17 @@ def token_findings(settings: Settings) -> list[Finding]:
 # It is one that this server created, one from the settings, or one issued by an OAuth server that publishes its
 # keys.
 
+logger = logging.getLogger(__name__)
+
+FETCH_SECONDS = 5.0
+"""How long a request waits for the keys of the issuer."""
+
+COOLDOWN_SECONDS = 10.0
+"""How long after a fetch an unknown key is not looked for again. Issuers publish a key before they sign with it."""
+
+MAX_FETCHING = 4
+"""How many requests wait at a time, so that an issuer that does not answer keeps no threads from others."""
+
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 """Signatures by a private key. A signature by a secret that the verifier shares is never accepted."""
 
@@ -354,7 +271,12 @@ class AccessTokenVerifier:
             for number, static in enumerate(settings.tokens)
         ]
         self._http = settings
-        self._keys = IssuerKeys(settings.keys_url)
+        self._keys: jwt.PyJWKClient | None = None
+        if settings.issuer:
+            with raised_as(SettingsError, "http.jwks_url cannot be used", "", jwt.PyJWKClientError):
+                url = settings.keys_url
+                self._keys = jwt.PyJWKClient(url, timeout=FETCH_SECONDS, cooldown_duration=COOLDOWN_SECONDS)
+        self._fetching = anyio.CapacityLimiter(MAX_FETCHING)
 
     async def verify_token(self, token: str) -> AccessToken | None:
         """Return what an access token allows, or None if it is unknown, expired or revoked."""
@@ -374,20 +296,24 @@ class AccessTokenVerifier:
                 subject=valid.user_id,
                 claims={PROJECT_CLAIM: valid.project, GENERAL_CLAIM: valid.with_general},
             )
-        if self._http.issuer and token.count(".") == 2:  # noqa: PLR2004 - a JSON web token has three parts
-            return await self._verify_issued(token)
+        if self._keys is not None and token.count(".") == 2:  # noqa: PLR2004 - a JSON web token has three parts
+            return await self._verify_issued(token, self._keys)
         return None
 
-    async def _verify_issued(self, token: str) -> AccessToken | None:
+    async def _verify_issued(self, token: str, keys: jwt.PyJWKClient) -> AccessToken | None:
         """Return what a JSON web token of the OAuth server allows (RFC 7519, RFC 9068).
 
         Return None if its signature, issuer, audience or time is not valid, or its claims cannot be understood.
         """
         try:
-            key_id = jwt.get_unverified_header(token).get("kid")
-            key = await self._keys.find(key_id) if key_id else None
-            if key is None:
-                raise jwt.InvalidKeyError("it names no key that the issuer publishes")
+            key_id = jwt.get_unverified_header(token).get("kid", "")
+            cached = keys.jwk_set_cache.get() if keys.jwk_set_cache is not None else None
+            # Known keys never wait for a fetch that looks for others.
+            if (key := keys.match_kid(cached.keys if cached is not None else [], key_id)) is None:
+                with anyio.fail_after(FETCH_SECONDS):
+                    key = await anyio.to_thread.run_sync(
+                        keys.get_signing_key, key_id, abandon_on_cancel=True, limiter=self._fetching
+                    )
             claims = jwt.decode(
                 token,
                 key,
@@ -397,8 +323,8 @@ class AccessTokenVerifier:
                 options={"require": ["exp", "iss", "aud", "sub"]},
             )
             return self._issued(token, claims)
-        except (jwt.PyJWTError, InputError, RecursionError) as error:  # RecursionError: JSON that is nested too deep
-            logger.warning("an access token was refused: %s", error)
+        except (jwt.PyJWTError, InputError, OSError, ValueError, RecursionError) as error:  # the last: JSON too deep
+            logger.warning("an access token was refused: %s", error or type(error).__name__)
             return None
 
     def _issued(self, token: str, claims: Mapping[str, Any]) -> AccessToken:

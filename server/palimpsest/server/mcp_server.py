@@ -22,17 +22,15 @@ from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ResourceError, ResourceNotFoundError, ToolError, UnexpectedToolError
 from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
-from starlette.requests import Request
 
 from palimpsest import __version__
 from palimpsest.core.errors import InputError, PalimpsestError
 from palimpsest.core.validation import HintsInput, ScopeInput, fault_text
-from palimpsest.server.access_tokens import OPEN, current_grant, current_user, may_write
+from palimpsest.server.access_tokens import OPEN, current_grant, may_write
 from palimpsest.server.advice import TOOLS, error_text
 from palimpsest.server.jsonrpc import stdio_messages
 from palimpsest.server.session.client_requests import RequestContext
 from palimpsest.server.session.context import ServerState, state_of
-from palimpsest.server.session.rate_limits import REQUEST_ID
 from palimpsest.text.display import visible
 
 # What clients are shown of tools, resources and prompts, and what they are told of arguments that do not fit.
@@ -158,16 +156,11 @@ UNKNOWN = "unknown"
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a call of a tool or a request over HTTP ended, after how many seconds.
-
-    `user_id` and `request_id` are "" if there is none.
-    """
+    """How a call of a tool or a request over HTTP ended, after how many seconds."""
 
     kind: Literal["call", "request"]
     fields: Mapping[str, str | int]
     seconds: float
-    user_id: str
-    request_id: str
 
 
 Observer: TypeAlias = Callable[[Ended], None]
@@ -256,9 +249,7 @@ class MemoryServer(MCPServer[ServerState]):
             raise
         finally:
             fields = {"tool": name if name in catalog()["tools"] else UNKNOWN, "outcome": outcome}
-            request = None if context is None else context.request_context.request
-            request_id: str = request.scope.get(REQUEST_ID, "") if isinstance(request, Request) else ""
-            ended = Ended("call", fields, time.monotonic() - began, current_user(), request_id)
+            ended = Ended("call", fields, time.monotonic() - began)
             for observer in self.observers:
                 observer(ended)
         return result

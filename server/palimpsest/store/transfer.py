@@ -254,12 +254,11 @@ class ImportState:
     maps ids of messages and memories of the file to ids of the ledger, and `entities` does so for entities. Edit
     numbers of the file are added to `base`. Imported texts have no vectors yet. `deleted` counts the new items that are
     deleted in the file, and `left_out` the known items that stay deleted or erased, because a person deleted or purged
-    them here; with `restore_deleted` they are stored again.
+    them here.
     """
 
     key: str = ""
     total: int = 0
-    restore_deleted: bool = False
     stored: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ITEM_TYPES, 0))
     known: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ITEM_TYPES, 0))
     deleted: int = 0
@@ -359,7 +358,7 @@ def _store(tx: Transaction, item: Item, state: ImportState) -> bool:
     state.owner_ids[item["id"]] = known or item["id"]
     if item["type"] == "memory":
         item = links.imported(tx.conn, tx.scope.user_id, item, state.owner_ids)
-    if standing in state.left_out and not state.restore_deleted:
+    if standing in state.left_out:
         state.left_out[standing] += 1
         return False
     if known is not None and standing != "known":
@@ -369,7 +368,6 @@ def _store(tx: Transaction, item: Item, state: ImportState) -> bool:
         if item["type"] == "message":
             _join_conversation(tx, item, known)
         return False
-    tx.conn.execute(delete(db.purged).where(db.purged.c.owner_id == item["id"]))
     (_store_message if item["type"] == "message" else _store_memory)(tx, item, state)
     return True
 

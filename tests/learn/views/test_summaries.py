@@ -141,7 +141,7 @@ async def test_an_imported_summary_is_outdated_by_the_same_edits(tmp_path: Path)
         await memory.delete(ALICE, [tea])
         sings = store_memory(memory, "User sings")
         await memory.summary(ALICE)
-        await memory.care.export(tmp_path / "export.jsonl", "jsonl", ignore_progress)
+        await memory.care.export(tmp_path / "export.jsonl", ignore_progress)
     async with memory_in(tmp_path / "new") as memory:
         await memory.care.import_file(ALICE, tmp_path / "export.jsonl", ignore_progress)
         with memory.engine.ledger.read() as conn:

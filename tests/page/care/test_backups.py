@@ -38,7 +38,7 @@ async def test_a_backup_is_restored_and_the_page_goes_on(tmp_path: Path) -> None
         await page.add("Alice has a boat")
         made = await done(browser, "/care/backups")
         assert "A backup was made" in made.text
-        assert "somebody asked for it" in made.text
+        assert "ledger-backup-" in made.text
         (backup,) = names(made.text)
         await page.add("Alice has a kayak")
         asked = (await browser.get("/care/backups/restore", params={"file": backup})).text
@@ -59,7 +59,6 @@ async def test_a_backup_is_restored_and_the_page_goes_on(tmp_path: Path) -> None
         assert before.startswith("ledger-before-restore-")
         listed = (await browser.get("/care/backups")).text
         assert names(listed)[0] == before
-        assert "before another backup was restored" in listed
         await browser.post("/care/backups/restore", data={"file": before, "confirmed": "on"})
         assert await found(page) == ["Alice has a boat", "Alice has a kayak"]
 
@@ -104,17 +103,15 @@ async def test_everything_is_downloaded_without_loss(tmp_path: Path, page: OpenP
     """Guards the export: it is the file that the command writes, and leaves nothing on the disk."""
     await fill(page)
     files = names_in(tmp_path)
-    answer = await browser.get("/care/export/jsonl")
+    answer = await browser.get("/care/export")
     assert answer.headers["content-disposition"].startswith('attachment; filename="palimpsest-')
     assert int(answer.headers["content-length"]) == len(answer.content)
-    await page.memory.care.export(tmp_path / "command.jsonl", "jsonl", lambda _done, _total: None)
+    await page.memory.care.export(tmp_path / "command.jsonl", lambda _done, _total: None)
     header, *items = [json.loads(line) for line in answer.text.splitlines()]
     assert items == [json.loads(line) for line in (tmp_path / "command.jsonl").read_text("utf-8").splitlines()][1:]
     assert header["user_id"] == "alice"
     assert names_in(tmp_path) - {"command.jsonl"} == files
-    markdown = (await browser.get("/care/export/markdown")).text
-    assert all(text in markdown for text in ("# Memories of alice", "boat", "## Project shop", "## Project blog"))
-    assert "Bob" not in answer.text + markdown
+    assert "Bob" not in answer.text
 
 
 async def test_each_visitor_gets_what_they_may_see(page: OpenPage) -> None:
@@ -122,10 +119,6 @@ async def test_each_visitor_gets_what_they_may_see(page: OpenPage) -> None:
     bob, shop = Visitor(Grant("bob", read_only=True)), Visitor(Grant("alice", project="shop"))
     async with page.browser(bob) as of_bob, page.browser(shop) as of_shop:
         await fill(page)
-        for form in ("jsonl", "markdown"):
-            text = (await of_bob.get(f"/care/export/{form}")).text
-            assert ("Bob has a car" in text, "Alice" in text, "tea" in text) == (True, False, False)
-        text = (await of_shop.get("/care/export/markdown")).text
-        assert ("boat" in text, "shop sells" in text, "blog" in text, "Bob" in text) == (True, True, False, False)
-        assert (await of_shop.get("/care/export/jsonl")).status_code == 404
-        assert (await of_bob.get("/care/export/html")).status_code == 404
+        text = (await of_bob.get("/care/export")).text
+        assert ("Bob has a car" in text, "Alice" in text, "tea" in text) == (True, False, False)
+        assert (await of_shop.get("/care/export")).status_code == 404

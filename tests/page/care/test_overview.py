@@ -19,7 +19,7 @@ AT_THE_MACHINE = Visitor(Grant("alice"), reads_settings=True)
 
 OF_THE_MACHINE = ("/care/findings", "/care/backups", "/care/backups/restore?file=ledger.db", "/care/tokens")
 OF_THE_SETTINGS = ("/care/settings", "/care/prompts", "/care/prompts/extract")
-EXPORTS = ("/care/export/jsonl", "/care/export/markdown")
+EXPORTS = ("/care/export",)
 WRITES = (
     "/care/backups",
     "/care/backups/restore",
@@ -35,7 +35,7 @@ VISITORS: tuple[tuple[Visitor, set[str]], ...] = (
     (AT_THE_MACHINE, {*OF_THE_SETTINGS, *EXPORTS, "/care/import"}),
     (GUEST, {*EXPORTS, "/care/import"}),
     (READER, {*EXPORTS}),
-    (OF_SHOP, {"/care/export/markdown"}),
+    (OF_SHOP, set()),
 )
 
 

@@ -41,7 +41,7 @@ async def test_an_import_may_go_beyond_and_says_so(tmp_path: Path) -> None:
     for folder in ("one", "two"):
         async with memory_in(tmp_path / folder) as memory:
             await add_text(memory, long(folder, 1_000), metadata=TRUE)
-            await memory.care.export(tmp_path / f"{folder}.jsonl", "jsonl", unseen)
+            await memory.care.export(tmp_path / f"{folder}.jsonl", unseen)
     async with memory_in(tmp_path / "two") as memory:
         imported = await memory.care.import_file(ALICE, tmp_path / "one.jsonl", unseen)
         assert any("2,000 of 1,200 characters, which is too much" in note for note in imported.notes)

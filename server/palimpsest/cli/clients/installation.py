@@ -390,25 +390,10 @@ def foreign_notes(target: Target, edit: FileEdit) -> list[str]:
     return [f"{edit.file}: the entry '{ENTRY_NAME}' belongs to another server and stays"] if is_foreign else []
 
 
-# What a person has set in a client that concerns us: hooks that are turned off, and our plugin.
+# Where the memory is installed in the clients, our plugin among it, and what is wrong with it.
 
 PLUGIN = "palimpsest@"
 """How the id of our plugin begins, whatever its marketplace is called."""
-
-
-def switched_off(client: Client, folders: Folders) -> list[str]:
-    """Return what a person has set that keeps our hooks from running, one line for each setting. Raises InputError."""
-    if client.hooks is None:
-        return []
-    if client.name == "codex":
-        file = folders.of_user(client.user_file)
-        features = object_of(_settings(file).get("features"))
-        off = [name for name in ("hooks", "codex_hooks") if features.get(name) is False]
-        return [f"{file} turns hooks off ([features] {name} = false)" for name in off]
-    files = _hooks_files(client, folders)
-    if client.name == "claude-code":
-        files.append(folders.of_project(client.hooks.project_file).with_name("settings.json"))
-    return [f"{file} turns hooks off ({why})" for file in dict.fromkeys(files) for why in _why_off(_settings(file))]
 
 
 def active_plugin(client: Client, folders: Folders) -> bool:
@@ -421,19 +406,6 @@ def active_plugin(client: Client, folders: Folders) -> bool:
         for name, state in object_of(_settings(file).get("enabledPlugins")).items():
             on = bool(state) if name.startswith(PLUGIN) else on  # the file nearer to the project decides
     return on
-
-
-def _why_off(settings: Mapping[str, Any]) -> list[str]:
-    """Return the settings of Claude Code or Gemini CLI that turn hooks off, or ours alone."""
-    hooks, tools = object_of(settings.get("hooksConfig")), object_of(settings.get("tools"))
-    disabled = hooks.get("disabled")
-    why = {
-        "disableAllHooks": settings.get("disableAllHooks") is True,
-        "hooksConfig.enabled = false": hooks.get("enabled") is False,
-        "hooksConfig.disabled": isinstance(disabled, list) and "palimpsest" in disabled,
-        "tools.enableHooks = false": tools.get("enableHooks") is False,
-    }
-    return [setting for setting, is_set in why.items() if is_set]
 
 
 def _settings(file: Path) -> Mapping[str, Any]:
@@ -457,15 +429,13 @@ def clients_finding(folders: Folders) -> Finding:
         client_faults: list[str] = []
         try:
             installed = _examined(client, folders, client_faults)
-            if "hooks" in installed:
-                notes += switched_off(client, folders)
         except InputError as error:
             notes.append(str(error))
             continue
         faults += client_faults
         if installed:
             parts[f"{client.title} ({', '.join(installed)})"] = None
-    text = ", ".join(parts) if parts else "in no client; palimpsest install lists them"
+    text = ", ".join(parts) if parts else "in no client; palimpsest install CLIENT adds it"
     return Finding("clients", "; ".join([text, *faults, *notes]), ok=not faults)
 
 
@@ -507,26 +477,6 @@ def _examined_hooks(client: Client, folders: Folders, faults: list[str]) -> bool
             f"palimpsest uninstall {client.name} --project removes those of this folder"
         )
     return bool(files)
-
-
-def state_of(client: Client, folders: Folders) -> tuple[bool, str, str]:
-    """Return whether a client is on this machine, and what its files have as our entry and our hooks, in a word."""
-    entry_file = folders.of_user(client.user_file)
-    hooks_file = folders.of_user(client.hooks.user_file) if client.hooks is not None else None
-    homes = {file.parent for file in (entry_file, hooks_file) if file is not None} - {Path(folders.home)}
-    found = entry_file.exists() or any(home.is_dir() for home in homes)
-    try:
-        servers = _servers(client, entry_file)
-        ours = servers.get(ENTRY_NAME)
-        entry = "" if ours is None else "another server" if invocation_of(ours) is None else "installed"
-        if is_off(ours):
-            entry += ", turned off"
-        if active_plugin(client, folders):
-            entry = entry or "plugin"
-        hooks = "installed" if hooks_file is not None and _parsed(hooks_file, handlers_in) else ""
-    except InputError as error:
-        return found, str(error), ""
-    return found, entry, hooks if hooks_file is not None else "none"
 
 
 def _hooks_files(client: Client, folders: Folders) -> list[Path]:

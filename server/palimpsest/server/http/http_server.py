@@ -6,11 +6,8 @@
 from __future__ import annotations
 
 import gc
-import hashlib
-import hmac
 import json
 import logging
-import secrets
 import signal
 import socket
 import sys
@@ -27,7 +24,7 @@ from typing import Any, Literal, TypeAlias, cast
 import anyio
 import uvicorn
 from mcp.server.auth.middleware.auth_context import AuthContextMiddleware
-from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser, RequireAuthMiddleware
+from mcp.server.auth.middleware.bearer_auth import RequireAuthMiddleware
 from mcp.server.auth.routes import build_resource_metadata_url, create_protected_resource_routes
 from mcp.server.transport_security import TransportSecuritySettings
 from pydantic import AnyHttpUrl, TypeAdapter
@@ -163,14 +160,13 @@ METHODS = ("GET", "HEAD", "POST", "DELETE", "OPTIONS", "PUT", "PATCH")
 
 
 def observe_requests(app: ASGIApp, observers: Sequence[Observer]) -> ASGIApp:
-    """Give each request an id, and tell observers how it ended. It is the outermost middleware.
+    """Tell observers how each request ended. It is the outermost middleware.
 
     Paths and methods are among those that are told apart. A status of 0 means that nothing was answered, because the
     client had gone.
     """
 
     async def observe(scope: Scope, receive: Receive, send: Send) -> None:
-        request_id = scope[rate_limits.REQUEST_ID] = secrets.token_hex(8)
         began, status = time.monotonic(), 0
 
         async def watch(message: Message) -> None:
@@ -184,10 +180,8 @@ def observe_requests(app: ASGIApp, observers: Sequence[Observer]) -> ASGIApp:
         finally:
             method = scope["method"] if scope["method"] in METHODS else OTHER
             other = MESSAGES if scope["path"].startswith(MESSAGES) else OTHER
-            user = scope.get("user")
-            user_id = user.access_token.subject if isinstance(user, AuthenticatedUser) else None
             fields = {"method": method, "path": scope["path"] if scope["path"] in OBSERVED else other, "status": status}
-            ended = Ended("request", fields, time.monotonic() - began, user_id or "", request_id)
+            ended = Ended("request", fields, time.monotonic() - began)
             for observer in observers:
                 observer(ended)
 
@@ -196,16 +190,14 @@ def observe_requests(app: ASGIApp, observers: Sequence[Observer]) -> ASGIApp:
 
 # A log of JSON objects, one a line, that holds nothing of what is stored or asked: `http.log = "json"`.
 #
-# A message of ours is the text as it stands in the code; of what would be put into it only numbers and the names of
-# errors are. A library may put anything into its messages, so that only the place in its code is named.
+# A message of ours is the text as it stands in the code, without what would be put into it. A library may put anything
+# into its messages, so that only the place in its code is named.
 
 OURS = ("palimpsest", "uvicorn")
 """The loggers whose messages are constant texts."""
 
 FIELDS = "fields"
 """The attribute of a record with further fields, which its logger vouches for."""
-
-LEFT_OUT = "(left out)"
 
 calls = logging.getLogger("palimpsest.calls")
 requests = logging.getLogger("palimpsest.requests")
@@ -216,11 +208,12 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line of a record."""
+        is_ours = record.name.partition(".")[0] in OURS
         line: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": _message(record),
+            "message": str(record.msg).strip() if is_ours else f"(left out) {record.module}:{record.lineno}",
             **cast("Mapping[str, Any]", getattr(record, FIELDS, {})),
         }
         error = record.exc_info[1] if record.exc_info else None
@@ -242,47 +235,12 @@ def log_as_json() -> None:
         logger.setLevel(logging.INFO)
 
 
-def event_log(memory: LazyMemory) -> Observer:
-    """Return what logs calls and requests. Users' names are hashed with the ledger's id, once it is known.
-
-    So all servers over a ledger give a user the same pseudonym, and without the ledger nobody can try out names.
-    """
-    loggers = {"call": calls, "request": requests}
-
-    def log(ended: Ended) -> None:
-        if ended.fields.get("path") in rate_limits.PROBES and ended.fields["status"] == 200:  # noqa: PLR2004 - OK
-            return  # a probe that was answered as always
-        duration = round(ended.seconds * 1000, 3)
-        fields = {**ended.fields, "duration_ms": duration, "request_id": ended.request_id}
-        key = "" if memory.opened is None else memory.opened.projection.initial_checkpoint.ledger
-        if ended.user_id and key:
-            fields["user"] = pseudonym(key, ended.user_id)
-        loggers[ended.kind].info(ended.kind, extra={FIELDS: fields})
-
-    return log
-
-
-def pseudonym(key: str, user_id: str) -> str:
-    """Return the name of a user for a log: twelve hexadecimal digits of an HMAC with SHA-256."""
-    return hmac.new(key.encode(), user_id.encode(), hashlib.sha256).hexdigest()[:12]
-
-
-def _message(record: logging.LogRecord) -> str:
-    if record.name.partition(".")[0] not in OURS or not isinstance(record.msg, str):
-        return f"{LEFT_OUT} {record.module}:{record.lineno}"
-    if not isinstance(record.args, tuple) or not record.args:
-        return record.msg.strip()
-    try:
-        return record.msg.strip() % tuple(map(_shown, record.args))
-    except (TypeError, ValueError):  # a number is wanted where none is shown
-        return record.msg.strip()
-
-
-def _shown(argument: object) -> object:
-    """Return what is shown of an argument of a message."""
-    if isinstance(argument, BaseException):
-        return type(argument).__name__
-    return argument if isinstance(argument, int | float) else LEFT_OUT
+def log_ended(ended: Ended) -> None:
+    """Log a call or a request."""
+    if ended.fields.get("path") in rate_limits.PROBES and ended.fields["status"] == 200:  # noqa: PLR2004 - OK
+        return  # a probe that was answered as always
+    logger = calls if ended.kind == "call" else requests
+    logger.info(ended.kind, extra={FIELDS: {**ended.fields, "duration_ms": round(ended.seconds * 1000, 3)}})
 
 
 # Choose what observes calls and requests: nothing, a log, numbers for Prometheus, or both.
@@ -297,7 +255,7 @@ def observers(
     """
     chosen, memory = list[Observer](), state.memory
     if settings.log == "json":
-        chosen.append(event_log(memory))
+        chosen.append(log_ended)
     if not settings.metrics:
         return chosen, []
     if protected and settings.metrics_token is None:

@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
 from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from palimpsest.core.errors import LedgerError
 from palimpsest.server.mcp_server import Ended
 from palimpsest.server.session.context import LazyMemory
-
-if TYPE_CHECKING:
-    from palimpsest.admin.doctor import Numbers
-
 
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 """Upper bounds in seconds: a search takes some milliseconds, and a call with a language model up to minutes."""
@@ -30,9 +24,7 @@ PER_MINUTE = 60
 
 
 class Metrics(Collector):
-    """Counts what it is told of, and answers with it and with what the ledger says at that time. ASGI app.
-
-    What the ledger says is the same for all servers over it, but for the state and the lag.
+    """Counts what it is told of, and answers with it and with the state of each part. ASGI app.
 
     With `token`, it is for requests with this bearer token alone. `sessions` and `in_flight` return how many there are.
     """
@@ -52,7 +44,6 @@ class Metrics(Collector):
         Gauge("palimpsest_calls_under_way", "Calls that are being answered.", registry=registry).set_function(in_flight)
         ProcessCollector(registry=registry)
         self._states: dict[str, str] = {}
-        self._numbers: Numbers | None = None
         registry.register(self)
 
     def observe(self, ended: Ended) -> None:
@@ -75,35 +66,12 @@ class Metrics(Collector):
         if self._token and not hmac.compare_digest(given.encode(), f"Bearer {self._token}".encode()):
             text = "http.metrics_token is needed as a bearer token"
             return PlainTextResponse(text, 401, headers={"www-authenticate": "Bearer"})
-        states = await self._memory.health()
-        memory = self._memory.opened
-        try:
-            self._numbers = None if memory is None else await memory.care.numbers()
-        except LedgerError:
-            self._numbers, states = None, {"status": "failed", "ledger": "unreadable"}
-        self._states = states
+        self._states = await self._memory.health()
         return Response(generate_latest(self._registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
-    def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
-        """Yield the numbers."""
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Yield the states."""
         state = GaugeMetricFamily("palimpsest_state", "1 for the state that a part is in.", labels=["part", "state"])
         for part, value in self._states.items():
             state.add_metric([part, value], 1)
         yield state
-        if self._numbers is None:
-            return
-        lag = self._numbers.index_lag
-        yield GaugeMetricFamily("palimpsest_index_lag", "Rows of the index log that this index lacks.", lag)
-        jobs = GaugeMetricFamily("palimpsest_jobs", "Jobs of the ledger that are not done.", labels=["kind", "state"])
-        for (kind, job_state), count in sorted(self._numbers.jobs.items()):
-            jobs.add_metric([kind, job_state], count)
-        yield jobs
-        labels = ["kind", "prompt"]
-        calls = CounterMetricFamily("palimpsest_model_calls", "Calls of the model by the background.", labels=labels)
-        tokens = CounterMetricFamily("palimpsest_model_tokens", "Tokens of these calls.", labels=labels)
-        for kind, prompts in self._numbers.model_use.ever.items():
-            for prompt, use in prompts.items():
-                calls.add_metric([kind, prompt], use.calls)
-                tokens.add_metric([kind, prompt], use.tokens)
-        yield calls
-        yield tokens

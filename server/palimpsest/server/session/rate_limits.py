@@ -32,9 +32,6 @@ from palimpsest.server.session.client_requests import ASKED_BETWEEN_REQUESTS_SIN
 
 # Who sends a request, for limits: the owner of a verified access token, or else an address.
 
-REQUEST_ID = "palimpsest.request_id"
-"""The key of a request's id in its ASGI scope, if requests are told of."""
-
 NETWORK_BITS = 64
 """The part of an IPv6 address that names a network. One machine has all the addresses of its network."""
 
