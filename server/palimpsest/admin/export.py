@@ -16,7 +16,7 @@ from palimpsest.core.errors import InputError, raised_as
 from palimpsest.core.files import open_plain_file, replace_file
 from palimpsest.core.models import MAX_NAME_CHARS, MAX_SCOPE_CHARS, EntityType, Scope, name_key
 from palimpsest.core.protocols import Progress
-from palimpsest.core.validation import checked, fault_text, json_object, one_line, scope_part
+from palimpsest.core.validation import checked, fault_text, has_nul, json_object, one_line, scope_part
 from palimpsest.learn.engine import Engine
 from palimpsest.store import memories as memory_queries
 from palimpsest.store import summaries, transfer
@@ -392,6 +392,8 @@ def read_items(file: Path) -> Iterator[dict[str, Any]]:
                 if number == 1:
                     Header.model_validate_json(line)
                 elif line.strip():
+                    if has_nul(line):
+                        raise InputError(f"{file}, line {number}: a text has a NUL character. Nothing was imported")
                     item = _LINE.validate_json(line).model_dump(exclude_unset=True)
                     if fault := checks.add(item):
                         raise InputError(f"{file}, line {number}: {fault}. Nothing was imported")

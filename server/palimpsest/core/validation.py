@@ -445,8 +445,8 @@ def list_of(value: Any) -> list[Any]:
 
 
 def well_formed(text: str) -> str:
-    """Return a text with lone surrogates replaced by "?". No file, index or request accepts them."""
-    return text.encode("utf-8", "replace").decode("utf-8")
+    """Return a text with lone surrogates replaced by "?", which no file accepts, and without NUL, as in PostgreSQL."""
+    return text.encode("utf-8", "replace").decode("utf-8").replace("\0", "")
 
 
 def is_blank(text: str) -> bool:
@@ -552,7 +552,7 @@ def text_from(text: str) -> str:
         raise InputError(f"text is '{plain}', a word for no value. Nothing was done. Leave it out, or say something")
     if well_formed(text) != text:
         raise InputError(
-            "text is not valid Unicode: it has half a character, or bytes that are not UTF-8. Nothing was done."
+            "text is not valid Unicode: it has half a character, a NUL, or bytes that are not UTF-8. Nothing was done."
         )
     if len(plain) > MAX_TEXT_CHARS:
         raise InputError(
@@ -619,9 +619,15 @@ def in_order(fact: models.Fact, zone: tzinfo) -> models.Fact:
     return fact
 
 
+def has_nul(dumped: str) -> bool:
+    """Return whether a text in JSON has a NUL character, which PostgreSQL cannot store."""
+    return r"\u0000" in dumped.replace(r"\\", "")
+
+
 def json_object(value: dict[str, Any]) -> dict[str, Any]:
-    """Return an object as it is. Raises ValueError if it has what JSON has not, such as an infinite number."""
-    json.dumps(value, allow_nan=False)
+    """Return an object as it is. Raises ValueError if it has what cannot be stored as JSON, such as NUL or NaN."""
+    if has_nul(json.dumps(value, allow_nan=False)):
+        raise ValueError("it has a NUL character")
     return value
 
 
@@ -632,7 +638,10 @@ def metadata_from(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
     """
     copy = dict(metadata or {})
     with raised_as(InputError, "metadata is not valid JSON", "", TypeError, ValueError):
-        size = len(json.dumps(copy, ensure_ascii=False, allow_nan=False).encode())
+        dumped = json.dumps(copy, ensure_ascii=False, allow_nan=False)
+        size = len(dumped.encode())
+    if has_nul(dumped):
+        raise InputError("metadata has a NUL character, which cannot be stored")
     if size > MAX_METADATA_BYTES:
         raise InputError(f"metadata is larger than {MAX_METADATA_BYTES:,} bytes as JSON")
     if reserved := [
