@@ -20,7 +20,6 @@ from palimpsest.core.errors import GraphStoreError, InputError
 from palimpsest.core.models import Outcome, Scope
 from palimpsest.core.protocols import Progress
 from palimpsest.core.settings import Settings
-from palimpsest.core.threads import in_background
 from palimpsest.hooks.brief import Briefs
 from palimpsest.hooks.intake import Capture
 from palimpsest.index.backfill import Backfill
@@ -193,13 +192,11 @@ class Care:
 
     async def read_ledger(self) -> None:
         """Read a row of the ledger, which raises LedgerError if the ledger cannot be read now."""
-        with in_background():
-            await self._engine.run(lambda: self._engine.ledger.id)
+        await self._engine.run(lambda: self._engine.ledger.id)
 
     async def numbers(self) -> Numbers:
         """Return the numbers of the ledger for whoever operates the server."""
-        with in_background():
-            return await self._engine.run(lambda: numbers(self._engine.ledger, self._engine.clock(), self._projection))
+        return await self._engine.run(lambda: numbers(self._engine.ledger, self._engine.clock(), self._projection))
 
     async def waiting(self) -> int:
         """Return how many texts wait for a vector of this embedder, or for the rest of theirs."""

@@ -27,7 +27,7 @@ from palimpsest.core.errors import FullTextError, LedgerError
 from palimpsest.core.files import file_lock, replace_file
 from palimpsest.core.models import EXPIRES_AT, SURE, Event, Hit, Memory, Message, Outcome, Scope, has_expired
 from palimpsest.core.settings import Settings
-from palimpsest.core.threads import Threads, in_background
+from palimpsest.core.threads import Threads
 from palimpsest.core.validation import MAX_TOKENS as MAX_SEARCH_TOKENS
 from palimpsest.core.validation import one_line
 from palimpsest.hooks import spool
@@ -1023,19 +1023,18 @@ class Briefs:
         Failures are logged.
         """
         self.learn_folder(str(Path.cwd()), self._settings.project)
-        with in_background():
-            try:
-                while True:
-                    began, self._woken = time.monotonic(), anyio.Event()
-                    is_all = await self._render_if_needed(most=1)
-                    rest = REST_SHARE * (time.monotonic() - began)
-                    if is_all:
-                        with anyio.move_on_after(LOOK_SECONDS):
-                            await self._woken.wait()
-                    await anyio.sleep(max(REST_SECONDS if is_all else 0, rest))
-            finally:
-                with anyio.CancelScope(shield=True):  # the next session may begin before the next server
-                    await self._render_if_needed(END_SECONDS)
+        try:
+            while True:
+                began, self._woken = time.monotonic(), anyio.Event()
+                is_all = await self._render_if_needed(most=1)
+                rest = REST_SHARE * (time.monotonic() - began)
+                if is_all:
+                    with anyio.move_on_after(LOOK_SECONDS):
+                        await self._woken.wait()
+                await anyio.sleep(max(REST_SECONDS if is_all else 0, rest))
+        finally:
+            with anyio.CancelScope(shield=True):  # the next session may begin before the next server
+                await self._render_if_needed(END_SECONDS)
 
     async def render(self, seconds: float = math.inf, most: float = math.inf) -> bool:
         """Render everything of the settings' user now, see `_render_others`. Raises OSError and LedgerError."""

@@ -26,7 +26,6 @@ from palimpsest.core.git_project import Repository, repository_of
 from palimpsest.core.models import CAPTURED, ORIGIN, Decision, Event, Fact, Finding, Message, Provenance, Scope
 from palimpsest.core.protocols import Progress
 from palimpsest.core.settings import Settings
-from palimpsest.core.threads import in_background
 from palimpsest.core.validation import object_of, one_line, trimmed, well_formed
 from palimpsest.hooks import spool
 from palimpsest.hooks.events import CAPTURING, is_within
@@ -655,19 +654,18 @@ class Capture:
         if self._settings.hooks not in CAPTURING:
             return
         passed: set[Path] = set()
-        with in_background():
-            while True:
-                seconds = LOOK_SECONDS
-                try:
-                    waiting = set(await self._engine.run(lambda: waiting_files(self._settings.data_dir)))
-                    passed &= waiting
-                    if waiting - passed:
-                        await self._take_in_spool(passed)
-                except Exception as error:  # one that escaped would close the memory for all its callers
-                    is_ours = isinstance(error, LedgerError)
-                    logger.warning("what hooks captured waits in the spool: %s", error, exc_info=not is_ours)
-                    seconds = BUSY_SECONDS
-                await anyio.sleep(seconds)
+        while True:
+            seconds = LOOK_SECONDS
+            try:
+                waiting = set(await self._engine.run(lambda: waiting_files(self._settings.data_dir)))
+                passed &= waiting
+                if waiting - passed:
+                    await self._take_in_spool(passed)
+            except Exception as error:  # one that escaped would close the memory for all its callers
+                is_ours = isinstance(error, LedgerError)
+                logger.warning("what hooks captured waits in the spool: %s", error, exc_info=not is_ours)
+                seconds = BUSY_SECONDS
+            await anyio.sleep(seconds)
 
     async def empty_spool(self, erased: Scope | None) -> None:
         """Take in all that waits, because it is about to be erased from the ledger.

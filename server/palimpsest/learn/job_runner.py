@@ -19,7 +19,6 @@ from palimpsest.core.errors import DailyLimitError, InputError, LedgerError, Pal
 from palimpsest.core.models import Annotation, Decision, Entity, Event, Fact, Link, Memory, Provenance, Scope
 from palimpsest.core.protocols import LanguageModel
 from palimpsest.core.settings import Settings
-from palimpsest.core.threads import in_background
 from palimpsest.core.validation import one_line
 from palimpsest.learn.add import Lesson, learn_pieces
 from palimpsest.learn.commit import apply_write, embed_texts
@@ -544,13 +543,12 @@ class JobRunner:
 
     async def run(self) -> None:
         """Work on what is due until cancelled, beginning with what waits from before."""
-        with in_background():
-            await queue_expiry(self._engine)
-            while True:
-                self._woken = anyio.Event()
-                rest = await self._work()
-                with anyio.move_on_after(rest):
-                    await self._woken.wait()
+        await queue_expiry(self._engine)
+        while True:
+            self._woken = anyio.Event()
+            rest = await self._work()
+            with anyio.move_on_after(rest):
+                await self._woken.wait()
 
     async def _work(self) -> float:
         """Work on what is due and return for how many seconds there is nothing to do."""
