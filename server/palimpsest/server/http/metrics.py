@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
 from starlette.datastructures import Headers
@@ -84,7 +84,7 @@ class Metrics(Collector):
         self._states = states
         return Response(generate_latest(self._registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
-    def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
+    def collect(self) -> Iterator[GaugeMetricFamily]:
         """Yield the numbers."""
         state = GaugeMetricFamily("palimpsest_state", "1 for the state that a part is in.", labels=["part", "state"])
         for part, value in self._states.items():
@@ -98,12 +98,10 @@ class Metrics(Collector):
         for (kind, job_state), count in sorted(self._numbers.jobs.items()):
             jobs.add_metric([kind, job_state], count)
         yield jobs
-        labels = ["kind", "prompt"]
-        calls = CounterMetricFamily("palimpsest_model_calls", "Calls of the model by the background.", labels=labels)
-        tokens = CounterMetricFamily("palimpsest_model_tokens", "Tokens of these calls.", labels=labels)
-        for kind, prompts in self._numbers.model_use.ever.items():
-            for prompt, use in prompts.items():
-                calls.add_metric([kind, prompt], use.calls)
-                tokens.add_metric([kind, prompt], use.tokens)
+        calls = GaugeMetricFamily("palimpsest_model_calls", "Calls of the model today.", labels=["kind"])
+        tokens = GaugeMetricFamily("palimpsest_model_tokens", "Tokens of these calls.", labels=["kind"])
+        for kind, use in self._numbers.model_use.today.items():
+            calls.add_metric([kind], use.calls)
+            tokens.add_metric([kind], use.tokens)
         yield calls
         yield tokens
