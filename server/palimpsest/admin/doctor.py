@@ -114,7 +114,7 @@ def _local_findings(settings: Settings, clock: Clock) -> list[Finding]:
     with closing(ledger):
         findings.append(_or_error("ledger", lambda: _ledger_finding(ledger, scope)))
         findings.append(_or_error("disk", lambda: _disk_finding(settings, ledger)))
-        findings.append(_or_error("capture", lambda: status(settings, ledger, clock())))
+        findings.append(_or_error("capture", lambda: status(settings)))
         if embedder is not None:
             fingerprint = embedder.fingerprint
             findings.append(_or_error("jobs", lambda: _jobs_finding(settings, ledger, clock)))

@@ -38,7 +38,6 @@ from palimpsest.store import jobs as job_queries
 from palimpsest.store import memories
 from palimpsest.store import messages as message_queries
 from palimpsest.store.apply import Write
-from palimpsest.store.ledger import Ledger
 from palimpsest.store.messages import SAME_TIME, StoredMessage
 from palimpsest.store.rows import batched, content_hash, memory_hash
 from palimpsest.store.writes import Conversation
@@ -540,40 +539,21 @@ ENDS = ("compact", "end")
 
 # What a person should know about what hooks captured. Blocking.
 
-REASONS = {
-    "full": "the spool was full; start a server, or run any command",
-    "large": "the client gave more than a hook reads",
-    "unreadable": "the client gave what a hook does not know",
-}
-"""Why hooks kept nothing, by their word for it."""
 
-
-def status(settings: Settings, ledger: Ledger, now: datetime) -> Finding:
-    """Return what waits, what could not be read, and whether the model was asked as often as it may be today."""
+def status(settings: Settings) -> Finding:
+    """Return what waits, and what could not be read."""
     data_dir = settings.data_dir
-    damaged = damaged_files(data_dir)
-    parts = [f"hooks = {settings.hooks}", f"waiting: {counted(len(waiting_files(data_dir)), 'record')}"]
+    damaged, waiting = damaged_files(data_dir), len(waiting_files(data_dir))
+    is_full = waiting >= spool.MAX_FILES
+    full = ", and no more is kept; start a server, or run any command" if is_full else ""
+    parts = [f"hooks = {settings.hooks}", f"waiting: {counted(waiting, 'record')}{full}"]
     if damaged:
         folder = damaged[0].parent
         parts.append(f"set aside because they cannot be read: {counted(len(damaged), 'record')} in {folder}")
-    try:
-        lines = Path(spool.refused_file(str(data_dir))).read_text("utf-8").splitlines()
-    except (OSError, UnicodeDecodeError):
-        lines = []
-    refused = Counter(line.partition(" ")[2] for line in lines)
-    parts += [f"not kept: {counted(number, 'time')}, {REASONS.get(why, why)}" for why, number in refused.items()]
     for client, unknown in Offsets.load(data_dir).unknown.items():
         listed = ", ".join(f"{name} ({number})" for name, number in sorted(unknown.items()))
         parts.append(f"unknown in transcripts of {client}, and left out: {listed}")
-    limit = settings.learn.captured_calls_per_day
-    with ledger.read() as conn:
-        calls = job_queries.model_use(conn, now).captured_calls
-    if calls >= limit and settings.hooks in CAPTURING and calls:
-        parts.append(
-            f"the {counted(limit, 'call')} of the model for today were made (learn.captured_calls_per_day); the rest "
-            "is learned tomorrow (UTC)"
-        )
-    return Finding("capture", "; ".join(parts), ok=not damaged)
+    return Finding("capture", "; ".join(parts), ok=not damaged and not is_full)
 
 
 # Take in what hooks captured, and the old sessions of clients.
@@ -823,7 +803,6 @@ class Capture:
         if is_excluded(reading.cwd, self._settings.hooks_excluded_folders):
             left_out[EXCLUDED] += 1
             return gathering
-        left_out.update(reading.left_out)
         if reading.unknown:
             left_out[UNKNOWN] += reading.unknown.total()
         session = reading.session or file.stem

@@ -27,14 +27,6 @@ from palimpsest.text.word_lists import patterns
 
 # What every reader of a transcript returns.
 
-TOOLS = "tool calls and their results"
-THINKING = "thinking"
-ADDED = "what the client added: reminders, commands and their output"
-SUBAGENTS = "what subagents said"
-SUMMARIES = "summaries of compactions"
-NO_TEXT = "files and other things without text"
-PICTURES = f"pictures, for which {PICTURE} stands in the text"
-
 
 @dataclass(frozen=True, slots=True)
 class TranscriptMessage:
@@ -72,8 +64,8 @@ class ReadPosition(BaseModel):
 class Reading:
     """What a client's transcript says before the position from which it was read, and after it.
 
-    `left_out` counts what was left out, by reason, and `unknown` what is not known, by type. The rest holds for the
-    whole file: `title` is the name of the session, `session` its id, and `is_subagent` says that nobody spoke in it.
+    `unknown` counts what is not known, by type. The rest holds for the whole file: `title` is the name of the session,
+    `session` its id, and `is_subagent` says that nobody spoke in it.
     """
 
     client: str
@@ -81,18 +73,12 @@ class Reading:
     new: list[TranscriptMessage] = field(default_factory=list[TranscriptMessage])
     position: ReadPosition = field(default_factory=ReadPosition)
     is_anew: bool = False
-    left_out: Counter[str] = field(default_factory=Counter[str])
     unknown: Counter[str] = field(default_factory=Counter[str])
     title: str = ""
     session: str = ""
     cwd: str = ""
     origin: str = ""
     is_subagent: bool = False
-
-    def clear_counts(self) -> None:
-        """Forget what was left out and not known, because it was counted by an earlier reading."""
-        self.left_out.clear()
-        self.unknown.clear()
 
 
 def text_of(value: Any) -> str:
@@ -128,17 +114,17 @@ _SILENT_CLAUDE_CODE = patterns("palimpsest.hooks", "clients.txt")["silent"]
 _TITLES = {"ai-title": "aiTitle", "custom-title": "customTitle"}
 """Types of lines with the title of the session, and their keys."""
 
-_BLOCKS = {
-    **dict.fromkeys(("thinking", "redacted_thinking"), THINKING),
-    **dict.fromkeys(("tool_use", "tool_result", "tool_reference", "server_tool_use", "web_search_tool_result"), TOOLS),
-    "image": PICTURES,
-    "document": NO_TEXT,
-}
-"""What blocks other than texts are."""
+_SILENT_BLOCKS = frozenset(
+    {
+        *("text", "thinking", "redacted_thinking", "tool_use", "tool_result", "tool_reference", "server_tool_use"),
+        *("web_search_tool_result", "image", "document"),
+    }
+)
+"""Kinds of blocks that are known: texts, and what nobody said."""
 
 
 def claude_code_lines(line: dict[str, Any], reading: Reading) -> Iterator[TranscriptMessage]:
-    """Yield what a line of a transcript says, and note the rest."""
+    """Yield what a line of a transcript says, and note what is not known."""
     kind = text_of(line.get("type"))
     reading.cwd = reading.cwd or text_of(line.get("cwd"))
     reading.session = reading.session or text_of(line.get("sessionId"))
@@ -169,41 +155,28 @@ def _said(line: dict[str, Any], role: str, text: str) -> TranscriptMessage:
 
 def _claude_code_text(line: dict[str, Any], role: str, reading: Reading) -> str:
     """Return the text of a line of the user or the assistant; "" if they did not say it."""
-    reason = _not_said(line)
-    if reason:
-        reading.left_out[reason] += 1
+    if _is_not_said(line):
         return ""
     content = object_of(line.get("message")).get("content")
     if not isinstance(content, str | list):
         reading.unknown[f"{role} without content"] += 1
         return ""
     kinds = [text_of(object_of(block).get("type")) for block in list_of(content)]
-    for kind in kinds:
-        if kind in _BLOCKS:
-            reading.left_out[_BLOCKS[kind]] += 1
-        elif kind != "text":
-            reading.unknown[f"{role}: {kind or 'no type'}"] += 1
+    reading.unknown.update(f"{role}: {kind or 'no type'}" for kind in kinds if kind not in _SILENT_BLOCKS)
     # What stands beside a result was added by the client.
     return "" if "tool_result" in kinds else text_of_blocks(content)
 
 
-def _not_said(line: dict[str, Any]) -> str:
-    """Return the reason why nobody said a line, or ""."""
+def _is_not_said(line: dict[str, Any]) -> bool:
+    """Return whether a line is of a subagent or a compaction, or was added by the client or a program."""
     message, origin = object_of(line.get("message")), object_of(line.get("origin"))
-    if line.get("isSidechain"):
-        return SUBAGENTS
-    if line.get("isCompactSummary"):
-        return SUMMARIES
-    if (
-        line.get("isMeta")
-        or line.get("isVisibleInTranscriptOnly")
-        or line.get("isApiErrorMessage")
+    flags = ("isSidechain", "isCompactSummary", "isMeta", "isVisibleInTranscriptOnly", "isApiErrorMessage")
+    return (
+        any(line.get(flag) for flag in flags)
         or message.get("model") == "<synthetic>"
         or text_of(line.get("entrypoint")).startswith(PROGRAM_ENTRYPOINT)
         or origin.get("kind", "human") != "human"
-    ):
-        return ADDED
-    return ""
+    )
 
 
 # Codex's rollouts: JSON lines `{timestamp, type, payload}`; until the summer of 2025 the payload alone.
@@ -211,19 +184,19 @@ def _not_said(line: dict[str, Any]) -> str:
 # The types are those of `RolloutItem` and `ResponseItem` in codex-rs/protocol, until version 0.160. What was said is
 # in `response_item` lines of type `message`, in every version; events repeat some of it.
 
-_SILENT_CODEX = frozenset({"event_msg", "turn_context", "world_state", "token_usage_record", "ghost_snapshot"})
+_SILENT_CODEX = frozenset(
+    {"compacted", "event_msg", "turn_context", "world_state", "token_usage_record", "ghost_snapshot"}
+)
 """Types of lines that say nothing."""
 
-_ITEMS = {
-    "reasoning": THINKING,
-    **dict.fromkeys(("compaction", "compaction_summary"), SUMMARIES),
-    **dict.fromkeys(("local_shell_call", "function_call", "function_call_output", "custom_tool_call"), TOOLS),
-    **dict.fromkeys(("custom_tool_call_output", "tool_search_call", "tool_search_output"), TOOLS),
-    **dict.fromkeys(("web_search_call", "mcp_call"), TOOLS),
-    "image_generation_call": NO_TEXT,
-    "ghost_snapshot": ADDED,
-}
-"""What items other than messages are."""
+_SILENT_ITEMS = frozenset(
+    {
+        *("reasoning", "compaction", "compaction_summary", "local_shell_call", "function_call", "function_call_output"),
+        *("custom_tool_call", "custom_tool_call_output", "tool_search_call", "tool_search_output", "web_search_call"),
+        *("mcp_call", "image_generation_call", "ghost_snapshot"),
+    }
+)
+"""Kinds of items that say nothing."""
 
 _ADDED = (
     "# AGENTS.md instructions",
@@ -243,16 +216,14 @@ _CONTEXT = "# Context from my IDE setup:"
 
 
 def codex_lines(line: dict[str, Any], reading: Reading) -> Iterator[TranscriptMessage]:
-    """Yield what a line of a rollout says, and note the rest."""
+    """Yield what a line of a rollout says, and note what is not known."""
     kind = text_of(line.get("type"))
     payload = object_of(line.get("payload"))
     if kind == "session_meta":
         _begin(payload, reading)
-    elif kind == "compacted":
-        reading.left_out[SUMMARIES] += 1
     elif kind == "response_item":
         yield from _item(payload, text_of(line.get("timestamp")), reading)
-    elif kind == "message" or kind in _ITEMS:
+    elif kind == "message" or kind in _SILENT_ITEMS:
         yield from _item(line, text_of(line.get("timestamp")), reading)
     elif not kind and "id" in line and "timestamp" in line:
         _begin(line, reading)  # the first line of old rollouts
@@ -272,13 +243,9 @@ def _begin(meta: dict[str, Any], reading: Reading) -> None:
 
 def _item(item: dict[str, Any], timestamp: str, reading: Reading) -> Iterator[TranscriptMessage]:
     kind, role = text_of(item.get("type")), text_of(item.get("role"))
-    if kind in _ITEMS:
-        reading.left_out[_ITEMS[kind]] += 1
-    elif kind != "message":
+    if kind != "message" and kind not in _SILENT_ITEMS:
         reading.unknown[f"response_item: {kind or 'no type'}"] += 1
-    elif role not in ("user", "assistant"):
-        reading.left_out[ADDED] += 1
-    else:
+    elif kind == "message" and role in ("user", "assistant"):
         texts = (_codex_text(object_of(part), reading) for part in list_of(item.get("content")))
         if text := "\n".join(filter(None, texts)):
             message_id = text_of(item.get("id")) or spool.hashed(role, text, timestamp)
@@ -290,19 +257,13 @@ def _codex_text(part: dict[str, Any], reading: Reading) -> str:
     kind, text = text_of(part.get("type")), text_of(part.get("text"))
     if kind not in ("input_text", "output_text", "text"):
         if kind == "input_image":
-            reading.left_out[PICTURES] += 1
             return PICTURE
-        if kind in ("input_file", "input_audio"):
-            reading.left_out[NO_TEXT] += 1
-        else:
+        if kind not in ("input_file", "input_audio"):
             reading.unknown[f"message: {kind or 'no type'}"] += 1
         return ""
     if text.lstrip().startswith(_CONTEXT):
         text = text.partition(_REQUEST)[2]
-    if text.lstrip().startswith(_ADDED):
-        reading.left_out[ADDED] += 1
-        return ""
-    return text
+    return "" if text.lstrip().startswith(_ADDED) else text
 
 
 # Read what is new in a transcript, line by line from an offset. Blocking.
@@ -353,13 +314,13 @@ def read_transcript(client: str, path: Path, since: ReadPosition, *, with_before
         begin = 0 if with_before else offset
         if begin:
             _parse(stream.readline(MAX_LINE_BYTES), reading)  # it names the session
-            reading.clear_counts()
+            reading.unknown.clear()  # an earlier reading has counted it
         stream.seek(begin)
         for line in _whole_lines(stream):
             is_new = stream.tell() > offset
             (reading.new if is_new else reading.before).extend(_parse(line, reading))
             if not is_new:
-                reading.clear_counts()
+                reading.unknown.clear()  # an earlier reading has counted it
             begin = stream.tell()
         reading.position = ReadPosition(offset=begin, head=_head(stream, begin))
     return reading
