@@ -380,7 +380,7 @@ def _rows_finding(settings: Settings, ledger: Ledger, progress: Progress, *, rep
     if differences:
         advice = "palimpsest doctor --deep --repair repairs what can be rebuilt"
         return Finding("rows", f"{'; '.join(differences)}. {advice}", ok=False)
-    return Finding("rows", "memories, messages, history, entities, full text, vectors and means agree")
+    return Finding("rows", "memories, messages, entities, full text, vectors and means agree")
 
 
 def _embed_repaired(settings: Settings, ledger: Ledger) -> str:
