@@ -251,20 +251,16 @@ class Captured:
 
         A hook's text is not brought again by a line of its session, and a line's by no hook at its time.
         """
-        name, other_name = (self._name_in(each) for each in (self.message.external_id, other.external_id))
-        own = [session_prefix(self.client, session) for session in (self.session, self.origin or self.session)]
-        is_in_session = other.external_id.startswith(tuple(own))
+        name, other_name = (each.split(":", 2)[-1] for each in (self.message.external_id, other.external_id))
+        is_in_session = other.external_id.startswith(session_prefix(self.client, self.session))
         is_then = abs(other.said_at - self.message.said_at) <= SAME_TIME
         if not self.is_line:
-            return other.external_id == self.message.external_id or (
-                is_in_session and is_then and not self._is_of_hook(other_name)
-            )
+            return is_in_session and (name == other_name or (is_then and not self._is_of_hook(other_name)))
         if is_in_session:
             return name == other_name or self._is_of_hook(other_name)
-        return other.external_id.startswith(f"{self.client}:") and (name == other_name or is_then)
-
-    def _name_in(self, external_id: str) -> str:
-        return external_id.split(":", 2)[-1]
+        is_origin = bool(self.origin) and other.external_id.startswith(session_prefix(self.client, self.origin))
+        is_copy = name == other_name or is_then or (is_origin and self._is_of_hook(other_name))
+        return other.external_id.startswith(f"{self.client}:") and is_copy
 
     def _is_of_hook(self, name: str) -> bool:
         """Return whether an id of a message with this text is a hook's: of a turn, or made of the text alone."""
