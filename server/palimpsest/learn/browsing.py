@@ -162,8 +162,6 @@ def _note(alias: Alias) -> str:
     """Return the note on an alias."""
     if alias.kind == "remote":
         return f"the git remote of this folder is {alias.alias} now; it stays project {alias.project}"
-    if not alias.other_project:
-        return f"the folder {alias.alias} was taken for the moved folder of project {alias.project}"
     return (
         f"the folder {alias.alias} is project {alias.project}. It may have been project {alias.other_project} before, "
         "which has memories too. If they are one project, run: palimpsest projects merge "
