@@ -217,7 +217,7 @@ async def judge(folder: Path, in_progress: Sequence[dict[str, Any]], record: Rec
     settings = settings_for(folder)
     async with open_memory(settings, background=False) as memory:
         use = await memory.care.model_use()
-        counted = sum(use.calls for stages in use.ever.values() for use in stages.values())
+        counted = sum(each.calls for each in use.today.values())
         if record.counts["asked"] > counted:
             record.fault("disagreeing", f"the model was asked {record.counts['asked']} times, and counted {counted}")
         if use.budgeted.calls > CALLS_PER_DAY:

@@ -17,7 +17,7 @@ from palimpsest.core.clock import Clock, TimeSpan, in_zone, now, parse_range
 from palimpsest.core.models import SURE, Fact, Message, Relation, Scope, Version
 from palimpsest.core.protocols import LanguageModel, ReportProgress
 from palimpsest.core.settings import Settings
-from palimpsest.core.threads import Threads, in_background
+from palimpsest.core.threads import Threads
 from palimpsest.core.validation import MAX_TOKENS, bounded, held_from, in_order
 from palimpsest.hooks.brief import Briefs
 from palimpsest.hooks.instructions import Launch
@@ -422,8 +422,7 @@ class Memory(Edits):
         from palimpsest.admin.doctor import health  # noqa: PLC0415 - as in `care`
 
         graph = self.background and self.background.graph
-        with in_background():
-            return await self.engine.run(lambda: health(self.engine, self.projection.state, graph and graph.state))
+        return await self.engine.run(lambda: health(self.engine, self.projection.state, graph and graph.state))
 
     async def news(self, scope: Scope) -> tuple[str, ...]:
         """Return notes on the project and on what was learned, each once: the next call does not return them."""

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.anyio
 BOB = Scope("bob")
 WEB = Scope("alice", project="web")
 CODER = Scope("alice", project="web", agent_id="coder", run_id="run 1")
-STRANGE = 'Zürich 東京 🍵 עברית "quoted" \\ back\n\ttabbed\u2028line\x85next \x00 nul \ufdd0\ufdd00 \u200b e\u0301'
+STRANGE = 'Zürich 東京 🍵 עברית "quoted" \\ back\n\ttabbed\u2028line\x85next \u200b e\u0301'
 NESTED: dict[str, Any] = {
     "größe": {"高さ": [1, -2.5, 1e22, 0.1, True, None, {"": []}], "a": {}},
     "z": "\u2028",

@@ -11,7 +11,7 @@ from pydantic import SecretStr
 
 from palimpsest.admin.backup import move_ledger
 from palimpsest.core.errors import InputError, LedgerError
-from palimpsest.core.models import Scope, Undo
+from palimpsest.core.models import Undo
 from palimpsest.core.protocols import Progress
 from palimpsest.memory import Memory
 from palimpsest.store import copying, entries, verify
@@ -27,7 +27,7 @@ from tests.support.ledger_access import (
     store_memory,
 )
 from tests.support.memory import ALICE, StoppedClock, memory_in
-from tests.support.moving import BOB, LONG_NAME, Filled, change, digests, fill, killed_while_moving, moved, settings_for
+from tests.support.moving import BOB, Filled, change, digests, fill, killed_while_moving, moved, settings_for
 from tests.support.postgres import PostgresStore
 from tests.support.stores import Address
 
@@ -182,17 +182,6 @@ async def test_what_is_written_meanwhile_is_in_the_copy(
     done = move_ledger(settings_for(here, file_of(here)), database, writing, clock)
     assert done.rows["memories"] == 13
     assert digests(database, without=NEW) == digests(file_of(here), without=NEW)
-
-
-async def test_what_postgresql_cannot_store_is_named(tmp_path: Path, database: SecretStr, clock: StoppedClock) -> None:
-    """Guards a ledger that does not fit: the error names the row, and the ledger stays as it is."""
-    here = file_of(tmp_path / "here")
-    async with memory_in(tmp_path / "here", clock) as memory:
-        stored = store_memory(memory, "User bakes", scope=Scope(LONG_NAME, LONG_NAME, LONG_NAME, LONG_NAME))
-    with pytest.raises(LedgerError, match=rf"memories \(its id is {stored}\): its .*have [0-9,]+ bytes"):
-        moved(tmp_path / "here", here, database, clock)
-    with ledger_in(tmp_path / "here") as ledger:
-        assert ledger.read_with(verify.verify, ledger.database, ignore_progress).texts() == []
 
 
 @pytest.mark.usefixtures("filled")

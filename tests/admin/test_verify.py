@@ -29,13 +29,10 @@ from tests.support.stores import Store, copy_memory
 SEARCHED = "are searched by another text than they have"
 NOTHING = "entries belong to no memory or message"
 MEAN = "the mean of a user's vectors is wrong"
-HISTORY = "differ from the last row of their history"
 WORDS = "the full text does not find the words of its rows"
 STATES = "have other mentions or relations than they state"
 STRAY = "mentions belong to no memory, message or entity of their scope"
-MERGED = "are merged into an entity that cannot stand for them"
-NAMES = "names belong to no entity"
-PARTS = (SEARCHED, NOTHING, MEAN, HISTORY, WORDS, STATES, STRAY, MERGED, NAMES, "relations belong to no memory")
+PARTS = (SEARCHED, NOTHING, MEAN, WORDS, STATES, STRAY)
 
 ENTRY = "(SELECT seq FROM vectors WHERE kind = 'memory' AND live ORDER BY seq LIMIT 1)"
 """The entry of a memory that came from a message. In the statements below, @entry stands for it."""
@@ -69,15 +66,8 @@ DAMAGES: dict[str, tuple[str, set[str]]] = {
     "a mean has a wrong sum": ("UPDATE means SET total = (SELECT total FROM means WHERE user_id = 'bob')", {MEAN}),
     "a mean is truncated": ("UPDATE means SET total = substr(total, 1, 7)", {MEAN}),
     "the means are missing": ("DELETE FROM means", {MEAN}),
-    "history has another text": ("UPDATE history SET new_memory = '?' WHERE new_memory IS NOT NULL", {HISTORY}),
-    "history does not know a deletion": ("UPDATE history SET is_deleted = false, new_memory = '?'", {HISTORY}),
-    "a message has no history": ("DELETE FROM message_history WHERE seq = 1", {HISTORY}),
-    "history does not know the deletion of a message": (
-        "DELETE FROM message_history WHERE event = 'DELETE'",
-        {HISTORY},
-    ),
     "a memory has no mentions": ("DELETE FROM mentions WHERE owner_id = @named", {STATES}),
-    "an entity is missing": ("DELETE FROM entities WHERE name = 'Ana'", {STRAY, NAMES}),
+    "an entity is missing": ("DELETE FROM entities WHERE name = 'Ana'", {STRAY}),
     "a mention is of another user": (
         "UPDATE mentions SET entity_id = (SELECT min(id) FROM entities WHERE user_id = 'bob') WHERE name = 'Ana'",
         {STRAY, STATES},
@@ -100,30 +90,9 @@ DAMAGES: dict[str, tuple[str, set[str]]] = {
         {STATES},
     ),
     "a relation has another name": ("UPDATE relations SET name = 'hates', key = 'hates'", {STATES}),
-    "a relation has no memory": (
-        "INSERT INTO relations(memory_id, position, source_id, key, name, destination_id) "
-        "SELECT '0', 0, source_id, key, name, destination_id FROM relations",
-        {"relations belong to no memory"},
-    ),
-    "an entity is merged into a missing one": ("UPDATE entities SET merged_into = '0' WHERE name = 'Ana'", {MERGED}),
-    "an entity is merged into another user's": (
-        "UPDATE entities SET merged_into = (SELECT min(id) FROM entities WHERE user_id = 'bob') WHERE name = 'Ana'",
-        {MERGED},
-    ),
-    "entities are merged in a circle": (
-        "UPDATE entities SET merged_into = CASE name WHEN 'Ana' THEN (SELECT id FROM entities WHERE name = 'Lyon') "
-        "ELSE (SELECT id FROM entities WHERE name = 'Ana' AND user_id = 'alice') END WHERE name IN ('Ana', 'Lyon')",
-        {MERGED},
-    ),
-    "a name has no entity": (
-        "INSERT INTO entity_aliases(entity_id, key, name, user_id) VALUES ('0', 'ana', 'Ana', 'alice')",
-        {NAMES},
-    ),
-    "a name is another user's": ("UPDATE entity_aliases SET user_id = 'eve' WHERE name = 'Ana'", {NAMES}),
     "several damages at once": (
-        "UPDATE vectors SET key = substr(key, 1, 8) WHERE seq = @entry; DELETE FROM means; "
-        "DELETE FROM message_history WHERE seq = 1",
-        {SEARCHED, MEAN, HISTORY},
+        "UPDATE vectors SET key = substr(key, 1, 8) WHERE seq = @entry; DELETE FROM means",
+        {SEARCHED, MEAN},
     ),
 }
 
@@ -181,7 +150,7 @@ def overwrite_page(path: Path, page: int) -> None:
 
 
 BOB = Scope("bob")
-AGREE = "memories, messages, history, entities, full text, vectors and means agree"
+AGREE = "memories, messages, entities, full text, vectors and means agree"
 WHOLE = "every vector is present, equals the ledger's and is found by a query for itself"
 KEPT = ("messages", "memories", "memory_sources", "summaries")
 """Tables that no repair changes."""
@@ -267,7 +236,7 @@ def test_a_new_memory_is_found_to_agree(tmp_path: Path) -> None:
 @pytest.mark.anyio
 @pytest.mark.parametrize("damage", DAMAGES)
 async def test_damage_in_the_ledger_is_found_and_repaired(settings: Settings, damage: str) -> None:
-    """Guards the comparison of the ledger with itself: search and history are repaired, stored texts stay."""
+    """Guards the comparison of the ledger with itself: search and the graph are repaired, stored texts stay."""
     await damage_is_found_and_repaired(settings, *DAMAGES[damage])
 
 
@@ -337,11 +306,10 @@ def test_damage_that_cannot_be_repaired_is_reported_with_the_newest_backup(
     damage_is_reported_with_the_newest_backup(settings, statements, fault)
 
 
-@pytest.mark.only_on("sqlite", "PostgreSQL refuses the first two, and has no such table")
+@pytest.mark.only_on("sqlite", "PostgreSQL refuses the first, and has no such table")
 @pytest.mark.parametrize(
     ("statements", "fault"),
     [
-        ("UPDATE history SET state = '{' WHERE seq = 1", "JSON"),
         ("DELETE FROM messages WHERE seq = 1", "rows refer to missing rows"),
         ("DROP TABLE lexical_content", "no such table"),
     ],

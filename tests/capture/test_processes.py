@@ -57,11 +57,12 @@ async def test_whoever_is_killed_loses_nothing_and_repeats_nothing(tmp_path: Pat
     """Servers are killed at any point while they take in records and a transcript; the next one goes on."""
     session = ClaudeSession(tmp_path / "t.jsonl")
     for number in range(150):
-        spooled(tmp_path, "prompt", f"prompt {number}", message_id=str(number), transcript=str(session.path))
+        of_turn = {"message_id": f"{number}:1", "transcript": str(session.path), "at": session.now}
+        spooled(tmp_path, "prompt", f"prompt {number}", **of_turn)
         session.user(f"prompt {number}")
         session.assistant(f"between {number}")
         session.assistant(f"reply {number}")
-        spooled(tmp_path, "reply", f"reply {number}", transcript=str(session.path))
+        spooled(tmp_path, "reply", f"reply {number}", transcript=str(session.path), at=session.now)
     for left in (300, 299, 200, 199, 101, 50):
         server = start(tmp_path, "take-in")
         assert server.stdout is not None

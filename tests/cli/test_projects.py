@@ -105,15 +105,14 @@ class TestOneProject:
             assert folders.texts(folder) == ["The build runs on Debian"]
         assert list(folders.projects()) == ["atlas"]
 
-    def test_a_folder_without_a_remote_is_found_where_it_was_moved(self, folders: Folders) -> None:
-        """Guards what the folder's name alone did before."""
-        atlas = repository(folders.root / "atlas", created=1_700_000_000)
+    def test_what_a_folder_without_a_remote_was_before_it_was_moved_is_told(self, folders: Folders) -> None:
+        """Guards its memories: one command brings them along."""
+        atlas = repository(folders.root / "atlas")
         folders.run(atlas, "add", "The build runs on Debian")
         (folders.root / "work").mkdir()
         moved = Path(shutil.move(atlas, folders.root / "work"))
         told = palimpsest(moved, "history", "00000000", code=1, settings=folders.settings)
-        assert "was taken for the moved folder of project atlas" in told
-        assert folders.texts(moved) == ["The build runs on Debian"]
+        assert 'palimpsest projects merge "atlas" "work/atlas"' in told
 
 
 class TestTwoProjects:

@@ -14,8 +14,6 @@ from palimpsest.core.threads import (
     CpuShares,
     Threads,
     end_if_cancelled,
-    in_background,
-    is_background,
 )
 
 pytestmark = pytest.mark.anyio
@@ -81,15 +79,6 @@ async def test_writes_that_wait_leave_the_threads_to_reads() -> None:
         assert len(running) <= 1
         may_write.set()
     assert len(running) == 20
-
-
-async def test_work_knows_whether_a_caller_waits_for_it() -> None:
-    """Guards errors that a caller has to read from work in the background, which would only log them."""
-    threads = Threads((anyio.CapacityLimiter(1),), (anyio.CapacityLimiter(1),))
-    assert not await threads.run(is_background)
-    with in_background():
-        assert await threads.run(is_background)
-    assert not await threads.run(is_background)
 
 
 async def test_a_caller_that_computed_long_waits_until_it_has_earned_it(monkeypatch: pytest.MonkeyPatch) -> None:

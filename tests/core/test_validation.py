@@ -193,6 +193,16 @@ def test_a_single_sign_is_a_text(text: str) -> None:
     assert text_from(text) == text
 
 
+def test_a_nul_is_refused_or_left_out() -> None:
+    """Guards against texts that SQLite takes and PostgreSQL cannot store; a backslash before "u0000" is no NUL."""
+    with pytest.raises(InputError, match="a NUL"):
+        text_from("a\0b")
+    assert trimmed("a\0b") == "ab"
+    with pytest.raises(InputError, match="a NUL"):
+        metadata_from({"a": ["b\0"]})
+    assert metadata_from({"a": r"\u0000"}) == {"a": r"\u0000"}
+
+
 @pytest.mark.parametrize(("validator", "limit"), [(text_from, MAX_TEXT_CHARS), (query_from, MAX_QUERY_CHARS)])
 def test_a_text_is_stripped_not_empty_and_bounded(validator: Any, limit: int) -> None:
     """Guards against texts and queries of white space only, and both sides of the limit, which the error names."""

@@ -13,13 +13,11 @@ from palimpsest.core.models import Decision, Event, Scope
 from palimpsest.hooks.brief import RecallRequest
 from palimpsest.learn import recall_log
 from palimpsest.memory import Memory
-from palimpsest.store import usage, verify
+from palimpsest.store import usage
 from palimpsest.store.usage import Recall
 from tests.support.command_line import palimpsest
 from tests.support.exports import exported
-from tests.support.graph_rows import run_statement
 from tests.support.ledger_access import (
-    ignore_progress,
     ledger_in,
     row_faults,
     store_memory,
@@ -232,17 +230,3 @@ async def test_what_is_forgotten_is_in_no_question(tmp_path: Path) -> None:
         assert await noted(memory, choir) == ["chapel"]
         await ask(memory, "the old chapel")
         assert await noted(memory, choir) == ["the old chapel", "chapel"]
-
-
-async def test_doctor_finds_and_erases_what_belongs_to_nothing(tmp_path: Path) -> None:
-    async with memory_in(tmp_path) as memory:
-        bicycle = await add_text(memory, BICYCLE)
-        await ask(memory, QUESTION, "bicycle")
-        assert await row_faults(memory) == []
-        run_statement(memory, "UPDATE recalled SET owner_id = 'nobody' WHERE recall_seq = 1")
-        assert await row_faults(memory) == ["1 questions of the recall log belong to no memory or message"]
-        ledger = memory.engine.ledger
-        faults = await memory.engine.run(lambda: ledger.read_with(verify.verify, ledger.database, ignore_progress))
-        await memory.engine.write(lambda: ledger.run(verify.repair, ledger.database, faults, ledger.clock()))
-        assert await row_faults(memory) == []
-        assert await noted(memory, bicycle) == ["bicycle"]

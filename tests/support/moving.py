@@ -31,9 +31,6 @@ from tests.support.stores import Address
 BOB = Scope("Bøb 船", project="web", agent_id="β")
 """A user whose names sort differently by letters and by bytes."""
 
-LONG_NAME = "\U00020000" * 256
-"""The longest name that there is. An index of PostgreSQL has no room for four of them."""
-
 FEW = 3
 """Rows in a batch, so that a small ledger has many batches."""
 
@@ -77,10 +74,10 @@ class Filled:
 
 async def fill(memory: Memory, clock: StoppedClock) -> Filled:
     """Store memories, messages, relations, questions and edits of two users, in an order that leaves gaps."""
-    turns = [(role, f"{role} says “{role}” 🙂 \0 {number}") for number in range(4) for role in ("user", "assistant")]
+    turns = [(role, f"{role} says “{role}” 🙂 {number}") for number in range(4) for role in ("user", "assistant")]
     messages = await store_messages(memory, *turns)
     changed = store_memory(
-        memory, "User lives in Köln", sources=[messages[0].id], metadata={"b": 1, "a": [True, None, "\0 \ufdd0"]}
+        memory, "User lives in Köln", sources=[messages[0].id], metadata={"b": 1, "a": [True, None, " \ufdd0"]}
     )
     gone = store_memory(memory, "User has a cat")
     store_stating(memory, "Ana lives in Lyon", ("Ana", "person"), relations=(Relation("Ana", "lives in", "Lyon"),))

@@ -93,7 +93,7 @@ def _local_findings(settings: Settings, clock: Clock) -> list[Finding]:
     with closing(ledger):
         findings.append(_or_error("ledger", lambda: _ledger_finding(ledger, scope)))
         findings.append(_or_error("disk", lambda: _disk_finding(settings, ledger)))
-        findings.append(_or_error("capture", lambda: status(settings, ledger, clock())))
+        findings.append(_or_error("capture", lambda: status(settings)))
         if embedder is not None:
             fingerprint = embedder.fingerprint
             findings.append(_or_error("jobs", lambda: _jobs_finding(settings, ledger, clock)))
@@ -327,7 +327,7 @@ def _rows_finding(settings: Settings, ledger: Ledger, progress: Progress, *, rep
     if differences:
         advice = "palimpsest doctor --deep --repair repairs what can be rebuilt"
         return Finding("rows", f"{'; '.join(differences)}. {advice}", ok=False)
-    return Finding("rows", "memories, messages, history, entities, full text, vectors and means agree")
+    return Finding("rows", "memories, messages, entities, full text, vectors and means agree")
 
 
 def _embed_repaired(settings: Settings, ledger: Ledger) -> str:

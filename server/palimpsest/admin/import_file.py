@@ -24,7 +24,6 @@ from palimpsest.core.validation import one_line
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.sanitize import Cleaner
 from palimpsest.store import entries, transfer
-from palimpsest.store.memories import notes_on_long_blocks
 from palimpsest.store.writes import MAX_TITLE_CHARS, session_id_of
 
 # The formats that can be imported, and the readers that understand them. The content of a file decides, not its
@@ -303,7 +302,6 @@ def run_import(engine: Engine, scope: Scope, plan: ImportPlan, progress: Progres
     an undo of an earlier import took back is brought back.
     """
     state = plan.state
-    notes = list(plan.notes)
     with engine.ledger.read() as conn:
         is_empty = entries.newest_log_number(conn) == 0
     copy = None if is_empty else engine.ledger.backups.keep("before-import", engine.clock())
@@ -316,11 +314,10 @@ def run_import(engine: Engine, scope: Scope, plan: ImportPlan, progress: Progres
         progress(done, state.total)
     with engine.ledger.read() as conn:
         waiting = entries.count_missing_vectors(conn, engine.embedder.fingerprint, only_failed=True)
-        notes += notes_on_long_blocks(conn, scope.user_id)
     is_one_edit = plan.edits == 1 and bool(state.stored["message"] or state.stored["memory"])
     backup = copy.path if copy is not None and any(state.stored.values()) else None
     edit = state.base + 1 if is_one_edit else 0
-    return replace(_result(plan), notes=tuple(notes), waiting=waiting, backup=backup, edit=edit)
+    return replace(_result(plan), waiting=waiting, backup=backup, edit=edit)
 
 
 def _result(plan: ImportPlan) -> ImportResult:

@@ -123,7 +123,6 @@ async def _learn_documents(memory: Memory, path: Path) -> Reply:
     content: dict[str, Any] = {
         "documents": [replies.learned_json(learned) for learned in result.learned],
         "skipped": [replies.picked(item, "path reason") for item in result.skipped],
-        "gone": [replies.document_json(item) for item in result.gone],
         "notes": notes,
     }
     return Reply(content, *_lines(result, path), *output.notes_text(notes))
@@ -144,11 +143,6 @@ def _lines(result: document_pages.LearnedFolder, path: Path) -> list[output.Part
         names = [item.path for item in result.skipped if item.reason == reason][:MAX_NAMED]
         more = f" and {count - MAX_NAMED} more" if count > MAX_NAMED else ""
         lines.append(f"skipped: {', '.join(names)}{more}: {reason}")
-    lines += [
-        f"gone: {item.title} is not in the folder any more. Its pages stay; palimpsest documents {item.id[:8]} "
-        "--delete deletes them"
-        for item in result.gone
-    ]
     return lines
 
 

@@ -94,10 +94,6 @@ class LedgerError(PalimpsestError):
     """The ledger cannot be opened, read or written."""
 
 
-class LedgerReplacedError(LedgerError):
-    """The files of the ledger were replaced or deleted while this process was using them. Its caller has to know."""
-
-
 class LedgerTooNewError(LedgerError):
     """A newer version of this package wrote the ledger, with a schema this version does not know."""
 

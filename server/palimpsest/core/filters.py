@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import operator as operator_module
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -47,18 +46,6 @@ RESERVED = (*(name for name in FIELDS if name != "tags"), *SCOPE_PARTS, *JUNCTIO
 """
 METADATA = "metadata."
 """What a key begins with that names a key of the metadata, whatever fields and junctions there are."""
-
-OTHER_NAMES = {
-    **dict.fromkeys(("=", "==", "is", "equal", "equals"), "eq"),
-    **dict.fromkeys(("!=", "<>", "not", "neq", "not_equal", "not_equals"), "ne"),
-    **dict.fromkeys((">", "after", "greater_than"), "gt"),
-    **dict.fromkeys((">=", "since", "from", "min"), "gte"),
-    **dict.fromkeys(("<", "before", "less_than"), "lt"),
-    **dict.fromkeys(("<=", "until", "to", "max"), "lte"),
-    **dict.fromkeys(("any", "one_of", "any_of"), "in"),
-    **dict.fromkeys(("not_in", "notin", "none_of"), "nin"),
-}
-"""What other query languages, and people, call the operators. An error names ours."""
 
 MAX_DEPTH = 10
 MAX_CONDITIONS = 100
@@ -247,8 +234,7 @@ class _Reader:
             raise _fault(key, 'is empty; add a value, or an operator such as {"gte": …}')
         for operator, operand in given.items():
             if operator not in OPERATORS:
-                known = f"{', '.join(OPERATORS)}{_nearest_operator(operator)}"
-                raise _fault(key, f"has the unknown operator '{_shown(operator)}'; use {known}")
+                raise _fault(key, f"has the unknown operator '{_shown(operator)}'; use {', '.join(OPERATORS)}")
             read = _operand(key, operator, operand, self._zone)
             yield Condition(key, operator, read, operand, _test(key, operator, read))
 
@@ -267,13 +253,6 @@ _SEVERAL = '{"in": [...]}'
 
 def _fault(key: str, what: str) -> InputError:
     return InputError(f"the filter on '{_shown(key)}' {what}")
-
-
-def _nearest_operator(name: str) -> str:
-    """Return a guess at what an unknown operator should have been, or ""."""
-    plain_name = name.lstrip("$").lower().replace(" ", "_")
-    near = OTHER_NAMES.get(plain_name) or next(iter(difflib.get_close_matches(plain_name, OPERATORS, n=1)), "")
-    return f" (did you mean '{near}'?)" if near else ""
 
 
 def _operand(key: str, operator: str, operand: Any, zone: tzinfo) -> Any:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
-from contextvars import ContextVar
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -28,8 +27,6 @@ ADVANCE_SECONDS = 2.0
 
 MAX_SHARES = 1_000
 """Of more callers, those who have their whole advance again are forgotten, which changes nothing for them."""
-
-_is_background: ContextVar[bool] = ContextVar("_is_background", default=False)
 
 
 class CpuShares:
@@ -111,21 +108,6 @@ async def running(*works: Callable[[], Coroutine[Any, Any, object]]) -> AsyncGen
             tasks.start_soon(work)
         yield tasks
         tasks.cancel_scope.cancel()
-
-
-@contextmanager
-def in_background() -> Generator[None]:
-    """Mark the work of the block, also in threads that it starts, as work that no caller waits for."""
-    token = _is_background.set(True)
-    try:
-        yield
-    finally:
-        _is_background.reset(token)
-
-
-def is_background() -> bool:
-    """Return whether no caller waits for this work, so that nobody would read an error."""
-    return _is_background.get()
 
 
 def end_if_cancelled() -> None:

@@ -27,7 +27,7 @@ _T = TypeVar("_T")
 
 # Read messages in the forms in which other programs write them.
 #
-# They are those of OpenAI (chat, responses, assistants), Anthropic, Gemini, Bedrock, LangChain, the AI SDK and
+# They are those of OpenAI (chat, responses), Anthropic, Gemini, Bedrock, LangChain, the AI SDK and
 # ShareGPT. What was said is text, with a mark where a picture was; calls of tools and their results, reasoning and the
 # like are left out and counted.
 
@@ -65,14 +65,14 @@ _TEXT_KEYS = ("content", "parts", "text", "value", "message", "refusal", "audio"
 _CALL_KEYS = ("tool_calls", "function_call", "toolInvocations")
 _REASONING_KEYS = ("reasoning", "reasoning_content", "thinking")
 _TIME_KEYS = ("timestamp", "created_at", "createdAt", "create_time", "created", "date", "time")
-_LIST_KEYS = ("messages", "conversations", "conversation", "turns", "history", "chat", "items", "contents", "data")
+_LIST_KEYS = ("messages", "conversations", "conversation", "turns", "history", "chat", "items", "contents")
 """The keys under which an object holds a conversation, or several."""
 
 _MAX_QUOTED = 40
 """How many characters of a role or a key that nobody knows are quoted."""
 
 _MAX_DEPTH = 5
-"""How deep texts are looked for in a message. OpenAI's assistants have the deepest: content, part, text, value."""
+"""How deep texts are looked for in a message."""
 
 _PAIR = 2
 """LangChain writes a message as a role and a text, too."""
@@ -135,8 +135,6 @@ class _ConversationReader:
             texts = [text for text in _texts(message.get(key), found, pictures) if text.strip()]
             if texts:
                 break
-        for data in list_of(message.get("images")):  # Ollama's
-            texts += _texts({"type": "image", "data": data}, found, pictures)
         for key in _CALL_KEYS:
             found[CALLS] += len(list_of(message.get(key))) + isinstance(message.get(key), dict)
         found[REASONING] += sum(bool(message.get(key)) for key in _REASONING_KEYS)
@@ -210,25 +208,16 @@ def _conversations_of(value: Any) -> list[list[Any]]:
     given = object_of(value)
     for key in _LIST_KEYS:
         inner = given.get(key)
-        if not isinstance(inner, list) or (key == "data" and _role_of(given)):
+        if not isinstance(inner, list):
             continue
-        conversations = conversations_in(inner)
-        if key == "data":  # OpenAI lists the messages of a thread from the newest to the oldest
-            conversations = [_oldest_first(messages) for messages in conversations]
         head = [{"role": "system", "content": given["system"]}] if given.get("system") else []
-        return [[*head, *messages] for messages in conversations]
+        return [[*head, *messages] for messages in conversations_in(inner)]
     return [[value]]
 
 
 def _holds_messages(value: Any) -> bool:
     given = object_of(value)
     return not _role_of(given) and any(isinstance(given.get(key), list) for key in _LIST_KEYS)
-
-
-def _oldest_first(messages: list[Any]) -> list[Any]:
-    times = [object_of(item).get("created_at") for item in messages]
-    numbers = [time for time in times if isinstance(time, int | float)]
-    return messages[::-1] if len(numbers) == len(messages) and numbers and numbers[0] > numbers[-1] else messages
 
 
 def _unwrapped(value: Any) -> dict[str, Any] | None:
@@ -445,8 +434,8 @@ def list_of(value: Any) -> list[Any]:
 
 
 def well_formed(text: str) -> str:
-    """Return a text with lone surrogates replaced by "?". No file, index or request accepts them."""
-    return text.encode("utf-8", "replace").decode("utf-8")
+    """Return a text with lone surrogates replaced by "?", which no file accepts, and without NUL, as in PostgreSQL."""
+    return text.encode("utf-8", "replace").decode("utf-8").replace("\0", "")
 
 
 def is_blank(text: str) -> bool:
@@ -552,7 +541,7 @@ def text_from(text: str) -> str:
         raise InputError(f"text is '{plain}', a word for no value. Nothing was done. Leave it out, or say something")
     if well_formed(text) != text:
         raise InputError(
-            "text is not valid Unicode: it has half a character, or bytes that are not UTF-8. Nothing was done."
+            "text is not valid Unicode: it has half a character, a NUL, or bytes that are not UTF-8. Nothing was done."
         )
     if len(plain) > MAX_TEXT_CHARS:
         raise InputError(
@@ -619,9 +608,15 @@ def in_order(fact: models.Fact, zone: tzinfo) -> models.Fact:
     return fact
 
 
+def has_nul(dumped: str) -> bool:
+    """Return whether a text in JSON has a NUL character, which PostgreSQL cannot store."""
+    return r"\u0000" in dumped.replace(r"\\", "")
+
+
 def json_object(value: dict[str, Any]) -> dict[str, Any]:
-    """Return an object as it is. Raises ValueError if it has what JSON has not, such as an infinite number."""
-    json.dumps(value, allow_nan=False)
+    """Return an object as it is. Raises ValueError if it has what cannot be stored as JSON, such as NUL or NaN."""
+    if has_nul(json.dumps(value, allow_nan=False)):
+        raise ValueError("it has a NUL character")
     return value
 
 
@@ -632,7 +627,10 @@ def metadata_from(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
     """
     copy = dict(metadata or {})
     with raised_as(InputError, "metadata is not valid JSON", "", TypeError, ValueError):
-        size = len(json.dumps(copy, ensure_ascii=False, allow_nan=False).encode())
+        dumped = json.dumps(copy, ensure_ascii=False, allow_nan=False)
+        size = len(dumped.encode())
+    if has_nul(dumped):
+        raise InputError("metadata has a NUL character, which cannot be stored")
     if size > MAX_METADATA_BYTES:
         raise InputError(f"metadata is larger than {MAX_METADATA_BYTES:,} bytes as JSON")
     if reserved := [

@@ -382,23 +382,16 @@ MAX_HOOKS_FILE = 1024 * 1024
 def handle_event(stdin: bytes | None) -> tuple[Options, Event] | None:
     """Spool the event on stdin and return it if it may be answered. `stdin` is None if it was too much to read.
 
-    Raises OSError if the data directory cannot be written.
+    Raises OSError if the data directory cannot be written, and ValueError or RecursionError for what is no event.
     """
     options = Options(sys.argv[1:], dict(os.environ))
-    if options.started_by_program:
+    if options.started_by_program or stdin is None:
         return None
-    if stdin is None:
-        return _refused(options, "large")
-    try:
-        payload = spool.parsed_object(stdin)
-    except (ValueError, RecursionError):
-        return _refused(options, "unreadable")
+    payload = spool.parsed_object(stdin)
     client = host_of(payload, options.client)
     event = read_event(payload, client)
-    if event is None or is_foreign_copy(options.client, client, event.cwd):
+    if event is None or not event.session or is_foreign_copy(options.client, client, event.cwd):
         return None
-    if not event.session:
-        return _refused(options, "unreadable")
     mode = mode_in(options, event.cwd)
     if mode in CAPTURING:
         _capture(options, event)
@@ -453,12 +446,6 @@ def is_foreign_copy(installed_for: str, host: str, folder: str) -> bool:
     return False
 
 
-def _refused(options: Options, reason: str) -> None:
-    """Write down that something was not kept, if the hook may keep things."""
-    if mode_in(options, "") in CAPTURING:
-        spool.note_refusal(options.data_dir, reason)
-
-
 def _capture(options: Options, event: Event) -> None:
     """Spool what an event says."""
     kept = spool.kept_part(event.text)
@@ -467,10 +454,7 @@ def _capture(options: Options, event: Event) -> None:
     said = {"role": event.role, "text": kept, "message_id": event.message_id(kept)} if event.role else {}
     where = {"transcript": event.transcript, "cwd": event.cwd, "user": options.user, "detail": event.detail}
     record = spool.new_record(event.client, event.kind, event.session, **said, **where)
-    try:
-        spool.write_record(options.data_dir, record)
-    except spool.SpoolFullError:
-        spool.note_refusal(options.data_dir, "full")
+    spool.write_record(options.data_dir, record)
 
 
 def _answer_of_server(options: Options, event: Event, seen_as: str, deadline: float) -> Injection | None:

@@ -84,15 +84,6 @@ def spool_dir(data_dir: str) -> str:
     return os.path.join(hooks_dir(data_dir), "spool")
 
 
-def refused_file(data_dir: str) -> str:
-    """Return the file that has a line for each record that was not kept: the time in UTC, a space, the reason.
-
-    Reasons are `full` (the spool has reached its bound), `large` (the client gave more than the hook reads) and
-    `unreadable` (the client gave no JSON object, or an event without its session or text).
-    """
-    return os.path.join(hooks_dir(data_dir), "refused.log")
-
-
 def briefs_dir(data_dir: str) -> str:
     """Return the folder of the rendered briefs."""
     return os.path.join(hooks_dir(data_dir), "briefs")
@@ -304,16 +295,6 @@ def _without(text: str, tag: str, *, hides_rest: bool) -> str:
 VERSION = 1
 MAX_FILES = 10_000
 """Weeks of work without any server or command. More would make every hook slow, because it counts them."""
-MAX_SPOOL_BYTES = 64 * 1024 * 1024
-"""More than anyone says in weeks; a loop of a broken client must not fill the disk."""
-FEW_FILES = 50
-"""So many of the largest records are below MAX_BYTES, so nothing need be added up: 100,000 characters of 12 bytes."""
-MAX_REFUSED_BYTES = 1024 * 1024
-"""From then on refusals are no longer written down; what they say has been said by then."""
-
-
-class SpoolFullError(Exception):
-    """The spool has reached its bound. Nothing was written."""
 
 
 def utc_now() -> str:
@@ -333,16 +314,16 @@ def new_record(client: str, event: str, session: str, **fields: str) -> dict[str
 
 
 def write_record(data_dir: str, record: dict[str, str | int]) -> str:
-    """Write a record into the spool and return its path.
+    """Write a record into the spool and return its path; "" if the spool is full.
 
     The file appears as a whole: a killed process leaves a `.part`, never half a record. Nothing is synced to the disk,
-    because that can take longer than the hook may run; a power failure may lose the last seconds. Raises OSError and
-    SpoolFullError.
+    because that can take longer than the hook may run; a power failure may lose the last seconds. Raises OSError.
     """
     folder = spool_dir(data_dir)
     make_private_folder(hooks_dir(data_dir))
     make_private_folder(folder)
-    _refuse_if_full(folder)
+    if len(os.listdir(folder)) >= MAX_FILES:
+        return ""
     name = f"{time.time_ns()}-{os.getpid()}-{os.urandom(8).hex()}"
     draft = os.path.join(folder, f"{name}{UNFINISHED_SUFFIX}")
     path = os.path.join(folder, f"{name}{SPOOL_SUFFIX}")
@@ -354,29 +335,6 @@ def write_record(data_dir: str, record: dict[str, str | int]) -> str:
         _remove(draft)
         raise
     return path
-
-
-def note_refusal(data_dir: str, reason: str) -> None:
-    """Write down that something was not kept, for `palimpsest doctor`. Raises OSError."""
-    make_private_folder(hooks_dir(data_dir))
-    path = refused_file(data_dir)
-    if not os.path.exists(path) or os.path.getsize(path) < MAX_REFUSED_BYTES:
-        append_line(path, f"{utc_now()} {reason}")
-
-
-def _refuse_if_full(folder: str) -> None:
-    """Raise SpoolFullError if the spool has reached its bound."""
-    with os.scandir(folder) as entries:
-        files = list(entries)
-    if len(files) >= MAX_FILES or (len(files) > FEW_FILES and sum(map(_size, files)) >= MAX_SPOOL_BYTES):
-        raise SpoolFullError
-
-
-def _size(file: os.DirEntry[str]) -> int:
-    try:
-        return file.stat(follow_symlinks=False).st_size
-    except OSError:  # it was taken in meanwhile
-        return 0
 
 
 def _remove(path: str) -> None:

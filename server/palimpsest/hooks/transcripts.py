@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, BinaryIO, TypeAlias, cast
+from typing import Any, BinaryIO, cast
 
 from pydantic import BaseModel, Field, ValidationError
 
@@ -26,14 +26,6 @@ from palimpsest.hooks.events import PROGRAM_ENTRYPOINT
 from palimpsest.text.word_lists import patterns
 
 # What every reader of a transcript returns.
-
-TOOLS = "tool calls and their results"
-THINKING = "thinking"
-ADDED = "what the client added: reminders, commands and their output"
-SUBAGENTS = "what subagents said"
-SUMMARIES = "summaries of compactions"
-NO_TEXT = "files and other things without text"
-PICTURES = f"pictures, for which {PICTURE} stands in the text"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,49 +42,30 @@ class TranscriptMessage:
     at: datetime | None
 
 
-Counts: TypeAlias = dict[str, tuple[int, tuple[str, ...]]]
-"""How often a text was met in a transcript, and the short names of the records with it, by a key of the text.
-
-Records are named and not counted, because one that was left out comes again if its reader is killed.
-"""
-
-
 class ReadPosition(BaseModel):
-    """How far a transcript was read: its first `offset` bytes, whose beginning has the hash `head`.
-
-    `counts` are those of its texts, None if they have to be counted again.
-    """
+    """How far a transcript was read: its first `offset` bytes, whose beginning has the hash `head`."""
 
     offset: int = 0
     head: str = ""
-    counts: Counts | None = None
 
 
 @dataclass(slots=True)
 class Reading:
-    """What a client's transcript says before the position from which it was read, and after it.
+    """What a client's transcript says after the position from which it was read.
 
-    `left_out` counts what was left out, by reason, and `unknown` what is not known, by type. The rest holds for the
-    whole file: `title` is the name of the session, `session` its id, and `is_subagent` says that nobody spoke in it.
+    `unknown` counts what is not known, by type. The rest holds for the whole file: `title` is the name of the session,
+    `session` its id, and `is_subagent` says that nobody spoke in it.
     """
 
     client: str
-    before: list[TranscriptMessage] = field(default_factory=list[TranscriptMessage])
-    new: list[TranscriptMessage] = field(default_factory=list[TranscriptMessage])
+    messages: list[TranscriptMessage] = field(default_factory=list[TranscriptMessage])
     position: ReadPosition = field(default_factory=ReadPosition)
-    is_anew: bool = False
-    left_out: Counter[str] = field(default_factory=Counter[str])
     unknown: Counter[str] = field(default_factory=Counter[str])
     title: str = ""
     session: str = ""
     cwd: str = ""
     origin: str = ""
     is_subagent: bool = False
-
-    def clear_counts(self) -> None:
-        """Forget what was left out and not known, because it was counted by an earlier reading."""
-        self.left_out.clear()
-        self.unknown.clear()
 
 
 def text_of(value: Any) -> str:
@@ -128,17 +101,17 @@ _SILENT_CLAUDE_CODE = patterns("palimpsest.hooks", "clients.txt")["silent"]
 _TITLES = {"ai-title": "aiTitle", "custom-title": "customTitle"}
 """Types of lines with the title of the session, and their keys."""
 
-_BLOCKS = {
-    **dict.fromkeys(("thinking", "redacted_thinking"), THINKING),
-    **dict.fromkeys(("tool_use", "tool_result", "tool_reference", "server_tool_use", "web_search_tool_result"), TOOLS),
-    "image": PICTURES,
-    "document": NO_TEXT,
-}
-"""What blocks other than texts are."""
+_SILENT_BLOCKS = frozenset(
+    {
+        *("text", "thinking", "redacted_thinking", "tool_use", "tool_result", "tool_reference", "server_tool_use"),
+        *("web_search_tool_result", "image", "document"),
+    }
+)
+"""Kinds of blocks that are known: texts, and what nobody said."""
 
 
 def claude_code_lines(line: dict[str, Any], reading: Reading) -> Iterator[TranscriptMessage]:
-    """Yield what a line of a transcript says, and note the rest."""
+    """Yield what a line of a transcript says, and note what is not known."""
     kind = text_of(line.get("type"))
     reading.cwd = reading.cwd or text_of(line.get("cwd"))
     reading.session = reading.session or text_of(line.get("sessionId"))
@@ -169,41 +142,28 @@ def _said(line: dict[str, Any], role: str, text: str) -> TranscriptMessage:
 
 def _claude_code_text(line: dict[str, Any], role: str, reading: Reading) -> str:
     """Return the text of a line of the user or the assistant; "" if they did not say it."""
-    reason = _not_said(line)
-    if reason:
-        reading.left_out[reason] += 1
+    if _is_not_said(line):
         return ""
     content = object_of(line.get("message")).get("content")
     if not isinstance(content, str | list):
         reading.unknown[f"{role} without content"] += 1
         return ""
     kinds = [text_of(object_of(block).get("type")) for block in list_of(content)]
-    for kind in kinds:
-        if kind in _BLOCKS:
-            reading.left_out[_BLOCKS[kind]] += 1
-        elif kind != "text":
-            reading.unknown[f"{role}: {kind or 'no type'}"] += 1
+    reading.unknown.update(f"{role}: {kind or 'no type'}" for kind in kinds if kind not in _SILENT_BLOCKS)
     # What stands beside a result was added by the client.
     return "" if "tool_result" in kinds else text_of_blocks(content)
 
 
-def _not_said(line: dict[str, Any]) -> str:
-    """Return the reason why nobody said a line, or ""."""
+def _is_not_said(line: dict[str, Any]) -> bool:
+    """Return whether a line is of a subagent or a compaction, or was added by the client or a program."""
     message, origin = object_of(line.get("message")), object_of(line.get("origin"))
-    if line.get("isSidechain"):
-        return SUBAGENTS
-    if line.get("isCompactSummary"):
-        return SUMMARIES
-    if (
-        line.get("isMeta")
-        or line.get("isVisibleInTranscriptOnly")
-        or line.get("isApiErrorMessage")
+    flags = ("isSidechain", "isCompactSummary", "isMeta", "isVisibleInTranscriptOnly", "isApiErrorMessage")
+    return (
+        any(line.get(flag) for flag in flags)
         or message.get("model") == "<synthetic>"
         or text_of(line.get("entrypoint")).startswith(PROGRAM_ENTRYPOINT)
         or origin.get("kind", "human") != "human"
-    ):
-        return ADDED
-    return ""
+    )
 
 
 # Codex's rollouts: JSON lines `{timestamp, type, payload}`; until the summer of 2025 the payload alone.
@@ -211,19 +171,19 @@ def _not_said(line: dict[str, Any]) -> str:
 # The types are those of `RolloutItem` and `ResponseItem` in codex-rs/protocol, until version 0.160. What was said is
 # in `response_item` lines of type `message`, in every version; events repeat some of it.
 
-_SILENT_CODEX = frozenset({"event_msg", "turn_context", "world_state", "token_usage_record", "ghost_snapshot"})
+_SILENT_CODEX = frozenset(
+    {"compacted", "event_msg", "turn_context", "world_state", "token_usage_record", "ghost_snapshot"}
+)
 """Types of lines that say nothing."""
 
-_ITEMS = {
-    "reasoning": THINKING,
-    **dict.fromkeys(("compaction", "compaction_summary"), SUMMARIES),
-    **dict.fromkeys(("local_shell_call", "function_call", "function_call_output", "custom_tool_call"), TOOLS),
-    **dict.fromkeys(("custom_tool_call_output", "tool_search_call", "tool_search_output"), TOOLS),
-    **dict.fromkeys(("web_search_call", "mcp_call"), TOOLS),
-    "image_generation_call": NO_TEXT,
-    "ghost_snapshot": ADDED,
-}
-"""What items other than messages are."""
+_SILENT_ITEMS = frozenset(
+    {
+        *("reasoning", "compaction", "compaction_summary", "local_shell_call", "function_call", "function_call_output"),
+        *("custom_tool_call", "custom_tool_call_output", "tool_search_call", "tool_search_output", "web_search_call"),
+        *("mcp_call", "image_generation_call", "ghost_snapshot"),
+    }
+)
+"""Kinds of items that say nothing."""
 
 _ADDED = (
     "# AGENTS.md instructions",
@@ -243,16 +203,14 @@ _CONTEXT = "# Context from my IDE setup:"
 
 
 def codex_lines(line: dict[str, Any], reading: Reading) -> Iterator[TranscriptMessage]:
-    """Yield what a line of a rollout says, and note the rest."""
+    """Yield what a line of a rollout says, and note what is not known."""
     kind = text_of(line.get("type"))
     payload = object_of(line.get("payload"))
     if kind == "session_meta":
         _begin(payload, reading)
-    elif kind == "compacted":
-        reading.left_out[SUMMARIES] += 1
     elif kind == "response_item":
         yield from _item(payload, text_of(line.get("timestamp")), reading)
-    elif kind == "message" or kind in _ITEMS:
+    elif kind == "message" or kind in _SILENT_ITEMS:
         yield from _item(line, text_of(line.get("timestamp")), reading)
     elif not kind and "id" in line and "timestamp" in line:
         _begin(line, reading)  # the first line of old rollouts
@@ -272,13 +230,9 @@ def _begin(meta: dict[str, Any], reading: Reading) -> None:
 
 def _item(item: dict[str, Any], timestamp: str, reading: Reading) -> Iterator[TranscriptMessage]:
     kind, role = text_of(item.get("type")), text_of(item.get("role"))
-    if kind in _ITEMS:
-        reading.left_out[_ITEMS[kind]] += 1
-    elif kind != "message":
+    if kind != "message" and kind not in _SILENT_ITEMS:
         reading.unknown[f"response_item: {kind or 'no type'}"] += 1
-    elif role not in ("user", "assistant"):
-        reading.left_out[ADDED] += 1
-    else:
+    elif kind == "message" and role in ("user", "assistant"):
         texts = (_codex_text(object_of(part), reading) for part in list_of(item.get("content")))
         if text := "\n".join(filter(None, texts)):
             message_id = text_of(item.get("id")) or spool.hashed(role, text, timestamp)
@@ -290,19 +244,13 @@ def _codex_text(part: dict[str, Any], reading: Reading) -> str:
     kind, text = text_of(part.get("type")), text_of(part.get("text"))
     if kind not in ("input_text", "output_text", "text"):
         if kind == "input_image":
-            reading.left_out[PICTURES] += 1
             return PICTURE
-        if kind in ("input_file", "input_audio"):
-            reading.left_out[NO_TEXT] += 1
-        else:
+        if kind not in ("input_file", "input_audio"):
             reading.unknown[f"message: {kind or 'no type'}"] += 1
         return ""
     if text.lstrip().startswith(_CONTEXT):
         text = text.partition(_REQUEST)[2]
-    if text.lstrip().startswith(_ADDED):
-        reading.left_out[ADDED] += 1
-        return ""
-    return text
+    return "" if text.lstrip().startswith(_ADDED) else text
 
 
 # Read what is new in a transcript, line by line from an offset. Blocking.
@@ -340,36 +288,28 @@ FORMATS = {
 """The clients whose transcripts can be read. Others say everything in what they give to their hooks."""
 
 
-def read_transcript(client: str, path: Path, since: ReadPosition, *, with_before: bool) -> Reading:
-    """Read what is new in a transcript, and with `with_before` also what was read before.
-
-    If the file was truncated or replaced since, all of it is new. Raises OSError.
-    """
+def read_transcript(client: str, path: Path, since: ReadPosition) -> Reading:
+    """Read what is new in a transcript. If the file was truncated or replaced since, that is all. Raises OSError."""
     reading = Reading(client)
     with path.open("rb") as stream:
-        size = os.fstat(stream.fileno()).st_size
-        reading.is_anew = not 0 < since.offset <= size or _head(stream, since.offset) != since.head
-        offset = 0 if reading.is_anew else since.offset
-        begin = 0 if with_before else offset
-        if begin:
+        is_longer = 0 < since.offset <= os.fstat(stream.fileno()).st_size
+        offset = since.offset if is_longer and _head(stream, since.offset) == since.head else 0
+        if offset:
+            stream.seek(0)
             _parse(stream.readline(MAX_LINE_BYTES), reading)  # it names the session
-            reading.clear_counts()
-        stream.seek(begin)
+            reading.unknown.clear()  # an earlier reading has counted it
+        stream.seek(offset)
         for line in _whole_lines(stream):
-            is_new = stream.tell() > offset
-            (reading.new if is_new else reading.before).extend(_parse(line, reading))
-            if not is_new:
-                reading.clear_counts()
-            begin = stream.tell()
-        reading.position = ReadPosition(offset=begin, head=_head(stream, begin))
+            reading.messages += _parse(line, reading)
+            offset = stream.tell()
+        reading.position = ReadPosition(offset=offset, head=_head(stream, offset))
     return reading
 
 
 def _head(stream: BinaryIO, offset: int) -> str:
-    """Return the hash of the first bytes of a file, and leave its position at the beginning."""
+    """Return the hash of the first bytes of a file."""
     stream.seek(0)
     head = stream.read(min(offset, HEAD_BYTES))
-    stream.seek(0)
     return sha256(head).hexdigest()[:32] if head else ""
 
 
@@ -443,10 +383,6 @@ def _count(counts: dict[str, Any], *names: str) -> int:
 
 logger = logging.getLogger(__name__)
 
-KEPT_COUNTS = 50
-"""Of how many transcripts the counts are kept, those that were read last: of a session that goes on after so many
-others, they are counted again."""
-
 KEPT_FILES = 5_000
 """Of more transcripts, those that no longer exist are forgotten."""
 
@@ -472,13 +408,12 @@ class Offsets(BaseModel):
             return cls(file=file)
 
     def position(self, path: Path) -> ReadPosition:
-        """Return how far a transcript was read. What changes its counts is written down with `move`."""
-        return self.files.get(str(path)) or ReadPosition(counts={})
+        """Return how far a transcript was read."""
+        return self.files.get(str(path)) or ReadPosition()
 
-    def move(self, path: Path, position: ReadPosition, counts: Counts) -> None:
-        """Note how far a transcript was read. `counts` may still change until it is written down."""
-        self.files.pop(str(path), None)
-        self.files[str(path)] = position.model_copy(update={"counts": counts})
+    def move(self, path: Path, position: ReadPosition) -> None:
+        """Note how far a transcript was read."""
+        self.files[str(path)] = position
         self.is_changed = True
 
     def count_unknown(self, client: str, unknown: Mapping[str, int]) -> None:
@@ -497,8 +432,6 @@ class Offsets(BaseModel):
             return
         if len(self.files) > KEPT_FILES:
             self.files = {name: known for name, known in self.files.items() if Path(name).exists()}
-        for name in list(self.files)[:-KEPT_COUNTS]:
-            self.files[name].counts = None
         content: dict[str, Any] = self.model_dump()
         try:
             spool.make_private_folder(str(self.file.parent))

@@ -16,7 +16,7 @@ from palimpsest.core.errors import GraphStoreError, LedgerError
 from palimpsest.core.models import Finding
 from palimpsest.core.protocols import Progress
 from palimpsest.core.settings import GraphStore
-from palimpsest.core.threads import Threads, in_background
+from palimpsest.core.threads import Threads
 from palimpsest.store import entries
 from palimpsest.store.graph import projection as projected
 from palimpsest.store.graph.projection import Part, ledger_end
@@ -503,15 +503,14 @@ class GraphFollower:
 
     async def run(self) -> None:
         """Follow the ledger until cancelled. A failure is logged, and tried again after a rest."""
-        with in_background():
-            while True:
-                self._woken = anyio.Event()
-                if await self._try():
-                    await anyio.sleep(REST_SECONDS)
-                    with anyio.move_on_after(LOOK_SECONDS):
-                        await self._woken.wait()
-                else:
-                    await anyio.sleep(min(FIRST_RETRY_SECONDS * 2 ** (self._failures - 1), MAX_RETRY_SECONDS))
+        while True:
+            self._woken = anyio.Event()
+            if await self._try():
+                await anyio.sleep(REST_SECONDS)
+                with anyio.move_on_after(LOOK_SECONDS):
+                    await self._woken.wait()
+            else:
+                await anyio.sleep(min(FIRST_RETRY_SECONDS * 2 ** (self._failures - 1), MAX_RETRY_SECONDS))
 
     async def _try(self) -> bool:
         """Catch up once, and return whether that went well. The same failure is logged once."""

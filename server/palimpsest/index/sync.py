@@ -18,7 +18,7 @@ import numpy.typing as npt
 from filelock import FileLock, Timeout
 from sqlalchemy import Connection
 
-from palimpsest.core.errors import LedgerError, LedgerReplacedError, VectorIndexError
+from palimpsest.core.errors import LedgerError, VectorIndexError
 from palimpsest.core.files import file_lock, replace_file
 from palimpsest.core.protocols import Progress, Vector, VectorIndex
 from palimpsest.store import entries as entry_queries
@@ -684,8 +684,6 @@ class KeptKeys:
                     return self._refreshed(conn, user_id)
             finally:
                 self._lock.release()
-        except LedgerReplacedError:
-            raise
         except (LedgerError, ValueError) as error:  # a damaged ledger; ValueError if a vector has another length
             logger.warning("the keys of a user cannot be read, so the vector index is queried: %s", error)
             return None

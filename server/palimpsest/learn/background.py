@@ -17,7 +17,6 @@ import anyio.abc
 
 from palimpsest.core.errors import EmbedderError, LedgerError, VectorIndexError, logged
 from palimpsest.core.models import Outcome, Scope
-from palimpsest.core.threads import in_background
 from palimpsest.index.backfill import Backfill, embed_gists
 from palimpsest.index.graph_database import GraphFollower, graph_projection
 from palimpsest.index.sync import Projection, finish_purge
@@ -94,9 +93,8 @@ class BackgroundWork:
         await self._work_waits.wait()
         if self.graph is not None:
             self._tasks.start_soon(self.graph.run)
-        with in_background():
-            await self._log_failure(self._finish_purge)
-            await self._follow()
+        await self._log_failure(self._finish_purge)
+        await self._follow()
 
     async def _follow(self) -> None:
         while True:
@@ -127,7 +125,7 @@ class BackgroundWork:
         return notes_on(new)
 
     async def _mark_reported(self, jobs: Sequence[Job]) -> None:
-        with logged(logger, "what was learned will be told again"), in_background():
+        with logged(logger, "what was learned will be told again"):
             await self._engine.write(lambda: self._engine.ledger.run(job_queries.mark_reported, jobs))
 
     async def _after_job(self, scope: Scope, outcomes: Sequence[Outcome]) -> None:

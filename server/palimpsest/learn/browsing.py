@@ -22,7 +22,6 @@ from palimpsest.core.errors import InputError, LedgerError
 from palimpsest.core.git_project import Alias, Move, Project, Repository
 from palimpsest.core.models import PAGE, ChangedMemory, Hit, Memory, Message, Scope, has_expired, labels_of
 from palimpsest.core.settings import AUTO, Settings
-from palimpsest.core.threads import in_background
 from palimpsest.core.validation import scope_part
 from palimpsest.learn.document_pages import grouped, plain_gist
 from palimpsest.learn.engine import Engine, OfMemory, reads
@@ -163,8 +162,6 @@ def _note(alias: Alias) -> str:
     """Return the note on an alias."""
     if alias.kind == "remote":
         return f"the git remote of this folder is {alias.alias} now; it stays project {alias.project}"
-    if not alias.other_project:
-        return f"the folder {alias.alias} was taken for the moved folder of project {alias.project}"
     return (
         f"the folder {alias.alias} is project {alias.project}. It may have been project {alias.other_project} before, "
         "which has memories too. If they are one project, run: palimpsest projects merge "
@@ -469,17 +466,16 @@ async def hear_changes(engine: Engine, on_changed: OnChanged) -> None:
         return
     limit = anyio.CapacityLimiter(1)  # a thread of its own, because it waits most of the time
     try:
-        with in_background():
-            number: int | None = None
-            while True:
-                try:
-                    await anyio.to_thread.run_sync(listener.wait, LOOK_SECONDS, limiter=limit, abandon_on_cancel=True)
-                    number, changed = await engine.read(partial(_changed_after, number))
-                    if changed:
-                        await on_changed(changed)
-                except LedgerError as error:
-                    logger.warning("changes by other servers are not heard for a while: %s", error)
-                    await anyio.sleep(LOOK_SECONDS)
+        number: int | None = None
+        while True:
+            try:
+                await anyio.to_thread.run_sync(listener.wait, LOOK_SECONDS, limiter=limit, abandon_on_cancel=True)
+                number, changed = await engine.read(partial(_changed_after, number))
+                if changed:
+                    await on_changed(changed)
+            except LedgerError as error:
+                logger.warning("changes by other servers are not heard for a while: %s", error)
+                await anyio.sleep(LOOK_SECONDS)
     finally:
         listener.close()
 

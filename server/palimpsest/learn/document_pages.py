@@ -579,11 +579,10 @@ FILE = "file://"
 
 @dataclass(frozen=True, slots=True)
 class LearnedFolder:
-    """What learning a folder did: its documents, what was skipped, and the documents whose files are gone."""
+    """What learning a folder did: its documents, and what was skipped."""
 
     learned: Sequence[LearnedDocument]
     skipped: Sequence[Skipped] = ()
-    gone: Sequence[Document] = ()
 
 
 class Documents(Writing):
@@ -614,9 +613,7 @@ class Documents(Writing):
             except errors.InputError as error:
                 skipped.append(Skipped(name, str(error.__cause__ or error)))
             progress(number, len(files))
-        known = await self.list(scope)
-        gone = await self.engine.run(lambda: _gone(known, scope, root))
-        return LearnedFolder(learned, skipped, gone)
+        return LearnedFolder(learned, skipped)
 
     async def embed(self, progress: Progress) -> int:
         """Embed what waits for it, and return how many texts could not be embedded now."""
@@ -668,14 +665,3 @@ class Documents(Writing):
 
         notes = (await self._after_write(scope, write())).notes
         return replace(learned[0], notes=(*learned[0].notes, *notes))
-
-
-def _gone(known: Sequence[Document], scope: Scope, root: Path) -> list[Document]:
-    """Return the documents of files that lay in a folder and are there no more. Blocking."""
-    below = f"{FILE}{root.as_posix().rstrip('/')}/"
-    return [
-        document
-        for document in known
-        if document.uri.startswith(below) and document.project == scope.project
-        if kept_uri(document.uri) == document.uri and not Path(document.uri.removeprefix(FILE)).exists()
-    ]

@@ -19,7 +19,6 @@ from palimpsest.core.errors import DailyLimitError, InputError, LedgerError, Pal
 from palimpsest.core.models import Annotation, Decision, Entity, Event, Fact, Link, Memory, Provenance, Scope
 from palimpsest.core.protocols import LanguageModel
 from palimpsest.core.settings import Settings
-from palimpsest.core.threads import in_background
 from palimpsest.core.validation import one_line
 from palimpsest.learn.add import Lesson, learn_pieces
 from palimpsest.learn.commit import apply_write, embed_texts
@@ -33,7 +32,6 @@ from palimpsest.learn.summaries.summary_kinds import how_many_fit, revisions
 from palimpsest.learn.summaries.summary_writer import summarize_due
 from palimpsest.llm import summarize as stages
 from palimpsest.llm.ask import reported_tokens
-from palimpsest.llm.prompts import name_of
 from palimpsest.llm.summarize import Shown
 from palimpsest.recall.similar import SimilarMemory, similar_memories
 from palimpsest.store import entries, history
@@ -42,7 +40,7 @@ from palimpsest.store import memories as memory_queries
 from palimpsest.store import messages as message_queries
 from palimpsest.store.apply import Write
 from palimpsest.store.graph.entities import entities_of
-from palimpsest.store.jobs import EDIT, Job, JobEnd, JobKind, JobRequest, Limits, ModelCall, ModelUse, Refusal
+from palimpsest.store.jobs import EDIT, Job, JobEnd, JobKind, JobRequest, Limits, ModelCall, ModelUse
 from palimpsest.store.links import without_annotation
 from palimpsest.store.memories import A_DAY, ending_memories, plans_of, plans_since, scopes_ending
 from palimpsest.store.rows import is_seen
@@ -449,8 +447,6 @@ def kinds_for(model: LanguageModel | None) -> tuple[JobKind, ...]:
 # What was said in a call is learned from however often that takes, because somebody asked for it. What hooks
 # captured has a limit of its own, and all other work shares one.
 
-TOMORROW = "This goes on tomorrow (UTC)."
-
 
 def next_day(now: datetime) -> datetime:
     """Return when the next day begins in UTC."""
@@ -472,15 +468,16 @@ class _CountedModel(WrappedModel):
     async def complete(self, messages: Sequence[Mapping[str, str]], schema: Mapping[str, Any] | None) -> str:
         ledger = self.engine.ledger
         prompt = sum(count_tokens(message["content"]) for message in messages)
-        call = ModelCall(self.kind, name_of(messages) or "other", prompt)
+        call = ModelCall(self.kind, prompt)
         settings = self.engine.settings
         background = settings.background
         limits = Limits(settings.learn.captured_calls_per_day, background.calls_per_day, background.tokens_per_day)
-        refusal: Refusal = await self.engine.write(
-            lambda: ledger.run(job_queries.begin_call, call, limits, ledger.clock())
-        )
-        if refusal:
-            raise DailyLimitError(_refused(refusal, limits, prompt))
+        setting = await self.engine.write(lambda: ledger.run(job_queries.begin_call, call, limits, ledger.clock()))
+        if setting:
+            raise DailyLimitError(
+                f"{setting} allows no call with a prompt of {counted(prompt, 'token')} any more today. This goes on "
+                "tomorrow (UTC)."
+            )
         with reported_tokens() as reported:
             try:
                 reply = await self.model.complete(messages, schema)
@@ -494,25 +491,6 @@ class _CountedModel(WrappedModel):
         tokens = sum(reported) or call.tokens + count_tokens(reply)
         ledger = self.engine.ledger
         await self.engine.write(lambda: ledger.run(job_queries.end_call, call, tokens, ledger.clock()))
-
-
-def _refused(refusal: Refusal, limits: Limits, prompt: int) -> str:
-    """Return why a call was not made, and when it will be."""
-    match refusal:
-        case "captured calls":
-            calls = counted(limits.captured_calls, "call")
-            return f"the {calls} of the model that learn.captured_calls_per_day allows today were made. {TOMORROW}"
-        case "tokens" if prompt > limits.tokens:
-            return (
-                f"it needs a prompt of {counted(prompt, 'token')}, which is more than background.tokens_per_day allows "
-                f"for a whole day ({limits.tokens:,}). Raise it."
-            )
-        case "tokens":
-            tokens = f"{limits.tokens:,} tokens"
-            return f"the next call would exceed the {tokens} that background.tokens_per_day allows today. {TOMORROW}"
-        case _:
-            calls = counted(limits.calls, "call")
-            return f"the {calls} of the model that background.calls_per_day allows today were made. {TOMORROW}"
 
 
 # Work on the jobs in the ledger: what was said is learned from, and views of what is known are made.
@@ -544,13 +522,12 @@ class JobRunner:
 
     async def run(self) -> None:
         """Work on what is due until cancelled, beginning with what waits from before."""
-        with in_background():
-            await queue_expiry(self._engine)
-            while True:
-                self._woken = anyio.Event()
-                rest = await self._work()
-                with anyio.move_on_after(rest):
-                    await self._woken.wait()
+        await queue_expiry(self._engine)
+        while True:
+            self._woken = anyio.Event()
+            rest = await self._work()
+            with anyio.move_on_after(rest):
+                await self._woken.wait()
 
     async def _work(self) -> float:
         """Work on what is due and return for how many seconds there is nothing to do."""
@@ -628,25 +605,19 @@ async def _next_due_at(engine: Engine, kinds: Sequence[JobKind]) -> datetime | N
 
 
 def in_words(use: ModelUse, settings: Settings) -> str:
-    """Return how much of the limits of today was used, and for what kinds of jobs."""
+    """Return how much of the limits of today was used."""
     background, made = settings.background, use.budgeted
-    by_kind = {kind: job_queries.total(stages.values()) for kind, stages in use.today.items()}
-    captured = use.captured_calls
-    parts = [
+    return (
         f"today (UTC) {made.calls} of {counted(background.calls_per_day, 'call')} and {made.tokens:,} of "
-        f"{background.tokens_per_day:,} tokens for summaries, links, gists and hints",
-        f"{captured} of {counted(settings.learn.captured_calls_per_day, 'call')} for captured messages",
-        *(f"{kind}: {counted(of.calls, 'call')}, {of.tokens:,} tokens" for kind, of in by_kind.items()),
-    ]
-    return "; ".join(parts)
+        f"{background.tokens_per_day:,} tokens for summaries, links, gists and hints; {use.captured_calls} of "
+        f"{counted(settings.learn.captured_calls_per_day, 'call')} for captured messages"
+    )
 
 
 def as_values(use: ModelUse, settings: Settings) -> dict[str, Any]:
-    """Return the limits, what was used today by kind of job, and what was ever used by kind and prompt."""
+    """Return the limits, and what was used today by kind of job."""
     limits = {"captured_calls_per_day": settings.learn.captured_calls_per_day, **settings.background.model_dump()}
-    today = {kind: job_queries.total(stages.values())._asdict() for kind, stages in use.today.items()}
-    ever = {kind: {stage: each._asdict() for stage, each in stages.items()} for kind, stages in use.ever.items()}
-    return {"day": use.day, "limits": limits, "today": today, "ever": ever}
+    return {"day": use.day, "limits": limits, "today": {kind: each._asdict() for kind, each in use.today.items()}}
 
 
 # What became of jobs: for `palimpsest jobs`, and for the next reply of their scope.

@@ -15,7 +15,6 @@ from sqlalchemy import Connection
 from palimpsest.core.errors import logged
 from palimpsest.core.models import Event, Memory, Outcome, Scope, has_expired
 from palimpsest.core.settings import Settings
-from palimpsest.core.threads import in_background
 from palimpsest.core.validation import one_line
 from palimpsest.learn.engine import Engine, OfMemory, reads
 from palimpsest.learn.sanitize import Cleaner
@@ -118,11 +117,10 @@ class FadingMemories(OfMemory):
 
     async def run(self) -> None:
         """Write what is collected, in batches, until cancelled."""
-        with in_background():
-            while True:
-                await self._woken.wait()
-                await anyio.sleep(REST_SECONDS)
-                await self.write()
+        while True:
+            await self._woken.wait()
+            await anyio.sleep(REST_SECONDS)
+            await self.write()
 
     async def write(self) -> None:
         """Write what is collected. A failure is logged: a search has been answered by then."""
@@ -188,12 +186,11 @@ class RecallLog(OfMemory):
 
     async def run(self) -> None:
         """Write what is collected, in batches, and erase what is too old, until cancelled."""
-        with in_background():
-            while True:
-                await self.write()
-                with anyio.move_on_after(LOOK_SECONDS):
-                    await self._woken.wait()
-                    await anyio.sleep(REST_SECONDS)
+        while True:
+            await self.write()
+            with anyio.move_on_after(LOOK_SECONDS):
+                await self._woken.wait()
+                await anyio.sleep(REST_SECONDS)
 
     async def write(self) -> None:
         """Write what is collected, and erase what is too old. A failure is logged: the search has been answered."""

@@ -22,7 +22,7 @@ from pydantic import BaseModel, BeforeValidator, ValidationError, model_validato
 from palimpsest.core.errors import CutOffReplyError, ModelError, ReplyError
 from palimpsest.core.protocols import LanguageModel
 from palimpsest.core.validation import MAX_HINT_CHARS, NO_VALUES, fault_text, object_of, one_line, well_formed
-from palimpsest.llm.prompts import PromptMessages, name_of
+from palimpsest.llm.prompts import PromptMessages
 from palimpsest.text.stopwords import FUNCTION_WORDS
 from palimpsest.text.word_lists import LazyPattern, patterns, word_sets
 
@@ -492,7 +492,7 @@ async def ask(
     wrong_reply = {"role": "assistant", "content": well_formed(text[:MAX_SHOWN_CHARS]) or "(nothing)"}
     again = [*map(dict, messages), wrong_reply, {"role": "user", "content": repair}]
     try:
-        return (await attempt(PromptMessages(name_of(messages), again)))[0]
+        return (await attempt(again))[0]
     except ModelError as error:
         failure = error
     except ValueError as error:

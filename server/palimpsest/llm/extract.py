@@ -24,7 +24,7 @@ from palimpsest.llm import ask
 from palimpsest.llm.prompts import Prompt
 from palimpsest.llm.user_name import told_name, with_name
 from palimpsest.text.dates.date_finder import dates_in
-from palimpsest.text.display import counted, shorten
+from palimpsest.text.display import shorten
 from palimpsest.text.tokenizer import search_tokens
 from palimpsest.text.word_lists import LazyPattern, word_sets
 
@@ -222,51 +222,34 @@ _PRONOUNS = word_sets("palimpsest.llm", "says_nothing.txt")["pronouns"]
 """What small models give as an entity, though only the sentence before says who is meant."""
 
 
-class GraphReader:
-    """Reads the entities and relations of the facts of one reply.
+def _relations(fact: FactReply, user_name: str, known: Iterable[Relation]) -> tuple[Relation, ...]:
+    """Return the known relations of a fact and those of its reply, each once. The user has one name in them.
 
-    What has no name is left out, and so is a relation of something with itself: it says nothing.
+    What has no name or a long one is left out, and so is a relation of something with itself: it says nothing.
     """
+    relations = {_key(relation): relation for relation in known}
+    for source, name, destination in fact.relations:
+        relation = Relation(_one_name(source, user_name), name, _one_name(destination, user_name))
+        key = _key(relation)
+        if all(key) and key[0] != key[2] and _fit(relation.source, relation.name, relation.destination):
+            relations.setdefault(key, relation)
+    return tuple(relations.values())[:MAX_RELATIONS]
 
-    def __init__(self) -> None:
-        self._too_long = 0
-        self._too_many = 0
 
-    @property
-    def left_out(self) -> tuple[str, ...]:
-        """Return a note for each bound that entities or relations exceeded."""
-        names, bounds = counted(self._too_long, "name"), f"{MAX_ENTITIES} entities and {MAX_RELATIONS} relations"
-        too_long = f"left out {names} of entities and relations with more than {models.MAX_NAME_CHARS} characters"
-        too_many = f"left out {self._too_many:,} entities and relations: a fact has at most {bounds}"
-        return (*((too_long,) if self._too_long else ()), *((too_many,) if self._too_many else ()))
+def _entities(fact: FactReply, user_name: str, known: Iterable[NamedEntity]) -> tuple[NamedEntity, ...]:
+    """Return the known entities of a fact and those of its reply, each once. The user is a person of one name."""
+    entities = {name_key(entity.name): entity for entity in known}
+    for entity in fact.entities:
+        is_user = name_key(entity.name) in SELF_NAMES
+        named = NamedEntity(_one_name(entity.name, user_name), "person" if is_user else entity.type)
+        if (key := _name(named.name)) and _fit(named.name):
+            same = entities.get(key)
+            entities[key] = named if same is None or same.type == "other" else same
+    return tuple(entities.values())[:MAX_ENTITIES]
 
-    def relations(self, fact: FactReply, user_name: str, known: Iterable[Relation]) -> tuple[Relation, ...]:
-        """Return the known relations of a fact and those of its reply, each once. The user has one name in them."""
-        relations = {_key(relation): relation for relation in known}
-        for source, name, destination in fact.relations:
-            relation = Relation(_one_name(source, user_name), name, _one_name(destination, user_name))
-            key = _key(relation)
-            if all(key) and key[0] != key[2] and self._fit(relation.source, relation.name, relation.destination):
-                relations.setdefault(key, relation)
-        self._too_many += max(0, len(relations) - MAX_RELATIONS)
-        return tuple(relations.values())[:MAX_RELATIONS]
 
-    def entities(self, fact: FactReply, user_name: str, known: Iterable[NamedEntity]) -> tuple[NamedEntity, ...]:
-        """Return the known entities of a fact and those of its reply, each once. The user is a person of one name."""
-        entities = {name_key(entity.name): entity for entity in known}
-        for entity in fact.entities:
-            is_user = name_key(entity.name) in SELF_NAMES
-            named = NamedEntity(_one_name(entity.name, user_name), "person" if is_user else entity.type)
-            if (key := _name(named.name)) and self._fit(named.name):
-                same = entities.get(key)
-                entities[key] = named if same is None or same.type == "other" else same
-        self._too_many += max(0, len(entities) - MAX_ENTITIES)
-        return tuple(entities.values())[:MAX_ENTITIES]
-
-    def _fit(self, *names: str) -> bool:
-        too_long = sum(len(name) > models.MAX_NAME_CHARS for name in names)
-        self._too_long += too_long
-        return not too_long
+def _fit(*names: str) -> bool:
+    return all(len(name) <= models.MAX_NAME_CHARS for name in names)
 
 
 def with_ends(entities: Iterable[NamedEntity], relations: Iterable[Relation]) -> tuple[NamedEntity, ...]:
@@ -429,19 +412,16 @@ def _extraction(
         wanted = [item.model_copy(update=dict.fromkeys(unwanted, ())) for item in reply.facts]
         reply = reply.model_copy(update={"facts": wanted})
     name = told_name(reply.user_name or "", messages)
-    graph = GraphReader()
-    facts = _facts(reply.facts, messages, name or conversation.user_name, graph, now.tzinfo or UTC)
+    facts = _facts(reply.facts, messages, name or conversation.user_name, now.tzinfo or UTC)
     requests, refused = _requests(reply, messages)
     faults = _faults(reply)
     if faults and not (facts or requests or refused):
         raise ValueError(faults[0])
-    unsound = (f"left out of the model's reply, because {fault}" for fault in dict.fromkeys(faults))
-    return Extraction(facts, requests, refused, name, left_out=(*graph.left_out, *unsound))
+    unsound = tuple(f"left out of the model's reply, because {fault}" for fault in dict.fromkeys(faults))
+    return Extraction(facts, requests, refused, name, left_out=unsound)
 
 
-def _facts(
-    replies: Sequence[FactReply], messages: Sequence[Message], user_name: str, graph: GraphReader, zone: tzinfo
-) -> tuple[Fact, ...]:
+def _facts(replies: Sequence[FactReply], messages: Sequence[Message], user_name: str, zone: tzinfo) -> tuple[Fact, ...]:
     facts: dict[str, Fact] = {}
     for item in replies[:MAX_FACTS]:
         text = one_line(item.text)
@@ -451,7 +431,7 @@ def _facts(
         name = next((message.name for message in cited if message.role == "user"), "") or user_name
         text = with_name(text, name)
         known = facts.get(text, Fact(text))
-        relations = graph.relations(item, name, known.relations)
+        relations = _relations(item, name, known.relations)
         happened_at, precision = _date(item.happened_at, zone)
         valid_from, valid_from_precision = _date(item.valid_from, zone)
         valid_until, valid_until_precision = _date(item.valid_until, zone)
@@ -471,7 +451,7 @@ def _facts(
             tags=tuple(item.tags[:MAX_LABELS]),
             actor_id=cited[0].name if cited else "",
             role=cited[0].role if cited else "",
-            entities=with_ends(graph.entities(item, name, known.entities), relations),
+            entities=with_ends(_entities(item, name, known.entities), relations),
             relations=relations,
         )
     return tuple(facts.values())

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -58,17 +58,11 @@ _DATA = frozenset({"messages", "facts", "memories"})
 
 
 class PromptMessages(list[dict[str, str]]):
-    """The chat messages of a prompt, with its name, by which calls are counted, and the fields that nobody wants."""
+    """The chat messages of a prompt, with the fields of the reply that nobody wants."""
 
-    def __init__(self, name: str, messages: Iterable[dict[str, str]], unwanted: frozenset[str] = frozenset()) -> None:
+    def __init__(self, messages: Iterable[dict[str, str]], unwanted: frozenset[str]) -> None:
         super().__init__(messages)
-        self.name = name
         self.unwanted = unwanted
-
-
-def name_of(messages: Sequence[Mapping[str, str]]) -> str:
-    """Return the name of the prompt that messages are of, or "" if it is not known."""
-    return messages.name if isinstance(messages, PromptMessages) else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +96,7 @@ class Prompt:
         )
         texts = {"system": "\n\n".join(filter(None, (system, reply))), "user": user}
         messages = ({"role": role, "content": text} for role, text in texts.items() if text or role == "user")
-        return PromptMessages(self.name, messages, self.unwanted)
+        return PromptMessages(messages, self.unwanted)
 
 
 def shipped_directory() -> Path:

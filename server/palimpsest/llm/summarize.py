@@ -14,7 +14,7 @@ from palimpsest.core.models import Annotation, Link, Memory, Message
 from palimpsest.core.protocols import LanguageModel
 from palimpsest.core.validation import object_of, one_line, trimmed
 from palimpsest.llm import ask
-from palimpsest.llm.prompts import Prompt, PromptMessages
+from palimpsest.llm.prompts import Prompt
 from palimpsest.text.display import shorten_to_tokens
 
 # Write summaries, texts about an entity, and gists of pages with a model.
@@ -160,7 +160,7 @@ async def describe(model: LanguageModel, prompt: Prompt, text: str, url: str) ->
     The URL goes to the model's endpoint, which fetches it. `text` is the message that the picture is in.
     """
     *system, asked = prompt.render(text=text)
-    reply = await model.complete(PromptMessages(prompt.name, [*system, {**asked, "image": url}]), None)
+    reply = await model.complete([*system, {**asked, "image": url}], None)
     words = one_line(ask.reply_values(reply).answer)[:MAX_DESCRIPTION_CHARS]
     return words.translate(str.maketrans("[]", "()"))
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -161,7 +160,6 @@ def _make_batch_equal(target: Database, batch: Batch) -> None:
     known, wanted = {_key(table, row): row for row in stored}, {_key(table, row): row for row in batch.rows}
     gone = [key for key, row in known.items() if wanted.get(key) != row]
     new = [row for key, row in wanted.items() if known.get(key) != row]
-    refuse_unfit(target, table, new)
     with target.write() as conn:
         _replace(conn, table, gone, new)
         batch.refuse_other(conn, target)
@@ -172,23 +170,8 @@ def replace_all(source: sa.Connection, target: sa.Connection, database: Database
     for table in reversed(TABLES):
         target.execute(sa.delete(table))
     for batch in _batches(source):
-        refuse_unfit(database, batch.table, batch.rows)
         _replace(target, batch.table, (), batch.rows)
         batch.refuse_other(target, database)
-
-
-def refuse_unfit(database: Database, table: sa.Table, new: Sequence[StoredRow]) -> None:
-    """Raise LedgerError if the database cannot store one of the rows."""
-    for row in new:
-        reason = database.unfit(schema.metadata.tables[table.name], row)
-        if reason:
-            name = ", ".join(f"{value}" for value in islice(_key(table, row), 3))
-            owner = row.get("id", "")
-            raise LedgerError(
-                f"{database.location} cannot store the row {name!r} of the table {table.name}"
-                f"{f' (its id is {owner})' if owner else ''}: {reason}. The ledger that was copied is unchanged. "
-                "Change or purge what it belongs to, then try again."
-            )
 
 
 # What makes a ledger of copied rows: a new epoch, and numbers that go on above those in use.

@@ -6,9 +6,9 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
-from sqlalchemy import Connection, Table, text
+from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from palimpsest.core.errors import LedgerError
@@ -267,11 +267,6 @@ class Database(Protocol):
 
     def create_references(self, conn: Connection) -> None:
         """Create the foreign keys again. Raises LedgerError if a row refers to a missing row."""
-
-    def unfit(self, table: Table, row: Mapping[str, Any]) -> str:
-        """Return why this database cannot store a row, or "" if it can."""
-        del table, row
-        return ""
 
     def counters(self, conn: Connection) -> dict[str, int]:
         """Return the highest number that was ever given to a row, by table."""

@@ -106,12 +106,6 @@ def exported(conn: Connection, message: Row[Any]) -> dict[str, Any]:
     return {} if gist is None else {"gist": asdict(gist)}
 
 
-def strays(conn: Connection) -> list[str]:
-    """Return the ids that have a gist and belong to no page."""
-    pages = select(messages.c.id).where(messages.c.role == PAGE)
-    return list(conn.execute(select(gists.c.message_id).where(gists.c.message_id.not_in(pages))).scalars())
-
-
 def erase(conn: Connection, page_ids: Sequence[str]) -> None:
     """Delete the gists of pages."""
     conn.execute(delete(gists).where(rows.among(gists.c.message_id, page_ids)))

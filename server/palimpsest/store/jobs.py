@@ -161,27 +161,22 @@ class Use(NamedTuple):
     tokens: int = 0
 
 
-UseByKind: TypeAlias = Mapping[JobKind, Mapping[str, Use]]
-"""How often a model was asked for each kind of job, by the name of the prompt."""
-
-
 @dataclass(frozen=True, slots=True)
 class ModelUse:
-    """How often a model was asked in the background: on one day (UTC), and ever."""
+    """How often a model was asked in the background on one day (UTC), by kind of job."""
 
     day: str
-    today: UseByKind
-    ever: UseByKind
+    today: Mapping[JobKind, Use]
 
     @property
     def captured_calls(self) -> int:
         """Return how often a model was asked today about what hooks captured."""
-        return total(self.today.get("capture", {}).values()).calls
+        return self.today.get("capture", Use()).calls
 
     @property
     def budgeted(self) -> Use:
         """Return what was used today for work that nobody asked for."""
-        return total(use for kind, uses in self.today.items() if kind not in TOLD_KINDS for use in uses.values())
+        return total(use for kind, use in self.today.items() if kind not in TOLD_KINDS)
 
 
 def total(uses: Iterable[Use]) -> Use:
@@ -270,16 +265,11 @@ def memories_of_job(conn: sa.Connection, job: Job) -> list[Memory]:
 
 
 def model_use(conn: sa.Connection, now: datetime) -> ModelUse:
-    """Return how often a model was asked in the background, today (UTC) and ever, over all processes and users."""
-    value = meta_value(conn, MODEL_USE)
-    stored: dict[str, Any] = {} if value is None else json.loads(value)
+    """Return how often a model was asked in the background today (UTC), over all processes and users."""
+    stored: dict[str, Any] = json.loads(meta_value(conn, MODEL_USE) or "{}")
     day = f"{now.astimezone(UTC):%Y-%m-%d}"
-    today: dict[JobKind, Any] = stored["today"] if stored.get("day") == day else {}
-    return ModelUse(day, _by_kind(today), _by_kind(stored.get("ever", {})))
-
-
-def _by_kind(stored: Mapping[JobKind, Mapping[str, Sequence[int]]]) -> UseByKind:
-    return {kind: {stage: Use(*use) for stage, use in stages.items()} for kind, stages in stored.items()}
+    today: dict[JobKind, Sequence[int]] = stored["today"] if stored.get("day") == day else {}
+    return ModelUse(day, {kind: Use(*use) for kind, use in today.items()})
 
 
 # Queue work for later, inside a transaction: what is asked for joins the job of its kind and scope that waits.
@@ -344,11 +334,8 @@ def enqueue(conn: sa.Connection, scope: Scope, request: JobRequest, now: datetim
         insert_job(conn, kind, scope, payload, due_at or now + DEBOUNCE, now)
         return
     known = set(whole_payload(row.payload).get(MESSAGES, ()))
-    asked_messages = payload.get(MESSAGES, ())
     values: dict[str, Any] = {"payload": with_request(row.payload, payload, due_at)}
-    if row.state == "failed":
-        values |= _after_failure(kind, row.finished_at, now)
-    elif row.attempts and known & set(asked_messages):
+    if row.state == "failed" or (row.attempts and known & set(payload.get(MESSAGES, ()))):
         values |= tried_again(now + DEBOUNCE)
     elif not row.attempts and not row.error:
         values |= _sooner(row.created_at, row.due_at, due_at, now)
@@ -409,18 +396,6 @@ def _sooner(created_at: datetime, due: datetime, asked: datetime | None, now: da
     return {"due_at": min(now + DEBOUNCE, max(created_at + MAX_DELAY, now))}
 
 
-def _after_failure(kind: JobKind, failed_at: datetime, now: datetime) -> dict[str, Any]:
-    """Return the state of a job that has failed and is asked for again.
-
-    What a person sent again is tried at once. The others are asked for by every write: they are tried once, after the
-    longest pause, and what was told of the failure is not told again.
-    """
-    if kind in TOLD_KINDS:
-        return tried_again(now + DEBOUNCE)
-    due_at = max(now + DEBOUNCE, failed_at + PAUSES[-1])
-    return {"state": "waiting", "due_at": due_at, "attempts": len(PAUSES), "finished_at": None}
-
-
 def queue_enrichment(conn: sa.Connection, scope: Scope, memory_ids: Sequence[str], now: datetime) -> int:
     """Queue memories that are to get hints, and return the number of the edit that will give them."""
     edit = next_edit_number(conn)
@@ -460,11 +435,7 @@ def _waiting(conn: sa.Connection, scope: Scope, session_id: str) -> list[str]:
     return [message_id for message_id in ids if message_id not in queued]
 
 
-# Count how often a model is asked in the background, inside a transaction, over all processes of a ledger.
-#
-# What is counted is the day (UTC) of the last call, and all that was ever asked.
-
-Refusal: TypeAlias = Literal["", "captured calls", "calls", "tokens"]
+# Count how often a model is asked in the background today, inside a transaction, over all processes of a ledger.
 
 
 @dataclass(frozen=True, slots=True)
@@ -478,43 +449,35 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class ModelCall:
-    """A call of a model for a job. `stage` is the name of the prompt, and `tokens` what is known of its length."""
+    """A call of a model for a job. `tokens` is what is known of its length."""
 
     kind: JobKind
-    stage: str
     tokens: int
 
 
-def begin_call(conn: sa.Connection, call: ModelCall, limits: Limits, now: datetime) -> Refusal:
-    """Count one more call, unless it is one too many; return which limit is reached then, else ""."""
+def begin_call(conn: sa.Connection, call: ModelCall, limits: Limits, now: datetime) -> str:
+    """Count one more call, unless it is one too many; return which setting refuses it then, else ""."""
     made = model_use(conn, now)
     if call.kind == "capture":
         if made.captured_calls >= limits.captured_calls:
-            return "captured calls"
+            return "learn.captured_calls_per_day"
     elif call.kind not in TOLD_KINDS:
-        budgeted = made.budgeted
-        if budgeted.calls >= limits.calls:
-            return "calls"
-        if budgeted.tokens + call.tokens > limits.tokens:
-            return "tokens"
-    _store(conn, made, call, Use(1, call.tokens))
+        if made.budgeted.calls >= limits.calls:
+            return "background.calls_per_day"
+        if made.budgeted.tokens + call.tokens > limits.tokens:
+            return "background.tokens_per_day"
+    _count(conn, made, call.kind, Use(1, call.tokens))
     return ""
 
 
 def end_call(conn: sa.Connection, call: ModelCall, tokens: int, now: datetime) -> None:
     """Correct the tokens of a call that has ended."""
-    _store(conn, model_use(conn, now), call, Use(0, tokens - call.tokens))
+    _count(conn, model_use(conn, now), call.kind, Use(0, tokens - call.tokens))
 
 
-def _store(conn: sa.Connection, made: ModelUse, call: ModelCall, more: Use) -> None:
-    value = {"day": made.day, "today": _with(made.today, call, more), "ever": _with(made.ever, call, more)}
-    set_meta(conn, MODEL_USE, json.dumps(value))
-
-
-def _with(made: UseByKind, call: ModelCall, more: Use) -> UseByKind:
-    """Return what was used with what a call adds."""
-    uses = made.get(call.kind, {})
-    return {**made, call.kind: {**uses, call.stage: total((uses.get(call.stage, Use()), more))}}
+def _count(conn: sa.Connection, made: ModelUse, kind: JobKind, more: Use) -> None:
+    today = {**made.today, kind: total((made.today.get(kind, Use()), more))}
+    set_meta(conn, MODEL_USE, json.dumps({"day": made.day, "today": today}))
 
 
 # What becomes of jobs, inside a transaction, if what they are about is erased, moved or merged.
@@ -592,16 +555,8 @@ def _with_ids(
 
 # Attempts at jobs, inside a transaction: they begin, make progress, end, fail, and are tried again.
 
-KEPT_DONE = 20
-"""How many jobs of a user are kept that are done and told. Set by hand: `palimpsest jobs` shows them on one screen."""
-
-KEPT_UNREPORTED = 500
-"""How many more are kept that no reply has told of, because their scopes were not used again: a year of
-conversations, and less than a megabyte."""
-
-KEPT_SILENT = 5
-"""How many jobs of a user are kept that are done, of each kind that no reply tells of: they show that the
-work goes on, and say little else."""
+KEPT_DONE = 50
+"""How many jobs of a user are kept that are done: `palimpsest jobs` shows them, and replies are to tell of some."""
 
 
 def take(conn: sa.Connection, kinds: Sequence[JobKind], now: datetime) -> Job | None:
@@ -662,7 +617,7 @@ def finish(conn: sa.Connection, job: Job, error: str, again_at: datetime | None,
         times.append(now + DEBOUNCE if asked == SOON else datetime.fromisoformat(asked))
     if times:
         insert_job(conn, job.kind, to_scope(row), added, min(times), now)
-    _drop_oldest_done(conn, job)
+    _drop_oldest_done(conn, job.scope.user_id)
 
 
 def interrupt(conn: sa.Connection, job: Job, now: datetime) -> None:
@@ -707,12 +662,7 @@ def mark_reported(conn: sa.Connection, told: Sequence[Job]) -> None:
         conn.execute(same.values(reported=True, **result))
 
 
-def _drop_oldest_done(conn: sa.Connection, job: Job) -> None:
-    """Drop the oldest jobs of a user that are done. Those that a reply is still to tell of stay longer."""
-    is_reported, is_silent = jobs.c.reported.is_(True), jobs.c.kind.not_in(TOLD_KINDS)
-    told = ((~is_silent, is_reported, KEPT_DONE), (~is_silent, ~is_reported, KEPT_UNREPORTED))
-    silent = ((jobs.c.kind == job.kind, is_reported, KEPT_SILENT),)
-    for *which, kept in told if job.kind in TOLD_KINDS else silent:
-        of_user = (jobs.c.user_id == job.scope.user_id, jobs.c.state == "done", *which)
-        newest = sa.select(jobs.c.seq).where(*of_user).order_by(jobs.c.seq.desc()).limit(kept)
-        conn.execute(sa.delete(jobs).where(*of_user, jobs.c.seq.not_in(newest)))
+def _drop_oldest_done(conn: sa.Connection, user_id: str) -> None:
+    of_user = (jobs.c.user_id == user_id, jobs.c.state == "done")
+    newest = sa.select(jobs.c.seq).where(*of_user).order_by(jobs.c.seq.desc()).limit(KEPT_DONE)
+    conn.execute(sa.delete(jobs).where(*of_user, jobs.c.seq.not_in(newest)))

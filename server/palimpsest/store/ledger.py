@@ -136,12 +136,10 @@ class Ledger:
         Raises InputError if the name of a new project is not valid.
         """
         with self.read() as conn:
-            claimed = projects.claimed_paths(conn, user_id, repository)
-            missing = {path for path in claimed if not Path(path).exists()}
-            project, new_aliases = projects.identify(conn, user_id, repository, missing)
+            project, new_aliases = projects.identify(conn, user_id, repository)
         if new_aliases:
             with self._write(user_id) as conn:  # another process may have been quicker
-                project, new_aliases = projects.identify(conn, user_id, repository, missing)
+                project, new_aliases = projects.identify(conn, user_id, repository)
                 projects.record(conn, user_id, new_aliases, self.clock())
         return project
 

@@ -1,4 +1,4 @@
-"""Read, repair and erase links between memories."""
+"""Read and erase links between memories."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _linked() -> Any:
 _LINKED = _linked()
 
 
-# Look after links: erase what a purge takes from others, follow ids that changed, and compare with the memories.
+# Look after links: erase what a purge takes from others, and follow ids that changed.
 #
 # What was written about a memory while a model saw another one may quote that one. So a purge takes links to erased
 # memories, and every context, reason and tag from the background that may come from them, out of the memories and
@@ -148,25 +148,6 @@ def _lead_to(conn: Connection, user_id: str, old_id: str, new_id: str) -> None:
 
 def _each_once(pairs: Iterable[tuple[str, str]]) -> list[list[str]]:
     return [[other, reason] for other, reason in dict(pairs).items()]
-
-
-def differing(conn: Connection) -> set[str]:
-    """Return the ids of memories whose rows in `memory_links` differ from what the memory itself says."""
-    stored: dict[str, set[str]] = {}
-    for memory_id, other_id in conn.execute(select(memory_links.c.memory_id, memory_links.c.other_id)):
-        stored.setdefault(memory_id, set()).add(other_id)
-    query = select(memories.c.id, memories.c.links, memories.c.deleted_at)
-    expected = {
-        row.id: {other for other, _ in row.links} for row in conn.execute(query) if row.links and row.deleted_at is None
-    }
-    return {owner for owner in stored.keys() | expected.keys() if stored.get(owner) != expected.get(owner)}
-
-
-def repair(conn: Connection, memory_ids: AbstractSet[str]) -> None:
-    """Write the rows of memories in `memory_links` again, from what the memories say."""
-    conn.execute(delete(memory_links).where(among(memory_links.c.memory_id, memory_ids)))
-    for memory in memories_by_id(conn, sorted(memory_ids)).values():
-        put(conn, memory)
 
 
 def _erased(conn: Connection, memory_ids: Sequence[str], texts: Sequence[str]) -> _Erased:

@@ -297,7 +297,7 @@ LABEL_CHARS = {LABEL: 40, DESCRIPTION: 120}
 
 LISTED = 5
 LISTED_CHARS = 40
-"""How many of them a refusal names, the longest first, and how much it quotes of each."""
+"""How many pinned memories a refusal names, the longest first, and how much it quotes of each."""
 
 GrownBlocks = Counter[Scope]
 """By how many characters the block of a scope grew in a write. One that changed without growing has 0 or less."""
@@ -411,14 +411,6 @@ def _check_metadata(metadata: Mapping[str, Any], old: Mapping[str, Any]) -> None
         raise InputError(f"metadata.{LIMIT} of a pinned memory is its most characters. Nothing was changed")
 
 
-def notes_on_long_blocks(conn: sa.Connection, user_id: str) -> list[str]:
-    """Return a note on each block of a user that is beyond the limit, as one may be after an import."""
-    blocks: Counter[Scope] = Counter()
-    for memory in _pinned(conn, memories.c.user_id == user_id):
-        blocks[memory.scope] += _size(memory)
-    return [f"{scope}: {_use(chars)}" for scope, chars in blocks.items() if chars > MAX_CHARS]
-
-
 def check(conn: sa.Connection, blocks: GrownBlocks, *, may_exceed: bool) -> list[str]:
     """Return a note on the use of each block that a write changed.
 
@@ -446,16 +438,11 @@ def _size(memory: Memory) -> int:
 
 
 def _refusal(block: list[Memory], chars: int) -> str:
-    longest = sorted(block, key=_size, reverse=True)
-    lines = [
-        f"[{memory.id[:8]}] {_size(memory):,} ({shorten(one_line(memory.text), LISTED_CHARS)})"
-        for memory in longest[:LISTED]
-    ]
-    rest = sum(map(_size, longest[LISTED:]))
-    lines += [f"{len(longest) - LISTED} others {rest:,}"] if rest else []
+    longest = sorted(block, key=_size, reverse=True)[:LISTED]
+    named = (f"[{each.id[:8]}] {_size(each):,} ({shorten(one_line(each.text), LISTED_CHARS)})" for each in longest)
     return (
         f"what is pinned would have {chars:,} characters, and at most {MAX_CHARS:,} are shown in every session, so "
-        f"nothing was changed. They would be: {'; '.join(lines)}"
+        f"nothing was changed. The longest would be: {'; '.join(named)}"
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import asdict, replace
 from datetime import datetime
 from typing import Any, TypeAlias
@@ -45,12 +44,8 @@ Identified: TypeAlias = tuple[str, tuple[Alias, ...]]
 """The project of a repository, and the aliases to record for it."""
 
 
-def identify(conn: sa.Connection, user_id: str, repository: Repository, missing: AbstractSet[str]) -> Identified:
-    """Return the project of a repository. Nothing is written.
-
-    `missing` are those of `claimed_paths` that do not exist any more. Raises InputError for a name that is not valid
-    in a scope.
-    """
+def identify(conn: sa.Connection, user_id: str, repository: Repository) -> Identified:
+    """Return the project of a repository. Nothing is written. Raises InputError for a name that no scope can have."""
     if not repository.path:
         paths = (_alias(conn, user_id, "path", path) for path in repository.gone)
         return next((alias.project for alias in paths if alias is not None), ""), ()
@@ -60,14 +55,7 @@ def identify(conn: sa.Connection, user_id: str, repository: Repository, missing:
         return _known_by_remote(conn, user_id, repository, here, remote)
     if here is not None:
         return _known_by_path(conn, user_id, repository, here)
-    return _unknown(conn, user_id, repository, missing)
-
-
-def claimed_paths(conn: sa.Connection, user_id: str, repository: Repository) -> list[str]:
-    """Return the paths of other repositories whose project has the name that this one would get."""
-    is_other = project_aliases.c.alias != repository.path
-    query = sa.select(project_aliases.c.alias).where(is_other)
-    return list(conn.execute(query.filter_by(user_id=user_id, project=repository.project, kind="path")).scalars())
+    return _unknown(conn, user_id, repository)
 
 
 def current_name(conn: sa.Connection, user_id: str, project: str) -> str:
@@ -191,7 +179,7 @@ def mark_reported(conn: sa.Connection, user_id: str, aliases: Sequence[Alias]) -
         conn.execute(sa.update(project_aliases).filter_by(**same).values(reported=True))
 
 
-def _unknown(conn: sa.Connection, user_id: str, repository: Repository, missing: AbstractSet[str]) -> Identified:
+def _unknown(conn: sa.Connection, user_id: str, repository: Repository) -> Identified:
     """Return the project of a repository of which neither the path nor the remote is known."""
     folder, remote = repository.names[0], repository.remote
     # Somebody may have named the project by its folder before the folder was opened.
@@ -201,9 +189,6 @@ def _unknown(conn: sa.Connection, user_id: str, repository: Repository, missing:
         return scope_part("project", remote), (here, Alias("remote", remote, remote))
     if unclaimed:
         return scope_part("project", unclaimed), (_path(repository, unclaimed),)
-    moved_from = _moved_from(conn, user_id, repository, missing)
-    if moved_from is not None:
-        return moved_from.project, (_path(repository, moved_from.project, reported=False),)
     free = (name for name in repository.names if not exists_project(conn, user_id, name))
     name = scope_part("project", next(free, repository.path))
     taken = folder if name != folder and has_content(conn, user_id, folder) else ""
@@ -246,16 +231,6 @@ def _by_remote(conn: sa.Connection, user_id: str, remote: str) -> Alias | None:
     if known is None and has_content(conn, user_id, remote):
         return Alias("name", remote, remote)
     return known
-
-
-def _moved_from(conn: sa.Connection, user_id: str, repository: Repository, missing: AbstractSet[str]) -> Alias | None:
-    """Return the alias of a folder of the same name that is gone, if this is probably the same repository."""
-    if not missing or _has_alias(conn, user_id, repository.project, "remote"):
-        return None
-    paths = (_alias(conn, user_id, "path", path) for path in claimed_paths(conn, user_id, repository))
-    claims = [alias for alias in paths if alias is not None]
-    is_gone = all(alias.alias in missing and not _is_another(alias, repository) for alias in claims)
-    return claims[0] if claims and is_gone else None
 
 
 def _is_another(here: Alias, repository: Repository) -> bool:

@@ -57,7 +57,7 @@ def store(conn: sa.Connection, summary_id: int, of_memories: Mapping[str, int], 
 
 
 def _thin_out(conn: sa.Connection, newest_id: int, summary: Summary) -> None:
-    of_kind = (is_scope(summaries, summary.scope), _same_subject(summary.kind), summaries.c.id != newest_id)
+    of_kind = (is_scope(summaries, summary.scope), summaries.c.kind == summary.kind, summaries.c.id != newest_id)
     query = sa.select(summaries.c.id, summaries.c.created_at).where(*of_kind, has_sources())
     kept = {f"{summary.created_at:%Y-%m}"}
     surplus: list[int] = []
@@ -67,15 +67,6 @@ def _thin_out(conn: sa.Connection, newest_id: int, summary: Summary) -> None:
             surplus.append(row.id)
         kept.add(month)
     conn.execute(sa.delete(summary_sources).where(among(summary_sources.c.summary_id, surplus)))
-
-
-def _same_subject(kind: str) -> sa.ColumnElement[bool]:
-    """Return the condition for summaries of a kind. What ends in a sign of its content, as ABOUT does, is one kind."""
-    name, _, argument = kind.partition(":")
-    subject, colon, _ = argument.rpartition(":")
-    if not colon:
-        return summaries.c.kind == kind
-    return summaries.c.kind.startswith(f"{name}:{subject}:", autoescape=True)
 
 
 def read(conn: sa.Connection, summary_id: int) -> tuple[Mapping[str, int], tuple[str, ...]]:

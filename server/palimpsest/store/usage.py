@@ -97,12 +97,6 @@ def erase_uses(conn: sa.Connection, memory_ids: Sequence[str]) -> None:
     conn.execute(sa.delete(memory_uses).where(among(memory_uses.c.memory_id, memory_ids)))
 
 
-def orphaned_uses(conn: sa.Connection) -> list[str]:
-    """Return the ids in the table of uses that no memory has."""
-    known = sa.select(memories.c.id)
-    return list(conn.execute(sa.select(memory_uses.c.memory_id).where(memory_uses.c.memory_id.not_in(known))).scalars())
-
-
 def traces(conn: sa.Connection, memory_ids: Sequence[str], message_ids: Sequence[str] = ()) -> list[Trace]:
     """Return the traces of living memories, and of the living memories that messages were learned as."""
     return _read(conn, _BY_ID, {"memories": memory_ids, "messages": message_ids})
@@ -286,14 +280,6 @@ def forget(conn: sa.Connection, user_id: str, memory_ids: Sequence[str]) -> None
     behind = [message for said in sources_of(conn, memory_ids).values() for message in said]
     texts = [*versions, *hints_of(conn, memory_ids), *(message.content for message in behind)]
     erase_recalls(conn, user_id, [*memory_ids, *(message.id for message in behind)], texts)
-
-
-def orphaned_recalls(conn: sa.Connection) -> list[int]:
-    """Return the recalls that name a memory or message that there is not, or none."""
-    known = (recalled.c.owner_id.not_in(sa.select(table.c.id)) for table in (memories, messages))
-    lost = set(conn.execute(sa.select(recalled.c.recall_seq).where(*known)).scalars())
-    empty = sa.select(recalls.c.seq).where(recalls.c.seq.not_in(sa.select(recalled.c.recall_seq)))
-    return sorted(lost.union(conn.execute(empty).scalars()))
 
 
 def erase_numbered(conn: sa.Connection, seqs: Sequence[int]) -> None:

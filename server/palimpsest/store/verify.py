@@ -1,4 +1,4 @@
-"""Compare the ledger with itself, row by row: entries with their texts, memories with their history and the graph.
+"""Compare the ledger with itself, row by row: entries with their texts, and the graph with the memories.
 
 Every write keeps them in step within one transaction. A difference is damage from outside, or a bug.
 """
@@ -14,18 +14,16 @@ from typing import Any
 import numpy as np
 from sqlalchemy import Connection, Row, delete, func, insert, select, update
 
-from palimpsest.core.models import Event, Kind, Memory, Provenance, Scope
+from palimpsest.core.models import Kind, Memory, Provenance, Scope
 from palimpsest.core.protocols import Progress
-from palimpsest.store import contextual_keys, documents, links, usage
+from palimpsest.store import contextual_keys
 from palimpsest.store import schema as db
 from palimpsest.store.database import Database, FullText, FullTextColumns
 from palimpsest.store.entries import TouchedEntries, Transaction, VectorSum, next_edit_number, put_entry
 from palimpsest.store.graph import statements
 from palimpsest.store.graph.statements import relation_rows, stated_names
 from palimpsest.store.memories import memories_by_id
-from palimpsest.store.messages import messages_by_id
 from palimpsest.store.rows import among, grouped, scope_values, to_memory, to_scope, unpacked
-from palimpsest.store.writes import record, record_message
 
 # Compare the graph with the memories, row by row, and mend it from them.
 #
@@ -40,24 +38,17 @@ def _compare_graph(conn: Connection, faults: Faults) -> None:
     """Compare the graph with the memories and note what does not agree."""
     known = {row.id: row for row in conn.execute(select(db.entities))}
     faults.mentions = set(_stray_mentions(conn, known))
-    faults.merges = {entity_id for entity_id in known if _is_merged_wrongly(entity_id, known)}
-    faults.aliases = {
-        (row.entity_id, row.key)
-        for row in conn.execute(select(db.entity_aliases))
-        if row.entity_id not in known or known[row.entity_id].user_id != row.user_id
-    }
     several = {(row.user_id, row.key) for row in conn.execute(_OF_SEVERAL)}
     related = conn.execute(select(db.relations).order_by(db.relations.c.position))
     stored = grouped((row.memory_id, row) for row in related)
     named = conn.execute(select(db.mentions).where(db.mentions.c.kind == "memory"))
     mentioned = grouped((row.owner_id, row) for row in named)
-    wrong: set[str] = set()
-    for row in conn.execute(select(db.memories).order_by(db.memories.c.seq)):
-        memory = to_memory(row)
-        if not _states_agree(memory, mentioned.pop(memory.id, []), stored.pop(memory.id, []), several):
-            wrong.add(memory.id)
-    faults.memories = wrong
-    faults.relations = {row.seq for rows in stored.values() for row in rows}
+    memories = map(to_memory, conn.execute(select(db.memories).order_by(db.memories.c.seq)))
+    faults.memories = {
+        memory.id
+        for memory in memories
+        if not _states_agree(memory, mentioned.get(memory.id, []), stored.get(memory.id, []), several)
+    }
 
 
 _NAME = (db.entity_aliases.c.user_id, db.entity_aliases.c.key)
@@ -87,52 +78,13 @@ def _stray_mentions(conn: Connection, known: Mapping[str, Row[Any]]) -> Iterator
     }
     for row in conn.execute(select(db.mentions)):
         owner, entity = owners.get(row.kind, {}).get(row.owner_id), known.get(row.entity_id)
-        if owner is None or entity is None or not _may_stand_for(entity, owner):
+        if (
+            owner is None
+            or entity is None
+            or entity.user_id != owner.user_id
+            or entity.project not in ("", owner.project)
+        ):
             yield row.seq
-
-
-def _may_stand_for(entity: Row[Any], other: Any) -> bool:
-    """Return whether an entity is of the user of another row, and general or of its project."""
-    return entity.user_id == other.user_id and entity.project in ("", other.project)
-
-
-def _is_merged_wrongly(entity_id: str, known: Mapping[str, Row[Any]]) -> bool:
-    """Return whether an entity is merged into a missing one, into one of another user or project, or in a circle."""
-    entity = known[entity_id]
-    if entity.merged_into is None:
-        return False
-    target = known.get(entity.merged_into)
-    if target is None or not _may_stand_for(target, entity):
-        return True
-    seen: set[str] = set()
-    while target is not None and target.id not in seen:
-        if target.id == entity_id:
-            return True
-        seen.add(target.id)
-        target = known.get(target.merged_into)
-    return False
-
-
-def _remove_strays(conn: Connection, faults: Faults) -> set[str]:
-    """Remove what belongs to nothing and undo merges that cannot be, and return the memories to state anew.
-
-    `statements.put` then writes their mentions and relations.
-    """
-    restated = set(faults.memories)
-    stray = among(db.mentions.c.seq, faults.mentions)
-    of_memories = select(db.memories.c.id).join(db.mentions, db.mentions.c.owner_id == db.memories.c.id)
-    restated.update(conn.execute(of_memories.where(stray, db.mentions.c.kind == "memory")).scalars())
-    conn.execute(delete(db.mentions).where(stray))
-    conn.execute(delete(db.relations).where(among(db.relations.c.seq, faults.relations)))
-    conn.execute(update(db.entities).where(among(db.entities.c.id, faults.merges)).values(merged_into=None))
-    for entity_id, key in sorted(faults.aliases):
-        is_it = (db.entity_aliases.c.entity_id == entity_id, db.entity_aliases.c.key == key)
-        owner = conn.execute(select(db.entities.c.user_id).where(db.entities.c.id == entity_id)).scalar_one_or_none()
-        if owner is None:
-            conn.execute(delete(db.entity_aliases).where(*is_it))
-        else:
-            conn.execute(update(db.entity_aliases).where(*is_it).values(user_id=owner))
-    return restated
 
 
 TOLERANCE = 1e-4
@@ -151,28 +103,18 @@ def _called(text: str, *, has_examples: bool = False) -> Any:
 class Faults:
     """What does not agree, in the order in which it is told.
 
-    `file` is what the database itself reports, `owners` the memories and messages whose entry is wrong or missing, by
-    id, and `unrecorded` those that differ from their history. `uses`, `gists` and `recalls` have no owner any more.
-    `memories` are those whose mentions or relations are not what they name and state. A mention is a fault if it has no
-    memory or message, or means an entity that is missing or that their scope does not see, and a merge if it is into
-    none that there is, or in a circle.
+    `file` is what the database itself reports, and `owners` the memories and messages whose entry is wrong or missing,
+    by id. `memories` are those whose mentions or relations are not what they name and state. A mention is a fault if it
+    has no memory or message, or means an entity that is missing or that their scope does not see.
     """
 
     file: Sequence[str] = ()
     owners: Mapping[str, Kind] = _called("are searched by another text than they have", has_examples=True)
-    unrecorded: Collection[str] = _called("differ from the last row of their history", has_examples=True)
-    links: AbstractSet[str] = _called("have links that cannot be followed from both ends", has_examples=True)
     orphans: Collection[int] = _called("entries belong to no memory or message")
     words: bool = _called("the full text does not find the words of its rows")
     means: bool = _called("the mean of a user's vectors is wrong")
-    uses: Sequence[str] = _called("uses belong to no memory")
-    gists: Sequence[str] = _called("gists belong to no page")
-    recalls: Sequence[int] = _called("questions of the recall log belong to no memory or message")
     memories: Collection[str] = _called("have other mentions or relations than they state", has_examples=True)
-    merges: Collection[str] = _called("are merged into an entity that cannot stand for them", has_examples=True)
     mentions: Collection[int] = _called("mentions belong to no memory, message or entity of their scope")
-    relations: Collection[int] = _called("relations belong to no memory")
-    aliases: Collection[tuple[str, str]] = _called("names belong to no entity")
 
     def texts(self) -> list[str]:
         """Return the faults, one line for each kind, with examples."""
@@ -209,17 +151,12 @@ def verify(conn: Connection, database: Database, progress: Progress) -> Faults:
     faults.owners = owners
     faults.orphans = {entry.seq for entry in entries_by_owner.values()} | set(words)
     faults.means = not _means_agree(conn)
-    faults.unrecorded = set(_unrecorded(conn))
     _compare_graph(conn, faults)
-    faults.uses = usage.orphaned_uses(conn)
-    faults.links = links.differing(conn)
-    faults.gists = documents.strays(conn)
-    faults.recalls = usage.orphaned_recalls(conn)
     return faults
 
 
 def repair(conn: Connection, database: Database, faults: Faults, now: datetime) -> None:
-    """Rewrite what does not agree: entries from their texts, means from keys, history and the graph from memories."""
+    """Rewrite what does not agree: entries from their texts, means from keys, and the graph from memories."""
     full_text = database.full_text
     if faults.file:
         database.repair(conn)
@@ -240,13 +177,11 @@ def repair(conn: Connection, database: Database, faults: Faults, now: datetime) 
         if not conn.execute(entry.values(**values)).rowcount:
             put_entry(tx, kind, owner, to_scope(row), "")
         (touched.memories if kind == "memory" else touched.messages).add(owner)
-    usage.erase_uses(conn, faults.uses)
-    documents.erase(conn, faults.gists)
-    usage.erase_numbered(conn, faults.recalls)
-    for owner_id in sorted(faults.unrecorded):
-        _record_as_it_is(replace(tx, edit=next_edit_number(conn)), owner_id)
-    links.repair(conn, faults.links)
-    for memory_id, memory in sorted(memories_by_id(conn, [*_remove_strays(conn, faults)]).items()):
+    stray = among(db.mentions.c.seq, faults.mentions)
+    of_memories = select(db.memories.c.id).join(db.mentions, db.mentions.c.owner_id == db.memories.c.id)
+    mentioned = conn.execute(of_memories.where(stray, db.mentions.c.kind == "memory")).scalars().all()
+    conn.execute(delete(db.mentions).where(stray))
+    for memory_id, memory in sorted(memories_by_id(conn, [*faults.memories, *mentioned]).items()):
         statements.put(replace(tx, scope=memory.scope, edit=next_edit_number(conn)), memory)
         touched.memories.add(memory_id)  # a graph database outside follows the index log
     contextual_keys.index(conn, full_text, touched, now)
@@ -293,28 +228,3 @@ def _write_means(conn: Connection) -> None:
     conn.execute(delete(db.means))
     for (user_id, embedder), (count, total) in _sums(conn).items():
         conn.execute(insert(db.means).values(user_id=user_id, embedder=embedder, units=count, total=total.tobytes()))
-
-
-def _unrecorded(conn: Connection) -> Iterator[str]:
-    """Yield the memories and messages that are not as the last row of their history says."""
-    last: dict[str, tuple[str | None, bool]] = {}
-    for row in conn.execute(select(db.history).order_by(db.history.c.seq)):
-        last[row.memory_id] = (row.new_memory, row.is_deleted)
-    for row in conn.execute(select(db.memories.c.id, db.memories.c.text, db.memories.c.deleted_at)):
-        text, is_deleted = last.get(row.id, (None, None))
-        if is_deleted is not (row.deleted_at is not None) or (not is_deleted and text != row.text):
-            yield row.id
-    order = select(db.message_history).order_by(db.message_history.c.seq)
-    events: dict[str, str] = {row.message_id: row.event for row in conn.execute(order)}
-    for row in conn.execute(select(db.messages.c.id, db.messages.c.deleted_at)):
-        if events.get(row.id) != (Event.ADD if row.deleted_at is None else Event.DELETE):
-            yield row.id
-
-
-def _record_as_it_is(tx: Transaction, owner_id: str) -> None:
-    """Insert the missing row of history. The row of the memory or message itself counts as right."""
-    if memory := memories_by_id(tx.conn, [owner_id]).get(owner_id):
-        record(tx, Event.UPDATE if memory.deleted_at is None else Event.DELETE, memory, old=memory.text)
-        return
-    message = messages_by_id(tx.conn, [owner_id])[owner_id]
-    record_message(tx, Event.ADD if message.deleted_at is None else Event.DELETE, owner_id)

@@ -5,13 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from sqlalchemy import text as sql
 
 from palimpsest.core.models import Scope
 from palimpsest.memory import Memory
-from palimpsest.store import verify
 from tests.support.documents import HUT, book
-from tests.support.ledger_access import ignore_progress, row_faults
+from tests.support.ledger_access import row_faults
 from tests.support.memory import ALICE, StoppedClock, add_text, memory_in
 
 pytestmark = pytest.mark.anyio
@@ -72,25 +70,6 @@ async def test_a_brief_has_no_page(tmp_path: Path) -> None:
     files = [path for path in (tmp_path / "data" / "hooks").rglob("*") if path.is_file()]
     assert any(b"Mara" in path.read_bytes() for path in files)
     assert not any(b"zinc bucket" in path.read_bytes() for path in files)
-
-
-async def test_a_gist_without_a_page_is_found_and_removed(tmp_path: Path) -> None:
-    (tmp_path / "hut.md").write_text(HUT, "utf-8")
-    async with memory_in(tmp_path / "data") as memory:
-        await memory.documents.learn_file(ALICE, tmp_path / "hut.md")
-        assert await row_faults(memory) == []
-        ledger = memory.engine.ledger
-
-        def stray() -> None:
-            with ledger._write() as conn:  # pyright: ignore[reportPrivateUsage] - damage from outside
-                conn.execute(sql("INSERT INTO gists (message_id, text) VALUES ('nobody', 'of no page')"))
-
-        await memory.engine.run(stray)
-        assert await row_faults(memory) == ["1 gists belong to no page"]
-        faults = await memory.engine.run(lambda: ledger.read_with(verify.verify, ledger.database, ignore_progress))
-        await memory.engine.run(lambda: ledger.run(verify.repair, ledger.database, faults, ledger.clock()))
-        assert await row_faults(memory) == []
-        assert await contents(memory, ALICE) == [(1, "Hut handbook › Water")]  # noqa: RUF001
 
 
 @pytest.mark.few_by_day(1)

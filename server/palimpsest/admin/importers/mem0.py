@@ -16,7 +16,7 @@ from palimpsest.admin.importers import records
 from palimpsest.admin.importers.records import ImportedFile, ImportedMemory, Reading, instant_of, text_of
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Event
-from palimpsest.core.validation import MAX_METADATA_BYTES, MAX_TEXT_CHARS, list_of, object_of, well_formed
+from palimpsest.core.validation import MAX_METADATA_BYTES, MAX_TEXT_CHARS, has_nul, list_of, object_of, well_formed
 
 _KEPT_FIELDS = ("user_id", "agent_id", "run_id", "app_id", "attributed_to", "expiration_date")
 _SPEAKER = ("actor_id", "role")
@@ -164,7 +164,7 @@ def _metadata(value: Any, reading: Reading) -> dict[str, Any]:
         text = well_formed(json.dumps(object_of(value), ensure_ascii=False, allow_nan=False))
     except (ValueError, RecursionError):
         text = ""
-    if not text or len(text.encode()) > MAX_METADATA_BYTES:
+    if not text or has_nul(text) or len(text.encode()) > MAX_METADATA_BYTES:
         reading.skipped[f"metadata larger than {MAX_METADATA_BYTES:,} bytes or not valid JSON"] += 1
         return {}
     return json.loads(text)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import difflib
-import hashlib
-import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import zip_longest
@@ -22,18 +20,14 @@ from palimpsest.core.protocols import LanguageModel
 from palimpsest.core.validation import one_line
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.summaries.portrait_signs import is_safety
-from palimpsest.learn.summaries.summary_kinds import MORE, SHORT_ID, LiveKind, SummaryResult, is_cut, revisions
-from palimpsest.llm.prompts import Prompt
+from palimpsest.learn.summaries.summary_kinds import MORE, SHORT_ID, LiveKind, SummaryResult, is_cut
 from palimpsest.llm.summarize import about
 from palimpsest.recall.listing import ListRequest, page
 from palimpsest.recall.score import in_order
-from palimpsest.store.apply import Write
-from palimpsest.store.entries import newest_log_number
 from palimpsest.store.graph import entities
 from palimpsest.store.graph import relations as relation_queries
 from palimpsest.store.graph.identity import lookalikes
-from palimpsest.store.memories import expired_ids, memories_telling_name
-from palimpsest.store.summaries import latest_summary
+from palimpsest.store.memories import expired_ids
 from palimpsest.text.dates.date_finder import date_and_sense
 from palimpsest.text.display import counted, shorten_to_tokens
 from palimpsest.text.relation_updates import finest
@@ -203,20 +197,6 @@ def read_dossier(
     )
 
 
-def quoted(conn: Connection, scope: Scope, dossier: Dossier) -> dict[str, int]:
-    """Return the memories that a dossier may quote, by id with their revision: those that name what it names.
-
-    The names of others come from memories, too. Of the user that is the one that tells the name.
-    """
-    others = {end for item in dossier.relations for end in (item.source_id, item.destination_id)}
-    others |= {other.id for other, _ in dossier.beside}
-    named = [entity.id for entity in entities.entities_with_ids(conn, scope, others) if not entity.is_user]
-    return {
-        **entities.memories_naming(conn, scope, {dossier.entity.id, *named}),
-        **revisions(memories_telling_name(conn, scope)),
-    }
-
-
 def _each_once(relations: Iterable[KnownRelation]) -> tuple[KnownRelation, ...]:
     """Return each relation once, by the first memory that states it, and again for a time before that began."""
     by_key: dict[tuple[str, str, str], list[KnownRelation]] = {}
@@ -355,99 +335,52 @@ def _relation_line(item: KnownRelation) -> str:
 
 
 # What `get_summary(kind="about:NAME")` returns: a model's text about an entity, or the lines of its dossier.
-#
-# A model's text is kept under a kind that its lines are part of. So it is found again exactly as long as the ledger
-# gives these lines, and one that says what was changed, deleted or forgotten since is never found.
 
 MAX_NAMESAKES = 4
 """How many entities of one name are told about. Each has its share of the tokens."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Read:
-    """What the ledger has on one entity, up to a number of its index log. `kept` is a model's text on just that.
-
-    `sources` are the memories that the lines may quote, and `shown` the ids of those that are about the entity.
-    """
-
-    name: str
-    lines: tuple[str, ...]
-    seq: int
-    kind: str
-    kept: str | None
-    sources: Mapping[str, int]
-    shown: tuple[str, ...]
-
-
-async def _text_about(engine: Engine, scope: Scope, name: str, caller: str, held_at: TimeSpan | None) -> SummaryResult:
+async def _text_about(engine: Engine, scope: Scope, name: str, held_at: TimeSpan | None) -> SummaryResult:
     """Return what is known about the entities of a name, or what held of them. Raises InputError if there is none."""
-    if held_at is not None:
-        read, notes = await engine.read(lambda conn: _read(engine, conn, scope, name, "", held_at))
-        return _result(name, read, notes)
+    now = engine.clock()
+
+    def read(conn: Connection) -> tuple[list[Dossier], int]:
+        found = find_entities(conn, scope, name)
+        dossiers = [read_dossier(conn, scope, each, now=now, held_at=held_at) for each in found[:MAX_NAMESAKES]]
+        return dossiers, len(found) - len(dossiers)
+
     try:
-        prompt, failure = engine.prompts.get("about"), ""
-    except PromptError as error:
-        prompt, failure = None, f"the text could not be written ({error})"
-    fingerprint = prompt.fingerprint if prompt is not None else ""
-    try:
-        read, notes = await engine.read(lambda conn: _read(engine, conn, scope, name, fingerprint))
+        dossiers, more = await engine.read(read)
     except InputError as error:
         reason = str(error)
-        if (said := await engine.run(lambda: _said(engine, scope, name, reason))) is None:
+        said = None if held_at is not None else await engine.run(lambda: _said(engine, scope, name, reason))
+        if said is None:
             raise
         return said
-    texts = [each.kept for each in read if each.kept is not None]
-    if len(texts) < len(read):
-        if prompt is None or engine.model is None:
-            return _result(name, read, notes, failure or "there is no language model to ask")
-        try:
-            texts = [each.kept or await _written(engine, engine.model, prompt, scope, each, caller) for each in read]
-        except ModelError as error:
-            return _result(name, read, notes, f"the text could not be written ({error})")
-        read_again, notes = await engine.read(lambda conn: _read(engine, conn, scope, name, fingerprint))
-        if [each.kind for each in read_again] != [each.kind for each in read]:
-            return _result(name, read_again, notes, "memories changed while the text was written")
-    lines = tuple(line for each in read for line in each.lines)
-    return replace(_result(name, read, notes), text="\n\n".join(texts), lines=lines, is_plain=False)
+    lines = lines_of(dossiers)
+    text = "\n".join(line for each in lines for line in each)
+    shown = dict.fromkeys(memory.id for dossier in dossiers for memory in (*dossier.holds, *dossier.held))
+    notes = (f"{more} more have this name",) if more else ()
+    result = SummaryResult(text, f"{ABOUT.name}:{name}", 0, notes, (), tuple(shown), is_plain=True, is_cut=is_cut(text))
+    if held_at is not None:
+        return result
+    reason = "there is no language model to ask"
+    try:
+        if engine.model is not None:
+            pairs = zip(dossiers, lines, strict=True)
+            texts = [await _written(engine, engine.model, each.entity, own) for each, own in pairs]
+            read_lines = tuple(line for own in lines for line in own)
+            return replace(result, text="\n\n".join(texts), lines=read_lines, is_plain=False)
+    except (ModelError, PromptError) as error:
+        reason = f"the text could not be written ({error})"
+    return replace(result, notes=(f"{reason}: these are the memories themselves", *notes))
 
 
-def _result(name: str, read: Sequence[_Read], notes: tuple[str, ...], reason: str = "") -> SummaryResult:
-    """Return the lines themselves, with the reason why no model wrote a text."""
-    text = "\n".join(line for each in read for line in each.lines)
-    notes = (f"{reason}: these are the memories themselves", *notes) if reason else notes
-    shown = tuple(dict.fromkeys(memory_id for each in read for memory_id in each.shown))
-    return SummaryResult(text, f"{ABOUT.name}:{name}", 0, notes, sources=shown, is_plain=True, is_cut=is_cut(text))
-
-
-async def _written(engine: Engine, model: LanguageModel, prompt: Prompt, scope: Scope, read: _Read, caller: str) -> str:
-    """Let a model write the text about an entity, and keep it. Raises ModelError."""
-    await engine.report_progress(f"asking the model about {read.name}")
-    text = await about(model, prompt, name=read.name, lines=read.lines, now=engine.clock())
-    provenance = models.Provenance("about", model.name, prompt.fingerprint, caller)
-    summary = models.Summary(scope, read.kind, text, read.seq, engine.clock(), read.sources)
-    await engine.write(lambda: engine.ledger.apply(Write(scope, provenance, summary=summary)))
-    return text
-
-
-def _read(
-    engine: Engine, conn: Connection, scope: Scope, name: str, fingerprint: str, held_at: TimeSpan | None = None
-) -> tuple[list[_Read], tuple[str, ...]]:
-    """Return what the ledger has on the entities of a name, and a note if there are too many of them."""
-    seq = newest_log_number(conn)
-    found = find_entities(conn, scope, name)
-    now = engine.clock()
-    dossiers = [read_dossier(conn, scope, each, now=now, held_at=held_at) for each in found[:MAX_NAMESAKES]]
-    read: list[_Read] = []
-    for dossier, lines in zip(dossiers, lines_of(dossiers), strict=True):
-        content = json.dumps([dossier.entity.id, fingerprint, *lines])
-        digest = hashlib.blake2b(content.encode(), digest_size=8).hexdigest()
-        kind = f"{ABOUT.name}:{dossier.entity.id[:8]}:{digest}"
-        kept = latest_summary(conn, scope, kind)
-        text = None if kept is None else kept.text
-        sources, shown = quoted(conn, scope, dossier), tuple(each.id for each in (*dossier.holds, *dossier.held))
-        read.append(_Read(one_line(dossier.entity.name), tuple(lines), seq, kind, text, sources, shown))
-    notes = (f"{len(found) - MAX_NAMESAKES} more have this name",) if len(found) > MAX_NAMESAKES else ()
-    return read, notes
+async def _written(engine: Engine, model: LanguageModel, entity: Entity, lines: Sequence[str]) -> str:
+    """Let a model write the text about an entity. Raises ModelError and PromptError."""
+    name, prompt = one_line(entity.name), engine.prompts.get("about")
+    await engine.report_progress(f"asking the model about {name}")
+    return await about(model, prompt, name=name, lines=lines, now=engine.clock())
 
 
 MAX_SAID = 20
@@ -484,9 +417,8 @@ GAP = timedelta(days=62)
 """How long nothing is known before a line says so: times are often known to the month."""
 
 
-async def _timeline(engine: Engine, scope: Scope, name: str, caller: str, held_at: TimeSpan | None) -> SummaryResult:
+async def _timeline(engine: Engine, scope: Scope, name: str, held_at: TimeSpan | None) -> SummaryResult:
     """Return what held of the entities of a name, and when. Raises InputError if there is none."""
-    del caller  # nothing is written
     if held_at is not None:
         raise InputError(f"a timeline has all times; for one of them use about:{name} with held_at")
     now = engine.clock()

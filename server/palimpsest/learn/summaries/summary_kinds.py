@@ -162,13 +162,13 @@ class SummaryResult:
 class LiveKind:
     """A kind of which the ledger is read each time, so that it is never outdated and never due.
 
-    `answer` gets what follows the colon, which `argument` describes, who asks, and the time that is asked about, if
-    that is not now. Raises InputError and LedgerError.
+    `answer` gets what follows the colon, which `argument` describes, and the time that is asked about, if that is not
+    now. Raises InputError and LedgerError.
     """
 
     name: str
     argument: str
-    answer: Callable[[Engine, Scope, str, str, TimeSpan | None], Awaitable[SummaryResult]]
+    answer: Callable[[Engine, Scope, str, TimeSpan | None], Awaitable[SummaryResult]]
 
 
 def holding(memories: Iterable[Memory], now: datetime) -> list[Memory]:

@@ -85,7 +85,7 @@ async def get_summary(
     """
     view, argument = kind_named(kind)
     if isinstance(view, LiveKind):
-        return await view.answer(engine, scope, argument, caller, held_at)
+        return await view.answer(engine, scope, argument, held_at)
     if view is MOOD and not engine.settings.summary.mood:
         raise InputError("notes on moods are off; summary.mood = true in the settings lets a model keep them")
     if held_at is not None:

@@ -392,12 +392,6 @@ def memories_about_at(conn: Connection, scope: Scope, root_id: str, instant: dat
     return sorted(found, key=lambda memory: (memory.stated_at, memory.created_at, memory.id), reverse=True)
 
 
-def memories_naming(conn: Connection, scope: Scope, root_ids: Iterable[str]) -> dict[str, int]:
-    """Return the living, replaced and ended memories that name one of several entities, by id with their revision."""
-    shown = _naming(scope, members_of(conn, root_ids))
-    return {row.id: row.revision for row in conn.execute(select(shown.c.id, shown.c.revision))}
-
-
 def other_names(conn: Connection, scope: Scope, entity: Entity) -> list[str]:
     """Return the other names of an entity: those that memories of the scope use, and those that an edit gave it.
 

@@ -9,7 +9,7 @@ import time
 import uuid
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -58,9 +58,10 @@ REFUSALS = {
     "too many": ADVICE["53300"],
     "starting up": ADVICE["57P"],
     "not yet accepting": ADVICE["57P"],
+    "NUL (0x00)": ADVICE["22021"],
     "shutting down": ADVICE["57P"],
 }
-"""What to do if a connection is refused, by a part of the message, because the driver gives no code then."""
+"""What to do, by a part of the message, where the driver refuses by itself and gives no code."""
 
 UNREACHABLE = "The database cannot be reached. Check that it runs and that ledger_url is right, then try again"
 
@@ -307,11 +308,6 @@ WRITE = (
     f"SET LOCAL idle_in_transaction_session_timeout = '{PAUSE_SECONDS}s'"
 )
 
-MAX_INDEXED_BYTES = 2_600
-"""How long the texts of one index row may be together. PostgreSQL takes 2,704 bytes with their headers."""
-
-MAX_BYTES_OF_CHARACTER = 4
-
 postgres_schema.register()
 
 
@@ -530,17 +526,6 @@ class PostgresDatabase(Database):
                         f'REFERENCES "{other.table.name}" ("{other.name}")'
                     )
 
-    def unfit(self, table: sa.Table, row: Mapping[str, Any]) -> str:
-        """Return why PostgreSQL cannot store a row, or "" if it can."""
-        for names in _indexed_texts(table):
-            texts = [value for name in names if isinstance(value := row[name], str)]
-            if sum(map(len, texts)) * MAX_BYTES_OF_CHARACTER <= MAX_INDEXED_BYTES:
-                continue
-            size = sum(len(value.encode()) for value in texts)
-            if size > MAX_INDEXED_BYTES:
-                return f"its {' and '.join(names)} have {size:,} bytes, and an index takes {MAX_INDEXED_BYTES:,}"
-        return ""
-
     def counters(self, conn: sa.Connection) -> dict[str, int]:
         """Return the highest number that was ever given to a row, by table."""
         found: dict[str, int] = {}
@@ -566,8 +551,6 @@ class PostgresDatabase(Database):
             url,
             isolation_level="AUTOCOMMIT",
             connect_args={**NETWORK, **application},
-            json_serializer=postgres_schema.dumps,
-            json_deserializer=postgres_schema.loads,
             **pool,
         )
 
@@ -615,15 +598,6 @@ def _roll_back(conn: sa.Connection) -> None:
         conn.exec_driver_sql("ROLLBACK")
     except DBAPIError:
         conn.invalidate()
-
-
-@cache
-def _indexed_texts(table: sa.Table) -> tuple[tuple[str, ...], ...]:
-    """Return the names of the text columns of each index, and of the keys."""
-    keys = [key for key in table.constraints if isinstance(key, sa.UniqueConstraint)]
-    found = [[*index.columns] for index in table.indexes] + [[*key.columns] for key in (table.primary_key, *keys)]
-    named = (tuple(column.name for column in columns if isinstance(column.type, sa.String)) for columns in found)
-    return tuple(names for names in dict.fromkeys(named) if names)
 
 
 def _sequences(conn: sa.Connection) -> dict[str, str]:

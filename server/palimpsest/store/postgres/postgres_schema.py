@@ -1,16 +1,14 @@
-"""What only PostgreSQL's schema has: types, NUL characters, triggers and counters."""
+"""What only PostgreSQL's schema has: types, triggers and counters."""
 
 from __future__ import annotations
 
 import hashlib
-import json
-import re
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import Any, ClassVar, Literal, TypeAlias
 
-from sqlalchemy import Column, Connection, Dialect, String, text
+from sqlalchemy import Column, Connection, String, text
 from sqlalchemy.dialects import registry
 from sqlalchemy.dialects.postgresql.base import PGDDLCompiler, PGTypeCompiler
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
@@ -99,79 +97,6 @@ def user_lock(user_id: str) -> str:
     return f"{USER}, {int.from_bytes(digest, 'big', signed=True)}"
 
 
-# Texts with NUL characters, which PostgreSQL cannot store.
-#
-# A NUL is stored as two characters, of which the first is one that Unicode reserves for programs' own use. That one
-# is stored twice if a text has it. So every text comes back as it was.
-
-NUL = "\0"
-MARK = "\ufdd0"
-"""A noncharacter (Unicode, section 23.7): no text for other programs has it."""
-
-_ESCAPE = re.compile(r"\\(?:u0000|ufdd0|.)")
-_STORED = {r"\u0000": r"\ufdd00", r"\ufdd0": r"\ufdd0\ufdd0"}
-_STORED_ESCAPE = re.compile(r"\\(?:ufdd00|ufdd0\\ufdd0|.)")
-_RESTORED = {stored: escape for escape, stored in _STORED.items()}
-"""JSON writes both characters as escapes. An escape is read as a whole, because a backslash may be one itself."""
-
-
-def storable(value: Any) -> Any:
-    """Return a text as it is stored, and any other value as it is."""
-    return value.replace(MARK, MARK * 2).replace(NUL, f"{MARK}0") if isinstance(value, str) else value
-
-
-def _restored(value: Any) -> Any:
-    if not isinstance(value, str) or MARK not in value:
-        return value
-    return MARK.join(part.replace(f"{MARK}0", NUL) for part in value.split(MARK * 2))
-
-
-def _storable_json(dumped: Any) -> Any:
-    return _with_escapes(dumped, _ESCAPE, _STORED)
-
-
-def _restored_json(dumped: Any) -> Any:
-    return _with_escapes(dumped, _STORED_ESCAPE, _RESTORED)
-
-
-def _with_escapes(dumped: Any, escape: re.Pattern[str], other: Mapping[str, str]) -> Any:
-    return escape.sub(lambda found: other.get(found[0], found[0]), dumped) if isinstance(dumped, str) else dumped
-
-
-def dumps(value: Any) -> str:
-    """Return a value as JSON whose texts are storable."""
-    return _storable_json(json.dumps(value))
-
-
-def loads(data: str | bytes) -> Any:
-    """Return the value of JSON that `dumps` wrote."""
-    return json.loads(_restored_json(data if isinstance(data, str) else data.decode()))
-
-
-class AnyText(String):
-    """A text that may have NUL characters."""
-
-    render_bind_cast = True  # as SQLAlchemy does for psycopg
-    to_store, to_read = staticmethod(storable), staticmethod(_restored)
-
-    def bind_processor(self, dialect: Dialect) -> Callable[..., Any]:
-        """Return what makes a text storable."""
-        del dialect
-        return self.to_store
-
-    def result_processor(self, dialect: Dialect, coltype: object) -> Callable[..., Any]:
-        """Return what restores a stored text."""
-        del dialect, coltype
-        return self.to_read
-
-
-class AnyJson(AnyText):
-    """The text of a value of JSON, as it is stored. The texts in the value may have NUL characters."""
-
-    render_bind_cast = False  # its column is no text
-    to_store, to_read = staticmethod(_storable_json), staticmethod(_restored_json)
-
-
 # How PostgreSQL writes what `store/rows.py` and `store/schema.py` define.
 
 EDIT_NUMBERS = "edit_numbers"
@@ -179,6 +104,10 @@ EDIT_NUMBERS = "edit_numbers"
 
 DRIVER = "postgresql+palimpsest"
 """What the URL of an engine begins with whose tables are made by `LedgerDialect`."""
+
+
+class _JsonText(StoredJson):
+    render_bind_cast = False  # its column is no text
 
 
 class _Types(PGTypeCompiler):
@@ -208,7 +137,7 @@ class LedgerDialect(PGDialect_psycopg):
     type_compiler_cls = _Types
     ddl_compiler = _Ddl
     # The driver chooses the size of a number that it sends. With a cast, all would have 32 bits.
-    colspecs: ClassVar[Any] = {**PGDialect_psycopg.colspecs, Integer: Integer, String: AnyText, StoredJson: AnyJson}
+    colspecs: ClassVar[Any] = {**PGDialect_psycopg.colspecs, Integer: Integer, StoredJson: _JsonText}
 
 
 def register() -> None:
@@ -248,9 +177,6 @@ def _next_number(element: next_number, compiler: SQLCompiler, **options: Any) ->
 
 CHANNEL = "palimpsest_changes"
 """Where servers listen for changes of others."""
-
-LOSSLESS = "surrogateescape"
-"""How bytes are read that may begin or end in the middle of a character."""
 
 _CREATE = (
     f"CREATE SEQUENCE IF NOT EXISTS {EDIT_NUMBERS}",
@@ -310,5 +236,4 @@ def pieces_in(conn: Connection, table: str, pieces: Sequence[bytes]) -> list[byt
         f'SELECT DISTINCT piece FROM "{table}", unnest(CAST(:pieces AS bytea[])) AS piece '  # noqa: S608 - names of our own
         f"WHERE position(piece IN convert_to(concat_ws(' ', {', '.join(columns)}), 'UTF8')) > 0"
     )
-    stored = {storable(piece.decode(errors=LOSSLESS)).encode(errors=LOSSLESS): piece for piece in pieces}
-    return [stored[bytes(piece)] for piece in conn.execute(found, {"pieces": list(stored)}).scalars()]
+    return [bytes(piece) for piece in conn.execute(found, {"pieces": list(pieces)}).scalars()]

@@ -494,33 +494,27 @@ def _opened(path: Path) -> closing[sqlite3.Connection]:
     return closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", TIMEOUT_SECONDS, uri=True))
 
 
-# When the files of an open ledger are replaced or deleted: save what they hold, and go on if that is safe.
+# When the files of an open ledger are replaced or deleted: save what they hold.
 #
 # A connection still reads and writes the files that it opened, so everything that was acknowledged is in them. It is
 # copied to a backup. Then the log is written to the ledger that it belongs to, unless another process has written
 # that ledger with another log meanwhile, whose pages would be overwritten.
 #
-# If the same ledger is at the path, in another file, it is opened there. Otherwise the process has to be started
-# again: what follows the ledger would have to be replaced with it, and SQLite shares the index of a log, deleted or
-# not, among all connections of a process to the same file.
-
-_IDENTITY = "SELECT (SELECT value FROM meta WHERE key = 'ledger_id'), (SELECT version_num FROM alembic_version)"
-"""The id and the schema of a ledger: what a process has read when it opened it."""
+# The process has to be started again: what follows the ledger would have to be replaced with it, and SQLite shares the
+# index of a log, deleted or not, among all connections of a process to the same file.
 
 _STOPPED = "This process neither reads nor writes any more."
 
 
-def settle(conn: LedgerConnection, backups: Backups) -> tuple[str, bool]:
+def settle(conn: LedgerConnection, backups: Backups) -> str:
     """Save what a connection whose files were replaced or deleted still sees.
 
-    Return what happened and what to do, and whether the ledger at the path can be opened in its place. The caller has
-    the turn to write.
+    Return what happened and what to do. The caller has the turn to write.
     """
     now = LedgerFiles.at(conn.path)
     saved = _copied(conn, backups)
     is_written_back = _is_written_back(conn)
     advice = f"{_STOPPED} Close all clients, then restore the copy, or another ledger, with palimpsest restore."
-    can_go_on = False
     if now.ledger == conn.files.ledger:
         what = f"the log of the ledger {conn.path} (the file ending in -wal or -shm) was deleted or replaced"
         if is_written_back or now.log == conn.files.log:
@@ -529,9 +523,7 @@ def settle(conn: LedgerConnection, backups: Backups) -> tuple[str, bool]:
         what = f"the ledger {conn.path} was deleted or moved"
     else:
         what = f"the ledger {conn.path} was replaced by another file"
-        if is_written_back and _is_same_ledger(conn):
-            advice, can_go_on = "From the next call on, the ledger in its place is used. Call again.", True
-    return f"{what} while this process was using it. {saved} {advice}", can_go_on
+    return f"{what} while this process was using it. {saved} {advice}"
 
 
 def _copied(conn: LedgerConnection, backups: Backups) -> str:
@@ -552,12 +544,3 @@ def _is_written_back(conn: LedgerConnection) -> bool:
     except sqlite3.Error:
         return False
     return not busy
-
-
-def _is_same_ledger(conn: LedgerConnection) -> bool:
-    """Return whether the ledger at the path has the same id and schema as that of a connection."""
-    try:
-        with closing(sqlite3.connect(f"{conn.path.absolute().as_uri()}?mode=rw", uri=True)) as other:
-            return other.execute(_IDENTITY).fetchone() == conn.execute(_IDENTITY).fetchone()
-    except sqlite3.Error:
-        return False

@@ -8,7 +8,6 @@ import logging
 import os
 import sqlite3
 import threading
-import time
 from collections import Counter
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
@@ -18,16 +17,15 @@ from pathlib import Path
 from typing import Any, cast
 
 from filelock import Timeout
-from sqlalchemy import Connection, Engine, create_engine, event, text
+from sqlalchemy import Connection, create_engine, event, text
 from sqlalchemy.exc import DatabaseError, OperationalError
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.pool import QueuePool
 from sqlalchemy.sql.compiler import SQLCompiler
 
-from palimpsest.core.errors import FullTextError, LedgerError, LedgerReplacedError, PalimpsestError
+from palimpsest.core.errors import FullTextError, LedgerError, PalimpsestError
 from palimpsest.core.files import file_lock, files_below, make_private, make_private_folder, refuse_without_locks
 from palimpsest.core.models import Scope
-from palimpsest.core.threads import is_background
 from palimpsest.store import database
 from palimpsest.store.database import Counts
 from palimpsest.store.rows import batched, json_elements, json_numbers, next_number
@@ -283,9 +281,6 @@ def _with_advice(error: BaseException | None) -> str:
 BUSY_TIMEOUT_SECONDS = 30
 """How long a connection waits for the write lock."""
 
-RETRY_SECONDS = 0.02
-"""How often a call looks for a connection that still has the old files open: no caller notices it."""
-
 logger = logging.getLogger(__name__)
 
 
@@ -300,7 +295,9 @@ class SqliteDatabase(database.Database):
         self._path = path
         self._ledger_file = ledger_files.LedgerFiles.at(path).ledger
         self._connections: set[ledger_files.LedgerConnection] = set()
-        self._engine = self._new_engine()
+        # The connection returned last is reused first, because its pages are in memory.
+        self._engine = create_engine("sqlite://", creator=self._connect, poolclass=QueuePool, pool_use_lifo=True)
+        event.listen(self._engine, "begin", _begin)
         self._writing = threading.Lock()
         self._settling = threading.Lock()
         self._settled: dict[ledger_files.LedgerFiles, str] = {}
@@ -335,7 +332,7 @@ class SqliteDatabase(database.Database):
     def read(self) -> Generator[Connection]:
         """Return a connection that sees one state of the ledger. Raises LedgerError."""
         # The transaction is never committed: SQLite refuses a commit after it has met a damaged page.
-        with as_ledger_errors(self._path), self._connection() as conn, _dropped_after_failure(conn):
+        with as_ledger_errors(self._path), self._engine.connect() as conn, _dropped_after_failure(conn):
             self._refuse_replaced(conn)
             yield conn
             self._refuse_replaced(conn)
@@ -357,27 +354,12 @@ class SqliteDatabase(database.Database):
         with (
             as_ledger_errors(self._path),
             self._writing,
-            self._connection() as conn,
+            self._engine.connect() as conn,
             ledger_files.turn_to_write(self._path, BUSY_TIMEOUT_SECONDS),
         ):
             if self._is_replaced(conn):
                 self._refuse(conn)
             yield conn
-
-    def _connection(self) -> Connection:
-        """Return a connection. After a replacement it is one that has the old files open, and can save what they hold.
-
-        It may be in use, so a call waits for it. Nobody may have the turn to write meanwhile: whoever uses the
-        connection may need the turn to be done with it.
-        """
-        until = time.monotonic() + BUSY_TIMEOUT_SECONDS
-        while True:
-            try:
-                return self._engine.connect()
-            except LedgerReplacedError:
-                if is_background() or not self._connections or time.monotonic() > until:
-                    raise
-            time.sleep(RETRY_SECONDS)
 
     def _is_replaced(self, conn: Connection) -> bool:
         """Return whether the files at the path are no longer those that a connection has open."""
@@ -388,58 +370,26 @@ class SqliteDatabase(database.Database):
         return False
 
     def _refuse_replaced(self, conn: Connection) -> None:
-        """Wait for the turn to write and raise LedgerReplacedError, if the files of a connection were replaced."""
+        """Wait for the turn to write and raise LedgerError, if the files of a connection were replaced."""
         if not self._is_replaced(conn):
             return
-        self._refuse_in_background(conn)
+        conn.rollback()
         with ledger_files.turn_to_write(self._path, BUSY_TIMEOUT_SECONDS):
             self._refuse(conn)
 
     def _refuse(self, conn: Connection, done: str = "This call did nothing.") -> None:
-        """Save what a connection to replaced files sees, once, and raise LedgerError.
-
-        If the ledger at the path is the same one, it is used from the next call on.
-        """
-        self._refuse_in_background(conn)
+        """Save what a connection to replaced files sees, once, and raise LedgerError."""
+        conn.rollback()
         driver = _driver(conn)
         with self._settling:
             if driver.files not in self._settled:
-                self._settled[driver.files], can_go_on = ledger_files.settle(driver, self.backups)
-                if can_go_on:
-                    self._open_again()
-            raise LedgerReplacedError(f"{self._settled[driver.files]} {done}")
-
-    def _refuse_in_background(self, conn: Connection) -> None:
-        """Raise LedgerReplacedError in the background, which leaves the rest to the next call of a client."""
-        conn.rollback()
-        if is_background():
-            raise LedgerReplacedError(
-                f"the files of the ledger {self._path} were replaced or deleted while this process was using them. The "
-                "next call of a client saves what they hold."
-            )
-
-    def _open_again(self) -> None:
-        """Give up all connections, and connect to the files that are at the path now."""
-        for conn in self._connections:
-            conn.keep_open()
-        self._connections = set()
-        self._ledger_file = ledger_files.LedgerFiles.at(self._path).ledger
-        self._engine = self._new_engine()
-
-    def _new_engine(self) -> Engine:
-        # The connection returned last is reused first, because its pages are in memory.
-        engine = create_engine("sqlite://", creator=self._connect, poolclass=QueuePool, pool_use_lifo=True)
-
-        @event.listens_for(engine, "begin")
-        def _(conn: Connection) -> None:
-            conn.exec_driver_sql(conn.get_execution_options().get("begin", "BEGIN"))  # no BEGIN of Python's
-
-        return engine
+                self._settled[driver.files] = ledger_files.settle(driver, self.backups)
+            raise LedgerError(f"{self._settled[driver.files]} {done}")
 
     def _connect(self) -> ledger_files.LedgerConnection:
         is_ours = ledger_files.LedgerFiles.at(self._path).ledger == self._ledger_file
         if not is_ours or any(not conn.is_current for conn in self._connections.copy()):
-            raise LedgerReplacedError(
+            raise LedgerError(
                 f"the files of the ledger {self._path} were replaced or deleted while this process was using them. "
                 "This call did nothing. Call again; if that does not help, start the client again."
             )
@@ -513,7 +463,7 @@ class SqliteDatabase(database.Database):
         try:
             with as_ledger_errors(self._path):
                 if any(not conn.is_current for conn in self._connections.copy()):
-                    with self._connection() as conn:
+                    with self._engine.connect() as conn:
                         self._refuse_replaced(conn)
         except LedgerError as error:
             logger.warning("%s", error)
@@ -541,6 +491,10 @@ class SqliteDatabase(database.Database):
 
 
 _COUNTING = text("SELECT name FROM sqlite_master WHERE type = 'table' AND sql LIKE '%AUTOINCREMENT%'")
+
+
+def _begin(conn: Connection) -> None:
+    conn.exec_driver_sql(conn.get_execution_options().get("begin", "BEGIN"))  # no BEGIN of Python's
 
 
 @contextmanager
