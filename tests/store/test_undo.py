@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from palimpsest.core.errors import InputError, StaleDecisionError
+from palimpsest.core.errors import InputError
 from palimpsest.core.models import Decision, Event, Fact, Scope, Undo
-from palimpsest.store import entries, history, memories
+from palimpsest.store import history, memories
 from palimpsest.store import messages as message_queries
 from palimpsest.store.ledger import Ledger
 from tests.support.graph import Graph
@@ -35,139 +35,80 @@ def test_undo(ledger: Ledger, clock: StoppedClock, case: str) -> None:
     GraphCase(Graph(ledger, clock)).play(*CASES[case], ["sound"])
 
 
-class TestOneEdit:
-    def test_an_old_fact_that_came_late_is_undone_once(self, recorded: RecordedLedger) -> None:
-        """It was stored as closed, and after the undo nothing says that the newer memory replaced it."""
-        rome = recorded.add("User lives in Rome")
-        late = Decision(Event.NONE, memory_id=rome.id, outdated=(Fact("User lives in Oslo"),))
-        (_, oslo) = recorded.apply(ALICE, late).outcomes
-        assert [change.memory.id for change in recorded.undo().outcomes] == [oslo.memory.id]
-        with recorded.ledger.read() as conn:
-            assert history.predecessors(conn, rome.id) == []
-            undone = memories.memories_by_id(conn, [oslo.memory.id])[oslo.memory.id]
-        assert not undone.is_forgotten
-        recorded.undo()
-        assert recorded.live_texts() == [], "the next undo goes one edit further back"
-        recorded.undo(3)
-        with recorded.ledger.read() as conn:
-            (old,) = history.predecessors(conn, rome.id)
-        assert (old.memory.text, old.memory.valid_until) == ("User lives in Oslo", oslo.memory.valid_until)
-
-    def test_forgetting_a_memory_forgets_what_it_replaced_until_it_is_undone(self, recorded: RecordedLedger) -> None:
-        """One undo brings back the memory, and the turns behind it and behind those that it replaced."""
-        first, second = recorded.store_messages("I'm married to Mark", "Mark and I divorced")
-        old = recorded.add("User is married to Mark", sources=(first.id,))
-        divorce = Fact("User and Mark divorced", sources=(second.id,))
-        (new,) = recorded.apply(ALICE, Decision(Event.ADD, divorce, replaces=(old.id,))).outcomes
-        messages = [first.id, second.id]
-        forget = Decision(Event.DELETE, memory_id=new.memory.id, forgets=True)
-        forgotten = recorded.apply(ALICE, forget).outcomes
-        assert [change.memory.text for change in forgotten] == ["User and Mark divorced", "User is married to Mark"]
-        with recorded.ledger.read() as conn:
-            assert message_queries.outdated_or_forgotten(conn, messages) == (set(), set(messages))
-        (again,) = recorded.apply(ALICE, forget).outcomes
-        assert again.event is Event.NONE
-        recorded.undo()
-        with recorded.ledger.read() as conn:
-            assert message_queries.outdated_or_forgotten(conn, messages) == ({first.id}, set())
-        assert "User and Mark divorced" in recorded.live_texts()
-
-    @pytest.mark.nightly
-    def test_a_closed_memory_can_be_forgotten(self, recorded: RecordedLedger) -> None:
-        """The memory that replaced it stays, and an undo closes it again."""
-        (first,) = recorded.store_messages("I live in Rome")
-        rome = recorded.add("User lives in Rome", sources=(first.id,))
-        (oslo,) = recorded.apply(ALICE, Decision(Event.ADD, Fact("User lives in Oslo"), replaces=(rome.id,))).outcomes
-        recorded.apply(ALICE, Decision(Event.DELETE, memory_id=rome.id, forgets=True))
-        with recorded.ledger.read() as conn:
-            assert message_queries.outdated_or_forgotten(conn, [first.id]) == (set(), {first.id})
-            assert history.predecessors(conn, oslo.memory.id) == [], "its history does not name it either"
-        recorded.undo()
-        with recorded.ledger.read() as conn:
-            assert message_queries.outdated_or_forgotten(conn, [first.id]) == ({first.id}, set())
-        assert "User lives in Oslo" in recorded.live_texts()
+def test_an_old_fact_that_came_late_is_undone_once(recorded: RecordedLedger) -> None:
+    """It was stored as closed, and after the undo nothing says that the newer memory replaced it."""
+    rome = recorded.add("User lives in Rome")
+    late = Decision(Event.NONE, memory_id=rome.id, outdated=(Fact("User lives in Oslo"),))
+    (_, oslo) = recorded.apply(ALICE, late).outcomes
+    assert [change.memory.id for change in recorded.undo().outcomes] == [oslo.memory.id]
+    with recorded.ledger.read() as conn:
+        assert history.predecessors(conn, rome.id) == []
+        undone = memories.memories_by_id(conn, [oslo.memory.id])[oslo.memory.id]
+    assert not undone.is_forgotten
+    recorded.undo()
+    assert recorded.live_texts() == [], "the next undo goes one edit further back"
+    recorded.undo(3)
+    with recorded.ledger.read() as conn:
+        (old,) = history.predecessors(conn, rome.id)
+    assert (old.memory.text, old.memory.valid_until) == ("User lives in Oslo", oslo.memory.valid_until)
 
 
-class TestScopes:
-    @pytest.mark.few_by_day(1)
-    @pytest.mark.parametrize(
-        "scope", [Scope("bob"), WEB, Scope("alice", agent_id="coder"), Scope("bob", project="web")]
-    )
-    def test_an_edit_of_another_scope_is_refused(self, recorded: RecordedLedger, scope: Scope) -> None:
-        """Nobody can undo the edits of another scope, by number, by time or without either."""
-        recorded.add("Theirs", scope)
-        recorded.store_messages("Theirs too", scope=scope)
-        other_scope = Scope("alice", run_id="r1") if scope.user_id == "alice" else ALICE
-        rows = recorded.history_rows()
-        for request in (Undo(edit=1), Undo(edit=2), Undo()):
-            with pytest.raises(InputError, match="in this scope"):
-                recorded.apply(other_scope, undo=request)
-        assert recorded.undo(since=datetime(2020, 1, 1, tzinfo=UTC), scope=other_scope).outcomes == ()
-        assert recorded.history_rows() == rows
-
-    def test_the_log_of_a_scope_is_paged_newest_first(self, recorded: RecordedLedger) -> None:
-        """The log has no edit of another project, and none is missing between two pages."""
-        for number in range(5):
-            recorded.add(f"Fact {number}")
-            recorded.add(f"Secret {number}", WEB)
-        with recorded.ledger.read() as conn:
-            first = history.edits(conn, ALICE, 2)
-            rest = history.edits(conn, ALICE, 10, before=first[-1].number)
-        assert [edit.steps[0].after for edit in first + rest] == [f"Fact {number}" for number in (4, 3, 2, 1, 0)]
-        assert [edit.number for edit in first + rest] == [9, 7, 5, 3, 1]
+def test_forgetting_a_memory_forgets_what_it_replaced_until_it_is_undone(recorded: RecordedLedger) -> None:
+    """One undo brings back the memory, and the turns behind it and behind those that it replaced."""
+    first, second = recorded.store_messages("I'm married to Mark", "Mark and I divorced")
+    old = recorded.add("User is married to Mark", sources=(first.id,))
+    divorce = Fact("User and Mark divorced", sources=(second.id,))
+    (new,) = recorded.apply(ALICE, Decision(Event.ADD, divorce, replaces=(old.id,))).outcomes
+    messages = [first.id, second.id]
+    forget = Decision(Event.DELETE, memory_id=new.memory.id, forgets=True)
+    forgotten = recorded.apply(ALICE, forget).outcomes
+    assert [change.memory.text for change in forgotten] == ["User and Mark divorced", "User is married to Mark"]
+    with recorded.ledger.read() as conn:
+        assert message_queries.outdated_or_forgotten(conn, messages) == (set(), set(messages))
+    (again,) = recorded.apply(ALICE, forget).outcomes
+    assert again.event is Event.NONE
+    recorded.undo()
+    with recorded.ledger.read() as conn:
+        assert message_queries.outdated_or_forgotten(conn, messages) == ({first.id}, set())
+    assert "User and Mark divorced" in recorded.live_texts()
 
 
-class TestSince:
-    def test_undo_since_an_instant_is_one_edit_and_includes_the_instant(self, recorded: RecordedLedger) -> None:
-        """An edit at the very instant is undone, and one just before it is not."""
-        recorded.add("Before")
-        recorded.add("At the instant")
-        instant = recorded.clock.at
-        recorded.add("After")
-        recorded.store_messages("A message after")
-        recorded.undo(since=instant)
-        assert recorded.live_texts() == ["Before"]
-        newest = recorded.edits()[0]
-        assert (newest.provenance.stage, len(newest.steps)) == (f"undo since {instant:%Y-%m-%dT%H:%M:%SZ}", 3)
-        recorded.undo(newest.number)
-        assert recorded.live_texts() == ["A message after", "After", "At the instant", "Before"]
-
-    def test_undoing_nothing_is_not_an_edit(self, recorded: RecordedLedger) -> None:
-        """Undoing nothing writes no edit, and a repeated `since` does nothing."""
-        recorded.add("User likes tea")
-        for _ in range(2):
-            assert recorded.undo(since=recorded.clock.at + timedelta(hours=1)).outcomes == ()
-        instant = recorded.clock.at - timedelta(minutes=2)
-        recorded.undo(since=instant)
-        rows = recorded.history_rows()
-        assert recorded.undo(since=instant).outcomes == ()
-        assert recorded.history_rows() == rows
+@pytest.mark.few_by_day(1)
+@pytest.mark.parametrize("scope", [Scope("bob"), Scope("alice", agent_id="coder")])
+def test_an_edit_of_another_scope_is_refused(recorded: RecordedLedger, scope: Scope) -> None:
+    recorded.add("Theirs", scope)
+    recorded.store_messages("Theirs too", scope=scope)
+    other_scope = Scope("alice", run_id="r1") if scope.user_id == "alice" else ALICE
+    rows = recorded.history_rows()
+    for request in (Undo(edit=1), Undo(edit=2), Undo()):
+        with pytest.raises(InputError, match="in this scope"):
+            recorded.apply(other_scope, undo=request)
+    assert recorded.undo(since=datetime(2020, 1, 1, tzinfo=UTC), scope=other_scope).outcomes == ()
+    assert recorded.history_rows() == rows
 
 
-class TestOtherWrites:
-    def test_a_decision_is_stale_after_an_undo(self, recorded: RecordedLedger) -> None:
-        """An undo between a decision and its write makes the decision stale."""
-        memory = recorded.add("User lives in Nice")
-        recorded.apply(ALICE, Decision(Event.DELETE, memory_id=memory.id))
-        with recorded.ledger.read() as conn:
-            log_number = entries.newest_log_number(conn)
-        recorded.undo()
-        with pytest.raises(StaleDecisionError):
-            recorded.apply(ALICE, Decision(Event.ADD, Fact("User lives in Lyon")), based_on=log_number)
-        read = {memory.id: 3}
-        recorded.undo()
-        with pytest.raises(StaleDecisionError):
-            recorded.apply(ALICE, Decision(Event.ADD, Fact("User lives in Lyon")), read=read)
-        assert recorded.live_entries() == {}
+def test_the_log_of_a_scope_is_paged_newest_first(recorded: RecordedLedger) -> None:
+    """The log has no edit of another project, and none is missing between two pages."""
+    for number in range(5):
+        recorded.add(f"Fact {number}")
+        recorded.add(f"Secret {number}", WEB)
+    with recorded.ledger.read() as conn:
+        first = history.edits(conn, ALICE, 2)
+        rest = history.edits(conn, ALICE, 10, before=first[-1].number)
+    assert [edit.steps[0].after for edit in first + rest] == [f"Fact {number}" for number in (4, 3, 2, 1, 0)]
+    assert [edit.number for edit in first + rest] == [9, 7, 5, 3, 1]
 
-    def test_a_restored_message_is_a_neighbour_again(self, recorded: RecordedLedger) -> None:
-        """Deleting and restoring messages updates the keys of their neighbours and of their memories."""
-        first, middle, last = recorded.store_messages("What do you play?", "The cello.", "Nice.")
-        recorded.apply(ALICE, Decision(Event.ADD, Fact("User plays the cello", sources=(middle.id,))))
-        everything = recorded.live_entries()
-        recorded.apply(
-            ALICE, *(Decision(Event.DELETE, memory_id=owner.id, kind="message") for owner in (first, middle, last))
-        )
-        assert recorded.faults() == []
-        recorded.undo()
-        assert (recorded.live_entries(), recorded.faults()) == (everything, [])
+
+def test_undo_since_an_instant_is_one_edit_and_includes_the_instant(recorded: RecordedLedger) -> None:
+    """An edit at the very instant is undone, and one just before it is not."""
+    recorded.add("Before")
+    recorded.add("At the instant")
+    instant = recorded.clock.at
+    recorded.add("After")
+    recorded.store_messages("A message after")
+    recorded.undo(since=instant)
+    assert recorded.live_texts() == ["Before"]
+    newest = recorded.edits()[0]
+    assert (newest.provenance.stage, len(newest.steps)) == (f"undo since {instant:%Y-%m-%dT%H:%M:%SZ}", 3)
+    recorded.undo(newest.number)
+    assert recorded.live_texts() == ["A message after", "After", "At the instant", "Before"]

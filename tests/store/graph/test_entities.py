@@ -9,12 +9,9 @@ import pytest
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import (
     Decision,
-    Entity,
     EntityType,
     Event,
-    Fact,
     Merge,
-    NamedEntity,
     Provenance,
     Relation,
     Rename,
@@ -74,20 +71,6 @@ def test_the_note_on_a_name_quotes_only_what_its_scope_sees(graph: Graph) -> Non
     assert "plays chess" in graph.notes[-1]
 
 
-def test_a_merge_of_two_of_one_project_says_which(graph: Graph) -> None:
-    graph.add("Rex barks", ("Rex", "person"))
-    graph.add("Another Rex purrs", ("Rex", "person"))
-    first, second = graph.newest("Rex"), graph.oldest("Rex")
-    assert graph.edit(Merge(first, second)).notes == (f"merged Rex ({first[:8]}) into Rex ({second[:8]})",)
-
-
-def test_facts_of_one_write_meet(graph: Graph) -> None:
-    facts = [Fact(f"Ana {what}", entities=(NamedEntity("Ana"),)) for what in ("sings", "dances")]
-    decisions = tuple(Decision(Event.ADD, fact) for fact in facts)
-    outcomes = graph.apply(Write(ALICE, Provenance("test"), decisions=decisions)).outcomes
-    assert graph.memories_about("Ana") == {outcome.memory.id for outcome in outcomes}
-
-
 def test_a_name_lasts_as_long_as_the_one_that_it_is_short_for(graph: Graph) -> None:
     """A split moves the only mention to another entity, and an undo moves it back."""
     plumber = graph.add("The plumber Tom lives in Leith", ("Tom (plumber)", "person"))
@@ -98,12 +81,6 @@ def test_a_name_lasts_as_long_as_the_one_that_it_is_short_for(graph: Graph) -> N
     graph.undo()
     assert graph.names_of(old) == {"tom (plumber", "tom"}
     assert graph.faults() == []
-
-
-def test_an_update_that_names_it_without_the_words_keeps_it(graph: Graph) -> None:
-    """Guards updates, whose text is in a person's words and not in those of the name."""
-    memory_id = graph.add("The plumber Tom has a van", ("Tom (plumber)", "person"))
-    assert graph.change(memory_id, "Tom sold his van").entities == (NamedEntity("Tom (plumber)", "person"),)
 
 
 def test_the_projects_own_comes_before_the_users(graph: Graph) -> None:
@@ -149,13 +126,6 @@ def test_relations_are_bounded_and_carry_the_times_of_their_memories(graph: Grap
     assert (gone.destination, gone.valid_until, gone.memory_id) == ("Tom", ended.date().isoformat(), past)
 
 
-def test_an_entity_keeps_what_it_is(graph: Graph) -> None:
-    graph.add("Ferrow makes bells", ("Ferrow", "organization"))
-    with graph.ledger.read() as conn:
-        (entity,) = entities_named(conn, ALICE, ["Ferrow"])["ferrow"]
-    assert entity == Entity(entity.id, "alice", "", "Ferrow", "organization", graph.clock())
-
-
 EDITS = graph_cases(Path(__file__).with_name("edit_cases.json"))
 
 
@@ -176,7 +146,7 @@ def test_what_is_so_already_changes_nothing(graph: Graph) -> None:
         assert (graph.state(), len(graph.log())) == (before, edits)
     assert graph.edit(Rename(graph.id("Ana"), "Ana", "other")).notes == ()
     assert len(graph.log()) == edits
-    tom = next(iter(graph.all_entities(ALICE)))
+    tom = graph.oldest("Tom")
     with pytest.raises(InputError, match="is part of it already"):
         graph.edit(Merge(graph.id("Tom Baker"), tom))
 

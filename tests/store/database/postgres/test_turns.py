@@ -1,4 +1,4 @@
-"""Several servers write at the same time: whose turn it is, and in which order others hear of it."""
+"""Several servers write at the same time: whose turn it is, in which order others hear of it, and what they leave."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from sqlalchemy import select
+from pydantic import SecretStr
+from sqlalchemy import create_engine, select, text
 
 from palimpsest.core.models import Decision, Event, Fact, Provenance, Scope
 from palimpsest.store import contextual_keys, entries, verify
 from palimpsest.store.apply import Write
 from palimpsest.store.entries import next_edit_number, reserve_edit_numbers
-from palimpsest.store.ledger import Ledger, open_ledger
+from palimpsest.store.ledger import Ledger, open_database, open_ledger
 from palimpsest.store.schema import history, index_log
 from tests.support.ledger_access import ignore_progress, writing
-from tests.support.memory import StoppedClock
+from tests.support.memory import StoppedClock, memory_in
 from tests.support.stores import ledger_address
 
 pytestmark = pytest.mark.only_on("postgres", "SQLite lets one write at a time")
@@ -107,3 +108,48 @@ def test_a_listener_hears_what_another_server_writes(servers: list[Ledger]) -> N
     waiting.start()
     listener.close()
     waiting.join()
+
+
+@pytest.mark.anyio
+async def test_plans_are_made_for_the_values_of_a_call(tmp_path: Path) -> None:
+    """Guards against plans that PostgreSQL keeps for any values: the sixth call with one goes through a whole table."""
+    async with memory_in(tmp_path) as memory:
+        with memory.engine.ledger.read() as conn:
+            for _ in range(20):
+                entries.has_missing_vectors(conn, memory.engine.embedder.fingerprint)
+            kept = "SELECT sum(generic_plans)::int, sum(custom_plans)::int FROM pg_prepared_statements"
+            generic, custom = conn.exec_driver_sql(kept).one()
+    assert custom > 0
+    assert generic == 0
+
+
+OTHERS = text("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()")
+
+
+def sessions(database: SecretStr) -> int:
+    """Return how many sessions the server has for a database, beside the one that asks."""
+    engine = create_engine(database.get_secret_value().replace("postgresql://", "postgresql+psycopg://"))
+    with closing(engine.raw_connection()) as conn, closing(conn.cursor()) as cursor:
+        cursor.execute("SELECT pg_stat_clear_snapshot()")
+        cursor.execute(str(OTHERS))
+        (number,) = cursor.fetchone() or (0,)
+    engine.dispose()
+    return int(number)
+
+
+def test_no_session_is_left_of_what_is_closed_while_it_is_used(database: SecretStr) -> None:
+    """Guards a read whose client has gone, and a listener of a server that ends right after its start."""
+    ledger = open_ledger(database, StoppedClock())
+    with ledger.read() as conn:
+        ledger.close()
+        driver = conn.connection.driver_connection
+    assert driver is not None
+    assert driver.closed
+    assert sessions(database) == 0
+    opened = open_database(database)
+    listener = opened.listener()
+    assert listener is not None
+    listener.close()
+    listener.wait(0)
+    opened.close()
+    assert sessions(database) == 0

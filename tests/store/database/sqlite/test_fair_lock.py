@@ -92,19 +92,3 @@ def test_a_killed_holder_frees_the_lock(path: Path) -> None:
         process.send_signal(signal.SIGKILL)
         thread.join()
     assert held.is_set()
-
-
-def test_who_gives_up_leaves_the_line(path: Path) -> None:
-    """Guards the next from one that no longer waits, and takes nothing when its turn comes."""
-    with in_turn(path, LONG), pytest.raises(TimeoutError), in_turn(path, 0.01):
-        pass
-    with in_turn(path, LONG), pytest.raises(TimeoutError), in_turn(path, 0.01):
-        pass
-    with in_turn(path, LONG):
-        pass
-
-
-def test_a_folder_that_is_gone_is_an_error(path: Path) -> None:
-    """Guards the caller from waiting for a lock that cannot exist."""
-    with pytest.raises(FileNotFoundError), in_turn(path.parent / "missing" / "work.lock", LONG):
-        pass

@@ -11,7 +11,6 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
-from mcp import Client
 
 from palimpsest.core.errors import LedgerError
 from palimpsest.core.models import Decision, Event, Fact, Provenance
@@ -22,15 +21,7 @@ from palimpsest.store.ledger import Ledger
 from palimpsest.store.sqlite.ledger_files import Backups
 from tests.support.ledger_access import ledger_faults, ledger_in, second_writer
 from tests.support.ledger_process import ledger_process
-from tests.support.mcp_client import connect_stdio, error_text, reply_results, reply_text
 from tests.support.memory import ALICE
-
-
-async def found(client: Client, word: str) -> set[str]:
-    """Return the texts with a word that a search for it finds."""
-    texts = {hit["text"] for hit in reply_results(await client.call_tool("search_memories", {"query": word}))}
-    return {text for text in texts if word in text}
-
 
 COPIED = re.compile(r"Everything acknowledged until then was copied to (\S+\.db)")
 ENDINGS = ("", "-wal", "-shm")
@@ -95,18 +86,6 @@ def test_another_ledger_in_the_same_place_is_left_as_it_is(path: Path) -> None:
 
 
 @pytest.mark.nightly
-def test_a_process_that_never_notices_does_not_delete_the_log_of_another_ledger(path: Path) -> None:
-    """Guards the new ledger from a process that is closed without a further call."""
-    with ledger_process(path) as old:
-        old.add("The harp was sold")
-        put_another_ledger_in_place(path, ["A memory of the new ledger"])
-        old.close()
-    assert texts_in(path) == ["A memory of the new ledger"]
-    (copy,) = (path.parent / "backups").iterdir()
-    assert texts_in(copy) == ["The harp was sold"]
-
-
-@pytest.mark.nightly
 def test_a_deleted_ledger_is_copied_and_works_again_when_it_is_put_back(path: Path) -> None:
     """Guards what only the open file still holds."""
     with ledger_process(path) as process:
@@ -161,25 +140,6 @@ def test_a_process_that_is_closed_writes_a_deleted_log_back(path: Path, deleted:
             beside(path, ending).unlink()
         process.close()
     assert texts_in(path) == ["The harp was sold"]
-
-
-@pytest.mark.nightly
-def test_a_log_is_not_written_back_over_the_writes_of_another_process(path: Path) -> None:
-    """Guards a process that began after the log was deleted. What the old process has is in a copy."""
-    with ledger_process(path) as old:
-        old.add("The harp was sold")
-        beside(path, "-wal").unlink()
-        beside(path, "-shm").unlink()
-        with ledger_process(path) as new:
-            new.add("The cello was sold")
-            error = error_of(lambda: old.add("It is never stored"))
-            assert "Close all clients" in error
-            assert rescued(error) == ["The harp was sold"]
-            old.close()
-            assert new.add("The viola was sold") == ["The cello was sold", "The viola was sold"]
-            new.close()
-    assert texts_in(path) == ["The cello was sold", "The viola was sold"]
-    assert ledger_faults(path) == []
 
 
 def store(ledger: Ledger, text: str) -> None:
@@ -243,37 +203,4 @@ def test_a_call_waits_for_the_connection_that_can_save_what_the_old_files_hold(p
         store(ledger, "The viola was sold")
         assert read_texts(ledger) == ["The note is blue", "The viola was sold"]
     assert texts_in(path) == ["The note is blue", "The viola was sold"]
-    assert ledger_faults(path) == []
-
-
-async def add(client: Client, text: str) -> None:
-    """Add a memory. It is acknowledged."""
-    reply_text(await client.call_tool("add_memory", {"text": text}))
-
-
-@pytest.mark.nightly
-@pytest.mark.anyio
-async def test_a_backup_put_in_place_of_the_ledger_is_used_from_the_next_call_on(tmp_path: Path, path: Path) -> None:
-    """Guards both ledgers: what was acknowledged before is in a copy, and the new one is searched and written."""
-    async with connect_stdio(tmp_path) as first, connect_stdio(tmp_path) as second:
-        await add(first, "The note is blue")
-        Backups(path).copy(tmp_path / "backup.db")
-        await add(first, "The harp was sold")
-        await add(second, "The cello was sold")
-        for client in (first, second):
-            assert await found(client, "sold") == {"The harp was sold", "The cello was sold"}
-        (tmp_path / "backup.db").replace(path)
-        error = error_text(await first.call_tool("add_memory", {"text": "It is never stored"}))
-        assert "was replaced by another file" in error
-        assert "Call again" in error
-        assert rescued(error) == ["The cello was sold", "The harp was sold", "The note is blue"]
-        assert await found(first, "sold") == set(), "vectors and words are those of the new ledger"
-        await add(first, "The viola was sold")
-        assert await found(first, "sold") == {"The viola was sold"}
-        error = error_text(await second.call_tool("search_memories", {"query": "sold"}))
-        assert rescued(error) == ["The cello was sold", "The harp was sold", "The note is blue"]
-        await add(second, "The lute was sold")
-        for client in (first, second):
-            assert await found(client, "sold") == {"The viola was sold", "The lute was sold"}
-    assert texts_in(path) == ["The lute was sold", "The note is blue", "The viola was sold"]
     assert ledger_faults(path) == []

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.core.models import MOVE, Relation, Scope, Undo
+from palimpsest.core.models import MOVE, Relation, Scope
 from tests.support.graph_rows import LIVES, entity_names, run_statement, stated_relations, store_stating
 from tests.support.ledger_access import ledger_faults, ledger_in, row_faults, select_rows
-from tests.support.memory import ALICE, memory_in
+from tests.support.memory import memory_in
 from tests.support.stores import ledger_argument
 
 pytestmark = pytest.mark.anyio
@@ -67,18 +67,6 @@ async def test_two_memories_that_say_the_same_state_together_what_both_stated(tm
         assert stated_relations(memory) == [("Ana", "lives in", "Lyon")]
         assert entity_names(memory) == [("new", "Ana"), ("new", "Lyon")]
         assert await row_faults(memory) == []
-
-
-async def test_an_undo_since_a_time_leaves_what_a_move_merged(tmp_path: Path) -> None:
-    """Guards a merge of projects: an undo, which cannot take it back, takes no part of it back."""
-    async with memory_in(tmp_path) as memory:
-        for scope in (OLD, NEW):
-            store_stating(memory, f"Ana is in {scope.project}", ANA, scope=scope)
-        await memory.projects.merge("old", "new")
-        await memory.undo(NEW, Undo(since=memory.engine.clock()))
-        assert entity_names(memory) == [("new", "Ana")]
-        assert await row_faults(memory) == []
-        assert (await memory.list(ALICE)).hits == ()
 
 
 HOME = Path(__file__).parents[4]

@@ -12,7 +12,7 @@ import pytest
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Relation, Scope, Split
 from palimpsest.memory import Memory
-from tests.support.exports import exported, exporting
+from tests.support.exports import exporting
 from tests.support.graph_rows import (
     LIVES,
     change_stating,
@@ -83,33 +83,6 @@ async def test_edits_of_entities_are_undone_after_an_import_as_before(tmp_path: 
             assert entity_names(there) == entity_names(here)
             assert stated_relations(there) == stated_relations(here)
         assert await row_faults(there) == []
-
-
-@pytest.mark.nightly
-async def test_an_entity_that_is_known_here_is_not_stored_twice(tmp_path: Path) -> None:
-    """Guards who is who after an import: one name in one scope is one entity, two of the file stay two."""
-    file = tmp_path / "alice.jsonl"
-    async with memory_in(tmp_path / "here") as here:
-        store_people(here)
-        other = store_stating(here, "Tom sails", TOM)
-        split_tom(here, other)
-        await exporting(here, file)
-    async with memory_in(tmp_path / "there") as there:
-        store_stating(there, "Tom plays chess with me", TOM, ("I", "person"))
-        store_stating(there, "Vera is the name of a plant", ("Vera", "product"), scope=WEB)
-        would = await there.care.import_file(ALICE, file, ignore_progress, dry_run=True)
-        done = await there.care.import_file(ALICE, file, ignore_progress)
-        assert done.known["entity"] == would.known["entity"] == 2, "one Tom and the user"
-        assert done.new == would.new
-        toms = [name for project, name in entity_names(there) if (project, name) == ("", "Tom")]
-        assert len(toms) == 2, "the other Tom of the file stays another one"
-        assert entity_names(there).count(("web", "Vera")) == 2, "a person is no product"
-        assert ("User", "works with", "Tom") in stated_relations(there)
-        assert select_rows(there, "SELECT count(*) FROM entities WHERE is_user") == [(1,)]
-        assert await row_faults(there) == []
-        before = await exported(there)
-        assert sum((await there.care.import_file(ALICE, file, ignore_progress)).new.values()) == 0
-        assert await exported(there) == before
 
 
 async def test_an_export_of_before_does_not_bring_back_a_purged_person(tmp_path: Path) -> None:
