@@ -11,11 +11,8 @@ import pytest
 
 from loopback import OpenAIServer, Reply
 from palimpsest.core.models import Event, Scope
-from tests.support.learning_jobs import memory_learning, model, next_news
-from tests.support.ledger_access import second_writer
-from tests.support.memory import ALICE, StoppedClock, add_text, llm_settings, memory_in, memory_texts, messages_from
-from tests.support.scripted_model import decision, decisions_reply, facts_reply, given, memory_with
-from tests.support.watched_embedder import watched
+from tests.support.memory import ALICE, StoppedClock, add_text, memory_in, memory_texts, messages_from
+from tests.support.scripted_model import facts_reply, memory_with
 
 pytestmark = pytest.mark.anyio
 
@@ -46,34 +43,6 @@ class TestWithAModel:
         assert (hit.text, hit.sources, hit.name, hit.tags) == (fact["text"], ("t1",), "Ana", ("event",))
         assert [f"{one.at:%Y-%m-%d}" for one in (hit, late)] == ["2026-05-07", "2025-01-02"]
 
-    async def test_the_model_sees_the_summary_recent_messages_and_the_new_ones(self, tmp_path: Path) -> None:
-        """The prompt is P = (S, the last m messages, the new ones), and context is no source."""
-        earlier = [("user", f"earlier message {number}") for number in range(12)]
-        async with memory_with([facts_reply(), facts_reply()], tmp_path) as (memory, server):
-            await memory.add_messages(messages_from(*earlier))
-            await memory.add_messages(messages_from(("user", "the new one")), context=["You are a pirate."])
-            shown = server.chat_requests[1]["messages"][1]["content"]
-        recent, rest = shown.split("Notes of the system", 1)
-        context, new = rest.split("New messages", 1)
-        assert 'earlier message 1"' not in recent
-        assert all(f"earlier message {number}" in recent for number in range(2, 12))
-        assert "You are a pirate." in context
-        assert "the new one" in new
-        assert "earlier" not in new
-        assert "pirate" not in new
-
-    async def test_a_text_is_reconciled_and_not_extracted_again(self, tmp_path: Path) -> None:
-        """The agent's own words take one request, for the decision, which the history tells of."""
-        replaces = decisions_reply(decision(0, "DELETE", 0, "User lives in Lyon"))
-        async with memory_with([replaces], tmp_path) as (memory, server):
-            nice = await add_text(memory, "User lives in Nice")
-            result = await memory.add_text(ALICE, "User lives in Lyon now")
-            assert len(server.chat_requests) == 1
-            assert await memory_texts(memory) == ["User lives in Lyon"]
-            _, history = await memory.history(ALICE, nice)
-        assert result.outcomes[0].previous == "User lives in Nice"
-        assert (history[-1].provenance.stage, history[-1].provenance.model) == ("decide", "scripted")
-
     @pytest.mark.few_by_day(1)
     @pytest.mark.parametrize("infer", [None, True])
     async def test_replaces_is_the_callers_decision_and_asks_no_model(self, tmp_path: Path, infer: bool | None) -> None:  # noqa: FBT001
@@ -95,19 +64,6 @@ class TestWithAModel:
             await memory.add_messages(messages_from(("user", "And never on Mondays"), scope=agent))
             assert ["memory of an AI agent" in each for each in system_prompts(server)] == [True, False, True]
 
-    async def test_plain_facts_of_a_custom_prompt_find_their_source(self, tmp_path: Path) -> None:
-        """Prompts written for Mem0, and the reply they ask for, work."""
-        custom: dict[str, Any] = {"custom_fact_extraction_prompt": 'Give me {"facts": ["..."]} and $nothing else.'}
-        reply = json.dumps({"facts": ["Rex is a dog", "Tea is fine"]})
-        async with memory_with([reply], tmp_path, **custom) as (memory, server):
-            tea = {"role": "user", "content": "I like tea", "id": "a"}
-            await memory.add_messages(messages_from(tea, {"role": "user", "content": "My dog Rex is old", "id": "b"}))
-            hits = {hit.text: hit.sources for hit in (await memory.list(ALICE)).hits}
-            system, added = system_prompts(server)[0].split("\n\n", 1)
-        assert [system] == [*custom.values()]
-        assert added.startswith("For each fact that is an object, give two more lists."), "what the graph asks for"
-        assert hits == {"Rex is a dog": ("b",), "Tea is fine": ("a",)}
-
     @pytest.mark.parametrize("custom", [None, "List what the user likes as JSON."])
     async def test_instructions_and_included_topics_follow_the_prompt(self, tmp_path: Path, custom: str | None) -> None:
         """They are added to the shipped prompt and to one of the settings, and a dollar sign in them is a dollar sign.
@@ -122,25 +78,6 @@ class TestWithAModel:
             graph = memory.engine.prompts.get("graph").system
         assert system.endswith(f"Prices in $.\n\nExtract facts about these topics only: work; plans.\n\n{graph}")
         assert system.startswith(custom or "You keep the long-term memory")
-
-    async def test_memories_that_change_while_the_model_thinks_are_decided_on_again(self, tmp_path: Path) -> None:
-        """A decision on memories that have changed is not applied. The text is embedded once."""
-        async with memory_in(tmp_path) as other:
-            await other.add_text(ALICE, "User lives in Nice")
-
-            def chat(request: dict[str, Any]) -> str:
-                shown = given(request, "Stored memories")
-                if len(shown) == 1:  # another client is faster, while this one thinks
-                    with second_writer(tmp_path) as add:
-                        add("User lives in Metz")
-                return decisions_reply(*(decision(0, "DELETE", item["id"]) for item in shown))
-
-            async with memory_with(chat, tmp_path) as (plain, server):
-                memory, embedder = watched(plain)
-                await memory.add_text(ALICE, "User lives in Lyon")
-                assert len(server.chat_requests) == 2
-                assert await memory_texts(memory) == ["User lives in Lyon"]
-                assert embedder.texts == [("User lives in Lyon",)]
 
 
 class TestWhenTheModelFails:
@@ -168,15 +105,6 @@ class TestWhenTheModelFails:
         (note,) = result.notes
         assert note.startswith("kept 1 message, but no facts were learned")
         assert expected in note
-
-    async def test_a_text_is_stored_without_reconciliation_if_the_model_is_unreachable(self, tmp_path: Path) -> None:
-        """The agent's fact is stored while the endpoint is down."""
-        async with memory_in(tmp_path, llm=llm_settings("http://127.0.0.1:9/v1")) as memory:
-            await add_text(memory, "User lives in Nice")
-            result = await memory.add_text(ALICE, "User lives in Lyon")
-            assert await memory_texts(memory) == ["User lives in Lyon", "User lives in Nice"]
-        assert "not reconciled" in result.notes[0]
-        assert "could not be reached" in result.notes[0]
 
     @pytest.mark.few_by_day(1)
     @pytest.mark.parametrize("failure", [["no", "no"], [Reply(status=402)]])
@@ -232,21 +160,6 @@ class TestWithoutAModel:
         assert (hit.kind, hit.at.isoformat()) == ("message", "2024-02-29T06:00:00+00:00")
         assert hit.created_at == StoppedClock().at
 
-    @pytest.mark.parametrize(
-        ("text", "conflicts"),
-        [
-            ("Sarah is the user's manager now", ["User's manager is Tom"]),
-            ("Peanuts make the user's sister ill", []),  # what is unrelated does not fill the agent's context
-        ],
-    )
-    async def test_a_likely_conflict_is_named_by_id(self, tmp_path: Path, text: str, conflicts: list[str]) -> None:
-        """The reply lets the agent settle contradictions itself."""
-        async with memory_in(tmp_path) as memory:
-            for known in ("User's manager is Tom", "User plays the violin", "The build runs on Tuesdays"):
-                await memory.add_text(ALICE, known)
-            result = await memory.add_text(ALICE, text)
-        assert [near.memory.text for near in result.similar[result.outcomes[0].memory.id]] == conflicts
-
     async def test_relative_dates_of_a_text_are_noted(self, tmp_path: Path) -> None:
         """The text stays as it is and has the date it was said, so that who reads it later counts from there."""
         said_at = datetime(2026, 3, 5, 20, tzinfo=UTC)
@@ -285,17 +198,6 @@ class TestWithoutAModel:
 
 
 ATLAS = Scope("alice", project="atlas")
-
-
-async def test_a_job_that_learns_later_knows_whether_the_project_was_named(tmp_path: Path) -> None:
-    async with memory_learning(model, tmp_path) as (memory, _):
-        for name, stays in (("atlas", False), ("beta", True)):
-            scope = Scope("alice", project=name)
-            fact = f"User is allergic to the dust of {name}"
-            await memory.add_messages(messages_from(("user", fact), scope=scope), stays_in_project=stays)
-            await next_news(memory, scope)
-        everywhere = await memory.list(Scope("alice"))
-    assert [hit.text for hit in everywhere.hits] == ["User is allergic to the dust of atlas"]
 
 
 @pytest.mark.parametrize(

@@ -141,14 +141,6 @@ class TestAtOnce:
             (Event.DELETE, first),
         ]
 
-    async def test_contradicting_first_texts_leave_one_memory(self, pair: Pair) -> None:
-        """Neither call has anything to decide against when it starts."""
-        cities = [f"User lives in {name}" for name in ("Lyon", "Metz", "Brest", "Nice")]
-        await pair.add_texts(cities[:2], cities[2:])
-        believed, edits, _ = pair.stored()
-        assert len(believed) == 1
-        assert {step.after for edit in edits for step in edit.steps if step.event is Event.ADD} == set(cities)
-
     async def test_facts_are_extracted_from_the_same_messages_once(self, pair: Pair) -> None:
         """No comparison of texts would find the same fact in two wordings."""
         cat = {"role": "user", "content": "I have a cat"}
@@ -241,15 +233,6 @@ class TestDecidedAgain:
             ["User has a house in Nice"],
         ]
 
-    async def test_a_memory_that_was_deleted_meanwhile_leaves_nothing_to_decide(self, tmp_path: Path) -> None:
-        """There is no decision about a deleted memory, and no request with nothing to show."""
-        async with memory_in(tmp_path) as memory:
-            nice = await add_text(memory, "User lives in Nice")
-        async with thinking(tmp_path, elsewhere(tmp_path, Decision(Event.DELETE, memory_id=nice))) as (memory, server):
-            (change,) = (await memory.add_text(ALICE, "User lives in Lyon")).outcomes
-            assert await memory_texts(memory) == ["User lives in Lyon"]
-        assert (change.event, change.replaced, len(server.chat_requests)) == (Event.ADD, (), 1)
-
     async def test_a_text_is_stored_as_it_is_if_memories_keep_changing(self, tmp_path: Path) -> None:
         """A call does not ask the model forever, and does not lose its text."""
         changes = [elsewhere(tmp_path, Decision(Event.ADD, Fact(f"User lives in street {n}"))) for n in range(5)]
@@ -261,20 +244,6 @@ class TestDecidedAgain:
         assert len(server.chat_requests) == 5
         assert "other clients kept changing this memory" in result.notes[0]
 
-    async def test_messages_that_could_not_be_decided_on_are_learned_from_when_repeated(self, tmp_path: Path) -> None:
-        """Messages may be kept without their facts, which are extracted when the call is repeated."""
-        changes = [elsewhere(tmp_path, Decision(Event.ADD, Fact(f"User lives in street {n}"))) for n in range(5)]
-        async with memory_in(tmp_path) as memory:
-            await add_text(memory, "User lives in Nice")
-        said_now = messages_from(("user", "I moved to Lyon"))
-        async with thinking(tmp_path, lambda: None, *changes) as (memory, _):
-            result = await memory.add_messages(said_now)
-            assert (result.kept_messages, result.outcomes) == (1, ())
-            assert "They are learned from in the background" in result.notes[0]
-            again = await memory.add_messages(said_now)
-            assert (again.kept_messages, len(again.outcomes)) == (0, 1)
-            assert await memory_texts(memory) == ["User lives in Lyon"]
-
     async def test_a_message_that_is_deleted_during_extraction_is_not_learned_from(self, tmp_path: Path) -> None:
         """No fact of a deleted message is stored later."""
         said_now = messages_from(("user", "I moved to Lyon"))
@@ -285,17 +254,6 @@ class TestDecidedAgain:
             again = await memory.add_messages(said_now)
             assert "1 of these messages were deleted before and stay deleted" in again.notes[1]
         assert len(server.chat_requests) == 1
-
-    async def test_messages_that_another_call_learned_from_are_not_learned_from_again(self, tmp_path: Path) -> None:
-        """The later one of two calls drops its facts and says so."""
-        said_now = messages_from(("user", "I moved to Lyon"))
-        learnt = tuple(message.id for message in said_now)
-        fact = Decision(Event.ADD, Fact("Lyon is where the user moved", sources=learnt))
-        async with thinking(tmp_path, elsewhere(tmp_path, fact, learned_from=learnt)) as (memory, _):
-            result = await memory.add_messages(said_now)
-            assert await memory_texts(memory) == ["Lyon is where the user moved"]
-        assert (result.kept_messages, result.outcomes) == (1, ())
-        assert result.notes == ("another call has learned from these messages meanwhile",)
 
 
 async def test_reads_do_not_wait_for_writes_that_wait_for_another_process(tmp_path: Path) -> None:

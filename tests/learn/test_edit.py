@@ -138,21 +138,6 @@ class TestUndo:
                 await memory.undo(ALICE, Undo(edit=await newest_edit(memory)))
                 assert (await contents(memory), await texts(memory)) == (after, found_after)
 
-    async def test_metadata_given_with_another_memorys_text_goes_to_that_memory(self, tmp_path: Path) -> None:
-        """If an update gives a memory the text of another one, its metadata goes to the one that stays."""
-        async with memory_in(tmp_path) as memory:
-            known = await first_contents(memory)
-            result = await memory.update(ALICE, known.nice, text="user likes OOLONG", metadata={"c": 3, "b": None})
-            assert [(change.event, change.duplicate_of) for change in result.outcomes] == [(Event.DELETE, known.tea)]
-            assert (await contents(memory))[known.tea][:2] == ("User likes oolong", {"a": 1, "c": 3})
-            # If two clients send this at the same moment, the second one finds it done.
-            decision = Decision(Event.UPDATE, Fact("User likes oolong"), known.nice)
-            applied = write_decisions(memory, decision)
-            assert [(change.event, change.duplicate_of) for change in applied.outcomes] == [(Event.NONE, known.tea)]
-            decision = Decision(Event.ADD, Fact("User likes oolong"), replaces=(known.nice,))
-            applied = write_decisions(memory, decision)
-            assert [(change.event, change.duplicate_of) for change in applied.outcomes] == [(Event.NONE, known.tea)]
-
     async def test_facts_of_one_conversation_are_one_edit(self, tmp_path: Path) -> None:
         """Undoing a model's work removes its facts and restores what it changed; the messages stay."""
         dog = {"happened_at": "2026-05-01", "keywords": ["pet"], "tags": ["t"]}
@@ -257,18 +242,6 @@ class TestUndo:
 
 
 class TestByHand:
-    async def test_the_error_names_the_living_end_of_a_chain(self, tmp_path: Path) -> None:
-        """What the named memory was superseded by in turn is superseded too: the agent needs the last."""
-        async with memory_in(tmp_path) as memory:
-            chain = [await add_text(memory, "User lives in Paris")]
-            for city in ("Nice", "Metz", "Lyon"):
-                chain.append(await add_text(memory, f"User lives in {city}", replaces=chain[-1:]))
-            last = chain[-1][:8]
-            with pytest.raises(MemoryNotFoundError, match=f"superseded by '{last}'"):
-                await memory.update(ALICE, chain[0], text="User lives in Rouen")
-            with pytest.raises(MemoryNotFoundError, match=f"replaced by '{last}'.*Lyon"):
-                await memory.add_text(ALICE, "User lives in Rouen", replaces=chain[:1])
-
     async def test_an_impossible_change_is_refused_with_the_next_step(self, tmp_path: Path) -> None:
         """The error alone tells an agent its next call, and nothing was changed."""
         async with memory_in(tmp_path) as memory:
@@ -347,6 +320,18 @@ class TestByHand:
                 stored = write_decisions(memory, update).outcomes[0].memory
                 assert stored.happened_at is not None
                 assert shown_date(stored.happened_at, stored.happened_precision) == stored.since == kept, (old, new)
+
+    async def test_the_error_names_the_living_end_of_a_chain(self, tmp_path: Path) -> None:
+        """What the named memory was superseded by in turn is superseded too: the agent needs the last."""
+        async with memory_in(tmp_path) as memory:
+            chain = [await add_text(memory, "User lives in Paris")]
+            for city in ("Nice", "Metz", "Lyon"):
+                chain.append(await add_text(memory, f"User lives in {city}", replaces=chain[-1:]))
+            last = chain[-1][:8]
+            with pytest.raises(MemoryNotFoundError, match=f"superseded by '{last}'"):
+                await memory.update(ALICE, chain[0], text="User lives in Rouen")
+            with pytest.raises(MemoryNotFoundError, match=f"replaced by '{last}'.*Lyon"):
+                await memory.add_text(ALICE, "User lives in Rouen", replaces=chain[:1])
 
 
 async def test_the_commands_show_edits_and_undo_them(tmp_path: Path) -> None:

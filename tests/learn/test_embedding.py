@@ -8,10 +8,9 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from palimpsest.learn import commit
 from palimpsest.memory import Memory
 from tests.support.ledger_access import ledger_in, second_writer
-from tests.support.memory import ALICE, memory_in, messages_from
+from tests.support.memory import ALICE, memory_in
 from tests.support.watched_embedder import watched
 
 pytestmark = pytest.mark.anyio
@@ -31,20 +30,6 @@ async def test_of_a_long_text_a_call_embeds_the_first_window(tmp_path: Path) -> 
         assert (await memory.health())["vectors"] == "waiting"
         found = await memory.search(ALICE, "violin")
         assert len(found.hits) == 1
-        await memory.care.rebuild()
-        assert (await memory.health())["vectors"] == "complete"
-
-
-async def test_a_call_embeds_no_longer_than_a_client_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The texts that do not fit are stored, found by their words, and embedded later."""
-    monkeypatch.setattr(commit, "CALL_SECONDS", 0.0)
-    async with memory_in(tmp_path) as plain:
-        monkeypatch.setattr(commit, "FIRST_CHARS", 0)
-        memory, embedder = watched(plain)
-        added = await memory.add_messages(messages_from(("user", NICE), ("user", LYON)), infer=False)
-        assert embedder.texts == []
-        assert [note for note in added.notes if "2 of 2 texts" in note]
-        assert (await memory.search(ALICE, "Lyon")).hits[0].text == LYON
         await memory.care.rebuild()
         assert (await memory.health())["vectors"] == "complete"
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,30 +30,6 @@ def model(request: dict[str, Any]) -> str:
     """Give each memory hints that name it."""
     memories = given(request, "Memories")
     return json.dumps({"hints": [hints(item["id"], f"Who wants {item['text']}?") for item in memories]})
-
-
-@dataclass(frozen=True)
-class Meanwhile:
-    """A model that does something before it answers."""
-
-    model: Any
-    meanwhile: Callable[[], Awaitable[None]]
-
-    @property
-    def name(self) -> str:
-        """Return the model's name."""
-        return self.model.name
-
-    async def complete(self, messages: Sequence[Mapping[str, str]], schema: Mapping[str, Any] | None) -> str:
-        """Answer as the model does."""
-        await self.meanwhile()
-        return await self.model.complete(messages, schema)
-
-    async def check(self) -> None:
-        """Do nothing."""
-
-    async def aclose(self) -> None:
-        """Do nothing."""
 
 
 async def work(memory: Memory, clock: StoppedClock) -> None:
@@ -127,26 +101,6 @@ async def test_the_daily_limit_stops_it_and_the_next_day_goes_on_with_the_same_e
         assert (await memory.care.enrich(5)).chosen == 5
         await work(memory, clock)
         assert sum(map(bool, await hints_of(memory, *ids))) == 5
-
-
-async def test_what_is_edited_while_the_model_thinks_is_left_alone(tmp_path: Path) -> None:
-    """The rest of the reply counts. The next run gives the new text hints, but what has some keeps them."""
-    clock = StoppedClock()
-    async with memory_with(model, tmp_path, clock) as (memory, _):
-        first, second, third = [await add_text(memory, text) for text in ("Ana rows", "Bea sings", "Cem paints")]
-
-        async def edit() -> None:
-            await memory.update(ALICE, first, text="Ana swims")
-            await memory.update(ALICE, second, hints=["Who performs?"])
-
-        await memory.care.enrich()
-        clock.forward(minutes=1)
-        await work_on_jobs(memory.engine, Meanwhile(memory.engine.model, edit))
-        assert await hints_of(memory, first, second, third) == [(), ("Who performs?",), ("Who wants Cem paints?", WORD)]
-        await memory.care.enrich()
-        await work(memory, clock)
-        assert await hints_of(memory, first) == [("Who wants Ana swims?", WORD)]
-        assert await hints_of(memory, second) == [("Who performs?",)]
 
 
 @pytest.mark.parametrize(

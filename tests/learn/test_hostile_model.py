@@ -34,7 +34,7 @@ from tests.support.hostile_replies import (
 )
 from tests.support.ledger_access import select_rows, write_decisions
 from tests.support.memory import llm_settings, memory_in, messages_from
-from tests.support.scripted_model import decision, facts_reply
+from tests.support.scripted_model import facts_reply
 
 MAX_NOTE_CHARS = 5_000
 NOTHING_FOUND = "nothing in these messages was found worth a memory"
@@ -234,20 +234,6 @@ def test_decisions_that_contradict_each_other_are_applied(
         assert hostile.kept(scope) == [SAID[0]]
         assert result.outcomes
         assert not any(LEARNED_NOTHING in note for note in result.notes)
-        check_result(hostile, scope, result)
-
-
-@pytest.mark.few_by_day(1)
-@pytest.mark.parametrize("number", range(len(KNOWN)))
-@pytest.mark.parametrize("wording", KNOWN)
-def test_a_reply_may_mention_a_memory_that_it_merged(hostile: HostileMemory, number: int, wording: str) -> None:
-    """A reply may give a memory the text of another, which merges the two, and also say that it stays."""
-    decisions = [decision(0, "UPDATE", number, wording), decision(1, "NONE", number), decision(2, "ADD")]
-    facts = ["Ana lives there.", "Ana likes it there.", "Ana plays the flute."]
-    with hostile.new_scope() as scope:
-        hostile.script.plan(extract=[json.dumps({"facts": facts})], decide=[json.dumps(decisions)])
-        result = hostile.add(SAID[:1], scope)
-        assert len(result.outcomes) == len(facts)
         check_result(hostile, scope, result)
 
 

@@ -16,7 +16,6 @@ import pytest
 
 from loopback import OpenAIServer, Reply
 from palimpsest.core.models import Scope
-from palimpsest.learn import job_runner
 from palimpsest.learn.job_runner import work_on_jobs
 from palimpsest.memory import Memory, open_memory
 from palimpsest.store import jobs as job_queries
@@ -34,12 +33,10 @@ from tests.support.memory import (
     settings_in,
 )
 from tests.support.memory_process import start
-from tests.support.scripted_model import is_extraction, memory_with, summary_reply
+from tests.support.scripted_model import is_extraction
 from tests.support.slow_model import HeldModel
 
 pytestmark = pytest.mark.anyio
-
-IN_BACKGROUND: dict[str, Any] = {"learn": {"in_background": True}}
 
 
 def kind_of(request: dict[str, Any]) -> str:
@@ -54,15 +51,6 @@ def model(request: dict[str, Any]) -> str:
     if (kind := kind_of(request)) == "learn":
         return learning_model(request)
     return json.dumps({"summary": "Alice likes tea."} if kind == "summarize" else {"notes": []})
-
-
-class TickingClock(StoppedClock):
-    """A clock that moves a millisecond ahead whenever it is read."""
-
-    def __call__(self) -> datetime:
-        """Return the next time."""
-        self.forward(milliseconds=1)
-        return self.at
 
 
 async def states(memory: Memory) -> list[tuple[str, str]]:
@@ -110,24 +98,6 @@ class TestOrder:
             clock.forward(minutes=1)
             assert begin(memory).kind == "summarize"
 
-    async def test_a_long_job_lets_others_have_their_turn(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """It goes on with what is left after them."""
-        monkeypatch.setattr(job_runner, "SLICE_TOKENS", 200)
-        clock = TickingClock()
-        async with memory_with(model, tmp_path, clock, background=True, **IN_BACKGROUND) as (memory, server):
-            long = [("user", f"I like number {number} {'and words ' * 10}") for number in range(12)]
-            await memory.add_messages(messages_from(*long))
-            clock.forward(seconds=1)
-            roses = messages_from(("user", "I like roses"), scope=Scope("alice", "garden"))
-            await memory.add_messages(roses)
-            await memory.care.retry_jobs()
-            asked = [r["messages"][1]["content"] for r in server.chat_requests if is_extraction(r)]
-            place = next(place for place, prompt in enumerate(asked) if "roses" in prompt.split("New messages")[1])
-            assert 0 < place < len(asked) - 1
-            assert [state for kind, state in await states(memory) if kind == "learn"] == ["done", "done"]
-
 
 class TestAskedAgain:
     async def test_what_is_asked_for_meanwhile_is_a_job_of_its_own(self, tmp_path: Path) -> None:
@@ -142,22 +112,6 @@ class TestAskedAgain:
             later, done = [report.job for report in await memory.care.jobs()]
             assert (done.state, done.memory_ids) == ("done", ("a", "b"))
             assert (later.state, later.memory_ids, later.due_at) == ("waiting", ("b", "c"), clock.at + DEBOUNCE)
-
-    async def test_a_job_with_a_time_waits_for_it_unless_it_is_asked_for_sooner(self, tmp_path: Path) -> None:
-        """The earliest of all times holds, and the work says when it is needed again."""
-        clock = StoppedClock()
-        midnight = clock.at + timedelta(hours=12)
-        async with memory_in(tmp_path, clock) as memory:
-            for due in (midnight, midnight + timedelta(days=1)):
-                queue(memory, JobRequest("summarize", due_at=due))
-            clock.forward(hours=1)
-            assert begun(memory) is None
-            queue(memory, "summarize")
-            (report,) = await memory.care.jobs()
-            assert report.job.due_at == clock.at + DEBOUNCE
-            clock.forward(minutes=1)
-            finish(memory, begin(memory), midnight)
-            assert (await memory.care.jobs())[0].job.due_at == midnight
 
     async def test_a_job_of_erased_memories_goes_with_them(self, tmp_path: Path) -> None:
         """Of the others what is left stays, also of a job that is under way."""
@@ -223,29 +177,6 @@ class TestBudget:
                 clock.at = waiting.due_at
                 assert await work_on_jobs(memory.engine, memory.engine.own_model)
                 assert [kind_of(request) for request in server.chat_requests].count("summarize") == 2
-
-    async def test_tokens_are_those_that_the_endpoint_reports(self, tmp_path: Path) -> None:
-        """A call whose prompt would exceed the tokens of the day is not made."""
-        clock = StoppedClock()
-
-        def reporting(_: dict[str, Any]) -> Reply:
-            text = summary_reply("Alice likes tea.")
-            choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}
-            usage = {"prompt_tokens": 700, "completion_tokens": 77, "total_tokens": 777}
-            body = {"id": "1", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice]}
-            return Reply(body=json.dumps({**body, "usage": usage}).encode())
-
-        with OpenAIServer(reporting) as server:
-            async with memory_with_budget(tmp_path, clock, server.base_url, tokens_per_day=1_500) as memory:
-                for number in range(3):
-                    scope = Scope("alice", f"project{number}")
-                    await memory.add_text(scope, f"Alice likes number {number}", infer=False)
-                    queue(memory, "summarize", scope=scope)
-                await memory.care.retry_jobs()
-                use = (await memory.care.model_use()).budgeted
-                assert (use.calls, use.tokens, len(server.chat_requests)) == (2, 2 * 777, 2)
-                errors = [report.job.error for report in await memory.care.jobs()]
-                assert any("background.tokens_per_day" in error for error in errors)
 
 
 class TestFailure:
@@ -336,18 +267,3 @@ class TestKilled:
             again = [kind_of(request) for request in server.chat_requests[len(made) :]]
             assert again[0] == kind
             assert "learn" not in again or kind == "learn"
-
-    @pytest.mark.nightly
-    async def test_a_process_that_is_killed_at_work_that_needs_no_model(self, tmp_path: Path) -> None:
-        """The memory that ends is closed by the next process, once."""
-        clock = StoppedClock()
-        async with memory_in(tmp_path, clock) as memory:
-            await add_text(memory, "Alice is ill", metadata={"expires_at": "2026-05-09"})
-        process = start(tmp_path, "jobs", "{}", "expire")
-        await anyio.to_thread.run_sync(process.communicate)
-        assert process.returncode == -signal.SIGKILL
-        clock.forward(days=3)
-        async with memory_in(tmp_path, clock) as memory:
-            assert await work_on_jobs(memory.engine, None)
-            assert await memory_texts(memory) == []
-            assert await states(memory) == [("expire", "done")]

@@ -102,14 +102,6 @@ class TestCallsThatEndEarly:
                     while (await kept_summary(memory.engine, ALICE, "overall", 1)).result.text != "Likes sweet things.":
                         await anyio.lowlevel.checkpoint()
 
-    async def test_a_call_that_learned_or_was_refused_leaves_no_job(self, tmp_path: Path) -> None:
-        """Over stdio, the default, a reply says at once what was learned. What the settings refuse would be again."""
-        async with memory_with(model, tmp_path, background=True, max_memories=1) as (memory, _):
-            result = await memory.add_messages(messages_from(("user", "I like tea")))
-            assert [outcome.memory.text for outcome in result.outcomes] == ["Alice likes tea"]
-            assert not (await memory.add_messages(messages_from(("user", "I like figs")))).is_learning
-            assert await learning_jobs(memory) == []
-
     async def test_a_call_that_is_cancelled_leaves_a_job(self, tmp_path: Path) -> None:
         """Guards the facts of a client that gave up before the call ended."""
         clock, held = StoppedClock(), held_model()
@@ -123,29 +115,6 @@ class TestCallsThatEndEarly:
                 clock.forward(minutes=1)
                 await do_due_jobs(memory)
                 assert await memory_texts(memory) == ["Alice likes tea"]
-
-
-class TestAnswer:
-    async def test_a_long_list_of_facts_is_cut(self, tmp_path: Path) -> None:
-        """A note stays short, however much was learned."""
-        async with memory_learning(model, tmp_path) as (memory, _):
-            await memory.add_messages(messages_from(*(("user", f"I like cake number {n}") for n in range(8))))
-            (note,) = await next_news(memory)
-        assert note.startswith("learned from 8 messages:\n- Alice likes cake number 0\n")
-        assert note.endswith("\n- and 3 more")
-
-    async def test_another_scope_is_not_told(self, tmp_path: Path) -> None:
-        """Guards one user's facts from the replies of another."""
-        async with memory_learning(model, tmp_path) as (memory, _):
-            await memory.add_messages(messages_from(("user", "I like tea"), scope=Scope("alice", "garden")))
-            await next_news(memory, Scope("alice", "garden"))
-            await memory.add_messages(messages_from(("user", "I like figs"), scope=Scope("alice", "garden")))
-            with anyio.fail_after(TIMEOUT):
-                while (await learning_jobs(memory))[0].job.state != "done":
-                    await anyio.lowlevel.checkpoint()
-            for other in (Scope("bob"), ALICE, Scope("alice", "kitchen")):
-                assert await memory.news(other) == ()
-            assert await memory.news(Scope("alice", "garden")) == ("learned from 1 message:\n- Alice likes figs",)
 
 
 class TestQueue:
@@ -174,30 +143,8 @@ class TestQueue:
                     break
         assert clock.at - StoppedClock().at <= timedelta(seconds=64)
 
-    async def test_what_is_added_while_the_model_thinks_is_learned_too(self, tmp_path: Path) -> None:
-        """The job that is under way ends with what it began with, and the rest is a job of its own."""
-        held = held_model()
-        async with memory_learning(held, tmp_path) as (memory, _):
-            await memory.add_messages(messages_from(("user", "I like tea")))
-            await held.wait()
-            await memory.add_messages(messages_from(("user", "I like figs")))
-            held.may_answer.set()
-            assert await next_news(memory) == ("learned from 1 message:\n- Alice likes tea",)
-            assert await next_news(memory) == ("learned from 1 message:\n- Alice likes figs",)
-        assert held.extractions == 2
-
 
 class TestErased:
-    async def test_a_message_deleted_before_is_not_learned_from(self, tmp_path: Path) -> None:
-        """What was deleted while it waited is not shown to the model."""
-        async with memory_learning(model, tmp_path, StoppedClock()) as (memory, server):
-            await memory.add_messages(messages_from(("user", "I like tea"), ("user", "I like gin")))
-            (gin,) = [hit for hit in (await memory.search(ALICE, "gin")).hits if "gin" in hit.text]
-            await memory.delete(ALICE, [gin.id])
-            await memory.care.retry_jobs()
-            assert await memory_texts(memory) == ["Alice likes tea"]
-            assert "gin" not in json.dumps([request["messages"][1] for request in server.chat_requests])
-
     async def test_a_purge_leaves_nothing_of_it_in_a_job(self, tmp_path: Path) -> None:
         """Guards what was said around it and what the model said of it, too."""
         async with memory_learning(model, tmp_path, StoppedClock()) as (memory, _):

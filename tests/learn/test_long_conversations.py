@@ -81,6 +81,23 @@ class TestPieces:
         assert "".join(part.message.content for part in parts) == given_message.content
         assert [part.is_last for part in parts] == [False] * (len(parts) - 1) + [True]
 
+    async def test_pieces_before_a_failure_are_kept_and_the_rest_is_learned_later(self, tmp_path: Path) -> None:
+        """A call that is repeated continues with the messages that nothing was learned from yet."""
+        long = "All about gardens, hedges and ponds. " * 100
+        conversation = [("user", f"{number} {long}") for number in range(3)]
+        replies = [
+            facts_reply("First."),
+            Reply("no credit", status=402),
+            facts_reply("Second."),
+            decisions_reply(decision(0, "ADD")),
+            facts_reply(),
+        ]
+        async with memory_with(replies, tmp_path) as (memory, _):
+            first = await memory.add_messages(messages_from(*conversation))
+            assert any("learned from the first" in note for note in first.notes)
+            await memory.add_messages(messages_from(*conversation))
+            assert {"First.", "Second."} <= set(await memory_texts(memory))
+
     async def test_a_request_in_a_long_message_waits_until_all_of_it_was_read(self, tmp_path: Path) -> None:
         """The message goes with what was asked for. What its other parts say is learned all the same."""
         extractions = 0
@@ -106,40 +123,3 @@ class TestPieces:
             assert await memory_texts(memory) == [f"Fact of part {number + 1}." for number in range(extractions)]
         assert extractions > 2
         assert any(note.startswith("forgotten, as asked (Mark)") for note in result.notes)
-
-    async def test_five_hundred_messages_are_learned_from_in_pieces(self, tmp_path: Path) -> None:
-        """Every message is in one request, and no request has more than a small model can read."""
-        seen: list[list[dict[str, Any]]] = []
-
-        def extract(request: dict[str, Any]) -> dict[str, Any]:
-            seen.append(given(request, "New messages"))
-            return {"facts": [{"text": f"Fact of piece {len(seen)}.", "sources": [1]}]}
-
-        async with memory_with(answering(extract=extract, decide=add_all), tmp_path) as (memory, _):
-            texts = [
-                ("user", f"This is message number {number} of a long talk about gardens.") for number in range(500)
-            ]
-            result = await memory.add_messages(messages_from(*texts))
-            assert len(await memory_texts(memory)) == len(seen)
-        shown = [message["text"] for piece in seen for message in piece]
-        assert shown == [text for _, text in texts]
-        assert result.kept_messages == 500
-        assert len(seen) > 1
-        assert max(sum(len(message["text"]) for message in piece) for piece in seen) < 4 * 2_500
-
-    async def test_pieces_before_a_failure_are_kept_and_the_rest_is_learned_later(self, tmp_path: Path) -> None:
-        """A call that is repeated continues with the messages that nothing was learned from yet."""
-        long = "All about gardens, hedges and ponds. " * 100
-        conversation = [("user", f"{number} {long}") for number in range(3)]
-        replies = [
-            facts_reply("First."),
-            Reply("no credit", status=402),
-            facts_reply("Second."),
-            decisions_reply(decision(0, "ADD")),
-            facts_reply(),
-        ]
-        async with memory_with(replies, tmp_path) as (memory, _):
-            first = await memory.add_messages(messages_from(*conversation))
-            assert any("learned from the first" in note for note in first.notes)
-            await memory.add_messages(messages_from(*conversation))
-            assert {"First.", "Second."} <= set(await memory_texts(memory))

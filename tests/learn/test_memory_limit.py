@@ -10,8 +10,7 @@ import pytest
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Event, Scope
 from palimpsest.memory import Memory
-from tests.support.memory import ALICE, add_text, memory_in, memory_texts, messages_from
-from tests.support.scripted_model import decision, decisions_reply, facts_reply, memory_with
+from tests.support.memory import ALICE, add_text, memory_in, memory_texts
 
 pytestmark = pytest.mark.anyio
 
@@ -48,23 +47,6 @@ class TestWhatIsRefused:
                     await memory.add_text(scope, "Releases are tagged", infer=False)
             await memory.add_text(Scope("bob"), "Releases are tagged", infer=False)
 
-    async def test_messages_are_kept_and_learned_from_once_there_is_room(self, tmp_path: Path) -> None:
-        """Guards what was said: the reply tells that it is kept, and that nothing was learned from it."""
-        facts = facts_reply("Alice drinks Darjeeling")
-        replies = [facts, decisions_reply(decision(0, "ADD")), facts]
-        said = messages_from(("user", "I drink Darjeeling"))
-        async with memory_with(replies, tmp_path, max_memories=1) as (memory, _):
-            bees = (await memory.add_text(ALICE, "The office is blue", infer=False)).outcomes[0].memory.id
-            result = await memory.add_messages(said)
-            assert result.kept_messages == 1
-            assert result.outcomes == ()
-            (note,) = result.notes
-            assert note.startswith("kept 1 message, but no facts were learned from them: alice has 1 memory")
-            assert "I drink Darjeeling" in {hit.text for hit in (await memory.search(ALICE, "Darjeeling")).hits}
-            await memory.delete(ALICE, [bees])
-            again = await memory.add_messages(said)
-            assert [outcome.memory.text for outcome in again.outcomes] == ["Alice drinks Darjeeling"]
-
     async def test_what_adds_nothing_is_done_in_a_full_memory_and_nothing_goes_round_it(self, tmp_path: Path) -> None:
         """Guards the way out: replacing, updating, repeating, deleting, and undoing all of it. A restore is an add."""
         async with memory_in(tmp_path, max_memories=3) as memory:
@@ -80,18 +62,6 @@ class TestWhatIsRefused:
             for _ in range(4):
                 await memory.undo(ALICE)
             assert await memory_texts(memory) == sorted(TEXTS)
-
-    async def test_a_limit_that_was_lowered_deletes_nothing(self, tmp_path: Path) -> None:
-        """Guards what is stored from a change of the settings. An undo may go back beyond the limit."""
-        async with memory_in(tmp_path) as memory:
-            bees, *_ = await fill(memory)
-        async with memory_in(tmp_path, max_memories=1) as memory:
-            await memory.update(ALICE, bees, text="Alice keeps wasps")
-            await memory.delete(ALICE, [bees])
-            with pytest.raises(InputError, match="alice has 2 memories, of 1 that"):
-                await add_text(memory, "Alice drinks Darjeeling")
-            await memory.undo(ALICE)
-            assert len(await memory_texts(memory)) == 3
 
 
 async def test_many_writers_at_once_do_not_exceed_it(tmp_path: Path) -> None:

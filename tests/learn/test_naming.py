@@ -51,25 +51,6 @@ async def test_a_text_names_what_its_words_show_and_what_is_known(tmp_path: Path
         assert {item.text: item.entities for item in await stored(memory)} == NAMED
 
 
-async def test_a_corrected_text_names_what_it_says_now(tmp_path: Path) -> None:
-    async with memory_in(tmp_path) as memory:
-        memory_id = await add_text(memory, "Marta lives in Lyon.")
-        await memory.update(ALICE, memory_id, text="Marta moved to Porto.")
-        assert await named(memory) == {"Marta", "Porto"}
-        await memory.undo(ALICE)
-        assert await named(memory) == {"Marta", "Lyon"}
-
-
-async def test_a_text_with_a_long_address_can_be_moved_to_another_memory(tmp_path: Path) -> None:
-    file = tmp_path / "memory.jsonl"
-    async with memory_in(tmp_path / "old") as memory:
-        await add_text(memory, f"Marta reads https://example.org/?q={'word+' * 60} every day")
-        await memory.care.export(file, "jsonl", ignore_progress)
-    async with memory_in(tmp_path / "new") as memory:
-        await memory.care.import_file(ALICE, file, ignore_progress)
-        assert await named(memory) == {"Marta"}
-
-
 def test_a_relation_that_no_import_would_read_is_refused() -> None:
     for relation in (("Ana", "knows", "B" * 300), ("Ana", "k" * 300, "Bo"), ("Ana", "knows", "!!")):
         with pytest.raises(InputError, match="Nothing was stored"):
@@ -115,14 +96,6 @@ async def test_imported_memories_get_their_names_in_the_background(tmp_path: Pat
     assert [(item.updated_at, item.revision) for item in after] == [(item.updated_at, item.revision) for item in before]
 
 
-async def test_two_people_of_one_given_name_stay_two(tmp_path: Path) -> None:
-    async with memory_in(tmp_path) as memory:
-        await add_text(memory, "Tom from work plays chess.")
-        await add_text(memory, "Tom Smith from the gym has two daughters.")
-        listed = await memory.graph.entities(ALICE)
-    assert {(item.entity.name, item.mentions) for item in listed} == {("Tom", 1), ("Tom Smith", 1)}
-
-
 async def test_lookalikes_are_proposed_until_somebody_says_what_they_are(tmp_path: Path) -> None:
     """They are told when the second one is stored, and in what is known of either. No edit is made by itself."""
     async with memory_in(tmp_path) as memory:
@@ -142,15 +115,6 @@ async def test_lookalikes_are_proposed_until_somebody_says_what_they_are(tmp_pat
         await memory.undo(ALICE)
         (dossier,) = await memory.graph.dossiers(ALICE, first)
         assert dossier.lookalikes == (), "whoever took the merge back has said that they are two"
-
-
-async def test_two_that_one_memory_names_are_two(tmp_path: Path) -> None:
-    async with memory_in(tmp_path) as memory:
-        assert (
-            await memory.add_text(ALICE, "Ana García and her neighbour Ana Garcia play chess together", infer=False)
-        ).notes == ()
-        (dossier,) = await memory.graph.dossiers(ALICE, "Ana García")
-        assert dossier.lookalikes == ()
 
 
 @pytest.mark.few_by_day(1)

@@ -10,8 +10,6 @@ import anyio.lowlevel
 import pytest
 
 from loopback import OpenAIServer
-from palimpsest.core.models import Scope
-from palimpsest.store.jobs import KEPT_DONE
 from tests.learn.decisions import Items, ids_of, scripted
 from tests.support.learning_jobs import (
     TIMEOUT,
@@ -19,10 +17,9 @@ from tests.support.learning_jobs import (
     learning_jobs,
     learning_memory,
     memory_learning,
-    model,
     next_news,
 )
-from tests.support.memory import ALICE, StoppedClock, messages_from
+from tests.support.memory import messages_from
 from tests.support.scripted_model import facts_reply, is_extraction
 from tests.support.slow_model import HeldModel
 
@@ -68,18 +65,6 @@ async def test_what_was_forgotten_is_told_first_and_once(tmp_path: Path) -> None
     assert "palimpsest jobs shows 3 more notes of this kind" in notes
 
 
-async def test_a_fact_that_holds_no_longer_is_told_as_such(tmp_path: Path) -> None:
-    """A message of 2020 that arrives late is not "nothing new", and does not read as if it held."""
-    rome, oslo = "User lives in Rome.", "User lives in Oslo."
-    contradicts = scripted([facts_reply(rome), facts_reply(oslo)], lambda _, __: [(0, "DELETE", 0, None)])
-    async with memory_learning(contradicts, tmp_path) as (memory, _):
-        for text, year in (("I live in Rome", 2026), ("I live in Oslo", 2020)):
-            said = {"role": "user", "content": text, "at": f"{year}-01-05T10:00:00Z"}
-            await memory.add_messages(messages_from(said))
-            notes = await next_news(memory)
-    assert notes == (f"learned from 1 message:\n- {oslo} (until 2026-01-05)",)
-
-
 async def test_what_a_process_did_before_it_ended_is_told_by_the_next_one(tmp_path: Path) -> None:
     """The first half of a long job forgot something; the process ends while the model reads the second half."""
     replies = [facts_reply("Mark drinks."), facts_reply(forget="Mark"), facts_reply(), facts_reply("Alice has a cat.")]
@@ -99,17 +84,13 @@ async def test_what_a_process_did_before_it_ended_is_told_by_the_next_one(tmp_pa
     assert any(note.startswith("forgotten, as asked (Mark)") for note in remarks)
 
 
-@pytest.mark.nightly
-async def test_news_wait_until_somebody_asks_for_them(tmp_path: Path) -> None:
-    """However much is learned in other scopes meanwhile, and whatever is purged there."""
-    garden = Scope("alice", "garden")
-    async with memory_learning(model, tmp_path, StoppedClock()) as (memory, _):
-        await memory.add_messages(messages_from(("user", "I like figs"), scope=garden))
-        await memory.care.retry_jobs()
-        for number in range(KEPT_DONE + 2):
-            await memory.add_messages(messages_from(("user", f"I like cake number {number}")))
-            await memory.care.retry_jobs()
-            await memory.news(ALICE)
-        (cake, *_) = (await memory.search(ALICE, "cake number 1")).hits
-        await memory.care.purge(ALICE, [cake.id])
-        assert await memory.news(garden) == ("learned from 1 message:\n- Alice likes figs",)
+async def test_a_fact_that_holds_no_longer_is_told_as_such(tmp_path: Path) -> None:
+    """A message of 2020 that arrives late is not "nothing new", and does not read as if it held."""
+    rome, oslo = "User lives in Rome.", "User lives in Oslo."
+    contradicts = scripted([facts_reply(rome), facts_reply(oslo)], lambda _, __: [(0, "DELETE", 0, None)])
+    async with memory_learning(contradicts, tmp_path) as (memory, _):
+        for text, year in (("I live in Rome", 2026), ("I live in Oslo", 2020)):
+            said = {"role": "user", "content": text, "at": f"{year}-01-05T10:00:00Z"}
+            await memory.add_messages(messages_from(said))
+            notes = await next_news(memory)
+    assert notes == (f"learned from 1 message:\n- {oslo} (until 2026-01-05)",)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +10,8 @@ import pytest
 
 from palimpsest.core.models import Relation, Scope
 from palimpsest.memory import Memory
-from tests.support.graph import Graph
-from tests.support.ledger_access import ignore_progress, row_faults
-from tests.support.memory import ALICE, StoppedClock, add_text, memory_in
-from tests.support.stores import open_empty_ledger
+from tests.support.ledger_access import row_faults
+from tests.support.memory import ALICE, add_text, memory_in
 
 pytestmark = pytest.mark.anyio
 
@@ -64,37 +61,6 @@ async def test_metadata_stays_unless_the_call_gives_another(tmp_path: Path) -> N
         assert (stored.id, stored.metadata) == (first, given)
 
 
-async def test_each_relation_has_the_date_that_is_its_own(tmp_path: Path) -> None:
-    """Guards "sister of" against the date of a new flat, through a replacement and an undo."""
-    clock = StoppedClock()
-    ledger = open_empty_ledger(tmp_path, clock)
-    graph = Graph(ledger, clock)
-    ida, lives = Relation("Ida", "sister of", "Tom"), Relation("Ida", "lives in", "Graz")
-    works = Relation("Ida", "works at", "Acme")
-    graph.add(
-        "Ida, Tom's sister, works at Acme, and has lived in Graz since 2021",
-        *("Ida", "Tom", "Acme", "Graz"),
-        relations=(ida, works, lives),
-        valid_from=datetime(2021, 1, 1, tzinfo=UTC),
-        valid_from_precision="year",
-    )
-    assert graph.dates("Ida") == {"sister of": "", "works at": "", "lives in": "2021"}
-    (old,) = graph.living()
-    graph.add(
-        "Ida has worked at Globex since May 2026",
-        *("Ida", "Globex"),
-        replaces=(old,),
-        relations=(Relation("Ida", "works at", "Globex"),),
-        valid_from=datetime(2026, 5, 1, tzinfo=UTC),
-        valid_from_precision="month",
-    )
-    assert graph.dates("Ida") == {"sister of": "", "works at": "2026-05", "lives in": "2021"}
-    graph.undo()
-    assert graph.dates("Ida") == {"sister of": "", "works at": "", "lives in": "2021"}
-    assert graph.faults() == []
-    ledger.close()
-
-
 async def test_a_new_value_takes_the_place_of_one_that_was_handed_on(tmp_path: Path) -> None:
     """Guards a text that does not tell what it states: nobody who reads it would find the contradiction."""
     stated = (("cousin of", "User"), ("works as", "plumber"), ("lives in", "Wels"))
@@ -113,15 +79,3 @@ async def test_a_new_value_takes_the_place_of_one_that_was_handed_on(tmp_path: P
 async def lines(memory: Memory) -> list[str]:
     """Return the relations that hold now."""
     return sorted(item.line for item in (await memory.graph.subgraph(ALICE)).relations)
-
-
-async def test_what_was_handed_on_survives_an_export(tmp_path: Path) -> None:
-    file = tmp_path / "memory.jsonl"
-    old = {"text": "Ida, Tom's sister, lives in Graz", "relations": [Relation("Ida", "sister of", "Tom")]}
-    async with memory_in(tmp_path / "old") as memory:
-        await replaced(memory, ALICE, old, {"text": "Ida moved to Linz"})
-        assert await lines(memory) == ["Ida — sister of → Tom"]
-        await memory.care.export(file, "jsonl", ignore_progress)
-    async with memory_in(tmp_path / "new") as memory:
-        await memory.care.import_file(ALICE, file, ignore_progress)
-        assert await lines(memory) == ["Ida — sister of → Tom"]

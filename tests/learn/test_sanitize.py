@@ -62,29 +62,6 @@ class TestSearchReplies:
             assert "3 recalled passages left out" in result.notes
             assert (await memory.add_messages(messages)).kept_messages == 0
 
-    async def test_a_pasted_reply_is_removed_though_it_shows_what_the_text_hides(self, tmp_path: Path) -> None:
-        """A reply shows control characters as escapes, and is recognized by these or by the text itself."""
-        hidden = "User's tea \x1b[31m cabinet\u202e is red"
-        async with memory_in(tmp_path) as memory:
-            memory_id = await added(memory, hidden)
-            reply = await searched(memory, "tea")
-            assert r"\x1b[31m cabinet\u202e" in reply
-            assert await kept(memory, f"I looked:\n{reply}\nRed tea.") == ["I looked:\nRed tea."]
-            assert await kept(memory, f"[{memory_id[:8]}] 2026-05-08 {hidden}\nGreen tea.") == ["Green tea."]
-
-    async def test_a_model_is_not_shown_what_was_recalled_or_asked_about_nothing(self, tmp_path: Path) -> None:
-        """A message that is only a reply is not kept: there are no empty messages."""
-        async with memory_with([facts_reply()], tmp_path) as (memory, server):
-            await added(memory, "User plays the cello")
-            reply = await searched(memory, "cello")
-            result = await memory.add_messages(messages_from(("assistant", reply)))
-            assert (result.kept_messages, result.notes) == (0, ("1 recalled passage left out",))
-            assert (await contents(memory), server.chat_requests) == ({}, [])
-            await memory.add_messages(messages_from(("user", f"{reply}\nBy the way, make it green tea.")))
-            prompt = server.chat_requests[0]["messages"][1]["content"]
-        assert "green tea" in prompt
-        assert "cello" not in prompt
-
     async def test_a_line_is_recognized_in_a_list_and_in_a_quotation(self, tmp_path: Path) -> None:
         """Agents reformat replies in their own messages. A text that names a time has "said" before its date."""
         async with memory_in(tmp_path) as memory:
@@ -143,15 +120,6 @@ class TestSearchReplies:
             assert await kept(memory, foreign, of_web, own) == [foreign, of_web]
             assert await kept(memory, foreign, of_web, own, scope=WEB) == [foreign]
 
-    async def test_the_last_line_of_a_reply_is_removed_only_with_the_reply(self, tmp_path: Path) -> None:
-        """A user's own line of the same form stays."""
-        async with memory_in(tmp_path) as memory:
-            await added(memory, TEA)
-            reply = await searched(memory, "tea", WEB)
-            assert reply.endswith(f"scope: {WEB}")
-            assert await kept(memory, reply, f"scope: {WEB}", scope=WEB) == [f"scope: {WEB}"]
-            assert await kept(memory, f"{reply}\nscope: user bob", scope=WEB) == ["scope: user bob"]
-
 
 @pytest.mark.parametrize(
     ("text", "said", "left"),
@@ -175,24 +143,6 @@ async def test_a_summary_is_removed_in_its_scope_and_the_text_around_it_is_kept(
 
 
 class TestTexts:
-    async def test_adding_a_recalled_line_changes_nothing(self, tmp_path: Path) -> None:
-        """A memory never contains the id and the date of another one."""
-        async with memory_in(tmp_path) as memory:
-            memory_id = await added(memory, TEA)
-            for form in ("{}", "- {}", "  {} \n"):
-                result = await memory.add_text(ALICE, form.format(f"[{memory_id[:8]}] 2026-05-08 {TEA}"))
-                unchanged = f"unchanged (duplicate of {memory_id[:8]}): {TEA}"
-                assert replies.added_text(result, ALICE).startswith(unchanged)
-                assert len(await memory.log(ALICE)) == 1
-
-    async def test_a_recalled_message_is_stored_in_its_own_words(self, tmp_path: Path) -> None:
-        """An agent may store a message it found: without the id, the date and the speaker."""
-        async with memory_in(tmp_path) as memory:
-            await kept(memory, "I play the cello")
-            line = (await searched(memory, "cello")).splitlines()[0]
-            (change,) = (await memory.add_text(ALICE, line)).outcomes
-        assert (change.event, change.memory.text) == (Event.ADD, "I play the cello")
-
     async def test_a_text_that_only_looks_like_a_hit_is_added_as_it_is(self, tmp_path: Path) -> None:
         """Several lines, another id, or a line that says a memory is wrong are the agent's own words."""
         async with memory_in(tmp_path) as memory:

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from loopback import Reply
-from palimpsest.core.models import Event, Scope
+from palimpsest.core.models import Scope
 from palimpsest.memory import Memory
 from tests.support.mcp_client import reply_text
-from tests.support.memory import ALICE, StoppedClock, add_text, memory_in, memory_texts, messages_from
-from tests.support.scripted_model import facts_reply, memory_with, reply_to_decide
+from tests.support.memory import ALICE, StoppedClock, memory_in, memory_texts, messages_from
+from tests.support.scripted_model import facts_reply, memory_with
 from tests.support.server_in_process import connect
 
 pytestmark = pytest.mark.anyio
@@ -39,32 +39,6 @@ async def everything(memory: Memory) -> tuple[Any, ...]:
 async def kept(memory: Memory, *messages: dict[str, Any], scope: Scope = ALICE) -> int:
     """Add messages and return how many were kept."""
     return (await memory.add_messages(messages_from(*messages, scope=scope, at=memory.engine.clock()))).kept_messages
-
-
-async def test_a_repeated_text_that_a_model_decided_on_changes_nothing(tmp_path: Path) -> None:
-    """A reconciled text does not contradict its own memory."""
-    async with memory_with(reply_to_decide, tmp_path) as (memory, _):
-        await add_text(memory, "User lives in Nice")
-        (change,) = (await memory.add_text(ALICE, "User lives in Lyon")).outcomes
-        after = await everything(memory)
-        (again,) = (await memory.add_text(ALICE, "User lives in Lyon")).outcomes
-        assert await everything(memory) == after
-    assert change.previous == "User lives in Nice"
-    assert (again.event, again.duplicate_of) == (Event.NONE, change.memory.id)
-
-
-async def test_what_was_read_once_is_not_read_again(tmp_path: Path) -> None:
-    """With `infer` True a text is a message. That no facts were found is a result too."""
-    clock = StoppedClock()
-    async with memory_with([LEARNED, facts_reply()], tmp_path, clock) as (memory, server):
-        await memory.add_text(ALICE, "I moved to Lyon", infer=True)
-        await kept(memory, *HELLO)
-        after = await everything(memory)
-        clock.forward(minutes=5)
-        await memory.add_text(ALICE, "I moved to Lyon", infer=True)
-        assert await kept(memory, *HELLO) == 0
-        assert await everything(memory) == after
-    assert len(server.chat_requests) == 2
 
 
 @pytest.mark.parametrize("more", [{"id": "t{}"}, {"at": "2026-05-01T10:0{}:00Z"}, {"id": "t{}", "at": "2026-05-01"}])
@@ -103,17 +77,6 @@ async def test_messages_without_ids_or_times_are_recognized_for_ten_minutes(tmp_
             clock.forward(seconds=1)
             for known in (HELLO, batch):
                 assert await kept(memory, *known, scope=scope) == 0, name
-
-
-@pytest.mark.parametrize("more", [{}, {"at": "2026-05-01T10:00:00Z"}])
-async def test_two_equal_messages_of_one_call_stay_two(tmp_path: Path, more: dict[str, str]) -> None:
-    """The same words may be said twice in a row."""
-    clock = StoppedClock()
-    async with memory_in(tmp_path, clock) as memory:
-        for new in (2, 0, 0):
-            assert await kept(memory, *[{"role": "user", "content": "No!", **more}] * 2) == new
-            clock.forward(minutes=1)
-        assert len((await memory.scope_contents(ALICE)).messages) == 2
 
 
 @pytest.mark.few_by_day(1)

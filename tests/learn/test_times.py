@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 
-from palimpsest.core.errors import InputError
 from palimpsest.core.models import EXPIRE, Event, Undo
-from palimpsest.core.validation import metadata_from
 from palimpsest.learn.job_runner import work_on_jobs
 from palimpsest.memory import Memory
 from tests.support.command_line import palimpsest
@@ -95,24 +93,6 @@ async def test_restoring_or_undoing_removes_the_end_and_a_later_one_keeps_it(tmp
         assert await work_on_jobs(memory.engine, None)
         assert await found(memory)
         assert {first, second, later} <= {hit.id for hit in (await memory.list(ALICE)).hits}
-
-
-async def test_imported_memories_end_too(tmp_path: Path) -> None:
-    clock, file = StoppedClock(), tmp_path / "export.jsonl"
-    async with memory_in(tmp_path / "a", clock) as memory:
-        memory_id = await add_text(memory, ON_CALL, metadata={"expires_at": "2026-05-09"})
-        await memory.care.export(file, "jsonl", lambda _done, _total: None)
-    async with memory_in(tmp_path / "b", clock) as memory:
-        await memory.care.import_file(ALICE, file, lambda _done, _total: None)
-        clock.forward(days=2)
-        assert await work_on_jobs(memory.engine, None)
-        assert (await memory.history(ALICE, memory_id))[0].until == "2026-05-09"
-
-
-@pytest.mark.parametrize("wrong", ["Friday", "09.05.2026", 20260509, True, ["2026-05-09"]])
-def test_what_is_no_time_is_refused(wrong: object) -> None:
-    with pytest.raises(InputError, match="expires_at"):
-        metadata_from({"expires_at": wrong})
 
 
 def test_the_command_line_refuses_it_too(tmp_path: Path) -> None:

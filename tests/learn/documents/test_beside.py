@@ -51,29 +51,6 @@ async def test_projects_that_are_merged_have_one_version_of_a_document(tmp_path:
         assert await row_faults(memory) == []
 
 
-@pytest.mark.few_by_day(1)
-@pytest.mark.parametrize("forgetting", ["rank", "archive"])
-async def test_pages_do_not_fade(tmp_path: Path, forgetting: str) -> None:
-    clock = StoppedClock()
-    (tmp_path / "hut.md").write_text(HUT, "utf-8")
-    async with memory_in(tmp_path / "data", clock, forgetting=forgetting) as memory:
-        await memory.documents.learn_file(ALICE, tmp_path / "hut.md")
-        clock.forward(days=700)
-        (hit,) = (await memory.search(ALICE, "where do we get water if the spring is dry?")).hits
-        assert hit.document is not None
-
-
-async def test_a_brief_has_no_page(tmp_path: Path) -> None:
-    (tmp_path / "hut.md").write_text(HUT, "utf-8")
-    async with memory_in(tmp_path / "data") as memory:
-        await add_text(memory, "The user's name is Mara")
-        await memory.documents.learn_file(ALICE, tmp_path / "hut.md")
-        await memory.briefs.render()
-    files = [path for path in (tmp_path / "data" / "hooks").rglob("*") if path.is_file()]
-    assert any(b"Mara" in path.read_bytes() for path in files)
-    assert not any(b"zinc bucket" in path.read_bytes() for path in files)
-
-
 async def test_a_gist_without_a_page_is_found_and_removed(tmp_path: Path) -> None:
     (tmp_path / "hut.md").write_text(HUT, "utf-8")
     async with memory_in(tmp_path / "data") as memory:

@@ -17,7 +17,7 @@ from tests.support.documents import HUT, book, chapter, write_pdf
 from tests.support.exports import exported
 from tests.support.learning_jobs import TIMEOUT, HastyClock
 from tests.support.ledger_access import ignore_progress, row_faults, select_rows
-from tests.support.memory import ALICE, add_text, memory_in, memory_texts, messages_from
+from tests.support.memory import ALICE, add_text, memory_in, memory_texts
 from tests.support.scripted_model import memory_with
 
 pytestmark = pytest.mark.anyio
@@ -116,18 +116,6 @@ async def test_secrets_in_a_document_are_replaced(tmp_path: Path) -> None:
         assert any("secret" in note for note in learned.notes)
         (page,) = await pages_of(memory)
         assert KEY not in page.message.content + page.gist
-
-
-async def test_pages_are_not_what_people_said(tmp_path: Path) -> None:
-    """Guards lists, briefs and summaries: nobody said a page."""
-    async with memory_in(tmp_path) as memory:
-        await memory.add_messages(messages_from(("user", "The boat is blue"), ("assistant", "A fine colour")))
-        await learn(memory, tmp_path / "hut.md", HUT)
-        (row,) = (await memory.conversations.list(ALICE)).conversations
-        assert row.messages == 2
-        assert "zinc bucket" not in (await memory.summary(ALICE, "recent")).text
-        pages = await memory.list(ALICE, filters={"kind": "message", "role": PAGE})
-        assert [str(hit.document) for hit in pages.hits] == ["hut.md, page 1"]
 
 
 async def test_a_folder_says_what_it_skips_and_what_is_gone(tmp_path: Path) -> None:
@@ -239,13 +227,3 @@ async def test_a_model_writes_gists_in_the_background(tmp_path: Path) -> None:
             while gist_embedders(memory) != [memory.engine.embedder.fingerprint] * 2:
                 await anyio.lowlevel.checkpoint()
         assert await row_faults(memory) == []
-
-
-async def test_what_a_person_said_stays_findable_beside_a_handbook(tmp_path: Path) -> None:
-    async with memory_in(tmp_path) as memory:
-        await add_text(memory, "Mara's locker at the pool is number 41")
-        for topic in ("pumps", "filters", "tiles", "lamps", "ladders", "pool nets", "heaters", "lockers of the staff"):
-            text = chapter(topic, f"The {topic} are checked by the attendant and written down", 60)
-            await learn(memory, tmp_path / f"{topic}.md", text)
-        hits = (await memory.search(ALICE, "Which locker does Mara have at the pool?")).hits
-        assert hits[0].text == "Mara's locker at the pool is number 41"

@@ -17,9 +17,7 @@ from palimpsest.core.models import Memory as StoredMemory
 from palimpsest.learn.job_runner import work_on_jobs
 from palimpsest.memory import Memory
 from palimpsest.server import replies
-from palimpsest.store import usage
 from palimpsest.store.schema import history, memory_links
-from palimpsest.store.usage import Use
 from tests.support.exports import exporting
 from tests.support.ledger_access import ignore_progress, write_decisions
 from tests.support.ledger_files import run_sql
@@ -121,22 +119,6 @@ class TestWithoutModel:
             hits = (await memory.search(ALICE, "What is the name of my sister?", filters=filters)).hits
             assert (WORK in {hit.text for hit in hits}) is (state == "linked")
 
-    async def test_what_faded_is_not_found_by_a_link(self, tmp_path: Path) -> None:
-        """One use brings it back."""
-        clock = StoppedClock()
-        async with memory_in(tmp_path, clock, links="on", forgetting="archive") as memory:
-            sister, work = [await add_text(memory, text) for text in (SISTER, WORK)]
-            store_many(memory, CROWD)
-            await link(memory, clock)
-            clock.forward(days=200)
-            await memory.engine.write(lambda: memory.engine.ledger.run(usage.note_uses, {sister: Use(1, clock())}))
-            question = "What is the name of my sister?"
-            first, *others = (await memory.search(ALICE, question, is_use=False)).hits
-            assert first.text == SISTER
-            assert WORK not in {hit.text for hit in others}
-            await memory.engine.write(lambda: memory.engine.ledger.run(usage.note_uses, {work: Use(1, clock())}))
-            assert WORK in {hit.text for hit in (await memory.search(ALICE, question, is_use=False)).hits}
-
     async def test_an_undo_without_a_number_passes_links_over(self, tmp_path: Path) -> None:
         """People undo what they did. By its number an edit of the background can be undone too, and stays undone."""
         clock = StoppedClock()
@@ -184,19 +166,6 @@ class TestWithoutModel:
 
 
 class TestWithModel:
-    async def test_an_invented_number_changes_nothing(self, tmp_path: Path) -> None:
-        """The model is asked once more; then the job waits to be tried again."""
-        clock, model = StoppedClock(), FamilyModel(invented=99)
-        async with memory_with(model, tmp_path, clock, links="on") as (memory, _):
-            sister = await add_text(memory, SISTER)
-            await add_text(memory, WORK)
-            await link(memory, clock)
-            after = await stored(memory, sister)
-            assert (after.links, after.context) == ((), "")
-            (report,) = await memory.care.jobs()
-            assert (report.job.state, report.job.attempts) == ("waiting", 1)
-            assert "there is no memory 99" in report.job.error
-
     async def test_a_purge_takes_what_others_say_of_a_memory(self, tmp_path: Path) -> None:
         """The link, its reason and every context that was written beside it vanish, also from the history."""
         clock, model = StoppedClock(), FamilyModel()

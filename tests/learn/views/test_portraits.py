@@ -11,7 +11,7 @@ import pytest
 from palimpsest.core.models import Scope
 from palimpsest.hooks.events import find_brief
 from palimpsest.memory import Memory
-from tests.support.memory import ALICE, StoppedClock, add_text, memory_in
+from tests.support.memory import ALICE, add_text, memory_in
 from tests.support.scripted_model import given, memory_with, summary_reply
 
 pytestmark = pytest.mark.anyio
@@ -79,20 +79,6 @@ async def test_a_profile_is_of_one_person(tmp_path: Path) -> None:
     assert given(server.chat_requests[0], "Portrait of") == "Imogen Hartley"
     assert about["Ben Ortega is allergic to penicillin."] == "Ben Ortega"
     assert about["Imogen works as a baker in Bath."] == about["User's name is Imogen Hartley"] == ""
-
-
-async def test_a_profile_shows_what_lasts_before_the_errands_of_last_spring(tmp_path: Path) -> None:
-    """A text that counts from the day it was said mostly tells what has passed."""
-    clock = StoppedClock()
-    async with memory_in(tmp_path, clock) as memory:
-        for thing in ("ladder", "curtains", "kayak", "boiler", "greenhouse"):
-            for verb in ("fetches", "mends", "orders", "paints", "sells"):
-                await add_text(memory, f"Imogen {verb} a {thing} on 3 June")
-                await add_text(memory, f"Imogen {verb} every old {thing}")
-        clock.forward(days=90)
-        shown = sections(await portrait(memory, "profile"))
-    passing = ["on 3 June" in text for lines in shown.values() for text in lines]
-    assert passing.count(False) > 2 * passing.count(True)
 
 
 async def test_a_profile_by_a_model_heads_sessions_after_the_pinned_block_until_it_is_stale(tmp_path: Path) -> None:

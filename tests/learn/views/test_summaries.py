@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,16 +12,13 @@ import numpy as np
 import pytest
 
 from palimpsest.core.models import Decision, Event, Fact, NamedEntity, Relation
-from palimpsest.learn.job_runner import work_on_jobs
 from palimpsest.learn.summaries.dossier import MAX_TOKENS
 from palimpsest.learn.summaries.extractive import Passage, most_telling
-from palimpsest.learn.summaries.summary_kinds import MAX_SOURCE_TOKENS
-from palimpsest.learn.summaries.summary_writer import DueSummaries
 from palimpsest.memory import Memory
 from palimpsest.store import summaries
 from palimpsest.text.tokenizer import count_tokens
 from tests.support.learning_jobs import HastyClock
-from tests.support.ledger_access import ignore_progress, store_memory, write_decisions
+from tests.support.ledger_access import store_memory, write_decisions
 from tests.support.memory import ALICE, StoppedClock, add_text, llm_settings, memory_in, messages_from
 from tests.support.scripted_model import facts_reply, given, memory_with, summary_reply
 from tests.support.slow_model import HeldModel
@@ -41,20 +37,6 @@ async def said(memory: Memory, *messages: Any) -> str:
     kept = messages_from(*messages, at=memory.engine.clock())
     await memory.add_messages(kept, infer=False)
     return kept[0].id
-
-
-async def test_a_list_that_is_too_long_says_how_much_it_omits(tmp_path: Path) -> None:
-    """A list does not fill the agent's context."""
-    clock = StoppedClock()
-    async with memory_in(tmp_path, clock) as memory:
-        for number in range(60):
-            clock.forward(days=1)
-            store_memory(memory, f"Fact number {number}: {'quite long ' * 10}")
-        text = await read(memory)
-    assert "Fact number 59" in text
-    assert text.startswith("Also:\n- ")
-    shown = text.count("\n- ")
-    assert f"({60 - shown} more memories are not shown.)" in text
 
 
 async def test_what_is_lasting_stays_in_view_without_a_model(tmp_path: Path) -> None:
@@ -132,25 +114,6 @@ async def test_a_purge_leaves_summaries_that_rest_on_nothing_of_it(tmp_path: Pat
         await memory.care.purge(ALICE, [tea], and_backups=False)
         with memory.engine.ledger.read() as conn:
             assert summaries.newest_texts(conn, ALICE, 9) == ["Bread."]
-
-
-async def test_an_imported_summary_is_outdated_by_the_same_edits(tmp_path: Path) -> None:
-    """Guards exports: what a summary rests on goes with it, so it holds on until one of that changes."""
-    async with memory_with([summary_reply("Sings.")], tmp_path / "old") as (memory, _):
-        tea = store_memory(memory, "User likes tea")
-        await memory.delete(ALICE, [tea])
-        sings = store_memory(memory, "User sings")
-        await memory.summary(ALICE)
-        await memory.care.export(tmp_path / "export.jsonl", "jsonl", ignore_progress)
-    async with memory_in(tmp_path / "new") as memory:
-        await memory.care.import_file(ALICE, tmp_path / "export.jsonl", ignore_progress)
-        with memory.engine.ledger.read() as conn:
-            imported = summaries.current_summary(conn, ALICE, "overall")
-        assert imported is not None
-        assert imported.text == "Sings."
-        await memory.delete(ALICE, [sings])
-        with memory.engine.ledger.read() as conn:
-            assert summaries.current_summary(conn, ALICE, "overall") is None
 
 
 @pytest.mark.few_by_day(1)
@@ -244,70 +207,8 @@ async def test_a_change_while_the_model_writes_is_not_lost(tmp_path: Path) -> No
     assert "memories changed while the text was written" in result.notes[0]
 
 
-DAYS = 300
-LASTING = {
-    3: "User is allergic to penicillin",
-    21: "User's daughter is named Ottoline",
-    42: "User lives in Porto",
-    171: "User lives in Lyon",
-}
-"""What is told once, by the day. On day 171 the user has moved, which corrects what was told on day 42."""
-
 USED, FULL = 3, 21
 """Every so many days the user says something, and every so many days much, so that the day has a summary."""
-
-CHATTER = "User spent day {day} on item {item}: " + "it was pleasant, took {item} hours, and cost little; " * 4
-"""What passes. All of it is more than one prompt has room for."""
-
-LASTS = re.compile(r"User(?: is allergic to \w+|'s daughter is named \w+| lives in \w+)")
-
-PROMPT_TOKENS = MAX_SOURCE_TOKENS + 2_000
-"""What a prompt may have: its material, and the instructions, the last summary and JSON around it."""
-
-
-class Diarist:
-    """A model that keeps what is lasting of what it is given, and of the rest the last words. It knows nothing else."""
-
-    def __init__(self) -> None:
-        self.calls = 0
-        self.largest = 0
-
-    def __call__(self, request: dict[str, Any]) -> str:
-        """Return the summary."""
-        self.calls += 1
-        self.largest = max(self.largest, sum(count_tokens(message["content"]) for message in request["messages"]))
-        given = request["messages"][1]["content"]
-        lasting = list(dict.fromkeys(LASTS.findall(given)))
-        return json.dumps(
-            {"summary": f"{'. '.join(lasting)}. Otherwise a day like others, of {len(given)} characters."}
-        )
-
-
-@pytest.mark.nightly
-async def test_what_was_told_once_is_in_the_summary_after_300_days(tmp_path: Path) -> None:
-    """Guards what is old but lasting: an allergy, a child's name. And calls and prompts do not grow with the life."""
-    clock, diarist, said = StoppedClock(), Diarist(), dict[int, str]()
-    async with memory_with(diarist, tmp_path, clock) as (memory, _):
-        due, model = DueSummaries(memory.engine), memory.engine.model
-        for day in range(USED, DAYS + 1, USED):
-            facts = [Fact(CHATTER.format(day=day, item=item)) for item in range(1, 21 if day % FULL == 0 else 2)]
-            if day in LASTING:
-                facts.append(Fact(LASTING[day]))
-            outcomes = write_decisions(memory, *(Decision(Event.ADD, fact) for fact in facts)).outcomes
-            said[day] = outcomes[-1].memory.id
-            if day == 171:
-                await memory.delete(ALICE, [said[42]])
-            await due.after_write(ALICE)
-            clock.forward(days=USED)
-            while await work_on_jobs(memory.engine, model) and await due.after_write(ALICE):
-                clock.at += timedelta(minutes=2)
-        text = (await memory.summary(ALICE)).text
-    assert "allergic to penicillin" in text
-    assert "daughter is named Ottoline" in text
-    assert "lives in Lyon" in text
-    assert "Porto" not in text, "what was corrected is not carried on"
-    assert diarist.largest <= PROMPT_TOKENS
-    assert diarist.calls <= DAYS / 4
 
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
@@ -355,11 +256,3 @@ def test_the_most_telling_come_first(
     passages: list[Passage], tokens: int, options: dict[str, Any], expected: list[int]
 ) -> None:
     assert most_telling(passages, tokens, **options)[:2] == expected
-
-
-def test_the_most_telling_fit_the_token_count_in_the_same_order_every_time() -> None:
-    assert sorted(most_telling(DOG, 10_000)) == [0, 1, 2, 3]
-    assert len(most_telling(DOG, 15)) < len(DOG)
-    passages = [Passage(f"Sentence {number} about Rex", NOW - timedelta(days=number)) for number in range(40)]
-    first = most_telling(passages, 200, **RECENT)
-    assert all(most_telling(passages, 200, **RECENT) == first for _ in range(3))

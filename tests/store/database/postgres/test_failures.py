@@ -69,7 +69,7 @@ def keys(ledger: Ledger) -> set[str]:
 
 
 @contextmanager
-def at_commit(moment: str, do: Callable[[], None]) -> Generator[None]:
+def at_commit(moment: str, do: Callable[[], object]) -> Generator[None]:
     """Do something before or after every commit until the block ends."""
 
     def listener(_conn: Connection, _cursor: object, statement: str, *_: object) -> None:
@@ -192,6 +192,19 @@ def test_who_asks_first_prevents_the_write(ledger: Ledger, address: SecretStr) -
         conn.exec_driver_sql("ROLLBACK")
     engine.dispose()
     assert "late" not in keys(ledger)
+
+
+@pytest.mark.nightly
+def test_time_is_limited_after_a_connection_was_lost_too(address: SecretStr, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards the thread that ends statements on a frozen connection: a lost connection must not end it."""
+    monkeypatch.setattr(postgres_database, "SILENCE_SECONDS", 0.0)
+    with closing(open_ledger(address, StoppedClock())) as ledger:
+        with pytest.raises(LedgerError, match="terminating"), ledger.read() as conn:
+            conn.exec_driver_sql("SELECT pg_terminate_backend(pg_backend_pid())")
+        lost = "server closed the connection|could not receive"
+        for _ in range(2):
+            with pytest.raises(LedgerError, match=lost), ledger.read() as conn:
+                conn.exec_driver_sql("SELECT pg_sleep(50)")
 
 
 @pytest.mark.nightly
