@@ -21,13 +21,6 @@ def names(folder: Path) -> set[str]:
     return {file.name for file in folder.iterdir()}
 
 
-def fail_halfway(path: Path, failure: type[BaseException]) -> None:
-    """Raise `failure` after half of the new text was written."""
-    with replace_file(path) as file:
-        file.write("half")
-        raise failure
-
-
 @pytest.mark.parametrize("durable", [True, False])
 def test_a_file_is_created_and_replaced(tmp_path: Path, *, durable: bool) -> None:
     """Guards the text and its line ends, and that no other file stays in the folder."""
@@ -49,17 +42,6 @@ def test_readers_see_the_old_text_until_the_block_ends(tmp_path: Path) -> None:
         file.flush()
         assert path.read_text("utf-8") == "old"
     assert path.read_text("utf-8") == "new"
-    assert names(tmp_path) == {"state.json"}
-
-
-def test_a_failed_write_keeps_the_old_file(tmp_path: Path) -> None:
-    """Guards the old text if a write fails or is interrupted halfway."""
-    path = tmp_path / "state.json"
-    path.write_text("old", "utf-8")
-    for failure in (OSError, KeyboardInterrupt):
-        with pytest.raises(failure):
-            fail_halfway(path, failure)
-    assert path.read_text("utf-8") == "old"
     assert names(tmp_path) == {"state.json"}
 
 
@@ -120,16 +102,6 @@ def test_a_json_file_keeps_its_values(tmp_path: Path) -> None:
     values = {"user_id": "ä", "embedder": {"config": {"model": "m"}, "provider": "openai"}, "llm": {"provider": "none"}}
     after = json.loads(changed(tmp_path / "settings.json", json.dumps(values)))
     assert after == {**values, "embedder": {"config": {"model": "m"}, "provider": "e5"}}
-
-
-def test_a_new_file_is_private_and_an_old_one_keeps_its_mode(tmp_path: Path) -> None:
-    """It may hold keys."""
-    path = tmp_path / "new" / "config.toml"
-    set_values(path, {"embedder.provider": "e5"})
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    path.chmod(0o640)
-    set_values(path, {"embedder.provider": "static"})
-    assert stat.S_IMODE(path.stat().st_mode) == 0o640
 
 
 def test_a_link_stays_a_link(tmp_path: Path) -> None:

@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
-from mcp import Client, MCPError, StdioServerParameters
-from mcp.client.sse import sse_client
-from mcp.types import ErrorData, ListRootsResult, Root, RootsListChangedNotification
+from mcp import Client
+from mcp.types import ListRootsResult, Root, RootsListChangedNotification
 from pydantic import FileUrl
 
 from palimpsest.core.git_project import repository_of
 from palimpsest.core.settings import load_settings
-from tests.support.environment import clean_environment
-from tests.support.http_server import run_http_server
 from tests.support.mcp_client import reply_text
 from tests.support.server_in_process import server_in_process
 
@@ -150,50 +144,6 @@ async def test_a_client_that_opens_another_folder_is_asked_again(tmp_path: Path)
         open_folders[0] = repository(tmp_path, "borealis")
         await client.session.send_notification(RootsListChangedNotification())
         assert "project github.com/acme/borealis" in scope_line(reply_text(await client.call_tool("list_memories", {})))
-
-
-@pytest.mark.nightly
-@pytest.mark.anyio
-@pytest.mark.parametrize("mode", ["legacy", "auto"])
-async def test_a_client_that_refuses_to_list_its_roots_has_the_servers_folder(tmp_path: Path, mode: str) -> None:
-    """Guards the fallback: a client that refuses to list its roots can still call tools."""
-
-    async def answer(context: Any) -> ErrorData:
-        del context
-        return ErrorData(code=-1, message="roots are private")
-
-    folder = repository(tmp_path, "here")
-    server = StdioServerParameters(
-        command=sys.executable,
-        args=["-m", "palimpsest"],
-        env=clean_environment(tmp_path, PALIMPSEST_PROJECT="auto"),
-        cwd=folder,
-    )
-    async with Client(server, mode=mode, list_roots_callback=answer) as client:
-        text = ""
-        with anyio.fail_after(60):
-            while not text:
-                with suppress(MCPError):  # a client of the newer protocol drops the call if its callback fails
-                    text = reply_text(await client.call_tool("list_memories", {}))
-    assert "project github.com/acme/here" in scope_line(text)
-
-
-@pytest.mark.nightly
-@pytest.mark.anyio
-@pytest.mark.parametrize("transport", ["legacy", "sse"])
-async def test_every_http_session_has_the_project_of_its_own_client(tmp_path: Path, transport: str) -> None:
-    """Guards a server that is shared by windows with different projects."""
-    with run_http_server(tmp_path, PALIMPSEST_PROJECT="auto") as server:
-        for name in ("atlas", "borealis"):
-            roots = roots_callback(repository(tmp_path, name))
-            if transport == "sse":
-                connection = Client(sse_client(f"{server.base}/sse"), list_roots_callback=roots)
-            else:
-                connection = Client(f"{server.base}/mcp", mode="legacy", list_roots_callback=roots)
-            async with connection as client:
-                assert f"project github.com/acme/{name}" in scope_line(
-                    reply_text(await client.call_tool("list_memories", {}))
-                )
 
 
 @pytest.mark.few_by_day(1)

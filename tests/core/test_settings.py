@@ -7,11 +7,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-import platformdirs
 import pytest
 
 from palimpsest.core.errors import SettingsError
-from palimpsest.core.settings import Settings, load_settings
+from palimpsest.core.settings import load_settings
 from palimpsest.learn.engine import open_model
 
 
@@ -42,19 +41,6 @@ def refusal(config_file: Path | None = None, **overrides: Any) -> str:
     with pytest.raises(SettingsError) as error:
         load_settings(config_file, **overrides)
     return str(error.value)
-
-
-def test_nothing_needs_to_be_set() -> None:
-    """Guards the defaults: no key, no network, and data in the platform's own folder."""
-    settings = load_settings()
-    assert settings.data_dir == platformdirs.user_data_path("palimpsest", appauthor=False).absolute()
-    assert settings.ledger_path == settings.data_dir / "ledger.db"
-    assert settings.index_dir == settings.data_dir / "index"
-    assert settings.user_id
-    assert (settings.project, settings.agent_id, settings.run_id) == ("", "", "")
-    assert (settings.vector_store.provider, settings.embedder.provider) == ("chroma", "local")
-    assert (settings.llm.provider, settings.llm_provider) == ("auto", "sampling")
-    assert settings.version == "v1.1"
 
 
 def test_the_file_of_a_mem0_user_is_read(tmp_path: Path) -> None:
@@ -150,17 +136,6 @@ def test_a_file_is_read(tmp_path: Path, mark: bytes) -> None:
         assert "config" not in settings.model_dump()
 
 
-def test_two_underscores_in_a_variable_name_a_key_of_a_section(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Guards clients that configure a server only by environment variables."""
-    set_variables(monkeypatch, DATA_DIR=str(tmp_path), USER_ID="ana", LLM__CONFIG__MODEL="qwen3")
-    set_variables(monkeypatch, VECTOR_STORE__CONFIG__PORT="9000", EMBEDDER='{"provider": "chroma"}')
-    monkeypatch.setenv("palimpsest_project", "atlas")
-    settings = load_settings()
-    assert (settings.data_dir, settings.user_id, settings.project) == (tmp_path, "ana", "atlas")
-    assert (settings.llm.config.model, settings.vector_store.config.port) == ("qwen3", 9000)
-    assert settings.embedder.provider == "chroma"
-
-
 def test_arguments_win_over_variables_and_variables_over_the_file(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -189,18 +164,6 @@ def test_the_file_is_found_by_variable_and_in_the_data_folder(monkeypatch: pytes
     assert load_settings().user_id == "default"
     monkeypatch.setenv("PALIMPSEST_CONFIG", str(other_file))
     assert load_settings().user_id == "named"
-
-
-def test_the_graph_lies_in_the_ledger_unless_a_server_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Guards `graph_store`: its default, its variables, and that a server's provider needs the server's address."""
-    assert load_settings(data_dir=tmp_path).graph_store.provider == "ledger"
-    assert "graph_store.config.url" in refusal(data_dir=tmp_path, graph_store={"provider": "memgraph"})
-    assert "did you mean 'graph_store.config.url'" in refusal(graph_store={"config": {"urls": "bolt://localhost"}})
-    set_variables(monkeypatch, GRAPH_STORE__PROVIDER="memgraph", GRAPH_STORE__CONFIG__URL="bolt://localhost:7687")
-    monkeypatch.setenv("PALIMPSEST_GRAPH_STORE__CONFIG__PASSWORD", "hunter2")
-    settings = load_settings(data_dir=tmp_path)
-    assert (settings.graph_store.provider, settings.graph_store.config.url) == ("memgraph", "bolt://localhost:7687")
-    assert "hunter2" not in repr(settings)
 
 
 HERE = "http://localhost:1/v1"
@@ -248,18 +211,6 @@ def test_what_lies_in_the_environment_for_other_programs_sends_nothing_anywhere(
     assert settings.llm_provider == "sampling"
     assert open_model(settings) is None
     assert settings.unused_openai_variables == tuple(name for name in variables if name.startswith("OPENAI_"))
-
-
-@pytest.mark.parametrize("provider", ["openai", "sampling", "none"])
-def test_a_provider_that_the_settings_name_is_the_one(
-    provider: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """Guards that `openai` uses the key of the environment once it is chosen, and that no other provider does."""
-    monkeypatch.setenv("OPENAI_API_KEY", "k")
-    set_variables(monkeypatch, LLM__PROVIDER=provider)
-    settings = load_settings(data_dir=tmp_path)
-    assert (settings.llm_provider, settings.endpoint_of(settings.llm.config).api_key) == (provider, "k")
-    assert settings.unused_openai_variables == ()
 
 
 def test_a_base_url_of_the_environment_is_followed_only_on_this_machine(
@@ -376,10 +327,3 @@ def test_a_file_that_cannot_be_read_is_refused(monkeypatch: pytest.MonkeyPatch, 
         assert f"{path} cannot be read" in refusal(path, data_dir=tmp_path)
     monkeypatch.setenv("PALIMPSEST_CONFIG", str(tmp_path / "absent.toml"))
     assert "absent.toml cannot be read" in refusal(data_dir=tmp_path)
-
-
-def test_the_settings_cannot_be_changed_afterwards(tmp_path: Path) -> None:
-    """Guards the settings against changes, because several parts share them."""
-    settings: Settings = load_settings(data_dir=tmp_path)
-    with pytest.raises(ValueError, match="frozen"):
-        settings.user_id = "ben"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 import anyio
 import anyio.from_thread
 import pytest
@@ -14,8 +12,6 @@ from palimpsest.core.threads import (
     CpuShares,
     Threads,
     end_if_cancelled,
-    in_background,
-    is_background,
 )
 
 pytestmark = pytest.mark.anyio
@@ -36,60 +32,6 @@ async def test_work_that_nobody_waits_for_ends_at_its_next_check() -> None:
         await threads.run(work)
     assert scope.cancelled_caught
     assert steps == [0, 1, 2]
-
-
-def test_work_outside_such_threads_is_not_ended() -> None:
-    """Guards the same work on the command line and in threads of others."""
-    end_if_cancelled()
-    thread = threading.Thread(target=end_if_cancelled)
-    thread.start()
-    thread.join()
-
-
-async def test_a_callers_own_limit_leaves_threads_to_others() -> None:
-    """Guards the calls of one caller from the many calls of another: they wait in their own queue."""
-    shared = anyio.CapacityLimiter(4)
-    greedy, modest = (Threads((anyio.CapacityLimiter(3), shared), (shared,)) for _ in range(2))
-    may_end, running = threading.Event(), list[int]()
-
-    def block() -> None:
-        running.append(1)
-        may_end.wait()
-
-    async with anyio.create_task_group() as tasks:
-        for _ in range(20):
-            tasks.start_soon(greedy.run, block)
-        assert await modest.run(lambda: "answered") == "answered"
-        assert len(running) <= 3
-        may_end.set()
-    assert len(running) == 20
-
-
-async def test_writes_that_wait_leave_the_threads_to_reads() -> None:
-    """Guards reads from many writes that wait for another process, and lets one write at a time."""
-    threads = Threads((anyio.CapacityLimiter(2),), (anyio.CapacityLimiter(1),))
-    may_write, running = threading.Event(), list[int]()
-
-    def write() -> None:
-        running.append(1)
-        may_write.wait()
-
-    async with anyio.create_task_group() as tasks:
-        for _ in range(20):
-            tasks.start_soon(threads.write, write)
-        assert await threads.run(lambda: "read") == "read"
-        assert len(running) <= 1
-        may_write.set()
-    assert len(running) == 20
-
-
-async def test_work_knows_whether_a_caller_waits_for_it() -> None:
-    """Guards errors that a caller has to read from work in the background, which would only log them."""
-    threads = Threads((anyio.CapacityLimiter(1),), (anyio.CapacityLimiter(1),))
-    assert not await threads.run(is_background)
-    with in_background():
-        assert await threads.run(is_background)
-    assert not await threads.run(is_background)
 
 
 async def test_a_caller_that_computed_long_waits_until_it_has_earned_it(monkeypatch: pytest.MonkeyPatch) -> None:

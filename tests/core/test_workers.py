@@ -38,13 +38,6 @@ def test_urgent_work_of_a_lower_rank_goes_first() -> None:
     assert order[0] == "question"
 
 
-def test_results_come_in_the_order_of_the_work() -> None:
-    """Several threads finish pieces in any order."""
-    workers = Workers(3, _nothing)
-    assert workers.background([lambda n=n: n * n for n in range(100)]) == [n * n for n in range(100)]
-    assert workers.background([]) == []
-
-
 def test_errors_are_raised_where_the_work_was_given() -> None:
     """A thread goes on after a failure."""
     workers = Workers(1, _nothing)
@@ -58,16 +51,6 @@ def test_errors_are_raised_where_the_work_was_given() -> None:
         with pytest.raises(ValueError, match="wrong"):
             workers.background([fail])
     assert workers.urgent(0, lambda: 1) == 1
-
-
-def test_each_thread_is_prepared_once() -> None:
-    """The threads of the background are told that they are."""
-    prepared: list[tuple[int, bool]] = []
-    workers = Workers(2, lambda is_background: prepared.append((threading.get_ident(), is_background)))
-    workers.urgent(0, lambda: None)
-    workers.background([lambda: None] * 20)
-    assert len({thread for thread, _ in prepared}) == len(prepared)
-    assert sorted(is_background for _, is_background in prepared)[:1] == [False]
 
 
 def test_work_in_the_background_waits_while_a_call_waits() -> None:

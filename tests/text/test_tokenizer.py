@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from palimpsest.text.tokenizer import (
     MAX_TOKEN_CHARS,
@@ -82,12 +80,6 @@ def test_texts_have_these_tokens() -> None:
     assert search_tokens("\ud83d") == [], "a lone surrogate is no error"
 
 
-def test_marks_that_make_another_letter_are_kept() -> None:
-    """The vowel signs of Hindi are part of the word. They neither split it nor are removed."""
-    assert len(search_tokens("किताब")) == 1
-    assert search_tokens("किताब") != search_tokens("कताब")
-
-
 def test_words_are_cut_and_sentences_are_not() -> None:
     """Hashes and base64 do not fill the index. Chinese without punctuation is no word."""
     assert [len(token) for token in search_tokens("x" * 10_000)] == [MAX_TOKEN_CHARS]
@@ -126,14 +118,6 @@ def test_many_threads_get_the_tokens_of_one() -> None:
     assert together == [[word.removesuffix("ings") for word in text.split()] for text in texts]
 
 
-@given(text=st.text(max_size=500), size=st.integers(1, 50))
-def test_the_windows_are_the_text(text: str, size: int) -> None:
-    """No character may be left out or occur twice."""
-    parts = windows(text, size)
-    assert "".join(parts) == text
-    assert all(len(part) <= size for part in parts)
-
-
 def test_windows_end_at_white_space_and_fit() -> None:
     """A word that is cut in two means something else. An embedder may count its own tokens."""
     text = "one two three four five six seven eight nine ten"
@@ -154,14 +138,6 @@ def test_a_long_question_is_cut_in_any_script(word: str, most: int) -> None:
     cut = first_words(text)
     assert text.startswith(cut)
     assert QUESTION_WORDS < len(cut) <= most
-
-
-@given(tokens=st.lists(st.sampled_from("abcde"), max_size=40), size=st.integers(1, 10))
-def test_the_words_that_stand_together_are_the_most_of_any_window(tokens: list[str], size: int) -> None:
-    """Guards the window that moves: it finds as many as looking at every window does."""
-    sought = frozenset("abc")
-    most = max((len(sought & set(tokens[start : start + size])) for start in range(len(tokens))), default=0)
-    assert len(most_words_near(tokens, sought, size)) == most
 
 
 def test_a_text_of_nothing_but_the_words_sought_takes_linear_time() -> None:
