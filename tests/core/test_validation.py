@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
 
 from palimpsest.core.clock import iso, parse_until
 from palimpsest.core.errors import InputError
@@ -21,7 +20,6 @@ from palimpsest.core.validation import (
     NO_TEXT,
     UNKNOWN_TIME,
     ScopeInput,
-    bounded,
     conversation_from,
     conversations_in,
     metadata_from,
@@ -165,14 +163,6 @@ def test_a_part_that_is_not_valid_in_a_scope_is_refused(part: str) -> None:
             scope_from(SERVER, ScopeInput.model_validate({part: value}))
 
 
-def test_an_empty_user_and_an_unknown_part_are_refused() -> None:
-    """Guards against memories of no user, and a misspelt key, which would silently select the server's own scope."""
-    with pytest.raises(InputError, match=r"scope\.user_id is empty"):
-        scope_from(SERVER, ScopeInput(user_id="  "))
-    with pytest.raises(ValidationError):
-        ScopeInput.model_validate({"user": "ben"})
-
-
 @pytest.mark.parametrize("validator", [text_from, query_from])
 @pytest.mark.parametrize(
     "blank", ["\u200b", "\x00", "\x1b\x07", " \u2060\n\ufeff", "\u202e", "\ufe0f", "\U000e0041", "\ud800"]
@@ -185,12 +175,6 @@ def test_a_text_that_shows_nothing_is_empty(validator: Any, blank: str) -> None:
     with pytest.raises(InputError, match="nothing was stored"):
         conversation_from([{"role": "user", "content": blank}], SCOPE, NOW)
     assert validator("tea\u200b\x1b cup") == "tea\u200b\x1b cup"
-
-
-@pytest.mark.parametrize("text", ["\u06dd", "❤\ufe0f", "?", "\u0301", "🏴"], ids=ascii)
-def test_a_single_sign_is_a_text(text: str) -> None:
-    """Guards signs of all scripts: what shows anything at all is a text."""
-    assert text_from(text) == text
 
 
 @pytest.mark.parametrize(("validator", "limit"), [(text_from, MAX_TEXT_CHARS), (query_from, MAX_QUERY_CHARS)])
@@ -214,14 +198,6 @@ def test_metadata_is_copied_bounded_and_json() -> None:
     for problem, value in [*refused.items(), ("is not valid JSON", float("nan"))]:
         with pytest.raises(InputError, match=f"metadata {problem}"):
             metadata_from({"a": value})
-
-
-def test_a_number_outside_its_limits_is_refused() -> None:
-    """Guards both limits, and against silently changed numbers: the error states name, number and limits."""
-    assert [bounded("limit", value, 1, 100) for value in (1, 50, 100)] == [1, 50, 100]
-    for value in (0, 101, -5):
-        with pytest.raises(InputError, match=f"limit is {value} and must be between 1 and 100"):
-            bounded("limit", value, 1, 100)
 
 
 def test_line_breaks_in_a_name_or_id_become_spaces() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from palimpsest.core.errors import ModelRefusedError
-from palimpsest.core.models import Event, Fact, ForgetRequest, Memory
+from palimpsest.core.models import Event, Fact, Memory
 from palimpsest.learn.engine import NEEDED_PROMPTS
 from palimpsest.llm.decide import MAX_ENTRY_TOKENS, MAX_TEXT_CHARS, Comparison, Decisions, KnownEntry, decide
 from palimpsest.llm.prompts import PromptFiles
@@ -145,15 +145,3 @@ async def test_a_memory_as_long_as_a_document_is_shown_shortened_and_not_rewritt
     assert DOCUMENT.text.startswith(shown["text"].removesuffix("…"))
     assert count_tokens(shown["text"]) <= MAX_ENTRY_TOKENS
     assert [(made.event, made.fact) for made in result.decisions] == [(Event.ADD, ROSE)]
-
-
-async def test_a_request_sees_what_each_entry_is() -> None:
-    """Guards what a request may mean: memories, messages, and the facts of its own call."""
-    message = KnownEntry(memory("Mark drinks.", "message-1"), DOCUMENT.stated_at, "message")
-    comparison = Comparison((ROSE,), (message,), (ForgetRequest("Mark", ("id-1",)),), ({}, {}), (0,), (frozenset(),))
-    model = ScriptedModel([decisions_reply(decision(0, "ADD"), decision(1, "DELETE", 0))])
-    result = await decide(model, PromptFiles(NEEDED_PROMPTS).get("decide"), comparison)
-
-    marks = [(item["id"], item.get("message"), item.get("new")) for item in model.calls[0].input("Stored memories")]
-    assert marks == [(0, True, None), (1, None, "fact 0")]
-    assert [made.forgets for made in result.decisions if made.kind == "message"] == [True]

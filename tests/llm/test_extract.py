@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from palimpsest.core.errors import CutOffReplyError, ModelError, ModelRefusedError, ReplyError
+from palimpsest.core.errors import CutOffReplyError, ModelError, ModelRefusedError
 from palimpsest.core.models import MAX_NAME_CHARS, Fact, NamedEntity, Relation
 from palimpsest.learn.engine import NEEDED_PROMPTS
 from palimpsest.llm.extract import (
@@ -82,34 +82,6 @@ async def test_replies_are_read_as_models_write_them(row: dict[str, Any]) -> Non
     assert (found.refused, len(model.calls)) == ((), 1)
 
 
-async def test_a_single_message_is_the_source_of_every_fact() -> None:
-    """Guards facts in other words than their message: they can have no other source."""
-    found, _ = await run_extract(reply("Qualcosa."), conversation=Conversation(MESSAGES[:1]))
-
-    assert found.facts[0].sources == ("id-1",)
-
-
-@pytest.mark.parametrize(
-    ("wrong_reply", "fault"),
-    [
-        (reply("  "), "a fact has no text."),
-        (reply({"text": "", "sources": [1]}), "a fact has no text."),
-        (reply("x" * (MAX_FACT_CHARS + 1)), f"longer than {MAX_FACT_CHARS} characters"),
-        (reply({"sources": [1]}), "a fact has no text"),
-        (reply(5), "a fact has no text"),
-    ],
-    ids=["blank", "empty", "too long", "no text", "number"],
-)
-async def test_facts_that_are_not_valid_are_repaired_or_refused(wrong_reply: str, fault: str) -> None:
-    """Guards against empty facts: one repair is tried, and if no fact is sound then it is an error."""
-    found, model = await run_extract(wrong_reply, reply("Rui likes tea."))
-
-    assert [fact.text for fact in found.facts] == ["Rui likes tea."]
-    assert fault in model.calls[1].messages[-1]["content"]
-    with pytest.raises(ReplyError):
-        await run_extract(wrong_reply, wrong_reply)
-
-
 @pytest.mark.parametrize(
     ("facts", "again", "kept", "told"),
     [
@@ -164,30 +136,6 @@ async def test_sources_that_do_not_exist_are_repaired_or_found_by_words(wrong: l
         ("Ana has a flat.", ("id-1",)),
     ]
     assert (found.requests, found.refused) == ((), ("the river Douro",)), "only the assistant speaks of it"
-
-
-async def test_requests_to_forget_are_asked_for_before_facts() -> None:
-    """If a long reply is cut off, its end is lost, and that must not be a request."""
-    _, model = await run_extract(NO_FACTS)
-
-    (call,) = model.calls
-    assert call.schema is not None
-    assert list(call.schema["properties"]) == ["user_name", "forget", "facts"]
-    for name in ("extract", "extract_agent"):
-        system = PromptFiles(NEEDED_PROMPTS).get(name).reply
-        assert system.rindex('"forget": [') < system.rindex('"facts": [')
-
-
-async def test_a_request_that_a_model_repeats_is_one() -> None:
-    """Guards against what small models do: SmolLM2 asked sixteen times to forget the same."""
-    asked = {"forget": "what was said about Lisbon", "sources": [1]}
-    found, _ = await run_extract(json.dumps({"forget": [asked] * 16, "facts": []}))
-    assert [request.what for request in found.requests] == ["what was said about Lisbon"]
-
-
-async def test_the_maximum_number_of_facts_is_accepted() -> None:
-    """Guards the limit itself."""
-    assert len(await texts_of(reply(*(f"fact {number}" for number in range(MAX_FACTS))))) == MAX_FACTS
 
 
 async def test_the_model_is_shown_the_messages_as_numbered_json() -> None:

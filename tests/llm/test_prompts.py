@@ -203,18 +203,6 @@ def test_what_is_no_prompt_file_is_refused(tmp_path: Path) -> None:
         prompt_files(tmp_path).get("decide")
 
 
-def test_a_single_file_can_be_overridden(tmp_path: Path) -> None:
-    """Guards the search order: the user's file if it exists, else the shipped one."""
-    path = write_prompt(tmp_path)
-    files = prompt_files(tmp_path)
-
-    files.check()
-
-    assert files.get("decide").path == path
-    assert files.get("decide").version == 3
-    assert files.get("extract") == prompt_files().get("extract")
-
-
 def test_an_edit_is_picked_up_without_a_restart(tmp_path: Path) -> None:
     """Guards the editing of prompts: an edit, a fault and a removal take effect at the next call."""
     path = write_prompt(tmp_path)
@@ -244,13 +232,6 @@ def test_a_custom_system_text_is_used_literally() -> None:
     assert '["tea"]' in user["content"]
 
 
-@pytest.mark.parametrize("inputs", [{}, {"facts": []}, {"facts": [], "memories": [], "today": ""}], ids=str)
-def test_rendering_needs_exactly_the_inputs_of_the_file(inputs: dict[str, Any]) -> None:
-    """Guards against a stage and a prompt file that do not fit each other."""
-    with pytest.raises(PromptError, match=r"own\.md: needs the inputs \['facts', 'memories'\]"):
-        parse(OWN_PROMPT, Path("own.md")).render(**inputs)
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -275,20 +256,6 @@ def test_conversation_text_stays_one_json_string(text: str) -> None:
     assert system["content"] == "Decide, for $5."
 
 
-def test_the_fingerprint_changes_with_the_text_alone() -> None:
-    """Guards the history, which records the prompt of every edit: neither path nor version number changes it."""
-    fingerprints = {
-        parse(text, Path("own.md")).fingerprint
-        for text in (OWN_PROMPT, OWN_PROMPT.replace("Decide", "Judge"), OWN_PROMPT.replace("Facts:", "New facts:"))
-    }
-    fingerprints.add(prompt_files().get("decide").fingerprint)
-    fingerprints.add(prompt_files(decide="Judge.").get("decide").fingerprint)
-
-    assert len(fingerprints) == 5
-    assert all(len(fingerprint) == 12 for fingerprint in fingerprints)
-    assert parse(OWN_PROMPT.replace("version: 3", "version: 4"), Path("b.md")).fingerprint in fingerprints
-
-
 class TestTheSectionOnNames:
     @pytest.mark.parametrize("name", ["extract", "extract_agent"])
     def test_it_follows_the_instructions_of_the_extraction(self, name: str, tmp_path: Path) -> None:
@@ -306,13 +273,6 @@ class TestTheSectionOnNames:
         schema = json.dumps(schema_for(off.render(**dict.fromkeys(off.inputs, "")), ExtractReply))
         assert ("keywords" in schema, "relations" in schema, off.unwanted) == (True, False, {"entities", "relations"})
 
-    def test_it_follows_a_custom_prompt_too(self) -> None:
-        """Guards settings brought from Mem0: their text stays as it is, and the graph goes on working."""
-        prompt = prompt_files(extract="Facts for $5, as ${json}.").get("extract")
-
-        assert _system(prompt).startswith("Facts for $5, as ${json}.\n\n")
-        assert _system(prompt).endswith(_system(prompt_files().get("graph")))
-
     def test_the_setting_adds_to_it(self, tmp_path: Path) -> None:
         """Guards `graph_store.custom_prompt`: a text or the path of a file, in which `$` means nothing."""
         path = tmp_path / "graph.txt"
@@ -321,13 +281,6 @@ class TestTheSectionOnNames:
             settings = load_settings(data_dir=tmp_path, graph_store={"custom_prompt": value})
             for name in ("graph", "extract", "extract_agent"):
                 assert _system(open_prompts(settings).get(name)).endswith("\n\nLook for songs that cost $5.")
-
-    def test_it_has_no_user_section(self, tmp_path: Path) -> None:
-        """Guards against a text that would be sent to nobody."""
-        write_prompt(tmp_path, "---\nname: graph\nversion: 2\ninputs: []\n---\n## system\nA\n## user\nB\n", "graph")
-
-        with pytest.raises(PromptError, match=r"graph\.md.*'## system' alone"):
-            prompt_files(tmp_path).check()
 
 
 def _system(prompt: Prompt) -> str:

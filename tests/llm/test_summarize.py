@@ -35,20 +35,6 @@ async def summary_of(model: ScriptedModel) -> str:
     )
 
 
-@pytest.mark.parametrize(
-    "reply",
-    [
-        '{"summary": " Ana drinks tea. "}',
-        '{"text": "Ana drinks tea."}',
-        '```json\n{"summary": "Ana drinks tea."}\n```',
-        '<think>hm</think>{"summary": "Ana drinks tea.", "words": 3}',
-    ],
-)
-async def test_a_summary_is_read_and_stripped(reply: str) -> None:
-    """Guards the forms in which models send a summary."""
-    assert await summary_of(ScriptedModel([reply])) == "Ana drinks tea."
-
-
 async def test_the_model_is_shown_everything_as_json() -> None:
     """Guards what is sent: the kind, the last summary, dated memories, and the speaker and text of each message."""
     model = ScriptedModel(['{"summary": "x"}'])
