@@ -11,10 +11,8 @@ from hypothesis import strategies as st
 
 from palimpsest.core.models import Hit
 from palimpsest.recall.hits import (
-    CUT_LINE_TOKENS,
     FOLLOWED,
     LINE_TOKENS,
-    MIN_CUT_TOKENS,
     FoldWords,
     cut_to_fit,
     fold,
@@ -50,15 +48,6 @@ def ids(hits: Sequence[Hit]) -> list[str]:
     return [hit.id for hit in hits]
 
 
-def test_hits_that_fit_are_shown_whole() -> None:
-    """The budget changes nothing if there is enough room, down to the last token."""
-    hits = [memory("a", words(40)), memory("b", words(5))]
-    assert within_budget(hits, sum(map(hit_tokens, hits))) == hits
-    assert within_budget([], 0) == []
-    # Even an empty text costs the id and the date on its line.
-    assert 0 < hit_tokens(memory("a", "")) < hit_tokens(memory("a", "x" * 40)) == hit_tokens(memory("b", "x" * 40))
-
-
 def test_the_best_hit_is_cut_if_it_is_too_long() -> None:
     """It says how long its text is. Short hits below it are shown whole, if they need at most half of the room."""
     text = words(5_000)
@@ -72,21 +61,6 @@ def test_the_best_hit_is_cut_if_it_is_too_long() -> None:
     assert others == below
     assert first.length is not None
     assert hit_tokens(first) + sum(map(hit_tokens, others)) == pytest.approx(800, abs=2)
-
-
-def test_several_long_hits_share_the_room() -> None:
-    """Each shows a beginning, the better ones a longer one; what has no useful room is left out."""
-    shown = within_budget([memory(name, words(5_000)) for name in "abcdefgh"], 800)
-    lengths = [len(hit.text) for hit in shown]
-    assert ids(shown) == list("abcd")
-    assert lengths == sorted(lengths, reverse=True)
-    assert all(hit_tokens(hit) >= MIN_CUT_TOKENS + LINE_TOKENS for hit in shown)
-    hits = [memory("a", words(40)), memory("b", words(500)), memory("c", words(3))]
-    room_for_two = hit_tokens(hits[0]) + hit_tokens(hits[2])
-    assert ids(within_budget(hits, room_for_two)) == ["a", "c"]
-    assert ids(within_budget(hits, room_for_two - 1)) == ["a"]
-    with_beginning = hit_tokens(hits[0]) + CUT_LINE_TOKENS + MIN_CUT_TOKENS
-    assert ids(within_budget(hits, with_beginning)) == ["a", "b"]
 
 
 @given(st.lists(st.integers(0, 400), max_size=12), st.integers(SMALLEST_BUDGET, 1_000))

@@ -108,16 +108,6 @@ async def test_an_answer_is_not_called_weak_and_what_is_far_off_is(tmp_path: Pat
         assert sure == []
 
 
-async def test_a_memory_of_one_entry_knows_its_answer_by_hints_and_other_wordings(tmp_path: Path) -> None:
-    """In so small a memory, too, the only hit is no weak match."""
-    async with memory_in(tmp_path) as memory:
-        hints = ["Which food makes me ill?", "Is there anything I must not eat?", "allergy"]
-        await memory.add_text(ALICE, LIFE[3], hints=hints, infer=False)
-        await memory.care.rebuild()
-        result = await memory.search(ALICE, "what should the cook leave out", also=["User must not eat …", "allergies"])
-        assert not result.is_weak
-
-
 async def test_a_hit_says_what_it_has_in_common_with_the_question(tmp_path: Path) -> None:
     """At most two reasons, the most telling first."""
     expected = {

@@ -6,20 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mcp import Client
-from mcp.types import Implementation
 
 from palimpsest.core.models import Decision, Event, Scope
 from palimpsest.hooks.brief import RecallRequest
 from palimpsest.learn import recall_log
 from palimpsest.memory import Memory
-from palimpsest.store import usage, verify
+from palimpsest.store import usage
 from palimpsest.store.usage import Recall
-from tests.support.command_line import palimpsest
 from tests.support.exports import exported
-from tests.support.graph_rows import run_statement
 from tests.support.ledger_access import (
-    ignore_progress,
     ledger_in,
     row_faults,
     store_memory,
@@ -28,7 +23,6 @@ from tests.support.ledger_access import (
 )
 from tests.support.ledger_files import files_with
 from tests.support.memory import ALICE, StoppedClock, add_text, memory_in, messages_from
-from tests.support.server_in_process import server_in_process
 
 pytestmark = pytest.mark.anyio
 
@@ -113,18 +107,6 @@ async def test_it_is_written_when_the_memory_is_closed(tmp_path: Path) -> None:
         assert rows(tmp_path) == (0, 0)
         await ask(memory, QUESTION)
     assert rows(tmp_path) == (0, 0)
-
-
-async def test_the_command_line_and_a_client_say_who_they_are(tmp_path: Path) -> None:
-    """A client is noted by the name that it gives itself."""
-    data, info = tmp_path / "data", Implementation(name="claude-code", version="1")
-    async with Client(server_in_process(tmp_path), client_info=info) as client:
-        await client.call_tool("add_memory", {"text": BICYCLE})
-        await client.call_tool("search_memories", {"query": QUESTION})
-    palimpsest(tmp_path, "search", "Ana's bicycle")
-    with ledger_in(data) as ledger, ledger.read() as conn:
-        callers = dict(conn.exec_driver_sql("SELECT question, caller FROM recalls").all())
-    assert callers == {QUESTION: "claude-code", "Ana's bicycle": "cli"}
 
 
 async def test_who_sees_it(tmp_path: Path) -> None:
@@ -232,17 +214,3 @@ async def test_what_is_forgotten_is_in_no_question(tmp_path: Path) -> None:
         assert await noted(memory, choir) == ["chapel"]
         await ask(memory, "the old chapel")
         assert await noted(memory, choir) == ["the old chapel", "chapel"]
-
-
-async def test_doctor_finds_and_erases_what_belongs_to_nothing(tmp_path: Path) -> None:
-    async with memory_in(tmp_path) as memory:
-        bicycle = await add_text(memory, BICYCLE)
-        await ask(memory, QUESTION, "bicycle")
-        assert await row_faults(memory) == []
-        run_statement(memory, "UPDATE recalled SET owner_id = 'nobody' WHERE recall_seq = 1")
-        assert await row_faults(memory) == ["1 questions of the recall log belong to no memory or message"]
-        ledger = memory.engine.ledger
-        faults = await memory.engine.run(lambda: ledger.read_with(verify.verify, ledger.database, ignore_progress))
-        await memory.engine.write(lambda: ledger.run(verify.repair, ledger.database, faults, ledger.clock()))
-        assert await row_faults(memory) == []
-        assert await noted(memory, bicycle) == ["bicycle"]
