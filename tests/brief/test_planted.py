@@ -111,13 +111,3 @@ async def test_what_a_page_or_a_tool_told_is_shown_when_asked_until_it_is_confir
         confirmed = await memory.add_text(ALICE, facts[3], infer=False, replaces=[ids[3]])
         assert confirmed.notes == ("no longer marked as from web, since it was said again without an origin",)
         assert await unasked() == {*facts, "The Rhine is 1,230 km long"}
-
-
-async def test_pages_of_documents_wait_to_be_asked_for(tmp_path: Path) -> None:
-    async with memory_in(tmp_path) as memory:
-        await add_text(memory, "User has a boiler from Vaillant in the cellar")
-        await memory.add_text(ALICE, "# Boiler handbook\n\nThe boiler needs 1.5 bar of pressure.\n\n" * 90)
-        question = "How much pressure does the boiler need?"
-        assert any(hit.document for hit in (await memory.search(ALICE, question)).hits)
-        recalled = await memory.briefs.answer(RecallRequest(question))
-    assert "1.5 bar" not in recalled.text

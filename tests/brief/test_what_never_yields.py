@@ -17,7 +17,6 @@ from tests.support.memory import ALICE, StoppedClock, add_text, memory_in
 pytestmark = pytest.mark.anyio
 
 CASES: dict[str, Any] = json.loads(Path(__file__).with_name("never_yields.json").read_text("utf-8"))
-PROJECT = Scope("alice", "tea-shop")
 LASTING = [*CASES["safety"], *CASES["identity"]]
 TRIVIA = ("film", "bus", "kite", "hill", "snow", "fair", "play", "bike", "boat", "crow", "owl", "moth", "map", "lamp")
 
@@ -78,18 +77,6 @@ async def test_what_contradicts_is_never_side_by_side(tmp_path: Path) -> None:
     assert shown == []
 
 
-async def test_what_relations_contradict_is_never_side_by_side(tmp_path: Path) -> None:
-    """However differently it is worded. The written profile that rests on the former one is not shown either."""
-    clock = StoppedClock()
-    async with memory_in(tmp_path, clock) as memory:
-        for text, town in (("User's flat is near the harbour of Nantes", "Nantes"), ("User settled in Reims", "Reims")):
-            clock.forward(days=1)
-            await add_text(memory, text, relations=[Relation("user", "lives in", town)])
-        for begin in await begun(memory):
-            assert "Reims" in begin
-            assert "Nantes" not in begin
-
-
 async def test_what_is_pinned_stays_until_somebody_takes_it_away(tmp_path: Path) -> None:
     """A later memory that only seems to contradict it does not remove it."""
     clock = StoppedClock()
@@ -99,29 +86,6 @@ async def test_what_is_pinned_stays_until_somebody_takes_it_away(tmp_path: Path)
             pinned = {"pinned": True} if town == "Nantes" else {}
             await add_text(memory, text, relations=[Relation("user", "lives in", town)], metadata=pinned)
         assert all("home is Nantes" in begin for begin in await begun(memory))
-
-
-async def test_in_a_repository_its_rules_come_before_the_users_tea(tmp_path: Path) -> None:
-    """Safety and name first, then the commands and rules of the project, then its other memories, then the user's."""
-    clock = StoppedClock()
-    async with memory_in(tmp_path, clock, project="tea-shop") as memory:
-        for text in (
-            "User is allergic to peanuts",
-            "User's name is Marit Jansen",
-            "User prefers answers in Portuguese",
-            "The tests are run with `pytest -n 0`",
-            "Never call time.Sleep in tests; use the fake clock",
-            *(f"The logo number {number} is green" for number in range(30)),
-            *(f"User likes tea from garden {number}" for number in range(30)),
-        ):
-            clock.forward(minutes=1)
-            scope = PROJECT if text.startswith(("The", "Never")) else ALICE
-            await memory.add_text(scope, text, infer=False)
-        for begin in await begun(memory, PROJECT):
-            said = ["Marit", "peanuts", "Portuguese", "time.Sleep", "pytest -n 0", "The logo", "likes tea"]
-            places = [begin.find(words) for words in said]
-            assert places == sorted(places)
-            assert min(places[:5]) > 0
 
 
 async def test_a_line_that_says_nothing_is_left_out(tmp_path: Path) -> None:

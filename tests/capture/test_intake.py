@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import anyio
-import anyio.lowlevel
 import pytest
 
 from loopback import OpenAIServer
 from palimpsest.core.files import files_below
-from palimpsest.core.models import Scope
 from palimpsest.hooks import intake, spool
-from palimpsest.learn.job_runner import work_on_jobs
 from palimpsest.memory import Memory
-from tests.support.learning_jobs import TIMEOUT, HastyClock, model, next_news
-from tests.support.memory import StoppedClock, llm_settings, memory_in, memory_texts, messages_from
-from tests.support.sessions import BEGAN, ClaudeSession, kept, spooled, unknown_lines, waiting
+from tests.support.learning_jobs import model
+from tests.support.memory import llm_settings, memory_in
+from tests.support.sessions import ClaudeSession, kept, spooled, unknown_lines, waiting
 
 pytestmark = pytest.mark.anyio
 
@@ -115,8 +110,7 @@ STRANGE: tuple[dict[str, Any], ...] = (
 )
 
 
-@pytest.mark.parametrize("project", ["", "auto"])
-async def test_strange_records_do_not_keep_others_from_being_taken_in(tmp_path: Path, project: str) -> None:
+async def test_strange_records_do_not_keep_others_from_being_taken_in(tmp_path: Path) -> None:
     """Guards against one record that stops all capture, and every purge with it, and against a pipe as a transcript."""
     os.mkfifo(tmp_path / "pipe.jsonl")
     spooled(tmp_path, "reply", "done", transcript=str(tmp_path / "pipe.jsonl"))
@@ -124,41 +118,10 @@ async def test_strange_records_do_not_keep_others_from_being_taken_in(tmp_path: 
         file = spooled(tmp_path, "prompt", f"strange {number}", session=f"strange{number}")
         file.write_text(json.dumps(json.loads(file.read_text("utf-8")) | strange), "utf-8")
     spooled(tmp_path, "prompt", "a good one", session="s2")
-    messages = await take_in(tmp_path, project=project, hooks_excluded_folders=(str(tmp_path / "x"),))
+    messages = await take_in(tmp_path, project="auto", hooks_excluded_folders=(str(tmp_path / "x"),))
     assert {("user", "a good one"), ("assistant", "done")} <= set(messages)
     assert [name for name in waiting(tmp_path) if name != intake.DAMAGED] == []
     assert len(messages) - 2 + len(intake.damaged_files(tmp_path)) == len(STRANGE)
-
-
-async def test_the_project_is_that_of_the_folder_only_if_it_is_automatic(tmp_path: Path) -> None:
-    """A name in the settings is chosen by the user, and a folder that is no project has none."""
-    repository = tmp_path / "app"
-    (repository / ".git").mkdir(parents=True)
-    for project, expected in (("", ""), ("fixed", "fixed"), ("auto", "app")):
-        data = tmp_path / f"data-{project}"
-        spooled(data, "prompt", "we use Postgres here", cwd=str(repository))
-        spooled(data, "prompt", "no folder at all", session="s2")
-        async with memory_in(data, project=project) as memory:
-            await memory.capture.take_in()
-            other = "" if project == "auto" else project
-            page = await memory.conversations.list(Scope("alice", expected), limit=10)
-            assert sorted(each.project for each in page.conversations) == sorted((expected, other))
-
-
-async def test_messages_of_an_agent_do_not_join_a_captured_conversation(tmp_path: Path) -> None:
-    """What an agent adds in between is a conversation of its own."""
-    async with memory_in(tmp_path) as memory:
-        spooled(tmp_path, "prompt", "first", at=BEGAN)
-        await memory.capture.take_in()
-        await memory.add_messages(messages_from(("user", "added by an agent"), at=BEGAN))
-        spooled(tmp_path, "reply", "second", at=BEGAN + timedelta(minutes=40))
-        await memory.capture.take_in()
-        first, added, second = [
-            (await memory.get(memory.scope, step.owner_id))
-            for edit in reversed(await memory.log(memory.scope))
-            for step in edit.steps
-        ]
-        assert first.session_id == second.session_id != added.session_id  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
 
 
 async def test_a_transcript_brings_what_hooks_did_not(tmp_path: Path) -> None:
@@ -304,46 +267,3 @@ async def test_a_session_is_learned_from_when_it_ends_or_is_long(tmp_path: Path)
         spooled(tmp_path / "lent", "end")
         await memory.capture.take_in()
         assert await jobs_of(memory) == []
-
-
-async def test_a_server_takes_in_and_learns_by_itself(tmp_path: Path) -> None:
-    """From a record in the spool to a memory, also of what comes while it runs."""
-    with OpenAIServer(model) as server:
-        spooled(tmp_path, "prompt", "I like tea")
-        spooled(tmp_path, "end")
-        endpoint = llm_settings(server.base_url, timeout=TIMEOUT)
-        async with memory_in(tmp_path, HastyClock(), llm=endpoint, background=True) as memory:
-            assert await next_news(memory) == ("learned from 1 message:\n- Alice likes tea",)
-            assert await memory_texts(memory) == ["Alice likes tea"]
-            assert waiting(tmp_path) == []
-            spooled(tmp_path, "prompt", "said later")
-            with anyio.fail_after(TIMEOUT):
-                while waiting(tmp_path):
-                    await anyio.lowlevel.checkpoint()
-            assert kept(memory)[-1] == ("user", "said later")
-
-
-async def test_what_is_over_the_daily_limit_waits_until_the_next_day(tmp_path: Path) -> None:
-    """The calls of all jobs and processes of a UTC day count; waiting is no failure."""
-    clock = StoppedClock()
-    with OpenAIServer(model) as server:
-        endpoint = llm_settings(server.base_url, timeout=TIMEOUT)
-        async with memory_in(tmp_path, clock, llm=endpoint, learn={"captured_calls_per_day": 2}) as memory:
-            engine = memory.engine
-            assert engine.model is not None
-            for session, text in (("s1", "I like tea"), ("s2", "I like cake")):
-                spooled(tmp_path, "prompt", text, session=session)
-                spooled(tmp_path, "end", session=session)
-                await memory.capture.take_in()
-                clock.forward(minutes=1)
-                assert await work_on_jobs(engine, engine.model)
-            assert (len(server.requests), await memory_texts(memory)) == (2, ["Alice likes tea"])
-            [report, _] = await memory.care.jobs()
-            assert (report.job.state, report.job.attempts) == ("waiting", 0)
-            assert "learn.captured_calls_per_day" in report.job.error
-            assert await memory.news(Scope("alice")) == ()
-            clock.at = clock.at.replace(hour=0, minute=1) + timedelta(days=1)
-            assert await work_on_jobs(engine, engine.model)
-            assert await memory_texts(memory) == ["Alice likes cake", "Alice likes tea"]
-            assert len(server.requests) == 4
-            assert len(kept(memory)) == 2

@@ -34,25 +34,6 @@ def end(processes: Iterable[subprocess.Popen[bytes]]) -> None:
         process.communicate()
 
 
-async def test_ten_processes_spool_while_two_servers_take_in(tmp_path: Path) -> None:
-    """Every message is kept once, in the order in which each of them said it."""
-    servers = [start(tmp_path, "take-in") for _ in range(2)]
-    try:
-        spoolers = [start(tmp_path, "spool", f"p{number}", str(RECORDS)) for number in range(SPOOLERS)]
-        for spooler in spoolers:
-            await anyio.to_thread.run_sync(lambda spooler=spooler: spooler.communicate(timeout=TIMEOUT))
-            assert spooler.returncode == 0
-        await anyio.to_thread.run_sync(until_at_most, tmp_path, 0)
-    finally:
-        end(servers)
-    async with memory_in(tmp_path) as memory:
-        texts = [text for _, text in kept(memory)]
-    assert len(texts) == SPOOLERS * RECORDS
-    for number in range(SPOOLERS):
-        said = [text for text in texts if f"p{number}," in text]
-        assert said == [f"said by p{number}, number {count}" for count in range(RECORDS)]
-
-
 async def test_whoever_is_killed_loses_nothing_and_repeats_nothing(tmp_path: Path) -> None:
     """Servers are killed at any point while they take in records and a transcript; the next one goes on."""
     session = ClaudeSession(tmp_path / "t.jsonl")

@@ -78,21 +78,6 @@ def test_doctor_names_what_waits_and_what_could_not_be_read(tmp_path: Path) -> N
         assert part in text
 
 
-def test_hooks_are_told_the_settings(tmp_path: Path) -> None:
-    """The file is written when a memory is opened, if it says something new. No file means the defaults."""
-    file = Path(spool.settings_file(str(tmp_path / "data")))
-    palimpsest(tmp_path, "list")
-    assert not file.exists()
-    for mode in ("off", "on"):
-        settings = {"PALIMPSEST_HOOKS": mode, "PALIMPSEST_HOOKS_EXCLUDED_FOLDERS": '["/secret"]'}
-        palimpsest(tmp_path, "list", settings=settings)
-        written = file.stat()
-        assert json.loads(file.read_text("utf-8")) == {"mode": mode, "excluded_folders": ["/secret"]}
-        palimpsest(tmp_path, "list", settings=settings)
-        assert file.stat().st_mtime_ns == written.st_mtime_ns
-        assert file.stat().st_mode & 0o777 == 0o600
-
-
 def claude_sessions(folder: Path) -> None:
     """Write three sessions of Claude Code, in a repository, elsewhere, and of a subagent, as versions wrote them."""
     (folder / "app" / ".git").mkdir(parents=True)

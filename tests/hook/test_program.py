@@ -9,11 +9,8 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from palimpsest.hooks import spool
 from scripted_recall import answering, says
@@ -163,18 +160,6 @@ def test_broken_stdin_is_silence(tmp_path: Path) -> None:
     assert record["text"].endswith("… (1999999 characters)")
 
 
-@pytest.mark.nightly
-def test_a_full_spool_refuses_and_notes_it(tmp_path: Path) -> None:
-    folder = Path(spool.spool_dir(str(tmp_path / "data")))
-    folder.mkdir(parents=True)
-    for number in range(spool.MAX_FILES):
-        (folder / f"{number}-1-a.json").touch()
-    with answering(tmp_path / "data", says(BLOCK, "m1")):
-        assert run_hook(tmp_path / "data", PROMPT) is not None
-    assert len(list(folder.iterdir())) == spool.MAX_FILES
-    assert Path(spool.refused_file(str(tmp_path / "data"))).read_text().split()[1] == "full"
-
-
 def hangs(connection: socket.socket, _request: dict[str, Any]) -> None:
     """Answer nothing until the hook has gone."""
     connection.recv(1)
@@ -217,56 +202,6 @@ def test_closed_streams_do_not_matter(tmp_path: Path) -> None:
     process = run(data_dir, sys.executable, "-c", limited)
     assert (process.returncode, process.stdout, process.stderr) == (0, b"", b"")
     assert len(list(Path(spool.spool_dir(str(data_dir))).iterdir())) == kept
-
-
-def test_a_folder_that_is_none_or_a_link_is_silence(tmp_path: Path) -> None:
-    """Guards a data directory that cannot be written (a root user can write any real folder), and links of others."""
-    for number, place in enumerate(("data", "data/hooks", "data/hooks/spool", "data/hooks/hook_settings.json")):
-        path = tmp_path / str(number) / place
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if place.endswith(".json"):
-            path.mkdir()
-        else:
-            path.write_text("a file")
-        assert run_hook(tmp_path / str(number) / "data", PROMPT) is None
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir(mode=0o700)
-    for level in ("hooks", "hooks/spool"):
-        link = tmp_path / level.replace("/", "-") / level
-        link.parent.mkdir(mode=0o700, parents=True)
-        link.symlink_to(elsewhere)
-        assert handle_hook(tmp_path / level.replace("/", "-"), PROMPT) is None
-        assert list(elsewhere.rglob("*.json")) == []
-
-
-def test_a_strange_environment_does_not_matter(tmp_path: Path) -> None:
-    variables: tuple[dict[str, str], ...] = (
-        {},
-        {"HOME": ""},
-        {"HOME": "/nonexistent"},
-        {"LC_ALL": "C", "LANG": "xx_YY.KOI8-R"},
-        {"PALIMPSEST_USER_ID": "ä\n", "CLAUDE_PROJECT_DIR": "\x01", "XDG_DATA_HOME": "~"},
-        {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONUTF8": "0", "PYTHONWARNINGS": "error"},
-    )
-    arguments = (["--client"], ["--unknown", "x"], ["--client", "emacs"], ["x"], ["--user", "", "--client", ""])
-    for env in variables:
-        given = {"PALIMPSEST_DATA_DIR": str(tmp_path / "data"), **env}
-        assert run_hook(tmp_path / "data", PROMPT, env=given) is None
-    for strange in arguments:
-        assert handle_hook(tmp_path / "data", PROMPT, *strange) is None
-    said = [(record["client"], record["text"]) for record in spooled(tmp_path / "data")]
-    assert said == [("claude-code", PROMPT["prompt"])] * (len(variables) + len(arguments))
-
-
-def test_ten_at_once_lose_nothing(tmp_path: Path) -> None:
-    texts = [f"This is what was said as number {number}." for number in range(10)]
-
-    def say(text: str) -> None:
-        assert run_hook(tmp_path / "data", {**PROMPT, "prompt": text}) is None
-
-    with ThreadPoolExecutor(len(texts)) as pool:
-        list(pool.map(say, texts))
-    assert sorted(record["text"] for record in spooled(tmp_path / "data")) == sorted(texts)
 
 
 def test_kill_9_leaves_a_whole_record_or_none(tmp_path: Path) -> None:
