@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import pytest
 
 from palimpsest.core.clock import parse_date, shown_date
 from palimpsest.core.errors import InputError, MemoryNotFoundError
-from palimpsest.core.models import Decision, Event, Fact, Hit, Scope, Undo
+from palimpsest.core.models import Decision, Event, Fact, Scope, Undo
 from palimpsest.learn.commit import WriteResult
 from palimpsest.memory import Memory
 from palimpsest.server import advice
@@ -45,10 +45,6 @@ async def texts(memory: Memory, scope: Scope = ALICE, **options: Any) -> list[st
     search_result = await memory.search(scope, BEVERAGE, limit=100, max_tokens=20_000, **options)
     assert search_result.notes == ()
     return sorted(hit.text for hit in search_result.hits)
-
-
-async def by_words(memory: Memory, word: str) -> list[Hit]:
-    return [hit for hit in (await memory.search(ALICE, word)).hits if word in hit.text]
 
 
 async def newest_edit(memory: Memory) -> int:
@@ -167,78 +163,6 @@ class TestUndo:
             await memory.undo(ALICE, Undo(edit=await newest_edit(memory)))
             await memory.undo(ALICE, Undo(edit=await newest_edit(memory) - 2))
             assert await contents(memory) == after
-
-    @pytest.mark.parametrize("is_down", [False, pytest.param(True, marks=pytest.mark.nightly)])
-    async def test_a_restored_text_is_found_by_words_and_by_meaning(self, tmp_path: Path, *, is_down: bool) -> None:
-        """After an undo the old text has its own vector again, and the new one is gone.
-
-        While the embedder is down, the note says what is missing, and the vector follows later.
-        """
-        async with memory_in(tmp_path) as memory:
-            memory_id = await add_text(memory, "User plays the violoncello")
-            await add_text(memory, "The build runs on Tuesdays")
-            await memory.update(ALICE, memory_id, text="User collects stamps")
-        gone = {"provider": "openai", "config": {"model": "e", "openai_base_url": "http://127.0.0.1:9/v1"}}
-        settings: dict[str, Any] = {"embedder": gone} if is_down else {}
-        async with memory_in(tmp_path, **settings) as memory:
-            result = await memory.undo(ALICE)
-            assert any("found by words only, until it can be embedded" in note for note in result.notes) is is_down
-            assert [hit.id for hit in await by_words(memory, "violoncello")] == [memory_id]
-            assert await by_words(memory, "stamps") == []
-        async with memory_in(tmp_path) as memory:
-            if is_down:
-                await memory.care.rebuild()
-            assert (await memory.search(ALICE, "musical instrument")).hits[0].id == memory_id
-
-    async def test_all_edits_since_a_time_are_undone_even_if_texts_moved(self, tmp_path: Path) -> None:
-        """The whole former state returns: memories, messages, metadata, and a text that another memory has by now."""
-        clock = StoppedClock()
-        async with memory_in(tmp_path, clock) as memory:
-            known = await first_contents(memory)
-            then, texts_then = await contents(memory), await texts(memory)
-            clock.forward(hours=1)
-            instant = clock.at
-            await memory.update(ALICE, known.tea, text="User likes sencha", metadata={"a": 2})
-            await memory.update(ALICE, known.nice, text="User likes oolong")
-            await memory.restore(ALICE, known.superseded)
-            await memory.add_messages(messages_from(("user", "Rex barks"), at=clock.at))
-            clock.forward(hours=1)
-            await memory.delete_all(ALICE)
-            await memory.restore(ALICE, known.message)
-            await add_text(memory, "User has a dog")
-            await memory.undo(ALICE, Undo(since=instant))
-            assert (await contents(memory), await texts(memory)) == (then, texts_then)
-            assert [hit.id for hit in await by_words(memory, "oolong")] == [known.tea]
-            _, history = await memory.history(ALICE, known.nice)
-            kept = [entry.new_memory for entry in history]
-            assert kept == ["User lives in Nice", "User likes oolong", None, "User lives in Nice"]
-
-    async def test_as_of_returns_what_was_believed_before_between_and_after(self, tmp_path: Path) -> None:
-        """Search at an instant knows edits and their undo, of memories and of messages."""
-        clock = StoppedClock()
-        async with memory_in(tmp_path, clock) as memory:
-            seen: list[tuple[datetime, list[str]]] = []
-
-            async def step(work: Awaitable[object]) -> None:
-                await work
-                seen.append((clock.at, await texts(memory)))
-                clock.forward(hours=1)
-
-            await step(memory.search(ALICE, "nothing yet"))
-            known = await first_contents(memory)
-            await step(memory.search(ALICE, "as begun"))
-            await step(memory.update(ALICE, known.tea, text="User likes sencha"))
-            await step(memory.delete(ALICE, [known.tea, known.message]))
-            await step(memory.undo(ALICE))
-            await step(memory.undo(ALICE))
-            await step(memory.delete_all(ALICE))
-            await step(memory.undo(ALICE, Undo(since=seen[1][0] + timedelta(minutes=1))))
-            assert seen[2][1] == ["I play the cello", "User likes sencha", "User lives in Nice"]
-            assert len({tuple(past_texts) for _, past_texts in seen}) == 4
-            for instant, past_texts in seen[1:]:
-                for within in (timedelta(), timedelta(minutes=59)):
-                    assert await texts(memory, as_of=instant + within) == past_texts
-            assert await texts(memory, as_of=seen[0][0] - timedelta(hours=1)) == []
 
 
 class TestByHand:
