@@ -46,28 +46,29 @@ def test_readers_see_the_old_text_until_the_block_ends(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no permission bits, and links need a privilege")
-class TestPosix:
-    @pytest.mark.parametrize("mode", [0o600, 0o644])
-    def test_the_mode_does_not_depend_on_the_umask(self, tmp_path: Path, mode: int) -> None:
-        """Guards private files under a permissive umask, and shared files under a strict one."""
-        for umask in (0o000, 0o077):
-            previous_umask = os.umask(umask)
-            try:
-                with replace_file(tmp_path / "state.json", mode) as file:
-                    assert stat.S_IMODE((tmp_path / "state.json.new").stat().st_mode) == 0o600
-                    file.write("new")
-            finally:
-                os.umask(previous_umask)
-            assert stat.S_IMODE((tmp_path / "state.json").stat().st_mode) == mode
+@pytest.mark.parametrize("mode", [0o600, 0o644])
+def test_the_mode_does_not_depend_on_the_umask(tmp_path: Path, mode: int) -> None:
+    """Guards private files under a permissive umask, and shared files under a strict one."""
+    for umask in (0o000, 0o077):
+        previous_umask = os.umask(umask)
+        try:
+            with replace_file(tmp_path / "state.json", mode) as file:
+                assert stat.S_IMODE((tmp_path / "state.json.new").stat().st_mode) == 0o600
+                file.write("new")
+        finally:
+            os.umask(previous_umask)
+        assert stat.S_IMODE((tmp_path / "state.json").stat().st_mode) == mode
 
-    def test_a_link_in_place_of_the_draft_is_not_followed(self, tmp_path: Path) -> None:
-        """Guards files elsewhere against a symbolic link that someone else put in the folder."""
-        target = tmp_path / "elsewhere"
-        target.write_text("untouched", "utf-8")
-        (tmp_path / "state.json.new").symlink_to(target)
-        with replace_file(tmp_path / "state.json") as file:
-            file.write("new")
-        assert target.read_text("utf-8") == "untouched"
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no permission bits, and links need a privilege")
+def test_a_link_in_place_of_the_draft_is_not_followed(tmp_path: Path) -> None:
+    """Guards files elsewhere against a symbolic link that someone else put in the folder."""
+    target = tmp_path / "elsewhere"
+    target.write_text("untouched", "utf-8")
+    (tmp_path / "state.json.new").symlink_to(target)
+    with replace_file(tmp_path / "state.json") as file:
+        file.write("new")
+    assert target.read_text("utf-8") == "untouched"
 
 
 CASES: dict[str, dict[str, list[str]]] = json.loads((Path(__file__).parent / "settings_files.json").read_text("utf-8"))

@@ -102,160 +102,159 @@ CHANGES: dict[str, Work] = {
 }
 
 
-class TestUndo:
-    @pytest.mark.few_by_day(1)
-    @pytest.mark.parametrize("what", CHANGES)
-    async def test_every_change_is_one_edit_that_can_be_repeated_undone_and_redone(
-        self, tmp_path: Path, what: str
-    ) -> None:
-        """Undo and redo cover texts, metadata and messages, and everything is found again.
+@pytest.mark.few_by_day(1)
+@pytest.mark.parametrize("what", CHANGES)
+async def test_every_change_is_one_edit_that_can_be_repeated_undone_and_redone(tmp_path: Path, what: str) -> None:
+    """Undo and redo cover texts, metadata and messages, and everything is found again.
 
-        A client may time out after the write was done. The repeated call says so and writes nothing.
-        """
-        clock = StoppedClock()
-        async with memory_in(tmp_path, clock) as memory:
-            known = await first_contents(memory)
-            edits, before, texts_before = await newest_edit(memory), await contents(memory), await texts(memory)
+    A client may time out after the write was done. The repeated call says so and writes nothing.
+    """
+    clock = StoppedClock()
+    async with memory_in(tmp_path, clock) as memory:
+        known = await first_contents(memory)
+        edits, before, texts_before = await newest_edit(memory), await contents(memory), await texts(memory)
+        clock.forward(hours=1)
+        done = await CHANGES[what](memory, known)
+        after, found_after = await contents(memory), await texts(memory)
+        assert await newest_edit(memory) == edits + 1
+        assert after != before
+        assert all(change.event is not Event.NONE or change.replaced for change in done.outcomes)
+        clock.forward(minutes=5)
+        again = await CHANGES[what](memory, known)
+        assert {change.event for change in again.outcomes} <= {Event.NONE}
+        assert (await newest_edit(memory), await contents(memory)) == (edits + 1, after)
+        for _ in range(2):
             clock.forward(hours=1)
-            done = await CHANGES[what](memory, known)
-            after, found_after = await contents(memory), await texts(memory)
-            assert await newest_edit(memory) == edits + 1
-            assert after != before
-            assert all(change.event is not Event.NONE or change.replaced for change in done.outcomes)
-            clock.forward(minutes=5)
-            again = await CHANGES[what](memory, known)
-            assert {change.event for change in again.outcomes} <= {Event.NONE}
-            assert (await newest_edit(memory), await contents(memory)) == (edits + 1, after)
-            for _ in range(2):
-                clock.forward(hours=1)
-                assert (await memory.undo(ALICE)).outcomes
-                assert (await contents(memory), await texts(memory)) == (before, texts_before)
-                clock.forward(hours=1)
-                await memory.undo(ALICE, Undo(edit=await newest_edit(memory)))
-                assert (await contents(memory), await texts(memory)) == (after, found_after)
-
-    async def test_facts_of_one_conversation_are_one_edit(self, tmp_path: Path) -> None:
-        """Undoing a model's work removes its facts and restores what it changed; the messages stay."""
-        dog = {"happened_at": "2026-05-01", "keywords": ["pet"], "tags": ["t"]}
-        facts = [{"text": "User has a dog", "sources": [1], **dog}, {"text": "User lives in Lyon", "sources": [1]}]
-
-        def chat(request: dict[str, Any]) -> str:
-            if is_extraction(request):
-                return json.dumps({"facts": facts})
-            (nice,) = ids_of(given(request, "Stored memories"), "User lives in Nice")
-            return decisions_reply(decision(0, "ADD"), decision(1, "UPDATE", nice, "Lyon"))
-
-        async with memory_with(chat, tmp_path) as (memory, _):
-            await first_contents(memory)
-            before = await contents(memory)
-            await memory.add_messages(messages_from(("user", "We have a dog, and live in Lyon now")))
-            after = await contents(memory)
-            assert len(after) == len(before) + 2
-            result = await memory.undo(ALICE)
-            assert [change.event for change in result.outcomes] == [Event.DELETE, Event.UPDATE]
-            messages = (await memory.scope_contents(ALICE)).messages
-            assert await contents(memory) == before | {message.id: message.content for message in messages}
-            # Without the facts, the messages are found as they were before the extraction.
-            then = (await memory.search(ALICE, "a dog", as_of=memory.engine.clock())).hits
-            assert then[0].text == "We have a dog, and live in Lyon now"
-            await memory.undo(ALICE)
-            assert await contents(memory) == before
+            assert (await memory.undo(ALICE)).outcomes
+            assert (await contents(memory), await texts(memory)) == (before, texts_before)
+            clock.forward(hours=1)
             await memory.undo(ALICE, Undo(edit=await newest_edit(memory)))
-            await memory.undo(ALICE, Undo(edit=await newest_edit(memory) - 2))
-            assert await contents(memory) == after
+            assert (await contents(memory), await texts(memory)) == (after, found_after)
 
 
-class TestByHand:
-    async def test_an_impossible_change_is_refused_with_the_next_step(self, tmp_path: Path) -> None:
-        """The error alone tells an agent its next call, and nothing was changed."""
-        async with memory_in(tmp_path) as memory:
-            known = await first_contents(memory)
-            edits = await newest_edit(memory)
-            wrong: list[tuple[Awaitable[object], str]] = [
-                (memory.update(ALICE, known.deleted, text="x"), r"is deleted already.*restore=true"),
-                (memory.update(ALICE, known.superseded, text="x"), rf"superseded by '{known.nice[:8]}'"),
-                (memory.update(ALICE, known.superseded, metadata={"k": 1}), rf"superseded by '{known.nice[:8]}'"),
-                (memory.update(ALICE, known.message, text="x"), r"is a message of a conversation.*delete_memory"),
-                (memory.add_text(ALICE, "x", replaces=[known.deleted]), r"is deleted already"),
-                (memory.add_text(ALICE, "x", replaces=[known.message]), r"is a message of a conversation"),
-                (memory.delete(ALICE, [known.tea, "00000000-0000"]), r"no memory '00000000-0000'"),
-                (memory.restore(ALICE, "0000000"), r"at least its first 8 characters"),
-            ]
-            for work, error_pattern in wrong:
-                with pytest.raises(InputError) as error:
-                    await work
-                assert re.search(error_pattern, advice.error_text(error.value, advice.TOOLS))
-            assert await newest_edit(memory) == edits
+async def test_facts_of_one_conversation_are_one_edit(tmp_path: Path) -> None:
+    """Undoing a model's work removes its facts and restores what it changed; the messages stay."""
+    dog = {"happened_at": "2026-05-01", "keywords": ["pet"], "tags": ["t"]}
+    facts = [{"text": "User has a dog", "sources": [1], **dog}, {"text": "User lives in Lyon", "sources": [1]}]
 
-    async def test_a_restore_is_refused_beside_the_same_text_and_noted_beside_a_successor(self, tmp_path: Path) -> None:
-        """Two memories that may disagree are named while both are living, and only then."""
-        async with memory_in(tmp_path) as memory:
-            known = await first_contents(memory)
-            result = await memory.restore(ALICE, known.superseded)
-            assert result.notes == (
-                f"[{known.nice[:8]}], which had replaced it, is current too; delete one if they disagree",
+    def chat(request: dict[str, Any]) -> str:
+        if is_extraction(request):
+            return json.dumps({"facts": facts})
+        (nice,) = ids_of(given(request, "Stored memories"), "User lives in Nice")
+        return decisions_reply(decision(0, "ADD"), decision(1, "UPDATE", nice, "Lyon"))
+
+    async with memory_with(chat, tmp_path) as (memory, _):
+        await first_contents(memory)
+        before = await contents(memory)
+        await memory.add_messages(messages_from(("user", "We have a dog, and live in Lyon now")))
+        after = await contents(memory)
+        assert len(after) == len(before) + 2
+        result = await memory.undo(ALICE)
+        assert [change.event for change in result.outcomes] == [Event.DELETE, Event.UPDATE]
+        messages = (await memory.scope_contents(ALICE)).messages
+        assert await contents(memory) == before | {message.id: message.content for message in messages}
+        # Without the facts, the messages are found as they were before the extraction.
+        then = (await memory.search(ALICE, "a dog", as_of=memory.engine.clock())).hits
+        assert then[0].text == "We have a dog, and live in Lyon now"
+        await memory.undo(ALICE)
+        assert await contents(memory) == before
+        await memory.undo(ALICE, Undo(edit=await newest_edit(memory)))
+        await memory.undo(ALICE, Undo(edit=await newest_edit(memory) - 2))
+        assert await contents(memory) == after
+
+
+async def test_an_impossible_change_is_refused_with_the_next_step(tmp_path: Path) -> None:
+    """The error alone tells an agent its next call, and nothing was changed."""
+    async with memory_in(tmp_path) as memory:
+        known = await first_contents(memory)
+        edits = await newest_edit(memory)
+        wrong: list[tuple[Awaitable[object], str]] = [
+            (memory.update(ALICE, known.deleted, text="x"), r"is deleted already.*restore=true"),
+            (memory.update(ALICE, known.superseded, text="x"), rf"superseded by '{known.nice[:8]}'"),
+            (memory.update(ALICE, known.superseded, metadata={"k": 1}), rf"superseded by '{known.nice[:8]}'"),
+            (memory.update(ALICE, known.message, text="x"), r"is a message of a conversation.*delete_memory"),
+            (memory.add_text(ALICE, "x", replaces=[known.deleted]), r"is deleted already"),
+            (memory.add_text(ALICE, "x", replaces=[known.message]), r"is a message of a conversation"),
+            (memory.delete(ALICE, [known.tea, "00000000-0000"]), r"no memory '00000000-0000'"),
+            (memory.restore(ALICE, "0000000"), r"at least its first 8 characters"),
+        ]
+        for work, error_pattern in wrong:
+            with pytest.raises(InputError) as error:
+                await work
+            assert re.search(error_pattern, advice.error_text(error.value, advice.TOOLS))
+        assert await newest_edit(memory) == edits
+
+
+async def test_a_restore_is_refused_beside_the_same_text_and_noted_beside_a_successor(tmp_path: Path) -> None:
+    """Two memories that may disagree are named while both are living, and only then."""
+    async with memory_in(tmp_path) as memory:
+        known = await first_contents(memory)
+        result = await memory.restore(ALICE, known.superseded)
+        assert result.notes == (
+            f"[{known.nice[:8]}], which had replaced it, is current too; delete one if they disagree",
+        )
+        assert (await memory.restore(ALICE, known.superseded)).notes == ()
+        await memory.undo(ALICE)
+        await memory.delete(ALICE, [known.nice])
+        assert (await memory.restore(ALICE, known.superseded)).notes == ()
+        twin = await add_text(memory, "user lives in NICE")
+        with pytest.raises(InputError, match=f"{twin[:8]} already says the same, so {known.nice[:8]} was left"):
+            await memory.restore(ALICE, known.nice)
+
+
+async def test_an_id_is_accepted_as_agents_write_it_and_never_ambiguous(tmp_path: Path) -> None:
+    """Ids may come in brackets, with a prefix, twice, or be deleted. Text that names two, or none, is refused."""
+    async with memory_in(tmp_path) as memory:
+        known = await first_contents(memory)
+        tea, short, cat = known.tea, known.tea[:8], await add_text(memory, "User has a cat")
+        for argument in (tea, short.upper(), f"[{short}] 2026-05-08 oolong", f"id:{tea}", tea.replace("-", "")):
+            stored, _ = await memory.history(ALICE, argument)
+            assert stored.id == tea
+        for argument in (f"{short}, {cat[:8]}", f"{short}zzzz", f"the memory {short}", "facade"):
+            with pytest.raises(InputError):
+                await memory.delete(ALICE, [argument])
+        result = await memory.delete(ALICE, [tea, short, f"[{short.upper()}]", known.deleted])
+        assert [change.event for change in result.outcomes] == [Event.DELETE, Event.NONE]
+
+
+async def test_an_update_never_coarsens_a_date(tmp_path: Path) -> None:
+    """A day that was told once stays known if it is later spoken of as a month; another date takes its place."""
+
+    def dated(text: str, date: str) -> Fact:
+        at, precision = parse_date(date) or (None, "")
+        dates: dict[str, Any] = {"happened_at": at, "valid_from": at}
+        return Fact(text, happened_precision=precision, valid_from_precision=precision, **dates)
+
+    async with memory_in(tmp_path) as memory:
+        for number, (old, new, kept) in enumerate(
+            (
+                ("2026-05-08", "2026-05", "2026-05-08"),
+                ("2026-05-08", "2026", "2026-05-08"),
+                ("2026-05", "2026-05-08", "2026-05-08"),
+                ("2026-05-08", "2026-06", "2026-06"),
+                ("2026", "2026-05", "2026-05"),
+                ("2026-05-08", "", "2026-05-08"),
+                ("", "2026-05", "2026-05"),
             )
-            assert (await memory.restore(ALICE, known.superseded)).notes == ()
-            await memory.undo(ALICE)
-            await memory.delete(ALICE, [known.nice])
-            assert (await memory.restore(ALICE, known.superseded)).notes == ()
-            twin = await add_text(memory, "user lives in NICE")
-            with pytest.raises(InputError, match=f"{twin[:8]} already says the same, so {known.nice[:8]} was left"):
-                await memory.restore(ALICE, known.nice)
+        ):
+            added = write_decisions(memory, Decision(Event.ADD, dated(f"User saw vet {number}", old)))
+            update = Decision(Event.UPDATE, dated(f"User saw vet {number} with Rex", new), added.outcomes[0].memory.id)
+            stored = write_decisions(memory, update).outcomes[0].memory
+            assert stored.happened_at is not None
+            assert shown_date(stored.happened_at, stored.happened_precision) == stored.since == kept, (old, new)
 
-    async def test_an_id_is_accepted_as_agents_write_it_and_never_ambiguous(self, tmp_path: Path) -> None:
-        """Ids may come in brackets, with a prefix, twice, or be deleted. Text that names two, or none, is refused."""
-        async with memory_in(tmp_path) as memory:
-            known = await first_contents(memory)
-            tea, short, cat = known.tea, known.tea[:8], await add_text(memory, "User has a cat")
-            for argument in (tea, short.upper(), f"[{short}] 2026-05-08 oolong", f"id:{tea}", tea.replace("-", "")):
-                stored, _ = await memory.history(ALICE, argument)
-                assert stored.id == tea
-            for argument in (f"{short}, {cat[:8]}", f"{short}zzzz", f"the memory {short}", "facade"):
-                with pytest.raises(InputError):
-                    await memory.delete(ALICE, [argument])
-            result = await memory.delete(ALICE, [tea, short, f"[{short.upper()}]", known.deleted])
-            assert [change.event for change in result.outcomes] == [Event.DELETE, Event.NONE]
 
-    async def test_an_update_never_coarsens_a_date(self, tmp_path: Path) -> None:
-        """A day that was told once stays known if it is later spoken of as a month; another date takes its place."""
-
-        def dated(text: str, date: str) -> Fact:
-            at, precision = parse_date(date) or (None, "")
-            dates: dict[str, Any] = {"happened_at": at, "valid_from": at}
-            return Fact(text, happened_precision=precision, valid_from_precision=precision, **dates)
-
-        async with memory_in(tmp_path) as memory:
-            for number, (old, new, kept) in enumerate(
-                (
-                    ("2026-05-08", "2026-05", "2026-05-08"),
-                    ("2026-05-08", "2026", "2026-05-08"),
-                    ("2026-05", "2026-05-08", "2026-05-08"),
-                    ("2026-05-08", "2026-06", "2026-06"),
-                    ("2026", "2026-05", "2026-05"),
-                    ("2026-05-08", "", "2026-05-08"),
-                    ("", "2026-05", "2026-05"),
-                )
-            ):
-                added = write_decisions(memory, Decision(Event.ADD, dated(f"User saw vet {number}", old)))
-                update = Decision(
-                    Event.UPDATE, dated(f"User saw vet {number} with Rex", new), added.outcomes[0].memory.id
-                )
-                stored = write_decisions(memory, update).outcomes[0].memory
-                assert stored.happened_at is not None
-                assert shown_date(stored.happened_at, stored.happened_precision) == stored.since == kept, (old, new)
-
-    async def test_the_error_names_the_living_end_of_a_chain(self, tmp_path: Path) -> None:
-        """What the named memory was superseded by in turn is superseded too: the agent needs the last."""
-        async with memory_in(tmp_path) as memory:
-            chain = [await add_text(memory, "User lives in Paris")]
-            for city in ("Nice", "Metz", "Lyon"):
-                chain.append(await add_text(memory, f"User lives in {city}", replaces=chain[-1:]))
-            last = chain[-1][:8]
-            with pytest.raises(MemoryNotFoundError, match=f"superseded by '{last}'"):
-                await memory.update(ALICE, chain[0], text="User lives in Rouen")
-            with pytest.raises(MemoryNotFoundError, match=f"replaced by '{last}'.*Lyon"):
-                await memory.add_text(ALICE, "User lives in Rouen", replaces=chain[:1])
+async def test_the_error_names_the_living_end_of_a_chain(tmp_path: Path) -> None:
+    """What the named memory was superseded by in turn is superseded too: the agent needs the last."""
+    async with memory_in(tmp_path) as memory:
+        chain = [await add_text(memory, "User lives in Paris")]
+        for city in ("Nice", "Metz", "Lyon"):
+            chain.append(await add_text(memory, f"User lives in {city}", replaces=chain[-1:]))
+        last = chain[-1][:8]
+        with pytest.raises(MemoryNotFoundError, match=f"superseded by '{last}'"):
+            await memory.update(ALICE, chain[0], text="User lives in Rouen")
+        with pytest.raises(MemoryNotFoundError, match=f"replaced by '{last}'.*Lyon"):
+            await memory.add_text(ALICE, "User lives in Rouen", replaces=chain[:1])
 
 
 async def test_the_commands_show_edits_and_undo_them(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ import anyio.lowlevel
 import pytest
 
 from palimpsest.memory import Memory
-from tests.support.ledger_access import ledger_in, second_writer
 from tests.support.memory import ALICE, memory_in
 from tests.support.watched_embedder import watched
 
@@ -32,25 +31,6 @@ async def test_of_a_long_text_a_call_embeds_the_first_window(tmp_path: Path) -> 
         assert len(found.hits) == 1
         await memory.care.rebuild()
         assert (await memory.health())["vectors"] == "complete"
-
-
-async def test_while_one_process_embeds_another_waits_for_its_turn(tmp_path: Path) -> None:
-    """The same texts wait in both, and both would embed all of them. Calls go on meanwhile."""
-    with second_writer(tmp_path) as add:
-        add(NICE)
-    with ledger_in(tmp_path) as other_process:
-        async with memory_in(tmp_path, background=True) as memory:
-            with other_process.database.alone_at("embedding") as is_its_turn:
-                assert is_its_turn
-                await memory.add_text(ALICE, LYON, infer=False)
-                with anyio.fail_after(60):
-                    while memory.projection.state != "ready":  # the index is opened after the embedding
-                        await anyio.lowlevel.checkpoint()
-                assert await memory.care.waiting() == 1
-                assert (await memory.search(ALICE, "Nice")).hits[0].text == NICE
-            await _until_complete(memory)
-        with other_process.database.alone_at("embedding") as is_its_turn:
-            assert is_its_turn
 
 
 async def test_a_memory_changes_over_to_another_embedder_and_can_be_searched_meanwhile(tmp_path: Path) -> None:

@@ -132,20 +132,6 @@ async def test_what_only_a_hint_names_is_forgotten_and_its_hints_with_it(tmp_pat
     assert files_with(tmp_path, "llergic to nuts") == set()
 
 
-async def test_more_than_the_model_sees_takes_a_second_request(tmp_path: Path) -> None:
-    """A person who is told that more may fit asks again; in silence the rest would be taken for forgotten."""
-    async with memory_with(model, tmp_path) as (memory, _):
-        await known(memory, *(f"Mark's song number {number} is about rain." for number in range(40)))
-        first = await said(memory, REQUEST)
-        assert any("more may fit" in note for note in first.notes)
-        await memory.forget(ALICE, first.questions[0].ids)
-        assert await memory_texts(memory) != []
-        second = await said(memory, f"{REQUEST} All of it.")
-        await memory.forget(ALICE, second.questions[0].ids)
-        assert await memory_texts(memory) == []
-    assert not any("more may fit" in note for note in second.notes)
-
-
 @pytest.mark.few_by_day(1)
 @pytest.mark.parametrize(
     "text",

@@ -22,46 +22,47 @@ async def fill(memory: Memory) -> list[str]:
     return [await add_text(memory, text) for text in TEXTS]
 
 
-class TestWhatIsRefused:
-    async def test_one_too_many_is_refused_and_leaves_nothing(self, tmp_path: Path) -> None:
-        """Guards the bound, and the text that says how many there are and what to do."""
-        async with memory_in(tmp_path, max_memories=3) as memory:
-            await fill(memory)
-            edits = await memory.log(ALICE)
-            with pytest.raises(InputError) as refused:
-                await add_text(memory, "Alice drinks Darjeeling")
-            for said in ("alice has 3 memories", "of 3 that a user may have", "nothing was stored", "Delete"):
-                assert said in str(refused.value)
-            assert await memory_texts(memory) == sorted(TEXTS)
-            assert await memory.log(ALICE) == edits
-            hits = (await memory.search(ALICE, "Darjeeling")).hits
-            assert not [hit for hit in hits if "Darjeeling" in hit.text]
-
-    async def test_all_scopes_of_a_user_count_and_no_other_user_does(self, tmp_path: Path) -> None:
-        """Guards against a user who spreads memories over projects, and others from that user."""
-        async with memory_in(tmp_path, max_memories=2) as memory:
-            for scope in (ALICE, Scope("alice", "web")):
-                await memory.add_text(scope, "Tests run in parallel", infer=False)
-            for scope in (ALICE, Scope("alice", "atlas"), Scope("alice", "web", "coder", "r1")):
-                with pytest.raises(InputError, match="alice has 2 memories"):
-                    await memory.add_text(scope, "Releases are tagged", infer=False)
-            await memory.add_text(Scope("bob"), "Releases are tagged", infer=False)
-
-    async def test_what_adds_nothing_is_done_in_a_full_memory_and_nothing_goes_round_it(self, tmp_path: Path) -> None:
-        """Guards the way out: replacing, updating, repeating, deleting, and undoing all of it. A restore is an add."""
-        async with memory_in(tmp_path, max_memories=3) as memory:
-            bees, cello, _ = await fill(memory)
-            await add_text(memory, "Alice keeps wasps", replaces=[bees])
-            await memory.update(ALICE, cello, text="Alice plays the viola")
-            repeated = await memory.add_text(ALICE, TEXTS[2], infer=False)
-            assert [outcome.event for outcome in repeated.outcomes] == [Event.NONE]
-            await memory.delete(ALICE, [cello])
+async def test_one_too_many_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
+    """Guards the bound, and the text that says how many there are and what to do."""
+    async with memory_in(tmp_path, max_memories=3) as memory:
+        await fill(memory)
+        edits = await memory.log(ALICE)
+        with pytest.raises(InputError) as refused:
             await add_text(memory, "Alice drinks Darjeeling")
-            with pytest.raises(InputError, match="another one would be added"):
-                await memory.restore(ALICE, cello)
-            for _ in range(4):
-                await memory.undo(ALICE)
-            assert await memory_texts(memory) == sorted(TEXTS)
+        for said in ("alice has 3 memories", "of 3 that a user may have", "nothing was stored", "Delete"):
+            assert said in str(refused.value)
+        assert await memory_texts(memory) == sorted(TEXTS)
+        assert await memory.log(ALICE) == edits
+        hits = (await memory.search(ALICE, "Darjeeling")).hits
+        assert not [hit for hit in hits if "Darjeeling" in hit.text]
+
+
+async def test_all_scopes_of_a_user_count_and_no_other_user_does(tmp_path: Path) -> None:
+    """Guards against a user who spreads memories over projects, and others from that user."""
+    async with memory_in(tmp_path, max_memories=2) as memory:
+        for scope in (ALICE, Scope("alice", "web")):
+            await memory.add_text(scope, "Tests run in parallel", infer=False)
+        for scope in (ALICE, Scope("alice", "atlas"), Scope("alice", "web", "coder", "r1")):
+            with pytest.raises(InputError, match="alice has 2 memories"):
+                await memory.add_text(scope, "Releases are tagged", infer=False)
+        await memory.add_text(Scope("bob"), "Releases are tagged", infer=False)
+
+
+async def test_what_adds_nothing_is_done_in_a_full_memory_and_nothing_goes_round_it(tmp_path: Path) -> None:
+    """Guards the way out: replacing, updating, repeating, deleting, and undoing all of it. A restore is an add."""
+    async with memory_in(tmp_path, max_memories=3) as memory:
+        bees, cello, _ = await fill(memory)
+        await add_text(memory, "Alice keeps wasps", replaces=[bees])
+        await memory.update(ALICE, cello, text="Alice plays the viola")
+        repeated = await memory.add_text(ALICE, TEXTS[2], infer=False)
+        assert [outcome.event for outcome in repeated.outcomes] == [Event.NONE]
+        await memory.delete(ALICE, [cello])
+        await add_text(memory, "Alice drinks Darjeeling")
+        with pytest.raises(InputError, match="another one would be added"):
+            await memory.restore(ALICE, cello)
+        for _ in range(4):
+            await memory.undo(ALICE)
+        assert await memory_texts(memory) == sorted(TEXTS)
 
 
 async def test_many_writers_at_once_do_not_exceed_it(tmp_path: Path) -> None:

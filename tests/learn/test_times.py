@@ -13,7 +13,7 @@ from palimpsest.learn.job_runner import work_on_jobs
 from palimpsest.memory import Memory
 from tests.support.command_line import palimpsest
 from tests.support.memory import ALICE, StoppedClock, add_text, memory_in, messages_from
-from tests.support.scripted_model import decision, decisions_reply, facts_reply, given, memory_with
+from tests.support.scripted_model import facts_reply, memory_with
 
 pytestmark = pytest.mark.anyio
 
@@ -106,48 +106,6 @@ ROME, OSLO = "User lives in Rome.", "User lives in Oslo."
 
 def said(text: str, at: str) -> Any:
     return messages_from({"role": "user", "content": text, "at": f"{at}T10:00:00Z"})
-
-
-@pytest.mark.few_by_day(1)
-@pytest.mark.parametrize(
-    ("valid_from", "since"),
-    [
-        ("2025", "2025"),
-        ("2025-05", "2025-05"),
-        ("2025-05-00", "2025-05"),
-        ("2025-05-03", "2025-05-03"),
-        ("since 2025", "2025"),
-        ("May 2025", "2025-05"),
-        ("seit Mai 2025", "2025-05"),
-        ("last year", None),
-        ("before 2025", None),
-    ],
-)
-async def test_a_beginning_is_known_as_exactly_as_it_was_said(
-    tmp_path: Path, valid_from: str, since: str | None
-) -> None:
-    """What it replaced held until then, and the next decision sees the same: a year is not its first of January."""
-    replaces, same = decisions_reply(decision(0, "DELETE", 0)), decisions_reply(decision(0, "NONE", 0))
-    replies = [
-        facts_reply(OSLO),
-        facts_reply(ROME, valid_from=valid_from),
-        replaces,
-        facts_reply("User's home is in Rome."),
-        same,
-    ]
-    async with memory_with(replies, tmp_path) as (memory, server):
-        for text, at in (("Oslo", "2020-03-01"), ("Rome", "2026-01-05"), ("Rome", "2026-02-05")):
-            await memory.add_messages(said(text, at))
-        (hit,) = (await memory.list(ALICE, deleted=True)).hits
-        oslo, _ = await memory.history(ALICE, hit.id)
-    assert oslo.until == (since or "2026-01-05")
-    first, second = server.chat_requests[2], server.chat_requests[4]
-    (new,), (stored,), (rome,) = (
-        given(first, "New facts"),
-        given(first, "Stored memories"),
-        given(second, "Stored memories"),
-    )
-    assert (new.get("since"), stored.get("since"), rome.get("since")) == (since, None, since)
 
 
 async def test_a_month_stays_a_month(tmp_path: Path) -> None:

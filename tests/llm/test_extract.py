@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from palimpsest.core.errors import CutOffReplyError, ModelError, ModelRefusedError
+from palimpsest.core.errors import ModelError, ModelRefusedError
 from palimpsest.core.models import MAX_NAME_CHARS, Fact, NamedEntity, Relation
 from palimpsest.learn.engine import NEEDED_PROMPTS
 from palimpsest.llm.extract import (
@@ -225,17 +225,6 @@ async def test_too_much_and_too_long_is_left_out_and_said() -> None:
     too_long, too_many = found.left_out
     assert "2 names" in too_long
     assert f"{3 + len(many) - MAX_RELATIONS} entities and relations" in too_many
-
-
-async def test_a_reply_that_was_cut_off_keeps_what_is_whole() -> None:
-    """Guards lists inside a fact: a fact that was cut off in the middle of them is left out."""
-    facts = [{"text": f"Ana met Tom {number}.", "relations": [["Ana", "met", f"Tom {number}"]]} for number in (1, 2)]
-    whole = json.dumps({"facts": facts})
-    cut = CutOffReplyError("cut off", whole[: whole.rindex("met")])
-    found, _ = await run_extract(cut)
-
-    assert [fact.relations for fact in found.facts] == [(Relation("Ana", "met", "Tom 1"),)]
-    assert found.is_cut
 
 
 OF_THE_USER = (

@@ -67,16 +67,6 @@ def refuse_if(complaint_about: Callable[[dict[str, Any]], str | None], status: i
     return chat
 
 
-def without_formats(*formats: str) -> Callable[[dict[str, Any]], str | None]:
-    """Return a function that complains about response formats that an endpoint does not support."""
-
-    def complaint_about(request: dict[str, Any]) -> str | None:
-        form = request.get("response_format", {}).get("type")
-        return f"Unknown value 'response_format.type': {form}" if form in formats else None
-
-    return complaint_about
-
-
 def format_of(request: dict[str, Any]) -> str:
     return request.get("response_format", {}).get("type", "plain")
 
@@ -126,93 +116,75 @@ COMPLAINTS = [
 """What endpoints say, with which status, what they refuse with it, and what is sent instead."""
 
 
-class TestAsking:
-    async def test_the_first_request_has_a_strict_json_schema(self) -> None:
-        """Guards the full request: schema, limit, temperature and unchanged messages."""
-        with OpenAIServer(['{"city": "Lisbon"}']) as server:
-            async with model_at(server.base_url) as model:
-                assert await model.complete(MESSAGES, SCHEMA) == '{"city": "Lisbon"}'
-            (request,) = server.chat_requests
-        assert request == {
-            "model": "scripted",
-            "messages": MESSAGES,
-            "max_tokens": 300,
-            "temperature": 0.1,
-            "response_format": {
-                "type": "json_schema",
-                "json_schema": {"name": "reply", "schema": SCHEMA, "strict": True},
-            },
-        }
+async def test_the_first_request_has_a_strict_json_schema() -> None:
+    """Guards the full request: schema, limit, temperature and unchanged messages."""
+    with OpenAIServer(['{"city": "Lisbon"}']) as server:
+        async with model_at(server.base_url) as model:
+            assert await model.complete(MESSAGES, SCHEMA) == '{"city": "Lisbon"}'
+        (request,) = server.chat_requests
+    assert request == {
+        "model": "scripted",
+        "messages": MESSAGES,
+        "max_tokens": 300,
+        "temperature": 0.1,
+        "response_format": {
+            "type": "json_schema",
+            "json_schema": {"name": "reply", "schema": SCHEMA, "strict": True},
+        },
+    }
 
-    async def test_a_proxy_is_not_asked_for_what_is_on_this_machine(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Guards privacy: a local model was chosen so that nothing leaves the machine."""
-        monkeypatch.setenv("HTTP_PROXY", unused_base_url())
-        with OpenAIServer(["Lisbon"]) as server:
-            async with model_at(server.base_url) as model:
-                assert await model.complete(MESSAGES, None) == "Lisbon"
 
-    @pytest.mark.parametrize(("key", "bearer"), [(KEY, f"Bearer {KEY}"), (None, "Bearer none")])
-    async def test_the_key_is_sent_as_a_bearer_token(self, key: str | None, bearer: str) -> None:
-        """Guards authentication, and a local server without a key: the openai package does not refuse it."""
-        with OpenAIServer(["fine"]) as server:
-            async with model_at(server.base_url, key=key) as model:
+async def test_a_proxy_is_not_asked_for_what_is_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards privacy: a local model was chosen so that nothing leaves the machine."""
+    monkeypatch.setenv("HTTP_PROXY", unused_base_url())
+    with OpenAIServer(["Lisbon"]) as server:
+        async with model_at(server.base_url) as model:
+            assert await model.complete(MESSAGES, None) == "Lisbon"
+
+
+@pytest.mark.parametrize(("key", "bearer"), [(KEY, f"Bearer {KEY}"), (None, "Bearer none")])
+async def test_the_key_is_sent_as_a_bearer_token(key: str | None, bearer: str) -> None:
+    """Guards authentication, and a local server without a key: the openai package does not refuse it."""
+    with OpenAIServer(["fine"]) as server:
+        async with model_at(server.base_url, key=key) as model:
+            await model.complete(MESSAGES, SCHEMA)
+            assert model.name == "scripted"
+        assert server.requests[0]["headers"]["authorization"] == bearer
+
+
+@pytest.mark.few_by_day(1)
+@pytest.mark.parametrize(
+    ("complaint", "status", "what", "then"), COMPLAINTS, ids=[complaint[0] for complaint in COMPLAINTS]
+)
+async def test_what_an_endpoint_says_it_cannot_do_is_left_out(
+    complaint: str, status: int, what: str, then: Any
+) -> None:
+    """Guards the request to endpoints that say what they refuse; only that is left out, and not sent again."""
+
+    def complaint_about(request: dict[str, Any]) -> str | None:
+        return complaint if sent_as(request)[what] == sent_as(FULL_REQUEST)[what] else None
+
+    reply = Reply(body=json.dumps({"error": {"message": complaint}}).encode()) if status == 200 else None
+    answer = refuse_if(complaint_about, status)
+    with OpenAIServer(lambda request: reply if reply and complaint_about(request) else answer(request)) as server:
+        async with model_at(server.base_url, max_tokens=4_000) as model:
+            assert await model.complete(MESSAGES, SCHEMA) == "fine"
+            assert await model.complete(MESSAGES, SCHEMA) == "fine"
+        last = server.chat_requests[-1]
+    assert sent_as(last) == {**sent_as(FULL_REQUEST), what: then}
+    assert last.get("max_completion_tokens") == (4_000 if "max_completion_tokens" in complaint else None)
+    assert len(server.chat_requests) <= 2 + (3 if status >= 500 else 1)
+
+
+async def test_after_a_refusal_for_another_reason_the_next_call_has_all_options() -> None:
+    """Guards against dropping options after a request that would have failed anyway."""
+    too_long = Reply("maximum context length exceeded", status=400)
+    with OpenAIServer([too_long, too_long, too_long, "fine"]) as server:
+        async with model_at(server.base_url) as model:
+            with pytest.raises(ModelRefusedError, match=r"400.*maximum context length exceeded"):
                 await model.complete(MESSAGES, SCHEMA)
-                assert model.name == "scripted"
-            assert server.requests[0]["headers"]["authorization"] == bearer
-
-
-class TestDialects:
-    @pytest.mark.parametrize("status", [400, 422])
-    @pytest.mark.parametrize(
-        ("unsupported", "formats"),
-        [
-            (("json_schema",), ["json_schema", "json_object"]),
-            (("json_schema", "json_object"), ["json_schema", "json_object", "plain"]),
-        ],
-    )
-    async def test_a_refused_format_is_replaced_by_a_simpler_one_and_never_sent_again(
-        self, unsupported: tuple[str, ...], formats: list[str], status: int
-    ) -> None:
-        """Guards servers that support less than OpenAI: the simpler format is remembered for the next call."""
-        with OpenAIServer(refuse_if(without_formats(*unsupported), status)) as server:
-            async with model_at(server.base_url) as model:
-                assert await model.complete(MESSAGES, SCHEMA) == "fine"
-                assert [format_of(request) for request in server.chat_requests] == formats
-                assert await model.complete(MESSAGES, SCHEMA) == "fine"
-            assert [format_of(request) for request in server.chat_requests] == [*formats, formats[-1]]
-
-    @pytest.mark.few_by_day(1)
-    @pytest.mark.parametrize(
-        ("complaint", "status", "what", "then"), COMPLAINTS, ids=[complaint[0] for complaint in COMPLAINTS]
-    )
-    async def test_what_an_endpoint_says_it_cannot_do_is_left_out(
-        self, complaint: str, status: int, what: str, then: Any
-    ) -> None:
-        """Guards the request to endpoints that say what they refuse; only that is left out, and not sent again."""
-
-        def complaint_about(request: dict[str, Any]) -> str | None:
-            return complaint if sent_as(request)[what] == sent_as(FULL_REQUEST)[what] else None
-
-        reply = Reply(body=json.dumps({"error": {"message": complaint}}).encode()) if status == 200 else None
-        answer = refuse_if(complaint_about, status)
-        with OpenAIServer(lambda request: reply if reply and complaint_about(request) else answer(request)) as server:
-            async with model_at(server.base_url, max_tokens=4_000) as model:
-                assert await model.complete(MESSAGES, SCHEMA) == "fine"
-                assert await model.complete(MESSAGES, SCHEMA) == "fine"
-            last = server.chat_requests[-1]
-        assert sent_as(last) == {**sent_as(FULL_REQUEST), what: then}
-        assert last.get("max_completion_tokens") == (4_000 if "max_completion_tokens" in complaint else None)
-        assert len(server.chat_requests) <= 2 + (3 if status >= 500 else 1)
-
-    async def test_after_a_refusal_for_another_reason_the_next_call_has_all_options(self) -> None:
-        """Guards against dropping options after a request that would have failed anyway."""
-        too_long = Reply("maximum context length exceeded", status=400)
-        with OpenAIServer([too_long, too_long, too_long, "fine"]) as server:
-            async with model_at(server.base_url) as model:
-                with pytest.raises(ModelRefusedError, match=r"400.*maximum context length exceeded"):
-                    await model.complete(MESSAGES, SCHEMA)
-                assert await model.complete(MESSAGES, SCHEMA) == "fine"
-            assert format_of(server.chat_requests[-1]) == "json_schema"
+            assert await model.complete(MESSAGES, SCHEMA) == "fine"
+        assert format_of(server.chat_requests[-1]) == "json_schema"
 
 
 FAILURES = [
@@ -261,69 +233,71 @@ FAILURES = [
 ]
 
 
-class TestFailures:
-    @pytest.mark.few_by_day(1)
-    @pytest.mark.parametrize(("reply", "kind", "text"), FAILURES)
-    async def test_every_failure_raises_our_own_error_with_the_cause(
-        self, reply: Reply, kind: type[ModelError], text: str
-    ) -> None:
-        """Guards the protocol: never an empty reply, never an exception of the openai package, never the key."""
-        with OpenAIServer(lambda _: reply) as server:
-            async with model_at(server.base_url) as model:
-                with pytest.raises(ModelError, match=text) as error:
-                    await model.complete(MESSAGES, SCHEMA)
-            assert len(server.chat_requests) <= 3, "one retry, or two simpler forms"
-        assert type(error.value) is kind
-        assert "scripted" in str(error.value)
-        assert KEY not in str(error.value)
+@pytest.mark.few_by_day(1)
+@pytest.mark.parametrize(("reply", "kind", "text"), FAILURES)
+async def test_every_failure_raises_our_own_error_with_the_cause(
+    reply: Reply, kind: type[ModelError], text: str
+) -> None:
+    """Guards the protocol: never an empty reply, never an exception of the openai package, never the key."""
+    with OpenAIServer(lambda _: reply) as server:
+        async with model_at(server.base_url) as model:
+            with pytest.raises(ModelError, match=text) as error:
+                await model.complete(MESSAGES, SCHEMA)
+        assert len(server.chat_requests) <= 3, "one retry, or two simpler forms"
+    assert type(error.value) is kind
+    assert "scripted" in str(error.value)
+    assert KEY not in str(error.value)
 
-    @pytest.mark.parametrize("status", [408, 409, 429, 500, 502, 503])
-    async def test_a_temporary_failure_is_retried_once(self, status: int) -> None:
-        """Guards against giving up at the first failure of a server."""
-        with OpenAIServer([Reply("later", status=status, headers=AT_ONCE), "fine"]) as server:
-            async with model_at(server.base_url) as model:
-                assert await model.complete(MESSAGES, SCHEMA) == "fine"
-            assert len(server.chat_requests) == 2
 
-    async def test_a_server_that_does_not_answer_in_time_is_unreachable(self) -> None:
-        """Guards the timeout in the settings: the error names the setting."""
-        with OpenAIServer(lambda _: Reply("too late", delay=30.0)) as server:
-            async with model_at(server.base_url, timeout_seconds=0.1) as model:
-                with pytest.raises(ModelUnreachableError, match=r"raise llm\.config\.timeout"):
-                    await model.complete(MESSAGES, SCHEMA)
+@pytest.mark.parametrize("status", [408, 409, 429, 500, 502, 503])
+async def test_a_temporary_failure_is_retried_once(status: int) -> None:
+    """Guards against giving up at the first failure of a server."""
+    with OpenAIServer([Reply("later", status=status, headers=AT_ONCE), "fine"]) as server:
+        async with model_at(server.base_url) as model:
+            assert await model.complete(MESSAGES, SCHEMA) == "fine"
+        assert len(server.chat_requests) == 2
 
-    @pytest.mark.few_by_day(1)
-    @pytest.mark.parametrize("base_url", [None, "no-url-at-all"], ids=["nobody", "no url"])
-    async def test_an_address_where_no_server_listens_is_unreachable(self, base_url: str | None) -> None:
-        """Guards the most common mistakes: the local server is not running, or its address is misspelt."""
-        async with model_at(base_url or unused_base_url()) as model:
-            with pytest.raises(ModelUnreachableError, match=r"Check llm\.config\.openai_base_url"):
+
+async def test_a_server_that_does_not_answer_in_time_is_unreachable() -> None:
+    """Guards the timeout in the settings: the error names the setting."""
+    with OpenAIServer(lambda _: Reply("too late", delay=30.0)) as server:
+        async with model_at(server.base_url, timeout_seconds=0.1) as model:
+            with pytest.raises(ModelUnreachableError, match=r"raise llm\.config\.timeout"):
                 await model.complete(MESSAGES, SCHEMA)
 
 
-class TestCheck:
-    async def test_an_endpoint_that_lists_its_models_passes_the_check(self) -> None:
-        """Guards the cost of `doctor`: the check requests no completion, so it uses no tokens."""
-        with OpenAIServer(api_key=KEY) as server:
-            async with model_at(server.base_url) as model:
-                await model.check()
-            assert [request["path"] for request in server.requests] == ["/v1/models"]
+@pytest.mark.few_by_day(1)
+@pytest.mark.parametrize("base_url", [None, "no-url-at-all"], ids=["nobody", "no url"])
+async def test_an_address_where_no_server_listens_is_unreachable(base_url: str | None) -> None:
+    """Guards the most common mistakes: the local server is not running, or its address is misspelt."""
+    async with model_at(base_url or unused_base_url()) as model:
+        with pytest.raises(ModelUnreachableError, match=r"Check llm\.config\.openai_base_url"):
+            await model.complete(MESSAGES, SCHEMA)
 
-    @pytest.mark.parametrize(
-        ("api_key", "path", "kind", "fault"),
-        [
-            ("another", "", ModelRefusedError, r"401.*Check the API key"),
-            (KEY, "/nothing", ModelRefusedError, r"404.*openai_base_url"),
-            (None, None, ModelUnreachableError, r"llm\.config\.openai_base_url"),
-        ],
-        ids=["wrong key", "wrong path", "no server"],
-    )
-    async def test_what_is_wrong_is_reported(
-        self, api_key: str | None, path: str | None, kind: type[ModelError], fault: str
-    ) -> None:
-        """Guards `doctor` against reporting a model as usable that would refuse every request."""
-        with OpenAIServer(api_key=api_key) as server:
-            async with model_at(unused_base_url() if path is None else f"{server.base_url}{path}") as model:
-                with pytest.raises(kind, match=fault) as error:
-                    await model.check()
-        assert KEY not in str(error.value)
+
+async def test_an_endpoint_that_lists_its_models_passes_the_check() -> None:
+    """Guards the cost of `doctor`: the check requests no completion, so it uses no tokens."""
+    with OpenAIServer(api_key=KEY) as server:
+        async with model_at(server.base_url) as model:
+            await model.check()
+        assert [request["path"] for request in server.requests] == ["/v1/models"]
+
+
+@pytest.mark.parametrize(
+    ("api_key", "path", "kind", "fault"),
+    [
+        ("another", "", ModelRefusedError, r"401.*Check the API key"),
+        (KEY, "/nothing", ModelRefusedError, r"404.*openai_base_url"),
+        (None, None, ModelUnreachableError, r"llm\.config\.openai_base_url"),
+    ],
+    ids=["wrong key", "wrong path", "no server"],
+)
+async def test_what_is_wrong_is_reported(
+    api_key: str | None, path: str | None, kind: type[ModelError], fault: str
+) -> None:
+    """Guards `doctor` against reporting a model as usable that would refuse every request."""
+    with OpenAIServer(api_key=api_key) as server:
+        async with model_at(unused_base_url() if path is None else f"{server.base_url}{path}") as model:
+            with pytest.raises(kind, match=fault) as error:
+                await model.check()
+    assert KEY not in str(error.value)

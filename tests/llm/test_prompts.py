@@ -221,17 +221,6 @@ def test_an_edit_is_picked_up_without_a_restart(tmp_path: Path) -> None:
     assert files.get("decide") == prompt_files().get("decide")
 
 
-def test_a_custom_system_text_is_used_literally() -> None:
-    """Guards Mem0's custom prompts: `$` and braces in them have no special meaning."""
-    system_text = 'Costs $5, ${facts} and $unknown stay. {"memory": [{"event": "..."}]} {{x}} 100%'
-    prompt = prompt_files(decide=system_text).get("decide")
-
-    system, user = prompt.render(facts=["tea"], memories=[])
-
-    assert system["content"] == system_text
-    assert '["tea"]' in user["content"]
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -256,31 +245,31 @@ def test_conversation_text_stays_one_json_string(text: str) -> None:
     assert system["content"] == "Decide, for $5."
 
 
-class TestTheSectionOnNames:
-    @pytest.mark.parametrize("name", ["extract", "extract_agent"])
-    def test_it_follows_the_instructions_of_the_extraction(self, name: str, tmp_path: Path) -> None:
-        """Guards that it is asked for in the same call, in a file of its own that a person may edit."""
-        own = "---\nname: graph\nversion: 2\ninputs: []\n---\n## system\nOnly people, for $$5.\n"
-        path = write_prompt(tmp_path, own, "graph")
-        shipped, edited = prompt_files().get(name), prompt_files(tmp_path).get(name)
-        path.write_text(own.replace("## system\nOnly people, for $$5.", "## system"), "utf-8")
-        off = prompt_files(tmp_path).get(name)
+@pytest.mark.parametrize("name", ["extract", "extract_agent"])
+def test_it_follows_the_instructions_of_the_extraction(name: str, tmp_path: Path) -> None:
+    """Guards that it is asked for in the same call, in a file of its own that a person may edit."""
+    own = "---\nname: graph\nversion: 2\ninputs: []\n---\n## system\nOnly people, for $$5.\n"
+    path = write_prompt(tmp_path, own, "graph")
+    shipped, edited = prompt_files().get(name), prompt_files(tmp_path).get(name)
+    path.write_text(own.replace("## system\nOnly people, for $$5.", "## system"), "utf-8")
+    off = prompt_files(tmp_path).get(name)
 
-        assert [*map(_system, (edited, off))] == [f"{_system(off)}\n\nOnly people, for $5.", _system(off)]
-        assert _system(shipped).startswith(_system(off))
-        assert "relations" in _system(shipped).removeprefix(_system(off))
-        assert len({shipped.fingerprint, edited.fingerprint, off.fingerprint}) == 3
-        schema = json.dumps(schema_for(off.render(**dict.fromkeys(off.inputs, "")), ExtractReply))
-        assert ("keywords" in schema, "relations" in schema, off.unwanted) == (True, False, {"entities", "relations"})
+    assert [*map(_system, (edited, off))] == [f"{_system(off)}\n\nOnly people, for $5.", _system(off)]
+    assert _system(shipped).startswith(_system(off))
+    assert "relations" in _system(shipped).removeprefix(_system(off))
+    assert len({shipped.fingerprint, edited.fingerprint, off.fingerprint}) == 3
+    schema = json.dumps(schema_for(off.render(**dict.fromkeys(off.inputs, "")), ExtractReply))
+    assert ("keywords" in schema, "relations" in schema, off.unwanted) == (True, False, {"entities", "relations"})
 
-    def test_the_setting_adds_to_it(self, tmp_path: Path) -> None:
-        """Guards `graph_store.custom_prompt`: a text or the path of a file, in which `$` means nothing."""
-        path = tmp_path / "graph.txt"
-        path.write_text("Look for songs that cost $5.", "utf-8")
-        for value in ("Look for songs that cost $5.", str(path)):
-            settings = load_settings(data_dir=tmp_path, graph_store={"custom_prompt": value})
-            for name in ("graph", "extract", "extract_agent"):
-                assert _system(open_prompts(settings).get(name)).endswith("\n\nLook for songs that cost $5.")
+
+def test_the_setting_adds_to_it(tmp_path: Path) -> None:
+    """Guards `graph_store.custom_prompt`: a text or the path of a file, in which `$` means nothing."""
+    path = tmp_path / "graph.txt"
+    path.write_text("Look for songs that cost $5.", "utf-8")
+    for value in ("Look for songs that cost $5.", str(path)):
+        settings = load_settings(data_dir=tmp_path, graph_store={"custom_prompt": value})
+        for name in ("graph", "extract", "extract_agent"):
+            assert _system(open_prompts(settings).get(name)).endswith("\n\nLook for songs that cost $5.")
 
 
 def _system(prompt: Prompt) -> str:

@@ -16,9 +16,8 @@ from palimpsest.admin.backup import back_up, restore
 from palimpsest.core.models import Decision, Event, Message, Scope
 from palimpsest.index import sync
 from palimpsest.memory import Memory
-from palimpsest.recall import features, similar
+from palimpsest.recall import features
 from palimpsest.recall.features import rank
-from palimpsest.recall.retrieve import retrieve
 from tests.support.ledger_access import write_decisions
 from tests.support.memory import ALICE, StoppedClock, add_text, llm_settings, memory_in, messages_from
 from tests.support.open_connections import count_connections
@@ -101,31 +100,6 @@ async def test_a_search_shows_one_state_of_the_ledger(tmp_path: Path, monkeypatc
         assert (len(hits), rex in {hit.id for hit in hits}) == (4, True)
         hits = (await memory.search(ALICE, QUESTION)).hits
         assert (len(hits), rex in {hit.id for hit in hits}) == (3, False)
-
-
-@pytest.mark.parametrize("erased", [False, True], ids=["deleted", "erased"])
-async def test_what_is_deleted_during_a_comparison_is_dropped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, erased: bool
-) -> None:
-    """A comparison reads what it found a second time."""
-    clock = StoppedClock()
-    async with memory_in(tmp_path, clock) as memory:
-        rex, _ = await fill(memory, clock)
-        engine, texts = memory.engine, {"User's dog is Rex": None}
-        (group,) = similar.similar_memories(engine, ALICE, texts, 5).values()
-        assert group[0].memory.id == rex
-
-        def retrieve_and_delete(*arguments: Any) -> Any:
-            candidates = retrieve(*arguments)
-            if erased:
-                memory.engine.ledger.purge(ALICE, [rex])
-            else:
-                write_decisions(memory, Decision(Event.DELETE, memory_id=rex))
-            return candidates
-
-        monkeypatch.setattr(similar, "retrieve", retrieve_and_delete)
-        (rest,) = similar.similar_memories(engine, ALICE, texts, 5).values()
-    assert rest == group[1:]
 
 
 INSECTS = "Which insects live behind the house?"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -46,21 +45,6 @@ def words(tokens: int) -> str:
 
 def ids(hits: Sequence[Hit]) -> list[str]:
     return [hit.id for hit in hits]
-
-
-def test_the_best_hit_is_cut_if_it_is_too_long() -> None:
-    """It says how long its text is. Short hits below it are shown whole, if they need at most half of the room."""
-    text = words(5_000)
-    (best,) = within_budget([memory("a", text)], 800)
-    assert best.length == len(text)
-    assert best.text.endswith("…")
-    assert text.startswith(best.text[:-1])
-    assert 790 < hit_tokens(best) <= 800
-    below = [memory(name, words(20)) for name in "bcde"]
-    first, *others = within_budget([memory("a", text), *below], 800)
-    assert others == below
-    assert first.length is not None
-    assert hit_tokens(first) + sum(map(hit_tokens, others)) == pytest.approx(800, abs=2)
 
 
 @given(st.lists(st.integers(0, 400), max_size=12), st.integers(SMALLEST_BUDGET, 1_000))

@@ -125,17 +125,3 @@ async def test_what_was_deleted_or_replaced_is_shown_for_the_time_before(tmp_pat
         assert await lines(memory, "Where does Odile work?", as_of=then) == ["Odile — works at → Ferrow"]
         assert await lines(memory, "Who is at Ferrow?", hops=2) == []
         assert await lines(memory, "Who is at Ferrow?", as_of=then) == ["Odile — works at → Ferrow"]
-
-
-async def test_the_hits_are_the_same_with_and_without_a_graph(tmp_path: Path) -> None:
-    """The graph proposes no candidates and changes no score."""
-    texts = ("Odile lives in Ghent", "Odile works at Ferrow", "Piet is the brother of Odile", "Ferrow makes bells")
-    results: list[list[tuple[str, float]]] = []
-    for folder, has_graph in (("plain", False), ("graph", True)):
-        async with memory_in(tmp_path / folder) as memory:
-            for text in texts:
-                words = text.split()
-                state(memory, text, *([(words[0], words[1], words[-1])] if has_graph else []))
-            hits = (await memory.search(ALICE, "Where does the sister of Piet work?")).hits
-            results.append([(hit.text, hit.score) for hit in hits])
-    assert results[0] == results[1]

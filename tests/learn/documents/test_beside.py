@@ -5,13 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from sqlalchemy import text as sql
 
 from palimpsest.core.models import Scope
 from palimpsest.memory import Memory
-from palimpsest.store import verify
-from tests.support.documents import HUT, book
-from tests.support.ledger_access import ignore_progress, row_faults
+from tests.support.documents import book
+from tests.support.ledger_access import row_faults
 from tests.support.memory import ALICE, StoppedClock, add_text, memory_in
 
 pytestmark = pytest.mark.anyio
@@ -49,25 +47,6 @@ async def test_projects_that_are_merged_have_one_version_of_a_document(tmp_path:
         past = await memory.search(NEW, "When is the barn painted?", as_of=before)
         assert any("barn" in hit.text for hit in past.hits)
         assert await row_faults(memory) == []
-
-
-async def test_a_gist_without_a_page_is_found_and_removed(tmp_path: Path) -> None:
-    (tmp_path / "hut.md").write_text(HUT, "utf-8")
-    async with memory_in(tmp_path / "data") as memory:
-        await memory.documents.learn_file(ALICE, tmp_path / "hut.md")
-        assert await row_faults(memory) == []
-        ledger = memory.engine.ledger
-
-        def stray() -> None:
-            with ledger._write() as conn:  # pyright: ignore[reportPrivateUsage] - damage from outside
-                conn.execute(sql("INSERT INTO gists (message_id, text) VALUES ('nobody', 'of no page')"))
-
-        await memory.engine.run(stray)
-        assert await row_faults(memory) == ["1 gists belong to no page"]
-        faults = await memory.engine.run(lambda: ledger.read_with(verify.verify, ledger.database, ignore_progress))
-        await memory.engine.run(lambda: ledger.run(verify.repair, ledger.database, faults, ledger.clock()))
-        assert await row_faults(memory) == []
-        assert await contents(memory, ALICE) == [(1, "Hut handbook › Water")]  # noqa: RUF001
 
 
 @pytest.mark.few_by_day(1)

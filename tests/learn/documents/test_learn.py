@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import anyio
-import anyio.lowlevel
 import pytest
 
 from palimpsest.core.errors import InputError, MemoryNotFoundError
 from palimpsest.core.models import PAGE
 from palimpsest.memory import Memory
-from tests.support.documents import HUT, book, chapter, write_pdf
+from tests.support.documents import HUT, book, write_pdf
 from tests.support.exports import exported
-from tests.support.learning_jobs import TIMEOUT, HastyClock
-from tests.support.ledger_access import ignore_progress, row_faults, select_rows
-from tests.support.memory import ALICE, add_text, memory_in, memory_texts
-from tests.support.scripted_model import memory_with
+from tests.support.ledger_access import ignore_progress, row_faults
+from tests.support.memory import ALICE, memory_in, memory_texts
 
 pytestmark = pytest.mark.anyio
 
@@ -58,19 +54,6 @@ async def test_a_hit_names_the_page_and_its_document(tmp_path: Path) -> None:
         again = await learn(memory, tmp_path / "hut.md", HUT)
         assert (again.id, again.is_unchanged) == (learned.id, True)
         assert await memory.log(ALICE) == edits
-
-
-async def test_a_long_page_shows_the_passage_that_answers(tmp_path: Path) -> None:
-    """Guards that a hit is not the beginning of a page whose end answers."""
-    filler = chapter("Paint", "The shutters are painted green again in May", 60)
-    async with memory_in(tmp_path) as memory:
-        await learn(memory, tmp_path / "hut.md", filler + "The key to the cellar hangs behind the barometer.\n")
-        hit = (await memory.search(ALICE, "where is the cellar key?")).hits[0]
-        assert "behind the barometer" in hit.text
-        assert hit.length is not None
-        assert len(hit.text) < 1_000
-        (whole,) = (await memory.search(ALICE, "where is the cellar key?", max_tokens=8_000)).hits
-        assert whole.length is None
 
 
 async def test_a_changed_file_replaces_its_pages_and_an_undo_takes_it_back(tmp_path: Path) -> None:
@@ -181,49 +164,3 @@ async def test_an_export_brings_pages_and_gists(tmp_path: Path) -> None:
             assert await row_faults(memory) == []
             (tmp_path / "export.jsonl").write_bytes(await exported(memory))
     assert found[0] == found[1]
-
-
-async def test_a_document_moves_with_its_project(tmp_path: Path) -> None:
-    async with memory_in(tmp_path, project="hut") as memory:
-        await learn(memory, tmp_path / "hut.md", HUT)
-        await memory.projects.move("hut", "cabin")
-    async with memory_in(tmp_path, project="cabin") as memory:
-        (document,) = await memory.documents.list(memory.scope)
-        (page,) = await pages_of(memory)
-        assert (document.project, page.gist != "") == ("cabin", True)
-        assert (await learn(memory, tmp_path / "hut.md", HUT)).is_unchanged
-        assert await row_faults(memory) == []
-
-
-def gist_embedders(memory: Memory) -> list[str]:
-    """Return the embedder of the vector of each gist, "" without one."""
-    return [embedder for (embedder,) in select_rows(memory, "SELECT embedder FROM gists")]
-
-
-async def test_a_model_writes_gists_in_the_background(tmp_path: Path) -> None:
-    """ReadAgent: each page has a gist, which search reads beside the page."""
-
-    def model(request: dict[str, Any]) -> str:
-        assert request["messages"][1]["content"].startswith("Document: ")
-        return json.dumps({"gist": "How mountaineers find something to drink."})
-
-    async with memory_with(model, tmp_path, HastyClock(), background=True) as (memory, server):
-        await learn(memory, tmp_path / "book.md", book("kitchen", "cellar"))
-        with anyio.fail_after(TIMEOUT):
-            while not all(page.gist.startswith("How mountaineers") for page in await pages_of(memory)):
-                await anyio.lowlevel.checkpoint()
-        assert len(server.chat_requests) == 2
-        hits = (await memory.search(ALICE, "mountaineers")).hits
-        assert {str(hit.document) for hit in hits} == {"book.md, page 1", "book.md, page 2"}
-        assert (await learn(memory, tmp_path / "book.md", book("kitchen", "cellar"))).is_unchanged
-        assert gist_embedders(memory) == [memory.engine.embedder.fingerprint] * 2
-        assert await row_faults(memory) == []
-        (tmp_path / "export.jsonl").write_bytes(await exported(memory))
-    async with memory_in(tmp_path / "new", background=True) as memory:
-        await memory.care.import_file(ALICE, tmp_path / "export.jsonl", ignore_progress)
-        assert gist_embedders(memory) == ["", ""]
-        await add_text(memory, "Mara climbs on Mondays")
-        with anyio.fail_after(TIMEOUT):
-            while gist_embedders(memory) != [memory.engine.embedder.fingerprint] * 2:
-                await anyio.lowlevel.checkpoint()
-        assert await row_faults(memory) == []

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palimpsest.core.errors import InputError
-from palimpsest.learn.document_pages import MAX_WORDS, SHORT_WORDS, first_heading, split, trails
+from palimpsest.learn.document_pages import MAX_WORDS, SHORT_WORDS, split, trails
 from palimpsest.learn.readers import MAX_BYTES, read_file
 from palimpsest.text.tokenizer import count_words
 from tests.support.documents import stream, write_objects, write_pdf
@@ -81,29 +81,6 @@ def test_where_pages_end(text: str, pages: list[str]) -> None:
 def test_code_and_tables_stay_whole_if_they_fit(whole: str) -> None:
     pages = split(f"{words(500)}\n\n{whole}\n{words(500)}\n")
     assert sum(whole in page for page in pages) == 1
-
-
-@pytest.mark.parametrize("script", ["漢字の文です。", "\u0e20\u0e32\u0e29\u0e32\u0e44\u0e17\u0e22"])
-def test_scripts_without_spaces_have_pages_too(script: str) -> None:
-    """Guards against one page for a whole book whose words are not separated."""
-    pages = split(script * 2_000)
-    assert all(900 <= len(page) <= 2_200 for page in pages[:-1])
-    assert len(pages) > 5
-
-
-def test_trails_name_the_headings_above_a_page() -> None:
-    text = f"# Book\n\n{words(500)}\n\n## Food\n\n{words(950)}\n\n## Drink\n\n{words(400)}\n"
-    assert trails(split(text)) == [("Book",), ("Book", "Food"), ("Book", "Food"), ("Book", "Drink")]
-    underlined = f"Book\n====\n\n{words(400)}\n\nFood\n----\n\n{words(400)}\n"
-    assert trails(split(underlined)) == [("Book",), ("Book", "Food")]
-
-
-@pytest.mark.parametrize(
-    ("text", "title"),
-    [("intro\n\n## Heading here ##\n", "Heading here"), ("\n\n  first line\nsecond", "first line"), ("", "")],
-)
-def test_a_title_is_the_first_heading_or_line(text: str, title: str) -> None:
-    assert first_heading(text) == title
 
 
 PAGE = """<!doctype html><html><head><title>Boiler manual</title><style>p { color: red }</style>

@@ -8,24 +8,20 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import numpy as np
 import pytest
 
 from palimpsest.core.models import Decision, Event, Fact, NamedEntity, Relation
 from palimpsest.learn.summaries.dossier import MAX_TOKENS
-from palimpsest.learn.summaries.extractive import Passage, most_telling
 from palimpsest.memory import Memory
 from palimpsest.store import summaries
 from palimpsest.text.tokenizer import count_tokens
 from tests.support.learning_jobs import HastyClock
 from tests.support.ledger_access import store_memory, write_decisions
 from tests.support.memory import ALICE, StoppedClock, add_text, llm_settings, memory_in, messages_from
-from tests.support.scripted_model import facts_reply, given, memory_with, summary_reply
+from tests.support.scripted_model import memory_with, summary_reply
 from tests.support.slow_model import HeldModel
 
 pytestmark = pytest.mark.anyio
-
-NO_FACTS = facts_reply()
 
 
 async def read(memory: Memory, kind: str = "overall", *, refresh: bool = False) -> str:
@@ -116,54 +112,6 @@ async def test_a_purge_leaves_summaries_that_rest_on_nothing_of_it(tmp_path: Pat
             assert summaries.newest_texts(conn, ALICE, 9) == ["Bread."]
 
 
-@pytest.mark.few_by_day(1)
-@pytest.mark.parametrize(
-    ("how", "item"),
-    [
-        ("update", {"text": "User lives in Lyon", "was": "User lives in Nice"}),
-        ("replace", {"text": "User lives in Nice", "until": "2026-05-10"}),
-        ("add", {"text": "User lives in Lyon"}),
-        ("delete", None),
-        ("undo", None),
-    ],
-)
-@pytest.mark.parametrize("kind", ["overall", "profile"])
-async def test_the_last_summary_is_brought_up_to_date_unless_something_was_deleted(
-    tmp_path: Path, kind: str, how: str, item: dict[str, str] | None
-) -> None:
-    """Guards what was told once: one correction must not throw away all that the last summary carries on."""
-    clock, replies = StoppedClock(), [summary_reply("A nurse in Nice."), NO_FACTS, summary_reply("Now.")]
-    async with memory_with(replies, tmp_path, clock) as (memory, server):
-        await add_text(memory, "User is a nurse")
-        memory_id = await add_text(memory, "User lives in Nice")
-        await memory.summary(ALICE, kind)
-        clock.forward(days=2)
-        match how:
-            case "update":
-                await memory.update(ALICE, memory_id, text="User lives in Lyon")
-            case "replace":
-                await memory.add_text(ALICE, "User lives in Lyon", replaces=[memory_id])
-            case "add":
-                await add_text(memory, "User lives in Lyon")
-            case "delete":
-                await memory.delete(ALICE, [memory_id])
-            case _:
-                await memory.undo(ALICE)
-        await memory.add_messages(messages_from(("user", "Hello"), at=clock.at))
-        extracted_with = given(server.chat_requests[1], "Summary of what is known")
-        assert await read(memory, kind, refresh=True) == "Now."
-        assert await read(memory, kind) == "Now.", "it says what has changed"
-    kept = "" if item is None else "A nurse in Nice."
-    if kind == "overall":
-        told = f"(Written on 2026-05-08; {'2 memories' if how == 'replace' else '1 memory'} changed since"
-        assert extracted_with.startswith(told if kept else "")
-        assert extracted_with.endswith(kept)
-    previous = {"overall": "Previous summary", "profile": "Previous portrait"}[kind]
-    assert given(server.chat_requests[2], previous) == kept
-    shown = [{key: one[key] for key in one if key != "date"} for one in given(server.chat_requests[2], "Memories")]
-    assert item is None or item in shown
-
-
 ANA = NamedEntity("Ana", "person")
 
 
@@ -209,50 +157,3 @@ async def test_a_change_while_the_model_writes_is_not_lost(tmp_path: Path) -> No
 
 USED, FULL = 3, 21
 """Every so many days the user says something, and every so many days much, so that the day has a summary."""
-
-
-NOW = datetime(2026, 11, 20, tzinfo=UTC)
-RECENT: dict[str, Any] = {"now": NOW, "half_life": timedelta(days=90)}
-DOG = [
-    Passage("Mara has a dog named Rex"),
-    Passage("Rex the dog of Mara sleeps in the kitchen"),
-    Passage("Mara walks the dog Rex at seven"),
-    Passage("The train to Ghent was late"),
-]
-
-
-def old_and_new(old: str, old_days: int, new: str, new_days: int) -> list[Passage]:
-    return [Passage(text, NOW - timedelta(days=days)) for text, days in ((old, old_days), (new, new_days))]
-
-
-FERRY = old_and_new("The ferry leaves at nine", 300, "Tomatoes grow in the yard", 1)
-REPEATED = [Passage("Mara has a dog named Rex"), Passage("Mara's dog is named Rex"), Passage("Rain is likely")]
-NEAR = np.array([[1.0, 0.0], [0.8, 0.6], [0.6, 0.8], [-1.0, 0.0]], dtype=np.float32)
-BY_MEANING = [Passage(text, vector=row) for text, row in zip(("eins", "zwei", "drei", "vier"), NEAR, strict=True)]
-
-
-@pytest.mark.parametrize(
-    ("passages", "tokens", "options", "expected"),
-    [
-        pytest.param(DOG, 10_000, {}, [0, 3], id="the best comes first, then another subject"),
-        pytest.param(DOG, 1, {}, [], id="none fits"),
-        pytest.param(BY_MEANING, 1, {}, [1], id="central by meaning where there are vectors"),
-        pytest.param(REPEATED, 1_000, {}, [0, 2], id="what repeats a chosen text is left out"),
-        pytest.param(
-            old_and_new("Mara works at Kisling", 400, "Mara works at the Kisling", 2),
-            1_000,
-            RECENT,
-            [1],
-            id="of two that say the same the newer one stays",
-        ),
-        pytest.param(FERRY, 1_000, {}, [0, 1], id="recency does not count by itself"),
-        pytest.param(FERRY, 1_000, RECENT, [1, 0], id="recency counts where it is asked for"),
-        pytest.param([FERRY[0], Passage("Tomatoes grow", weight=2.0)], 1_000, {}, [1, 0], id="a heavier text"),
-        pytest.param([Passage("Tomatoes grow", tokens=50), Passage("The ferry leaves")], 20, {}, [1], id="a dear line"),
-        pytest.param([], 100, RECENT, [], id="nothing of nothing"),
-    ],
-)
-def test_the_most_telling_come_first(
-    passages: list[Passage], tokens: int, options: dict[str, Any], expected: list[int]
-) -> None:
-    assert most_telling(passages, tokens, **options)[:2] == expected

@@ -8,11 +8,7 @@ import pytest
 
 from palimpsest.core.models import Relation, Scope
 from palimpsest.memory import Memory
-from palimpsest.store.graph import projection
-from palimpsest.store.graph import relations as relation_queries
-from palimpsest.store.graph.entities import entities_named
-from palimpsest.store.graph.identity import lookalikes
-from tests.support.graph_rows import entity_ids, store_stating
+from tests.support.graph_rows import store_stating
 from tests.support.memory import ALICE, add_text, memory_in, messages_from
 from tests.support.plans import Executed, statements, whole_reads
 
@@ -54,26 +50,4 @@ async def test_calls_find_entities_by_indexes(tmp_path: Path) -> None:
             await memory.undo(ALICE)
             await memory.delete(ALICE, [memory_id])
         assert len(executed) > 100
-        assert reading_too_much(memory, executed) == []
-
-
-async def test_the_background_finds_entities_by_indexes(tmp_path: Path) -> None:
-    """Guards what is done after each write: comparing names, comparing facts, and following by a graph database."""
-    async with memory_in(tmp_path) as memory:
-        lives = Relation("Ana", "lives in", "Lyon")
-        memory_id = store_stating(memory, "Ana lives in Lyon", ("Ana", "person"), relations=(lives,))
-        ids = entity_ids(memory, "Ana")
-        with statements() as executed, memory.engine.ledger.read() as conn:
-            (ana,) = entities_named(conn, ALICE, ["Ana"])["ana"]
-            lookalikes(conn, ALICE, ana, ["Anna"])
-            relation_queries.groups_named(conn, ALICE, ["Ana", "User"])
-            relation_queries.names_extending(conn, ALICE, ["ana"])
-            relation_queries.relations_from(conn, ALICE, ids)
-            relation_queries.relations_from(conn, ALICE, ids, ["lives_in"])
-            relation_queries.memories_naming(conn, ALICE, ids)
-            projection.part_of(conn, [memory_id])
-            projection.changed_memories(conn, 0, 9)
-            projection.newly_naming_memories(conn, 0, 9)
-            projection.edited_entities(conn, 0)
-            projection.memories_of(conn, ids)
         assert reading_too_much(memory, executed) == []

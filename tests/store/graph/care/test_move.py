@@ -58,17 +58,6 @@ async def test_entities_of_one_name_become_one_in_a_merge(tmp_path: Path) -> Non
         assert await row_faults(memory) == []
 
 
-async def test_two_memories_that_say_the_same_state_together_what_both_stated(tmp_path: Path) -> None:
-    """Guards relations: the memory that stays takes over what only the other one named."""
-    async with memory_in(tmp_path) as memory:
-        store_stating(memory, "Ana lives in Lyon", ANA, relations=(LIVES,), scope=OLD)
-        store_stating(memory, "Ana lives in Lyon", scope=NEW)
-        await memory.projects.merge("old", "new")
-        assert stated_relations(memory) == [("Ana", "lives in", "Lyon")]
-        assert entity_names(memory) == [("new", "Ana"), ("new", "Lyon")]
-        assert await row_faults(memory) == []
-
-
 HOME = Path(__file__).parents[4]
 WEB, API = (Scope("alice", project=name) for name in ("web", "api"))
 TABLES = ("memories", "entities", "entity_aliases", "mentions", "relations")
