@@ -21,17 +21,6 @@ def names(folder: Path) -> set[str]:
     return {file.name for file in folder.iterdir()}
 
 
-@pytest.mark.parametrize("durable", [True, False])
-def test_a_file_is_created_and_replaced(tmp_path: Path, *, durable: bool) -> None:
-    """Guards the text and its line ends, and that no other file stays in the folder."""
-    path = tmp_path / "state.json"
-    for text in ("first\r\nline\n", "második"):
-        with replace_file(path, durable=durable) as file:
-            file.write(text)
-        assert path.read_bytes() == text.encode()
-    assert names(tmp_path) == {"state.json"}
-
-
 def test_readers_see_the_old_text_until_the_block_ends(tmp_path: Path) -> None:
     """Guards readers without a lock, and the next write after a process was killed in the middle of one."""
     path = tmp_path / "state.json"
@@ -96,13 +85,6 @@ def test_a_file_that_is_written_otherwise_is_left_alone(tmp_path: Path, text: st
     with pytest.raises(SettingsError, match=r'embedder\.provider = "e5".*Nothing was changed'):
         changed(path, text)
     assert path.read_text("utf-8") == text
-
-
-def test_a_json_file_keeps_its_values(tmp_path: Path) -> None:
-    """Mem0's users bring a JSON file."""
-    values = {"user_id": "ä", "embedder": {"config": {"model": "m"}, "provider": "openai"}, "llm": {"provider": "none"}}
-    after = json.loads(changed(tmp_path / "settings.json", json.dumps(values)))
-    assert after == {**values, "embedder": {"config": {"model": "m"}, "provider": "e5"}}
 
 
 def test_a_link_stays_a_link(tmp_path: Path) -> None:

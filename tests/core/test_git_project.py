@@ -121,12 +121,11 @@ async def test_the_folder_that_a_client_has_open_is_the_project(tmp_path: Path, 
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("mode", ["legacy", "auto"])
-async def test_a_project_in_the_settings_wins_over_the_roots(tmp_path: Path, mode: str) -> None:
+async def test_a_project_in_the_settings_wins_over_the_roots(tmp_path: Path) -> None:
     """Guards the setting by which a user corrects a wrong project."""
     requests: list[int] = []
     roots = roots_callback(repository(tmp_path, "atlas"), requests=requests)
-    async with stdio_client(tmp_path, mode, roots, project="mine") as client:
+    async with stdio_client(tmp_path, "auto", roots, project="mine") as client:
         assert "scope: user alice, project mine" in reply_text(await client.call_tool("list_memories", {}))
     assert requests == []
 

@@ -58,27 +58,6 @@ async def test_a_caller_that_computed_long_waits_until_it_has_earned_it(monkeypa
     assert len(slept) == 1, "its advance has come back, and has not grown"
 
 
-async def test_callers_in_debt_have_one_share_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards everybody else from many access tokens that each use all they may."""
-    monkeypatch.setattr(anyio, "current_time", lambda: 1_000.0)
-    shares = CpuShares()
-    shares.use("modest", ADVANCE_SECONDS / 2)
-    waits: list[float] = []
-
-    async def sleep_until(deadline: float) -> None:
-        waits.append(deadline - 1_000.0)
-        monkeypatch.setattr(anyio, "current_time", lambda: deadline)
-
-    monkeypatch.setattr(anyio, "sleep_until", sleep_until)
-    for caller in ("first", "second"):
-        shares.use(caller, 2 * ADVANCE_SECONDS)
-    await shares.wait("modest")
-    assert waits == []
-    shares.use("second", 1)
-    await shares.wait("second")
-    assert waits == pytest.approx([ADVANCE_SECONDS / SHARE + 1 / (SHARE / 2)])
-
-
 async def test_what_a_thread_computes_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Guards the share: it is counted in the thread, and also if the work fails."""
     monkeypatch.setattr(anyio, "current_time", lambda: 1_000.0)

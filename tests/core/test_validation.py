@@ -10,14 +10,13 @@ import pytest
 
 from palimpsest.core.clock import iso, parse_until
 from palimpsest.core.errors import InputError
-from palimpsest.core.models import MAX_SCOPE_CHARS, Message, Scope, picture_mark
+from palimpsest.core.models import MAX_SCOPE_CHARS, Message, Scope
 from palimpsest.core.validation import (
     MAX_MESSAGES,
     MAX_MESSAGES_CHARS,
     MAX_METADATA_BYTES,
     MAX_QUERY_CHARS,
     MAX_TEXT_CHARS,
-    NO_TEXT,
     UNKNOWN_TIME,
     ScopeInput,
     conversation_from,
@@ -54,34 +53,6 @@ def test_the_fields_of_a_message_are_kept_or_filled_in() -> None:
     assert first.id != second.id
     (alone,) = messages_from({"role": "user", "content": "Hi"})
     assert alone.said_at == NOW
-
-
-IMAGE = {"type": "image_url", "image_url": {"url": "http://localhost/a.png"}}
-MARK = picture_mark("http://localhost/a.png")
-NO_TEXTS: list[Any] = ["", "  \n", None, [], [""], {}, 5, [{"type": "file", "file": {"file_id": "f1"}}]]
-
-
-@pytest.mark.parametrize(
-    ("content", "text"),
-    [
-        *((content, "") for content in NO_TEXTS),
-        ([{"type": "text", "text": "Look:"}, IMAGE, {"type": "text", "text": "a cat"}], f"Look:\n{MARK}\na cat"),
-        (IMAGE, MARK),
-        (["first", "second"], "first\nsecond"),
-        ([{"type": "text", "text": None}, "tea"], "tea"),
-    ],
-)
-def test_the_texts_of_a_message_are_joined_and_one_without_text_is_counted(content: Any, text: str) -> None:
-    """Guards against empty rows, and against refusing a conversation because of one picture in it."""
-    given = [
-        {"role": "user", "content": content},
-        {"role": "user", "content": "Hi"},
-        {"role": "system", "content": " Be. "},
-    ]
-    conversation = conversation_from(given, SCOPE, NOW)
-    assert [message.content for message in conversation.messages] == [*[text] * bool(text), "Hi"]
-    assert conversation.left_out.get(NO_TEXT, 0) == (not text)
-    assert conversation.context == ("Be.",)
 
 
 LONGEST_NAME = "x" * MAX_SCOPE_CHARS
@@ -198,12 +169,6 @@ def test_metadata_is_copied_bounded_and_json() -> None:
     for problem, value in [*refused.items(), ("is not valid JSON", float("nan"))]:
         with pytest.raises(InputError, match=f"metadata {problem}"):
             metadata_from({"a": value})
-
-
-def test_line_breaks_in_a_name_or_id_become_spaces() -> None:
-    """Guards the lines of a reply against names that contain line breaks."""
-    (message,) = messages_from({"role": "user", "content": "hi", "name": "Ann\nnote: x", "id": "a\n\tb"})
-    assert (message.name, message.external_id) == ("Ann note: x", "a b")
 
 
 @pytest.mark.parametrize("key", ["role", "project", "OR", "not", "And"])

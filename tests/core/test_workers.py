@@ -5,8 +5,6 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-import pytest
-
 from palimpsest.embed.workers import Workers
 
 
@@ -36,21 +34,6 @@ def test_urgent_work_of_a_lower_rank_goes_first() -> None:
         may_end.set()
         question.result()
     assert order[0] == "question"
-
-
-def test_errors_are_raised_where_the_work_was_given() -> None:
-    """A thread goes on after a failure."""
-    workers = Workers(1, _nothing)
-
-    def fail() -> None:
-        raise ValueError("wrong")
-
-    for _ in range(2):
-        with pytest.raises(ValueError, match="wrong"):
-            workers.urgent(0, fail)
-        with pytest.raises(ValueError, match="wrong"):
-            workers.background([fail])
-    assert workers.urgent(0, lambda: 1) == 1
 
 
 def test_work_in_the_background_waits_while_a_call_waits() -> None:

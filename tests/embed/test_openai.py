@@ -51,13 +51,6 @@ def test_the_settings_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
             assert request["headers"]["authorization"] == f"Bearer {KEY}"
 
 
-def test_vectors_are_normalized() -> None:
-    """Guards unit length for vectors of any length, without a division by zero."""
-    with OpenAIServer(embed=lambda _: [[3.0, 4.0], [0.001, 0.0], [0.0, 0.0]]) as server:
-        vectors = embedder_at(server.base_url).embed_passages(["a", "b", "c"])
-    np.testing.assert_allclose(vectors, [[0.6, 0.8], [1.0, 0.0], [0.0, 0.0]], atol=1e-6)
-
-
 def test_vectors_that_are_not_valid_are_refused() -> None:
     """Guards the ledger against wrong vectors, which would stay in it. A later batch fails the whole call."""
     wrong: dict[str, list[list[float]]] = {

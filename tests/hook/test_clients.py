@@ -89,18 +89,6 @@ REPLIES: dict[str, dict[str, Any]] = {
     "gemini": {**GEMINI, "hook_event_name": "AfterAgent", "prompt": PROMPT, "prompt_response": REPLY},
     "cursor": {**CURSOR, "hook_event_name": "afterAgentResponse", "text": REPLY},
 }
-COMPACTIONS: dict[str, dict[str, Any]] = {
-    "claude-code": {**CLAUDE, "hook_event_name": "PreCompact", "trigger": "auto", "custom_instructions": ""},
-    "codex": {**CODEX, "hook_event_name": "PreCompact", "trigger": "auto"},
-    "gemini": {**GEMINI, "hook_event_name": "PreCompress", "trigger": "auto"},
-    "cursor": {**CURSOR, "hook_event_name": "preCompact", "trigger": "auto", "context_usage_percent": 85},
-    "vscode": {**VSCODE, "hookEventName": "PreCompact", "trigger": "auto"},
-}
-ENDS: dict[str, dict[str, Any]] = {
-    "claude-code": {**CLAUDE, "hook_event_name": "SessionEnd", "reason": "prompt_input_exit"},
-    "gemini": {**GEMINI, "hook_event_name": "SessionEnd", "reason": "exit"},
-    "cursor": {**CURSOR, "hook_event_name": "sessionEnd", "reason": "completed", "duration_ms": 45000},
-}
 
 
 def write_brief(data_dir: Path, text: str) -> None:
@@ -172,15 +160,6 @@ def test_what_the_events_of_a_client_become(tmp_path: Path, client: str) -> None
     printed = handle_hook(data_dir, STARTS[client], "--client", client)
     claude_form = {"hookSpecificOutput": {"hookEventName": "SessionStart", "additionalContext": BRIEF}}
     assert printed == ({"additional_context": BRIEF} if client == "cursor" else claude_form)
-
-
-@pytest.mark.parametrize(("events", "kind"), [(COMPACTIONS, "compact"), (ENDS, "end"), (STARTS, "start")])
-def test_other_events_are_spooled_without_text(tmp_path: Path, events: dict[str, dict[str, Any]], kind: str) -> None:
-    for client, payload in events.items():
-        (record,) = records_of(tmp_path / client, payload, client=client)
-        assert (record["client"], record["event"], record["session"]) == (client, kind, SESSIONS[client])
-        assert record["detail"] == next((payload[key] for key in ("trigger", "source", "reason") if key in payload), "")
-        assert "text" not in record
 
 
 def test_which_messages_have_one_id(tmp_path: Path) -> None:
