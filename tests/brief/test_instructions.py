@@ -16,7 +16,6 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_instructions_are_never_too_long(tmp_path: Path) -> None:
-    """Whatever is stored, the whole is at most 2,048 bytes, and every line of a memory is whole sentences."""
     for place, words in enumerate(("User likes tea. ", "お茶が好きです。", "🍵🍵. ")):
         async with memory_in(tmp_path / str(place)) as memory:
             texts = [f"Fact {number}: {words * (number % 12 + 1)}" for number in range(36)]
@@ -34,7 +33,6 @@ async def test_instructions_are_never_too_long(tmp_path: Path) -> None:
 
 
 async def test_a_server_in_a_repository_begins_with_its_rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next start in that folder does; one in another folder, and one that does not know the newest, do not."""
     repository, data = tmp_path / "app", tmp_path / "data"
     (repository / ".git").mkdir(parents=True)
     monkeypatch.chdir(repository)
@@ -55,8 +53,6 @@ async def test_a_server_in_a_repository_begins_with_its_rules(tmp_path: Path, mo
 
 
 async def test_the_first_start_in_a_new_project_knows_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the settings name the project, its first conversation begins with what is known in all of them."""
-
     def started(project: str) -> Launch:
         monkeypatch.setenv("PALIMPSEST_PROJECT", project)
         launch = launch_of(None, {"data_dir": str(tmp_path)})
@@ -79,11 +75,6 @@ async def test_the_first_start_in_a_new_project_knows_the_user(tmp_path: Path, m
 async def test_what_was_started_longest_ago_begins_with_less_and_never_with_what_is_outdated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A write of a user, whoever makes it, reaches the scopes used lately, of agents too; others lose their memories.
-
-    The same happens where the end of a server leaves no time.
-    """
-
     def launched(place: str) -> Launch:
         return Launch(tmp_path, place, f"{place} folder", "any" if place in ("old", "app") else place)
 

@@ -29,7 +29,6 @@ async def brief_of(memory: Memory, user: str = "alice", folder: str = "/anywhere
 
 
 async def test_a_brief_says_who_the_user_is_what_holds_here_and_where_it_ended(tmp_path: Path) -> None:
-    """The pinned memory comes first, then how to help, the project, the rest of the user, and the last words."""
     newest = (("user", "Hello"), ("assistant", "Hi"), ("user", "Fix the till"), ("assistant", "Done."))
     async with memory_in(tmp_path, project="tea-shop") as memory:
         assert await brief_of(memory) == "", "a session is not told that nothing is known"
@@ -59,7 +58,6 @@ async def test_a_brief_says_who_the_user_is_what_holds_here_and_where_it_ended(t
 
 
 async def test_every_block_stands_where_a_session_begins_however_long_they_are(tmp_path: Path) -> None:
-    """Guards the agent's view of its blocks: what has no room is cut to its beginning, and keeps its address."""
     async with memory_in(tmp_path) as memory:
         await add_text(memory, "User is allergic to hazelnuts")
         long = {"persona": "Speaks plainly. " * 25, "human": f"Maarten.\n{'Rows in the harbour. ' * 30}"}
@@ -79,7 +77,6 @@ async def test_every_block_stands_where_a_session_begins_however_long_they_are(t
 
 
 async def test_what_is_gone_is_in_no_brief(tmp_path: Path) -> None:
-    """Deleted, replaced, expiring and secret texts are not rendered, nor messages with a forgotten fact."""
     async with memory_in(tmp_path) as memory:
         await add_text(memory, "User's name is Marit Jansen")
         deleted = await add_text(memory, "User lives in Nice")
@@ -98,7 +95,6 @@ async def test_what_is_gone_is_in_no_brief(tmp_path: Path) -> None:
 
 
 async def test_two_users_of_one_folder_have_each_their_brief(tmp_path: Path) -> None:
-    """A client that names no user gets the only user's brief, and none once there are two."""
     async with memory_in(tmp_path) as memory:
         await add_text(memory, "Alice likes oolong")
         assert "oolong" in await brief_of(memory, user="")
@@ -112,7 +108,6 @@ async def test_two_users_of_one_folder_have_each_their_brief(tmp_path: Path) -> 
 
 
 async def test_deleting_removes_the_brief_before_the_call_is_answered(tmp_path: Path) -> None:
-    """Every kind of removal, also by another process and for another user, takes the files with it at once."""
     clock = StoppedClock()
     data_dir = str(tmp_path)
     async with memory_in(tmp_path, clock) as memory, memory_in(tmp_path, user_id="bob") as other:
@@ -140,7 +135,6 @@ async def test_deleting_removes_the_brief_before_the_call_is_answered(tmp_path: 
 
 
 async def test_purge_searches_what_sessions_begin_with(tmp_path: Path) -> None:
-    """A trace in the folder of the hooks is found and named."""
     async with memory_in(tmp_path) as memory:
         fact = await add_text(memory, "User keeps the spare key under the third pot")
         await memory.briefs.render()

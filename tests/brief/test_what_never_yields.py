@@ -33,7 +33,6 @@ async def begun(memory: Memory, scope: Scope = ALICE) -> tuple[str, str]:
 async def test_it_never_yields_to_what_is_new_or_pinned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, texts: list[str]
 ) -> None:
-    """Each was said before the trivia, some of which are pinned, and long before the newest memories that are read."""
     monkeypatch.setattr("palimpsest.hooks.brief.MAX_GLOBAL", 50)
     clock = StoppedClock()
     async with memory_in(tmp_path, clock) as memory:
@@ -60,7 +59,6 @@ async def test_it_never_yields_to_what_is_new_or_pinned(
 
 
 async def test_what_contradicts_is_never_side_by_side(tmp_path: Path) -> None:
-    """Of two that contradict each other the newer one is shown; of two that do not, both are."""
     clock = StoppedClock()
     shown: list[tuple[str, list[str]]] = []
     async with memory_in(tmp_path, clock) as memory:
@@ -78,7 +76,6 @@ async def test_what_contradicts_is_never_side_by_side(tmp_path: Path) -> None:
 
 
 async def test_what_is_pinned_stays_until_somebody_takes_it_away(tmp_path: Path) -> None:
-    """A later memory that only seems to contradict it does not remove it."""
     clock = StoppedClock()
     async with memory_in(tmp_path, clock) as memory:
         for text, town in (("User's home is Nantes", "Nantes"), ("User's mother settled in Reims", "Reims")):
@@ -89,7 +86,6 @@ async def test_what_is_pinned_stays_until_somebody_takes_it_away(tmp_path: Path)
 
 
 async def test_a_line_that_says_nothing_is_left_out(tmp_path: Path) -> None:
-    """What remains of a secret is no news; what stands beside it is."""
     async with memory_in(tmp_path) as memory:
         await add_text(memory, "The admin password is hunter2-Xy99", metadata={"pinned": True})
         await add_text(memory, "Das WLAN-Passwort lautet: Sommer-2026-Haus!")

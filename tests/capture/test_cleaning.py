@@ -30,7 +30,6 @@ CLIENT_TAGS = ("permissions instructions", "plugins_instructions", "local-comman
 
 
 def test_what_a_person_said_is_kept() -> None:
-    """Blocks of clients and private parts go, words stay, in every language. The assistant gives no commands."""
     for text, kept in KEPT_OF_USERS.items():
         assert clean_text("user", text) == kept, text
     for text in ("/etc", "!important is a CSS keyword."):

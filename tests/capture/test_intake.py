@@ -36,7 +36,6 @@ async def take_in_transcript(memory: Memory, folder: Path, session: ClaudeSessio
 
 
 async def test_what_hooks_left_is_kept_once_and_removed_from_the_spool(tmp_path: Path) -> None:
-    """Prompts and replies become messages of one conversation. Two hooks of one event bring one message."""
     spooled(tmp_path, "start", detail="startup")
     spooled(tmp_path, "prompt", "My cat is called Minka.", message_id="p1:1")
     spooled(tmp_path, "reply", "Minka is a lovely name.", message_id="p1:2")
@@ -59,7 +58,6 @@ async def test_what_hooks_left_is_kept_once_and_removed_from_the_spool(tmp_path:
 
 
 async def test_secrets_and_private_parts_never_reach_the_ledger(tmp_path: Path) -> None:
-    """What is private, injected or added by a client is left out. Half of an emoji, cut by a client, does no harm."""
     spooled(tmp_path, "prompt", "the password is hunter2-Xk99! and <private>I am ill</private> the rest stays")
     spooled(tmp_path, "prompt", "<palimpsest-memory>\nAna likes tea\n</palimpsest-memory>\nwhat does Ana like?")
     spooled(tmp_path, "prompt", "<ide_opened_file>secret.py</ide_opened_file>why does it fail?")
@@ -72,7 +70,6 @@ async def test_secrets_and_private_parts_never_reach_the_ledger(tmp_path: Path) 
 
 
 async def test_whose_records_are_taken_in(tmp_path: Path) -> None:
-    """Those of the user, or of nobody by name, in folders that are not excluded, in a mode that captures."""
     spooled(tmp_path, "prompt", "Bob's", user="bob")
     spooled(tmp_path, "prompt", "Alice's", user="alice")
     spooled(tmp_path, "prompt", "a secret project", cwd=str(tmp_path / "secret" / "deep"))
@@ -89,7 +86,6 @@ async def test_whose_records_are_taken_in(tmp_path: Path) -> None:
 
 
 async def test_what_cannot_be_read_is_set_aside(tmp_path: Path) -> None:
-    """Damaged records are kept for a person, those of a newer version for a newer server, drafts for their hook."""
     spooled(tmp_path, "prompt", "a good one")
     folder = Path(spool.spool_dir(str(tmp_path)))
     damaged = {"a.json": "{", "b.json": "[1]", "c.json": '{"v": 1, "client": "claude-code"}', "f.json": "[" * 100_000}
@@ -125,7 +121,6 @@ async def test_strange_records_do_not_keep_others_from_being_taken_in(tmp_path: 
 
 
 async def test_a_transcript_brings_what_hooks_did_not(tmp_path: Path) -> None:
-    """What the assistant said between its tools. Nothing is kept twice, and what is unknown is counted."""
     session = ClaudeSession(tmp_path / "t.jsonl")
     spooled(tmp_path, "prompt", "Fix the login page", message_id="p1:1", at=session.now)
     session.user("Fix the login page")
@@ -164,7 +159,6 @@ async def test_equal_texts_are_counted(tmp_path: Path) -> None:
 
 
 async def test_a_transcript_that_is_written_truncated_or_replaced(tmp_path: Path) -> None:
-    """Half a line waits. A file that was replaced is read anew, and what is known by its id comes only once."""
     session = ClaudeSession(tmp_path / "t.jsonl")
     session.user("one")
     whole = session.path.read_bytes()
@@ -227,7 +221,6 @@ async def jobs_of(memory: Memory) -> list[tuple[str, str, int]]:
 
 
 async def test_a_session_is_learned_from_when_it_ends_or_is_long(tmp_path: Path) -> None:
-    """Taking in asks no model; an end queues the messages as one job, once. Only an endpoint is ever asked."""
     with OpenAIServer(model) as server:
         for event in ("end", "compact"):
             folder = tmp_path / event

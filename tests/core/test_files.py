@@ -37,7 +37,6 @@ def test_readers_see_the_old_text_until_the_block_ends(tmp_path: Path) -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no permission bits, and links need a privilege")
 @pytest.mark.parametrize("mode", [0o600, 0o644])
 def test_the_mode_does_not_depend_on_the_umask(tmp_path: Path, mode: int) -> None:
-    """Guards private files under a permissive umask, and shared files under a strict one."""
     for umask in (0o000, 0o077):
         previous_umask = os.umask(umask)
         try:
@@ -51,7 +50,6 @@ def test_the_mode_does_not_depend_on_the_umask(tmp_path: Path, mode: int) -> Non
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no permission bits, and links need a privilege")
 def test_a_link_in_place_of_the_draft_is_not_followed(tmp_path: Path) -> None:
-    """Guards files elsewhere against a symbolic link that someone else put in the folder."""
     target = tmp_path / "elsewhere"
     target.write_text("untouched", "utf-8")
     (tmp_path / "state.json.new").symlink_to(target)
@@ -73,14 +71,12 @@ def changed(path: Path, text: str) -> str:
 
 @pytest.mark.parametrize(("before", "after"), CASES["one value"].values(), ids=CASES["one value"])
 def test_everything_else_in_a_toml_file_stays(tmp_path: Path, before: str, after: str) -> None:
-    """A person's comments and order are theirs."""
     assert changed(tmp_path / "config.toml", before) == after
     assert tomllib.loads(after)["embedder"]["provider"] == "e5"
 
 
 @pytest.mark.parametrize("text", ['embedder = "static"\n', "["], ids=["no section", "not TOML"])
 def test_a_file_that_is_written_otherwise_is_left_alone(tmp_path: Path, text: str) -> None:
-    """The error says what to write by hand."""
     path = tmp_path / "config.toml"
     with pytest.raises(SettingsError, match=r'embedder\.provider = "e5".*Nothing was changed'):
         changed(path, text)
@@ -88,7 +84,6 @@ def test_a_file_that_is_written_otherwise_is_left_alone(tmp_path: Path, text: st
 
 
 def test_a_link_stays_a_link(tmp_path: Path) -> None:
-    """Settings are often kept in another folder."""
     (tmp_path / "real.toml").write_text("", "utf-8")
     (tmp_path / "config.toml").symlink_to(tmp_path / "real.toml")
     set_values(tmp_path / "config.toml", {"embedder.provider": "e5"})
@@ -106,7 +101,6 @@ VALUES: dict[str, str | None] = {
 
 @pytest.mark.parametrize(("before", "after"), CASES["several values"].values(), ids=CASES["several values"])
 def test_several_values_are_set_and_removed_at_once(tmp_path: Path, before: str, after: str) -> None:
-    """Settings outside sections stand before the first section; what stands elsewhere under the same name stays."""
     path = tmp_path / "config.toml"
     path.write_text(before, "utf-8")
     set_values(path, VALUES)
@@ -117,7 +111,6 @@ def test_several_values_are_set_and_removed_at_once(tmp_path: Path, before: str,
 
 
 def test_an_error_does_not_show_a_key(tmp_path: Path) -> None:
-    """What a person is to write by hand is printed, a key is not."""
     path = tmp_path / "config.toml"
     path.write_text('llm = "none"\n', "utf-8")
     with pytest.raises(SettingsError, match=r"llm\.provider = .*llm\.config\.api_key = …") as error:
@@ -126,7 +119,6 @@ def test_an_error_does_not_show_a_key(tmp_path: Path) -> None:
 
 
 def test_a_file_that_gets_a_key_is_private_and_its_copies_too(tmp_path: Path) -> None:
-    """Others on the machine cannot read a key, and no copy of a file replaces an earlier one."""
     path = tmp_path / "config.toml"
     assert keep_copy(path) is None
     path.write_text("explain = true\n", "utf-8")

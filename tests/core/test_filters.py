@@ -36,7 +36,6 @@ CASES = json.loads((Path(__file__).parent / "filters.json").read_text("utf-8"))
 
 @pytest.mark.parametrize("case", CASES["cases"], ids=lambda case: case["case"])
 def test_a_filter_matches_what_it_says(case: dict[str, Any]) -> None:
-    """Guards the meaning of each operator, junction and type of value."""
     assert [filters for filters in case["matching"] if not Filter.of(filters).matches(RECORD)] == []
     assert [filters for filters in case["others"] if Filter.of(filters).matches(RECORD)] == []
 
@@ -49,7 +48,6 @@ def test_tags_come_from_the_model_and_from_the_metadata() -> None:
 
 @pytest.mark.parametrize(("filters", "expected_words"), CASES["errors"], ids=str)
 def test_the_error_about_a_wrong_filter_names_the_key(filters: dict[str, Any], expected_words: list[str]) -> None:
-    """Guards the error text, which comes before any record is tested: the key, what is wrong, and what is valid."""
     with pytest.raises(InputError) as error:
         Filter.of(filters)
     assert [word for word in expected_words if word not in str(error.value)] == []

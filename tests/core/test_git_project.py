@@ -57,7 +57,6 @@ def cloned(folder: Path, name: str, *remotes: str) -> Path:
 def test_clones_of_a_repository_have_the_same_project_whatever_their_url(
     tmp_path: Path, url: str, project: str
 ) -> None:
-    """Guards one project for each repository, without user and password. Local paths differ from machine to machine."""
     clone = cloned(
         tmp_path, "clone", *["https://example.org/other.git"] * url.startswith("https"), *filter(None, [url])
     )
@@ -70,7 +69,6 @@ def test_clones_of_a_repository_have_the_same_project_whatever_their_url(
 def test_the_setting_auto_uses_the_folder_in_which_the_server_is_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Guards `project = "auto"`, and that a name in the settings is kept."""
     monkeypatch.chdir(cloned(tmp_path, "atlas"))
     assert load_settings(data_dir=tmp_path, project="auto").project == "atlas"
     assert load_settings(data_dir=tmp_path, project="other").project == "other"
@@ -104,7 +102,6 @@ def stdio_client(folder: Path, mode: str, roots: Callable[..., Any], project: st
 @pytest.mark.anyio
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
 async def test_the_folder_that_a_client_has_open_is_the_project(tmp_path: Path, mode: str) -> None:
-    """Guards clients that start the server outside the project. It asks for their roots only once."""
     requests: list[int] = []
     notes = tmp_path / "notes"
     notes.mkdir()
@@ -122,7 +119,6 @@ async def test_the_folder_that_a_client_has_open_is_the_project(tmp_path: Path, 
 
 @pytest.mark.anyio
 async def test_a_project_in_the_settings_wins_over_the_roots(tmp_path: Path) -> None:
-    """Guards the setting by which a user corrects a wrong project."""
     requests: list[int] = []
     roots = roots_callback(repository(tmp_path, "atlas"), requests=requests)
     async with stdio_client(tmp_path, "auto", roots, project="mine") as client:
@@ -132,7 +128,6 @@ async def test_a_project_in_the_settings_wins_over_the_roots(tmp_path: Path) -> 
 
 @pytest.mark.anyio
 async def test_a_client_that_opens_another_folder_is_asked_again(tmp_path: Path) -> None:
-    """Guards client windows that switch to another project."""
     open_folders = [repository(tmp_path, "atlas")]
 
     async def answer(context: Any) -> ListRootsResult:
@@ -149,7 +144,6 @@ async def test_a_client_that_opens_another_folder_is_asked_again(tmp_path: Path)
 @pytest.mark.anyio
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
 async def test_roots_without_a_valid_project_are_passed_over(tmp_path: Path, mode: str) -> None:
-    """Guards against folders that cannot be read, and names that are not valid in a scope."""
     pipe = tmp_path / "piped" / ".git"
     pipe.mkdir(parents=True)
     os.mkfifo(pipe / "config")

@@ -116,7 +116,6 @@ def test_a_provider_by_name_is_an_endpoint(monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 def test_azure_as_mem0_writes_it(tmp_path: Path) -> None:
-    """Guards the keys that only mem0 has: the address, the deployment and the key of Azure."""
     azure = {"azure_endpoint": "https://mine.example/", "azure_deployment": "d", "api_key": "k", "api_version": "v"}
     values = {"llm": {"provider": "azure_openai", "config": {"model": "m", "azure_kwargs": azure}}}
     settings = load_settings(settings_file(tmp_path, json.dumps(values), "mem0.json"), data_dir=tmp_path)
@@ -139,7 +138,6 @@ def test_a_file_is_read(tmp_path: Path, mark: bytes) -> None:
 def test_arguments_win_over_variables_and_variables_over_the_file(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Guards the order of the sources for each key, also inside a section. Other keys of the section stay."""
     path = settings_file(
         tmp_path,
         'user_id = "file"\nproject = "file"\nagent_id = "file"\n'
@@ -154,7 +152,6 @@ def test_arguments_win_over_variables_and_variables_over_the_file(
 
 
 def test_the_file_is_found_by_variable_and_in_the_data_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Guards the two places that are searched if no file is named. The variable comes first."""
     default = settings_file(tmp_path, 'user_id = "default"', "config.toml")
     other_file = settings_file(tmp_path, 'user_id = "named"')
     settings = load_settings(data_dir=tmp_path)
@@ -171,7 +168,6 @@ ELSEWHERE = "https://models.example/v1"
 
 
 def test_our_own_settings_win_over_the_openai_variables(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Guards the order: our own file and variables win over the variables that every OpenAI client reads."""
     path = settings_file(tmp_path, 'openai_base_url = "http://localhost:2/v1"')
 
     def ports(config_file: Path | None = path) -> list[str]:
@@ -216,7 +212,6 @@ def test_what_lies_in_the_environment_for_other_programs_sends_nothing_anywhere(
 def test_a_base_url_of_the_environment_is_followed_only_on_this_machine(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Guards `OPENAI_BASE_URL` for a model on one's own machine, and nothing that only looks like one."""
     here = ("127.0.0.1:11434/v1", "127.8.9.10/v1", "[::1]:8000/v1", "LOCALHOST:1234", "localhost:1/v1")
     elsewhere = (
         "localhost.example/v1",
@@ -234,7 +229,6 @@ def test_a_base_url_of_the_environment_is_followed_only_on_this_machine(
 
 
 def test_a_key_or_url_in_the_settings_chooses_openai(tmp_path: Path) -> None:
-    """Guards `auto` if the key or the base URL is in the settings."""
     configs = ({"api_key": "k"}, {"openai_base_url": HERE}, {"openai_base_url": ELSEWHERE})
     cases: list[dict[str, Any]] = [{"llm": {"config": config}} for config in configs]
     cases += [{"openai_api_key": "k"}, {"openai_base_url": ELSEWHERE}]
@@ -243,7 +237,6 @@ def test_a_key_or_url_in_the_settings_chooses_openai(tmp_path: Path) -> None:
 
 
 def test_a_key_is_never_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Guards logs and `doctor`: neither the printed settings nor their export contain a key."""
     monkeypatch.setenv("OPENAI_API_KEY", "of-the-environment")
     settings = load_settings(data_dir=tmp_path, llm={"config": {"api_key": "of-the-settings"}})
     output = f"{settings!r} {settings} {settings.model_dump_json()}"
@@ -252,7 +245,6 @@ def test_a_key_is_never_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
 
 
 def test_paths_are_made_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Guards relative paths and `~`, because a client can start the server in any folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("USERPROFILE", str(tmp_path / "home"))
@@ -294,7 +286,6 @@ def test_a_wildcard_is_not_a_scope(part: str, value: str, tmp_path: Path) -> Non
 def test_the_error_about_a_wrong_key_or_value_names_it_and_the_file(
     tmp_path: Path, text: str, error_parts: list[str]
 ) -> None:
-    """Guards against settings that are silently ignored: the error names key, nearest known key and file."""
     path = settings_file(tmp_path, text, "settings.json" if text[0] in "{" or text == "[]" else "settings.toml")
     error_text = refusal(path, data_dir=tmp_path)
     assert [part for part in [str(path), *error_parts] if part not in error_text] == []
@@ -320,7 +311,6 @@ def test_the_error_about_a_variable_names_it_and_the_nearest_known_one(
 
 
 def test_a_file_that_cannot_be_read_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Guards a missing file, a folder and a wrong encoding: the error names the path."""
     misencoded = tmp_path / "misencoded.toml"
     misencoded.write_bytes(b"user_id = '\xff'")
     for path in (tmp_path / "absent.toml", tmp_path, misencoded):

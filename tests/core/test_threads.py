@@ -18,7 +18,6 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_work_that_nobody_waits_for_ends_at_its_next_check() -> None:
-    """Guards a thread from work whose caller is gone."""
     threads, steps = Threads((anyio.CapacityLimiter(1),), (anyio.CapacityLimiter(1),)), list[int]()
     with anyio.CancelScope() as scope:
 
@@ -59,7 +58,6 @@ async def test_a_caller_that_computed_long_waits_until_it_has_earned_it(monkeypa
 
 
 async def test_what_a_thread_computes_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards the share: it is counted in the thread, and also if the work fails."""
     monkeypatch.setattr(anyio, "current_time", lambda: 1_000.0)
     waits: list[float] = []
 

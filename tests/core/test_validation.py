@@ -41,7 +41,6 @@ def messages_from(*inputs: dict[str, Any]) -> tuple[Message, ...]:
 
 
 def test_the_fields_of_a_message_are_kept_or_filled_in() -> None:
-    """Guards what is stored of a message: who, what, when, and the caller's own id; else now and our id."""
     whole = {"role": "assistant", "content": "  Hello\nthere ", "name": " Otto ", "id": " D1:3 "}
     message, first, second = messages_from(
         {**whole, "at": "2026-05-08T15:00:00+02:00"}, *[{"role": "user", "content": "Hi", "at": NOW.isoformat()}] * 2
@@ -73,7 +72,6 @@ HI = {"content": "Hi"}
     ids=["messages", "characters, also of system messages", "name", "id"],
 )
 def test_a_conversation_is_bounded(largest: list[dict[str, Any]], refused: list[dict[str, Any]], problem: str) -> None:
-    """Guards both sides of each limit: nothing is silently dropped, and the error names what is too much."""
     assert len(messages_from(*({"role": "user", **message} for message in largest))) == len(largest)
     with pytest.raises(InputError, match=problem):
         messages_from(*({"role": "user", **message} for message in refused))
@@ -81,7 +79,6 @@ def test_a_conversation_is_bounded(largest: list[dict[str, Any]], refused: list[
 
 @pytest.mark.parametrize("case", FORMS, ids=[case["form"] for case in FORMS])
 def test_messages_are_read_in_the_forms_of_other_programs(case: dict[str, Any]) -> None:
-    """Guards conversations that are passed on as they are: what was said is kept, the rest is left out and counted."""
     read = [read_conversation(messages, SCOPE, NOW) for messages in conversations_in(case["given"])]
     said = [
         [message.role, message.content, message.name, "" if message.said_at == NOW else iso(message.said_at)]
@@ -109,13 +106,11 @@ def test_messages_are_read_in_the_forms_of_other_programs(case: dict[str, Any]) 
     ],
 )
 def test_a_conversation_without_a_message_to_keep_is_refused(message: Any, problem: str) -> None:
-    """Guards the error text: it says what is wrong with the first message, and that nothing was stored."""
     with pytest.raises(InputError, match=re.escape(problem) + ".*nothing was stored"):
         conversation_from([] if message is None else [message], SCOPE, NOW)
 
 
 def test_the_parts_of_a_scope_replace_those_of_the_server() -> None:
-    """Guards the scope of a call: an omitted part is the server's, and an empty part is empty. Any script is a name."""
     assert scope_from(SERVER, None) == SERVER
     assert scope_from(SERVER, ScopeInput()) == SERVER
     assert scope_from(SERVER, ScopeInput(project=" borealis ")) == Scope("ana", "borealis", "otto", "run-1")
@@ -150,7 +145,6 @@ def test_a_text_that_shows_nothing_is_empty(validator: Any, blank: str) -> None:
 
 @pytest.mark.parametrize(("validator", "limit"), [(text_from, MAX_TEXT_CHARS), (query_from, MAX_QUERY_CHARS)])
 def test_a_text_is_stripped_not_empty_and_bounded(validator: Any, limit: int) -> None:
-    """Guards against texts and queries of white space only, and both sides of the limit, which the error names."""
     assert validator("  green tea\n") == "green tea"
     assert len(validator("x" * limit)) == limit
     with pytest.raises(InputError, match=f"{limit + 1:,} characters, more than {limit:,}"):
@@ -160,7 +154,6 @@ def test_a_text_is_stripped_not_empty_and_bounded(validator: Any, limit: int) ->
 
 
 def test_metadata_is_copied_bounded_and_json() -> None:
-    """Guards the caller's dictionary, and the ledger against metadata that is too large or that it could not return."""
     original: dict[str, Any] = {"team": "red"}
     metadata_from(original)["team"] = "blue"
     assert original == {"team": "red"}
@@ -197,7 +190,6 @@ def test_a_time_that_python_would_misread_is_refused(value: str) -> None:
     ],
 )
 def test_a_date_without_a_time_means_the_end_of_the_day(value: str, until: str) -> None:
-    """Guards the last instant that `as_of` and filters include."""
     assert iso(parse_until(value, "as_of")) == until
 
 

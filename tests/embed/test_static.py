@@ -40,7 +40,6 @@ def embedder() -> StaticEmbedder:
 
 
 def test_every_text_becomes_a_vector_of_length_one(embedder: StaticEmbedder) -> None:
-    """For any language, character and length. An empty text has a finite one: NaN would spoil the mean of a user."""
     for text in TEXTS:
         (vector,) = vectors = embedder.embed_passages([text])
         assert (vectors.shape, vectors.dtype) == ((1, 256), np.float32)
@@ -72,7 +71,6 @@ class Counting(WholeTextEmbedder):
 
 
 def test_a_question_is_embedded_once() -> None:
-    """Agents ask the same again. A kept vector cannot be changed, a failure is not kept, a long question is cut."""
     embedder = Counting()
     cache = QuestionCache(embedder)
     first, again, other = cache.embed_queries(["Who?", "Who?", "Where?"])

@@ -99,7 +99,6 @@ def test_a_damaged_file_says_nothing(tmp_path: Path) -> None:
 
 
 def test_a_session_that_still_sees_its_brief_gets_no_other(tmp_path: Path) -> None:
-    """Memories of the brief count as shown."""
     write_briefs(tmp_path, {"users": {"": {"": "k1"}}}, k1=brief(BRIEF, "m1", "m2"))
     for source, text in (("startup", BRIEF), ("clear", BRIEF), ("compact", BRIEF), ("resume", ""), ("fork", "")):
         assert begun_with(tmp_path, source=source) == text, source
@@ -126,7 +125,6 @@ MODES: tuple[tuple[str, Any, bool], ...] = (
 
 
 def test_the_mode_of_the_environment_wins_over_the_settings(tmp_path: Path) -> None:
-    """Nothing is kept in an unknown mode. Off leaves no trace."""
     for number, (variable, settings, is_kept) in enumerate(MODES):
         data_dir = tmp_path / str(number)
         if settings is not None:
@@ -144,7 +142,6 @@ def test_the_mode_of_the_environment_wins_over_the_settings(tmp_path: Path) -> N
 
 
 def test_excluded_folders_are_left_out_with_all_below_them(tmp_path: Path) -> None:
-    """The home folder may be written `~`. A session that began in one stays excluded elsewhere."""
     for name in ("secret/below/it", "secretive", "open"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "link").symlink_to(tmp_path / "secret")
@@ -168,7 +165,6 @@ def test_excluded_folders_are_left_out_with_all_below_them(tmp_path: Path) -> No
 
 
 def test_arguments_win_over_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without both, the default data directory is that of the settings."""
     for rest in (("--user", "ada"), ()):
         handle_hook(tmp_path / "other", PROMPT, "--data-dir", str(tmp_path / "data"), *rest, PALIMPSEST_USER_ID="bob")
     assert [record["user"] for record in spooled(tmp_path / "data")] == ["ada", "bob"]
@@ -183,7 +179,6 @@ def test_arguments_win_over_the_environment(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_the_request_says_who_asks_and_where(tmp_path: Path) -> None:
-    """Without a server there is nothing to say. Private parts do not reach it, nor does what asks for nothing."""
     data_dir = tmp_path / "data"
     assert handle_hook(data_dir, PROMPT) is None
     with answering(data_dir, says(BLOCK, "m1")) as requests:
@@ -226,8 +221,6 @@ def test_a_server_that_does_not_answer_well_is_silence(tmp_path: Path) -> None:
 
 
 def test_which_servers_are_asked(tmp_path: Path) -> None:
-    """Servers that were killed are passed over, and a folder that others can enter is not asked."""
-
     def in_pieces(connection: socket.socket, _request: dict[str, Any]) -> None:
         line = json.dumps({"ids": ["m\n1", 5, "x" * 999, "m2"], "text": BLOCK}).encode() + b"\n"
         for place in range(0, len(line), 7):
@@ -254,7 +247,6 @@ def test_which_servers_are_asked(tmp_path: Path) -> None:
 
 
 def test_what_was_shown_is_told_until_the_context_is_lost(tmp_path: Path) -> None:
-    """Sessions that can no longer be resumed are forgotten."""
     events = (
         PROMPT,
         PROMPT,

@@ -111,10 +111,6 @@ def records_of(folder: Path, *payloads: dict[str, Any], client: str = "", **vari
 
 @pytest.mark.parametrize("client", PROMPTS)
 def test_what_the_events_of_a_client_become(tmp_path: Path, client: str) -> None:
-    """A prompt is kept and answered in the client's form, a reply is kept, and a session begins with the brief.
-
-    Agents of two clients are let go on after a reply, but not again when they have.
-    """
     data_dir = tmp_path / "data"
     assert handle_hook(data_dir, PROMPTS[client], "--client", client, "--user", "ada") is None
     (record,) = spooled(data_dir)
@@ -197,7 +193,6 @@ def test_what_is_no_message_of_this_conversation_is_left_out(tmp_path: Path) -> 
 
 
 def test_the_payload_tells_the_client(tmp_path: Path) -> None:
-    """The environment is inherited by the terminals of other clients, and does not name the host."""
     inherited = {"CURSOR_TRACE_ID": "x", "CURSOR_VERSION": "3.20", "TERM_PROGRAM": "vscode"}
     snake_case = {"hook_event_name": "UserPromptSubmit", "session_id": "vs-1", "timestamp": "2026-10-01T08:00Z"}
     cases: tuple[tuple[dict[str, Any], dict[str, str], str], ...] = (

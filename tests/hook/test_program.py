@@ -139,7 +139,6 @@ BROKEN = (
 
 
 def test_broken_stdin_is_silence(tmp_path: Path) -> None:
-    """What cannot be read is noted, and of a long prompt the beginning is kept."""
     data_dir = tmp_path / "data"
     with answering(data_dir, says(BLOCK, "m1")) as requests:
         assert run_hook(data_dir, BROKEN[2]) is None
@@ -185,7 +184,6 @@ def test_it_ends_although_stdin_or_a_server_does_not(tmp_path: Path) -> None:
 
 
 def test_closed_streams_do_not_matter(tmp_path: Path) -> None:
-    """Nor a client that does not read the answer, nor a full disk."""
     data_dir = tmp_path / "data"
     with answering(data_dir, says(BLOCK, "m1")):
         for redirection in ("<&-", ">&-", "<&- >&- 2>&-", ">/dev/full", "2>&-", "</dev/null"):

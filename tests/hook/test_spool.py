@@ -24,7 +24,6 @@ def spooled(data_dir: Path) -> list[Path]:
 
 @needs_posix
 def test_only_the_owner_can_read_it(tmp_path: Path) -> None:
-    """Also in a folder that was open to others. A link in place of a folder is not followed."""
     opened = Path(spool.spool_dir(str(tmp_path / "open")))
     opened.mkdir(parents=True)
     for folder in (opened, opened.parent):
@@ -101,7 +100,6 @@ BLOCKS = (
 
 
 def test_what_of_a_text_is_kept_asked_and_injected() -> None:
-    """Private parts, our own blocks, commands and notifications are not kept; short prompts are not asked about."""
     for text, kept in KEPT:
         assert spool.kept_part(text) == kept, text[:60]
     for prompt, question in QUESTIONS:

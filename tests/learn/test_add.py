@@ -24,7 +24,6 @@ def system_prompts(server: OpenAIServer) -> list[str]:
 
 
 async def test_a_conversation_becomes_facts_with_sources_dates_and_labels(tmp_path: Path) -> None:
-    """Extracted facts name the messages they came from. What is imported late is as old as its messages."""
     labels = {"happened_at": "2026-05-07", "keywords": ["flat"], "tags": ["event"]}
     fact = {"text": "Ana got the keys on 2026-05-07.", "sources": [1], **labels}
     async with memory_with([json.dumps({"facts": [fact]}), facts_reply("Nora sails")], tmp_path) as (
@@ -55,7 +54,6 @@ async def test_replaces_is_the_callers_decision_and_asks_no_model(tmp_path: Path
 
 
 async def test_an_agents_conversation_is_read_with_the_agents_prompt(tmp_path: Path) -> None:
-    """There are two extraction prompts. It is the agent's, too, if the agent has not answered yet."""
     agent = Scope("alice", agent_id="otto")
     said = (("user", "Never deploy on Fridays"), ("assistant", "Understood"))
     replies = [facts_reply("Otto must not deploy on Fridays"), facts_reply(), facts_reply()]
@@ -68,10 +66,6 @@ async def test_an_agents_conversation_is_read_with_the_agents_prompt(tmp_path: P
 
 @pytest.mark.parametrize("custom", [None, "List what the user likes as JSON."])
 async def test_instructions_and_included_topics_follow_the_prompt(tmp_path: Path, custom: str | None) -> None:
-    """They are added to the shipped prompt and to one of the settings, and a dollar sign in them is a dollar sign.
-
-    What the graph needs comes after them.
-    """
     settings: dict[str, Any] = {"custom_instructions": "Prices in $.", "includes": ["work", "plans"]}
     settings |= {"custom_fact_extraction_prompt": custom} if custom else {}
     async with memory_with([facts_reply()], tmp_path, **settings) as (memory, server):
@@ -98,7 +92,6 @@ async def test_instructions_and_included_topics_follow_the_prompt(tmp_path: Path
 async def test_the_messages_are_kept_and_the_reply_says_what_was_not_done(
     tmp_path: Path, reply: Reply | str, expected: str
 ) -> None:
-    """No failure of a model looks like an empty result."""
     async with memory_with(lambda _: reply, tmp_path) as (memory, _):
         result = await memory.add_messages(messages_from(("user", "I moved to Lyon")))
         assert [hit.text for hit in (await memory.search(ALICE, "Lyon")).hits] == ["I moved to Lyon"]
@@ -111,7 +104,6 @@ async def test_the_messages_are_kept_and_the_reply_says_what_was_not_done(
 @pytest.mark.few_by_day(1)
 @pytest.mark.parametrize("failure", [["no", "no"], [Reply(status=402)]])
 async def test_a_failed_decision_throws_no_fact_away(tmp_path: Path, failure: list[Any]) -> None:
-    """What was found is added as it is; the reply says so, and names what it resembles."""
     async with memory_with([facts_reply("User lives in Lyon"), *failure], tmp_path) as (memory, _):
         await add_text(memory, "User lives in Nice")
         said = messages_from(("user", "I moved to Lyon"))
@@ -136,7 +128,6 @@ async def test_a_broken_prompt_file_is_named_and_the_messages_are_kept(tmp_path:
 
 @pytest.mark.nightly
 async def test_without_an_embedder_texts_are_stored_and_found_by_words(tmp_path: Path) -> None:
-    """Texts that were stored while the embedder was down get their vectors later."""
     async with memory_in(tmp_path, embedder=UNREACHABLE) as memory:
         result = await memory.add_text(ALICE, "User plays the cello")
         search_result = await memory.search(ALICE, "cello")
@@ -150,7 +141,6 @@ async def test_without_an_embedder_texts_are_stored_and_found_by_words(tmp_path:
 
 
 async def test_messages_are_kept_and_found_and_the_reply_says_so(tmp_path: Path) -> None:
-    """The default installation has no model. A message keeps the time it was said, and repeated is kept once."""
     clock = StoppedClock()
     retreat = {"role": "user", "content": "The team retreat is in Lisbon", "at": "2024-02-29T08:00:00+02:00"}
     async with memory_in(tmp_path, clock) as memory:
@@ -165,7 +155,6 @@ async def test_messages_are_kept_and_found_and_the_reply_says_so(tmp_path: Path)
 
 
 async def test_a_known_text_takes_a_later_date_and_keeps_it(tmp_path: Path) -> None:
-    """What is said again is true again; an earlier date changes nothing and the reply says so; undo knows both."""
     first, later = datetime(2025, 3, 1, tzinfo=UTC), datetime(2026, 3, 1, tzinfo=UTC)
     async with memory_in(tmp_path) as memory:
         await memory.add_text(ALICE, "User lives in Lyon", at=first)

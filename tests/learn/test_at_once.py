@@ -142,7 +142,6 @@ async def test_changes_to_unrelated_memories_cost_no_other_request(tmp_path: Pat
 
 
 async def test_a_memory_that_was_changed_meanwhile_is_decided_on_as_it_is_now(tmp_path: Path) -> None:
-    """What another client wrote while the model thought is decided on, however often."""
     async with memory_in(tmp_path) as memory:
         nice = await add_text(memory, "User lives in Nice")
     changes = [
@@ -163,7 +162,6 @@ async def test_a_memory_that_was_changed_meanwhile_is_decided_on_as_it_is_now(tm
 
 
 async def test_a_text_is_stored_as_it_is_if_memories_keep_changing(tmp_path: Path) -> None:
-    """A call does not ask the model forever, and does not lose its text."""
     changes = [elsewhere(tmp_path, Decision(Event.ADD, Fact(f"User lives in street {n}"))) for n in range(5)]
     async with memory_in(tmp_path) as memory:
         await add_text(memory, "User lives in Nice")
@@ -175,7 +173,6 @@ async def test_a_text_is_stored_as_it_is_if_memories_keep_changing(tmp_path: Pat
 
 
 async def test_a_message_that_is_deleted_during_extraction_is_not_learned_from(tmp_path: Path) -> None:
-    """No fact of a deleted message is stored later."""
     said_now = messages_from(("user", "I moved to Lyon"))
     delete_message = elsewhere(tmp_path, Decision(Event.DELETE, memory_id=said_now[0].id, kind="message"))
     async with thinking(tmp_path, delete_message) as (memory, server):

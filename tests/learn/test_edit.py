@@ -105,10 +105,6 @@ CHANGES: dict[str, Work] = {
 @pytest.mark.few_by_day(1)
 @pytest.mark.parametrize("what", CHANGES)
 async def test_every_change_is_one_edit_that_can_be_repeated_undone_and_redone(tmp_path: Path, what: str) -> None:
-    """Undo and redo cover texts, metadata and messages, and everything is found again.
-
-    A client may time out after the write was done. The repeated call says so and writes nothing.
-    """
     clock = StoppedClock()
     async with memory_in(tmp_path, clock) as memory:
         known = await first_contents(memory)
@@ -133,7 +129,6 @@ async def test_every_change_is_one_edit_that_can_be_repeated_undone_and_redone(t
 
 
 async def test_facts_of_one_conversation_are_one_edit(tmp_path: Path) -> None:
-    """Undoing a model's work removes its facts and restores what it changed; the messages stay."""
     dog = {"happened_at": "2026-05-01", "keywords": ["pet"], "tags": ["t"]}
     facts = [{"text": "User has a dog", "sources": [1], **dog}, {"text": "User lives in Lyon", "sources": [1]}]
 
@@ -186,7 +181,6 @@ async def test_an_impossible_change_is_refused_with_the_next_step(tmp_path: Path
 
 
 async def test_a_restore_is_refused_beside_the_same_text_and_noted_beside_a_successor(tmp_path: Path) -> None:
-    """Two memories that may disagree are named while both are living, and only then."""
     async with memory_in(tmp_path) as memory:
         known = await first_contents(memory)
         result = await memory.restore(ALICE, known.superseded)
@@ -203,7 +197,6 @@ async def test_a_restore_is_refused_beside_the_same_text_and_noted_beside_a_succ
 
 
 async def test_an_id_is_accepted_as_agents_write_it_and_never_ambiguous(tmp_path: Path) -> None:
-    """Ids may come in brackets, with a prefix, twice, or be deleted. Text that names two, or none, is refused."""
     async with memory_in(tmp_path) as memory:
         known = await first_contents(memory)
         tea, short, cat = known.tea, known.tea[:8], await add_text(memory, "User has a cat")
@@ -218,8 +211,6 @@ async def test_an_id_is_accepted_as_agents_write_it_and_never_ambiguous(tmp_path
 
 
 async def test_an_update_never_coarsens_a_date(tmp_path: Path) -> None:
-    """A day that was told once stays known if it is later spoken of as a month; another date takes its place."""
-
     def dated(text: str, date: str) -> Fact:
         at, precision = parse_date(date) or (None, "")
         dates: dict[str, Any] = {"happened_at": at, "valid_from": at}
@@ -258,7 +249,6 @@ async def test_the_error_names_the_living_end_of_a_chain(tmp_path: Path) -> None
 
 
 async def test_the_commands_show_edits_and_undo_them(tmp_path: Path) -> None:
-    """The log and undo commands work for the newest edit, one by number and all since a time, and refuse the rest."""
     clock = StoppedClock(datetime(2020, 1, 2, 12, tzinfo=UTC))
     async with memory_in(tmp_path / "data", clock) as memory:
         tea = await add_text(memory, "User likes [green] tea")

@@ -18,7 +18,6 @@ NICE, LYON = "User lives in Nice", "User lives in Lyon"
 
 
 async def test_of_a_long_text_a_call_embeds_the_first_window(tmp_path: Path) -> None:
-    """The work for one text is bounded; the rest waits, and the reply says so."""
     text = "The violin is old. " * 1_000
     async with memory_in(tmp_path) as plain:
         memory, embedder = watched(plain)
@@ -34,7 +33,6 @@ async def test_of_a_long_text_a_call_embeds_the_first_window(tmp_path: Path) -> 
 
 
 async def test_a_memory_changes_over_to_another_embedder_and_can_be_searched_meanwhile(tmp_path: Path) -> None:
-    """Nothing has to be done by hand after an upgrade that brings another embedder, and no server gets in the way."""
     async with memory_in(tmp_path) as before:
         await before.add_text(ALICE, "Anna spielt Geige", infer=False)
         await before.add_text(ALICE, "User lives in Nice", infer=False)

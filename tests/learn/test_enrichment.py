@@ -42,7 +42,6 @@ async def hints_of(memory: Memory, *memory_ids: str) -> list[tuple[str, ...]]:
 
 
 async def test_an_old_memory_is_found_in_other_words_until_one_undo_takes_all_hints(tmp_path: Path) -> None:
-    """What has hints keeps them, the text and its date stay, and the summary is not out of date."""
     clock = StoppedClock()
     replies = [json.dumps({"summary": "Much."}), json.dumps({"hints": [hints(0), hints(1, "Who sings?")]})]
     async with memory_with(replies, tmp_path, clock) as (memory, _):
@@ -73,7 +72,6 @@ async def test_an_old_memory_is_found_in_other_words_until_one_undo_takes_all_hi
 async def test_the_daily_limit_stops_it_and_the_next_day_goes_on_with_the_same_edit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An undo in between ends it: what was taken back is not written again, nor what was still to come."""
     monkeypatch.setenv("PALIMPSEST_BACKGROUND", '{"calls_per_day": 1}')
     clock = StoppedClock()
     async with memory_with(model, tmp_path, clock) as (memory, server):
@@ -115,7 +113,6 @@ async def test_the_daily_limit_stops_it_and_the_next_day_goes_on_with_the_same_e
     ids=["an unknown id", "too many", "nothing said", "a secret", "nonsense"],
 )
 async def test_what_a_model_may_reply(tmp_path: Path, reply: Any, expected: list[tuple[str, ...]] | None) -> None:
-    """It is asked once more. Then what can be used is, and a job that got nothing says why."""
     clock = StoppedClock()
     text = reply if isinstance(reply, str) else json.dumps({"hints": reply})
     async with memory_with([text, text], tmp_path, clock) as (memory, server):

@@ -75,10 +75,6 @@ async def known(memory: Memory, *texts: str) -> None:
 
 
 async def test_what_was_asked_for_goes_is_told_and_not_found_again_until_an_undo(tmp_path: Path) -> None:
-    """A turn with a forgotten fact is not shown whole, although another fact of it still stands.
-
-    Forgetting is an edit: one undo restores the memories, the turn and the request.
-    """
     async with memory_with(model, tmp_path) as (memory, _):
         await said(memory, TURN)
         result = await said(memory, REQUEST)
@@ -95,7 +91,6 @@ async def test_what_was_asked_for_goes_is_told_and_not_found_again_until_an_undo
 
 
 async def test_everything_about_a_person_is_meant_however_little_it_resembles_the_request(tmp_path: Path) -> None:
-    """The model sees many memories for each request. So many are only forgotten after a question: by their ids."""
     async with memory_with(model, tmp_path) as (memory, _):
         await known(memory, *ABOUT_MARK, ALLERGIC)
         result = await said(memory, REQUEST)
@@ -110,8 +105,6 @@ async def test_everything_about_a_person_is_meant_however_little_it_resembles_th
 
 
 async def test_what_only_a_hint_names_is_forgotten_and_its_hints_with_it(tmp_path: Path) -> None:
-    """The model is shown the hints beside the text, which says it in other words; and many others do not hide it."""
-
     def deleting(request: dict[str, Any]) -> str:
         if is_extraction(request):
             return facts_reply(forget="everything about the allergy of User")
@@ -170,7 +163,6 @@ async def test_what_the_user_does_not_ask_for_is_not_forgotten(tmp_path: Path, t
     ],
 )
 async def test_much_is_only_forgotten_after_a_question(tmp_path: Path, text: str, stored: int, left: int) -> None:
-    """A model that means everything by a small request takes nothing, and the reply says how to confirm it."""
     async with memory_with(fooled, tmp_path) as (memory, _):
         await known(memory, *(f"User saw dentist number {number}." for number in range(stored)))
         result = await said(memory, text)

@@ -202,7 +202,6 @@ def check_result(hostile: HostileMemory, scope: Scope, result: WriteResult) -> N
 def test_messages_are_kept_whatever_the_model_replies(
     hostile: HostileMemory, contents: list[str], extract: Sequence[AnyReply], decide: Sequence[AnyReply]
 ) -> None:
-    """Messages are kept, other scopes stay as they are, and each call says what it did."""
     with hostile.new_scope() as scope:
         hostile.script.plan(extract=extract, decide=decide)
         result = hostile.add(contents, scope)
@@ -227,7 +226,6 @@ def test_messages_are_kept_whatever_the_model_replies(
 def test_decisions_that_contradict_each_other_are_applied(
     hostile: HostileMemory, facts: list[str], decisions: list[dict[str, Any]]
 ) -> None:
-    """Well-formed replies may merge, delete and repeat everything. None is refused halfway."""
     with hostile.new_scope() as scope:
         hostile.script.plan(extract=[json.dumps({"facts": facts})], decide=[json.dumps(decisions)])
         result = hostile.add(SAID[:1], scope)
@@ -240,7 +238,6 @@ def test_decisions_that_contradict_each_other_are_applied(
 @examples(20)
 @given(hostile_replies(summary_replies()))
 def test_a_summary_is_new_or_the_last_good_one(hostile: HostileMemory, summarize: Sequence[AnyReply]) -> None:
-    """If the model writes no usable summary, the last one is returned with a note."""
     with hostile.new_scope() as scope:
         hostile.script.plan(summarize=[json.dumps({"summary": GOOD_SUMMARY})])
         assert hostile.call(hostile.memory.summary, scope, refresh=True).text == GOOD_SUMMARY

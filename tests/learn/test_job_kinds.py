@@ -74,7 +74,6 @@ def finish(memory: Memory, job: Job, again: datetime | None = None) -> None:
 
 
 async def test_what_was_said_is_learned_from_before_views_of_it_are_made(tmp_path: Path) -> None:
-    """Expiry comes first, whatever was queued first. But what has been due for an hour goes before the rest."""
     clock = StoppedClock()
     async with memory_in(tmp_path, clock) as memory:
         for kind in reversed(ORDER):
@@ -94,7 +93,6 @@ async def test_what_was_said_is_learned_from_before_views_of_it_are_made(tmp_pat
 
 
 async def test_what_is_asked_for_meanwhile_is_a_job_of_its_own(tmp_path: Path) -> None:
-    """Also for the same memory, which may have changed since it was looked at."""
     clock = StoppedClock()
     async with memory_in(tmp_path, clock) as memory:
         queue(memory, JobRequest("link", payload={MEMORIES: ["a", "b"]}))
@@ -108,7 +106,6 @@ async def test_what_is_asked_for_meanwhile_is_a_job_of_its_own(tmp_path: Path) -
 
 
 async def test_a_job_of_erased_memories_goes_with_them(tmp_path: Path) -> None:
-    """Of the others what is left stays, also of a job that is under way."""
     clock = StoppedClock()
     async with memory_in(tmp_path, clock) as memory:
         tea, figs = await add_text(memory, "Alice likes tea"), await add_text(memory, "Alice likes figs")
@@ -148,7 +145,6 @@ async def memory_with_budget(folder: Path, clock: StoppedClock, url: str, **limi
 
 
 async def test_a_call_too_many_is_made_the_next_day(tmp_path: Path) -> None:
-    """The calls of all scopes count together, and learning what was said does not count."""
     clock = StoppedClock()
     with OpenAIServer(model) as server:
         async with memory_with_budget(tmp_path, clock, server.base_url, calls_per_day=1) as memory:
@@ -173,7 +169,6 @@ async def test_a_call_too_many_is_made_the_next_day(tmp_path: Path) -> None:
 
 
 async def test_a_job_of_a_process_that_was_killed_is_done_by_the_next_one(tmp_path: Path) -> None:
-    """It was begun and never finished: the memory that ends is closed once all the same."""
     clock = StoppedClock()
     async with memory_in(tmp_path, clock) as memory:
         await add_text(memory, "Alice is ill", metadata={"expires_at": "2026-05-09"})

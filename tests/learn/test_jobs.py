@@ -43,7 +43,6 @@ def held_model() -> HeldModel:
 @pytest.mark.few_by_day(1)
 @pytest.mark.parametrize("sees_general", [True, False])
 async def test_the_background_sees_what_the_caller_sees(tmp_path: Path, *, sees_general: bool) -> None:
-    """Guards what is general from who sees a project alone: the outcome would show what it was decided on."""
     asked: list[str] = []
     what = {"forget": "that Alice likes hazelnut cake", "sources": [1]}
 
@@ -101,7 +100,6 @@ async def test_a_call_ends_within_its_time_and_the_rest_goes_on(tmp_path: Path) 
 
 
 async def test_two_adds_become_one_job(tmp_path: Path) -> None:
-    """The model reads a conversation that comes in several calls at once, but not what is only to be kept."""
     clock = StoppedClock()
     async with memory_learning(model, tmp_path, clock) as (memory, server):
         await memory.add_messages(messages_from(("user", "I like secrets")), infer=False)
@@ -115,7 +113,6 @@ async def test_two_adds_become_one_job(tmp_path: Path) -> None:
 
 
 async def test_a_purge_leaves_nothing_of_it_in_a_job(tmp_path: Path) -> None:
-    """Guards what was said around it and what the model said of it, too."""
     async with memory_learning(model, tmp_path, StoppedClock()) as (memory, _):
         context = ("Alice was asked about gin",)
         await memory.add_messages(messages_from(("user", "I like gin")), context=context)
@@ -153,7 +150,6 @@ async def test_the_first_failure_and_the_success_after_it_are_told(tmp_path: Pat
 
 
 async def test_after_many_failures_a_person_is_needed(tmp_path: Path) -> None:
-    """The next reply says what failed and why; sending the messages again, or a retry, learns from them."""
     answers: list[Reply] = [Reply("no credit", status=402)] * (len(PAUSES) + 1)
     with OpenAIServer(lambda request: answers.pop() if answers else model(request)) as server:
         clock = HastyClock()

@@ -26,7 +26,6 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_a_message_longer_than_a_piece_is_split_where_sentences_end(tmp_path: Path) -> None:
-    """The model reads all of it, and every fact cites the message."""
     seen: list[str] = []
 
     def extract(request: dict[str, Any]) -> dict[str, Any]:
@@ -100,7 +99,6 @@ async def test_pieces_before_a_failure_are_kept_and_the_rest_is_learned_later(tm
 
 
 async def test_a_request_in_a_long_message_waits_until_all_of_it_was_read(tmp_path: Path) -> None:
-    """The message goes with what was asked for. What its other parts say is learned all the same."""
     extractions = 0
 
     def extract(_: dict[str, Any]) -> dict[str, Any]:

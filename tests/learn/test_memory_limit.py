@@ -23,7 +23,6 @@ async def fill(memory: Memory) -> list[str]:
 
 
 async def test_one_too_many_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
-    """Guards the bound, and the text that says how many there are and what to do."""
     async with memory_in(tmp_path, max_memories=3) as memory:
         await fill(memory)
         edits = await memory.log(ALICE)
@@ -38,7 +37,6 @@ async def test_one_too_many_is_refused_and_leaves_nothing(tmp_path: Path) -> Non
 
 
 async def test_all_scopes_of_a_user_count_and_no_other_user_does(tmp_path: Path) -> None:
-    """Guards against a user who spreads memories over projects, and others from that user."""
     async with memory_in(tmp_path, max_memories=2) as memory:
         for scope in (ALICE, Scope("alice", "web")):
             await memory.add_text(scope, "Tests run in parallel", infer=False)
@@ -49,7 +47,6 @@ async def test_all_scopes_of_a_user_count_and_no_other_user_does(tmp_path: Path)
 
 
 async def test_what_adds_nothing_is_done_in_a_full_memory_and_nothing_goes_round_it(tmp_path: Path) -> None:
-    """Guards the way out: replacing, updating, repeating, deleting, and undoing all of it. A restore is an add."""
     async with memory_in(tmp_path, max_memories=3) as memory:
         bees, cello, _ = await fill(memory)
         await add_text(memory, "Alice keeps wasps", replaces=[bees])
@@ -66,7 +63,6 @@ async def test_what_adds_nothing_is_done_in_a_full_memory_and_nothing_goes_round
 
 
 async def test_many_writers_at_once_do_not_exceed_it(tmp_path: Path) -> None:
-    """Guards the bound where it is decided: two open memories and twenty calls leave as many as there may be."""
     refused: list[InputError] = []
 
     async def add(memory: Memory, number: int) -> None:

@@ -58,7 +58,6 @@ def test_a_relation_that_no_import_would_read_is_refused() -> None:
 
 
 async def test_what_naming_merges_is_an_edit_that_a_plain_undo_passes_over(tmp_path: Path) -> None:
-    """Guards the number of the edit: the log shows it, and an undo of it takes back nothing else."""
     async with memory_in(tmp_path) as memory:
         await memory.add_text(Scope("alice", project="web"), "Kofi Mensah designs the site", infer=False)
         await add_text(memory, "Kofi Mensah lives in Accra")
@@ -97,7 +96,6 @@ async def test_imported_memories_get_their_names_in_the_background(tmp_path: Pat
 
 
 async def test_lookalikes_are_proposed_until_somebody_says_what_they_are(tmp_path: Path) -> None:
-    """They are told when the second one is stored, and in what is known of either. No edit is made by itself."""
     async with memory_in(tmp_path) as memory:
         await add_text(memory, "Ana García plays chess")
         first, second = "Ana García", "Ana Garcia"
@@ -120,7 +118,6 @@ async def test_lookalikes_are_proposed_until_somebody_says_what_they_are(tmp_pat
 @pytest.mark.few_by_day(1)
 @pytest.mark.parametrize(("kind", "entities", "told"), [("same", 2, 0), ("maybe", 3, 1), ("different", 3, 0)])
 async def test_spellings_are_one_and_lookalikes_are_told(tmp_path: Path, kind: str, entities: int, told: int) -> None:
-    """The pairs were written by somebody who had not seen how names are compared."""
     async with memory_in(tmp_path) as memory:
         for number, (first, second) in enumerate(NAMES[kind]):
             scope = Scope(f"user{number}")

@@ -38,10 +38,6 @@ def keeps(facts: Items, memories: Items) -> list[tuple[Any, ...]]:
 
 
 async def test_what_was_forgotten_is_told_first_and_once(tmp_path: Path) -> None:
-    """A job that only forgot does not say that there is nothing new; once told, what was forgotten is quoted no more.
-
-    Remarks on facts that were not kept are cut, a request to forget is answered in any case.
-    """
     trivia = [f"Some trivia about cloud number {number}." for number in range(6)]
     replies = [
         facts_reply("Mark drinks."),
@@ -66,7 +62,6 @@ async def test_what_was_forgotten_is_told_first_and_once(tmp_path: Path) -> None
 
 
 async def test_what_a_process_did_before_it_ended_is_told_by_the_next_one(tmp_path: Path) -> None:
-    """The first half of a long job forgot something; the process ends while the model reads the second half."""
     replies = [facts_reply("Mark drinks."), facts_reply(forget="Mark"), facts_reply(), facts_reply("Alice has a cat.")]
     answers = scripted(replies, keeps)
     held = HeldModel(answers, lambda request: is_extraction(request) and held.extractions == 3)

@@ -26,7 +26,6 @@ async def replaced(memory: Memory, scope: Scope, old: dict[str, Any], new: dict[
 
 
 async def test_a_relation_stays_unless_the_new_text_ends_it(tmp_path: Path) -> None:
-    """Guards who is whose cousin, when somebody moves; and that nobody works where they left."""
     async with memory_in(tmp_path) as memory:
         for number, case in enumerate(RELATIONS):
             scope = Scope(f"user{number}")
@@ -41,7 +40,6 @@ async def test_a_relation_stays_unless_the_new_text_ends_it(tmp_path: Path) -> N
 
 
 async def test_metadata_stays_unless_the_call_gives_another(tmp_path: Path) -> None:
-    """An undo gives it back to the one that was replaced. An end that stays is told."""
     given = {"pinned": 1, "source": "crm", "ticket": 7, "expires_at": "2027-01-01"}
     async with memory_in(tmp_path) as memory:
         new = {"text": "Ana is on call for payments", "metadata": {"ticket": 8, "source": None}}

@@ -47,7 +47,6 @@ async def searched(memory: Memory, query: str, scope: Scope = ALICE, **options: 
 
 
 async def test_a_pasted_reply_is_removed_and_the_rest_of_the_message_is_kept(tmp_path: Path) -> None:
-    """Old memories do not come back as new ones. A call can be repeated even if its messages were kept in part."""
     async with memory_in(tmp_path) as memory:
         await added(memory, TEA)
         await added(memory, "User's  tea cabinet:\n- Assam\n- Sencha")
@@ -148,7 +147,6 @@ async def test_no_field_of_a_message_or_document_keeps_a_secret(tmp_path: Path) 
 
 
 async def test_an_export_that_somebody_edited_brings_no_secret(tmp_path: Path) -> None:
-    """An edited file is as any other text that a person writes; its history and metadata are read as well."""
     file = tmp_path / "export.jsonl"
     async with memory_in(tmp_path / "from") as memory:
         await add_text(memory, "User keeps a key", metadata={"note": "safe"})

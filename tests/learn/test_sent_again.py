@@ -43,7 +43,6 @@ async def kept(memory: Memory, *messages: dict[str, Any], scope: Scope = ALICE) 
 
 @pytest.mark.parametrize("more", [{"id": "t{}"}, {"at": "2026-05-01T10:0{}:00Z"}, {"id": "t{}", "at": "2026-05-01"}])
 async def test_messages_with_ids_or_times_are_always_recognized(tmp_path: Path, more: dict[str, str]) -> None:
-    """An import can be repeated as a whole, in part, in another order, or together with new messages."""
     clock = StoppedClock()
     one, two, three = (
         {"role": "user", "content": f"Message {n}", **{key: value.format(n) for key, value in more.items()}}
@@ -59,7 +58,6 @@ async def test_messages_with_ids_or_times_are_always_recognized(tmp_path: Path, 
 
 
 async def test_messages_without_ids_or_times_are_recognized_for_ten_minutes(tmp_path: Path) -> None:
-    """A retry with exactly the same messages is recognized, in its scope. What is said again later was said twice."""
     clock = StoppedClock()
     async with memory_in(tmp_path, clock) as memory:
         for minutes, new in ((0, 2), (0, 0), (5, 0), (5, 0), (1, 2)):
@@ -84,7 +82,6 @@ async def test_messages_without_ids_or_times_are_recognized_for_ten_minutes(tmp_
 async def test_facts_are_extracted_once_when_messages_are_repeated_after_a_failure(
     tmp_path: Path, more: dict[str, str]
 ) -> None:
-    """Messages that were kept while the model failed, or while there was none, can be sent again to learn from them."""
     clock = StoppedClock()
     script = [Reply(status=401), Reply("Sure!"), Reply("Sure!"), Reply(LEARNED)]
     async with memory_with(script, tmp_path, clock) as (memory, server):
@@ -102,7 +99,6 @@ async def test_facts_are_extracted_once_when_messages_are_repeated_after_a_failu
 
 
 async def test_every_tool_that_writes_can_be_called_again(tmp_path: Path) -> None:
-    """Through the server, the second reply says that nothing had to be done."""
     batch = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi"}]
     with_ids = [{**message, "id": f"t{number}"} for number, message in enumerate(batch)]
     async with connect(tmp_path) as server, memory_in(tmp_path / "data") as memory:

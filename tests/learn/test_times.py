@@ -30,7 +30,6 @@ async def listed(memory: Memory) -> bool:
 
 
 async def test_it_ends_exactly_at_its_time(tmp_path: Path) -> None:
-    """No process has to run at that moment. A day ends with its last instant, in UTC."""
     clock = StoppedClock()
     began = clock.at
     async with memory_in(tmp_path, clock) as memory:
@@ -51,7 +50,6 @@ async def test_it_ends_exactly_at_its_time(tmp_path: Path) -> None:
 
 
 async def test_a_job_closes_it(tmp_path: Path) -> None:
-    """It held until its time. That is in the history and in the log, and the next one has a job of its own."""
     clock = StoppedClock()
     async with memory_in(tmp_path, clock) as memory:
         first = await add_text(memory, ON_CALL, metadata={"expires_at": "2026-05-09"})
@@ -109,7 +107,6 @@ def said(text: str, at: str) -> Any:
 
 
 async def test_a_month_stays_a_month(tmp_path: Path) -> None:
-    """`2023-04` is shown and filtered as a month, and never as its first day."""
     reply = facts_reply("User moved to Rome in April 2023.", happened_at="2023-04")
     april = {"gte": "2023-04-01", "lt": "2023-05-01"}
     async with memory_with([reply], tmp_path) as (memory, _):

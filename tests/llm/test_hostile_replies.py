@@ -190,7 +190,6 @@ def decide_stage(facts: Sequence[Fact], memories: Sequence[Memory]) -> Callable[
 @examples(900)
 @given(replies_of(fact_replies()), replies_of(fact_replies()))
 def test_any_reply_gives_valid_facts_or_an_error(first: str, second: str) -> None:
-    """Guards the ledger against texts that are not facts, wrong sources, and hidden failures."""
     facts, reply = run_stage(run_extract, first, second)
     if facts is not None:
         check_facts(facts, reply if holds_no_facts(reply) else readable(reply, first, ExtractReply))
@@ -237,7 +236,6 @@ def test_deep_nesting_is_no_crash(begin: str, end: str) -> None:
     replies_of(decision_replies()),
 )
 def test_any_reply_invents_no_memory_and_loses_no_fact(facts: int, memories: int, first: str, second: str) -> None:
-    """Guards memories that were not shown, and every fact: it is stored, merged, known, or reported as dropped."""
     decisions, reply = run_stage(decide_stage(FACTS[:facts], MEMORIES[:memories]), first, second)
     if decisions is not None:
         check_decisions(decisions, FACTS[:facts], MEMORIES[:memories], readable(reply, first, DecideReply))

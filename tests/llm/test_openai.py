@@ -117,7 +117,6 @@ COMPLAINTS = [
 
 
 async def test_the_first_request_has_a_strict_json_schema() -> None:
-    """Guards the full request: schema, limit, temperature and unchanged messages."""
     with OpenAIServer(['{"city": "Lisbon"}']) as server:
         async with model_at(server.base_url) as model:
             assert await model.complete(MESSAGES, SCHEMA) == '{"city": "Lisbon"}'
@@ -144,7 +143,6 @@ async def test_a_proxy_is_not_asked_for_what_is_on_this_machine(monkeypatch: pyt
 
 @pytest.mark.parametrize(("key", "bearer"), [(KEY, f"Bearer {KEY}"), (None, "Bearer none")])
 async def test_the_key_is_sent_as_a_bearer_token(key: str | None, bearer: str) -> None:
-    """Guards authentication, and a local server without a key: the openai package does not refuse it."""
     with OpenAIServer(["fine"]) as server:
         async with model_at(server.base_url, key=key) as model:
             await model.complete(MESSAGES, SCHEMA)
@@ -159,8 +157,6 @@ async def test_the_key_is_sent_as_a_bearer_token(key: str | None, bearer: str) -
 async def test_what_an_endpoint_says_it_cannot_do_is_left_out(
     complaint: str, status: int, what: str, then: Any
 ) -> None:
-    """Guards the request to endpoints that say what they refuse; only that is left out, and not sent again."""
-
     def complaint_about(request: dict[str, Any]) -> str | None:
         return complaint if sent_as(request)[what] == sent_as(FULL_REQUEST)[what] else None
 
@@ -238,7 +234,6 @@ FAILURES = [
 async def test_every_failure_raises_our_own_error_with_the_cause(
     reply: Reply, kind: type[ModelError], text: str
 ) -> None:
-    """Guards the protocol: never an empty reply, never an exception of the openai package, never the key."""
     with OpenAIServer(lambda _: reply) as server:
         async with model_at(server.base_url) as model:
             with pytest.raises(ModelError, match=text) as error:
@@ -251,7 +246,6 @@ async def test_every_failure_raises_our_own_error_with_the_cause(
 
 @pytest.mark.parametrize("status", [408, 409, 429, 500, 502, 503])
 async def test_a_temporary_failure_is_retried_once(status: int) -> None:
-    """Guards against giving up at the first failure of a server."""
     with OpenAIServer([Reply("later", status=status, headers=AT_ONCE), "fine"]) as server:
         async with model_at(server.base_url) as model:
             assert await model.complete(MESSAGES, SCHEMA) == "fine"
@@ -259,7 +253,6 @@ async def test_a_temporary_failure_is_retried_once(status: int) -> None:
 
 
 async def test_a_server_that_does_not_answer_in_time_is_unreachable() -> None:
-    """Guards the timeout in the settings: the error names the setting."""
     with OpenAIServer(lambda _: Reply("too late", delay=30.0)) as server:
         async with model_at(server.base_url, timeout_seconds=0.1) as model:
             with pytest.raises(ModelUnreachableError, match=r"raise llm\.config\.timeout"):
@@ -295,7 +288,6 @@ async def test_an_endpoint_that_lists_its_models_passes_the_check() -> None:
 async def test_what_is_wrong_is_reported(
     api_key: str | None, path: str | None, kind: type[ModelError], fault: str
 ) -> None:
-    """Guards `doctor` against reporting a model as usable that would refuse every request."""
     with OpenAIServer(api_key=api_key) as server:
         async with model_at(unused_base_url() if path is None else f"{server.base_url}{path}") as model:
             with pytest.raises(kind, match=fault) as error:

@@ -125,7 +125,6 @@ OPERATION = 'For each fact: {"operation": "ADD", "target_memory_id": "", "update
 def test_guidance_gets_the_form_of_the_reply_and_a_form_of_its_own_gets_no_schema(
     name: str, text: str, *, has_form: bool, has_schema: bool
 ) -> None:
-    """Guards settings brought from Mem0: with guidance alone, what is shown and the form of the reply are sent too."""
     prompt = PromptFiles(NEEDED_PROMPTS, None, {name: text}).get(name)
     messages = prompt.render(**dict.fromkeys(prompt.inputs, ""))
 
@@ -135,7 +134,6 @@ def test_guidance_gets_the_form_of_the_reply_and_a_form_of_its_own_gets_no_schem
 
 
 def test_the_needed_prompts_are_shipped_and_short(tokenize: Callable[[str], list[int]]) -> None:
-    """Guards prompts and stages without each other, and the token count of a call: Mem0's extraction has some 8,000."""
     assert {path.stem for path in shipped_directory().glob("*.md")} == set(NEEDED_PROMPTS)
     prompt_files().check()
     for name in NEEDED_PROMPTS:
@@ -178,7 +176,6 @@ def test_the_needed_prompts_are_shipped_and_short(tokenize: Callable[[str], list
 def test_the_error_about_a_faulty_file_names_the_file_and_the_fault(
     tmp_path: Path, old: str, new: str, expected_parts: list[str]
 ) -> None:
-    """Guards users who edit a prompt: the error names the file, the variable and what to do."""
     assert old in OWN_PROMPT
     path = write_prompt(tmp_path, OWN_PROMPT.replace(old, new, 1))
 
@@ -189,7 +186,6 @@ def test_the_error_about_a_faulty_file_names_the_file_and_the_fault(
 
 
 def test_what_is_no_prompt_file_is_refused(tmp_path: Path) -> None:
-    """Guards against misspelt names of files, prompts and folders, which would have no effect, and other encodings."""
     with pytest.raises(PromptError, match=r"'translate'.*decide, describe, enrich, extract"):
         prompt_files().get("translate")
     with pytest.raises(PromptError, match=r"prompts_dir .*absent"):
@@ -204,7 +200,6 @@ def test_what_is_no_prompt_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_edit_is_picked_up_without_a_restart(tmp_path: Path) -> None:
-    """Guards the editing of prompts: an edit, a fault and a removal take effect at the next call."""
     path = write_prompt(tmp_path)
     files = prompt_files(tmp_path)
     seen = [files.get("decide").system]
@@ -247,7 +242,6 @@ def test_conversation_text_stays_one_json_string(text: str) -> None:
 
 @pytest.mark.parametrize("name", ["extract", "extract_agent"])
 def test_it_follows_the_instructions_of_the_extraction(name: str, tmp_path: Path) -> None:
-    """Guards that it is asked for in the same call, in a file of its own that a person may edit."""
     own = "---\nname: graph\nversion: 2\ninputs: []\n---\n## system\nOnly people, for $$5.\n"
     path = write_prompt(tmp_path, own, "graph")
     shipped, edited = prompt_files().get(name), prompt_files(tmp_path).get(name)
@@ -263,7 +257,6 @@ def test_it_follows_the_instructions_of_the_extraction(name: str, tmp_path: Path
 
 
 def test_the_setting_adds_to_it(tmp_path: Path) -> None:
-    """Guards `graph_store.custom_prompt`: a text or the path of a file, in which `$` means nothing."""
     path = tmp_path / "graph.txt"
     path.write_text("Look for songs that cost $5.", "utf-8")
     for value in ("Look for songs that cost $5.", str(path)):

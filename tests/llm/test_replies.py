@@ -40,7 +40,6 @@ def prompt() -> Prompt:
 
 @pytest.mark.anyio
 async def test_the_last_whole_reply_counts_and_never_a_draft(prompt: Prompt) -> None:
-    """Guards facts against thoughts, drafts, and other forms of JSON and of messages; errors keep their words."""
     said = Conversation(messages_from(("user", "I drink tea and have a cat.")))
     current = [ROWS[0]]
     wrong: dict[str, Any] = {}
@@ -78,7 +77,6 @@ OWN_FORMS: dict[str, tuple[str, str, list[str] | None]] = {
 async def test_replies_in_the_form_of_a_custom_prompt_are_read(
     system: str, reply: str, facts: list[str] | None
 ) -> None:
-    """Guards prompts that ask for a fact on each line, or `<none>`: one call, and no failure for what has no facts."""
     model = ScriptedModel([reply, reply])
     prompt = PromptFiles(NEEDED_PROMPTS, None, {"extract": system}).get("extract")
     said = Conversation(messages_from(("user", "I am John. Dark themes, please.")))

@@ -46,7 +46,6 @@ async def kept(memory: Memory) -> list[str]:
 
 
 async def test_nonsense_in_the_right_form_loses_nothing(url: str, tmp_path: Path) -> None:
-    """What was said stays, word for word, and what the model made of it can be undone."""
     llm = llm_settings(url, timeout=MINUTES, max_tokens=300, temperature=0.0)
     with anyio.fail_after(MINUTES):
         async with memory_in(tmp_path, llm=llm) as memory:

@@ -88,13 +88,11 @@ UNREADABLE = [
 
 
 def test_a_reply_is_read_in_every_form_that_models_send() -> None:
-    """Guards facts against fences, chat, thoughts, root lists, trailing commas, and brackets in prose."""
     for reply, expected in READ:
         assert texts(read(reply, ExtractReply)) == expected, reply
 
 
 def test_the_error_about_an_unreadable_reply_names_its_fault() -> None:
-    """Guards the repair, which depends on it, and against half a reply that is read as the reply."""
     for reply, fault in UNREADABLE:
         with pytest.raises(ValueError, match=fault):
             read(reply, ExtractReply)
@@ -113,7 +111,6 @@ def test_the_error_about_an_unreadable_reply_names_its_fault() -> None:
     ids=["refusal", "empty", "cut-off", "no text", "long"],
 )
 async def test_an_unreadable_reply_is_repaired_once_and_then_an_error(wrong_reply: str, fault: str) -> None:
-    """Guards the second call, which has the beginning of the bad reply, and against "nothing extracted"."""
     model = ScriptedModel([wrong_reply, GOOD])
 
     assert await ask(model, MESSAGES, ExtractReply, required) == BOTH
@@ -157,7 +154,6 @@ def test_a_schema_is_closed_and_requires_every_key(reply_type: type[ReplyModel])
     "form", ['{"facts": LIST, "forget": []}', "LIST", 'Here it is:\n```json\n{"facts": LIST}\n```']
 )
 def test_wherever_a_reply_is_cut_off_only_whole_items_are_read(form: str) -> None:
-    """Guards against half a fact, and against an empty list read from a reply that had items."""
     items = [{"text": 'Ana likes "tea" [green].', "tags": ["a", "b"]}, {"text": "Ana has {a} cat."}, "Plain."]
     whole = form.replace("LIST", json.dumps(items))
     lengths: set[int] = set()

@@ -36,7 +36,6 @@ async def summary_of(model: ScriptedModel) -> str:
 
 
 async def test_the_model_is_shown_everything_as_json() -> None:
-    """Guards what is sent: the kind, the last summary, dated memories, and the speaker and text of each message."""
     model = ScriptedModel(['{"summary": "x"}'])
 
     await summary_of(model)
@@ -67,7 +66,6 @@ async def test_the_model_is_shown_everything_as_json() -> None:
     ids=["empty", "too long", "null", "list", "nothing", "prose", "cut off"],
 )
 async def test_a_summary_that_is_not_valid_is_repaired_or_refused(wrong_reply: str, fault: str) -> None:
-    """Guards the last good summary against an empty, truncated or endless one."""
     model = ScriptedModel([wrong_reply, '{"summary": "Ana drinks tea."}'])
 
     assert await summary_of(model) == "Ana drinks tea."
@@ -97,7 +95,6 @@ LINK = {"memory": 1, "reason": "both are friends"}
     ids=range(7),
 )
 async def test_one_bad_note_loses_no_other(wrong: Any) -> None:
-    """Guards the sound notes beside one that cannot be used; with none that can it is an error."""
     prompt = PromptFiles(NEEDED_PROMPTS).get("links")
     reply = json.dumps({"notes": [{**GOOD, "links": [LINK]}, wrong]})
 

@@ -82,7 +82,6 @@ async def test_no_connection_is_in_use_while_texts_are_embedded_or_a_model_is_as
 
 
 async def test_a_search_shows_one_state_of_the_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is deleted while the hits are ranked is in them, and no search after that has it."""
     clock = StoppedClock()
     async with memory_in(tmp_path, clock) as memory:
         rex, _ = await fill(memory, clock)
@@ -113,7 +112,6 @@ async def found(memory: Memory, scope: Scope = ALICE) -> list[str]:
 
 
 async def test_a_memory_that_another_process_adds_changes_or_deletes(tmp_path: Path) -> None:
-    """Guards the keys of one process against the writes of another, and scopes: the keys of a user are those of all."""
     wasps = "User keeps wasps in the garden"
     async with memory_in(tmp_path) as memory, memory_in(tmp_path) as other:
         await add_text(memory, REX)

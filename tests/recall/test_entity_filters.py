@@ -80,7 +80,6 @@ async def test_it_leaves_what_mentions_the_entity(tmp_path: Path) -> None:
 
 
 async def test_every_name_of_an_entity_finds_it(tmp_path: Path) -> None:
-    """A merged one has the names of both; the name that a memory tells is the user's; near names are suggested."""
     async with memory_in(tmp_path) as memory:
         fill(memory)
         add(memory, "Odette Quist paints", "Odette Quist")

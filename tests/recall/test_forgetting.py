@@ -46,7 +46,6 @@ async def retention(memory: Memory, memory_id: str) -> tuple[float, int]:
 
 
 async def test_uses_are_counted_moved_and_erased(tmp_path: Path) -> None:
-    """The first hit of an answer is used, those of no answer are not; a process writes its uses at its end."""
     clock, file, again = StoppedClock(), tmp_path / "export.jsonl", tmp_path / "again.jsonl"
     async with memory_in(tmp_path / "a", clock, forgetting="rank") as memory:
         bicycle = await filled(memory)
@@ -92,7 +91,6 @@ async def test_what_never_fades(tmp_path: Path) -> None:
 
 
 async def test_days_by_tag(tmp_path: Path) -> None:
-    """Of several tags the longest time counts. Values that no formula takes are refused."""
     clock = StoppedClock()
     days: dict[str, Any] = {"forgetting_days": 10, "forgetting_days_by_tag": {"work": 100, "plan": 5}}
     async with memory_in(tmp_path, clock, forgetting="rank", **days) as memory:
@@ -108,7 +106,6 @@ async def test_days_by_tag(tmp_path: Path) -> None:
 
 
 async def test_the_archive_leaves_out_what_faded_and_loses_nothing(tmp_path: Path) -> None:
-    """A search says that it left it out. A filter, its id, an earlier time, the list and its history find it."""
     clock = StoppedClock()
     async with memory_in(tmp_path, clock, forgetting="archive") as memory:
         bicycle = await filled(memory)

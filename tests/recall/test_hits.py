@@ -49,7 +49,6 @@ def ids(hits: Sequence[Hit]) -> list[str]:
 
 @given(st.lists(st.integers(0, 400), max_size=12), st.integers(SMALLEST_BUDGET, 1_000))
 def test_the_budget_holds_and_the_order_stays(sizes: list[int], budget: int) -> None:
-    """For hits of every length: the sum fits, the best hit is there, and the order is that of the search."""
     hits = [memory(f"{place:02}", words(size)) for place, size in enumerate(sizes)]
     shown = within_budget(hits, budget)
     assert sum(map(hit_tokens, shown)) <= budget
@@ -88,7 +87,6 @@ OTHER_WORDS = (
 
 
 def test_the_same_words_are_shown_once() -> None:
-    """Case, punctuation and white space make no difference, in every script; any other difference makes two hits."""
     for text, other in SAME_WORDS:
         assert same_words_key(text) == same_words_key(other)
         assert ids(fold([memory("a", text), memory("b", "No tea"), memory("c", other)])) == ["a", "b"], text
@@ -112,7 +110,6 @@ TOM, MIA = memory("a", "User's brother Tom plays the cello", "t"), memory("b", "
 
 
 def test_a_message_folds_into_the_memories_that_hold_all_of_it() -> None:
-    """A memory takes the place of its message, also one that was not read yet; one that holds more stays."""
     cases: tuple[tuple[list[Hit], list[Hit], list[str]], ...] = (
         ([REX_MEMORY, REX], [], ["m1"]),
         ([REX, SINGS], [REX_MEMORY], ["m1", "x"]),
@@ -152,7 +149,6 @@ HOLDS_MORE = (
 
 
 def test_a_message_holds_more_if_its_memories_lack_its_words() -> None:
-    """Rewording to the third person is no loss; another person, place or number is, and a word that is asked for."""
     for said, remembered, more in HOLDS_MORE:
         assert holds_more(message("t", said), [memory("m", remembered, "t")], FoldWords()) == more, said
     told = message("t", "Ana here: my sister Eva likes hiking in the Alps around Zermatt", name="Ana")
@@ -186,7 +182,6 @@ PLACES: tuple[tuple[list[Hit], list[Hit], str, list[str]], ...] = (
 
 
 def test_memories_come_before_the_messages_they_were_learned_from() -> None:
-    """A memory that has all that was asked for takes the place of its message, else it follows. No other hit moves."""
     for hits, below, query, expected in PLACES:
         placed = memories_first(hits, below, FoldWords.of(hits, query))
         assert ids(placed) == expected, (query, ids(hits))

@@ -54,10 +54,6 @@ def test_the_pages_together_show_every_memory_once(
     deleted: bool,  # noqa: FBT001 - a drawn value
     filters: Mapping[str, Any] | None,
 ) -> None:
-    """Nothing is lost between two pages, whatever ends a page, and no page is larger than asked for.
-
-    Only a memory that is longer than a page is cut: it stands alone at the start of its page, and says how long it is.
-    """
     expected = [
         place
         for place in reversed(range(len(TEXTS)))
@@ -80,7 +76,6 @@ def test_the_pages_together_show_every_memory_once(
 
 
 def test_a_cursor_that_no_page_gave_is_refused(ledger: Ledger) -> None:
-    """A wrong cursor is an error and does not start again at the first page."""
     for cursor in ("", "x", "-1", "1.5", "9" * 19):
         with pytest.raises(InputError, match="is not a cursor"):
             page(ledger, ListRequest(ALICE, 10, 1_000, cursor))

@@ -79,7 +79,6 @@ async def fill(memory: Memory, *texts: str) -> None:
 
 
 async def test_scores_fall_with_the_order_and_compare_between_searches(tmp_path: Path) -> None:
-    """The best hit for a question with an answer has a higher score than the best for one about something else."""
     async with memory_in(tmp_path) as memory:
         nothing = await memory.search(ALICE, "Where do I live?")
         assert (nothing.hits, nothing.confident) == ((), False)
@@ -98,7 +97,6 @@ async def test_scores_fall_with_the_order_and_compare_between_searches(tmp_path:
 
 @pytest.mark.parametrize("embedder", ["static", "local"])
 async def test_an_answer_is_not_called_weak_and_what_is_far_off_is(tmp_path: Path, embedder: str) -> None:
-    """Whether the question is open or in other words."""
     async with memory_in(tmp_path, embedder={"provider": embedder}) as memory:
         await fill(memory, *REMEMBERED)
         weak = [question for question in IN_OTHER_WORDS if (await memory.search(ALICE, question)).is_weak]
@@ -109,7 +107,6 @@ async def test_an_answer_is_not_called_weak_and_what_is_far_off_is(tmp_path: Pat
 
 
 async def test_a_hit_says_what_it_has_in_common_with_the_question(tmp_path: Path) -> None:
-    """At most two reasons, the most telling first."""
     expected = {
         "Who reviews changes to the payment code?": "same words",
         "What runs on port 5433?": "same number",

@@ -142,7 +142,6 @@ async def pages_of(memory: Memory, filters: dict[str, Any], limit: int) -> tuple
 
 
 async def test_messages_are_found_by_who_said_what_and_when(memory: Memory) -> None:
-    """A search finds everything; what asks for messages means those of conversations, unless it names a role."""
     messages = await stored(memory)
     for condition, expected in FOUND:
         assert await shown(memory, {"kind": "message", **condition}) == expected, condition
@@ -218,7 +217,6 @@ async def test_a_wrong_conversation_or_speaker_is_told_with_the_known_ones(memor
 
 
 async def test_a_page_compares_a_bounded_number_of_entries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards a filter that drops nearly everything: the page ends early, says so, and the cursor goes on."""
     monkeypatch.setattr("palimpsest.recall.listing.MAX_TESTED", 4)
     monkeypatch.setattr("palimpsest.recall.listing.FILTERED_BATCH", 2)
     async with memory_in(tmp_path) as memory:

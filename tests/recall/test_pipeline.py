@@ -60,7 +60,6 @@ async def tell(memory: Memory, said: str, learned: str, **rest: Any) -> tuple[st
 
 
 async def test_a_memory_is_found_by_meaning_or_by_one_of_its_words(tmp_path: Path) -> None:
-    """Also in scripts that the default embedder hardly knows, and only by its user."""
     by_meaning = {
         "where is the team retreat?": LIFE[0],
         "what is the pet called": LIFE[1],
@@ -84,7 +83,6 @@ async def test_a_memory_is_found_by_meaning_or_by_one_of_its_words(tmp_path: Pat
 
 
 async def test_a_memory_stands_in_the_place_of_its_message_for_every_limit(tmp_path: Path) -> None:
-    """The message ranks higher, as it has the words of the query. The memory says the same and is shown alone."""
     async with memory_in(tmp_path) as memory:
         said, cited = await tell(memory, "I named the dog Rex", "Ana named the dog Rex", name="Ana", id="t1")
         hits = (await memory.search(ALICE, "dog named Rex")).hits
@@ -99,7 +97,6 @@ async def test_a_memory_stands_in_the_place_of_its_message_for_every_limit(tmp_p
 
 
 async def test_the_budget_holds_and_the_best_hit_is_cut(tmp_path: Path) -> None:
-    """The best hit is never left out for its length; shorter ones below it are shown, and the rest is counted."""
     recipe = "User's recipe for rabbit stew: " + "stir the rabbit stew, then wait. " * 400
     async with memory_in(tmp_path) as memory:
         await fill(memory, *LIFE)
@@ -118,7 +115,6 @@ async def test_the_budget_holds_and_the_best_hit_is_cut(tmp_path: Path) -> None:
 
 
 async def test_as_of_returns_what_was_believed_then(tmp_path: Path) -> None:
-    """Updated, superseded and deleted texts, metadata and messages can still be searched for as of their time."""
     clock = StoppedClock()
 
     def a_day_later() -> datetime:
@@ -154,7 +150,6 @@ async def test_as_of_returns_what_was_believed_then(tmp_path: Path) -> None:
 
 
 async def test_a_message_whose_facts_were_deleted_is_not_found(tmp_path: Path) -> None:
-    """Deleting a fact also hides the message it came from, until the fact is restored."""
     async with memory_in(tmp_path) as memory:
         _, fact = await tell(memory, "My locker is number 4711", "User's locker has number 4711")
         await memory.delete(ALICE, [fact])
@@ -164,7 +159,6 @@ async def test_a_message_whose_facts_were_deleted_is_not_found(tmp_path: Path) -
 
 
 async def test_a_filter_applies_to_everything_and_not_to_the_best_hits(tmp_path: Path) -> None:
-    """An entry that matches the filter is found even if it would have ranked far down."""
     cases: list[tuple[dict[str, Any], set[str]]] = [
         ({"topic": "work"}, {"a"}),
         ({"stars": {"gte": 2, "lt": 4}}, {"b"}),
@@ -202,7 +196,6 @@ async def test_results_are_the_same_with_and_without_the_index(tmp_path: Path) -
 
 
 async def test_writes_of_another_process_reach_the_index_after_a_search(tmp_path: Path) -> None:
-    """A process that only searches brings its index up to date."""
     async with memory_in(tmp_path, background=True) as memory:
         with anyio.fail_after(60):
             await memory.search(ALICE, "anything")
@@ -217,7 +210,6 @@ async def test_writes_of_another_process_reach_the_index_after_a_search(tmp_path
 
 
 async def test_a_current_fact_comes_before_the_one_it_replaced(tmp_path: Path) -> None:
-    """The old fact is often worded more like the query. As of its time it still comes first."""
     cases = (
         ("Anna lives in Leeds", "Anna has moved to York", "Where does Anna live?"),
         ("The support line has extension 41", "The support line has extension 77 now", "Which extension has support?"),
@@ -260,7 +252,6 @@ PLAIN = ("invoice-sync copies invoices to the books at two", "M.C. is allergic t
 
 
 async def test_the_name_that_is_asked_for_comes_first(tmp_path: Path) -> None:
-    """Guards compounds and initials against look-alikes that have hints."""
     async with memory_in(tmp_path) as memory:
         await fill(memory, *PLAIN)
         for text, hints in HELPED.items():
@@ -281,7 +272,6 @@ EXACT = (
 
 
 async def test_what_alone_has_a_number_or_a_quotation_comes_first(tmp_path: Path) -> None:
-    """However near others are."""
     async with memory_in(tmp_path) as memory:
         facts = [Decision(Event.ADD, Fact(text)) for _, *texts in EXACT for text in reversed(texts)]
         write_decisions(memory, *facts)

@@ -9,7 +9,6 @@ from palimpsest.text.dates.date_finder import dates_in
 
 
 def test_what_is_asked_for_as_it_is_written() -> None:
-    """A year, an ordinal and two words with a stroke are no codes."""
     for question in ("What was in 2022?", "on the 3rd floor", "tea and/or coffee", "User's wife", "10 km", "#general"):
         assert exact_parts(question) == (), question
     assert [name for name, _ in look_alikes("does invoice-sync know M.C.?")] == [" invoice sync ", " m c "]
@@ -54,7 +53,6 @@ TOLD = (
 
 
 def test_how_well_dates_agree() -> None:
-    """The dates of a query are compared with when an entry was said, and with the dates in its text."""
     for query, at, expected in SAID:
         found = said_match(dates_in(query, TODAY), datetime.fromisoformat(at).replace(tzinfo=UTC))
         assert found == expected, (query, at)

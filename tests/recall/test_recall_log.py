@@ -54,7 +54,6 @@ def rows(folder: Path) -> tuple[int, int]:
 
 
 async def test_a_search_is_noted_with_its_hits(tmp_path: Path) -> None:
-    """When, for which question, who asked, and as which hit it came back; not what nobody uses or what is no recall."""
     clock = StoppedClock()
     async with memory_in(tmp_path, clock) as memory:
         await ask(memory, QUESTION)  # it brings back nothing
@@ -81,7 +80,6 @@ async def test_a_search_is_noted_with_its_hits(tmp_path: Path) -> None:
 
 
 async def test_messages_and_long_or_secret_questions(tmp_path: Path) -> None:
-    """What is recalled need not be a memory. Secrets are replaced unless they are kept; a prompt may hold a file."""
     for folder, keeps in (("a", False), ("b", True)):
         async with memory_in(tmp_path / folder, keep_secrets=keeps) as memory:
             await memory.add_messages(messages_from(("user", BICYCLE)), infer=False)
@@ -94,7 +92,6 @@ async def test_messages_and_long_or_secret_questions(tmp_path: Path) -> None:
 
 
 async def test_it_is_written_when_the_memory_is_closed(tmp_path: Path) -> None:
-    """Guards the searches of processes that answer one question and end. Turned off, everything noted is erased."""
     async with memory_in(tmp_path) as memory:
         bicycle = await add_text(memory, BICYCLE)
         await memory.search(ALICE, QUESTION)
@@ -110,7 +107,6 @@ async def test_it_is_written_when_the_memory_is_closed(tmp_path: Path) -> None:
 
 
 async def test_who_sees_it(tmp_path: Path) -> None:
-    """A project sees its own searches and global ones, all projects see all, and another user nothing."""
     async with memory_in(tmp_path) as memory:
         bicycle = await add_text(memory, BICYCLE)
         await memory.add_text(WEB, CHOIR, infer=False)
@@ -132,7 +128,6 @@ async def test_who_sees_it(tmp_path: Path) -> None:
 
 
 async def test_it_is_kept_for_days(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is older is not shown, and erased with the next search, or when a process ends; so is what are too many."""
     clock = StoppedClock()
     async with memory_in(tmp_path, clock, recall_log_days=7) as memory:
         bicycle = await add_text(memory, BICYCLE)
@@ -161,7 +156,6 @@ async def test_it_is_kept_for_days(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 async def test_a_purge_leaves_no_question_that_may_quote(tmp_path: Path) -> None:
-    """Neither one that brought it back nor one with its words, nor one that waits; one about other things stays."""
     async with memory_in(tmp_path) as memory:
         bicycle, choir = await add_text(memory, BICYCLE), await add_text(memory, CHOIR)
         await ask(memory, QUESTION, f"Why did I say that {BICYCLE}?")
@@ -178,7 +172,6 @@ async def test_a_purge_leaves_no_question_that_may_quote(tmp_path: Path) -> None
 
 
 async def test_a_purge_of_a_scope_and_a_deletion_of_all_take_the_questions(tmp_path: Path) -> None:
-    """Whatever they brought back, written ones and those that wait. A deleted memory alone keeps its own."""
     async with memory_in(tmp_path) as memory:
         bicycle = await add_text(memory, BICYCLE)
         await ask(memory, "anything", scope=WEB)
@@ -200,7 +193,6 @@ async def test_a_purge_of_a_scope_and_a_deletion_of_all_take_the_questions(tmp_p
 
 
 async def test_what_is_forgotten_is_in_no_question(tmp_path: Path) -> None:
-    """Neither in one that brought it back, nor in the prompt at which it was said."""
     said, fact = "My ex-husband Mark drinks too much", "User's ex-husband is a drinker"
     async with memory_in(tmp_path) as memory:
         choir = await add_text(memory, CHOIR)

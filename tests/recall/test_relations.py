@@ -80,7 +80,6 @@ async def test_relations_count_and_never_take_room_from_the_best_hit(tmp_path: P
 
 
 async def test_a_scope_sees_what_its_memories_state(tmp_path: Path) -> None:
-    """A project sees what is global and its own; users and other projects see nothing of it."""
     async with memory_in(tmp_path) as memory:
         state(memory, "Odile lives in Ghent", ("Odile", "lives in", "Ghent"))
         state(memory, "Odile plans the shed", ("Odile", "plans", "shed roof"), scope=SHED)
@@ -100,7 +99,6 @@ async def test_a_scope_sees_what_its_memories_state(tmp_path: Path) -> None:
 
 
 async def test_what_was_deleted_or_replaced_is_shown_for_the_time_before(tmp_path: Path) -> None:
-    """Until the deletion is undone; an undo of the first edit takes the relation away."""
     clock = StoppedClock()
     where, lives = "Where does Odile live?", ["Odile — lives in → Ghent"]
     async with memory_in(tmp_path / "deleted", clock) as memory:

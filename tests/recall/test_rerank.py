@@ -73,7 +73,6 @@ async def found(folder: Path, count: int, **config: Any) -> SearchResult:
 
 
 async def test_the_first_twenty_are_asked_about_and_ordered_anew(tmp_path: Path) -> None:
-    """It receives one request for a search. What is not among the first twenty stays where it was."""
     before = [hit.text for hit in (await found(tmp_path, 25)).hits]
     place = before.index(FAVOURITE)
     assert 0 < place < RERANKED
@@ -119,6 +118,5 @@ async def test_a_reranker_that_fails_leaves_the_order_and_says_so(tmp_path: Path
 
 @pytest.mark.parametrize(("provider", "setting"), [("onnx", "folder"), ("endpoint", "base_url")])
 def test_a_reranker_needs_a_place(tmp_path: Path, provider: str, setting: str) -> None:
-    """Guards the sentence that names the missing setting."""
     with pytest.raises(SettingsError, match=f"needs reranker.config.{setting}"):
         load_settings(data_dir=tmp_path, reranker={"provider": provider})

@@ -36,12 +36,10 @@ CASES = graph_cases(Path(__file__).with_name("ledger_cases.json"))
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_ledger(ledger: Ledger, clock: StoppedClock, case: str) -> None:
-    """Follow the steps of a case, and compare every row at its end."""
     GraphCase(Graph(ledger, clock)).play(*CASES[case], ["sound"])
 
 
 def test_what_ends_a_sentence_does_not_make_another_memory(ledger: Ledger) -> None:
-    """Models end a fact now with a full stop and now without."""
     for text in ("User likes tea", "उसे चाय पसंद है", "彼女はお茶が好きだ"):
         (first,) = apply_decisions(ledger, Decision(Event.ADD, Fact(text)))
         for end in (".", "!", "…", "।", "。"):
@@ -56,7 +54,6 @@ def test_one_failing_decision_undoes_the_whole_write(ledger: Ledger) -> None:
 
 
 def test_a_message_is_found_by_the_words_of_its_neighbours(ledger: Ledger) -> None:
-    """An answer is found by the words of the question before it."""
     question, answer, late = messages_from(
         ("user", "Which instrument does she play?"),
         ("assistant", "The violoncello."),

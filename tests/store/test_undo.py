@@ -31,7 +31,6 @@ CASES = graph_cases(Path(__file__).with_name("undo_cases.json"))
 
 @pytest.mark.parametrize("case", CASES)
 def test_undo(ledger: Ledger, clock: StoppedClock, case: str) -> None:
-    """Follow the steps of a case, and compare every row at its end."""
     GraphCase(Graph(ledger, clock)).play(*CASES[case], ["sound"])
 
 
@@ -88,7 +87,6 @@ def test_an_edit_of_another_scope_is_refused(recorded: RecordedLedger, scope: Sc
 
 
 def test_the_log_of_a_scope_is_paged_newest_first(recorded: RecordedLedger) -> None:
-    """The log has no edit of another project, and none is missing between two pages."""
     for number in range(5):
         recorded.add(f"Fact {number}")
         recorded.add(f"Secret {number}", WEB)
@@ -100,7 +98,6 @@ def test_the_log_of_a_scope_is_paged_newest_first(recorded: RecordedLedger) -> N
 
 
 def test_undo_since_an_instant_is_one_edit_and_includes_the_instant(recorded: RecordedLedger) -> None:
-    """An edit at the very instant is undone, and one just before it is not."""
     recorded.add("Before")
     recorded.add("At the instant")
     instant = recorded.clock.at

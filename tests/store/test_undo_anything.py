@@ -240,7 +240,6 @@ def _assert_each_edit_is_undone_once(recorded: RecordedLedger) -> None:
 @examples(20)
 @given(steps=st.lists(STEPS, min_size=5, max_size=14), instants=st.lists(st.integers(0, 13), min_size=1, max_size=3))
 def test_every_edit_can_be_undone_and_nothing_is_lost(steps: list[Step], instants: list[int]) -> None:
-    """Covers undo, redo, `since`, `as_of`, the history and the rows of search."""
     with ledger_folder() as folder, recorded_ledger(folder) as recorded:
         rows = recorded.history_rows()
         for step in steps:

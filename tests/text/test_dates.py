@@ -33,7 +33,6 @@ CASES = [
 
 
 def test_dates_are_read() -> None:
-    """Of what only looks like a date nothing is read."""
     wrong: dict[str, list[tuple[str, str]]] = {}
     for text, expected in [*CASES, *((text, []) for text in NOT_DATES)]:
         found = [(f"{span.start:%Y-%m-%d}", f"{span.end:%Y-%m-%d}") for span in dates_in(text, NOW)]
@@ -77,7 +76,6 @@ MEANT = [
 
 
 def test_a_date_is_the_one_that_the_sentence_means() -> None:
-    """Guards ordinal weekdays, feasts, parts of a month, days of the month alone, weekdays ahead and behind, habits."""
     wrong: dict[str, list[str]] = {}
     for line, said in MEANT:
         text, _, expected = line.partition("|")

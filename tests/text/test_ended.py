@@ -61,7 +61,6 @@ def test_somebody_elses_pairs_that_both_hold_are_left_alone() -> None:
 
 
 def test_two_times_of_one_meeting_are_told_from_two_things() -> None:
-    """Guards standing appointments, whose new time contradicts the old one, and numbers that name something."""
     same = (
         ("Band practice is on Wednesdays at 19:00", "Band practice is every Thursday at 7 pm"),
         ("Standup is at 9:15.", "Standup has been moved to 10:00"),

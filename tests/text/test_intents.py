@@ -16,14 +16,12 @@ MIN_FOUND = 0.9
 
 
 def test_hardly_anything_is_taken_by_mistake() -> None:
-    """Tasks, questions, complaints, quotations, texts to work on, code and what holds for once state nothing."""
     prompts = CASES["prompts_that_state_nothing"]
     wrong = [(prompt, found) for prompt in prompts if (found := standing_statements(prompt))]
     assert len(wrong) <= MAX_WRONG * len(prompts), wrong
 
 
 def test_most_of_what_is_stated_is_found() -> None:
-    """A prompt says it beside its task; what is taken is that sentence, not the task."""
     prompts = [(text, gist) for text, gist in CASES["prompts_that_state"]]
     prompts += [(f"Fix the login page. {text}.", text) for text in CASES["statements"]]
     missed = [
@@ -90,7 +88,6 @@ def test_messages_that_ask_are_told_from_those_that_do_not() -> None:
     ],
 )
 def test_what_is_in_doubt_needs_a_question(text: str, what: str, expected: Asking) -> None:
-    """Lists, long texts and words that may mean something else are neither granted nor refused."""
     assert asks_to_forget(text, what) is expected
 
 

@@ -108,7 +108,6 @@ FRAGMENTS = st.sampled_from(
 
 
 def test_a_token_is_recognized_by_its_format() -> None:
-    """The whole token is removed wherever it stands, and nothing around it. Each format has an example."""
     for secret, kind in TOKENS.items():
         for template in ("{}", "Deploy with {}, please.", 'key="{}"', "密码库\uff1a{}。好的", "a\n{}\nb"):
             expected = Redacted(template.format(f"[secret removed: {kind}]"), (kind,))
@@ -117,7 +116,6 @@ def test_a_token_is_recognized_by_its_format() -> None:
 
 
 def test_a_secret_is_recognized_by_the_words_before_it() -> None:
-    """In sentences and in settings files. A redacted text can be read, edited and stored again without a change."""
     for text, kind in STATEMENTS:
         redacted = redact(SECRET.sub(r"\1", text))
         assert redacted == Redacted(SECRET.sub(f"[secret removed: {kind}]", text), (kind,))
@@ -125,7 +123,6 @@ def test_a_secret_is_recognized_by_the_words_before_it() -> None:
 
 
 def test_every_secret_of_a_sentence_is_found_and_nothing_else() -> None:
-    """Guards the second password of a sentence, which does not name what it is, and the words around all."""
     for sentence in SENTENCES:
         redacted = redact(SECRET.sub(r"\1", sentence))
         assert MARKER.sub("[[]]", redacted.text) == SECRET.sub("[[]]", sentence)
@@ -144,7 +141,6 @@ def test_most_of_somebody_elses_secrets_are_removed_and_nothing_harmless() -> No
 
 
 def test_a_secret_is_known_by_its_place() -> None:
-    """Guards options of commands, headers, tables, answers and statements in other languages than English."""
     for case in CASES["places"]:
         redacted = redact(case["text"])
         assert case["secret"] not in redacted.text, case
@@ -155,7 +151,6 @@ def test_a_secret_is_known_by_its_place() -> None:
 @pytest.mark.parametrize("name", ["RSA PRIVATE", "OPENSSH PRIVATE", "ENCRYPTED PRIVATE", "PRIVATE", "PGP PRIVATE"])
 @pytest.mark.parametrize("lines", [KEY_LINES, "Proc-Type: 4,ENCRYPTED\n\n" + KEY_LINES], ids=["plain", "armour"])
 def test_a_whole_private_key_is_removed(name: str, lines: str) -> None:
-    """All lines are removed, with an END line and without, at the end of a text and before more text."""
     name += " KEY BLOCK" if name.startswith("PGP") else " KEY"
     begin, end, marker = f"-----BEGIN {name}-----\n", f"\n-----END {name}-----", "[secret removed: private key]"
     assert redact(f"My key:\n{begin}{lines}{end}\nKeep it.").text == f"My key:\n{marker}\nKeep it."
@@ -164,7 +159,6 @@ def test_a_whole_private_key_is_removed(name: str, lines: str) -> None:
 
 
 def test_two_private_keys_are_removed_separately() -> None:
-    """The text between two keys stays, even if the first has no END line. A key inside JSON is removed."""
     begin, end = "-----BEGIN EC PRIVATE KEY-----\n", "\n-----END EC PRIVATE KEY-----"
     two_keys = redact(f"{begin}{KEY_LINES}\nand the other one:\n{begin}{KEY_LINES}{end}")
     in_json = redact(json.dumps({"private_key": begin + KEY_LINES + end, "id": 7}))
@@ -174,7 +168,6 @@ def test_two_private_keys_are_removed_separately() -> None:
 
 
 def test_a_harmless_text_stays_as_it_is() -> None:
-    """Ordinary memories keep their words about secrets, ids, numbers, code and placeholders; so does any text."""
     others = ("", " \n", "\x00", "\ud83d", "\u0130stanbul \u0130yi", "[secret removed: ", "password")
     for text in (*HARMLESS_TEXTS, *others):
         assert redact(text) == Redacted(text)
@@ -188,14 +181,12 @@ def test_offsets_are_right_after_a_letter_that_gets_longer_in_lower_case() -> No
 @given(st.lists(ORDINARY, max_size=12).map("".join))
 @PROPERTY_SETTINGS
 def test_a_text_without_names_and_formats_stays_as_it_is(text: str) -> None:
-    """Nothing is removed from a text that names no secret and contains no token."""
     assert redact(text) == Redacted(text)
 
 
 @given(st.lists(FRAGMENTS, max_size=10).map("".join))
 @PROPERTY_SETTINGS
 def test_redacting_twice_is_redacting_once(text: str) -> None:
-    """A marker is no secret in any context, and nothing except the secrets is lost or moved."""
     redacted = redact(text)
     assert redact(redacted.text) == Redacted(redacted.text)
     position = 0
@@ -206,7 +197,6 @@ def test_redacting_twice_is_redacting_once(text: str) -> None:
 
 
 def test_a_value_is_redacted_by_its_key_and_by_its_text() -> None:
-    """Metadata of any shape is redacted: under keys that name a secret, in lists under them, and in other texts."""
     rows: list[tuple[str, Any, Any, list[str]]] = [
         # key, value, what is left of the value, kinds
         ("password", "hunter2", "[[password]]", ["password"]),
@@ -244,7 +234,6 @@ def test_a_value_is_redacted_by_its_key_and_by_its_text() -> None:
     ids=str,
 )
 def test_metadata_without_a_secret_stays(value: Any) -> None:
-    """Counts, flags, references and words stay, even under a key that names a secret."""
     assert redact_json(value) == (value, ())
 
 

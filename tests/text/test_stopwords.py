@@ -62,7 +62,6 @@ HOLDING: tuple[tuple[str, AnswerType, bool], ...] = (
 
 
 def test_words_of_change_are_counted_once_each() -> None:
-    """Each language has some. What merely is so has none."""
     for text in CHANGES.strip().splitlines():
         assert change_words(text) >= 1, text
     for text in ("The office is in Zurich", "User likes tea", "Das Auto ist blau", "猫很黑", ""):
@@ -72,7 +71,6 @@ def test_words_of_change_are_counted_once_each() -> None:
 
 
 def test_questions_about_the_past_are_recognized() -> None:
-    """Such a question asks for the older of two facts."""
     for question in PAST.strip().splitlines():
         assert asks_for_the_past(question), question
     for question in ("Where is the office?", "Wo ist das Büro?", "现在住在哪里", ""):
@@ -80,7 +78,6 @@ def test_questions_about_the_past_are_recognized() -> None:
 
 
 def test_the_sort_of_answer_is_read_from_the_question_words() -> None:
-    """Numbers and times are digits and words; a person has a capital letter, in scripts that have them."""
     for question, asked in ASKED.items():
         assert asked_types(question) == asked, question
     for text, kind, holds in HOLDING:

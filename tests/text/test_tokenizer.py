@@ -64,7 +64,6 @@ def invalid_tokens(tokens: list[str]) -> list[str]:
 
 
 def test_a_query_shares_the_tokens_of_a_text() -> None:
-    """Guards other forms of words, marks that people leave out, characters of other keyboards, and unspaced scripts."""
     for text, query in CASES["another form of a word shares its token"]:
         assert len(set(search_tokens(text)).intersection(search_tokens(query))) >= len(query.split()), text
     for text, query in CASES["the same tokens"]:
@@ -74,7 +73,6 @@ def test_a_query_shares_the_tokens_of_a_text() -> None:
 
 
 def test_texts_have_these_tokens() -> None:
-    """Guards names from code, pairs of unspaced scripts, repetitions, and what is no word but parts words."""
     for text, expected in CASES["tokens"]:
         assert search_tokens(text) == expected, text
     assert search_tokens("\ud83d") == [], "a lone surrogate is no error"
@@ -88,13 +86,11 @@ def test_words_are_cut_and_sentences_are_not() -> None:
 
 
 def test_no_token_contains_punctuation_or_white_space() -> None:
-    """The full-text index splits at ASCII punctuation and white space. Checked over all of Unicode."""
     assert all(" ".join(tokens).split() == tokens for tokens in map(search_tokens, SCRIPTS.values()))
     assert [(text, invalid) for text in sample_texts() if (invalid := invalid_tokens(search_tokens(text)))] == []
 
 
 def test_the_token_count_is_estimated() -> None:
-    """Each character is at most one token and at least a quarter. The parts of a text have no fewer tokens than it."""
     for text, expected in CASES["counts"]:
         assert count_tokens(text) == expected, text
     for sentence in SCRIPTS.values():
@@ -131,7 +127,6 @@ def test_windows_end_at_white_space_and_fit() -> None:
     ids=["English", "no spaces", "Chinese", "Russian", "Thai", "lines"],
 )
 def test_a_long_question_is_cut_in_any_script(word: str, most: int) -> None:
-    """The work for one question is bounded in every language."""
     for question in ("", "Where does Anna live?", "安娜去年搬到了哪里?", " two  spaces "):
         assert first_words(question) == question
     text = word * 2_000

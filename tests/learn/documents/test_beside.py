@@ -27,7 +27,6 @@ async def contents(memory: Memory, scope: Scope) -> list[tuple[int, str]]:
 @pytest.mark.few_by_day(1)
 @pytest.mark.parametrize("later", [OLD, NEW], ids=["old", "new"])
 async def test_projects_that_are_merged_have_one_version_of_a_document(tmp_path: Path, later: Scope) -> None:
-    """Guards that a file which both have learned is one document, and is still brought up to date."""
     file, clock = tmp_path / "book.md", StoppedClock()
     async with memory_in(tmp_path / "data", clock) as memory:
         for scope, room in ((NEW if later is OLD else OLD, "hall"), (later, "barn")):

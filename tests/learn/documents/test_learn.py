@@ -37,7 +37,6 @@ async def page_texts(memory: Memory) -> list[str]:
 
 
 async def test_a_hit_names_the_page_and_its_document(tmp_path: Path) -> None:
-    """The same file again changes nothing."""
     async with memory_in(tmp_path) as memory:
         learned = await learn(memory, tmp_path / "hut.md", HUT)
         assert (learned.pages, learned.added, learned.is_unchanged) == (1, 1, False)
@@ -57,7 +56,6 @@ async def test_a_hit_names_the_page_and_its_document(tmp_path: Path) -> None:
 
 
 async def test_a_changed_file_replaces_its_pages_and_an_undo_takes_it_back(tmp_path: Path) -> None:
-    """Guards history: pages that are the same stay, the others change in one edit."""
     file = tmp_path / "book.md"
     async with memory_in(tmp_path) as memory:
         await learn(memory, file, book("kitchen", "cellar", "attic"))
@@ -149,7 +147,6 @@ async def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
 
 
 async def test_an_export_brings_pages_and_gists(tmp_path: Path) -> None:
-    """Guards moving: in another memory the document is the same, and learning it again changes nothing."""
     file, found = tmp_path / "hut.md", list[Any]()
     for folder in ("old", "new"):
         async with memory_in(tmp_path / folder) as memory:

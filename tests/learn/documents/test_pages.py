@@ -50,7 +50,6 @@ def words(count: int, word: str = "plain") -> str:
 
 @given(TEXTS)
 def test_the_pages_joined_are_the_text_and_each_can_be_shown(text: str) -> None:
-    """Guards that nothing of a document is lost or said twice, whatever it is made of, and what a page stands under."""
     pages = split(text)
     assert "".join(pages) == text
     assert all(count_words(page) <= MAX_WORDS + SHORT_WORDS + 1 for page in pages)
@@ -117,7 +116,6 @@ REFUSED = [
 
 @pytest.mark.parametrize(("name", "data", "text"), READ, ids=[name for name, *_ in READ])
 async def test_each_type_keeps_what_is_text(tmp_path: Path, name: str, data: bytes, text: str) -> None:
-    """Headings, lists, tables and code of HTML, in the encoding that it names; a title heads it without headings."""
     file = tmp_path / name
     file.write_bytes(data)
     assert await read_file(file) == text

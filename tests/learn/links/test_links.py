@@ -114,7 +114,6 @@ async def test_an_undo_without_a_number_passes_links_over(tmp_path: Path) -> Non
 
 
 async def test_links_follow_a_memory_that_has_another_id_after_an_import(tmp_path: Path) -> None:
-    """The other memory already knew one of the two texts, under an id of its own."""
     clock = StoppedClock()
     async with memory_in(tmp_path / "from", clock, links="on") as memory:
         for text in (SISTER, WORK):
@@ -130,7 +129,6 @@ async def test_links_follow_a_memory_that_has_another_id_after_an_import(tmp_pat
 
 
 async def test_a_purge_takes_what_others_say_of_a_memory(tmp_path: Path) -> None:
-    """The link, its reason and every context that was written beside it vanish, also from the history."""
     clock, model = StoppedClock(), FamilyModel()
     async with memory_with(model, tmp_path, clock, links="on") as (memory, _):
         sister, work = await add_text(memory, SISTER), await add_text(memory, WORK)

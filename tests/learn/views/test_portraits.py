@@ -38,7 +38,6 @@ async def portrait(memory: Memory, kind: str, scope: Scope = ALICE) -> str:
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table["name"])
 async def test_without_a_model_each_memory_stands_where_it_belongs(tmp_path: Path, table: dict[str, Any]) -> None:
-    """Names of people and plain words of several languages show it. "" is nowhere."""
     scope, texts = SHOP if table["kind"] == "project" else ALICE, table["texts"]
     async with memory_in(tmp_path) as memory:
         if "pinned" in table:
@@ -60,7 +59,6 @@ async def test_without_a_model_each_memory_stands_where_it_belongs(tmp_path: Pat
 
 
 async def test_a_profile_is_of_one_person(tmp_path: Path) -> None:
-    """Guards against a mixture: what is told of somebody else says nothing of the user."""
     texts = {
         "User's name is Imogen Hartley": "Identity",
         "Ben Ortega is allergic to penicillin.": "People",
@@ -82,8 +80,6 @@ async def test_a_profile_is_of_one_person(tmp_path: Path) -> None:
 
 
 async def test_a_profile_by_a_model_heads_sessions_after_the_pinned_block_until_it_is_stale(tmp_path: Path) -> None:
-    """Brief and instructions show it only as long as nothing it rests on was changed."""
-
     async def begun() -> tuple[str, str]:
         """Return what a session begins with: the brief and the instructions."""
         await memory.briefs.render()

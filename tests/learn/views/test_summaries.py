@@ -51,7 +51,6 @@ async def test_what_is_lasting_stays_in_view_without_a_model(tmp_path: Path) -> 
 
 
 async def test_a_summary_is_refreshed_in_the_background_after_some_changes(tmp_path: Path) -> None:
-    """No add waits for the summary."""
     model = HeldModel(lambda _: summary_reply("Three things."))
     settings: dict[str, Any] = {"summary": {"every": 3}, "background": True}
     async with memory_with(model, tmp_path, HastyClock(), **settings) as (memory, _):
@@ -97,7 +96,6 @@ async def test_the_recent_summary_is_about_when_things_were_said_or_happened(
 
 
 async def test_a_purge_leaves_summaries_that_rest_on_nothing_of_it(tmp_path: Path) -> None:
-    """Guards both sides of a purge: what may quote is erased, and what cannot is kept."""
     clock = StoppedClock()
     async with memory_with(
         [summary_reply("Tea."), summary_reply("Bread."), summary_reply("Both.")], tmp_path, clock
@@ -116,7 +114,6 @@ ANA = NamedEntity("Ana", "person")
 
 
 async def test_it_stays_within_its_tokens_and_says_what_is_left_out(tmp_path: Path) -> None:
-    """Guards the agent's context from somebody of whom a lot is known, and what somebody's safety depends on."""
     facts = [
         Fact(
             f"Ana met person number {number} and {'they talked for a while, ' * 4}about the weather",
@@ -139,7 +136,6 @@ async def test_it_stays_within_its_tokens_and_says_what_is_left_out(tmp_path: Pa
 
 
 async def test_a_change_while_the_model_writes_is_not_lost(tmp_path: Path) -> None:
-    """Guards against a text that was outdated before it was returned."""
     opened: list[Memory] = []
 
     def chat(_: dict[str, Any]) -> str:

@@ -32,12 +32,10 @@ CASES = graph_cases(Path(__file__).with_name("cases.json"))
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_graph_says(graph: Graph, case: str) -> None:
-    """Follow the steps of a case, and compare every row at its end."""
     GraphCase(graph).play(*CASES[case], ["sound"])
 
 
 def test_what_is_not_clear_means_nobody_and_is_told(graph: Graph) -> None:
-    """Guards two of a name against a third one. A text that says who is meant is about that one."""
     cousin = graph.add("My cousin Daniel lives in Porto", ("Daniel", "person"))
     dentist = graph.add("Another Daniel, a dentist, plays chess", ("Daniel", "person"))
     sees = Relation("Ana", "visits", "Daniel")
@@ -72,7 +70,6 @@ def test_the_note_on_a_name_quotes_only_what_its_scope_sees(graph: Graph) -> Non
 
 
 def test_a_name_lasts_as_long_as_the_one_that_it_is_short_for(graph: Graph) -> None:
-    """A split moves the only mention to another entity, and an undo moves it back."""
     plumber = graph.add("The plumber Tom lives in Leith", ("Tom (plumber)", "person"))
     cousin = graph.add("The plumber Tom plays chess", ("Tom (plumber)", "person"))
     old = graph.id("Tom (plumber)")
@@ -92,8 +89,6 @@ def test_the_projects_own_comes_before_the_users(graph: Graph) -> None:
 
 
 def test_nothing_mentions_an_entity_of_another_project(graph: Graph) -> None:
-    """Guards the export, which no import takes then: a message of all projects, a merged name, a message elsewhere."""
-
     def says(text: str, scope: Scope) -> str:
         said = messages_from(("user", text), scope=scope)
         return graph.apply(Write(scope, Provenance("test"), said)).messages[0].id
@@ -109,7 +104,6 @@ def test_nothing_mentions_an_entity_of_another_project(graph: Graph) -> None:
 
 
 def test_relations_are_bounded_and_carry_the_times_of_their_memories(graph: Graph) -> None:
-    """Guards a hub: the newest are read, and those that hold no more only on request."""
     past = graph.add("Odile knew Tom", relations=(Relation("Odile", "knows", "Tom"),))
     ended = graph.clock()
     graph.apply(Write(ALICE, Provenance("test"), decisions=(Decision(Event.DELETE, None, past, ended_at=ended),)))
@@ -131,7 +125,6 @@ EDITS = graph_cases(Path(__file__).with_name("edit_cases.json"))
 
 @pytest.mark.parametrize("case", EDITS)
 def test_an_edit(graph: Graph, case: str) -> None:
-    """Follow the steps of a case, and compare every row at its end."""
     GraphCase(graph).play(*EDITS[case], ["sound"])
 
 

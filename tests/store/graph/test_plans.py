@@ -27,7 +27,6 @@ def reading_too_much(memory: Memory, executed: Executed) -> list[str]:
 
 
 async def test_calls_find_entities_by_indexes(tmp_path: Path) -> None:
-    """Guards searches, dossiers, adds and edits."""
     async with memory_in(tmp_path) as memory:
         scope = Scope(ALICE.user_id, "site")
         with statements() as executed:

@@ -29,7 +29,6 @@ CASES = graph_cases(Path(__file__).with_name("pinned_cases.json"))
 
 @pytest.mark.parametrize("case", CASES)
 async def test_the_pinned_block(ledger: Ledger, clock: StoppedClock, case: str) -> None:
-    """Follow the steps of a case."""
     GraphCase(Graph(ledger, clock)).play(*CASES[case])
 
 

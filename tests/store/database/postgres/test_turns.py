@@ -40,8 +40,6 @@ def add(ledger: Ledger, user_id: str, statement: str) -> None:
 
 
 def test_writes_for_different_users_have_edits_of_their_own(servers: list[Ledger]) -> None:
-    """Every edit has a number, and no two edits share one."""
-
     def work(ledger: Ledger, user_id: str) -> None:
         for number in range(EACH):
             add(ledger, user_id, f"{user_id} owns book {number} of {id(ledger)}")
@@ -77,7 +75,6 @@ def test_the_index_log_grows_in_the_order_of_the_commits(servers: list[Ledger]) 
 
 
 def test_a_write_for_all_users_waits_for_the_others(servers: list[Ledger]) -> None:
-    """Nobody writes beside it, and nobody waits for it when it is done."""
     first, second = servers
     with writing(first, "alice"):
         whole = threading.Thread(target=second.run, args=(contextual_keys.rebuild_full_text, second.full_text))
@@ -88,7 +85,6 @@ def test_a_write_for_all_users_waits_for_the_others(servers: list[Ledger]) -> No
 
 
 def test_a_reserved_edit_number_is_not_given_out(servers: list[Ledger]) -> None:
-    """An import reserves numbers; the next edit of any server has a higher one."""
     with writing(servers[0]) as conn:
         reserved = next_edit_number(conn) + 100
         reserve_edit_numbers(conn, reserved)
@@ -97,7 +93,6 @@ def test_a_reserved_edit_number_is_not_given_out(servers: list[Ledger]) -> None:
 
 
 def test_a_listener_hears_what_another_server_writes(servers: list[Ledger]) -> None:
-    """It also ends when it is closed while it waits."""
     first, second = servers
     listener = first.database.listener()
     assert listener is not None
@@ -138,7 +133,6 @@ def sessions(database: SecretStr) -> int:
 
 
 def test_no_session_is_left_of_what_is_closed_while_it_is_used(database: SecretStr) -> None:
-    """Guards a read whose client has gone, and a listener of a server that ends right after its start."""
     ledger = open_ledger(database, StoppedClock())
     with ledger.read() as conn:
         ledger.close()

@@ -56,7 +56,6 @@ def wait_until_one_is_next(path: Path) -> None:
 
 
 def test_who_is_next_is_not_passed(path: Path) -> None:
-    """Guards a writer that waits from those that ask again and again."""
     order: list[str] = []
 
     def take(name: str) -> None:
@@ -77,7 +76,6 @@ def test_who_is_next_is_not_passed(path: Path) -> None:
 
 
 def test_a_killed_holder_frees_the_lock(path: Path) -> None:
-    """Guards those that wait from a process that cannot release it any more."""
     held = threading.Event()
 
     def take() -> None:

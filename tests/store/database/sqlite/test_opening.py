@@ -20,7 +20,6 @@ def add(ledger: Ledger, text: str) -> None:
 
 
 def test_a_path_that_looks_like_a_url_is_a_path(tmp_path: Path, clock: StoppedClock) -> None:
-    """The path must not be read as a URL."""
     path = tmp_path / "q?mode=ro#x %41" / "ledger.db"
     opened = open_ledger(path, clock)
     add(opened, "A fact")
@@ -44,7 +43,6 @@ def test_a_ledger_that_a_newer_version_migrates_in_use_is_not_written(tmp_path: 
 
 
 def test_a_file_of_another_program_is_refused(tmp_path: Path, clock: StoppedClock) -> None:
-    """A database of another program is not touched."""
     path = tmp_path / "ledger.db"
     with sqlite3.connect(path) as conn:
         conn.execute("CREATE TABLE other (x)")
@@ -57,7 +55,6 @@ def test_a_file_of_another_program_is_refused(tmp_path: Path, clock: StoppedCloc
 
 
 def test_a_ledger_of_a_newer_version_is_refused(tmp_path: Path, clock: StoppedClock) -> None:
-    """An older program must not damage the data."""
     path = tmp_path / "ledger.db"
     open_ledger(path, clock).close()
     with sqlite3.connect(path) as conn:

@@ -87,7 +87,6 @@ def test_another_ledger_in_the_same_place_is_left_as_it_is(path: Path) -> None:
 
 @pytest.mark.nightly
 def test_a_deleted_ledger_is_copied_and_works_again_when_it_is_put_back(path: Path) -> None:
-    """Guards what only the open file still holds."""
     with ledger_process(path) as process:
         process.add("The harp was sold")
         moved = path.rename(path.with_name("moved.db"))

@@ -23,7 +23,6 @@ ANA, TOM = ("Ana", "person"), ("Tom", "person")
 
 
 async def test_a_project_takes_its_entities_along(tmp_path: Path) -> None:
-    """Guards a new name of a project: entities, aliases and relations are seen there, those of others stay."""
     async with memory_in(tmp_path) as memory:
         store_stating(memory, "Ana lives in Lyon", ANA, relations=(LIVES,), scope=OLD)
         for scope in (OTHER, BOB):
@@ -40,7 +39,6 @@ async def test_a_project_takes_its_entities_along(tmp_path: Path) -> None:
 
 
 async def test_entities_of_one_name_become_one_in_a_merge(tmp_path: Path) -> None:
-    """Guards a merge: one Ana, two things of one name, and two Toms of whom nobody knows which is meant."""
     async with memory_in(tmp_path) as memory:
         knows = Relation("Ana", "knows", "Mercury")
         store_stating(memory, "Ana knows Mercury", ANA, ("Mercury", "person"), relations=(knows,), scope=OLD)
@@ -99,7 +97,6 @@ kill()
     "moment", ["memories", "entities", "entity_aliases", "mentions", "relations", "commit", "never"]
 )
 def test_a_killed_write_leaves_the_memory_and_its_relations_or_neither(tmp_path: Path, moment: str) -> None:
-    """Guards one transaction: kill -9 after each of its statements, before the commit and after it."""
     ledger = tmp_path / "ledger.db"
     command = [sys.executable, "-c", WRITE, ledger_argument(ledger), moment]
     killed = subprocess.run(command, cwd=HOME, check=False, timeout=60)

@@ -49,7 +49,6 @@ def store_secret(memory: Memory) -> str:
 @pytest.mark.few_by_day(1)
 @pytest.mark.parametrize("everything", [False, True], ids=["one memory", "the whole scope"])
 async def test_a_purged_person_is_in_no_byte_of_any_file(tmp_path: Path, *, everything: bool) -> None:
-    """Guards the promise of purge for entities, aliases, mentions, relations, their edits and the JSON of versions."""
     async with memory_in(tmp_path) as memory:
         secret = store_secret(memory)
         merge_entities(memory, ALIAS[0], SECRET[0])
@@ -84,7 +83,6 @@ async def test_a_name_that_only_the_purged_memory_had_is_replaced(tmp_path: Path
 
 
 async def test_the_short_form_of_a_name_goes_with_it(tmp_path: Path) -> None:
-    """Guards both: the short form of an erased name, and that of one which another memory still has."""
     async with memory_in(tmp_path) as memory:
         secret = store_stating(memory, "The diver arrived", ("Zuleikha (diver)", "person"))
         store_stating(memory, "The cook Ana arrived", ("Ana (cook)", "person"))
@@ -98,7 +96,6 @@ async def test_the_short_form_of_a_name_goes_with_it(tmp_path: Path) -> None:
 
 
 async def test_a_name_that_a_person_gave_stays_with_what_is_left(tmp_path: Path) -> None:
-    """Guards edits: an entity that others still mention keeps its given name, and the merges that tell nothing."""
     async with memory_in(tmp_path) as memory:
         secret = store_secret(memory)
         store_stating(memory, "Anna bakes", ("Anna", "person"))
@@ -117,7 +114,6 @@ async def test_a_name_that_a_person_gave_stays_with_what_is_left(tmp_path: Path)
 
 
 async def test_everybody_else_stays_as_they_are(tmp_path: Path) -> None:
-    """Guards the rows of others: other users, and people whom other memories and messages mention, too."""
     async with memory_in(tmp_path) as memory:
         store_stating(memory, "Ana keeps bees", ANA, scope=BOB)
         store_stating(memory, "Ana lives in Lyon", ANA, relations=(Relation("Ana", "lives in", "Lyon"),))
@@ -146,7 +142,6 @@ async def test_a_name_that_something_else_has_is_no_trace(tmp_path: Path) -> Non
 
 
 async def test_a_stray_name_is_found_and_other_backups_stay(tmp_path: Path) -> None:
-    """Guards the proof: it finds a name in a file; a backup counts only if it holds the purged memory itself."""
     async with memory_in(tmp_path) as memory:
         secret = store_stating(memory, "The keeper moved", SECRET)
         with_it = back_up(memory.settings, None, memory.engine.clock).path
@@ -158,7 +153,6 @@ async def test_a_stray_name_is_found_and_other_backups_stay(tmp_path: Path) -> N
 
 
 async def test_the_numbers_of_purged_edits_of_entities_are_not_reused(tmp_path: Path) -> None:
-    """Guards undo by number, also of a merge whose row of history was erased."""
     async with memory_in(tmp_path) as memory:
         secret = store_secret(memory)
         number = merge_entities(memory, ALIAS[0], SECRET[0])

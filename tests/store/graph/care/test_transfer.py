@@ -63,7 +63,6 @@ def write_lines(file: Path, lines: list[dict[str, Any]]) -> None:
 
 @pytest.mark.nightly
 async def test_edits_of_entities_are_undone_after_an_import_as_before(tmp_path: Path) -> None:
-    """Guards the history of entities: numbers and ids of another ledger, also those of entities known here before."""
     file = tmp_path / "alice.jsonl"
     async with memory_in(tmp_path / "here") as here, memory_in(tmp_path / "there") as there:
         store_stating(there, "Zoe sings", ("Zoe", "person"))
@@ -159,7 +158,6 @@ FAULTS: dict[str, tuple[int, Callable[[dict[str, Any]], dict[str, Any]], str]] =
 @pytest.mark.few_by_day(1)
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_a_damaged_line_is_named_and_nothing_is_stored(tmp_path: Path, fault: str) -> None:
-    """Guards against entities of nobody, of another scope, or in a circle."""
     file, (number, damaged, error_text) = tmp_path / "alice.jsonl", FAULTS[fault]
     async with memory_in(tmp_path / "here") as memory:
         store_stating(memory, "Ana lives in Lyon", ANA, ("Lyon", "place"))
