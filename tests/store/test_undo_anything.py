@@ -3,35 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from uuid import uuid4
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import (
-    EXPIRE,
-    LINK,
-    PAGE,
     PINNED,
-    Annotation,
     Decision,
     Event,
     Fact,
     Kind,
-    Link,
-    Message,
-    Provenance,
     Scope,
 )
-from palimpsest.store import documents, history
-from palimpsest.store.documents import Gist, PagesRead
-from palimpsest.store.rows import content_hash
-from palimpsest.store.writes import Conversation
+from palimpsest.store import history
 from tests.support.examples import examples
 from tests.support.memory import ALICE
 from tests.support.recorded_ledger import SCOPES, WEB, LiveEntries, RecordedLedger, memory_fields, recorded_ledger
@@ -67,12 +56,11 @@ class Step:
     day: datetime | None
 
 
-PEOPLE = ("add", "pin", "replace", "update", "delete", "restore", "say", "learn", "document")
-BACKGROUND = (LINK, EXPIRE)
-
 STEPS = st.builds(
     Step,
-    what=st.sampled_from((*PEOPLE, *BACKGROUND, "embed", "undo", "since")),
+    what=st.sampled_from(
+        ("add", "pin", "replace", "update", "delete", "restore", "say", "learn", "embed", "undo", "since")
+    ),
     scope=st.sampled_from((ALICE, ALICE, WEB)),
     one=st.integers(0, 11),
     other=st.integers(0, 11),
@@ -97,8 +85,6 @@ def _do(recorded: RecordedLedger, step: Step) -> None:
         case "add" | "pin":
             pinned = Fact(f"{LONG} {step.one}", metadata={PINNED: step.one})
             recorded.apply(step.scope, Decision(Event.ADD, fact if step.what == "add" else pinned))
-        case "link" | "expire" if memory_ids:
-            _do_in_background(recorded, step, memory_ids)
         case "replace":
             recorded.apply(step.scope, Decision(Event.ADD, fact, replaces=tuple(memory_ids)))
         case "update" if memory_ids:
@@ -122,52 +108,12 @@ def _do(recorded: RecordedLedger, step: Step) -> None:
             recorded.apply(step.scope, *decisions, Decision(Event.ADD, facts[0]), learned_from=sources)
         case "embed":
             recorded.embed_missing()
+        case "undo":
+            _undo(recorded, step)
+        case "since":
+            _undo_since(recorded, step.one, step.scope)
         case _:
             pass
-
-
-def _learn_document(recorded: RecordedLedger, step: Step) -> None:
-    """Keep a document of up to three pages, or bring it up to date: pages are added, deleted and restored."""
-    wanted = {number: TEXTS[(step.other + number) % len(TEXTS)] for number in range(1, 2 + step.one % 3)}
-    with recorded.ledger.read() as conn:
-        stored = documents.pages_of_uri(conn, step.scope, "book")
-    same = {page.number: page for page in reversed(stored) if page.digest == content_hash(wanted.get(page.number, ""))}
-    kept = {page.id for page in same.values()}
-    deleted = [page.id for page in stored if not page.is_deleted and page.id not in kept]
-    restored = [page.id for page in same.values() if page.is_deleted]
-    at = recorded.clock.at
-    new = [
-        Message(str(uuid4()), step.scope, PAGE, text, at, at, external_id=documents.external_id("book", number))
-        for number, text in wanted.items()
-        if number not in same
-    ]
-    recorded.apply(
-        step.scope,
-        *(Decision(Event.DELETE, memory_id=page, kind="message") for page in deleted),
-        *(Decision(Event.ADD, memory_id=page, kind="message") for page in restored),
-        messages=tuple(new),
-        conversation=Conversation(documents.CLIENT, "book", "Book"),
-        gists={page.id: Gist(f"gist of {page.content}") for page in new},
-        pages_read=PagesRead("book", frozenset(stored)),
-    )
-    with recorded.ledger.read() as conn:
-        pages = documents.pages_of_uri(conn, step.scope, "book")
-    assert {page.number: page.digest for page in pages if not page.is_deleted} == {
-        number: content_hash(text) for number, text in wanted.items()
-    }
-
-
-def _do_in_background(recorded: RecordedLedger, step: Step, memory_ids: Sequence[str]) -> None:
-    """Link memories, the first with the others, or close one because its time has come."""
-    if step.what == EXPIRE:
-        closed = Decision(Event.DELETE, memory_id=memory_ids[0], ended_at=recorded.clock.at)
-        recorded.apply(step.scope, closed, by=Provenance(EXPIRE))
-        return
-    tags = {memory.id: (*memory.tags, "of the background") for memory in recorded.live_memories()}
-    links = tuple(Link(other, f"reason {step.one % 3}") for other in memory_ids[1:])
-    annotations = [Annotation(memory_id, f"context {step.other % 3}", tags[memory_id], ()) for memory_id in memory_ids]
-    annotations[0] = replace(annotations[0], links=links)
-    recorded.apply(step.scope, by=Provenance(LINK), annotations=tuple(annotations))
 
 
 def _undo(recorded: RecordedLedger, step: Step) -> None:
@@ -179,9 +125,7 @@ def _undo(recorded: RecordedLedger, step: Step) -> None:
     undone = recorded.edits()[0]
     number = int(undone.provenance.stage.removeprefix("undo "))
     then, now = recorded.states_by_edit[number], recorded.live_entries()
-    is_asked_for = bool(edits) and step.other % 3
     (edit,) = (candidate for candidate in recorded.edits() if candidate.number == number)
-    assert is_asked_for or edit.provenance.stage not in BACKGROUND, "nobody means what the background did"
     owners = {step.owner_id for step in edit.steps}
     assert {owner_id: now.get(owner_id) for owner_id in owners} == {owner_id: then.get(owner_id) for owner_id in owners}
     assert {owner_id: now[owner_id] for owner_id in now if owner_id not in owners} == {
@@ -207,14 +151,6 @@ def _undo_since(recorded: RecordedLedger, number: int, scope: Scope) -> None:
     seen = SCOPES if scope == WEB else (ALICE,)
     kept = {key: value for key, value in was.items() if value[0] not in seen}
     assert recorded.live_entries() == {key: value for key, value in then.items() if value[0] in seen} | kept
-
-
-WAYS: dict[str, Callable[[RecordedLedger, Step], None]] = {
-    "undo": _undo,
-    "document": _learn_document,
-    "since": lambda recorded, step: _undo_since(recorded, step.one, step.scope),
-}
-"""Steps that are more than a write."""
 
 
 def _assert_history_knows_every_instant(recorded: RecordedLedger) -> None:
@@ -245,7 +181,7 @@ def test_every_edit_can_be_undone_and_nothing_is_lost(steps: list[Step], instant
         for step in steps:
             was = recorded.live_entries()
             try:
-                WAYS.get(step.what, _do)(recorded, step)
+                _do(recorded, step)
             except InputError:
                 assert (recorded.live_entries(), recorded.history_rows()) == (was, rows)
             assert recorded.history_rows()[: len(rows)] == rows
