@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from loopback import OpenAIServer
 from palimpsest.core.files import files_below
 from palimpsest.hooks import intake, spool
+from palimpsest.hooks.intake import clean_text
 from palimpsest.memory import Memory
 from tests.support.learning_jobs import model
 from tests.support.memory import llm_settings, memory_in
+from tests.support.memory_process import start
 from tests.support.sessions import ClaudeSession, kept, spooled, unknown_lines, waiting
 
 pytestmark = pytest.mark.anyio
@@ -247,3 +253,94 @@ async def test_a_session_is_learned_from_when_it_ends_or_is_long(tmp_path: Path)
         spooled(tmp_path / "lent", "end")
         await memory.capture.take_in()
         assert await jobs_of(memory) == []
+
+
+KEPT_OF_USERS = {
+    "plain words": "plain words",
+    "a <private>b <private>c</private> d</private> e": "a  e",
+    "a <PRIVATE>hides the rest": "a",
+    "why does <command-name> appear?": "why does <command-name> appear?",
+    "<system-reminder>x</system-reminder>\nreal words": "real words",
+    "<bash-stdout foo='1'>x</bash-stdout><bash-stderr>y</bash-stderr>": "",
+    "<command-message>review</command-message>\n<command-name>/review</command-name>": "",
+    "[Request interrupted by user for tool use]": "",
+    "/compact": "",
+    "/review the login page": "/review the login page",
+    "zero width \u200b only": "zero width \u200b only",
+    "\u200b": "",
+    "Ärger mit <ide_selection>code</ide_selection>Umlauten — 日本語も": "Ärger mit Umlauten — 日本語も",
+}
+BLOCKS: list[dict[str, str]] = json.loads((Path(__file__).parent / "recalled_blocks.json").read_text("utf-8"))
+"""Texts with blocks that memory tools put into them, and texts that only look so: what goes and what stays."""
+
+RECALLED_TAGS = ("recalled-memories", "auto-memory", "userMemories", "past-conversations", "mem0-context")
+CLIENT_TAGS = ("permissions instructions", "plugins_instructions", "local-command-caveat", "ide_opened_file")
+
+
+def test_what_a_person_said_is_kept() -> None:
+    for text, left in KEPT_OF_USERS.items():
+        assert clean_text("user", text) == left, text
+    for text in ("/etc", "!important is a CSS keyword."):
+        assert clean_text("assistant", text) == text
+    for tag in CLIENT_TAGS:
+        assert clean_text("user", f"<{tag}>\nx\n</{tag}>\nHello") == "Hello", tag
+
+
+def test_what_memory_tools_recalled_was_not_said() -> None:
+    """Guards the memory from learning again what it, or another one, put into the session."""
+    for block in BLOCKS:
+        left = clean_text("user", block["text"])
+        assert not block["gone"] or block["gone"] not in left, block
+        assert block["kept"] in left, block
+    for tag in (*RECALLED_TAGS, "letta_memory", "memory"):
+        assert clean_text("assistant", f"<{tag}>\n- User likes tea\n</{tag}>\nHello") == "Hello", tag
+    for tag in ("in-memory-cache", "memory-limit", "MemoryList", "context"):
+        assert "tea" in clean_text("user", f"<{tag}>\n- tea\n</{tag}>\nHello"), tag
+
+
+def test_many_tags_take_linear_time() -> None:
+    """Guards the server against a text made to keep it busy; this takes minutes if every tag is searched an end for."""
+    assert len(clean_text("assistant", "<system-reminder>" * 100_000)) == 100_000 * len("<system-reminder>")
+    assert clean_text("user", "<memory_context> " * 50_000).startswith("<memory_context>")
+
+
+TIMEOUT = 90
+SPOOLERS, RECORDS = 10, 20
+
+
+def until_at_most(folder: Path, records: int) -> None:
+    """Wait until the spool has at most so many records."""
+    deadline = time.monotonic() + TIMEOUT
+    while len(waiting(folder)) > records:
+        assert time.monotonic() < deadline, "the spool was not taken in"
+
+
+def end(processes: Iterable[subprocess.Popen[bytes]]) -> None:
+    """Kill processes, as a crash does."""
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.nightly
+async def test_whoever_is_killed_loses_nothing_and_repeats_nothing(tmp_path: Path) -> None:
+    """Servers are killed at any point while they take in records and a transcript; the next one goes on."""
+    session = ClaudeSession(tmp_path / "t.jsonl")
+    for number in range(150):
+        spooled(tmp_path, "prompt", f"prompt {number}", message_id=str(number), transcript=str(session.path))
+        session.user(f"prompt {number}")
+        session.assistant(f"between {number}")
+        session.assistant(f"reply {number}")
+        spooled(tmp_path, "reply", f"reply {number}", transcript=str(session.path))
+    for left in (300, 299, 200, 199, 101, 50):
+        server = start(tmp_path, "take-in")
+        assert server.stdout is not None
+        await anyio.to_thread.run_sync(server.stdout.readline)
+        await anyio.to_thread.run_sync(until_at_most, tmp_path, left)
+        end([server])
+    async with memory_in(tmp_path) as memory:
+        await memory.capture.take_in()
+        texts = sorted(text for _, text in kept(memory))
+    expected = [f"{what} {number}" for number in range(150) for what in ("prompt", "between", "reply")]
+    assert texts == sorted(expected)
+    assert waiting(tmp_path) == []

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import anyio
 import anyio.from_thread
 import pytest
@@ -13,6 +16,7 @@ from palimpsest.core.threads import (
     Threads,
     end_if_cancelled,
 )
+from palimpsest.embed.workers import Workers
 
 pytestmark = pytest.mark.anyio
 
@@ -73,3 +77,48 @@ async def test_what_a_thread_computes_counts(monkeypatch: pytest.MonkeyPatch) ->
     shares.use("greedy", ADVANCE_SECONDS)
     await shares.wait("greedy")
     assert waits, "the whole advance was used, and more"
+
+
+def _nothing(_: bool) -> None:  # noqa: FBT001 - the type of a callback
+    """Do nothing."""
+
+
+def test_urgent_work_of_a_lower_rank_goes_first() -> None:
+    workers = Workers(1, _nothing)
+    order: list[str] = []
+    running, may_end = threading.Event(), threading.Event()
+
+    def block() -> None:
+        running.set()
+        may_end.wait()
+
+    with ThreadPoolExecutor(4) as pool:
+        pool.submit(workers.urgent, 0, block)
+        running.wait()
+        passages = [pool.submit(workers.urgent, 1, lambda n=n: order.append(f"passage {n}")) for n in range(2)]
+        while not all(future.running() for future in passages):
+            pass
+        question = pool.submit(workers.urgent, 0, lambda: order.append("question"))
+        while workers.waiting < 4:
+            pass
+        may_end.set()
+        question.result()
+    assert order[0] == "question"
+
+
+def test_work_in_the_background_waits_while_a_call_waits() -> None:
+    workers = Workers(1, _nothing)
+    order: list[str] = []
+    running = threading.Event()
+
+    def call() -> None:
+        running.set()
+        order.append("call")
+
+    with ThreadPoolExecutor(2) as pool:
+        urgent = pool.submit(workers.urgent, 0, call)
+        running.wait()
+        background = pool.submit(workers.background, [lambda: order.append("background")])
+        urgent.result()
+        background.result()
+    assert order == ["call", "background"]

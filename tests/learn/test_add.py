@@ -1,4 +1,4 @@
-"""Add messages and texts: keep, extract, decide, apply, with a scripted model over real HTTP."""
+"""Add messages and texts with a scripted model, without one, in pieces, once more, and within the bound of a user."""
 
 from __future__ import annotations
 
@@ -7,12 +7,29 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import anyio
+import anyio.lowlevel
 import pytest
 
 from loopback import OpenAIServer, Reply
+from palimpsest.core.errors import InputError
 from palimpsest.core.models import Event, Scope
+from palimpsest.learn.add import PIECE_TOKENS, pieces
+from palimpsest.memory import Memory
+from palimpsest.text.tokenizer import count_tokens
+from tests.support.mcp_client import reply_text
 from tests.support.memory import ALICE, StoppedClock, add_text, memory_in, memory_texts, messages_from
-from tests.support.scripted_model import facts_reply, memory_with
+from tests.support.scripted_model import (
+    add_all,
+    answering,
+    decision,
+    decisions_reply,
+    facts_reply,
+    given,
+    memory_with,
+)
+from tests.support.server_in_process import connect
+from tests.support.watched_embedder import watched
 
 pytestmark = pytest.mark.anyio
 
@@ -196,3 +213,320 @@ async def test_the_work_of_somebody_whom_the_project_alone_knows_stays_in_it(
             await memory.add_text(Scope("alice", project=project), known)
         scope = await memory.home_of(ATLAS, text, (), ())
     assert scope.project == home
+
+
+TEXTS = ("Alice keeps bees", "Alice plays the cello", "Alice lives in Lyon")
+
+
+async def fill(memory: Memory) -> list[str]:
+    """Add three memories and return their ids."""
+    return [await add_text(memory, text) for text in TEXTS]
+
+
+async def test_one_too_many_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
+    async with memory_in(tmp_path, max_memories=3) as memory:
+        await fill(memory)
+        edits = await memory.log(ALICE)
+        with pytest.raises(InputError) as refused:
+            await add_text(memory, "Alice drinks Darjeeling")
+        for said in ("alice has 3 memories", "of 3 that a user may have", "nothing was stored", "Delete"):
+            assert said in str(refused.value)
+        assert await memory_texts(memory) == sorted(TEXTS)
+        assert await memory.log(ALICE) == edits
+        hits = (await memory.search(ALICE, "Darjeeling")).hits
+        assert not [hit for hit in hits if "Darjeeling" in hit.text]
+
+
+async def test_all_scopes_of_a_user_count_and_no_other_user_does(tmp_path: Path) -> None:
+    async with memory_in(tmp_path, max_memories=2) as memory:
+        for scope in (ALICE, Scope("alice", "web")):
+            await memory.add_text(scope, "Tests run in parallel", infer=False)
+        for scope in (ALICE, Scope("alice", "atlas"), Scope("alice", "web", "coder", "r1")):
+            with pytest.raises(InputError, match="alice has 2 memories"):
+                await memory.add_text(scope, "Releases are tagged", infer=False)
+        await memory.add_text(Scope("bob"), "Releases are tagged", infer=False)
+
+
+async def test_what_adds_nothing_is_done_in_a_full_memory_and_nothing_goes_round_it(tmp_path: Path) -> None:
+    async with memory_in(tmp_path, max_memories=3) as memory:
+        bees, cello, _ = await fill(memory)
+        await add_text(memory, "Alice keeps wasps", replaces=[bees])
+        await memory.update(ALICE, cello, text="Alice plays the viola")
+        repeated = await memory.add_text(ALICE, TEXTS[2], infer=False)
+        assert [outcome.event for outcome in repeated.outcomes] == [Event.NONE]
+        await memory.delete(ALICE, [cello])
+        await add_text(memory, "Alice drinks Darjeeling")
+        with pytest.raises(InputError, match="another one would be added"):
+            await memory.restore(ALICE, cello)
+        for _ in range(4):
+            await memory.undo(ALICE)
+        assert await memory_texts(memory) == sorted(TEXTS)
+
+
+async def test_many_writers_at_once_do_not_exceed_it(tmp_path: Path) -> None:
+    refused: list[InputError] = []
+
+    async def add(memory: Memory, number: int) -> None:
+        try:
+            await memory.add_text(Scope("alice", f"project {number % 3}"), f"Ticket {number} is open", infer=False)
+        except InputError as error:
+            refused.append(error)
+
+    async with memory_in(tmp_path, max_memories=7) as first, memory_in(tmp_path, max_memories=7) as second:
+        async with anyio.create_task_group() as tasks:
+            for number in range(20):
+                tasks.start_soon(add, (first, second)[number % 2], number)
+        stored = [hit for number in range(3) for hit in (await first.list(Scope("alice", f"project {number}"))).hits]
+    assert len({hit.id for hit in stored}) == 7
+    assert len(refused) == 13
+
+
+NICE, LYON = "User lives in Nice", "User lives in Lyon"
+
+
+async def test_of_a_long_text_a_call_embeds_the_first_window(tmp_path: Path) -> None:
+    text = "The violin is old. " * 1_000
+    async with memory_in(tmp_path) as plain:
+        memory, embedder = watched(plain)
+        added = await memory.add_text(ALICE, text, infer=False, metadata={"source": "letter"})  # no document
+        ((window,),) = embedder.texts
+        assert window == plain.engine.embedder.windows(text)[0]
+        assert [note for note in added.notes if "1 long text" in note]
+        assert (await memory.health())["vectors"] == "waiting"
+        found = await memory.search(ALICE, "violin")
+        assert len(found.hits) == 1
+        await memory.care.rebuild()
+        assert (await memory.health())["vectors"] == "complete"
+
+
+async def test_a_memory_changes_over_to_another_embedder_and_can_be_searched_meanwhile(tmp_path: Path) -> None:
+    async with memory_in(tmp_path) as before:
+        await before.add_text(ALICE, "Anna spielt Geige", infer=False)
+        await before.add_text(ALICE, "User lives in Nice", infer=False)
+        async with memory_in(tmp_path, background=True, embedder={"provider": "e5"}) as memory:
+            assert (await memory.care.waiting(), await memory.care.waiting()) == (2, 2), (
+                "nothing begins before the first call"
+            )
+            found = await memory.search(ALICE, "Geige")
+            assert found.hits[0].text == "Anna spielt Geige"
+            await memory.add_text(ALICE, "User drinks tea", infer=False)
+            await _until_complete(memory)
+            found = await memory.search(ALICE, "Which instrument does Anna play?")
+            assert found.hits[0].text == "Anna spielt Geige"
+            await before.add_text(ALICE, "User has a dog", infer=False)
+            assert (await memory.search(ALICE, "dog")).hits[0].text == "User has a dog"
+        assert (await before.search(ALICE, "Nice")).hits[0].text == "User lives in Nice"
+
+
+async def _until_complete(memory: Memory) -> None:
+    with anyio.fail_after(60):
+        while (await memory.health())["vectors"] != "complete":
+            await anyio.lowlevel.checkpoint()
+
+
+async def test_a_message_longer_than_a_piece_is_split_where_sentences_end(tmp_path: Path) -> None:
+    seen: list[str] = []
+
+    def extract(request: dict[str, Any]) -> dict[str, Any]:
+        (new,) = given(request, "New messages")
+        seen.append(new["text"])
+        return {"facts": [{"text": f"Fact of part {len(seen)}.", "sources": [1]}]}
+
+    diary = " ".join(f"On day {day} we looked at the ponds, hedges and sheds of garden {day}." for day in range(800))
+    async with memory_with(answering(extract=extract, decide=add_all), tmp_path) as (memory, _):
+        result = await memory.add_messages(messages_from(("user", diary)))
+        again = await memory.add_messages(messages_from(("user", diary)))
+        sources = {hit.message_ids for hit in (await memory.list(ALICE)).hits}
+    assert len(seen) > 3
+    assert "".join(seen) == diary
+    assert all(text.rstrip().endswith(".") and count_tokens(text) <= PIECE_TOKENS for text in seen)
+    assert (len(result.outcomes), result.kept_messages) == (len(seen), 1)
+    assert len(sources) == 1
+    assert again.outcomes == ()
+
+
+async def test_a_part_of_a_long_message_is_read_with_what_came_before(tmp_path: Path) -> None:
+    """Guards who "she" is: a later part is shown how the message begins, what precedes it, and what was found."""
+    notes: list[list[str]] = []
+    texts: list[str] = []
+
+    def extract(request: dict[str, Any]) -> dict[str, Any]:
+        notes.append(given(request, "Notes of the system, for context only"))
+        texts.append(given(request, "New messages")[0]["text"])
+        return {"facts": [{"text": f"Fact of part {len(notes)}.", "sources": [1]}]}
+
+    letter = "My sister Ida moved in with us. " + "She painted the shed and then the fence. " * 500
+    async with memory_with(answering(extract=extract, decide=add_all), tmp_path) as (memory, _):
+        await memory.add_messages(messages_from(("user", letter)))
+    (first,), *later = notes
+    assert first == f"Message 1 is part 1 of {len(notes)} of one long message, which goes on after it"
+    assert len(later) > 1
+    for number, (part, facts) in enumerate(later, 2):
+        assert part.startswith(f"Message 1 is part {number} of {len(notes)} of one long message")
+        assert ("goes on" in part) == (number < len(notes))
+        assert 'begins: "My sister Ida moved in with us. ' in part
+        assert texts[number - 2][-60:].strip() in part
+        assert f"Fact of part {number - 1}." in facts
+
+
+@pytest.mark.few_by_day(1)
+@pytest.mark.parametrize("unit", [".", ".!", "…a", "\u3002a", "…\n", "? ", "\n", "a. "])
+def test_a_text_of_full_stops_is_split_in_linear_time(unit: str) -> None:
+    """Guards every caller: in quadratic time such a text takes half an hour, and the interpreter with it."""
+    (given_message,) = messages_from(("user", unit * (180_000 // len(unit)) + "end"))
+    parts = [part for piece in pieces([given_message]) for part in piece]
+    assert "".join(part.message.content for part in parts) == given_message.content
+    assert [part.is_last for part in parts] == [False] * (len(parts) - 1) + [True]
+
+
+async def test_pieces_before_a_failure_are_kept_and_the_rest_is_learned_later(tmp_path: Path) -> None:
+    """A call that is repeated continues with the messages that nothing was learned from yet."""
+    long = "All about gardens, hedges and ponds. " * 100
+    conversation = [("user", f"{number} {long}") for number in range(3)]
+    replies = [
+        facts_reply("First."),
+        Reply("no credit", status=402),
+        facts_reply("Second."),
+        decisions_reply(decision(0, "ADD")),
+        facts_reply(),
+    ]
+    async with memory_with(replies, tmp_path) as (memory, _):
+        first = await memory.add_messages(messages_from(*conversation))
+        assert any("learned from the first" in note for note in first.notes)
+        await memory.add_messages(messages_from(*conversation))
+        assert {"First.", "Second."} <= set(await memory_texts(memory))
+
+
+async def test_a_request_in_a_long_message_waits_until_all_of_it_was_read(tmp_path: Path) -> None:
+    extractions = 0
+
+    def extract(_: dict[str, Any]) -> dict[str, Any]:
+        nonlocal extractions
+        extractions += 1
+        text, forget = f"Fact of part {extractions}.", "Mark" if extractions == 1 else ""
+        return json.loads(facts_reply(text, forget=forget))
+
+    def decide(request: dict[str, Any]) -> dict[str, Any]:
+        mark = next((each["id"] for each in given(request, "Stored memories") if each["text"] == "Mark drinks."), 0)
+        made = [
+            decision(item["fact"], "DELETE", mark, "") if "forget" in item else decision(item["fact"], "ADD")
+            for item in given(request, "New facts")
+        ]
+        return {"decisions": made}
+
+    diary = "Forget Mark. " + "We looked at the ponds, hedges and sheds. " * 600
+    async with memory_with(answering(extract=extract, decide=decide), tmp_path) as (memory, _):
+        await memory.add_text(ALICE, "Mark drinks.", infer=False)
+        result = await memory.add_messages(messages_from(("user", diary)))
+        assert await memory_texts(memory) == [f"Fact of part {number + 1}." for number in range(extractions)]
+    assert extractions > 2
+    assert any(note.startswith("forgotten, as asked (Mark)") for note in result.notes)
+
+
+HELLO = ({"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi", "name": "Bot"})
+OTHERS: dict[str, tuple[dict[str, Any], ...]] = {
+    "one more": (*HELLO, {"role": "user", "content": "Bye"}),
+    "one less": HELLO[:1],
+    "another order": HELLO[::-1],
+    "another name": (HELLO[0], {**HELLO[1], "name": "Bob"}),
+    "another role": (HELLO[0], {**HELLO[1], "role": "user"}),
+    "another word": (HELLO[0], {**HELLO[1], "content": "Hi!"}),
+    "twice as much": (*HELLO, *HELLO),
+}
+MOVED = {"role": "user", "content": "I moved to Lyon"}
+LEARNED = facts_reply("User lives in Lyon")
+
+
+async def everything(memory: Memory) -> tuple[Any, ...]:
+    """Return every edit and everything living."""
+    return await memory.log(ALICE, limit=1_000), await memory.scope_contents(ALICE)
+
+
+async def kept(memory: Memory, *messages: dict[str, Any], scope: Scope = ALICE) -> int:
+    """Add messages and return how many were kept."""
+    return (await memory.add_messages(messages_from(*messages, scope=scope, at=memory.engine.clock()))).kept_messages
+
+
+@pytest.mark.parametrize("more", [{"id": "t{}"}, {"at": "2026-05-01T10:0{}:00Z"}, {"id": "t{}", "at": "2026-05-01"}])
+async def test_messages_with_ids_or_times_are_always_recognized(tmp_path: Path, more: dict[str, str]) -> None:
+    clock = StoppedClock()
+    one, two, three = (
+        {"role": "user", "content": f"Message {n}", **{key: value.format(n) for key, value in more.items()}}
+        for n in range(3)
+    )
+    async with memory_in(tmp_path, clock) as memory:
+        for batch, new in (((one, two), 2), ((one, two), 0), ((two, one), 0), ((two,), 0), ((two, three), 1)):
+            clock.forward(days=1)
+            result = await memory.add_messages(messages_from(*batch, at=clock.at))
+            assert result.kept_messages == new
+            assert ("all of these messages were known already" in result.notes) is (new == 0)
+        assert len((await memory.scope_contents(ALICE)).messages) == 3
+
+
+async def test_messages_without_ids_or_times_are_recognized_for_ten_minutes(tmp_path: Path) -> None:
+    clock = StoppedClock()
+    async with memory_in(tmp_path, clock) as memory:
+        for minutes, new in ((0, 2), (0, 0), (5, 0), (5, 0), (1, 2)):
+            clock.forward(minutes=minutes)
+            before = await everything(memory)
+            assert await kept(memory, *HELLO) == new
+            assert (await everything(memory) == before) is (new == 0)
+        for scope in (Scope("alice", project="web"), Scope("alice", run_id="r1")):
+            assert await kept(memory, *HELLO, scope=scope) == 2
+        for number, (name, batch) in enumerate(OTHERS.items()):
+            scope = Scope(f"user{number}")
+            assert await kept(memory, *HELLO, scope=scope) == 2
+            clock.forward(seconds=1)
+            assert await kept(memory, *batch, scope=scope) == len(batch), name
+            clock.forward(seconds=1)
+            for known in (HELLO, batch):
+                assert await kept(memory, *known, scope=scope) == 0, name
+
+
+@pytest.mark.few_by_day(1)
+@pytest.mark.parametrize("more", [{}, {"id": "t1"}, {"at": "2026-05-01T10:00:00Z"}])
+async def test_facts_are_extracted_once_when_messages_are_repeated_after_a_failure(
+    tmp_path: Path, more: dict[str, str]
+) -> None:
+    clock = StoppedClock()
+    script = [Reply(status=401), Reply("Sure!"), Reply("Sure!"), Reply(LEARNED)]
+    async with memory_with(script, tmp_path, clock) as (memory, server):
+        for new, learnt, requests in ((1, 0, 1), (0, 0, 3), (0, 1, 4), (0, 0, 4), (0, 0, 4)):
+            result = await memory.add_messages(messages_from({**MOVED, **more}, at=clock.at))
+            assert (result.kept_messages, len(result.outcomes)) == (new, learnt)
+            assert len(server.chat_requests) == requests
+            clock.forward(minutes=1)
+        assert await memory_texts(memory) == ["User lives in Lyon"]
+    async with memory_in(tmp_path / "kept") as memory:
+        assert await kept(memory, {**MOVED, **more}) == 1
+    async with memory_with([LEARNED], tmp_path / "kept") as (memory, _):
+        result = await memory.add_messages(messages_from({**MOVED, **more}))
+    assert (result.kept_messages, [change.memory.text for change in result.outcomes]) == (0, ["User lives in Lyon"])
+
+
+async def test_every_tool_that_writes_can_be_called_again(tmp_path: Path) -> None:
+    batch = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi"}]
+    with_ids = [{**message, "id": f"t{number}"} for number, message in enumerate(batch)]
+    async with connect(tmp_path) as server, memory_in(tmp_path / "data") as memory:
+
+        async def twice(tool: str, expected: str, **arguments: Any) -> list[dict[str, Any]]:
+            first = await server.call_tool(tool, arguments)
+            reply_text(first)
+            after = await everything(memory)
+            assert reply_text(await server.call_tool(tool, arguments)).startswith(expected)
+            assert await everything(memory) == after
+            return first.structured_content.get("results", [])
+
+        known, said = "unchanged (duplicate of ", "unchanged\nnote: all of these messages were known already"
+        (tea,) = await twice("add_memory", known, text="User likes tea", metadata={"a": 1})
+        (nice,) = await twice("add_memory", known, text="User lives in Nice")
+        await twice("add_memory", said, messages=batch)
+        await twice("add_memory", said, messages=with_ids)
+        (lyon,) = await twice("add_memory", known, text="User lives in Lyon", replaces=[nice["id"][:8]])
+        of_lyon = {"memory_id": lyon["id"]}
+        await twice("update_memory", f"unchanged: [{lyon['id'][:8]}]", **of_lyon, text="User lives in Metz")
+        await twice("update_memory", f"unchanged (duplicate of {tea['id'][:8]})", **of_lyon, text="User likes tea")
+        await twice("delete_memory", "unchanged (already deleted): ", memory_ids=[tea["id"]])
+        await twice("update_memory", "unchanged (not deleted): ", memory_id=tea["id"], restore=True)
+        confirmed = {"all": True, "confirm": "delete 1 memory and 4 messages"}
+        await twice("delete_memory", "unchanged: nothing is stored in this scope", **confirmed)

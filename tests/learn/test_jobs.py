@@ -1,8 +1,11 @@
-"""Messages that are learned from after their call: nothing is lost, done twice, or told twice."""
+"""Work in the background: what is learned after its call, the order and budget of jobs, and what replies tell of it."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,10 @@ from palimpsest.core.files import files_below
 from palimpsest.core.models import Scope
 from palimpsest.learn.job_runner import work_on_jobs
 from palimpsest.learn.summaries.summary_writer import kept_summary
-from palimpsest.store.jobs import PAUSES
+from palimpsest.memory import Memory, open_memory
+from palimpsest.store import jobs as job_queries
+from palimpsest.store.jobs import DEBOUNCE, MEMORIES, ORDER, OVERDUE, PAUSES, Job, JobKind, JobRequest
+from tests.learn.decisions import Items, ids_of, scripted
 from tests.support.learning_jobs import (
     TIMEOUT,
     HastyClock,
@@ -27,8 +33,17 @@ from tests.support.learning_jobs import (
     model,
     next_news,
 )
-from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in, memory_texts, messages_from
-from tests.support.scripted_model import ScriptedModel, add_all, answering, is_extraction, memory_with
+from tests.support.memory import (
+    ALICE,
+    StoppedClock,
+    add_text,
+    llm_settings,
+    memory_in,
+    memory_texts,
+    messages_from,
+    settings_in,
+)
+from tests.support.scripted_model import ScriptedModel, add_all, answering, facts_reply, is_extraction, memory_with
 from tests.support.slow_model import HeldModel
 
 pytestmark = pytest.mark.anyio
@@ -188,3 +203,214 @@ async def test_an_error_that_nobody_foresaw_is_told_like_any_other(tmp_path: Pat
             assert "ArithmeticError: a division by zero" in note
             await memory.care.retry_jobs()
             assert await memory_texts(memory) == ["Alice likes tea"]
+
+
+def kind_of(request: dict[str, Any]) -> str:
+    """Return what a request asks for."""
+    if is_extraction(request) or request["messages"][1]["content"].startswith("New facts: "):
+        return "learn"
+    return "summarize" if "summary" in request["response_format"]["json_schema"]["schema"]["properties"] else "link"
+
+
+def working_model(request: dict[str, Any]) -> str:
+    """Learn, summarize, or find nothing to link."""
+    if (kind := kind_of(request)) == "learn":
+        return model(request)
+    return json.dumps({"summary": "Alice likes tea."} if kind == "summarize" else {"notes": []})
+
+
+async def states(memory: Memory) -> list[tuple[str, str]]:
+    """Return kind and state of each job, the newest first."""
+    return [(report.job.kind, report.job.state) for report in await memory.care.jobs()]
+
+
+def queue(memory: Memory, *requests: JobRequest | JobKind, scope: Scope = ALICE) -> None:
+    for request in requests:
+        memory.engine.ledger.queue_job(scope, JobRequest(request) if isinstance(request, str) else request)
+
+
+def begin(memory: Memory, *kinds: JobKind) -> Job:
+    """Begin the next job, which has to be due."""
+    job = begun(memory, *kinds)
+    assert job is not None
+    return job
+
+
+def begun(memory: Memory, *kinds: JobKind) -> Job | None:
+    return memory.engine.ledger.run(job_queries.take, kinds or ORDER, memory.engine.clock())
+
+
+def finish(memory: Memory, job: Job, again: datetime | None = None) -> None:
+    memory.engine.ledger.run_for(job.scope.user_id, job_queries.finish, job, "", again, memory.engine.clock())
+
+
+async def test_what_was_said_is_learned_from_before_views_of_it_are_made(tmp_path: Path) -> None:
+    clock = StoppedClock()
+    async with memory_in(tmp_path, clock) as memory:
+        for kind in reversed(ORDER):
+            queue(memory, kind)
+            clock.forward(seconds=1)
+        clock.forward(minutes=1)
+        kinds: list[str] = []
+        while (job := begun(memory)) is not None:
+            kinds.append(job.kind)
+            finish(memory, job)
+        assert kinds == ["expire", "learn", "capture", "gist", "link", "summarize", "enrich"]
+        queue(memory, "summarize")
+        clock.forward(seconds=OVERDUE.total_seconds())
+        queue(memory, "learn")
+        clock.forward(minutes=1)
+        assert begin(memory).kind == "summarize"
+
+
+async def test_what_is_asked_for_meanwhile_is_a_job_of_its_own(tmp_path: Path) -> None:
+    clock = StoppedClock()
+    async with memory_in(tmp_path, clock) as memory:
+        queue(memory, JobRequest("link", payload={MEMORIES: ["a", "b"]}))
+        clock.forward(minutes=1)
+        job = begin(memory, "link")
+        queue(memory, JobRequest("link", payload={MEMORIES: ["b", "c"]}))
+        finish(memory, job)
+        later, done = [report.job for report in await memory.care.jobs()]
+        assert (done.state, done.memory_ids) == ("done", ("a", "b"))
+        assert (later.state, later.memory_ids, later.due_at) == ("waiting", ("b", "c"), clock.at + DEBOUNCE)
+
+
+async def test_a_job_of_erased_memories_goes_with_them(tmp_path: Path) -> None:
+    clock = StoppedClock()
+    async with memory_in(tmp_path, clock) as memory:
+        tea, figs = await add_text(memory, "Alice likes tea"), await add_text(memory, "Alice likes figs")
+        link, gist = ({MEMORIES: ids} for ids in ([tea, figs], [tea]))
+        queue(memory, JobRequest("link", payload=link), JobRequest("gist", payload=gist), "summarize")
+        clock.forward(minutes=1)
+        begin(memory, "link")
+        await memory.care.purge(ALICE, [tea])
+        left = {report.job.kind: report.job.memory_ids for report in await memory.care.jobs()}
+        assert left == {"link": (figs,), "summarize": ()}
+
+
+async def test_what_needs_no_model_is_done_and_the_rest_says_what_it_waits_for(tmp_path: Path) -> None:
+    """A borrowed model is no model for the background."""
+    clock = StoppedClock()
+    async with memory_in(tmp_path, clock) as memory:
+        queue(memory, "expire", "summarize")
+        clock.forward(minutes=1)
+        assert await work_on_jobs(memory.engine, memory.engine.own_model)
+        assert await states(memory) == [("summarize", "waiting"), ("expire", "done")]
+        waits = [report.waits_for for report in await memory.care.jobs()]
+        assert waits == ["waits for a server with llm.provider = 'openai'", ""]
+
+
+@asynccontextmanager
+async def memory_with_budget(folder: Path, clock: StoppedClock, url: str, **limits: int) -> AsyncGenerator[Memory]:
+    """Open Alice's memory, which writes a summary after each edit, with limits a day."""
+    settings = settings_in(
+        folder,
+        llm=llm_settings(url, timeout=TIMEOUT),
+        learn={"in_background": True},
+        summary={"every": 1},
+        background=limits,
+    )
+    async with open_memory(settings, clock=clock) as memory:
+        yield memory
+
+
+async def test_a_call_too_many_is_made_the_next_day(tmp_path: Path) -> None:
+    clock = StoppedClock()
+    with OpenAIServer(working_model) as server:
+        async with memory_with_budget(tmp_path, clock, server.base_url, calls_per_day=1) as memory:
+            await memory.add_messages(messages_from(("user", "I like tea")))
+            await memory.care.retry_jobs()
+            for number in range(2):
+                scope = Scope("alice", f"project{number}")
+                await memory.add_text(scope, f"Alice likes number {number}", infer=False)
+            await memory.care.retry_jobs()
+            asked = [kind_of(request) for request in server.chat_requests]
+            assert (asked.count("summarize"), "learn" in asked) == (1, True)
+            jobs = [report.job for report in await memory.care.jobs() if report.job.kind == "summarize"]
+            waiting = next(job for job in jobs if "background.calls_per_day" in job.error)
+            assert (waiting.state, waiting.attempts) == ("waiting", 0)
+            assert waiting.due_at == clock.at.replace(hour=0) + timedelta(days=1)
+            use = await memory.care.model_use()
+            assert use.budgeted.calls == 1
+            assert use.today["learn"]["extract"].calls == 1
+            clock.at = waiting.due_at
+            assert await work_on_jobs(memory.engine, memory.engine.own_model)
+            assert [kind_of(request) for request in server.chat_requests].count("summarize") == 2
+
+
+async def test_a_job_of_a_process_that_was_killed_is_done_by_the_next_one(tmp_path: Path) -> None:
+    clock = StoppedClock()
+    async with memory_in(tmp_path, clock) as memory:
+        await add_text(memory, "Alice is ill", metadata={"expires_at": "2026-05-09"})
+        clock.forward(days=3)
+        begin(memory, "expire")
+    async with memory_in(tmp_path, clock) as memory:
+        assert await work_on_jobs(memory.engine, None)
+        assert await memory_texts(memory) == []
+        assert await states(memory) == [("expire", "done")]
+
+
+def keeps(facts: Items, memories: Items) -> list[tuple[Any, ...]]:
+    """Forget what names Mark, find trivia not worth keeping, and add the rest."""
+    decisions: list[tuple[Any, ...]] = []
+    for fact in facts:
+        if "forget" in fact:
+            decisions += [(fact["fact"], "DELETE", number, "") for number in ids_of(memories, "Mark")[:1]]
+        else:
+            decisions.append((fact["fact"], "NONE" if "trivia" in fact["text"] else "ADD", None, None))
+    return decisions
+
+
+async def test_what_was_forgotten_is_told_first_and_once(tmp_path: Path) -> None:
+    trivia = [f"Some trivia about cloud number {number}." for number in range(6)]
+    replies = [
+        facts_reply("Mark drinks."),
+        facts_reply(forget="Mark"),
+        facts_reply("Mark sings."),
+        facts_reply(*trivia, forget="Mark"),
+    ]
+    async with memory_learning(scripted(replies, keeps), tmp_path) as (memory, _):
+        told: list[tuple[str, ...]] = []
+        for text in ("Mark drinks", "Forget Mark.", "Mark sings", "Clouds! And forget Mark."):
+            await memory.add_messages(messages_from(("user", text)))
+            told.append(await next_news(memory))
+            with anyio.fail_after(TIMEOUT):
+                while len(told) == 2 and any(report.job.notes for report in await learning_jobs(memory)):
+                    await anyio.lowlevel.checkpoint()
+    _, only_forgot, _, notes = told
+    assert any(note.startswith("forgotten, as asked (Mark)") for note in only_forgot)
+    assert not any("nothing new" in note for note in only_forgot)
+    assert notes[0].startswith("forgotten, as asked (Mark)")
+    assert sum(note.startswith("not kept") for note in notes) == 3
+    assert "palimpsest jobs shows 3 more notes of this kind" in notes
+
+
+async def test_what_a_process_did_before_it_ended_is_told_by_the_next_one(tmp_path: Path) -> None:
+    replies = [facts_reply("Mark drinks."), facts_reply(forget="Mark"), facts_reply(), facts_reply("Alice has a cat.")]
+    answers = scripted(replies, keeps)
+    held = HeldModel(answers, lambda request: is_extraction(request) and held.extractions == 3)
+    clock, gardens = HastyClock(), "All about gardens, hedges and ponds. " * 200
+    with OpenAIServer(held) as server:
+        async with learning_memory(tmp_path, server.base_url, clock) as memory:
+            await memory.add_messages(messages_from(("user", "Mark drinks")))
+            await next_news(memory)
+            await memory.add_messages(messages_from(("user", f"Forget Mark. {gardens}"), ("user", f"A cat. {gardens}")))
+            await held.wait()
+        held.may_answer.set()
+        async with learning_memory(tmp_path, server.base_url, clock) as memory:
+            learned, *remarks = await next_news(memory)
+    assert learned == "learned from 2 messages:\n- Alice has a cat."
+    assert any(note.startswith("forgotten, as asked (Mark)") for note in remarks)
+
+
+async def test_a_fact_that_holds_no_longer_is_told_as_such(tmp_path: Path) -> None:
+    """A message of 2020 that arrives late is not "nothing new", and does not read as if it held."""
+    rome, oslo = "User lives in Rome.", "User lives in Oslo."
+    contradicts = scripted([facts_reply(rome), facts_reply(oslo)], lambda _, __: [(0, "DELETE", 0, None)])
+    async with memory_learning(contradicts, tmp_path) as (memory, _):
+        for text, year in (("I live in Rome", 2026), ("I live in Oslo", 2020)):
+            said = {"role": "user", "content": text, "at": f"{year}-01-05T10:00:00Z"}
+            await memory.add_messages(messages_from(said))
+            notes = await next_news(memory)
+    assert notes == (f"learned from 1 message:\n- {oslo} (until 2026-01-05)",)

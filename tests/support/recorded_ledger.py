@@ -103,11 +103,6 @@ class RecordedLedger:
         entries: LiveEntries = {memory.id: memory_fields(memory) for memory in memories}
         return entries | {message.id: (message.scope, message.content) for message in messages}
 
-    def live_memories(self) -> list[Memory]:
-        """Return the living memories of all scopes."""
-        with self.ledger.read() as conn:
-            return [memory for place in SCOPES for memory in memory_queries.memories_of(conn, place)]
-
     def live_texts(self, scope: Scope = ALICE) -> list[str]:
         """Return the sorted texts of the living memories and messages of a scope itself."""
         return sorted(entry[1] for entry in self.live_entries(scope).values())

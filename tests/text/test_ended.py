@@ -1,4 +1,4 @@
-"""Which texts say that what an older one says has ended, and which only look like it."""
+"""Which texts say that something has ended, words of change and of the past, and what answer a question asks for."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from palimpsest.text.relation_updates import may_have_several, says_ended, without_times
+from palimpsest.text.stopwords import AnswerType, asked_types, asks_for_the_past, can_hold, change_words
 
 LEAST_FOUND = 8
 """Of 22 pairs that somebody else wrote, of which a newer text ends the older one."""
@@ -76,3 +77,83 @@ def test_two_times_of_one_meeting_are_told_from_two_things() -> None:
     assert not any(without_times(one) == without_times(two) for one, two in other)
     assert may_have_several("Tom is allergic to nuts")
     assert not may_have_several("Tom lives in Wels")
+
+
+CHANGES = """
+Since March the office is in Winterthur
+User no longer drinks coffee
+Die Probe ist jetzt mittwochs
+Le bureau a déménagé à Lyon
+La oficina se trasladó a Sevilla
+L'ufficio si è trasferito a Torino
+O escritório mudou para o Porto
+Het kantoor is verhuisd naar Utrecht
+Kontoret har flyttat till Lund
+Biuro przeniosła do Gdańska
+Офис переехал в Казань
+办公室搬到了深圳
+事務所は大阪に移った
+"""
+
+PAST = """
+Where was the office before the move?
+Which laptop did I use to have previously?
+Where did we used to live?
+Wo war das Büro vor dem Umzug?
+Où était le bureau avant ?
+Где был офис раньше?
+搬家之前我住在哪里
+"""
+
+ASKED: dict[str, set[AnswerType]] = {
+    "How many boxes are there?": {"number"},
+    "What is her phone number?": {"number"},
+    "When was Biscuit born?": {"time"},
+    "Who teaches statistics?": {"person"},
+    "Wie alt ist der Kater?": {"number"},
+    "Wann hat Wiebke Geburtstag?": {"time"},
+    "Wer leitet das Team?": {"person"},
+    "Combien coûte le billet ?": {"number"},
+    "Когда отпуск?": {"time"},
+    "小学在哪里": set(),
+    "她的生日是什么时候": {"time"},
+    "谁是组长": {"person"},
+    "Where does she live?": set(),
+    "The whole team": set(),
+}
+
+HOLDING: tuple[tuple[str, AnswerType, bool], ...] = (
+    ("The office has 12 desks", "number", True),
+    ("The office has twelve desks", "number", True),
+    ("The office is bright", "number", False),
+    ("The exam is in March", "time", True),
+    ("考试在三月", "time", True),
+    ("The exam is hard", "time", False),
+    ("the lead is Nadia", "person", True),
+    ("组长是黄蕾", "person", True),
+    ("the lead is on leave", "person", False),
+    ("", "person", False),
+)
+
+
+def test_words_of_change_are_counted_once_each() -> None:
+    for text in CHANGES.strip().splitlines():
+        assert change_words(text) >= 1, text
+    for text in ("The office is in Zurich", "User likes tea", "Das Auto ist blau", "猫很黑", ""):
+        assert change_words(text) == 0, text
+    assert change_words("now, now and NOW") == 1
+    assert change_words("She moved and now commutes") == 2
+
+
+def test_questions_about_the_past_are_recognized() -> None:
+    for question in PAST.strip().splitlines():
+        assert asks_for_the_past(question), question
+    for question in ("Where is the office?", "Wo ist das Büro?", "现在住在哪里", ""):
+        assert not asks_for_the_past(question), question
+
+
+def test_the_sort_of_answer_is_read_from_the_question_words() -> None:
+    for question, asked in ASKED.items():
+        assert asked_types(question) == asked, question
+    for text, kind, holds in HOLDING:
+        assert can_hold(text, kind) is holds, text

@@ -1,20 +1,24 @@
-"""Documents: learned, found, changed, undone, and kept apart from what people say."""
+"""Documents: learned, found, changed, undone, merged and exported, also by processes that are killed."""
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.from_thread
 import pytest
 
 from palimpsest.core.errors import InputError, MemoryNotFoundError
-from palimpsest.core.models import PAGE
+from palimpsest.core.models import PAGE, Scope
 from palimpsest.memory import Memory
 from tests.support.documents import HUT, book, write_pdf
 from tests.support.exports import exported
 from tests.support.ledger_access import ignore_progress, row_faults
-from tests.support.memory import ALICE, memory_in, memory_texts
+from tests.support.memory import ALICE, StoppedClock, add_text, memory_in, memory_texts
+from tests.support.memory_process import start
+from tests.support.watched_embedder import watched
 
 pytestmark = pytest.mark.anyio
 
@@ -161,3 +165,110 @@ async def test_an_export_brings_pages_and_gists(tmp_path: Path) -> None:
             assert await row_faults(memory) == []
             (tmp_path / "export.jsonl").write_bytes(await exported(memory))
     assert found[0] == found[1]
+
+
+OLD, NEW = Scope("alice", "old"), Scope("alice", "new")
+
+
+async def contents(memory: Memory, scope: Scope) -> list[tuple[int, str]]:
+    """Return the numbers and the headings of the pages of the only document."""
+    (document,) = await memory.documents.list(scope)
+    _, pages = await memory.documents.pages(scope, document.id)
+    return [(page.number, page.gist.split(":")[0]) for page in pages]
+
+
+@pytest.mark.few_by_day(1)
+@pytest.mark.parametrize("later", [OLD, NEW], ids=["old", "new"])
+async def test_projects_that_are_merged_have_one_version_of_a_document(tmp_path: Path, later: Scope) -> None:
+    file, clock = tmp_path / "book.md", StoppedClock()
+    async with memory_in(tmp_path / "data", clock) as memory:
+        for scope, room in ((NEW if later is OLD else OLD, "hall"), (later, "barn")):
+            file.write_text(book("kitchen", room, "attic"), "utf-8")
+            await memory.documents.learn_file(scope, file)
+            clock.forward(hours=1)
+        before = clock.at
+        clock.forward(hours=1)
+        await memory.projects.merge("old", "new")
+        merged = [(1, "Book › kitchen"), (2, "Book › barn"), (3, "Book › attic")]  # noqa: RUF001
+        assert await contents(memory, NEW) == merged
+        assert await row_faults(memory) == []
+        assert (await memory.documents.learn_file(NEW, file)).is_unchanged
+        file.write_text(book("kitchen", "hall"), "utf-8")
+        await memory.documents.learn_file(NEW, file)
+        assert await contents(memory, NEW) == [(1, "Book › kitchen"), (2, "Book › hall")]  # noqa: RUF001
+        past = await memory.search(NEW, "When is the barn painted?", as_of=before)
+        assert any("barn" in hit.text for hit in past.hits)
+        assert await row_faults(memory) == []
+
+
+@pytest.mark.few_by_day(1)
+@pytest.mark.parametrize("pages", [150, 400])
+async def test_a_large_document_does_not_hide_what_somebody_said(tmp_path: Path, pages: int) -> None:
+    """Guards that pages do not take all places of a search: each of them has more words of the question."""
+    (tmp_path / "rooms.md").write_text(book(*(f"room {number}" for number in range(pages))), "utf-8")
+    async with memory_in(tmp_path / "data") as memory:
+        said = await add_text(memory, "Every spring the shed gets a new colour")
+        await memory.documents.learn_file(ALICE, tmp_path / "rooms.md")
+        result = await memory.search(ALICE, "What is painted again every spring?", max_tokens=8_000)
+        assert said in [hit.id for hit in result.hits[:5]]
+        assert any(hit.document is not None for hit in result.hits[:5])
+
+
+async def page_numbers(memory: Memory) -> list[int]:
+    """Return the numbers of the living pages of the only document."""
+    (document,) = await memory.documents.list(ALICE)
+    _, pages = await memory.documents.pages(ALICE, document.id)
+    return [page.number for page in pages]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("is_known", [False, True], ids=["new", "changed"])
+async def test_two_processes_leave_one_version_of_each_page(tmp_path: Path, *, is_known: bool) -> None:
+    """Guards the transaction: a page that was planned before another process wrote is not added beside the other's."""
+    file = tmp_path / "book.md"
+    async with memory_in(tmp_path / "data") as first, memory_in(tmp_path / "data") as second:
+        if is_known:
+            file.write_text(book("kitchen", "hall", "attic"), "utf-8")
+            await first.documents.learn_file(ALICE, file)
+        file.write_text(book("kitchen", "cellar", "attic"), "utf-8")
+        interruptions = iter([book("kitchen", "barn", "loft")])
+
+        def interrupt() -> None:
+            """Change the file, and let the other process learn it, once."""
+            if (text := next(interruptions, None)) is not None:
+                file.write_text(text, "utf-8")
+                anyio.from_thread.run(second.documents.learn_file, ALICE, file)
+
+        slow, _ = watched(first, interrupt)
+        learned = await slow.documents.learn_file(ALICE, file)
+        assert (learned.pages, learned.is_unchanged) == (3, True)
+        assert await page_numbers(first) == [1, 2, 3]
+        _, page = await first.documents.page(ALICE, learned.id, 2)
+        assert "The barn is painted" in page.message.content
+        assert await row_faults(first) == []
+
+
+def killed_at(folder: Path, file: Path, statement: str) -> None:
+    """Learn a file in a process that is killed in the midst of writing."""
+    process = start(folder, "learn", str(file), statement)
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("statement", ["INSERT INTO gists", "INSERT INTO lexical"])
+async def test_a_killed_learner_leaves_whole_documents_or_none(tmp_path: Path, statement: str) -> None:
+    file = tmp_path / "book.md"
+    file.write_text(book("kitchen", "cellar"), "utf-8")
+    killed_at(tmp_path / "data", file, statement)
+    async with memory_in(tmp_path / "data") as memory:
+        assert await memory.documents.list(ALICE) == []
+        assert (await memory.documents.learn_file(ALICE, file)).added == 2
+    file.write_text(book("kitchen", "barn", "attic"), "utf-8")
+    killed_at(tmp_path / "data", file, statement)
+    async with memory_in(tmp_path / "data") as memory:
+        assert await page_numbers(memory) == [1, 2]
+        learned = await memory.documents.learn_file(ALICE, file)
+        assert (learned.pages, learned.added, learned.removed) == (3, 2, 1)
+        assert await page_numbers(memory) == [1, 2, 3]
+        assert await row_faults(memory) == []

@@ -1,4 +1,4 @@
-"""The database restarts or stops, connections break, or nothing answers: no call hangs, and each says what it wrote."""
+"""PostgreSQL restarts, breaks connections or is silent, and several servers write: each call says what it wrote."""
 
 from __future__ import annotations
 
@@ -17,17 +17,20 @@ from sqlalchemy import Connection, Engine, create_engine, event, select, text
 from sqlalchemy.exc import IntegrityError
 
 from palimpsest.core.errors import LedgerError, SettingsError
-from palimpsest.core.models import Decision, Event, Fact, Provenance
+from palimpsest.core.models import Decision, Event, Fact, Provenance, Scope
 from palimpsest.learn.commit import WriteResult
 from palimpsest.memory import Memory
+from palimpsest.store import contextual_keys, entries, verify
 from palimpsest.store.apply import Write
-from palimpsest.store.ledger import Ledger, open_ledger
+from palimpsest.store.entries import next_edit_number, reserve_edit_numbers
+from palimpsest.store.ledger import Ledger, open_database, open_ledger
 from palimpsest.store.postgres import postgres_database
 from palimpsest.store.postgres.postgres_schema import commit, was_stored
-from palimpsest.store.schema import memories
+from palimpsest.store.schema import history, index_log, memories
 from postgresql import Cluster, own_cluster
-from tests.support.ledger_access import writing
+from tests.support.ledger_access import ignore_progress, writing
 from tests.support.memory import ALICE, StoppedClock, add_text, memory_in, messages_from
+from tests.support.stores import ledger_address
 
 pytestmark = [pytest.mark.anyio, pytest.mark.only_on("postgres", "a file cannot be restarted")]
 
@@ -54,8 +57,8 @@ def ledger(address: SecretStr) -> Generator[Ledger]:
         yield opened
 
 
-def add(ledger: Ledger, statement: str) -> None:
-    ledger.apply(Write(ALICE, Provenance("test"), decisions=(Decision(Event.ADD, Fact(statement)),)))
+def add(ledger: Ledger, statement: str, user_id: str = "alice") -> None:
+    ledger.apply(Write(Scope(user_id), Provenance("test"), decisions=(Decision(Event.ADD, Fact(statement)),)))
 
 
 def texts(ledger: Ledger) -> list[str]:
@@ -255,3 +258,125 @@ async def test_a_write_is_acknowledged_if_the_database_has_it(
             cluster.start()
         assert result.outcomes or result.kept_messages
         assert (await memory.log(ALICE, limit=1))[0].number == before + 1
+
+
+USERS = ("alice", "ben", "chloe")
+EACH = 8
+
+
+@pytest.fixture
+def servers(tmp_path: Path) -> Generator[list[Ledger]]:
+    """Open a ledger twice, as two servers do."""
+    address = ledger_address(tmp_path / "ledger.db")
+    with closing(open_ledger(address, StoppedClock())) as one, closing(open_ledger(address, StoppedClock())) as other:
+        yield [one, other]
+
+
+def test_writes_for_different_users_have_edits_of_their_own(servers: list[Ledger]) -> None:
+    def work(ledger: Ledger, user_id: str) -> None:
+        for number in range(EACH):
+            add(ledger, f"{user_id} owns book {number} of {id(ledger)}", user_id)
+
+    threads = [threading.Thread(target=work, args=(ledger, user)) for ledger in servers for user in USERS]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    with servers[0].read() as conn:
+        numbers = list(conn.execute(select(history.c.change)).scalars())
+    assert len(numbers) == len(set(numbers)) == len(threads) * EACH
+    assert servers[0].read_with(verify.verify, servers[0].database, ignore_progress).texts() == []
+
+
+def test_the_index_log_grows_in_the_order_of_the_commits(servers: list[Ledger]) -> None:
+    """Who follows it by its newest number misses nothing: a later number is not seen before an earlier one."""
+    first, second = servers
+    add(first, "Alice plays the cello")
+    with writing(first, "alice") as conn:
+        conn.execute(index_log.insert().values(unit_seq=1, user_id="alice", op="upsert", at=StoppedClock().at))
+        later = threading.Thread(target=add, args=(second, "Ben plays the flute", "ben"))
+        later.start()
+        with second.read() as reading:
+            before = entries.newest_log_number(reading)
+        later.join(0.5)
+        assert later.is_alive(), "it waits to write to the log"
+    later.join()
+    with second.read() as reading:
+        rows = entries.log_rows_after(reading, before, 9)
+    assert [row.user_id for row in rows] == ["alice", "ben"]
+    assert [row.seq for row in rows] == sorted(row.seq for row in rows)
+
+
+def test_a_write_for_all_users_waits_for_the_others(servers: list[Ledger]) -> None:
+    first, second = servers
+    with writing(first, "alice"):
+        whole = threading.Thread(target=second.run, args=(contextual_keys.rebuild_full_text, second.full_text))
+        whole.start()
+        whole.join(0.5)
+        assert whole.is_alive()
+    whole.join()
+
+
+def test_a_reserved_edit_number_is_not_given_out(servers: list[Ledger]) -> None:
+    with writing(servers[0]) as conn:
+        reserved = next_edit_number(conn) + 100
+        reserve_edit_numbers(conn, reserved)
+    with writing(servers[1], "alice") as conn:
+        assert next_edit_number(conn) > reserved
+
+
+def test_a_listener_hears_what_another_server_writes(servers: list[Ledger]) -> None:
+    first, second = servers
+    listener = first.database.listener()
+    assert listener is not None
+    listener.wait(60)  # it listens from now on
+    add(second, "Ben plays the flute", "ben")
+    listener.wait(60)
+    waiting = threading.Thread(target=listener.wait, args=(600,))
+    waiting.start()
+    listener.close()
+    waiting.join()
+
+
+@pytest.mark.anyio
+async def test_plans_are_made_for_the_values_of_a_call(tmp_path: Path) -> None:
+    """Guards against plans that PostgreSQL keeps for any values: the sixth call with one goes through a whole table."""
+    async with memory_in(tmp_path) as memory:
+        with memory.engine.ledger.read() as conn:
+            for _ in range(20):
+                entries.has_missing_vectors(conn, memory.engine.embedder.fingerprint)
+            kept = "SELECT sum(generic_plans)::int, sum(custom_plans)::int FROM pg_prepared_statements"
+            generic, custom = conn.exec_driver_sql(kept).one()
+    assert custom > 0
+    assert generic == 0
+
+
+OTHERS = text("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()")
+
+
+def sessions(database: SecretStr) -> int:
+    """Return how many sessions the server has for a database, beside the one that asks."""
+    engine = create_engine(database.get_secret_value().replace("postgresql://", "postgresql+psycopg://"))
+    with closing(engine.raw_connection()) as conn, closing(conn.cursor()) as cursor:
+        cursor.execute("SELECT pg_stat_clear_snapshot()")
+        cursor.execute(str(OTHERS))
+        (number,) = cursor.fetchone() or (0,)
+    engine.dispose()
+    return int(number)
+
+
+def test_no_session_is_left_of_what_is_closed_while_it_is_used(database: SecretStr) -> None:
+    ledger = open_ledger(database, StoppedClock())
+    with ledger.read() as conn:
+        ledger.close()
+        driver = conn.connection.driver_connection
+    assert driver is not None
+    assert driver.closed
+    assert sessions(database) == 0
+    opened = open_database(database)
+    listener = opened.listener()
+    assert listener is not None
+    listener.close()
+    listener.wait(0)
+    opened.close()
+    assert sessions(database) == 0
