@@ -12,11 +12,9 @@ import pytest
 
 from palimpsest.core.models import Relation, Scope, Undo
 from palimpsest.hooks import spool
-from palimpsest.hooks.brief import MAX_BRIEF_TOKENS
 from palimpsest.hooks.events import find_brief
 from palimpsest.hooks.instructions import HEAD, INSTRUCTIONS, REST, Launch, launch_of, rendered_instructions
 from palimpsest.memory import Memory, open_memory
-from palimpsest.text.tokenizer import count_tokens
 from tests.support.ledger_access import ignore_progress, store_memory
 from tests.support.memory import ALICE, StoppedClock, add_text, memory_in, messages_from, settings_in
 
@@ -59,25 +57,6 @@ async def test_a_brief_says_who_the_user_is_what_holds_here_and_where_it_ended(t
         assert line in text
     for other in ("Perl", "Hello", "Ancient"):
         assert other not in text
-
-
-async def test_every_block_stands_where_a_session_begins_however_long_they_are(tmp_path: Path) -> None:
-    async with memory_in(tmp_path) as memory:
-        await add_text(memory, "User is allergic to hazelnuts")
-        long = {"persona": "Speaks plainly. " * 25, "human": f"Maarten.\n{'Rows in the harbour. ' * 30}"}
-        blocks = {
-            label: await add_text(memory, text, metadata={"pinned": True, "label": label})
-            for label, text in long.items()
-        }
-        begins = await memory.briefs.instructions(ALICE)
-        text = await brief_of(memory)
-    assert len(begins.encode()) <= 2_048
-    assert count_tokens(text) <= MAX_BRIEF_TOKENS
-    for shown in (begins, text):
-        for label, memory_id in blocks.items():
-            assert f"- [{memory_id[:8]}@1] {label}: {long[label][:8]}" in shown
-        assert "hazelnuts" in shown
-    assert "\n(get_summary shows all that is pinned)\n" in begins
 
 
 async def test_what_is_gone_is_in_no_brief(tmp_path: Path) -> None:

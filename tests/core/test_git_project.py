@@ -14,7 +14,6 @@ from mcp.types import ListRootsResult, Root, RootsListChangedNotification
 from pydantic import FileUrl
 
 from palimpsest.core.git_project import repository_of
-from palimpsest.core.settings import load_settings
 from tests.support.mcp_client import reply_text
 from tests.support.server_in_process import server_in_process
 
@@ -64,15 +63,6 @@ def test_clones_of_a_repository_have_the_same_project_whatever_their_url(
     inside.mkdir(parents=True)
     assert repository_of(inside).project == project
     assert repository_of(tmp_path).project == ""
-
-
-def test_the_setting_auto_uses_the_folder_in_which_the_server_is_started(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(cloned(tmp_path, "atlas"))
-    assert load_settings(data_dir=tmp_path, project="auto").project == "atlas"
-    assert load_settings(data_dir=tmp_path, project="other").project == "other"
-    assert load_settings(data_dir=tmp_path).project == ""
 
 
 def repository(folder: Path, name: str) -> Path:

@@ -104,21 +104,3 @@ def test_urgent_work_of_a_lower_rank_goes_first() -> None:
         may_end.set()
         question.result()
     assert order[0] == "question"
-
-
-def test_work_in_the_background_waits_while_a_call_waits() -> None:
-    workers = Workers(1, _nothing)
-    order: list[str] = []
-    running = threading.Event()
-
-    def call() -> None:
-        running.set()
-        order.append("call")
-
-    with ThreadPoolExecutor(2) as pool:
-        urgent = pool.submit(workers.urgent, 0, call)
-        running.wait()
-        background = pool.submit(workers.background, [lambda: order.append("background")])
-        urgent.result()
-        background.result()
-    assert order == ["call", "background"]

@@ -64,37 +64,6 @@ def test_the_folder_says_what_precedes_questions_and_passages(tmp_path: Path) ->
     np.testing.assert_array_equal(plain.embed_queries([TEXT])[0], plain.embed_passages([TEXT])[0])
 
 
-def test_the_folder_says_how_long_a_window_is(tmp_path: Path) -> None:
-    cases: tuple[tuple[dict[str, Any], int | None, int], ...] = (
-        ({"sentence_bert_config.json": {"max_seq_length": 8}}, None, 8),
-        ({"tokenizer_config.json": {"model_max_length": 9}}, None, 9),
-        ({"tokenizer_config.json": {"model_max_length": 1e30}}, None, 512),
-        ({"sentence_bert_config.json": {"max_seq_length": 8}}, 6, 6),
-    )
-    for number, (configs, max_tokens, limit) in enumerate(cases):
-        embedder = opened(make_model(tmp_path / str(number), configs), max_tokens=max_tokens)
-        text = "violin " * 2_000
-        windows = embedder.windows(text)
-        assert "".join(windows) == text
-        assert max(len(window.split()) for window in windows) <= limit - 2, "without [CLS] and [SEP]"
-        assert embedder.windows("violin " * (limit - 2)) == ["violin " * (limit - 2)]
-        whole, cut = embedder.embed_passages([text, "violin " * (limit - 2)])
-        np.testing.assert_allclose(whole, cut, atol=1e-5)
-
-
-def test_another_model_or_another_use_of_it_has_another_fingerprint(tmp_path: Path) -> None:
-    """Vectors of both must not be compared."""
-    folder = make_model(tmp_path / "model")
-    first = opened(folder)
-    assert first.fingerprint == opened(make_model(tmp_path / "copy" / "model")).fingerprint
-    assert first.fingerprint.startswith("onnx:model:")
-    others = (opened(folder, pooling="cls"), opened(folder, pooling="last"))
-    assert len({first.fingerprint, *(other.fingerprint for other in others)}) == 3
-    with (folder / "model.onnx").open("ab") as file:
-        file.write(b"\x12\x01x")  # the name of a producer
-    assert opened(folder).fingerprint != first.fingerprint
-
-
 def test_a_missing_or_damaged_file_is_named(tmp_path: Path) -> None:
     for name in ("model.onnx", "tokenizer.json"):
         (make_model(tmp_path / "missing") / name).unlink()

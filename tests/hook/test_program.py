@@ -32,15 +32,6 @@ PROMPT = {
     "prompt": "Which database does the billing service use?",
 }
 BLOCK = "<palimpsest-memory>\n- The billing service uses PostgreSQL.\n</palimpsest-memory>"
-REPORT_MODULES = f"""
-import os, sys
-before, end = set(sys.modules), os._exit
-def report(code):
-    os.write(2, " ".join(sorted(set(sys.modules) - before)).encode())
-    end(code)
-os._exit = report
-{PATIENT_CODE}
-"""
 KILLED_IN = """
 import os, signal
 def die(*_):
@@ -65,17 +56,6 @@ def rename(old, new, real=os.rename):
     real(old, new)
 os.rename = rename
 """
-NEEDED_MODULES = {
-    "binascii", "collections", "copyreg", "enum", "functools", "itertools", "json", "keyword", "operator", "palimpsest",
-    "re", "reprlib", "types",
-}  # fmt: skip
-"""What the hook imports for an event, beside modules in C and what starts every interpreter."""
-NAMING_MODULES = {"hashlib"}
-"""What names the file of a session, and the folder of servers below a long path, where these are looked for."""
-SOCKET_MODULES = {"array", "errno", "math", "select", "selectors", "socket"}
-"""What it imports for a question to a server as well."""
-MAX_MODULES = 45
-"""All modules for an event, with those in C, our own and parts of packages; `json` alone brings 23."""
 
 
 def run(
@@ -89,33 +69,6 @@ def run(
         options["capture_output"] = True
     start: Any = subprocess.run
     return start(command, check=False, **options)
-
-
-def imported_for(data_dir: Path, payload: Mapping[str, Any]) -> set[str]:
-    """Return the modules that the hook imports for an event."""
-    process = run(data_dir, sys.executable, "-I", "-c", REPORT_MODULES, payload=payload)
-    assert process.returncode == 0
-    return set(process.stderr.decode().split())
-
-
-def public_roots(modules: set[str]) -> set[str]:
-    """Return the packages and modules of some modules, without private ones, which most often are those in C."""
-    return {name.partition(".")[0] for name in modules if not name.startswith("_")}
-
-
-def test_few_modules_are_imported(tmp_path: Path) -> None:
-    """Guards the time before every prompt, which is mostly that of imports. Sockets are for a question only."""
-    for name in ("UserPromptSubmit", "Stop", "PreCompact", "SessionStart", "SessionEnd"):
-        event = {**PROMPT, "hook_event_name": name, "prompt": "yes", "last_assistant_message": "Done."}
-        modules = imported_for(tmp_path / "data", event)
-        needed = NEEDED_MODULES | NAMING_MODULES if name in ("PreCompact", "Stop") else NEEDED_MODULES
-        assert public_roots(modules) - needed == set(), name
-        assert len(modules) <= MAX_MODULES
-        assert public_roots(modules) - {"palimpsest"} <= sys.stdlib_module_names
-        assert {name for name in modules if name.startswith("palimpsest.") and ".hook" not in name} == set()
-    with answering(tmp_path / "data", says(BLOCK, "m1")):
-        asking = imported_for(tmp_path / "data", PROMPT)
-    assert public_roots(asking) - NEEDED_MODULES - NAMING_MODULES - SOCKET_MODULES == set()
 
 
 BROKEN = (
@@ -237,3 +190,26 @@ def test_an_answer_is_never_cut(tmp_path: Path) -> None:
         printed = run_hook(tmp_path / "data", PROMPT)
     assert printed is not None
     assert printed["hookSpecificOutput"]["additionalContext"] == long
+
+
+REPORT_MODULES = f"""
+import os, sys
+before, end = set(sys.modules), os._exit
+def report(code):
+    os.write(2, " ".join(sorted(set(sys.modules) - before)).encode())
+    end(code)
+os._exit = report
+{PATIENT_CODE}
+"""
+
+
+def test_few_modules_are_imported(tmp_path: Path) -> None:
+    """Guards the time before every prompt, which is mostly that of imports. Sockets are for a question only."""
+    for name in ("UserPromptSubmit", "Stop", "SessionStart"):
+        event = {**PROMPT, "hook_event_name": name, "prompt": "yes", "last_assistant_message": "Done."}
+        process = run(tmp_path / "data", sys.executable, "-I", "-c", REPORT_MODULES, payload=event)
+        modules = set(process.stderr.decode().split())
+        assert {module.partition(".")[0] for module in modules} - {"palimpsest"} <= sys.stdlib_module_names, name
+        assert {module for module in modules if module.startswith("palimpsest.") and ".hook" not in module} == set()
+        assert "socket" not in modules
+        assert len(modules) <= 45, "json alone brings 23"

@@ -20,7 +20,7 @@ from palimpsest.learn.job_runner import work_on_jobs
 from palimpsest.learn.summaries.summary_writer import kept_summary
 from palimpsest.memory import Memory, open_memory
 from palimpsest.store import jobs as job_queries
-from palimpsest.store.jobs import DEBOUNCE, MEMORIES, ORDER, OVERDUE, PAUSES, Job, JobKind, JobRequest
+from palimpsest.store.jobs import MEMORIES, ORDER, PAUSES, Job, JobKind, JobRequest
 from tests.learn.decisions import Items, ids_of, scripted
 from tests.support.learning_jobs import (
     TIMEOUT,
@@ -242,38 +242,6 @@ def begun(memory: Memory, *kinds: JobKind) -> Job | None:
 
 def finish(memory: Memory, job: Job, again: datetime | None = None) -> None:
     memory.engine.ledger.run_for(job.scope.user_id, job_queries.finish, job, "", again, memory.engine.clock())
-
-
-async def test_what_was_said_is_learned_from_before_views_of_it_are_made(tmp_path: Path) -> None:
-    clock = StoppedClock()
-    async with memory_in(tmp_path, clock) as memory:
-        for kind in reversed(ORDER):
-            queue(memory, kind)
-            clock.forward(seconds=1)
-        clock.forward(minutes=1)
-        kinds: list[str] = []
-        while (job := begun(memory)) is not None:
-            kinds.append(job.kind)
-            finish(memory, job)
-        assert kinds == ["expire", "learn", "capture", "gist", "link", "summarize", "enrich"]
-        queue(memory, "summarize")
-        clock.forward(seconds=OVERDUE.total_seconds())
-        queue(memory, "learn")
-        clock.forward(minutes=1)
-        assert begin(memory).kind == "summarize"
-
-
-async def test_what_is_asked_for_meanwhile_is_a_job_of_its_own(tmp_path: Path) -> None:
-    clock = StoppedClock()
-    async with memory_in(tmp_path, clock) as memory:
-        queue(memory, JobRequest("link", payload={MEMORIES: ["a", "b"]}))
-        clock.forward(minutes=1)
-        job = begin(memory, "link")
-        queue(memory, JobRequest("link", payload={MEMORIES: ["b", "c"]}))
-        finish(memory, job)
-        later, done = [report.job for report in await memory.care.jobs()]
-        assert (done.state, done.memory_ids) == ("done", ("a", "b"))
-        assert (later.state, later.memory_ids, later.due_at) == ("waiting", ("b", "c"), clock.at + DEBOUNCE)
 
 
 async def test_a_job_of_erased_memories_goes_with_them(tmp_path: Path) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import anyio
-import anyio.lowlevel
 import pytest
 
 from palimpsest.core.errors import InputError
@@ -16,7 +14,6 @@ from palimpsest.core.validation import relations_from
 from palimpsest.memory import Memory
 from palimpsest.store.graph.entity_edits import give_names, unnamed_memories
 from tests.support.graph_rows import entity_names, run_statement
-from tests.support.ledger_access import ignore_progress
 from tests.support.memory import ALICE, add_text, memory_in, memory_texts
 
 pytestmark = pytest.mark.anyio
@@ -74,25 +71,6 @@ async def test_what_naming_merges_is_an_edit_that_a_plain_undo_passes_over(tmp_p
         assert await memory_texts(memory) == []
         await memory.undo(ALICE, Undo(merge.number))
         assert len(entity_names(memory)) == 2
-
-
-async def test_imported_memories_get_their_names_in_the_background(tmp_path: Path) -> None:
-    """It is no edit: nothing but the names differs from what was imported."""
-    file = tmp_path / "memory.jsonl"
-    entity = {"type": "entity", "name": "Marta", "entityType": "person", "observations": ["lives in Lyon"]}
-    file.write_text(json.dumps(entity) + "\n", "utf-8")
-    async with memory_in(tmp_path) as memory:
-        await memory.care.import_file(ALICE, file, ignore_progress)
-        before = await stored(memory)
-        history = [await memory.history(ALICE, item.id) for item in before]
-    async with memory_in(tmp_path, background=True) as memory:
-        await memory.search(ALICE, "Marta")
-        with anyio.fail_after(60):
-            while not {"Marta", "Lyon"} <= await named(memory):
-                await anyio.lowlevel.checkpoint()
-        after = await stored(memory)
-        assert [(await memory.history(ALICE, item.id))[1] for item in after] == [versions for _, versions in history]
-    assert [(item.updated_at, item.revision) for item in after] == [(item.updated_at, item.revision) for item in before]
 
 
 async def test_lookalikes_are_proposed_until_somebody_says_what_they_are(tmp_path: Path) -> None:

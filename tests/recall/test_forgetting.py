@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from palimpsest.core.errors import InputError, SettingsError
+from palimpsest.core.errors import InputError
 from palimpsest.core.models import Hit
-from palimpsest.core.settings import load_settings
 from palimpsest.memory import Memory
 from tests.support.ledger_access import ignore_progress, row_faults
 from tests.support.memory import ALICE, StoppedClock, add_text, memory_in, messages_from
@@ -88,21 +86,6 @@ async def test_what_never_fades(tmp_path: Path) -> None:
             report = await memory.fading.report(ALICE)
             assert (report.kept, report.faded) == ({reason: 1}, len(OTHERS))
             assert [hit.text for hit in await hits_for(memory)] == [BICYCLE]
-
-
-async def test_days_by_tag(tmp_path: Path) -> None:
-    clock = StoppedClock()
-    days: dict[str, Any] = {"forgetting_days": 10, "forgetting_days_by_tag": {"work": 100, "plan": 5}}
-    async with memory_in(tmp_path, clock, forgetting="rank", **days) as memory:
-        both = await add_text(memory, "Ana plans the spring release", metadata={"tags": ["plan", "work"]})
-        plan = await add_text(memory, "Ben plans a picnic", metadata={"tags": ["plan"]})
-        none = await add_text(memory, "The lamp is green")
-        clock.forward(days=10)
-        found = [(await retention(memory, memory_id))[0] for memory_id in (both, plan, none)]
-        assert found == pytest.approx([math.exp(-0.1), math.exp(-2), math.exp(-1)])
-    for wrong in ({"forgetting": "always"}, {"forgetting_days": 0}, {"forgetting_days_by_tag": {"work": -1}}):
-        with pytest.raises(SettingsError):
-            load_settings(None, data_dir=tmp_path, **wrong)
 
 
 async def test_the_archive_leaves_out_what_faded_and_loses_nothing(tmp_path: Path) -> None:

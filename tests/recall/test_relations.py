@@ -10,8 +10,6 @@ import pytest
 
 from palimpsest.core.models import Decision, Event, Fact, Relation, Scope, Undo
 from palimpsest.memory import Memory
-from palimpsest.recall.hits import hit_tokens
-from palimpsest.recall.search import relation_tokens
 from tests.support.graph_rows import merge_entities
 from tests.support.ledger_access import store_memory, write_decisions
 from tests.support.memory import ALICE, StoppedClock, memory_in
@@ -56,27 +54,6 @@ async def test_which_relations_are_shown(tmp_path: Path) -> None:
         merge_entities(memory, "Odi", "Odile")
         merged = {"Odile — does → painting", "Odile — works at → Ferrow (since 2025-03)"}
         assert set(await lines(memory, "What does Odi do?")) == merged
-
-
-async def test_relations_count_and_never_take_room_from_the_best_hit(tmp_path: Path) -> None:
-    """Also from one that is cut: what it would lose is worth more."""
-    question = "What did Odile count?"
-    async with memory_in(tmp_path / "many") as memory:
-        for number in range(12):
-            words = " ".join(f"stone{number}{part}" for part in range(6))
-            state(memory, f"Odile counted {words}", ("Odile", "counted", f"stones {number}"))
-        for max_tokens in (50, 80, 120, 400, 800):
-            result = await memory.search(ALICE, question, max_tokens=max_tokens)
-            without = await memory.search(ALICE, question, max_tokens=max_tokens, hops=0)
-            assert sum(map(hit_tokens, result.hits)) + relation_tokens(result.relations) <= max_tokens
-            assert result.hits[0].text == without.hits[0].text
-            assert [hit.id for hit in result.hits] == [hit.id for hit in without.hits][: len(result.hits)]
-            assert result.relations or max_tokens < 120
-    async with memory_in(tmp_path / "long") as memory:
-        state(memory, f"Odile counted {' '.join(map(str, range(200)))}", ("Odile", "counted", "to 200"))
-        shown = await memory.search(ALICE, question, max_tokens=100)
-        without = await memory.search(ALICE, question, max_tokens=100, hops=0)
-        assert [hit.text for hit in shown.hits] == [hit.text for hit in without.hits]
 
 
 async def test_a_scope_sees_what_its_memories_state(tmp_path: Path) -> None:

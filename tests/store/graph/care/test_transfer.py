@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from tests.support.graph_rows import (
 )
 from tests.support.ledger_access import ignore_progress, row_faults, select_rows
 from tests.support.ledger_files import files_with
-from tests.support.memory import ALICE, StoppedClock, memory_in
+from tests.support.memory import ALICE, memory_in
 
 pytestmark = pytest.mark.anyio
 
@@ -104,13 +103,6 @@ async def test_an_export_of_before_does_not_bring_back_a_purged_person(tmp_path:
         assert await row_faults(memory) == []
 
 
-def changed(**parts: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """Return a function that changes fields of a line."""
-    return lambda line: {**line, **parts}
-
-
-NOBODY = "00000000-0000-4000-8000-000000000000"
-
 EDIT: dict[str, Any] = {
     "event": "rename",
     "before": [],
@@ -121,55 +113,6 @@ EDIT: dict[str, Any] = {
     "text": "",
     "change": 1,
 }
-
-FAULTS: dict[str, tuple[int, Callable[[dict[str, Any]], dict[str, Any]], str]] = {
-    "a name that names nothing": (1, changed(name=" … "), r"line 2: entity\.name: .*no letter or digit"),
-    "an unknown type": (1, changed(entity_type="king"), r"line 2: entity\.entity_type"),
-    "a user in a project": (2, changed(is_user=True, project="web"), "line 3: .*belongs to no project"),
-    "an agent": (1, changed(agent_id="coder"), r"line 2: entity\.agent_id"),
-    "a merge into nobody": (1, changed(merged_into=NOBODY), f"line 2: no entity {NOBODY}"),
-    "a merge into itself": (1, lambda line: {**line, "merged_into": line["id"]}, "line 2: no entity"),
-    "a mention of nobody": (
-        3,
-        changed(mentions=[{"name": "Ana", "entity_id": NOBODY}]),
-        f"line 4: no entity {NOBODY} comes before",
-    ),
-    "a name with two meanings": (
-        3,
-        lambda line: {**line, "mentions": [*line["mentions"], {**line["mentions"][0], "name": "ANA"}]},
-        "line 4: .*two entities",
-    ),
-    "an edit of an unknown kind": (1, changed(history=[{**EDIT, "event": "burn"}]), r"line 2: .*history\.0\.event"),
-    "an edit of another column": (
-        1,
-        changed(history=[{**EDIT, "before": [["entity", NOBODY, "user_id", "bob"]]}]),
-        r"line 2: entity\.history\.0\.before",
-    ),
-    "an edit of nobody": (
-        1,
-        changed(history=[{**EDIT, "after": [["entity", NOBODY, "merged_into", None]]}]),
-        f"an edit tells of the entity {NOBODY}, which is not in the file",
-    ),
-    "a relation from nobody": (3, changed(relations=[["", "knows", "Ana"]]), r"line 4: memory\.relations"),
-    "an entity of another project": (1, changed(project="web"), "line 4: the entity .* belongs to another project"),
-}
-
-
-@pytest.mark.few_by_day(1)
-@pytest.mark.parametrize("fault", FAULTS)
-async def test_a_damaged_line_is_named_and_nothing_is_stored(tmp_path: Path, fault: str) -> None:
-    file, (number, damaged, error_text) = tmp_path / "alice.jsonl", FAULTS[fault]
-    async with memory_in(tmp_path / "here") as memory:
-        store_stating(memory, "Ana lives in Lyon", ANA, ("Lyon", "place"))
-        await exporting(memory, file)
-    lines = lines_of(file)
-    lines[number] = damaged(lines[number])
-    write_lines(file, lines)
-    async with memory_in(tmp_path / "there", StoppedClock()) as memory:
-        for dry_run in (True, False):
-            with pytest.raises(InputError, match=error_text):
-                await memory.care.import_file(ALICE, file, ignore_progress, dry_run=dry_run)
-        assert entity_names(memory) == []
 
 
 async def test_an_entity_of_another_user_is_refused(tmp_path: Path) -> None:
