@@ -42,13 +42,6 @@ def test_a_command_takes_in_before_it_works(tmp_path: Path) -> None:
     assert "captured meanwhile" in palimpsest(tmp_path, "undo", "--edit", str(captured["edit"]))
 
 
-def test_a_spool_that_cannot_be_taken_in_is_one_note(tmp_path: Path) -> None:
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "hooks").write_text("a file where the folder should be")
-    assert palimpsest(tmp_path, "add", "Ana likes tea", answer=" ").count("what hooks captured waits") == 1
-    assert "Ana likes tea" in palimpsest(tmp_path, "list")
-
-
 def test_doctor_names_what_waits_and_what_could_not_be_read(tmp_path: Path) -> None:
     def finding(code: int) -> tuple[bool, str]:
         findings = json.loads(palimpsest(tmp_path, "doctor", "--json", code=code))["findings"]

@@ -10,11 +10,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import platformdirs
 import pytest
 
 from palimpsest.hooks import spool
-from palimpsest.hooks.events import default_data_dir
 from palimpsest.hooks.spool import make_private_folder
 from scripted_recall import answering, says, sends
 from tests.support.hook_program import handle_hook, spooled
@@ -164,20 +162,6 @@ def test_excluded_folders_are_left_out_with_all_below_them(tmp_path: Path) -> No
             write(spool.settings_file(str(data_dir)), {"mode": "on", "excluded_folders": [excluded]})
             handle_hook(data_dir, {**PROMPT, "cwd": cwd}, **variables)
             assert bool(spooled(data_dir)) is is_kept, (cwd, variables)
-
-
-def test_arguments_win_over_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for rest in (("--user", "ada"), ()):
-        handle_hook(tmp_path / "other", PROMPT, "--data-dir", str(tmp_path / "data"), *rest, PALIMPSEST_USER_ID="bob")
-    assert [record["user"] for record in spooled(tmp_path / "data")] == ["ada", "bob"]
-    assert not (tmp_path / "other").exists()
-    monkeypatch.setenv("HOME", str(tmp_path))
-    for value in (None, "", "  ", "relative/path", "/srv/data", "/srv/data/"):
-        environment = {} if value is None else {"XDG_DATA_HOME": value}
-        monkeypatch.delenv("XDG_DATA_HOME", raising=False)
-        for name, text in environment.items():
-            monkeypatch.setenv(name, text)
-        assert Path(default_data_dir(environment)) == platformdirs.user_data_path("palimpsest", appauthor=False), value
 
 
 def test_the_request_says_who_asks_and_where(tmp_path: Path) -> None:

@@ -23,7 +23,6 @@ from tests.support.scripted_model import (
     add_all,
     answering,
     decision,
-    decisions_reply,
     facts_reply,
     given,
     memory_with,
@@ -379,24 +378,6 @@ def test_a_text_of_full_stops_is_split_in_linear_time(unit: str) -> None:
     assert [part.is_last for part in parts] == [False] * (len(parts) - 1) + [True]
 
 
-async def test_pieces_before_a_failure_are_kept_and_the_rest_is_learned_later(tmp_path: Path) -> None:
-    """A call that is repeated continues with the messages that nothing was learned from yet."""
-    long = "All about gardens, hedges and ponds. " * 100
-    conversation = [("user", f"{number} {long}") for number in range(3)]
-    replies = [
-        facts_reply("First."),
-        Reply("no credit", status=402),
-        facts_reply("Second."),
-        decisions_reply(decision(0, "ADD")),
-        facts_reply(),
-    ]
-    async with memory_with(replies, tmp_path) as (memory, _):
-        first = await memory.add_messages(messages_from(*conversation))
-        assert any("learned from the first" in note for note in first.notes)
-        await memory.add_messages(messages_from(*conversation))
-        assert {"First.", "Second."} <= set(await memory_texts(memory))
-
-
 async def test_a_request_in_a_long_message_waits_until_all_of_it_was_read(tmp_path: Path) -> None:
     extractions = 0
 
@@ -445,22 +426,6 @@ async def everything(memory: Memory) -> tuple[Any, ...]:
 async def kept(memory: Memory, *messages: dict[str, Any], scope: Scope = ALICE) -> int:
     """Add messages and return how many were kept."""
     return (await memory.add_messages(messages_from(*messages, scope=scope, at=memory.engine.clock()))).kept_messages
-
-
-@pytest.mark.parametrize("more", [{"id": "t{}"}, {"at": "2026-05-01T10:0{}:00Z"}, {"id": "t{}", "at": "2026-05-01"}])
-async def test_messages_with_ids_or_times_are_always_recognized(tmp_path: Path, more: dict[str, str]) -> None:
-    clock = StoppedClock()
-    one, two, three = (
-        {"role": "user", "content": f"Message {n}", **{key: value.format(n) for key, value in more.items()}}
-        for n in range(3)
-    )
-    async with memory_in(tmp_path, clock) as memory:
-        for batch, new in (((one, two), 2), ((one, two), 0), ((two, one), 0), ((two,), 0), ((two, three), 1)):
-            clock.forward(days=1)
-            result = await memory.add_messages(messages_from(*batch, at=clock.at))
-            assert result.kept_messages == new
-            assert ("all of these messages were known already" in result.notes) is (new == 0)
-        assert len((await memory.scope_contents(ALICE)).messages) == 3
 
 
 async def test_messages_without_ids_or_times_are_recognized_for_ten_minutes(tmp_path: Path) -> None:

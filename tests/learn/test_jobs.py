@@ -141,29 +141,6 @@ async def test_a_purge_leaves_nothing_of_it_in_a_job(tmp_path: Path) -> None:
     assert b"asked about gin" not in b"".join(file.read_bytes() for file in files_below(tmp_path))
 
 
-async def test_the_first_failure_and_the_success_after_it_are_told(tmp_path: Path) -> None:
-    """It is tried again after a pause. Between the first failure and the last lie hours: nobody would know."""
-    replies, clock = iter([Reply("no credit", status=402)]), StoppedClock()
-
-    def failing(request: dict[str, Any]) -> Reply | str:
-        return next(replies, None) or model(request)
-
-    async with memory_learning(failing, tmp_path, clock) as (memory, _):
-        await memory.add_messages(messages_from(("user", "I like tea")))
-        await memory.care.retry_jobs()
-        (report,) = await learning_jobs(memory)
-        assert (report.job.state, report.job.attempts) == ("waiting", 1)
-        assert report.job.due_at == clock.at + PAUSES[0]
-        assert "no credit" in report.job.error
-        (note,) = await memory.news(ALICE)
-        assert note.startswith("not learned yet from 1 message, which are kept: ")
-        assert "no credit" in note
-        assert "This is tried again after 2026-05-08T12:01:00Z" in note
-        assert await memory.news(ALICE) == ()
-        await memory.care.retry_jobs()
-        assert await next_news(memory) == ("learned from 1 message:\n- Alice likes tea",)
-
-
 async def test_after_many_failures_a_person_is_needed(tmp_path: Path) -> None:
     answers: list[Reply] = [Reply("no credit", status=402)] * (len(PAUSES) + 1)
     with OpenAIServer(lambda request: answers.pop() if answers else model(request)) as server:

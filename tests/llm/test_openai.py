@@ -133,14 +133,6 @@ async def test_the_first_request_has_a_strict_json_schema() -> None:
     }
 
 
-async def test_a_proxy_is_not_asked_for_what_is_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards privacy: a local model was chosen so that nothing leaves the machine."""
-    monkeypatch.setenv("HTTP_PROXY", unused_base_url())
-    with OpenAIServer(["Lisbon"]) as server:
-        async with model_at(server.base_url) as model:
-            assert await model.complete(MESSAGES, None) == "Lisbon"
-
-
 @pytest.mark.parametrize(("key", "bearer"), [(KEY, f"Bearer {KEY}"), (None, "Bearer none")])
 async def test_the_key_is_sent_as_a_bearer_token(key: str | None, bearer: str) -> None:
     with OpenAIServer(["fine"]) as server:
@@ -252,13 +244,6 @@ async def test_a_temporary_failure_is_retried_once(status: int) -> None:
         assert len(server.chat_requests) == 2
 
 
-async def test_a_server_that_does_not_answer_in_time_is_unreachable() -> None:
-    with OpenAIServer(lambda _: Reply("too late", delay=30.0)) as server:
-        async with model_at(server.base_url, timeout_seconds=0.1) as model:
-            with pytest.raises(ModelUnreachableError, match=r"raise llm\.config\.timeout"):
-                await model.complete(MESSAGES, SCHEMA)
-
-
 @pytest.mark.few_by_day(1)
 @pytest.mark.parametrize("base_url", [None, "no-url-at-all"], ids=["nobody", "no url"])
 async def test_an_address_where_no_server_listens_is_unreachable(base_url: str | None) -> None:
@@ -293,3 +278,19 @@ async def test_what_is_wrong_is_reported(
             with pytest.raises(kind, match=fault) as error:
                 await model.check()
     assert KEY not in str(error.value)
+
+
+async def test_a_proxy_is_not_asked_for_what_is_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards privacy: a local model was chosen so that nothing leaves the machine."""
+    monkeypatch.setenv("HTTP_PROXY", unused_base_url())
+    with OpenAIServer(["Lisbon"]) as server:
+        async with model_at(server.base_url) as model:
+            assert await model.complete(MESSAGES, None) == "Lisbon"
+
+
+async def test_a_server_that_does_not_answer_in_time_is_unreachable() -> None:
+    """Guards the timeout in the settings: the error names the setting."""
+    with OpenAIServer(lambda _: Reply("too late", delay=30.0)) as server:
+        async with model_at(server.base_url, timeout_seconds=0.1) as model:
+            with pytest.raises(ModelUnreachableError, match=r"raise llm\.config\.timeout"):
+                await model.complete(MESSAGES, SCHEMA)

@@ -35,23 +35,6 @@ async def summary_of(model: ScriptedModel) -> str:
     )
 
 
-async def test_the_model_is_shown_everything_as_json() -> None:
-    model = ScriptedModel(['{"summary": "x"}'])
-
-    await summary_of(model)
-
-    (call,) = model.calls
-    assert call.input("Today") == "2026-05-08, Friday"
-    assert call.input("Kind") == "overall"
-    assert call.input("Previous summary") == "Ana drank coffee."
-    assert call.input("Memories") == [
-        {"text": "Ana drinks tea.", "date": "2024-02-11"},
-        {"text": "Ana flies.", "date": "2026-05-08"},
-    ]
-    assert call.input("Latest messages") == [{"who": "Ana", "text": "Hello!"}, {"who": "assistant", "text": "Hi."}]
-    assert call.schema is not None
-
-
 @pytest.mark.parametrize(
     ("wrong_reply", "fault"),
     [

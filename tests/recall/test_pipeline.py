@@ -186,22 +186,6 @@ async def test_a_filter_applies_to_everything_and_not_to_the_best_hits(tmp_path:
             assert set(await found(memory, "noise about letters", filters=filters)) == expected, filters
 
 
-async def test_results_are_the_same_with_and_without_the_index(tmp_path: Path) -> None:
-    """The index only proposes candidates; the ledger decides."""
-    for provider in ("chroma", "exact"):
-        settings: dict[str, Any] = {"vector_store": {"provider": provider}, "background": True}
-        async with memory_in(tmp_path / provider, **settings) as memory:
-            await fill(memory, *LIFE)
-            before = await memory.search(ALICE, "pets and family")
-            await memory.engine.run(memory.projection.rebuild)
-            assert memory.projection.state == "ready"
-            assert await memory.search(ALICE, "pets and family") == before
-            await memory.add_text(ALICE, "User's cat is named Miso")
-            assert "Miso" in " ".join(await found(memory, "cat"))
-            await memory.delete(ALICE, [before.hits[0].id])
-            assert before.hits[0].text not in await found(memory, "pets and family")
-
-
 async def test_writes_of_another_process_reach_the_index_after_a_search(tmp_path: Path) -> None:
     async with memory_in(tmp_path, background=True) as memory:
         with anyio.fail_after(60):

@@ -66,22 +66,6 @@ async def test_a_purged_person_is_in_no_byte_of_any_file(tmp_path: Path, *, ever
     assert files_with(tmp_path, *PARTS) == set()
 
 
-async def test_a_name_that_only_the_purged_memory_had_is_replaced(tmp_path: Path) -> None:
-    """Guards somebody who stays: under the names that other memories have, never under the erased one."""
-    async with memory_in(tmp_path) as memory:
-        secret = store_stating(memory, "The keeper arrived", SECRET)
-        (keeper,) = entity_ids(memory, SECRET[0])
-        other = store_stating(memory, "Zed lights lamps", ("Zed", "person"))
-        run_statement(memory, "UPDATE mentions SET entity_id = :id WHERE owner_id = :owner", id=keeper, owner=other)
-        run_statement(memory, "UPDATE entity_aliases SET entity_id = :id WHERE key = 'zed'", id=keeper)
-        assert aliases_of(memory, SECRET[0]) == ["Zed", SECRET[0]]
-        assert (await memory.care.purge(ALICE, [secret])).clean
-        assert entity_ids(memory, "Zed")[0] == keeper
-        assert aliases_of(memory, "Zed") == ["Zed"]
-        assert await row_faults(memory) == []
-    assert files_with(tmp_path, *PARTS) == set()
-
-
 async def test_the_short_form_of_a_name_goes_with_it(tmp_path: Path) -> None:
     async with memory_in(tmp_path) as memory:
         secret = store_stating(memory, "The diver arrived", ("Zuleikha (diver)", "person"))
@@ -159,3 +143,19 @@ async def test_the_numbers_of_purged_edits_of_entities_are_not_reused(tmp_path: 
         await memory.care.purge(ALICE, [secret])
         store_memory(memory, "User bakes")
         assert (await memory.log(ALICE))[0].number > number
+
+
+async def test_a_name_that_only_the_purged_memory_had_is_replaced(tmp_path: Path) -> None:
+    """Guards somebody who stays: under the names that other memories have, never under the erased one."""
+    async with memory_in(tmp_path) as memory:
+        secret = store_stating(memory, "The keeper arrived", SECRET)
+        (keeper,) = entity_ids(memory, SECRET[0])
+        other = store_stating(memory, "Zed lights lamps", ("Zed", "person"))
+        run_statement(memory, "UPDATE mentions SET entity_id = :id WHERE owner_id = :owner", id=keeper, owner=other)
+        run_statement(memory, "UPDATE entity_aliases SET entity_id = :id WHERE key = 'zed'", id=keeper)
+        assert aliases_of(memory, SECRET[0]) == ["Zed", SECRET[0]]
+        assert (await memory.care.purge(ALICE, [secret])).clean
+        assert entity_ids(memory, "Zed")[0] == keeper
+        assert aliases_of(memory, "Zed") == ["Zed"]
+        assert await row_faults(memory) == []
+    assert files_with(tmp_path, *PARTS) == set()
