@@ -100,35 +100,8 @@ def test_a_hostile_text_is_read_in_linear_time(unit: str) -> None:
     asks_to_forget(unit * (200_000 // len(unit)), "all")
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "ok then we keep NATS, Kafka is off the table for good",
-        "Please don't run migrations yourself, I do that by hand",
-        "actually the staging cluster is in eu-west-3, not eu-west-1",
-        "Commit-Nachrichten schreiben wir übrigens auf Englisch",
-        "non, chez nous les identifiants sont des UUID, pas des entiers",
-        "las tareas se programan en src/jobs y nunca en el crontab",
-        "w tym repo nie używamy wyjątków, zwracamy Result",
-        "从现在起日志都用英文写",
-    ],
-)
-def test_what_may_last_is_asked_about(text: str) -> None:
-    assert lasting_sentences(f"Ok. {text}") == [text]
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "no, that's not what I meant, only the api package",
-        "let's use a dataclass for the row, it's nicer",
-        "we decided nothing about the column order yet",
-        'the reviewer wrote: "always validate the header before parsing", do you agree?',
-        "it says the docs must never pass None, why does it accept it then",
-        "warum schlägt der Test immer beim zweiten Aufruf fehl?",
-        "non, pas celui-là, l'autre",
-        "solo quiero ver el diff, no cambies nada",
-    ],
-)
-def test_what_is_about_the_thing_at_hand_is_not_asked_about(text: str) -> None:
-    assert lasting_sentences(text) == []
+def test_what_may_last_is_asked_about_and_what_is_at_hand_is_not() -> None:
+    for text in CASES["may_last"]:
+        assert lasting_sentences(f"Ok. {text}") == [text]
+    for text in CASES["is_at_hand"]:
+        assert lasting_sentences(text) == [], text
