@@ -295,42 +295,9 @@ def test_a_spool_with_too_many_files_or_bytes_refuses(tmp_path: Path, monkeypatc
         monkeypatch.setattr(spool, limit, 10**9)
 
 
-KEPT = (
-    ("The door code is <private>4711</private>, and I live in Lisbon.", "The door code is , and I live in Lisbon."),
-    ("<private>all of it</private>", ""),
-    ("a <PRIVATE>b</Private> c", "a  c"),
-    ("a <private>b <private>c</private> d</private> e", "a  e"),
-    ("a <private>b", "a"),
-    ("a </private> b", "a </private> b"),
-    ("<private>a</private> b <private>c</private> d", "b  d"),
-    ("<palimpsest-memory>\nold\n</palimpsest-memory>\nI moved.", "I moved."),
-    ("What does <palimpsest-memory> mean?", "What does <palimpsest-memory> mean?"),
-    ("<palimpsest-memory><private></palimpsest-memory> b", "b"),
-    ("1 < 2 and <b>bold</b>", "1 < 2 and <b>bold</b>"),
-    ("  \n ", ""),
-    # Commands and notifications.
-    ("/clear", ""),
-    ("/palimpsest:recall", ""),
-    ("!ls -l", ""),
-    ("<task-notification>\n<task-id>b1</task-id>\n</task-notification>", ""),
-    ("<command-name>/model</command-name>", ""),
-    ("<local-command-stdout>done</local-command-stdout>", ""),
-    ("<system-reminder>Do not…</system-reminder>", ""),
-    ("[Request interrupted by user]", ""),
-    # Words of people.
-    ("/plan We use Postgres from now on.", "/plan We use Postgres from now on."),
-    ("/etc/hosts is wrong", "/etc/hosts is wrong"),
-    ("yes", "yes"),
-    ("a" * 250_000, "a" * 100_000 + "… (250000 characters)"),
-)
-QUESTIONS = (
-    ("Which database do we use?", "Which database do we use?"),
-    ("a" * 19, ""),
-    ("a" * 20, "a" * 20),
-    ("/plan the move to Postgres", ""),
-    ("!git log --oneline --graph", ""),
-    ("a" * 9_000, "a" * 4_000),
-)
+CASES = json.loads((Path(__file__).parent / "spool_cases.json").read_text("utf-8"))
+KEPT = (*CASES["kept"], ("a" * 250_000, "a" * 100_000 + "… (250000 characters)"))
+QUESTIONS = (*CASES["questions"], ("a" * 9_000, "a" * 4_000))
 BLOCKS = (
     ("<palimpsest-memory>\nx\n</palimpsest-memory>", True),
     ("x", False),

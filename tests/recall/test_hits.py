@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -65,32 +68,14 @@ def test_control_characters_count_as_the_escapes_that_are_shown() -> None:
     assert count_tokens(visible(cut.text)) > 50
 
 
-SAME_WORDS = (
-    ("Tea at five", "tea  at\nFIVE."),
-    ("Tea, at five!", "Tea at five"),
-    ("\uff34\uff45\uff41 at five", "tea at five"),
-    ("Straße 5", "STRASSE 5"),
-    ("用户住在上海。", "用户住在上海"),
-    ("¿Dónde vive?", "dónde vive"),
-    ("...", "..."),
-)
-OTHER_WORDS = (
-    ("User's locker is 4711", "User's locker is 4712"),
-    ("It was -5 degrees", "It was 5 degrees"),
-    ("User codes in C#", "User codes in C"),
-    ("The budget is 1,5", "The budget is 15"),
-    ("Ana is 30", "Ana is 3 0"),
-    ("User lives in Nice", "User lived in Nice"),
-    ("Tea 👍", "Tea 👎"),
-    ("...", "!!!"),
-)
+CASES: dict[str, list[Any]] = json.loads(Path(__file__).with_name("hits.json").read_text("utf-8"))
 
 
 def test_the_same_words_are_shown_once() -> None:
-    for text, other in SAME_WORDS:
+    for text, other in CASES["same words"]:
         assert same_words_key(text) == same_words_key(other)
         assert ids(fold([memory("a", text), memory("b", "No tea"), memory("c", other)])) == ["a", "b"], text
-    for text, other in OTHER_WORDS:
+    for text, other in CASES["other words"]:
         assert ids(fold([memory("a", text), memory("b", other)])) == ["a", "b"], text
     facts = [memory("a", "Ana has a cat", "1", "2"), memory("b", "Ana has a dog", "2"), memory("c", "Ana sings")]
     assert ids(fold(facts)) == ["a", "b", "c"], "two facts of one message are two hits"
@@ -130,26 +115,8 @@ def test_a_message_folds_into_the_memories_that_hold_all_of_it() -> None:
     assert second == SINGS
 
 
-HOLDS_MORE = (
-    ("I'm allergic to peanuts", "User is allergic to peanuts.", False),
-    ("Hey! I am allergic to peanuts, cashews and pistachios", "User is allergic to peanuts.", True),
-    ("My sister is vegetarian", "User is vegetarian.", True),
-    ("My locker is number 4711", "User has a locker with a number.", True),
-    ("Where do I keep the keys?", "User asked where to keep the keys.", False),
-    ("Ich bin gegen Erdnüsse allergisch", "Nutzer ist allergisch gegen Erdnüsse.", False),
-    ("Meine Schwester Eva ist gegen Erdnüsse allergisch", "Nutzer ist allergisch gegen Erdnüsse.", True),
-    ("Ich wohne jetzt in Köln und arbeite bei der Stadt", "Nutzer wohnt in Köln.", True),
-    ("我对花生过敏", "用户对花生过敏。", False),
-    ("我对花生过敏。我妹妹对猫毛过敏", "用户对花生过敏。", True),
-    ("Я работаю врачом в Казани", "Пользователь работает врачом в Казани", False),
-    ("Я работаю врачом в Казани, раньше жил в Москве", "Пользователь работает врачом", True),
-    ("Mm. " * 100, "User agrees", True),
-    ("Oh, is it?", "", True),
-)
-
-
 def test_a_message_holds_more_if_its_memories_lack_its_words() -> None:
-    for said, remembered, more in HOLDS_MORE:
+    for said, remembered, more in CASES["holds more"]:
         assert holds_more(message("t", said), [memory("m", remembered, "t")], FoldWords()) == more, said
     told = message("t", "Ana here: my sister Eva likes hiking in the Alps around Zermatt", name="Ana")
     learned = memory("m", "User's sister Eva likes hiking in the Alps.", "t")
