@@ -9,13 +9,7 @@ import anyio
 import anyio.from_thread
 import pytest
 
-from palimpsest.core.threads import (
-    ADVANCE_SECONDS,
-    SHARE,
-    CpuShares,
-    Threads,
-    end_if_cancelled,
-)
+from palimpsest.core.threads import ADVANCE_SECONDS, SHARE, CpuShares, Threads, end_if_cancelled
 from palimpsest.embed.workers import Workers
 
 pytestmark = pytest.mark.anyio

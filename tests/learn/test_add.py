@@ -19,14 +19,7 @@ from palimpsest.memory import Memory
 from palimpsest.text.tokenizer import count_tokens
 from tests.support.mcp_client import reply_text
 from tests.support.memory import ALICE, StoppedClock, add_text, memory_in, memory_texts, messages_from
-from tests.support.scripted_model import (
-    add_all,
-    answering,
-    decision,
-    facts_reply,
-    given,
-    memory_with,
-)
+from tests.support.scripted_model import add_all, answering, decision, facts_reply, given, memory_with
 from tests.support.server_in_process import connect
 from tests.support.watched_embedder import watched
 
@@ -42,10 +35,7 @@ def system_prompts(server: OpenAIServer) -> list[str]:
 async def test_a_conversation_becomes_facts_with_sources_dates_and_labels(tmp_path: Path) -> None:
     labels = {"happened_at": "2026-05-07", "keywords": ["flat"], "tags": ["event"]}
     fact = {"text": "Ana got the keys on 2026-05-07.", "sources": [1], **labels}
-    async with memory_with([json.dumps({"facts": [fact]}), facts_reply("Nora sails")], tmp_path) as (
-        memory,
-        server,
-    ):
+    async with memory_with([json.dumps({"facts": [fact]}), facts_reply("Nora sails")], tmp_path) as (memory, server):
         keys = {"role": "user", "name": "Ana", "content": "We got the keys yesterday!", "id": "t1"}
         result = await memory.add_messages(messages_from(keys, ("assistant", "Congratulations!")))
         (hit,) = (await memory.list(ALICE)).hits

@@ -16,17 +16,10 @@ from palimpsest.core.models import Fact
 from palimpsest.learn.engine import NEEDED_PROMPTS
 from palimpsest.llm.ask import MAX_REPLY_CHARS, MAX_SHOWN_CHARS
 from palimpsest.llm.decide import Comparison, Decisions, KnownEntry, decide
-from palimpsest.llm.extract import (
-    Conversation,
-    extract,
-)
+from palimpsest.llm.extract import Conversation, extract
 from palimpsest.llm.prompts import PromptFiles
 from tests.support.examples import examples
-from tests.support.hostile_replies import (
-    PROSE,
-    hostile_texts,
-    to_json,
-)
+from tests.support.hostile_replies import PROSE, hostile_texts, to_json
 from tests.support.scripted_model import NOW, ScriptedModel, fact, memory, message
 
 MAX_ERROR_CHARS = 500

@@ -14,13 +14,7 @@ from palimpsest.memory import Memory
 from palimpsest.store import usage
 from palimpsest.store.usage import Recall
 from tests.support.exports import exported
-from tests.support.ledger_access import (
-    ledger_in,
-    row_faults,
-    store_memory,
-    store_messages,
-    write_decisions,
-)
+from tests.support.ledger_access import ledger_in, row_faults, store_memory, store_messages, write_decisions
 from tests.support.ledger_files import files_with
 from tests.support.memory import ALICE, StoppedClock, add_text, memory_in, messages_from
 

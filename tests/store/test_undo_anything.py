@@ -12,14 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palimpsest.core.errors import InputError
-from palimpsest.core.models import (
-    PINNED,
-    Decision,
-    Event,
-    Fact,
-    Kind,
-    Scope,
-)
+from palimpsest.core.models import PINNED, Decision, Event, Fact, Kind, Scope
 from palimpsest.store import history
 from tests.support.examples import examples
 from tests.support.memory import ALICE
