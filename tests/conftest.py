@@ -12,7 +12,8 @@ import ssl
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import AsyncGenerator, Callable, Generator
+from pathlib import Path
 from typing import Any
 
 import hypothesis
@@ -22,11 +23,13 @@ from pydantic import SecretStr
 from xdist.scheduler import LoadFileScheduling  # pyright: ignore[reportMissingTypeStubs]
 
 from palimpsest.embed import static
+from palimpsest.memory import Memory
 from palimpsest.store.postgres import postgres_database
 from palimpsest.store.sqlite import sqlite_database
 from postgresql import MEMORY, has_memory_for_files
 from tests.support.environment import STATIC_EMBEDDER
 from tests.support.examples import FULL_PROFILE, LOCAL_PROFILE
+from tests.support.memory import StoppedClock, memory_in
 from tests.support.postgres import PostgresStore, empty_database, shared_cluster
 from tests.support.stores import SqliteStore, Store, ledgers_removed, on_store
 
@@ -217,6 +220,18 @@ def _stores_of(test: pytest.Item) -> tuple[str, ...]:
 def _name(test: pytest.Item) -> str:
     """Return the path of a test's file below `tests/`, and its classes and function after it."""
     return test.nodeid.removeprefix("tests/")
+
+
+@pytest.fixture
+def clock() -> StoppedClock:
+    return StoppedClock()
+
+
+@pytest.fixture
+async def memory(tmp_path: Path, clock: StoppedClock) -> AsyncGenerator[Memory]:
+    """Yield Alice's empty memory, which has no language model."""
+    async with memory_in(tmp_path, clock) as opened:
+        yield opened
 
 
 @pytest.fixture(scope="session")

@@ -117,14 +117,13 @@ async def test_deleting_removes_the_brief_before_the_call_is_answered(tmp_path: 
         assert "cocoa" in brief.text
 
 
-async def test_purge_searches_what_sessions_begin_with(tmp_path: Path) -> None:
-    async with memory_in(tmp_path) as memory:
-        fact = await add_text(memory, "User keeps the spare key under the third pot")
-        await memory.briefs.render()
-        left = Path(spool.hooks_dir(str(tmp_path))) / "shown" / "left-behind"
-        left.parent.mkdir()
-        left.write_text("User keeps the spare key under the third pot")
-        result = await memory.care.purge(ALICE, [fact])
+async def test_purge_searches_what_sessions_begin_with(tmp_path: Path, memory: Memory) -> None:
+    fact = await add_text(memory, "User keeps the spare key under the third pot")
+    await memory.briefs.render()
+    left = Path(spool.hooks_dir(str(tmp_path))) / "shown" / "left-behind"
+    left.parent.mkdir()
+    left.write_text("User keeps the spare key under the third pot")
+    result = await memory.care.purge(ALICE, [fact])
     assert {trace.file for trace in result.traces} == {left}
 
 
@@ -170,41 +169,36 @@ async def test_it_never_yields_to_what_is_new_or_pinned(
     assert texts[0] in brief
 
 
-async def test_what_contradicts_is_never_side_by_side(tmp_path: Path) -> None:
-    clock = StoppedClock()
+async def test_what_contradicts_is_never_side_by_side(memory: Memory, clock: StoppedClock) -> None:
     shown: list[tuple[str, list[str]]] = []
-    async with memory_in(tmp_path, clock) as memory:
-        for kind, wanted in (("contradictory", 1), ("compatible", 2)):
-            for pair in CASES[kind]:
-                ids: list[str] = []
-                for text in pair:
-                    clock.forward(days=1)
-                    ids.append(await add_text(memory, text))
-                for begin in await begun(memory):
-                    found = [text for text in pair if f"{text}\n" in begin]
-                    shown += [(kind, pair)] if found != pair[-wanted:] else []
-                await memory.delete(ALICE, ids)
+    for kind, wanted in (("contradictory", 1), ("compatible", 2)):
+        for pair in CASES[kind]:
+            ids: list[str] = []
+            for text in pair:
+                clock.forward(days=1)
+                ids.append(await add_text(memory, text))
+            for begin in await begun(memory):
+                found = [text for text in pair if f"{text}\n" in begin]
+                shown += [(kind, pair)] if found != pair[-wanted:] else []
+            await memory.delete(ALICE, ids)
     assert shown == []
 
 
-async def test_what_is_pinned_stays_until_somebody_takes_it_away(tmp_path: Path) -> None:
-    clock = StoppedClock()
-    async with memory_in(tmp_path, clock) as memory:
-        for text, town in (("User's home is Nantes", "Nantes"), ("User's mother settled in Reims", "Reims")):
-            clock.forward(days=1)
-            pinned = {"pinned": True} if town == "Nantes" else {}
-            await add_text(memory, text, relations=[Relation("user", "lives in", town)], metadata=pinned)
-        assert all("home is Nantes" in begin for begin in await begun(memory))
+async def test_what_is_pinned_stays_until_somebody_takes_it_away(memory: Memory, clock: StoppedClock) -> None:
+    for text, town in (("User's home is Nantes", "Nantes"), ("User's mother settled in Reims", "Reims")):
+        clock.forward(days=1)
+        pinned = {"pinned": True} if town == "Nantes" else {}
+        await add_text(memory, text, relations=[Relation("user", "lives in", town)], metadata=pinned)
+    assert all("home is Nantes" in begin for begin in await begun(memory))
 
 
-async def test_a_line_that_says_nothing_is_left_out(tmp_path: Path) -> None:
-    async with memory_in(tmp_path) as memory:
-        await add_text(memory, "The admin password is hunter2-Xy99", metadata={"pinned": True})
-        await add_text(memory, "Das WLAN-Passwort lautet: Sommer-2026-Haus!")
-        await add_text(memory, "The router hangs in the cellar, and its password is hunter2-Xy99")
-        for begin in await begun(memory):
-            assert begin.count("secret removed") == 1
-            assert "router hangs in the cellar" in begin
+async def test_a_line_that_says_nothing_is_left_out(memory: Memory) -> None:
+    await add_text(memory, "The admin password is hunter2-Xy99", metadata={"pinned": True})
+    await add_text(memory, "Das WLAN-Passwort lautet: Sommer-2026-Haus!")
+    await add_text(memory, "The router hangs in the cellar, and its password is hunter2-Xy99")
+    for begin in await begun(memory):
+        assert begin.count("secret removed") == 1
+        assert "router hangs in the cellar" in begin
 
 
 async def test_instructions_are_never_too_long(tmp_path: Path) -> None:

@@ -148,20 +148,19 @@ async def test_a_transcript_brings_what_hooks_did_not(tmp_path: Path) -> None:
     assert unknown_lines(tmp_path) == {"claude-code": {"hologram": 1, "assistant: gesture": 1, "no JSON": 1}}
 
 
-async def test_equal_texts_are_counted(tmp_path: Path) -> None:
+async def test_equal_texts_are_counted(tmp_path: Path, memory: Memory) -> None:
     """The third "yes" of a transcript is new if hooks brought two, whichever of them came first."""
     session = ClaudeSession(tmp_path / "t.jsonl")
-    async with memory_in(tmp_path) as memory:
-        for number in range(3):
-            session.user("yes")
-            if number != 1:
-                spooled(tmp_path, "prompt", "yes", message_id=f"p{number}", transcript=str(session.path))
-            spooled(tmp_path, "reply", f"done {number}", transcript=str(session.path))
-            session.assistant(f"done {number}")
-            await memory.capture.take_in()
-        await take_in_transcript(memory, tmp_path, session)
-        assert [text for _, text in kept(memory)].count("yes") == 3
-        assert len(kept(memory)) == 6
+    for number in range(3):
+        session.user("yes")
+        if number != 1:
+            spooled(tmp_path, "prompt", "yes", message_id=f"p{number}", transcript=str(session.path))
+        spooled(tmp_path, "reply", f"done {number}", transcript=str(session.path))
+        session.assistant(f"done {number}")
+        await memory.capture.take_in()
+    await take_in_transcript(memory, tmp_path, session)
+    assert [text for _, text in kept(memory)].count("yes") == 3
+    assert len(kept(memory)) == 6
 
 
 async def test_a_transcript_that_is_written_truncated_or_replaced(tmp_path: Path) -> None:
@@ -186,22 +185,21 @@ async def test_a_transcript_that_is_written_truncated_or_replaced(tmp_path: Path
         assert texts == ["five", "four", "one", "three", "two, in Grüßen und 日本語"]
 
 
-async def test_a_resumed_or_forked_session_brings_nothing_twice(tmp_path: Path) -> None:
+async def test_a_resumed_or_forked_session_brings_nothing_twice(tmp_path: Path, memory: Memory) -> None:
     """Lines are copied into the new transcript with their ids and times; the session may be named anew."""
     first = ClaudeSession(tmp_path / "first.jsonl")
-    async with memory_in(tmp_path) as memory:
-        spooled(tmp_path, "prompt", "which port?", message_id="p1:1", at=first.now)
-        first.user("which port?")
-        first.assistant("It is 8080.")
-        spooled(tmp_path, "reply", "It is 8080.", at=first.now, transcript=str(first.path))
-        await memory.capture.take_in()
-        for number, renamed in enumerate(({"sessionId": "s2"}, {}, {"forkedFrom": {"sessionId": "s1"}})):
-            fork = ClaudeSession(tmp_path / f"fork{number}.jsonl", "s2")
-            for line in first.lines:
-                fork.write({**line, **renamed})
-            fork.user(f"new {number}")
-            await take_in_transcript(memory, tmp_path, fork, "s2")
-        assert sorted(text for _, text in kept(memory)) == ["It is 8080.", "new 0", "new 1", "new 2", "which port?"]
+    spooled(tmp_path, "prompt", "which port?", message_id="p1:1", at=first.now)
+    first.user("which port?")
+    first.assistant("It is 8080.")
+    spooled(tmp_path, "reply", "It is 8080.", at=first.now, transcript=str(first.path))
+    await memory.capture.take_in()
+    for number, renamed in enumerate(({"sessionId": "s2"}, {}, {"forkedFrom": {"sessionId": "s1"}})):
+        fork = ClaudeSession(tmp_path / f"fork{number}.jsonl", "s2")
+        for line in first.lines:
+            fork.write({**line, **renamed})
+        fork.user(f"new {number}")
+        await take_in_transcript(memory, tmp_path, fork, "s2")
+    assert sorted(text for _, text in kept(memory)) == ["It is 8080.", "new 0", "new 1", "new 2", "which port?"]
 
 
 @pytest.mark.parametrize("mode", ["on", "off"])

@@ -146,34 +146,31 @@ async def test_without_an_embedder_texts_are_stored_and_found_by_words(tmp_path:
         assert (await memory.search(ALICE, "musical instrument")).notes == ()
 
 
-async def test_messages_are_kept_and_found_and_the_reply_says_so(tmp_path: Path) -> None:
-    clock = StoppedClock()
+async def test_messages_are_kept_and_found_and_the_reply_says_so(memory: Memory, clock: StoppedClock) -> None:
     retreat = {"role": "user", "content": "The team retreat is in Lisbon", "at": "2024-02-29T08:00:00+02:00"}
-    async with memory_in(tmp_path, clock) as memory:
-        result = await memory.add_messages(messages_from(retreat))
-        (hit,) = (await memory.search(ALICE, "where is the offsite of the team?")).hits
-        clock.forward(minutes=5)
-        assert (await memory.add_messages(messages_from(retreat, at=clock.at))).kept_messages == 0
+    result = await memory.add_messages(messages_from(retreat))
+    (hit,) = (await memory.search(ALICE, "where is the offsite of the team?")).hits
+    clock.forward(minutes=5)
+    assert (await memory.add_messages(messages_from(retreat, at=clock.at))).kept_messages == 0
     assert result.kept_messages == 1
     assert result.notes[0].startswith("there is no language model to ask: messages are kept as they are")
     assert (hit.kind, hit.at.isoformat()) == ("message", "2024-02-29T06:00:00+00:00")
     assert hit.created_at == StoppedClock().at
 
 
-async def test_a_known_text_takes_a_later_date_and_keeps_it(tmp_path: Path) -> None:
+async def test_a_known_text_takes_a_later_date_and_keeps_it(memory: Memory) -> None:
     first, later = datetime(2025, 3, 1, tzinfo=UTC), datetime(2026, 3, 1, tzinfo=UTC)
-    async with memory_in(tmp_path) as memory:
-        await memory.add_text(ALICE, "User lives in Lyon", at=first)
-        (hit,) = (await memory.search(ALICE, "where does the user live")).hits
-        assert (hit.at, hit.created_at) == (first, StoppedClock().at)
-        assert (await memory.add_text(ALICE, "User lives in Lyon", at=first)).outcomes[0].event is Event.NONE
-        (change,) = (await memory.add_text(ALICE, "User lives in Lyon", at=later)).outcomes
-        assert (change.event, change.memory.at) == (Event.UPDATE, later)
-        unchanged = await memory.add_text(ALICE, "User lives in Lyon", at=first)
-        assert unchanged.outcomes[0].event is Event.NONE
-        assert unchanged.notes == ("its date stays 2026-03-01, which is later",)
-        await memory.undo(ALICE)
-        (hit,) = (await memory.list(ALICE)).hits
+    await memory.add_text(ALICE, "User lives in Lyon", at=first)
+    (hit,) = (await memory.search(ALICE, "where does the user live")).hits
+    assert (hit.at, hit.created_at) == (first, StoppedClock().at)
+    assert (await memory.add_text(ALICE, "User lives in Lyon", at=first)).outcomes[0].event is Event.NONE
+    (change,) = (await memory.add_text(ALICE, "User lives in Lyon", at=later)).outcomes
+    assert (change.event, change.memory.at) == (Event.UPDATE, later)
+    unchanged = await memory.add_text(ALICE, "User lives in Lyon", at=first)
+    assert unchanged.outcomes[0].event is Event.NONE
+    assert unchanged.notes == ("its date stays 2026-03-01, which is later",)
+    await memory.undo(ALICE)
+    (hit,) = (await memory.list(ALICE)).hits
     assert hit.at == first
 
 
@@ -194,13 +191,12 @@ ATLAS = Scope("alice", project="atlas")
     ],
 )
 async def test_the_work_of_somebody_whom_the_project_alone_knows_stays_in_it(
-    tmp_path: Path, text: str, home: str
+    memory: Memory, text: str, home: str
 ) -> None:
     """A namesake is not made outside. Health, family and taste are general, and so is all of the user."""
-    async with memory_in(tmp_path) as memory:
-        for project, known in (("atlas", "Luis Ortega reviews all changes"), ("", "Maite is the sister of the user")):
-            await memory.add_text(Scope("alice", project=project), known)
-        scope = await memory.home_of(ATLAS, text, (), ())
+    for project, known in (("atlas", "Luis Ortega reviews all changes"), ("", "Maite is the sister of the user")):
+        await memory.add_text(Scope("alice", project=project), known)
+    scope = await memory.home_of(ATLAS, text, (), ())
     assert scope.project == home
 
 
@@ -418,24 +414,24 @@ async def kept(memory: Memory, *messages: dict[str, Any], scope: Scope = ALICE) 
     return (await memory.add_messages(messages_from(*messages, scope=scope, at=memory.engine.clock()))).kept_messages
 
 
-async def test_messages_without_ids_or_times_are_recognized_for_ten_minutes(tmp_path: Path) -> None:
-    clock = StoppedClock()
-    async with memory_in(tmp_path, clock) as memory:
-        for minutes, new in ((0, 2), (0, 0), (5, 0), (5, 0), (1, 2)):
-            clock.forward(minutes=minutes)
-            before = await everything(memory)
-            assert await kept(memory, *HELLO) == new
-            assert (await everything(memory) == before) is (new == 0)
-        for scope in (Scope("alice", project="web"), Scope("alice", run_id="r1")):
-            assert await kept(memory, *HELLO, scope=scope) == 2
-        for number, (name, batch) in enumerate(OTHERS.items()):
-            scope = Scope(f"user{number}")
-            assert await kept(memory, *HELLO, scope=scope) == 2
-            clock.forward(seconds=1)
-            assert await kept(memory, *batch, scope=scope) == len(batch), name
-            clock.forward(seconds=1)
-            for known in (HELLO, batch):
-                assert await kept(memory, *known, scope=scope) == 0, name
+async def test_messages_without_ids_or_times_are_recognized_for_ten_minutes(
+    memory: Memory, clock: StoppedClock
+) -> None:
+    for minutes, new in ((0, 2), (0, 0), (5, 0), (5, 0), (1, 2)):
+        clock.forward(minutes=minutes)
+        before = await everything(memory)
+        assert await kept(memory, *HELLO) == new
+        assert (await everything(memory) == before) is (new == 0)
+    for scope in (Scope("alice", project="web"), Scope("alice", run_id="r1")):
+        assert await kept(memory, *HELLO, scope=scope) == 2
+    for number, (name, batch) in enumerate(OTHERS.items()):
+        scope = Scope(f"user{number}")
+        assert await kept(memory, *HELLO, scope=scope) == 2
+        clock.forward(seconds=1)
+        assert await kept(memory, *batch, scope=scope) == len(batch), name
+        clock.forward(seconds=1)
+        for known in (HELLO, batch):
+            assert await kept(memory, *known, scope=scope) == 0, name
 
 
 @pytest.mark.few_by_day(1)

@@ -183,19 +183,18 @@ async def test_a_message_that_is_deleted_during_extraction_is_not_learned_from(t
     assert len(server.chat_requests) == 1
 
 
-async def test_reads_do_not_wait_for_writes_that_wait_for_another_process(tmp_path: Path) -> None:
+async def test_reads_do_not_wait_for_writes_that_wait_for_another_process(tmp_path: Path, memory: Memory) -> None:
     """Guards lists and searches beside many adds: while another process writes, only the adds wait."""
     texts = [f"Note number {number}" for number in range(20)]
-    async with memory_in(tmp_path) as memory:
-        await add_text(memory, "User plays the harp")
-        with ledger_in(tmp_path) as other:
-            async with anyio.create_task_group() as tasks:
-                with writing(other):
-                    for text in texts:
-                        tasks.start_soon(add_text, memory, text)
-                    with anyio.fail_after(PATIENCE / 4):
-                        await anyio.wait_all_tasks_blocked()
-                        assert await memory_texts(memory) == ["User plays the harp"]
-                        [hit] = (await memory.search(ALICE, "harp")).hits
-                        assert hit.text == "User plays the harp"
-        assert set(await memory_texts(memory)) == {"User plays the harp", *texts}
+    await add_text(memory, "User plays the harp")
+    with ledger_in(tmp_path) as other:
+        async with anyio.create_task_group() as tasks:
+            with writing(other):
+                for text in texts:
+                    tasks.start_soon(add_text, memory, text)
+                with anyio.fail_after(PATIENCE / 4):
+                    await anyio.wait_all_tasks_blocked()
+                    assert await memory_texts(memory) == ["User plays the harp"]
+                    [hit] = (await memory.search(ALICE, "harp")).hits
+                    assert hit.text == "User plays the harp"
+    assert set(await memory_texts(memory)) == {"User plays the harp", *texts}

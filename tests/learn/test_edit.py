@@ -104,28 +104,28 @@ CHANGES: dict[str, Work] = {
 
 @pytest.mark.few_by_day(1)
 @pytest.mark.parametrize("what", CHANGES)
-async def test_every_change_is_one_edit_that_can_be_repeated_undone_and_redone(tmp_path: Path, what: str) -> None:
-    clock = StoppedClock()
-    async with memory_in(tmp_path, clock) as memory:
-        known = await first_contents(memory)
-        edits, before, texts_before = await newest_edit(memory), await contents(memory), await texts(memory)
+async def test_every_change_is_one_edit_that_can_be_repeated_undone_and_redone(
+    memory: Memory, clock: StoppedClock, what: str
+) -> None:
+    known = await first_contents(memory)
+    edits, before, texts_before = await newest_edit(memory), await contents(memory), await texts(memory)
+    clock.forward(hours=1)
+    done = await CHANGES[what](memory, known)
+    after, found_after = await contents(memory), await texts(memory)
+    assert await newest_edit(memory) == edits + 1
+    assert after != before
+    assert all(change.event is not Event.NONE or change.replaced for change in done.outcomes)
+    clock.forward(minutes=5)
+    again = await CHANGES[what](memory, known)
+    assert {change.event for change in again.outcomes} <= {Event.NONE}
+    assert (await newest_edit(memory), await contents(memory)) == (edits + 1, after)
+    for _ in range(2):
         clock.forward(hours=1)
-        done = await CHANGES[what](memory, known)
-        after, found_after = await contents(memory), await texts(memory)
-        assert await newest_edit(memory) == edits + 1
-        assert after != before
-        assert all(change.event is not Event.NONE or change.replaced for change in done.outcomes)
-        clock.forward(minutes=5)
-        again = await CHANGES[what](memory, known)
-        assert {change.event for change in again.outcomes} <= {Event.NONE}
-        assert (await newest_edit(memory), await contents(memory)) == (edits + 1, after)
-        for _ in range(2):
-            clock.forward(hours=1)
-            assert (await memory.undo(ALICE)).outcomes
-            assert (await contents(memory), await texts(memory)) == (before, texts_before)
-            clock.forward(hours=1)
-            await memory.undo(ALICE, Undo(edit=await newest_edit(memory)))
-            assert (await contents(memory), await texts(memory)) == (after, found_after)
+        assert (await memory.undo(ALICE)).outcomes
+        assert (await contents(memory), await texts(memory)) == (before, texts_before)
+        clock.forward(hours=1)
+        await memory.undo(ALICE, Undo(edit=await newest_edit(memory)))
+        assert (await contents(memory), await texts(memory)) == (after, found_after)
 
 
 async def test_facts_of_one_conversation_are_one_edit(tmp_path: Path) -> None:
@@ -158,94 +158,87 @@ async def test_facts_of_one_conversation_are_one_edit(tmp_path: Path) -> None:
         assert await contents(memory) == after
 
 
-async def test_an_impossible_change_is_refused_with_the_next_step(tmp_path: Path) -> None:
+async def test_an_impossible_change_is_refused_with_the_next_step(memory: Memory) -> None:
     """The error alone tells an agent its next call, and nothing was changed."""
-    async with memory_in(tmp_path) as memory:
-        known = await first_contents(memory)
-        edits = await newest_edit(memory)
-        wrong: list[tuple[Awaitable[object], str]] = [
-            (memory.update(ALICE, known.deleted, text="x"), r"is deleted already.*restore=true"),
-            (memory.update(ALICE, known.superseded, text="x"), rf"superseded by '{known.nice[:8]}'"),
-            (memory.update(ALICE, known.superseded, metadata={"k": 1}), rf"superseded by '{known.nice[:8]}'"),
-            (memory.update(ALICE, known.message, text="x"), r"is a message of a conversation.*delete_memory"),
-            (memory.add_text(ALICE, "x", replaces=[known.deleted]), r"is deleted already"),
-            (memory.add_text(ALICE, "x", replaces=[known.message]), r"is a message of a conversation"),
-            (memory.delete(ALICE, [known.tea, "00000000-0000"]), r"no memory '00000000-0000'"),
-            (memory.restore(ALICE, "0000000"), r"at least its first 8 characters"),
-        ]
-        for work, error_pattern in wrong:
-            with pytest.raises(InputError) as error:
-                await work
-            assert re.search(error_pattern, advice.error_text(error.value, advice.TOOLS))
-        assert await newest_edit(memory) == edits
+    known = await first_contents(memory)
+    edits = await newest_edit(memory)
+    wrong: list[tuple[Awaitable[object], str]] = [
+        (memory.update(ALICE, known.deleted, text="x"), r"is deleted already.*restore=true"),
+        (memory.update(ALICE, known.superseded, text="x"), rf"superseded by '{known.nice[:8]}'"),
+        (memory.update(ALICE, known.superseded, metadata={"k": 1}), rf"superseded by '{known.nice[:8]}'"),
+        (memory.update(ALICE, known.message, text="x"), r"is a message of a conversation.*delete_memory"),
+        (memory.add_text(ALICE, "x", replaces=[known.deleted]), r"is deleted already"),
+        (memory.add_text(ALICE, "x", replaces=[known.message]), r"is a message of a conversation"),
+        (memory.delete(ALICE, [known.tea, "00000000-0000"]), r"no memory '00000000-0000'"),
+        (memory.restore(ALICE, "0000000"), r"at least its first 8 characters"),
+    ]
+    for work, error_pattern in wrong:
+        with pytest.raises(InputError) as error:
+            await work
+        assert re.search(error_pattern, advice.error_text(error.value, advice.TOOLS))
+    assert await newest_edit(memory) == edits
 
 
-async def test_a_restore_is_refused_beside_the_same_text_and_noted_beside_a_successor(tmp_path: Path) -> None:
-    async with memory_in(tmp_path) as memory:
-        known = await first_contents(memory)
-        result = await memory.restore(ALICE, known.superseded)
-        assert result.notes == (
-            f"[{known.nice[:8]}], which had replaced it, is current too; delete one if they disagree",
-        )
-        assert (await memory.restore(ALICE, known.superseded)).notes == ()
-        await memory.undo(ALICE)
-        await memory.delete(ALICE, [known.nice])
-        assert (await memory.restore(ALICE, known.superseded)).notes == ()
-        twin = await add_text(memory, "user lives in NICE")
-        with pytest.raises(InputError, match=f"{twin[:8]} already says the same, so {known.nice[:8]} was left"):
-            await memory.restore(ALICE, known.nice)
+async def test_a_restore_is_refused_beside_the_same_text_and_noted_beside_a_successor(memory: Memory) -> None:
+    known = await first_contents(memory)
+    result = await memory.restore(ALICE, known.superseded)
+    assert result.notes == (f"[{known.nice[:8]}], which had replaced it, is current too; delete one if they disagree",)
+    assert (await memory.restore(ALICE, known.superseded)).notes == ()
+    await memory.undo(ALICE)
+    await memory.delete(ALICE, [known.nice])
+    assert (await memory.restore(ALICE, known.superseded)).notes == ()
+    twin = await add_text(memory, "user lives in NICE")
+    with pytest.raises(InputError, match=f"{twin[:8]} already says the same, so {known.nice[:8]} was left"):
+        await memory.restore(ALICE, known.nice)
 
 
-async def test_an_id_is_accepted_as_agents_write_it_and_never_ambiguous(tmp_path: Path) -> None:
-    async with memory_in(tmp_path) as memory:
-        known = await first_contents(memory)
-        tea, short, cat = known.tea, known.tea[:8], await add_text(memory, "User has a cat")
-        for argument in (tea, short.upper(), f"[{short}] 2026-05-08 oolong", f"id:{tea}", tea.replace("-", "")):
-            stored, _ = await memory.history(ALICE, argument)
-            assert stored.id == tea
-        for argument in (f"{short}, {cat[:8]}", f"{short}zzzz", f"the memory {short}", "facade"):
-            with pytest.raises(InputError):
-                await memory.delete(ALICE, [argument])
-        result = await memory.delete(ALICE, [tea, short, f"[{short.upper()}]", known.deleted])
-        assert [change.event for change in result.outcomes] == [Event.DELETE, Event.NONE]
+async def test_an_id_is_accepted_as_agents_write_it_and_never_ambiguous(memory: Memory) -> None:
+    known = await first_contents(memory)
+    tea, short, cat = known.tea, known.tea[:8], await add_text(memory, "User has a cat")
+    for argument in (tea, short.upper(), f"[{short}] 2026-05-08 oolong", f"id:{tea}", tea.replace("-", "")):
+        stored, _ = await memory.history(ALICE, argument)
+        assert stored.id == tea
+    for argument in (f"{short}, {cat[:8]}", f"{short}zzzz", f"the memory {short}", "facade"):
+        with pytest.raises(InputError):
+            await memory.delete(ALICE, [argument])
+    result = await memory.delete(ALICE, [tea, short, f"[{short.upper()}]", known.deleted])
+    assert [change.event for change in result.outcomes] == [Event.DELETE, Event.NONE]
 
 
-async def test_an_update_never_coarsens_a_date(tmp_path: Path) -> None:
+async def test_an_update_never_coarsens_a_date(memory: Memory) -> None:
     def dated(text: str, date: str) -> Fact:
         at, precision = parse_date(date) or (None, "")
         dates: dict[str, Any] = {"happened_at": at, "valid_from": at}
         return Fact(text, happened_precision=precision, valid_from_precision=precision, **dates)
 
-    async with memory_in(tmp_path) as memory:
-        for number, (old, new, kept) in enumerate(
-            (
-                ("2026-05-08", "2026-05", "2026-05-08"),
-                ("2026-05-08", "2026", "2026-05-08"),
-                ("2026-05", "2026-05-08", "2026-05-08"),
-                ("2026-05-08", "2026-06", "2026-06"),
-                ("2026", "2026-05", "2026-05"),
-                ("2026-05-08", "", "2026-05-08"),
-                ("", "2026-05", "2026-05"),
-            )
-        ):
-            added = write_decisions(memory, Decision(Event.ADD, dated(f"User saw vet {number}", old)))
-            update = Decision(Event.UPDATE, dated(f"User saw vet {number} with Rex", new), added.outcomes[0].memory.id)
-            stored = write_decisions(memory, update).outcomes[0].memory
-            assert stored.happened_at is not None
-            assert shown_date(stored.happened_at, stored.happened_precision) == stored.since == kept, (old, new)
+    for number, (old, new, kept) in enumerate(
+        (
+            ("2026-05-08", "2026-05", "2026-05-08"),
+            ("2026-05-08", "2026", "2026-05-08"),
+            ("2026-05", "2026-05-08", "2026-05-08"),
+            ("2026-05-08", "2026-06", "2026-06"),
+            ("2026", "2026-05", "2026-05"),
+            ("2026-05-08", "", "2026-05-08"),
+            ("", "2026-05", "2026-05"),
+        )
+    ):
+        added = write_decisions(memory, Decision(Event.ADD, dated(f"User saw vet {number}", old)))
+        update = Decision(Event.UPDATE, dated(f"User saw vet {number} with Rex", new), added.outcomes[0].memory.id)
+        stored = write_decisions(memory, update).outcomes[0].memory
+        assert stored.happened_at is not None
+        assert shown_date(stored.happened_at, stored.happened_precision) == stored.since == kept, (old, new)
 
 
-async def test_the_error_names_the_living_end_of_a_chain(tmp_path: Path) -> None:
+async def test_the_error_names_the_living_end_of_a_chain(memory: Memory) -> None:
     """What the named memory was superseded by in turn is superseded too: the agent needs the last."""
-    async with memory_in(tmp_path) as memory:
-        chain = [await add_text(memory, "User lives in Paris")]
-        for city in ("Nice", "Metz", "Lyon"):
-            chain.append(await add_text(memory, f"User lives in {city}", replaces=chain[-1:]))
-        last = chain[-1][:8]
-        with pytest.raises(MemoryNotFoundError, match=f"superseded by '{last}'"):
-            await memory.update(ALICE, chain[0], text="User lives in Rouen")
-        with pytest.raises(MemoryNotFoundError, match=f"replaced by '{last}'.*Lyon"):
-            await memory.add_text(ALICE, "User lives in Rouen", replaces=chain[:1])
+    chain = [await add_text(memory, "User lives in Paris")]
+    for city in ("Nice", "Metz", "Lyon"):
+        chain.append(await add_text(memory, f"User lives in {city}", replaces=chain[-1:]))
+    last = chain[-1][:8]
+    with pytest.raises(MemoryNotFoundError, match=f"superseded by '{last}'"):
+        await memory.update(ALICE, chain[0], text="User lives in Rouen")
+    with pytest.raises(MemoryNotFoundError, match=f"replaced by '{last}'.*Lyon"):
+        await memory.add_text(ALICE, "User lives in Rouen", replaces=chain[:1])
 
 
 async def test_the_commands_show_edits_and_undo_them(tmp_path: Path) -> None:
@@ -288,53 +281,50 @@ async def replaced(memory: Memory, scope: Scope, old: dict[str, Any], new: dict[
     return first, second
 
 
-async def test_a_relation_stays_unless_the_new_text_ends_it(tmp_path: Path) -> None:
-    async with memory_in(tmp_path) as memory:
-        for number, case in enumerate(RELATIONS):
-            scope = Scope(f"user{number}")
-            old, states = ([Relation(*item) for item in case[key]] for key in ("relations", "states"))
-            new = {"text": case["new"], "relations": states or None}
-            await replaced(memory, scope, {"text": case["old"], "relations": old}, new)
-            drawn = (await memory.graph.subgraph(scope)).relations
-            said = {item.name for item in states}
-            left = [item.name for item in old if item.name in {relation.relationship for relation in drawn}]
-            expected = [item.name for item in old if item.name in {*case["stay"], *said}]
-            assert left == expected, case["new"]
+async def test_a_relation_stays_unless_the_new_text_ends_it(memory: Memory) -> None:
+    for number, case in enumerate(RELATIONS):
+        scope = Scope(f"user{number}")
+        old, states = ([Relation(*item) for item in case[key]] for key in ("relations", "states"))
+        new = {"text": case["new"], "relations": states or None}
+        await replaced(memory, scope, {"text": case["old"], "relations": old}, new)
+        drawn = (await memory.graph.subgraph(scope)).relations
+        said = {item.name for item in states}
+        left = [item.name for item in old if item.name in {relation.relationship for relation in drawn}]
+        expected = [item.name for item in old if item.name in {*case["stay"], *said}]
+        assert left == expected, case["new"]
 
 
-async def test_metadata_stays_unless_the_call_gives_another(tmp_path: Path) -> None:
+async def test_metadata_stays_unless_the_call_gives_another(memory: Memory) -> None:
     given = {"pinned": 1, "source": "crm", "ticket": 7, "expires_at": "2027-01-01"}
-    async with memory_in(tmp_path) as memory:
-        new = {"text": "Ana is on call for payments", "metadata": {"ticket": 8, "source": None}}
-        first, second = await replaced(memory, ALICE, {"text": "Ana is on call", "metadata": given}, new)
-        (stored,) = (await memory.scope_contents(ALICE)).memories
-        assert (stored.id, stored.metadata) == (second, {"pinned": 1, "ticket": 8, "expires_at": "2027-01-01"})
-        again = await add_text(memory, "Bo is on call")
-        told = await memory.add_text(ALICE, "Bo is on call", replaces=[second], infer=False)
-        assert any("expires_at 2027-01-01 stays" in note for note in told.notes)
-        assert (await memory.scope_contents(ALICE)).memories[0].metadata == stored.metadata, "a known text has it too"
-        await memory.undo(ALICE)
-        kept = {item.id: item.metadata for item in (await memory.scope_contents(ALICE)).memories}
-        assert kept == {second: stored.metadata, again: {}}
-        await memory.undo(ALICE)
-        await memory.undo(ALICE)
-        (stored,) = (await memory.scope_contents(ALICE)).memories
-        assert (stored.id, stored.metadata) == (first, given)
+    new = {"text": "Ana is on call for payments", "metadata": {"ticket": 8, "source": None}}
+    first, second = await replaced(memory, ALICE, {"text": "Ana is on call", "metadata": given}, new)
+    (stored,) = (await memory.scope_contents(ALICE)).memories
+    assert (stored.id, stored.metadata) == (second, {"pinned": 1, "ticket": 8, "expires_at": "2027-01-01"})
+    again = await add_text(memory, "Bo is on call")
+    told = await memory.add_text(ALICE, "Bo is on call", replaces=[second], infer=False)
+    assert any("expires_at 2027-01-01 stays" in note for note in told.notes)
+    assert (await memory.scope_contents(ALICE)).memories[0].metadata == stored.metadata, "a known text has it too"
+    await memory.undo(ALICE)
+    kept = {item.id: item.metadata for item in (await memory.scope_contents(ALICE)).memories}
+    assert kept == {second: stored.metadata, again: {}}
+    await memory.undo(ALICE)
+    await memory.undo(ALICE)
+    (stored,) = (await memory.scope_contents(ALICE)).memories
+    assert (stored.id, stored.metadata) == (first, given)
 
 
-async def test_a_new_value_takes_the_place_of_one_that_was_handed_on(tmp_path: Path) -> None:
+async def test_a_new_value_takes_the_place_of_one_that_was_handed_on(memory: Memory) -> None:
     """Guards a text that does not tell what it states: nobody who reads it would find the contradiction."""
     stated = (("cousin of", "User"), ("works as", "plumber"), ("lives in", "Wels"))
     old = {"text": "My cousin Tom is a plumber in Wels", "relations": [Relation("Tom", *each) for each in stated]}
     new = {"text": "Tom moved to Salzburg", "relations": [Relation("Tom", "lives in", "Salzburg")]}
-    async with memory_in(tmp_path) as memory:
-        await replaced(memory, ALICE, old, new)
-        await add_text(memory, "Tom is a carpenter", relations=[Relation("Tom", "works as", "carpenter")])
-        kept = ["Tom — cousin of → User", "Tom — lives in → Salzburg"]
-        assert await lines(memory) == [*kept, "Tom — works as → carpenter"]
-        await memory.undo(ALICE)
-        assert await lines(memory) == [*kept, "Tom — works as → plumber"]
-        assert await row_faults(memory) == []
+    await replaced(memory, ALICE, old, new)
+    await add_text(memory, "Tom is a carpenter", relations=[Relation("Tom", "works as", "carpenter")])
+    kept = ["Tom — cousin of → User", "Tom — lives in → Salzburg"]
+    assert await lines(memory) == [*kept, "Tom — works as → carpenter"]
+    await memory.undo(ALICE)
+    assert await lines(memory) == [*kept, "Tom — works as → plumber"]
+    assert await row_faults(memory) == []
 
 
 async def lines(memory: Memory) -> list[str]:

@@ -13,7 +13,7 @@ from palimpsest.core.models import Decision, Event, Fact, Undo
 from palimpsest.learn.job_runner import ENRICHED_AT_ONCE, work_on_jobs
 from palimpsest.memory import Memory
 from tests.support.ledger_access import write_decisions
-from tests.support.memory import ALICE, StoppedClock, add_text, memory_in
+from tests.support.memory import ALICE, StoppedClock, add_text
 from tests.support.scripted_model import given, memory_with
 
 pytestmark = pytest.mark.anyio
@@ -129,10 +129,9 @@ async def test_what_a_model_may_reply(tmp_path: Path, reply: Any, expected: list
             assert found == expected
 
 
-async def test_without_a_model_it_says_what_to_do(tmp_path: Path) -> None:
-    async with memory_in(tmp_path) as memory:
-        await add_text(memory, DOCTOR)
-        assert (await memory.care.enrich(dry_run=True)).without == 1
-        with pytest.raises(InputError, match=r"palimpsest setup chooses one.* update_memory"):
-            await memory.care.enrich()
-        assert await memory.care.jobs() == []
+async def test_without_a_model_it_says_what_to_do(memory: Memory) -> None:
+    await add_text(memory, DOCTOR)
+    assert (await memory.care.enrich(dry_run=True)).without == 1
+    with pytest.raises(InputError, match=r"palimpsest setup chooses one.* update_memory"):
+        await memory.care.enrich()
+    assert await memory.care.jobs() == []

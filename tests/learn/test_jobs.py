@@ -221,29 +221,27 @@ def finish(memory: Memory, job: Job, again: datetime | None = None) -> None:
     memory.engine.ledger.run_for(job.scope.user_id, job_queries.finish, job, "", again, memory.engine.clock())
 
 
-async def test_a_job_of_erased_memories_goes_with_them(tmp_path: Path) -> None:
-    clock = StoppedClock()
-    async with memory_in(tmp_path, clock) as memory:
-        tea, figs = await add_text(memory, "Alice likes tea"), await add_text(memory, "Alice likes figs")
-        link, gist = ({MEMORIES: ids} for ids in ([tea, figs], [tea]))
-        queue(memory, JobRequest("link", payload=link), JobRequest("gist", payload=gist), "summarize")
-        clock.forward(minutes=1)
-        begin(memory, "link")
-        await memory.care.purge(ALICE, [tea])
-        left = {report.job.kind: report.job.memory_ids for report in await memory.care.jobs()}
-        assert left == {"link": (figs,), "summarize": ()}
+async def test_a_job_of_erased_memories_goes_with_them(memory: Memory, clock: StoppedClock) -> None:
+    tea, figs = await add_text(memory, "Alice likes tea"), await add_text(memory, "Alice likes figs")
+    link, gist = ({MEMORIES: ids} for ids in ([tea, figs], [tea]))
+    queue(memory, JobRequest("link", payload=link), JobRequest("gist", payload=gist), "summarize")
+    clock.forward(minutes=1)
+    begin(memory, "link")
+    await memory.care.purge(ALICE, [tea])
+    left = {report.job.kind: report.job.memory_ids for report in await memory.care.jobs()}
+    assert left == {"link": (figs,), "summarize": ()}
 
 
-async def test_what_needs_no_model_is_done_and_the_rest_says_what_it_waits_for(tmp_path: Path) -> None:
+async def test_what_needs_no_model_is_done_and_the_rest_says_what_it_waits_for(
+    memory: Memory, clock: StoppedClock
+) -> None:
     """A borrowed model is no model for the background."""
-    clock = StoppedClock()
-    async with memory_in(tmp_path, clock) as memory:
-        queue(memory, "expire", "summarize")
-        clock.forward(minutes=1)
-        assert await work_on_jobs(memory.engine, memory.engine.own_model)
-        assert await states(memory) == [("summarize", "waiting"), ("expire", "done")]
-        waits = [report.waits_for for report in await memory.care.jobs()]
-        assert waits == ["waits for a server with llm.provider = 'openai'", ""]
+    queue(memory, "expire", "summarize")
+    clock.forward(minutes=1)
+    assert await work_on_jobs(memory.engine, memory.engine.own_model)
+    assert await states(memory) == [("summarize", "waiting"), ("expire", "done")]
+    waits = [report.waits_for for report in await memory.care.jobs()]
+    assert waits == ["waits for a server with llm.provider = 'openai'", ""]
 
 
 @asynccontextmanager

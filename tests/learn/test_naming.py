@@ -14,7 +14,7 @@ from palimpsest.core.validation import relations_from
 from palimpsest.memory import Memory
 from palimpsest.store.graph.entity_edits import give_names, unnamed_memories
 from tests.support.graph_rows import entity_names, run_statement
-from tests.support.memory import ALICE, add_text, memory_in, memory_texts
+from tests.support.memory import ALICE, add_text, memory_texts
 
 pytestmark = pytest.mark.anyio
 
@@ -41,11 +41,10 @@ NAMED: dict[str, tuple[NamedEntity, ...]] = {
 }
 
 
-async def test_a_text_names_what_its_words_show_and_what_is_known(tmp_path: Path) -> None:
-    async with memory_in(tmp_path) as memory:
-        for text in NAMED:
-            await add_text(memory, text)
-        assert {item.text: item.entities for item in await stored(memory)} == NAMED
+async def test_a_text_names_what_its_words_show_and_what_is_known(memory: Memory) -> None:
+    for text in NAMED:
+        await add_text(memory, text)
+    assert {item.text: item.entities for item in await stored(memory)} == NAMED
 
 
 def test_a_relation_that_no_import_would_read_is_refused() -> None:
@@ -54,53 +53,50 @@ def test_a_relation_that_no_import_would_read_is_refused() -> None:
             relations_from([relation])
 
 
-async def test_what_naming_merges_is_an_edit_that_a_plain_undo_passes_over(tmp_path: Path) -> None:
-    async with memory_in(tmp_path) as memory:
-        await memory.add_text(Scope("alice", project="web"), "Kofi Mensah designs the site", infer=False)
-        await add_text(memory, "Kofi Mensah lives in Accra")
-        for table in ("mentions", "entities", "entity_aliases", "entity_history"):
-            run_statement(memory, f"DELETE FROM {table}")  # noqa: S608 - names of our own
-        run_statement(memory, "UPDATE memories SET entities = NULL, relations = NULL")
-        with memory.engine.ledger.read() as conn:
-            waiting = unnamed_memories(conn, 0, 10)
-        named = [(each, (NamedEntity("Kofi Mensah", "person"),)) for each in waiting.values()]
-        memory.engine.ledger.run(give_names, named, memory.engine.clock())
-        (merge,) = [edit for edit in await memory.log(ALICE) if edit.steps[0].kind == "entity"]
-        assert (merge.number, merge.provenance.stage) == (3, RESOLVE)
-        await memory.undo(ALICE)
-        assert await memory_texts(memory) == []
-        await memory.undo(ALICE, Undo(merge.number))
-        assert len(entity_names(memory)) == 2
+async def test_what_naming_merges_is_an_edit_that_a_plain_undo_passes_over(memory: Memory) -> None:
+    await memory.add_text(Scope("alice", project="web"), "Kofi Mensah designs the site", infer=False)
+    await add_text(memory, "Kofi Mensah lives in Accra")
+    for table in ("mentions", "entities", "entity_aliases", "entity_history"):
+        run_statement(memory, f"DELETE FROM {table}")  # noqa: S608 - names of our own
+    run_statement(memory, "UPDATE memories SET entities = NULL, relations = NULL")
+    with memory.engine.ledger.read() as conn:
+        waiting = unnamed_memories(conn, 0, 10)
+    named = [(each, (NamedEntity("Kofi Mensah", "person"),)) for each in waiting.values()]
+    memory.engine.ledger.run(give_names, named, memory.engine.clock())
+    (merge,) = [edit for edit in await memory.log(ALICE) if edit.steps[0].kind == "entity"]
+    assert (merge.number, merge.provenance.stage) == (3, RESOLVE)
+    await memory.undo(ALICE)
+    assert await memory_texts(memory) == []
+    await memory.undo(ALICE, Undo(merge.number))
+    assert len(entity_names(memory)) == 2
 
 
-async def test_lookalikes_are_proposed_until_somebody_says_what_they_are(tmp_path: Path) -> None:
-    async with memory_in(tmp_path) as memory:
-        await add_text(memory, "Ana García plays chess")
-        first, second = "Ana García", "Ana Garcia"
-        (note,) = (await memory.add_text(ALICE, "Ana Garcia has a van", infer=False)).notes
-        assert note.startswith("Ana Garcia may be the same as Ana García [")
-        assert len(await memory.log(ALICE)) == 2
-        for name, other in ((first, second), (second, first)):
-            (dossier,) = await memory.graph.dossiers(ALICE, name)
-            assert [entity.name for entity in dossier.lookalikes] == [other]
-            assert f"May be the same as {other} (person) [" in (await memory.summary(ALICE, f"about:{name}")).text
-        await memory.graph.merge(ALICE, second, first)
-        (dossier,) = await memory.graph.dossiers(ALICE, first)
-        assert dossier.lookalikes == ()
-        assert len(dossier.holds) == 2
-        await memory.undo(ALICE)
-        (dossier,) = await memory.graph.dossiers(ALICE, first)
-        assert dossier.lookalikes == (), "whoever took the merge back has said that they are two"
+async def test_lookalikes_are_proposed_until_somebody_says_what_they_are(memory: Memory) -> None:
+    await add_text(memory, "Ana García plays chess")
+    first, second = "Ana García", "Ana Garcia"
+    (note,) = (await memory.add_text(ALICE, "Ana Garcia has a van", infer=False)).notes
+    assert note.startswith("Ana Garcia may be the same as Ana García [")
+    assert len(await memory.log(ALICE)) == 2
+    for name, other in ((first, second), (second, first)):
+        (dossier,) = await memory.graph.dossiers(ALICE, name)
+        assert [entity.name for entity in dossier.lookalikes] == [other]
+        assert f"May be the same as {other} (person) [" in (await memory.summary(ALICE, f"about:{name}")).text
+    await memory.graph.merge(ALICE, second, first)
+    (dossier,) = await memory.graph.dossiers(ALICE, first)
+    assert dossier.lookalikes == ()
+    assert len(dossier.holds) == 2
+    await memory.undo(ALICE)
+    (dossier,) = await memory.graph.dossiers(ALICE, first)
+    assert dossier.lookalikes == (), "whoever took the merge back has said that they are two"
 
 
 @pytest.mark.few_by_day(1)
 @pytest.mark.parametrize(("kind", "entities", "told"), [("same", 2, 0), ("maybe", 3, 1), ("different", 3, 0)])
-async def test_spellings_are_one_and_lookalikes_are_told(tmp_path: Path, kind: str, entities: int, told: int) -> None:
-    async with memory_in(tmp_path) as memory:
-        for number, (first, second) in enumerate(NAMES[kind]):
-            scope = Scope(f"user{number}")
-            for name, text in ((first, "one of them plays chess"), (second, "somebody plays chess on Monday")):
-                relations = [Relation(name, "plays", "chess")]
-                added = await memory.add_text(scope, text, infer=False, relations=relations)
-            assert len(await memory.graph.entities(scope)) == entities, (first, second)
-            assert sum("may be the same as" in note for note in added.notes) == told, (first, second)
+async def test_spellings_are_one_and_lookalikes_are_told(memory: Memory, kind: str, entities: int, told: int) -> None:
+    for number, (first, second) in enumerate(NAMES[kind]):
+        scope = Scope(f"user{number}")
+        for name, text in ((first, "one of them plays chess"), (second, "somebody plays chess on Monday")):
+            relations = [Relation(name, "plays", "chess")]
+            added = await memory.add_text(scope, text, infer=False, relations=relations)
+        assert len(await memory.graph.entities(scope)) == entities, (first, second)
+        assert sum("may be the same as" in note for note in added.notes) == told, (first, second)

@@ -46,69 +46,66 @@ async def searched(memory: Memory, query: str, scope: Scope = ALICE, **options: 
     return replies.search_text(await memory.search(scope, query, **options), scope)
 
 
-async def test_a_pasted_reply_is_removed_and_the_rest_of_the_message_is_kept(tmp_path: Path) -> None:
-    async with memory_in(tmp_path) as memory:
-        await added(memory, TEA)
-        await added(memory, "User's  tea cabinet:\n- Assam\n- Sencha")
-        await memory.add_messages(messages_from({"role": "user", "name": "Ana", "content": "Tea,\nplease!"}))
-        reply = await searched(memory, "tea")
-        assert reply.count("\n") == 2
-        assert "Ana said: Tea, please!" in reply
-        messages = messages_from(("assistant", f"I looked it up:\n{reply}\nSo, tea it is."))
-        result = await memory.add_messages(messages)
-        assert [*(await contents(memory)).values()][1:] == ["I looked it up:\nSo, tea it is."]
-        assert "3 recalled passages left out" in result.notes
-        assert (await memory.add_messages(messages)).kept_messages == 0
+async def test_a_pasted_reply_is_removed_and_the_rest_of_the_message_is_kept(memory: Memory) -> None:
+    await added(memory, TEA)
+    await added(memory, "User's  tea cabinet:\n- Assam\n- Sencha")
+    await memory.add_messages(messages_from({"role": "user", "name": "Ana", "content": "Tea,\nplease!"}))
+    reply = await searched(memory, "tea")
+    assert reply.count("\n") == 2
+    assert "Ana said: Tea, please!" in reply
+    messages = messages_from(("assistant", f"I looked it up:\n{reply}\nSo, tea it is."))
+    result = await memory.add_messages(messages)
+    assert [*(await contents(memory)).values()][1:] == ["I looked it up:\nSo, tea it is."]
+    assert "3 recalled passages left out" in result.notes
+    assert (await memory.add_messages(messages)).kept_messages == 0
 
 
-async def test_a_line_is_recognized_after_its_memory_was_updated_deleted_and_restored(tmp_path: Path) -> None:
+async def test_a_line_is_recognized_after_its_memory_was_updated_deleted_and_restored(
+    memory: Memory, clock: StoppedClock
+) -> None:
     """An old reply in the same conversation does not bring back what was updated since."""
-    clock = StoppedClock()
-    async with memory_in(tmp_path, clock) as memory:
-        memory_id = await added(memory, TEA)
-        reply = await searched(memory, "tea")
-        clock.forward(minutes=1)
-        await memory.update(ALICE, memory_id, text="User likes coffee")
-        assert await kept(memory, reply) == []
-        assert await kept(memory, await searched(memory, "tea", as_of=clock.at - timedelta(seconds=1))) == []
-        await memory.delete(ALICE, [memory_id])
-        assert await kept(memory, reply) == []
-        await memory.restore(ALICE, memory_id)
-        assert await kept(memory, reply, await searched(memory, "coffee")) == []
+    memory_id = await added(memory, TEA)
+    reply = await searched(memory, "tea")
+    clock.forward(minutes=1)
+    await memory.update(ALICE, memory_id, text="User likes coffee")
+    assert await kept(memory, reply) == []
+    assert await kept(memory, await searched(memory, "tea", as_of=clock.at - timedelta(seconds=1))) == []
+    await memory.delete(ALICE, [memory_id])
+    assert await kept(memory, reply) == []
+    await memory.restore(ALICE, memory_id)
+    assert await kept(memory, reply, await searched(memory, "coffee")) == []
 
 
-async def test_a_line_that_only_looks_like_a_hit_is_kept(tmp_path: Path) -> None:
+async def test_a_line_that_only_looks_like_a_hit_is_kept(memory: Memory) -> None:
     """The user's own words are kept, above all those that say a memory is wrong."""
-    async with memory_in(tmp_path) as memory:
-        memory_id = await added(memory, TEA)
-        await kept(memory, "Hello there")
-        (message_id,) = await contents(memory)
-        tea, hello = f"[{memory_id[:8]}]", f"[{message_id[:8]}]"
-        lines = [
-            f"{tea} 2026-05-08 User likes coffee",
-            f"{tea} 2026-05-08 User likes tea no more",
-            f"{tea} 2026-05-08 It is no longer so that User likes tea",
-            f"{tea} 2026-05-08 user said: User likes tea",
-            f"{tea} User likes tea",
-            f"{tea} on 2026-05-08 User likes tea",
-            f"See {tea} 2026-05-08 User likes tea",
-            f"[{memory_id[:7]}] 2026-05-08 User likes tea",
-            "[00000000] 2026-05-08 User likes tea",
-            f"{hello} 2026-05-08 Hello there",
-            f"{hello} 2026-05-08 assistant said: Hello there",
-            f"{hello} 2026-05-08 Ana said: Hello there",
-            "User likes tea",
-        ]
-        assert [await kept(memory, line) for line in lines] == [[line] for line in lines]
+    memory_id = await added(memory, TEA)
+    await kept(memory, "Hello there")
+    (message_id,) = await contents(memory)
+    tea, hello = f"[{memory_id[:8]}]", f"[{message_id[:8]}]"
+    lines = [
+        f"{tea} 2026-05-08 User likes coffee",
+        f"{tea} 2026-05-08 User likes tea no more",
+        f"{tea} 2026-05-08 It is no longer so that User likes tea",
+        f"{tea} 2026-05-08 user said: User likes tea",
+        f"{tea} User likes tea",
+        f"{tea} on 2026-05-08 User likes tea",
+        f"See {tea} 2026-05-08 User likes tea",
+        f"[{memory_id[:7]}] 2026-05-08 User likes tea",
+        "[00000000] 2026-05-08 User likes tea",
+        f"{hello} 2026-05-08 Hello there",
+        f"{hello} 2026-05-08 assistant said: Hello there",
+        f"{hello} 2026-05-08 Ana said: Hello there",
+        "User likes tea",
+    ]
+    assert [await kept(memory, line) for line in lines] == [[line] for line in lines]
 
 
-async def test_ids_are_recognized_within_their_scope_only(tmp_path: Path) -> None:
+async def test_ids_are_recognized_within_their_scope_only(memory: Memory) -> None:
     """Removed lines do not reveal what another user or project remembers."""
-    async with memory_in(tmp_path) as memory:
-        ids = [await added(memory, TEA, scope) for scope in (BOB, WEB, ALICE)]
-        foreign, of_web, own = (f"[{memory_id[:8]}] 2026-05-08 {TEA}" for memory_id in ids)
-        assert await kept(memory, foreign, of_web, own) == [foreign, of_web]
-        assert await kept(memory, foreign, of_web, own, scope=WEB) == [foreign]
+    ids = [await added(memory, TEA, scope) for scope in (BOB, WEB, ALICE)]
+    foreign, of_web, own = (f"[{memory_id[:8]}] 2026-05-08 {TEA}" for memory_id in ids)
+    assert await kept(memory, foreign, of_web, own) == [foreign, of_web]
+    assert await kept(memory, foreign, of_web, own, scope=WEB) == [foreign]
 
 
 @pytest.mark.parametrize(
@@ -161,18 +158,17 @@ async def test_an_export_that_somebody_edited_brings_no_secret(tmp_path: Path) -
     assert any("secret" in note for note in result.notes)
 
 
-async def test_the_answer_to_a_question_for_a_secret_is_one(tmp_path: Path) -> None:
+async def test_the_answer_to_a_question_for_a_secret_is_one(memory: Memory) -> None:
     """An answer does not say what it is; the message before it does."""
-    async with memory_in(tmp_path) as memory:
-        for number, (question, answer, left) in enumerate(
-            (
-                ("What's the wifi password?", "It's bluewhale99, the network is Altbau", "the network is Altbau"),
-                ("Wie lautet die PIN der Karte?", "4821", ""),
-                ("Where is the password kept?", "In 1Password, under NAS", "In 1Password, under NAS"),
-            )
-        ):
-            scope = Scope(f"user{number}")
-            await memory.add_messages(messages_from(("assistant", question), ("user", answer), scope=scope))
-            _, said = (await contents(memory, scope)).values()
-            assert left in said
-            assert not any(secret in said for secret in ("bluewhale99", "4821"))
+    for number, (question, answer, left) in enumerate(
+        (
+            ("What's the wifi password?", "It's bluewhale99, the network is Altbau", "the network is Altbau"),
+            ("Wie lautet die PIN der Karte?", "4821", ""),
+            ("Where is the password kept?", "In 1Password, under NAS", "In 1Password, under NAS"),
+        )
+    ):
+        scope = Scope(f"user{number}")
+        await memory.add_messages(messages_from(("assistant", question), ("user", answer), scope=scope))
+        _, said = (await contents(memory, scope)).values()
+        assert left in said
+        assert not any(secret in said for secret in ("bluewhale99", "4821"))

@@ -81,24 +81,24 @@ async def test_no_connection_is_in_use_while_texts_are_embedded_or_a_model_is_as
     assert set(in_use) == {0}
 
 
-async def test_a_search_shows_one_state_of_the_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = StoppedClock()
-    async with memory_in(tmp_path, clock) as memory:
-        rex, _ = await fill(memory, clock)
-        deleted: list[str] = []
+async def test_a_search_shows_one_state_of_the_ledger(
+    memory: Memory, clock: StoppedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rex, _ = await fill(memory, clock)
+    deleted: list[str] = []
 
-        def rank_after_deletion(*arguments: Any) -> Any:
-            if not deleted:
-                write_decisions(memory, Decision(Event.DELETE, memory_id=rex))
-                deleted.append(rex)
-            return rank(*arguments)
+    def rank_after_deletion(*arguments: Any) -> Any:
+        if not deleted:
+            write_decisions(memory, Decision(Event.DELETE, memory_id=rex))
+            deleted.append(rex)
+        return rank(*arguments)
 
-        monkeypatch.setattr(features, "rank", rank_after_deletion)
-        hits = (await memory.search(ALICE, QUESTION)).hits
-        assert deleted == [rex]
-        assert (len(hits), rex in {hit.id for hit in hits}) == (4, True)
-        hits = (await memory.search(ALICE, QUESTION)).hits
-        assert (len(hits), rex in {hit.id for hit in hits}) == (3, False)
+    monkeypatch.setattr(features, "rank", rank_after_deletion)
+    hits = (await memory.search(ALICE, QUESTION)).hits
+    assert deleted == [rex]
+    assert (len(hits), rex in {hit.id for hit in hits}) == (4, True)
+    hits = (await memory.search(ALICE, QUESTION)).hits
+    assert (len(hits), rex in {hit.id for hit in hits}) == (3, False)
 
 
 INSECTS = "Which insects live behind the house?"

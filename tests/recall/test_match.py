@@ -83,21 +83,20 @@ async def fill(memory: Memory, *texts: str) -> None:
     await memory.care.rebuild()
 
 
-async def test_scores_fall_with_the_order_and_compare_between_searches(tmp_path: Path) -> None:
-    async with memory_in(tmp_path) as memory:
-        nothing = await memory.search(ALICE, "Where do I live?")
-        assert (nothing.hits, nothing.confident) == ((), False)
-        await fill(memory, *LIFE)
-        for question in ("Which instrument does Lina play?", "peanuts", "What is the capital of Peru?", "?"):
-            scores = [hit.score for hit in (await memory.search(ALICE, question)).hits]
-            assert scores == sorted(scores, reverse=True)
-            assert all(0 <= score <= 1 for score in scores)
-        known = await memory.search(ALICE, "When is the dentist appointment?")
-        unknown = await memory.search(ALICE, FAR_OFF, also=HERD)
-        assert known.confident
-        assert not unknown.confident
-        assert known.hits[0].score > unknown.hits[0].score
-        assert len(unknown.hits) <= 5
+async def test_scores_fall_with_the_order_and_compare_between_searches(memory: Memory) -> None:
+    nothing = await memory.search(ALICE, "Where do I live?")
+    assert (nothing.hits, nothing.confident) == ((), False)
+    await fill(memory, *LIFE)
+    for question in ("Which instrument does Lina play?", "peanuts", "What is the capital of Peru?", "?"):
+        scores = [hit.score for hit in (await memory.search(ALICE, question)).hits]
+        assert scores == sorted(scores, reverse=True)
+        assert all(0 <= score <= 1 for score in scores)
+    known = await memory.search(ALICE, "When is the dentist appointment?")
+    unknown = await memory.search(ALICE, FAR_OFF, also=HERD)
+    assert known.confident
+    assert not unknown.confident
+    assert known.hits[0].score > unknown.hits[0].score
+    assert len(unknown.hits) <= 5
 
 
 @pytest.mark.parametrize("embedder", ["static", "local"])
@@ -111,35 +110,33 @@ async def test_an_answer_is_not_called_weak_and_what_is_far_off_is(tmp_path: Pat
         assert sure == []
 
 
-async def test_a_hit_says_what_it_has_in_common_with_the_question(tmp_path: Path) -> None:
+async def test_a_hit_says_what_it_has_in_common_with_the_question(memory: Memory) -> None:
     expected = {
         "Who reviews changes to the payment code?": "same words",
         "What runs on port 5433?": "same number",
         "mum's birthday": "same meaning",
     }
-    async with memory_in(tmp_path) as memory:
-        await fill(memory, *REMEMBERED)
-        for question, reason in expected.items():
-            why = (await memory.search(ALICE, question)).hits[0].why
-            assert why[0] == reason
-            assert len(why) <= 2
+    await fill(memory, *REMEMBERED)
+    for question, reason in expected.items():
+        why = (await memory.search(ALICE, question)).hits[0].why
+        assert why[0] == reason
+        assert len(why) <= 2
 
 
-async def test_all_that_a_filter_leaves_is_not_called_weak(tmp_path: Path) -> None:
+async def test_all_that_a_filter_leaves_is_not_called_weak(memory: Memory) -> None:
     """Whoever narrows a search to a few memories wants these, in whatever words they ask. All of them are shown."""
-    async with memory_in(tmp_path) as memory:
-        await fill(memory, *LIFE)
-        for number in range(7):
-            await add_text(memory, f"Rule {number}: lint before a commit", metadata={"area": "work"})
-        await memory.care.rebuild()
-        narrowed = await memory.search(ALICE, FAR_OFF, also=HERD, filters={"area": "work"})
-        assert (len(narrowed.hits), narrowed.is_weak, narrowed.confident) == (7, False, False)
-        assert (await memory.search(ALICE, FAR_OFF, also=HERD, filters={"area": "work"}, limit=6)).is_weak
-        assert (await memory.search(ALICE, FAR_OFF, also=HERD, filters={"area": "work"}, max_tokens=50)).is_weak
-        for filters in ({}, {"kind": "memory"}, {"created_at": {"gte": "2000-01-01"}}):
-            wide = await memory.search(ALICE, FAR_OFF, also=HERD, filters=filters)
-            assert wide.is_weak
-            assert len(wide.hits) == 5
+    await fill(memory, *LIFE)
+    for number in range(7):
+        await add_text(memory, f"Rule {number}: lint before a commit", metadata={"area": "work"})
+    await memory.care.rebuild()
+    narrowed = await memory.search(ALICE, FAR_OFF, also=HERD, filters={"area": "work"})
+    assert (len(narrowed.hits), narrowed.is_weak, narrowed.confident) == (7, False, False)
+    assert (await memory.search(ALICE, FAR_OFF, also=HERD, filters={"area": "work"}, limit=6)).is_weak
+    assert (await memory.search(ALICE, FAR_OFF, also=HERD, filters={"area": "work"}, max_tokens=50)).is_weak
+    for filters in ({}, {"kind": "memory"}, {"created_at": {"gte": "2000-01-01"}}):
+        wide = await memory.search(ALICE, FAR_OFF, also=HERD, filters=filters)
+        assert wide.is_weak
+        assert len(wide.hits) == 5
 
 
 def test_what_is_asked_for_as_it_is_written() -> None:

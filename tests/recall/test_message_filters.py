@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -109,12 +109,6 @@ def statements() -> Generator[list[str]]:
         yield executed
     finally:
         event.remove(Engine, "before_cursor_execute", record)
-
-
-@pytest.fixture
-async def memory(tmp_path: Path) -> AsyncGenerator[Memory]:
-    async with memory_in(tmp_path) as memory:
-        yield memory
 
 
 async def shown(memory: Memory, filters: Mapping[str, Any], scope: Scope = ALICE) -> set[str]:

@@ -66,7 +66,7 @@ async def tell(memory: Memory, said: str, learned: str, **rest: Any) -> tuple[st
     return message.id, write_decisions(memory, decision, stage="extract").outcomes[0].memory.id
 
 
-async def test_a_memory_is_found_by_meaning_or_by_one_of_its_words(tmp_path: Path) -> None:
+async def test_a_memory_is_found_by_meaning_or_by_one_of_its_words(memory: Memory) -> None:
     by_meaning = {
         "where is the team retreat?": LIFE[0],
         "what is the pet called": LIFE[1],
@@ -74,98 +74,92 @@ async def test_a_memory_is_found_by_meaning_or_by_one_of_its_words(tmp_path: Pat
         "which variable do deployments need?": LIFE[3],
         "Frankfurt": LIFE[7],
     }
-    async with memory_in(tmp_path) as memory:
-        assert await found(memory, "anything") == [], "the very first search is no error"
-        await fill(memory, LIFE[1])
-        assert await found(memory, "pet") == [LIFE[1]], "the mean of one vector leaves nothing to compare"
-        await fill(memory, *LIFE)
-        for query, expected in by_meaning.items():
-            assert (await found(memory, query))[0] == expected, query
-        assert await found(memory, "What is the dog called?", Scope("bob")) == []
-        await fill(memory, *OTHER_LANGUAGES)
-        for expected, query in OTHER_LANGUAGES.items():
-            assert (await found(memory, query))[0] == expected, query
-        with pytest.raises(InputError, match="operator 'like'"):
-            await memory.search(ALICE, "x", filters={"topic": {"like": "w"}})
+    assert await found(memory, "anything") == [], "the very first search is no error"
+    await fill(memory, LIFE[1])
+    assert await found(memory, "pet") == [LIFE[1]], "the mean of one vector leaves nothing to compare"
+    await fill(memory, *LIFE)
+    for query, expected in by_meaning.items():
+        assert (await found(memory, query))[0] == expected, query
+    assert await found(memory, "What is the dog called?", Scope("bob")) == []
+    await fill(memory, *OTHER_LANGUAGES)
+    for expected, query in OTHER_LANGUAGES.items():
+        assert (await found(memory, query))[0] == expected, query
+    with pytest.raises(InputError, match="operator 'like'"):
+        await memory.search(ALICE, "x", filters={"topic": {"like": "w"}})
 
 
-async def test_a_memory_stands_in_the_place_of_its_message_for_every_limit(tmp_path: Path) -> None:
-    async with memory_in(tmp_path) as memory:
-        said, cited = await tell(memory, "I named the dog Rex", "Ana named the dog Rex", name="Ana", id="t1")
-        hits = (await memory.search(ALICE, "dog named Rex")).hits
-        assert [(hit.id, hit.sources) for hit in hits] == [(cited, ("t1",))]
-        await fill(memory, *LIFE, *(f"User's dog number {number} has a name" for number in range(20)))
-        for limit in (1, 3, 20):
-            hits = (await memory.search(ALICE, "Which dog did Ana name?", limit=limit, max_tokens=20_000)).hits
-            assert len(hits) == limit
-            assert (hits[0].id, hits[0].sources) == (cited, ("t1",))
-            assert said not in {hit.id for hit in hits}
-            assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+async def test_a_memory_stands_in_the_place_of_its_message_for_every_limit(memory: Memory) -> None:
+    said, cited = await tell(memory, "I named the dog Rex", "Ana named the dog Rex", name="Ana", id="t1")
+    hits = (await memory.search(ALICE, "dog named Rex")).hits
+    assert [(hit.id, hit.sources) for hit in hits] == [(cited, ("t1",))]
+    await fill(memory, *LIFE, *(f"User's dog number {number} has a name" for number in range(20)))
+    for limit in (1, 3, 20):
+        hits = (await memory.search(ALICE, "Which dog did Ana name?", limit=limit, max_tokens=20_000)).hits
+        assert len(hits) == limit
+        assert (hits[0].id, hits[0].sources) == (cited, ("t1",))
+        assert said not in {hit.id for hit in hits}
+        assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
 
 
-async def test_the_budget_holds_and_the_best_hit_is_cut(tmp_path: Path) -> None:
+async def test_the_budget_holds_and_the_best_hit_is_cut(memory: Memory) -> None:
     recipe = "User's recipe for rabbit stew: " + "stir the rabbit stew, then wait. " * 400
-    async with memory_in(tmp_path) as memory:
-        await fill(memory, *LIFE)
-        await add_text(memory, recipe, metadata={"from": "a cookbook"})  # without, it would be a document
-        result = await memory.search(ALICE, "recipe for rabbit stew", max_tokens=500)
-        assert result.hits[0].length == len(recipe)
-        assert recipe.startswith(result.hits[0].text.removesuffix("…"))
-        assert sum(map(hit_tokens, result.hits)) <= 500
-        assert (len(result.hits), result.omitted) == (len(LIFE) + 1, 0)
-        await fill(memory, *(f"The rabbit number {number} eats {'carrots ' * 20}" for number in range(12)))
-        result = await memory.search(ALICE, "rabbit carrots", limit=8, max_tokens=200)
-        assert sum(map(hit_tokens, result.hits)) <= 200
-        assert len(result.hits) + result.omitted == 8
-        assert count_tokens(result.hits[0].text) > 30
-        assert len(await found(memory, "rabbit", limit=5, max_tokens=20_000)) == 5
+    await fill(memory, *LIFE)
+    await add_text(memory, recipe, metadata={"from": "a cookbook"})  # without, it would be a document
+    result = await memory.search(ALICE, "recipe for rabbit stew", max_tokens=500)
+    assert result.hits[0].length == len(recipe)
+    assert recipe.startswith(result.hits[0].text.removesuffix("…"))
+    assert sum(map(hit_tokens, result.hits)) <= 500
+    assert (len(result.hits), result.omitted) == (len(LIFE) + 1, 0)
+    await fill(memory, *(f"The rabbit number {number} eats {'carrots ' * 20}" for number in range(12)))
+    result = await memory.search(ALICE, "rabbit carrots", limit=8, max_tokens=200)
+    assert sum(map(hit_tokens, result.hits)) <= 200
+    assert len(result.hits) + result.omitted == 8
+    assert count_tokens(result.hits[0].text) > 30
+    assert len(await found(memory, "rabbit", limit=5, max_tokens=20_000)) == 5
 
 
-async def test_as_of_returns_what_was_believed_then(tmp_path: Path) -> None:
-    clock = StoppedClock()
+async def test_as_of_returns_what_was_believed_then(memory: Memory, clock: StoppedClock) -> None:
 
     def a_day_later() -> datetime:
         before = clock.at
         clock.forward(days=1)
         return before
 
-    async with memory_in(tmp_path, clock) as memory:
-        query = "where does the user live"
-        said, nice = await tell(memory, "I live in Nice", "User lives in Nice")
-        tea = await add_text(memory, "User likes tea", metadata={"mood": "calm"})
-        _, locker = await tell(memory, "My locker is number 4711", "User's locker has number 4711")
-        started = a_day_later()
-        await memory.update(ALICE, nice, text="User lives in Lyon")
-        await memory.update(ALICE, tea, metadata={"mood": "wild"})
-        await memory.delete(ALICE, [locker])
-        between = a_day_later()
-        now = await found(memory, query)
-        assert now[0] == "User lives in Lyon"
-        assert "I live in Nice" in now, "the memory no longer holds what its message says"
-        await memory.add_text(ALICE, "User lives in Metz", replaces=[nice])
-        assert (await found(memory, query))[0] == "User lives in Metz"
-        assert (await found(memory, query, as_of=between))[0] == "User lives in Lyon"
-        then = await found(memory, query, as_of=started)
-        assert then[0] == "User lives in Nice"
-        assert "I live in Nice" not in then, "but it did at the time"
-        assert await found(memory, "tea", filters={"mood": "calm"}, as_of=started) == ["User likes tea"]
-        assert "4711" in (await found(memory, "locker 4711", as_of=started))[0]
-        assert "4711" not in " ".join(await found(memory, "locker 4711", as_of=between))
-        clock.forward(days=-3)
-        assert await found(memory, "where", as_of=clock.at) == []
-        assert said != nice
+    query = "where does the user live"
+    said, nice = await tell(memory, "I live in Nice", "User lives in Nice")
+    tea = await add_text(memory, "User likes tea", metadata={"mood": "calm"})
+    _, locker = await tell(memory, "My locker is number 4711", "User's locker has number 4711")
+    started = a_day_later()
+    await memory.update(ALICE, nice, text="User lives in Lyon")
+    await memory.update(ALICE, tea, metadata={"mood": "wild"})
+    await memory.delete(ALICE, [locker])
+    between = a_day_later()
+    now = await found(memory, query)
+    assert now[0] == "User lives in Lyon"
+    assert "I live in Nice" in now, "the memory no longer holds what its message says"
+    await memory.add_text(ALICE, "User lives in Metz", replaces=[nice])
+    assert (await found(memory, query))[0] == "User lives in Metz"
+    assert (await found(memory, query, as_of=between))[0] == "User lives in Lyon"
+    then = await found(memory, query, as_of=started)
+    assert then[0] == "User lives in Nice"
+    assert "I live in Nice" not in then, "but it did at the time"
+    assert await found(memory, "tea", filters={"mood": "calm"}, as_of=started) == ["User likes tea"]
+    assert "4711" in (await found(memory, "locker 4711", as_of=started))[0]
+    assert "4711" not in " ".join(await found(memory, "locker 4711", as_of=between))
+    clock.forward(days=-3)
+    assert await found(memory, "where", as_of=clock.at) == []
+    assert said != nice
 
 
-async def test_a_message_whose_facts_were_deleted_is_not_found(tmp_path: Path) -> None:
-    async with memory_in(tmp_path) as memory:
-        _, fact = await tell(memory, "My locker is number 4711", "User's locker has number 4711")
-        await memory.delete(ALICE, [fact])
-        assert await found(memory, "locker number") == []
-        await memory.restore(ALICE, fact)
-        assert "4711" in (await found(memory, "locker number"))[0]
+async def test_a_message_whose_facts_were_deleted_is_not_found(memory: Memory) -> None:
+    _, fact = await tell(memory, "My locker is number 4711", "User's locker has number 4711")
+    await memory.delete(ALICE, [fact])
+    assert await found(memory, "locker number") == []
+    await memory.restore(ALICE, fact)
+    assert "4711" in (await found(memory, "locker number"))[0]
 
 
-async def test_a_filter_applies_to_everything_and_not_to_the_best_hits(tmp_path: Path) -> None:
+async def test_a_filter_applies_to_everything_and_not_to_the_best_hits(memory: Memory) -> None:
     cases: list[tuple[dict[str, Any], set[str]]] = [
         ({"topic": "work"}, {"a"}),
         ({"stars": {"gte": 2, "lt": 4}}, {"b"}),
@@ -174,16 +168,15 @@ async def test_a_filter_applies_to_everything_and_not_to_the_best_hits(tmp_path:
         ({"kind": "message"}, {"a message"}),
         ({"at": {"lt": "2026-01-01"}}, {"a message"}),
     ]
-    async with memory_in(tmp_path) as memory:
-        noise = (Decision(Event.ADD, Fact(f"noise about letters, number {number}")) for number in range(150))
-        write_decisions(memory, *noise)
-        await memory.engine.run(lambda: Backfill(memory.engine.ledger, memory.engine.embedder).run())
-        await add_text(memory, "a", metadata={"topic": "work", "stars": 1})
-        await add_text(memory, "b", metadata={"topic": "home", "stars": 3})
-        old = messages_from({"role": "user", "content": "a message", "at": "2025-05-05"})
-        await memory.add_messages(old, infer=False)
-        for filters, expected in cases:
-            assert set(await found(memory, "noise about letters", filters=filters)) == expected, filters
+    noise = (Decision(Event.ADD, Fact(f"noise about letters, number {number}")) for number in range(150))
+    write_decisions(memory, *noise)
+    await memory.engine.run(lambda: Backfill(memory.engine.ledger, memory.engine.embedder).run())
+    await add_text(memory, "a", metadata={"topic": "work", "stars": 1})
+    await add_text(memory, "b", metadata={"topic": "home", "stars": 3})
+    old = messages_from({"role": "user", "content": "a message", "at": "2025-05-05"})
+    await memory.add_messages(old, infer=False)
+    for filters, expected in cases:
+        assert set(await found(memory, "noise about letters", filters=filters)) == expected, filters
 
 
 async def test_writes_of_another_process_reach_the_index_after_a_search(tmp_path: Path) -> None:
@@ -200,23 +193,21 @@ async def test_writes_of_another_process_reach_the_index_after_a_search(tmp_path
                 await anyio.sleep(0.01)
 
 
-async def test_a_current_fact_comes_before_the_one_it_replaced(tmp_path: Path) -> None:
+async def test_a_current_fact_comes_before_the_one_it_replaced(memory: Memory, clock: StoppedClock) -> None:
     cases = (
         ("Anna lives in Leeds", "Anna has moved to York", "Where does Anna live?"),
         ("The support line has extension 41", "The support line has extension 77 now", "Which extension has support?"),
         ("用户在银行工作", "用户现在在医院工作", "用户在哪里工作"),
         ("Олег работает в банке", "Олег теперь работает в школе", "Где работает Олег?"),
     )
-    clock = StoppedClock()
-    async with memory_in(tmp_path, clock) as memory:
-        await fill(memory, *LIFE, *(old for old, _, _ in cases))
-        then = clock()
-        clock.forward(days=1)
-        await fill(memory, *(new for _, new, _ in cases))
-        for old, new, query in cases:
-            texts = await found(memory, query)
-            assert texts.index(new) < texts.index(old), query
-            assert (await found(memory, query, as_of=then))[0] == old
+    await fill(memory, *LIFE, *(old for old, _, _ in cases))
+    then = clock()
+    clock.forward(days=1)
+    await fill(memory, *(new for _, new, _ in cases))
+    for old, new, query in cases:
+        texts = await found(memory, query)
+        assert texts.index(new) < texts.index(old), query
+        assert (await found(memory, query, as_of=then))[0] == old
 
 
 async def test_of_two_facts_about_one_person_the_one_that_answers_comes_first(tmp_path: Path) -> None:
@@ -242,14 +233,13 @@ HELPED = {
 PLAIN = ("invoice-sync copies invoices to the books at two", "M.C. is allergic to penicillin")
 
 
-async def test_the_name_that_is_asked_for_comes_first(tmp_path: Path) -> None:
-    async with memory_in(tmp_path) as memory:
-        await fill(memory, *PLAIN)
-        for text, hints in HELPED.items():
-            await add_text(memory, text, hints=hints)
-        assert (await found(memory, "what does invoice-sync do?"))[0] == PLAIN[0]
-        assert (await found(memory, "is M.C. allergic to anything?"))[0] == PLAIN[1]
-        assert await found(memory, "allergies", filters={"entity": "M.C."}) == [PLAIN[1]]
+async def test_the_name_that_is_asked_for_comes_first(memory: Memory) -> None:
+    await fill(memory, *PLAIN)
+    for text, hints in HELPED.items():
+        await add_text(memory, text, hints=hints)
+    assert (await found(memory, "what does invoice-sync do?"))[0] == PLAIN[0]
+    assert (await found(memory, "is M.C. allergic to anything?"))[0] == PLAIN[1]
+    assert await found(memory, "allergies", filters={"entity": "M.C."}) == [PLAIN[1]]
 
 
 EXACT = (
@@ -262,12 +252,11 @@ EXACT = (
 )
 
 
-async def test_what_alone_has_a_number_or_a_quotation_comes_first(tmp_path: Path) -> None:
-    async with memory_in(tmp_path) as memory:
-        facts = [Decision(Event.ADD, Fact(text)) for _, *texts in EXACT for text in reversed(texts)]
-        write_decisions(memory, *facts)
-        for query, first, _ in EXACT:
-            assert (await found(memory, query))[0] == first, query
+async def test_what_alone_has_a_number_or_a_quotation_comes_first(memory: Memory) -> None:
+    facts = [Decision(Event.ADD, Fact(text)) for _, *texts in EXACT for text in reversed(texts)]
+    write_decisions(memory, *facts)
+    for query, first, _ in EXACT:
+        assert (await found(memory, query))[0] == first, query
 
 
 TOLD = (
@@ -281,16 +270,16 @@ TOLD = (
 
 
 @pytest.mark.parametrize("has_relations", [True, False])
-async def test_the_value_that_is_asked_for_comes_first(tmp_path: Path, *, has_relations: bool) -> None:
+async def test_the_value_that_is_asked_for_comes_first(
+    memory: Memory, clock: StoppedClock, *, has_relations: bool
+) -> None:
     """Guards against taking a second allergy, language or sister for an update."""
-    clock = StoppedClock()
-    async with memory_in(tmp_path, clock) as memory:
-        for text, relation in TOLD:
-            clock.forward(days=10)
-            await add_text(memory, text, relations=[Relation(*relation)] if has_relations else ())
-        asked = ("Is Tom allergic to nuts?", 0), ("does Tom speak Portuguese?", 1), ("who is Ida", 2), ("who is Bea", 5)
-        for question, answer in asked:
-            assert (await found(memory, question))[0] == TOLD[answer][0], question
+    for text, relation in TOLD:
+        clock.forward(days=10)
+        await add_text(memory, text, relations=[Relation(*relation)] if has_relations else ())
+    asked = ("Is Tom allergic to nuts?", 0), ("does Tom speak Portuguese?", 1), ("who is Ida", 2), ("who is Bea", 5)
+    for question, answer in asked:
+        assert (await found(memory, question))[0] == TOLD[answer][0], question
 
 
 LENGTHS = (1, 5, 4_000, 40, 300, 20_000, 3, 3, 900, 60, 2_000, 7, 7, 7, 450, 10, 19_000, 2)

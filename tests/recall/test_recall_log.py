@@ -47,30 +47,28 @@ def rows(folder: Path) -> tuple[int, int]:
         return questions, hits
 
 
-async def test_a_search_is_noted_with_its_hits(tmp_path: Path) -> None:
-    clock = StoppedClock()
-    async with memory_in(tmp_path, clock) as memory:
-        await ask(memory, QUESTION)  # it brings back nothing
-        bicycle, choir = await add_text(memory, BICYCLE), await add_text(memory, CHOIR)
-        await ask(memory, QUESTION, is_use=False)
-        await ask(memory, QUESTION, as_of=clock.at)
-        assert await noted(memory, bicycle) == []
-        assert rows(tmp_path) == (0, 0)
-        hits = [hit.id for hit in (await memory.search(ALICE, QUESTION, caller="claude-code")).hits]
-        await memory.recall_log.write()
-        (recall,) = await memory.recall_log.recalls(ALICE, bicycle)
-        assert recall == Recall(ALICE, QUESTION, clock.at, "claude-code", 1)
-        assert [item.rank for item in await memory.recall_log.recalls(ALICE, choir)] == [hits.index(choir) + 1]
-        clock.forward(minutes=1)
-        await ask(memory, "bicycle")
-        assert await noted(memory, bicycle) == ["bicycle", QUESTION]
-        assert await noted(memory, bicycle, limit=1) == ["bicycle"]
-        # What a prompt was shown counts, by the client that asked.
-        clock.forward(minutes=1)
-        answer = await memory.briefs.answer(RecallRequest(QUESTION, user="alice", client="codex"))
-        await memory.recall_log.write()
-        assert answer.ids[0] == bicycle
-        assert (await memory.recall_log.recalls(ALICE, bicycle))[0].caller == "codex"
+async def test_a_search_is_noted_with_its_hits(tmp_path: Path, memory: Memory, clock: StoppedClock) -> None:
+    await ask(memory, QUESTION)  # it brings back nothing
+    bicycle, choir = await add_text(memory, BICYCLE), await add_text(memory, CHOIR)
+    await ask(memory, QUESTION, is_use=False)
+    await ask(memory, QUESTION, as_of=clock.at)
+    assert await noted(memory, bicycle) == []
+    assert rows(tmp_path) == (0, 0)
+    hits = [hit.id for hit in (await memory.search(ALICE, QUESTION, caller="claude-code")).hits]
+    await memory.recall_log.write()
+    (recall,) = await memory.recall_log.recalls(ALICE, bicycle)
+    assert recall == Recall(ALICE, QUESTION, clock.at, "claude-code", 1)
+    assert [item.rank for item in await memory.recall_log.recalls(ALICE, choir)] == [hits.index(choir) + 1]
+    clock.forward(minutes=1)
+    await ask(memory, "bicycle")
+    assert await noted(memory, bicycle) == ["bicycle", QUESTION]
+    assert await noted(memory, bicycle, limit=1) == ["bicycle"]
+    # What a prompt was shown counts, by the client that asked.
+    clock.forward(minutes=1)
+    answer = await memory.briefs.answer(RecallRequest(QUESTION, user="alice", client="codex"))
+    await memory.recall_log.write()
+    assert answer.ids[0] == bicycle
+    assert (await memory.recall_log.recalls(ALICE, bicycle))[0].caller == "codex"
 
 
 async def test_messages_and_long_or_secret_questions(tmp_path: Path) -> None:
@@ -100,25 +98,24 @@ async def test_it_is_written_when_the_memory_is_closed(tmp_path: Path) -> None:
     assert rows(tmp_path) == (0, 0)
 
 
-async def test_who_sees_it(tmp_path: Path) -> None:
-    async with memory_in(tmp_path) as memory:
-        bicycle = await add_text(memory, BICYCLE)
-        await memory.add_text(WEB, CHOIR, infer=False)
-        await ask(memory, "bicycle")
-        await ask(memory, "bicycle in web", scope=WEB)
-        await ask(memory, "bicycle in api", scope=Scope("alice", project="api"))
-        await ask(memory, "bicycle anywhere", scope=WEB, all_projects=True)
-        assert await noted(memory, bicycle, WEB) == ["bicycle in web", "bicycle"]
-        assert await noted(memory, bicycle) == ["bicycle"]
-        every = ["bicycle anywhere", "bicycle in api", "bicycle in web", "bicycle"]
-        assert await noted(memory, bicycle, WEB, in_all_projects=True) == every
-        assert await noted(memory, bicycle, BOB, in_all_projects=True) == []
-        # It follows a project to its new name, also what a process asked that does not know of the move yet.
-        await memory.search(WEB, "Ana")
-        await memory.projects.move("web", "site")
-        await memory.recall_log.write()
-        site = await noted(memory, bicycle, Scope("alice", project="site"))
-        assert site == ["Ana", "bicycle in web", "bicycle"]
+async def test_who_sees_it(memory: Memory) -> None:
+    bicycle = await add_text(memory, BICYCLE)
+    await memory.add_text(WEB, CHOIR, infer=False)
+    await ask(memory, "bicycle")
+    await ask(memory, "bicycle in web", scope=WEB)
+    await ask(memory, "bicycle in api", scope=Scope("alice", project="api"))
+    await ask(memory, "bicycle anywhere", scope=WEB, all_projects=True)
+    assert await noted(memory, bicycle, WEB) == ["bicycle in web", "bicycle"]
+    assert await noted(memory, bicycle) == ["bicycle"]
+    every = ["bicycle anywhere", "bicycle in api", "bicycle in web", "bicycle"]
+    assert await noted(memory, bicycle, WEB, in_all_projects=True) == every
+    assert await noted(memory, bicycle, BOB, in_all_projects=True) == []
+    # It follows a project to its new name, also what a process asked that does not know of the move yet.
+    await memory.search(WEB, "Ana")
+    await memory.projects.move("web", "site")
+    await memory.recall_log.write()
+    site = await noted(memory, bicycle, Scope("alice", project="site"))
+    assert site == ["Ana", "bicycle in web", "bicycle"]
 
 
 async def test_it_is_kept_for_days(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,17 +183,16 @@ async def test_a_purge_of_a_scope_and_a_deletion_of_all_take_the_questions(tmp_p
     assert rows(tmp_path) == (0, 0)
 
 
-async def test_what_is_forgotten_is_in_no_question(tmp_path: Path) -> None:
+async def test_what_is_forgotten_is_in_no_question(memory: Memory) -> None:
     said, fact = "My ex-husband Mark drinks too much", "User's ex-husband is a drinker"
-    async with memory_in(tmp_path) as memory:
-        choir = await add_text(memory, CHOIR)
-        await ask(memory, f"{said}. When does the choir rehearse?", "chapel")
-        (message,) = await store_messages(memory, ("user", said))
-        forgotten = store_memory(memory, fact, sources=[message.id])
-        await ask(memory, "choir and whatever")
-        await memory.search(ALICE, "the old chapel")
-        write_decisions(memory, Decision(Event.DELETE, memory_id=forgotten, forgets=True))
-        await memory.recall_log.write()
-        assert await noted(memory, choir) == ["chapel"]
-        await ask(memory, "the old chapel")
-        assert await noted(memory, choir) == ["the old chapel", "chapel"]
+    choir = await add_text(memory, CHOIR)
+    await ask(memory, f"{said}. When does the choir rehearse?", "chapel")
+    (message,) = await store_messages(memory, ("user", said))
+    forgotten = store_memory(memory, fact, sources=[message.id])
+    await ask(memory, "choir and whatever")
+    await memory.search(ALICE, "the old chapel")
+    write_decisions(memory, Decision(Event.DELETE, memory_id=forgotten, forgets=True))
+    await memory.recall_log.write()
+    assert await noted(memory, choir) == ["chapel"]
+    await ask(memory, "the old chapel")
+    assert await noted(memory, choir) == ["the old chapel", "chapel"]

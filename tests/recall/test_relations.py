@@ -32,47 +32,45 @@ async def lines(memory: Memory, query: str, scope: Scope = ALICE, **options: Any
     return [relation.line for relation in (await memory.search(scope, query, **options)).relations]
 
 
-async def test_which_relations_are_shown(tmp_path: Path) -> None:
+async def test_which_relations_are_shown(memory: Memory) -> None:
     """Those of whom the question names. Nearly all is about the user, so only the hits state relations of their own."""
     since: dict[str, Any] = {"valid_from": datetime(2025, 3, 1, tzinfo=UTC), "valid_from_precision": "month"}
-    async with memory_in(tmp_path) as memory:
-        state(memory, "Odile works at Ferrow since March 2025", ("Odile", "works_at", "Ferrow"), **since)
-        (relation,) = (await memory.search(ALICE, "Where does Odile work?")).relations
-        assert relation.line == "Odile — works at → Ferrow (since 2025-03)"
-        assert (relation.relationship, relation.valid_from, relation.valid_until) == ("works_at", "2025-03", "")
-        assert relation.is_current
-        state(memory, "User lives in Ghent", ("User", "lives in", "Ghent"))
-        state(memory, "User's locker is number 4711", ("User", "has", "locker 4711"))
-        assert await lines(memory, "Who works where?") == []
-        assert await lines(memory, "Where do I live?", limit=1) == ["User — lives in → Ghent"]
-        store_memory(memory, "User is called Mara Quist", metadata={"user_name": "Mara Quist"})
-        assert await lines(memory, "Where does Mara Quist live?", limit=2) == ["Mara Quist — lives in → Ghent"]
-        # A filter holds for the memories of relations. Names that were merged are one.
-        state(memory, "Odi paints", ("Odi", "does", "painting"), metadata={"topic": "art"})
-        assert await lines(memory, "What does Odi do?", filters={"topic": "art"}) == ["Odi — does → painting"]
-        assert await lines(memory, "What does Odi do?", filters={"topic": "sport"}) == []
-        merge_entities(memory, "Odi", "Odile")
-        merged = {"Odile — does → painting", "Odile — works at → Ferrow (since 2025-03)"}
-        assert set(await lines(memory, "What does Odi do?")) == merged
+    state(memory, "Odile works at Ferrow since March 2025", ("Odile", "works_at", "Ferrow"), **since)
+    (relation,) = (await memory.search(ALICE, "Where does Odile work?")).relations
+    assert relation.line == "Odile — works at → Ferrow (since 2025-03)"
+    assert (relation.relationship, relation.valid_from, relation.valid_until) == ("works_at", "2025-03", "")
+    assert relation.is_current
+    state(memory, "User lives in Ghent", ("User", "lives in", "Ghent"))
+    state(memory, "User's locker is number 4711", ("User", "has", "locker 4711"))
+    assert await lines(memory, "Who works where?") == []
+    assert await lines(memory, "Where do I live?", limit=1) == ["User — lives in → Ghent"]
+    store_memory(memory, "User is called Mara Quist", metadata={"user_name": "Mara Quist"})
+    assert await lines(memory, "Where does Mara Quist live?", limit=2) == ["Mara Quist — lives in → Ghent"]
+    # A filter holds for the memories of relations. Names that were merged are one.
+    state(memory, "Odi paints", ("Odi", "does", "painting"), metadata={"topic": "art"})
+    assert await lines(memory, "What does Odi do?", filters={"topic": "art"}) == ["Odi — does → painting"]
+    assert await lines(memory, "What does Odi do?", filters={"topic": "sport"}) == []
+    merge_entities(memory, "Odi", "Odile")
+    merged = {"Odile — does → painting", "Odile — works at → Ferrow (since 2025-03)"}
+    assert set(await lines(memory, "What does Odi do?")) == merged
 
 
-async def test_a_scope_sees_what_its_memories_state(tmp_path: Path) -> None:
-    async with memory_in(tmp_path) as memory:
-        state(memory, "Odile lives in Ghent", ("Odile", "lives in", "Ghent"))
-        state(memory, "Odile plans the shed", ("Odile", "plans", "shed roof"), scope=SHED)
-        state(memory, "Odile paints the barn", ("Odile", "paints", "barn door"), scope=BARN)
-        state(memory, "Odile sings", ("Odile", "sings in", "choir"), scope=BOB)
-        everywhere, shed, barn = "Odile — lives in → Ghent", "Odile — plans → shed roof", "Odile — paints → barn door"
-        seen = (
-            (ALICE, {everywhere}),
-            (SHED, {everywhere, shed}),
-            (BARN, {everywhere, barn}),
-            (Scope("carol"), set[str]()),
-        )
-        for scope, expected in (*seen, (BOB, {"Odile — sings in → choir"})):
-            assert set(await lines(memory, "What about Odile?", scope)) == expected, scope
-        assert await lines(memory, "And the shed roof?") == []
-        assert set(await lines(memory, "What about Odile?", all_projects=True)) == {everywhere, shed, barn}
+async def test_a_scope_sees_what_its_memories_state(memory: Memory) -> None:
+    state(memory, "Odile lives in Ghent", ("Odile", "lives in", "Ghent"))
+    state(memory, "Odile plans the shed", ("Odile", "plans", "shed roof"), scope=SHED)
+    state(memory, "Odile paints the barn", ("Odile", "paints", "barn door"), scope=BARN)
+    state(memory, "Odile sings", ("Odile", "sings in", "choir"), scope=BOB)
+    everywhere, shed, barn = "Odile — lives in → Ghent", "Odile — plans → shed roof", "Odile — paints → barn door"
+    seen = (
+        (ALICE, {everywhere}),
+        (SHED, {everywhere, shed}),
+        (BARN, {everywhere, barn}),
+        (Scope("carol"), set[str]()),
+    )
+    for scope, expected in (*seen, (BOB, {"Odile — sings in → choir"})):
+        assert set(await lines(memory, "What about Odile?", scope)) == expected, scope
+    assert await lines(memory, "And the shed roof?") == []
+    assert set(await lines(memory, "What about Odile?", all_projects=True)) == {everywhere, shed, barn}
 
 
 async def test_what_was_deleted_or_replaced_is_shown_for_the_time_before(tmp_path: Path) -> None:

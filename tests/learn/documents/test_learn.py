@@ -40,67 +40,63 @@ async def page_texts(memory: Memory) -> list[str]:
     return [page.message.content for page in await pages_of(memory)]
 
 
-async def test_a_hit_names_the_page_and_its_document(tmp_path: Path) -> None:
-    async with memory_in(tmp_path) as memory:
-        learned = await learn(memory, tmp_path / "hut.md", HUT)
-        assert (learned.pages, learned.added, learned.is_unchanged) == (1, 1, False)
-        (hit,) = (await memory.search(ALICE, "where do we get water if the spring is dry?")).hits
-        assert hit.document is not None
-        assert (hit.kind, hit.role, str(hit.document)) == ("message", PAGE, "hut.md, page 1")
-        assert hit.document.id == learned.id
-        document, page = await memory.documents.page(ALICE, learned.id[:8], 1)
-        assert page.message.content == HUT.strip()
-        assert (document.title, document.pages) == ("hut.md", 1)
-        with pytest.raises(MemoryNotFoundError, match="has 1 pages, and no page 2"):
-            await memory.documents.page(ALICE, learned.id, 2)
-        edits = await memory.log(ALICE)
-        again = await learn(memory, tmp_path / "hut.md", HUT)
-        assert (again.id, again.is_unchanged) == (learned.id, True)
-        assert await memory.log(ALICE) == edits
+async def test_a_hit_names_the_page_and_its_document(tmp_path: Path, memory: Memory) -> None:
+    learned = await learn(memory, tmp_path / "hut.md", HUT)
+    assert (learned.pages, learned.added, learned.is_unchanged) == (1, 1, False)
+    (hit,) = (await memory.search(ALICE, "where do we get water if the spring is dry?")).hits
+    assert hit.document is not None
+    assert (hit.kind, hit.role, str(hit.document)) == ("message", PAGE, "hut.md, page 1")
+    assert hit.document.id == learned.id
+    document, page = await memory.documents.page(ALICE, learned.id[:8], 1)
+    assert page.message.content == HUT.strip()
+    assert (document.title, document.pages) == ("hut.md", 1)
+    with pytest.raises(MemoryNotFoundError, match="has 1 pages, and no page 2"):
+        await memory.documents.page(ALICE, learned.id, 2)
+    edits = await memory.log(ALICE)
+    again = await learn(memory, tmp_path / "hut.md", HUT)
+    assert (again.id, again.is_unchanged) == (learned.id, True)
+    assert await memory.log(ALICE) == edits
 
 
-async def test_a_changed_file_replaces_its_pages_and_an_undo_takes_it_back(tmp_path: Path) -> None:
+async def test_a_changed_file_replaces_its_pages_and_an_undo_takes_it_back(tmp_path: Path, memory: Memory) -> None:
     file = tmp_path / "book.md"
-    async with memory_in(tmp_path) as memory:
-        await learn(memory, file, book("kitchen", "cellar", "attic"))
-        before = await page_texts(memory)
-        assert len(before) == 3
-        changed = await learn(memory, file, book("kitchen", "barn", "attic"))
-        assert (changed.pages, changed.added, changed.removed) == (3, 1, 1)
-        after = await page_texts(memory)
-        assert [page == old for page, old in zip(after, before, strict=True)] == [True, False, True]
+    await learn(memory, file, book("kitchen", "cellar", "attic"))
+    before = await page_texts(memory)
+    assert len(before) == 3
+    changed = await learn(memory, file, book("kitchen", "barn", "attic"))
+    assert (changed.pages, changed.added, changed.removed) == (3, 1, 1)
+    after = await page_texts(memory)
+    assert [page == old for page, old in zip(after, before, strict=True)] == [True, False, True]
+    await memory.undo(ALICE)
+    assert await page_texts(memory) == before
+    assert (await learn(memory, file, book("kitchen", "barn", "attic"))).added == 1
+    assert await page_texts(memory) == after
+    await learn(memory, file, book("kitchen", "attic", "barn"))  # what moves keeps its gist
+    gists = [page.gist.split(":")[0] for page in await pages_of(memory)]
+    assert gists == ["Book › kitchen", "Book › attic", "Book › barn"]  # noqa: RUF001
+    assert await row_faults(memory) == []
+    for _ in range(3):
         await memory.undo(ALICE)
-        assert await page_texts(memory) == before
-        assert (await learn(memory, file, book("kitchen", "barn", "attic"))).added == 1
-        assert await page_texts(memory) == after
-        await learn(memory, file, book("kitchen", "attic", "barn"))  # what moves keeps its gist
-        gists = [page.gist.split(":")[0] for page in await pages_of(memory)]
-        assert gists == ["Book › kitchen", "Book › attic", "Book › barn"]  # noqa: RUF001
-        assert await row_faults(memory) == []
-        for _ in range(3):
-            await memory.undo(ALICE)
-        assert await memory.documents.list(ALICE) == []
+    assert await memory.documents.list(ALICE) == []
 
 
-async def test_a_long_text_becomes_a_document(tmp_path: Path) -> None:
-    async with memory_in(tmp_path) as memory:
-        text = book("kitchen", "cellar")
-        first, again = await memory.add_text(ALICE, text), await memory.add_text(ALICE, text)
-        assert first.document is not None
-        assert (first.document.title, first.document.pages, first.outcomes) == ("Book", 2, ())
-        assert again.document is not None
-        assert again.document.is_unchanged
-        assert await memory_texts(memory) == []
-        kept = await memory.add_text(ALICE, text, metadata={"source": "letter"})
-        assert (kept.document, len(kept.outcomes)) == (None, 1)
+async def test_a_long_text_becomes_a_document(memory: Memory) -> None:
+    text = book("kitchen", "cellar")
+    first, again = await memory.add_text(ALICE, text), await memory.add_text(ALICE, text)
+    assert first.document is not None
+    assert (first.document.title, first.document.pages, first.outcomes) == ("Book", 2, ())
+    assert again.document is not None
+    assert again.document.is_unchanged
+    assert await memory_texts(memory) == []
+    kept = await memory.add_text(ALICE, text, metadata={"source": "letter"})
+    assert (kept.document, len(kept.outcomes)) == (None, 1)
 
 
-async def test_secrets_in_a_document_are_replaced(tmp_path: Path) -> None:
-    async with memory_in(tmp_path) as memory:
-        learned = await learn(memory, tmp_path / "keys.md", f"# Keys\n\nThe key is {KEY} and nothing else.\n")
-        assert any("secret" in note for note in learned.notes)
-        (page,) = await pages_of(memory)
-        assert KEY not in page.message.content + page.gist
+async def test_secrets_in_a_document_are_replaced(tmp_path: Path, memory: Memory) -> None:
+    learned = await learn(memory, tmp_path / "keys.md", f"# Keys\n\nThe key is {KEY} and nothing else.\n")
+    assert any("secret" in note for note in learned.notes)
+    (page,) = await pages_of(memory)
+    assert KEY not in page.message.content + page.gist
 
 
 async def test_a_folder_says_what_it_skips_and_what_is_gone(tmp_path: Path) -> None:
@@ -141,13 +137,12 @@ async def test_a_folder_says_what_it_skips_and_what_is_gone(tmp_path: Path) -> N
         assert len(await memory.documents.list(ALICE)) == 3
 
 
-async def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
-    async with memory_in(tmp_path) as memory:
-        with pytest.raises(InputError, match="Nothing of it was stored"):
-            await memory.documents.learn_file(ALICE, tmp_path / "missing.md")
-        with pytest.raises(InputError, match="no text"):
-            await learn(memory, tmp_path / "empty.md", " \n\n")
-        assert await memory.documents.list(ALICE) == []
+async def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path, memory: Memory) -> None:
+    with pytest.raises(InputError, match="Nothing of it was stored"):
+        await memory.documents.learn_file(ALICE, tmp_path / "missing.md")
+    with pytest.raises(InputError, match="no text"):
+        await learn(memory, tmp_path / "empty.md", " \n\n")
+    assert await memory.documents.list(ALICE) == []
 
 
 async def test_an_export_brings_pages_and_gists(tmp_path: Path) -> None:

@@ -36,17 +36,15 @@ async def said(memory: Memory, *messages: Any) -> str:
     return kept[0].id
 
 
-async def test_what_is_lasting_stays_in_view_without_a_model(tmp_path: Path) -> None:
+async def test_what_is_lasting_stays_in_view_without_a_model(memory: Memory, clock: StoppedClock) -> None:
     """Guards a long life in the default installation: hundreds of later remarks do not push out an allergy."""
-    clock = StoppedClock()
     lasting = ("User is allergic to penicillin", "User's daughter is named Ottoline", "User prefers short answers")
-    async with memory_in(tmp_path, clock) as memory:
-        write_decisions(memory, *(Decision(Event.ADD, Fact(text)) for text in lasting))
-        for day in range(40):
-            clock.forward(days=7)
-            facts = (f"User spent {hour} hours of day {day} on item {hour}, which was pleasant" for hour in range(10))
-            write_decisions(memory, *(Decision(Event.ADD, Fact(text)) for text in facts))
-        overall, profile = await read(memory), await read(memory, "profile")
+    write_decisions(memory, *(Decision(Event.ADD, Fact(text)) for text in lasting))
+    for day in range(40):
+        clock.forward(days=7)
+        facts = (f"User spent {hour} hours of day {day} on item {hour}, which was pleasant" for hour in range(10))
+        write_decisions(memory, *(Decision(Event.ADD, Fact(text)) for text in facts))
+    overall, profile = await read(memory), await read(memory, "profile")
     assert [text for text in lasting if text not in overall or text not in profile] == []
     assert "day 39" in overall, "and what was said last is there, too"
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from palimpsest.core.models import Relation, Scope
 from palimpsest.memory import Memory
 from tests.support.graph_rows import store_stating
-from tests.support.memory import ALICE, add_text, memory_in, messages_from
+from tests.support.memory import ALICE, add_text, messages_from
 from tests.support.plans import Executed, statements, whole_reads
 
 pytestmark = pytest.mark.anyio
@@ -26,27 +24,26 @@ def reading_too_much(memory: Memory, executed: Executed) -> list[str]:
         return whole_reads(conn, executed, GRAPH, ALL_OF_A_USER)
 
 
-async def test_calls_find_entities_by_indexes(tmp_path: Path) -> None:
-    async with memory_in(tmp_path) as memory:
-        scope = Scope(ALICE.user_id, "site")
-        with statements() as executed:
-            for name, town in (("Ana", "Lyon"), ("Ben", "Ghent")):
-                relations = (Relation(name, "lives in", town), Relation("User", "knows", name))
-                store_stating(memory, f"{name} lives in {town}", (name, "person"), relations=relations)
-            memory_id = await add_text(memory, "Ana met Ben in Lyon, who lives in Ghent")
-            await memory.add_messages(messages_from(("user", "Ana says hello to Ben")))
-            await memory.update(ALICE, memory_id, text="Ana met Ben in Paris")
-            for where in (ALICE, scope):
-                await memory.search(where, "Where does Ana live, and what do I know?", hops=2)
-                await memory.search(where, "Ana", filters={"entity": "Ana"}, as_of=memory.engine.clock())
-                await memory.list(where, filters={"entity": "Ana"})
-                await memory.graph.dossiers(where, "Ana", hops=2)
-                await memory.graph.dossiers(where, "Ana", as_of=memory.engine.clock())
-                await memory.graph.subgraph(where, about="me")
-                await memory.graph.names(where, "A", 9)
-            await memory.graph.merge(ALICE, "Ben", "Ana")
-            await memory.graph.rename(ALICE, "Ana", "Anna")
-            await memory.undo(ALICE)
-            await memory.delete(ALICE, [memory_id])
-        assert len(executed) > 100
-        assert reading_too_much(memory, executed) == []
+async def test_calls_find_entities_by_indexes(memory: Memory) -> None:
+    scope = Scope(ALICE.user_id, "site")
+    with statements() as executed:
+        for name, town in (("Ana", "Lyon"), ("Ben", "Ghent")):
+            relations = (Relation(name, "lives in", town), Relation("User", "knows", name))
+            store_stating(memory, f"{name} lives in {town}", (name, "person"), relations=relations)
+        memory_id = await add_text(memory, "Ana met Ben in Lyon, who lives in Ghent")
+        await memory.add_messages(messages_from(("user", "Ana says hello to Ben")))
+        await memory.update(ALICE, memory_id, text="Ana met Ben in Paris")
+        for where in (ALICE, scope):
+            await memory.search(where, "Where does Ana live, and what do I know?", hops=2)
+            await memory.search(where, "Ana", filters={"entity": "Ana"}, as_of=memory.engine.clock())
+            await memory.list(where, filters={"entity": "Ana"})
+            await memory.graph.dossiers(where, "Ana", hops=2)
+            await memory.graph.dossiers(where, "Ana", as_of=memory.engine.clock())
+            await memory.graph.subgraph(where, about="me")
+            await memory.graph.names(where, "A", 9)
+        await memory.graph.merge(ALICE, "Ben", "Ana")
+        await memory.graph.rename(ALICE, "Ana", "Anna")
+        await memory.undo(ALICE)
+        await memory.delete(ALICE, [memory_id])
+    assert len(executed) > 100
+    assert reading_too_much(memory, executed) == []

@@ -8,6 +8,7 @@ import pytest
 
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import PINNED
+from palimpsest.memory import Memory
 from palimpsest.store.ledger import Ledger
 from tests.support.exports import exported
 from tests.support.graph import Graph
@@ -45,15 +46,14 @@ async def test_an_import_may_go_beyond_and_says_so(tmp_path: Path) -> None:
 
 @pytest.mark.few_by_day(1)
 @pytest.mark.parametrize("value", [float("inf"), float("nan"), 10**400])
-async def test_a_number_that_json_or_an_order_has_not_is_refused(tmp_path: Path, value: float) -> None:
+async def test_a_number_that_json_or_an_order_has_not_is_refused(memory: Memory, value: float) -> None:
     """Guards every search and the block: an infinite number in one memory's metadata made all of them unreadable."""
-    async with memory_in(tmp_path) as memory:
-        kept = await add_text(memory, "User lives in Nice")
-        with pytest.raises(InputError):
-            await add_text(memory, "User likes tea", metadata={PINNED: value})
-        with pytest.raises(InputError):
-            await memory.update(ALICE, kept, metadata={"nested": [float("inf")]})
-        assert [hit.text for hit in (await memory.search(ALICE, "Where?")).hits] == ["User lives in Nice"]
+    kept = await add_text(memory, "User lives in Nice")
+    with pytest.raises(InputError):
+        await add_text(memory, "User likes tea", metadata={PINNED: value})
+    with pytest.raises(InputError):
+        await memory.update(ALICE, kept, metadata={"nested": [float("inf")]})
+    assert [hit.text for hit in (await memory.search(ALICE, "Where?")).hits] == ["User lives in Nice"]
 
 
 @pytest.mark.nightly

@@ -339,14 +339,13 @@ def test_a_listener_hears_what_another_server_writes(servers: list[Ledger]) -> N
 
 
 @pytest.mark.anyio
-async def test_plans_are_made_for_the_values_of_a_call(tmp_path: Path) -> None:
+async def test_plans_are_made_for_the_values_of_a_call(memory: Memory) -> None:
     """Guards against plans that PostgreSQL keeps for any values: the sixth call with one goes through a whole table."""
-    async with memory_in(tmp_path) as memory:
-        with memory.engine.ledger.read() as conn:
-            for _ in range(20):
-                entries.has_missing_vectors(conn, memory.engine.embedder.fingerprint)
-            kept = "SELECT sum(generic_plans)::int, sum(custom_plans)::int FROM pg_prepared_statements"
-            generic, custom = conn.exec_driver_sql(kept).one()
+    with memory.engine.ledger.read() as conn:
+        for _ in range(20):
+            entries.has_missing_vectors(conn, memory.engine.embedder.fingerprint)
+        kept = "SELECT sum(generic_plans)::int, sum(custom_plans)::int FROM pg_prepared_statements"
+        generic, custom = conn.exec_driver_sql(kept).one()
     assert custom > 0
     assert generic == 0
 

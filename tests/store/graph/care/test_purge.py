@@ -97,52 +97,48 @@ async def test_a_name_that_a_person_gave_stays_with_what_is_left(tmp_path: Path)
     assert files_with(tmp_path, *PARTS) == set()
 
 
-async def test_everybody_else_stays_as_they_are(tmp_path: Path) -> None:
-    async with memory_in(tmp_path) as memory:
-        store_stating(memory, "Ana keeps bees", ANA, scope=BOB)
-        store_stating(memory, "Ana lives in Lyon", ANA, relations=(Relation("Ana", "lives in", "Lyon"),))
-        before = table_rows(tmp_path / "ledger.db")
-        last = store_stating(memory, "Ana lives with Tom", ANA, ("Tom", "person"))
-        (message,) = await store_messages(memory, ("user", "Ana says hello"))
-        assert (await memory.care.purge(ALICE, [last, message.id])).clean
-        after = table_rows(tmp_path / "ledger.db")
-        assert {table: after[table] for table in GRAPH} == {table: before[table] for table in GRAPH}
-        assert await row_faults(memory) == []
+async def test_everybody_else_stays_as_they_are(tmp_path: Path, memory: Memory) -> None:
+    store_stating(memory, "Ana keeps bees", ANA, scope=BOB)
+    store_stating(memory, "Ana lives in Lyon", ANA, relations=(Relation("Ana", "lives in", "Lyon"),))
+    before = table_rows(tmp_path / "ledger.db")
+    last = store_stating(memory, "Ana lives with Tom", ANA, ("Tom", "person"))
+    (message,) = await store_messages(memory, ("user", "Ana says hello"))
+    assert (await memory.care.purge(ALICE, [last, message.id])).clean
+    after = table_rows(tmp_path / "ledger.db")
+    assert {table: after[table] for table in GRAPH} == {table: before[table] for table in GRAPH}
+    assert await row_faults(memory) == []
 
 
-async def test_a_name_that_something_else_has_is_no_trace(tmp_path: Path) -> None:
+async def test_a_name_that_something_else_has_is_no_trace(memory: Memory) -> None:
     """Guards the proof against false alarms: a project, a speaker or another memory may have the same name."""
-    async with memory_in(tmp_path) as memory:
-        names = ("Palimpsest", "Caroline", "Lighthouse")
-        # Said before anybody knew of her: a message mentions only entities that are known when it is stored.
-        await store_messages(memory, {"role": "user", "name": "Caroline", "content": "Hello"})
-        secret = store_stating(memory, "They meet", *((name, "other") for name in names))
-        store_memory(memory, "The site is blue", scope=Scope("alice", project="Palimpsest"))
-        store_memory(memory, "It has a lamp", metadata={"of": "Lighthouse"})
-        done = await memory.care.purge(ALICE, [secret])
-        assert set(done.erased.names) == set(names)
-        assert done.clean
-        assert {trace.piece for trace in done.traces} == set(names)
+    names = ("Palimpsest", "Caroline", "Lighthouse")
+    # Said before anybody knew of her: a message mentions only entities that are known when it is stored.
+    await store_messages(memory, {"role": "user", "name": "Caroline", "content": "Hello"})
+    secret = store_stating(memory, "They meet", *((name, "other") for name in names))
+    store_memory(memory, "The site is blue", scope=Scope("alice", project="Palimpsest"))
+    store_memory(memory, "It has a lamp", metadata={"of": "Lighthouse"})
+    done = await memory.care.purge(ALICE, [secret])
+    assert set(done.erased.names) == set(names)
+    assert done.clean
+    assert {trace.piece for trace in done.traces} == set(names)
 
 
-async def test_a_stray_name_is_found_and_other_backups_stay(tmp_path: Path) -> None:
-    async with memory_in(tmp_path) as memory:
-        secret = store_stating(memory, "The keeper moved", SECRET)
-        with_it = back_up(memory.settings, None, memory.engine.clock).path
-        stray = tmp_path / "backups" / "a note"
-        stray.write_text(json.dumps(SECRET[0]), "utf-8")
-        done = await memory.care.purge(ALICE, [secret], and_backups=False)
-        assert done.backups == (with_it,)
-        assert stray in {trace.file for trace in done.traces}
+async def test_a_stray_name_is_found_and_other_backups_stay(tmp_path: Path, memory: Memory) -> None:
+    secret = store_stating(memory, "The keeper moved", SECRET)
+    with_it = back_up(memory.settings, None, memory.engine.clock).path
+    stray = tmp_path / "backups" / "a note"
+    stray.write_text(json.dumps(SECRET[0]), "utf-8")
+    done = await memory.care.purge(ALICE, [secret], and_backups=False)
+    assert done.backups == (with_it,)
+    assert stray in {trace.file for trace in done.traces}
 
 
-async def test_the_numbers_of_purged_edits_of_entities_are_not_reused(tmp_path: Path) -> None:
-    async with memory_in(tmp_path) as memory:
-        secret = store_secret(memory)
-        number = merge_entities(memory, ALIAS[0], SECRET[0])
-        await memory.care.purge(ALICE, [secret])
-        store_memory(memory, "User bakes")
-        assert (await memory.log(ALICE))[0].number > number
+async def test_the_numbers_of_purged_edits_of_entities_are_not_reused(memory: Memory) -> None:
+    secret = store_secret(memory)
+    number = merge_entities(memory, ALIAS[0], SECRET[0])
+    await memory.care.purge(ALICE, [secret])
+    store_memory(memory, "User bakes")
+    assert (await memory.log(ALICE))[0].number > number
 
 
 async def test_a_name_that_only_the_purged_memory_had_is_replaced(tmp_path: Path) -> None:
