@@ -91,15 +91,12 @@ def sent_as(request: dict[str, Any]) -> dict[str, Any]:
 
 COMPLAINTS = [
     ("System role not supported", 400, "roles", ["user"]),
-    ("Jinja Exception: System role not supported", 500, "roles", ["user"]),
     ("Developer instruction is not enabled for models/gemma-3-27b-it", 400, "roles", ["user"]),
     ("Conversation roles must alternate user/assistant/user/assistant/...", 400, "roles", ["user"]),
     ("Unsupported value: 'messages[0].role' does not support 'system' with this model.", 400, "roles", ["user"]),
-    ("Only user and assistant roles are supported!", 422, "roles", ["user"]),
     ("System messages are not allowed here", 200, "roles", ["user"]),
     ("max_tokens is too large: 4000. This model supports at most 2048 completion tokens.", 400, "limit", 2_048),
     ("`max_new_tokens` must be <= 1,024", 422, "limit", 1_024),
-    ("max_tokens must be less than or equal to 2048", 200, "limit", 2_048),
     (
         "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens (1000 in the messages, "
         "4000 in the completion).",
@@ -109,7 +106,6 @@ COMPLAINTS = [
     ),
     ("response_format is not supported by this model", 404, "form", "json_object"),
     ("response_format 'json_schema' is not supported", 200, "form", "json_object"),
-    ("Structured outputs are not enabled", 500, "form", "json_object"),
     ("Unsupported value: 'temperature' does not support 0.1", 400, "temperature", None),
     ("'max_tokens' is not supported. Use 'max_completion_tokens' instead.", 400, "limit", None),
 ]
@@ -178,14 +174,11 @@ async def test_after_a_refusal_for_another_reason_the_next_call_has_all_options(
 FAILURES = [
     pytest.param(Reply("bad", status=400), ModelRefusedError, "400", id="400"),
     pytest.param(Reply("no", status=401), ModelRefusedError, "Check the API key", id="401"),
-    pytest.param(Reply("no", status=403), ModelRefusedError, "Check the API key", id="403"),
     pytest.param(Reply("no", status=404), ModelRefusedError, "Check llm.config", id="404"),
     pytest.param(Reply("slow down", status=429, headers=AT_ONCE), ModelRefusedError, "429.*slow down", id="429"),
     pytest.param(Reply("broken", status=500, headers=AT_ONCE), ModelUnreachableError, "500.*broken", id="500"),
-    pytest.param(Reply("away", status=503, headers=AT_ONCE), ModelUnreachableError, "503.*away", id="503"),
     pytest.param(Reply(body=b'{"choices": [{"mess'), ModelUnreachableError, NOT_OPENAI, id="truncated JSON"),
     pytest.param(Reply(body=b"<html>Sign in</html>"), ModelUnreachableError, NOT_OPENAI, id="HTML"),
-    pytest.param(Reply(body=b""), ModelUnreachableError, NOT_OPENAI, id="no body"),
     pytest.param(Reply(body=b"\xff\xfe{}"), ModelUnreachableError, NOT_OPENAI, id="no UTF-8"),
     pytest.param(
         Reply(body=b'{"id"', headers={"content-length": "400"}),
@@ -193,9 +186,7 @@ FAILURES = [
         "Check llm.config.openai_base_url",
         id="cut off in the body",
     ),
-    pytest.param(Reply(body=b'{"choices": []}'), ModelUnreachableError, NOT_OPENAI, id="empty choices"),
     pytest.param(Reply(body=b'{"choices": null}'), ModelUnreachableError, NOT_OPENAI, id="null choices"),
-    pytest.param(Reply(body=b"{}"), ModelUnreachableError, NOT_OPENAI, id="no choices"),
     pytest.param(Reply(body=b'{"choices": [{}]}'), ModelUnreachableError, NOT_OPENAI, id="no message"),
     pytest.param(
         Reply(body=b'{"choices": [{"message": {"role": "assistant", "content": null}}]}'),
@@ -203,16 +194,11 @@ FAILURES = [
         "sent an empty reply",
         id="null content",
     ),
-    pytest.param(Reply(""), ReplyError, "sent an empty reply", id="empty content"),
     pytest.param(Reply("", finish_reason="length"), ReplyError, "Raise llm.config.max_tokens", id="cut at nothing"),
-    pytest.param(
-        Reply(body=b"<html>", headers={"content-type": "text/html"}), ModelUnreachableError, NOT_OPENAI, id="portal"
-    ),
     *(
         pytest.param(Reply(body=body), ModelUnreachableError, NOT_OPENAI, id=body.decode())
         for body in (b"null", b"[]", b'"x"', b'{"choices": ["x"]}', b'{"choices": [{"message": "x"}]}')
     ),
-    pytest.param(Reply(f"Incorrect key: {KEY}", status=400), ModelRefusedError, "Incorrect key: …", id="key in 400"),
     pytest.param(Reply(f"Incorrect key: {KEY}", status=401), ModelRefusedError, "Incorrect key: …", id="key in 401"),
     pytest.param(Reply(refusal="I cannot help with that."), ModelRefusedError, "declined: I cannot help", id="refusal"),
     pytest.param(
