@@ -14,7 +14,6 @@ from palimpsest.embed.static import StaticEmbedder
 from palimpsest.embed.workers import KEPT, QuestionCache
 from palimpsest.text.tokenizer import QUESTION_WORDS
 from tests.support.new_interpreter import output_of
-from tests.support.watched_embedder import WholeTextEmbedder
 
 DOG = "My dog is a golden retriever."
 CODE_WITHOUT_SOCKETS = """
@@ -53,10 +52,8 @@ def test_no_network_is_needed_and_the_root_logger_is_not_changed() -> None:
     assert output_of(CODE_WITHOUT_SOCKETS) == "(1, 256)\nTrue []"
 
 
-class Counting(WholeTextEmbedder):
+class Counting(StaticEmbedder):
     """An embedder that counts its calls and can fail."""
-
-    fingerprint = "counting"
 
     def __init__(self) -> None:
         self.questions: list[str] = []

@@ -2,14 +2,12 @@
 
     python -m tests.support.memory_process FOLDER ROLE ARGUMENTS
 
-`take-in` takes in what hooks spooled until the process is ended; `jobs SETTINGS` works on all jobs; `learn FILE
-STATEMENT` learns a document and is killed when it is about to send a statement with these words, in the middle of the
-transaction.
+`take-in` takes in what hooks spooled until the process is ended; `learn FILE STATEMENT` learns a document and is killed
+when it is about to send a statement with these words, in the middle of the transaction.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -22,7 +20,7 @@ import anyio
 from sqlalchemy import Engine, event
 
 from tests.support.environment import clean_environment
-from tests.support.memory import ALICE, StoppedClock, memory_in
+from tests.support.memory import ALICE, memory_in
 from tests.support.stores import ledger_variables
 
 
@@ -43,11 +41,6 @@ async def _take_in(folder: Path) -> None:
         await anyio.sleep_forever()
 
 
-async def _work_on_jobs(folder: Path, settings: str) -> None:
-    async with memory_in(folder, StoppedClock(), **json.loads(settings)) as memory:
-        await memory.care.retry_jobs()
-
-
 async def _learn(folder: Path, file: str, fatal: str) -> None:
     async with memory_in(folder) as memory:
 
@@ -61,7 +54,6 @@ async def _learn(folder: Path, file: str, fatal: str) -> None:
 
 ROLES: dict[str, Callable[..., Awaitable[None]]] = {
     "take-in": _take_in,
-    "jobs": _work_on_jobs,
     "learn": _learn,
 }
 
