@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, event
 
 from palimpsest.core.errors import InputError, MemoryNotFoundError, PalimpsestError
 from palimpsest.core.models import PAGE, Message, Provenance, Scope
@@ -94,21 +92,6 @@ async def stored(memory: Memory) -> dict[str, Message]:
                 messages.append(replace(message, role=role, external_id=external_id))
         by_text |= {message.content: message for message in store(memory, client, name, messages)}
     return by_text
-
-
-@contextmanager
-def statements() -> Generator[list[str]]:
-    """Record the statements that are executed."""
-    executed: list[str] = []
-
-    def record(_conn: object, _cursor: object, statement: str, *_: object) -> None:
-        executed.append(statement)
-
-    event.listen(Engine, "before_cursor_execute", record)
-    try:
-        yield executed
-    finally:
-        event.remove(Engine, "before_cursor_execute", record)
 
 
 async def shown(memory: Memory, filters: Mapping[str, Any], scope: Scope = ALICE) -> set[str]:
