@@ -55,24 +55,6 @@ async def test_a_caller_that_computed_long_waits_until_it_has_earned_it(monkeypa
     assert len(slept) == 1, "its advance has come back, and has not grown"
 
 
-async def test_what_a_thread_computes_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(anyio, "current_time", lambda: 1_000.0)
-    waits: list[float] = []
-
-    async def sleep_until(deadline: float) -> None:
-        waits.append(deadline - 1_000.0)
-        monkeypatch.setattr(anyio, "current_time", lambda: deadline)
-
-    monkeypatch.setattr(anyio, "sleep_until", sleep_until)
-    shares = CpuShares()
-    threads = Threads((anyio.CapacityLimiter(1),), (anyio.CapacityLimiter(1),), shares, "greedy")
-    with pytest.raises(ZeroDivisionError):
-        await threads.run(lambda: sum(range(1_000_000)) / 0)
-    shares.use("greedy", ADVANCE_SECONDS)
-    await shares.wait("greedy")
-    assert waits, "the whole advance was used, and more"
-
-
 def _nothing(_: bool) -> None:  # noqa: FBT001 - the type of a callback
     """Do nothing."""
 

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from palimpsest.core.models import Event, Undo
+from palimpsest.core.models import Decision, Event, Fact, Undo
 from palimpsest.learn.commit import WriteResult
 from palimpsest.memory import Memory
+from tests.support.ledger_access import write_decisions
 from tests.support.ledger_files import files_with
 from tests.support.memory import ALICE, memory_in, memory_texts, messages_from
 from tests.support.scripted_model import facts_reply, given, is_extraction, memory_with
@@ -112,7 +113,8 @@ async def test_what_only_a_hint_names_is_forgotten_and_its_hints_with_it(tmp_pat
         return json.dumps({"decisions": deletes(given(request, "New facts"), meant)})
 
     async with memory_with(deleting, tmp_path) as (memory, _):
-        await known(memory, *(f"User keeps everything about boat number {number}." for number in range(40)))
+        boats = (Fact(f"User keeps everything about boat number {number}.") for number in range(40))
+        write_decisions(memory, *(Decision(Event.ADD, boat) for boat in boats))
         await known(memory, "User likes tea.")
         hints = ("Which allergy does User have?", "allergic to nuts")
         stored = await memory.add_text(ALICE, "Hazelnuts make User's throat swell.", hints=hints, infer=False)
@@ -175,7 +177,7 @@ async def test_a_conversation_in_many_pieces_forgets_no_more_than_one(tmp_path: 
     """Guards against many small requests in one long conversation, which together take everything."""
     async with memory_with(lambda request: fooled(request, limit=2), tmp_path) as (memory, _):
         await known(memory, *(f"User saw dentist number {number}." for number in range(20)))
-        result = await said(memory, *(f"Please forget the dentist. {n} " + "La la la. " * 800 for n in range(8)))
+        result = await said(memory, *(f"Please forget the dentist. {n} " + "La la la. " * 800 for n in range(4)))
         assert len(await memory_texts(memory)) == 16
     assert len(result.questions) == 1
 

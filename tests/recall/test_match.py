@@ -83,22 +83,6 @@ async def fill(memory: Memory, *texts: str) -> None:
     await memory.care.rebuild()
 
 
-async def test_scores_fall_with_the_order_and_compare_between_searches(memory: Memory) -> None:
-    nothing = await memory.search(ALICE, "Where do I live?")
-    assert (nothing.hits, nothing.confident) == ((), False)
-    await fill(memory, *LIFE)
-    for question in ("Which instrument does Lina play?", "peanuts", "What is the capital of Peru?", "?"):
-        scores = [hit.score for hit in (await memory.search(ALICE, question)).hits]
-        assert scores == sorted(scores, reverse=True)
-        assert all(0 <= score <= 1 for score in scores)
-    known = await memory.search(ALICE, "When is the dentist appointment?")
-    unknown = await memory.search(ALICE, FAR_OFF, also=HERD)
-    assert known.confident
-    assert not unknown.confident
-    assert known.hits[0].score > unknown.hits[0].score
-    assert len(unknown.hits) <= 5
-
-
 @pytest.mark.parametrize("embedder", ["static", "local"])
 async def test_an_answer_is_not_called_weak_and_what_is_far_off_is(tmp_path: Path, embedder: str) -> None:
     async with memory_in(tmp_path, embedder={"provider": embedder}) as memory:

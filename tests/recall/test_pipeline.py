@@ -210,22 +210,6 @@ async def test_a_current_fact_comes_before_the_one_it_replaced(memory: Memory, c
         assert (await found(memory, query, as_of=then))[0] == old
 
 
-async def test_of_two_facts_about_one_person_the_one_that_answers_comes_first(tmp_path: Path) -> None:
-    """Guards small memories: the newer fact shares the person's name with the question, and nothing else."""
-    facts = (
-        "Mira lives in Majorna, a part of Gothenburg",
-        "Mira's dog must not eat chicken",
-        "We release on Thursdays",
-    )
-    clock = StoppedClock()
-    async with memory_in(tmp_path, clock, embedder={"provider": "e5"}) as memory:
-        for fact in facts:
-            await memory.add_text(ALICE, fact)
-            clock.forward(minutes=1)
-        for query in ("wo wohnt Mira?", "où habite Mira ?", "where does Mira live?"):
-            assert (await found(memory, query))[0] == facts[0], query
-
-
 HELPED = {
     "invoice-sink drops duplicates and runs on port 7001": ("What does the invoice service do?", "invoice service"),
     "M.G. is allergic to latex": ("Which allergies does the patient have?", "patient allergy"),

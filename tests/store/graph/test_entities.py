@@ -59,25 +59,6 @@ def test_the_note_on_a_name_quotes_only_what_its_scope_sees(graph: Graph) -> Non
     assert "plays chess" in graph.notes[-1]
 
 
-def test_a_name_lasts_as_long_as_the_one_that_it_is_short_for(graph: Graph) -> None:
-    plumber = graph.add("The plumber Tom lives in Leith", ("Tom (plumber)", "person"))
-    cousin = graph.add("The plumber Tom plays chess", ("Tom (plumber)", "person"))
-    old = graph.id("Tom (plumber)")
-    graph.edit(Split(old, (plumber, cousin), "Ben"))
-    assert graph.names_of(old) == set()
-    graph.undo()
-    assert graph.names_of(old) == {"tom (plumber", "tom"}
-    assert graph.faults() == []
-
-
-def test_the_projects_own_comes_before_the_users(graph: Graph) -> None:
-    graph.add("Piet paints the shed", ("Piet", "person"), scope=WEB)
-    graph.add("Piet is a boat", ("Piet", "product"))
-    with graph.ledger.read() as conn:
-        found = entities_named(conn, WEB, ["Piet"])["piet"]
-    assert [(entity.project, entity.type) for entity in found] == [("web", "person"), ("", "product")]
-
-
 def test_nothing_mentions_an_entity_of_another_project(graph: Graph) -> None:
     def says(text: str, scope: Scope) -> str:
         said = messages_from(("user", text), scope=scope)
