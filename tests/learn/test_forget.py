@@ -189,3 +189,18 @@ async def test_the_head_of_a_pasted_mail_counts_for_all_its_parts(tmp_path: Path
         await known(memory, ALLERGIC)
         await said(memory, mail)
         assert await memory_texts(memory) == [ALLERGIC]
+
+
+async def test_more_than_the_model_sees_takes_a_second_request(tmp_path: Path) -> None:
+    """A person who is told that more may fit asks again; in silence the rest would be taken for forgotten."""
+    async with memory_with(model, tmp_path) as (memory, _):
+        songs = (Fact(f"Mark's song number {number} is about rain.") for number in range(40))
+        write_decisions(memory, *(Decision(Event.ADD, song) for song in songs))
+        first = await said(memory, REQUEST)
+        assert any("more may fit" in note for note in first.notes)
+        await memory.forget(ALICE, first.questions[0].ids)
+        assert await memory_texts(memory) != []
+        second = await said(memory, f"{REQUEST} All of it.")
+        await memory.forget(ALICE, second.questions[0].ids)
+        assert await memory_texts(memory) == []
+    assert not any("more may fit" in note for note in second.notes)

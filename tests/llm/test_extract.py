@@ -243,3 +243,10 @@ def test_a_name_must_stand_in_what_the_user_wrote() -> None:
         assert told_name(name, [message(said)]) == told, name
     assert told_name("Ana", [message("Tea!", name="Ana Silva")]) == "Ana"
     assert told_name("Ana", [message("Hello Ana!", role="assistant")]) == ""
+
+
+async def test_a_request_that_a_model_repeats_is_one() -> None:
+    """Guards against what small models do: SmolLM2 asked sixteen times to forget the same."""
+    asked = {"forget": "what was said about Lisbon", "sources": [1]}
+    found, _ = await run_extract(json.dumps({"forget": [asked] * 16, "facts": []}))
+    assert [request.what for request in found.requests] == ["what was said about Lisbon"]

@@ -326,3 +326,33 @@ def test_a_cursor_that_no_page_gave_is_refused(ledger: Ledger) -> None:
     for cursor in ("", "x", "-1", "1.5", "9" * 19):
         with pytest.raises(InputError, match="is not a cursor"):
             page(ledger, ListRequest(ALICE, 10, 1_000, cursor))
+
+
+async def test_of_two_facts_about_one_person_the_one_that_answers_comes_first(tmp_path: Path) -> None:
+    """Guards small memories: the newer fact shares the person's name with the question, and nothing else."""
+    facts = (
+        "Mira lives in Majorna, a part of Gothenburg",
+        "Mira's dog must not eat chicken",
+        "We release on Thursdays",
+    )
+    clock = StoppedClock()
+    async with memory_in(tmp_path, clock, embedder={"provider": "e5"}) as memory:
+        for fact in facts:
+            await memory.add_text(ALICE, fact)
+            clock.forward(minutes=1)
+        for query in ("wo wohnt Mira?", "où habite Mira ?", "where does Mira live?"):
+            assert (await found(memory, query))[0] == facts[0], query
+
+
+async def test_hits_of_all_projects_are_in_order(tmp_path: Path) -> None:
+    """What belongs to no project is found in each of them, and keeps the place that it deserves."""
+    async with memory_in(tmp_path) as memory:
+        await fill(memory, *LIFE)
+        for project in ("atlas", "globe", "zebra"):
+            scope = Scope("alice", project)
+            await fill(memory, f"The {project} build runs on Debian", "Rex the parser is slow", scope=scope)
+        hits = (await memory.search(ALICE, "what is the dog called", all_projects=True)).hits
+        assert hits[0].text == "User's dog is named Rex"
+        assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+        few = await memory.search(ALICE, "what is the dog called", all_projects=True, limit=1)
+        assert [hit.text for hit in few.hits] == ["User's dog is named Rex"]

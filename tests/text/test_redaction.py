@@ -271,3 +271,10 @@ def test_a_long_hostile_text_is_redacted(part: str) -> None:
 def test_what_follows_a_secret_may_be_long(text: str) -> None:
     """Guards against a search that never ends: the rest of a text is searched within the test's time."""
     assert redact(text).text.startswith(("password: [secret", "password is [secret"))
+
+
+@pytest.mark.parametrize("quote", ["", '"'])
+def test_a_long_value_is_removed_to_its_end(quote: str) -> None:
+    """The rest of a value goes too if the value is longer than the part that is read to recognize it."""
+    redacted = redact(f"token: {quote}{body(900)}{quote}, done").text
+    assert redacted == f"token: {quote}[secret removed: token]{quote}, done"
