@@ -46,7 +46,6 @@ def recalled(stored: Memory) -> str:
 
 
 def test_planted_text_is_readable_and_inert() -> None:
-    """Guards the model from tags, headings, images and marks that only look as if the client had written them."""
     for planted in PLANTED:
         stored = memory(planted["text"], MEMORY_ID)
         brief = session_brief(Sources(telling=(stored,), of_project=(stored,)), planted["text"]).text
@@ -64,7 +63,6 @@ def test_planted_text_is_readable_and_inert() -> None:
 
 
 async def test_every_reply_to_an_agent_says_what_memories_are(tmp_path: Path) -> None:
-    """Whatever a tool shows of memories, in both forms, as well as the summary as a resource."""
     async with connect(tmp_path) as client:
         kept = await client.call_tool("add_memory", {"text": "User drinks tea"})
         (added,) = reply_results(kept)
@@ -84,7 +82,6 @@ async def test_every_reply_to_an_agent_says_what_memories_are(tmp_path: Path) ->
 
 
 async def test_what_a_page_or_a_tool_told_is_shown_when_asked_until_it_is_confirmed(tmp_path: Path) -> None:
-    """It says where it is from; pinning, editing or saying it again without an origin confirms it."""
     clock = StoppedClock()
     async with memory_in(tmp_path, clock, instructions="memories") as memory:
         facts = (
@@ -111,13 +108,3 @@ async def test_what_a_page_or_a_tool_told_is_shown_when_asked_until_it_is_confir
         confirmed = await memory.add_text(ALICE, facts[3], infer=False, replaces=[ids[3]])
         assert confirmed.notes == ("no longer marked as from web, since it was said again without an origin",)
         assert await unasked() == {*facts, "The Rhine is 1,230 km long"}
-
-
-async def test_pages_of_documents_wait_to_be_asked_for(tmp_path: Path) -> None:
-    async with memory_in(tmp_path) as memory:
-        await add_text(memory, "User has a boiler from Vaillant in the cellar")
-        await memory.add_text(ALICE, "# Boiler handbook\n\nThe boiler needs 1.5 bar of pressure.\n\n" * 90)
-        question = "How much pressure does the boiler need?"
-        assert any(hit.document for hit in (await memory.search(ALICE, question)).hits)
-        recalled = await memory.briefs.answer(RecallRequest(question))
-    assert "1.5 bar" not in recalled.text

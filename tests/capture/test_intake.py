@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import json
 import os
-from datetime import timedelta
+import subprocess
+import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import anyio
-import anyio.lowlevel
 import pytest
 
 from loopback import OpenAIServer
 from palimpsest.core.files import files_below
-from palimpsest.core.models import Scope
 from palimpsest.hooks import intake, spool
-from palimpsest.learn.job_runner import work_on_jobs
+from palimpsest.hooks.intake import clean_text
 from palimpsest.memory import Memory
-from tests.support.learning_jobs import TIMEOUT, HastyClock, model, next_news
-from tests.support.memory import StoppedClock, llm_settings, memory_in, memory_texts, messages_from
-from tests.support.sessions import BEGAN, ClaudeSession, kept, spooled, unknown_lines, waiting
+from tests.support.learning_jobs import model
+from tests.support.memory import llm_settings, memory_in
+from tests.support.memory_process import start
+from tests.support.sessions import ClaudeSession, kept, spooled, unknown_lines, waiting
 
 pytestmark = pytest.mark.anyio
 
@@ -41,7 +42,6 @@ async def take_in_transcript(memory: Memory, folder: Path, session: ClaudeSessio
 
 
 async def test_what_hooks_left_is_kept_once_and_removed_from_the_spool(tmp_path: Path) -> None:
-    """Prompts and replies become messages of one conversation. Two hooks of one event bring one message."""
     spooled(tmp_path, "start", detail="startup")
     spooled(tmp_path, "prompt", "My cat is called Minka.", message_id="p1:1")
     spooled(tmp_path, "reply", "Minka is a lovely name.", message_id="p1:2")
@@ -64,7 +64,6 @@ async def test_what_hooks_left_is_kept_once_and_removed_from_the_spool(tmp_path:
 
 
 async def test_secrets_and_private_parts_never_reach_the_ledger(tmp_path: Path) -> None:
-    """What is private, injected or added by a client is left out. Half of an emoji, cut by a client, does no harm."""
     spooled(tmp_path, "prompt", "the password is hunter2-Xk99! and <private>I am ill</private> the rest stays")
     spooled(tmp_path, "prompt", "<palimpsest-memory>\nAna likes tea\n</palimpsest-memory>\nwhat does Ana like?")
     spooled(tmp_path, "prompt", "<ide_opened_file>secret.py</ide_opened_file>why does it fail?")
@@ -77,7 +76,6 @@ async def test_secrets_and_private_parts_never_reach_the_ledger(tmp_path: Path) 
 
 
 async def test_whose_records_are_taken_in(tmp_path: Path) -> None:
-    """Those of the user, or of nobody by name, in folders that are not excluded, in a mode that captures."""
     spooled(tmp_path, "prompt", "Bob's", user="bob")
     spooled(tmp_path, "prompt", "Alice's", user="alice")
     spooled(tmp_path, "prompt", "a secret project", cwd=str(tmp_path / "secret" / "deep"))
@@ -94,7 +92,6 @@ async def test_whose_records_are_taken_in(tmp_path: Path) -> None:
 
 
 async def test_what_cannot_be_read_is_set_aside(tmp_path: Path) -> None:
-    """Damaged records are kept for a person, those of a newer version for a newer server, drafts for their hook."""
     spooled(tmp_path, "prompt", "a good one")
     folder = Path(spool.spool_dir(str(tmp_path)))
     damaged = {"a.json": "{", "b.json": "[1]", "c.json": '{"v": 1, "client": "claude-code"}', "f.json": "[" * 100_000}
@@ -115,8 +112,7 @@ STRANGE: tuple[dict[str, Any], ...] = (
 )
 
 
-@pytest.mark.parametrize("project", ["", "auto"])
-async def test_strange_records_do_not_keep_others_from_being_taken_in(tmp_path: Path, project: str) -> None:
+async def test_strange_records_do_not_keep_others_from_being_taken_in(tmp_path: Path) -> None:
     """Guards against one record that stops all capture, and every purge with it, and against a pipe as a transcript."""
     os.mkfifo(tmp_path / "pipe.jsonl")
     spooled(tmp_path, "reply", "done", transcript=str(tmp_path / "pipe.jsonl"))
@@ -124,45 +120,13 @@ async def test_strange_records_do_not_keep_others_from_being_taken_in(tmp_path: 
         file = spooled(tmp_path, "prompt", f"strange {number}", session=f"strange{number}")
         file.write_text(json.dumps(json.loads(file.read_text("utf-8")) | strange), "utf-8")
     spooled(tmp_path, "prompt", "a good one", session="s2")
-    messages = await take_in(tmp_path, project=project, hooks_excluded_folders=(str(tmp_path / "x"),))
+    messages = await take_in(tmp_path, project="auto", hooks_excluded_folders=(str(tmp_path / "x"),))
     assert {("user", "a good one"), ("assistant", "done")} <= set(messages)
     assert [name for name in waiting(tmp_path) if name != intake.DAMAGED] == []
     assert len(messages) - 2 + len(intake.damaged_files(tmp_path)) == len(STRANGE)
 
 
-async def test_the_project_is_that_of_the_folder_only_if_it_is_automatic(tmp_path: Path) -> None:
-    """A name in the settings is chosen by the user, and a folder that is no project has none."""
-    repository = tmp_path / "app"
-    (repository / ".git").mkdir(parents=True)
-    for project, expected in (("", ""), ("fixed", "fixed"), ("auto", "app")):
-        data = tmp_path / f"data-{project}"
-        spooled(data, "prompt", "we use Postgres here", cwd=str(repository))
-        spooled(data, "prompt", "no folder at all", session="s2")
-        async with memory_in(data, project=project) as memory:
-            await memory.capture.take_in()
-            other = "" if project == "auto" else project
-            page = await memory.conversations.list(Scope("alice", expected), limit=10)
-            assert sorted(each.project for each in page.conversations) == sorted((expected, other))
-
-
-async def test_messages_of_an_agent_do_not_join_a_captured_conversation(tmp_path: Path) -> None:
-    """What an agent adds in between is a conversation of its own."""
-    async with memory_in(tmp_path) as memory:
-        spooled(tmp_path, "prompt", "first", at=BEGAN)
-        await memory.capture.take_in()
-        await memory.add_messages(messages_from(("user", "added by an agent"), at=BEGAN))
-        spooled(tmp_path, "reply", "second", at=BEGAN + timedelta(minutes=40))
-        await memory.capture.take_in()
-        first, added, second = [
-            (await memory.get(memory.scope, step.owner_id))
-            for edit in reversed(await memory.log(memory.scope))
-            for step in edit.steps
-        ]
-        assert first.session_id == second.session_id != added.session_id  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
-
-
 async def test_a_transcript_brings_what_hooks_did_not(tmp_path: Path) -> None:
-    """What the assistant said between its tools. Nothing is kept twice, and what is unknown is counted."""
     session = ClaudeSession(tmp_path / "t.jsonl")
     spooled(tmp_path, "prompt", "Fix the login page", message_id="p1:1", at=session.now)
     session.user("Fix the login page")
@@ -184,38 +148,22 @@ async def test_a_transcript_brings_what_hooks_did_not(tmp_path: Path) -> None:
     assert unknown_lines(tmp_path) == {"claude-code": {"hologram": 1, "assistant: gesture": 1, "no JSON": 1}}
 
 
-async def test_equal_texts_are_told_apart(tmp_path: Path) -> None:
-    """What a hook brought is not brought again by a line, and of lines each is kept."""
+async def test_equal_texts_are_counted(tmp_path: Path, memory: Memory) -> None:
+    """The third "yes" of a transcript is new if hooks brought two, whichever of them came first."""
     session = ClaudeSession(tmp_path / "t.jsonl")
-    async with memory_in(tmp_path) as memory:
-        for number in range(3):
-            session.user("yes")
-            spooled(tmp_path, "prompt", "yes", message_id=f"p{number}:1", transcript=str(session.path))
-            spooled(tmp_path, "reply", f"done {number}", transcript=str(session.path))
-            session.assistant("I look at it first")
-            session.assistant(f"done {number}")
-            await memory.capture.take_in()
-        await take_in_transcript(memory, tmp_path, session)
-        texts = [text for _, text in kept(memory)]
-        assert (texts.count("yes"), texts.count("I look at it first"), len(texts)) == (3, 3, 9)
-
-
-async def test_a_hook_that_is_late_brings_nothing_again(tmp_path: Path) -> None:
-    """The transcript may be read before the record of a prompt is; what is said again later is another message."""
-    session = ClaudeSession(tmp_path / "t.jsonl")
-    at = session.now
-    session.user("yes")
-    async with memory_in(tmp_path) as memory:
-        await take_in_transcript(memory, tmp_path, session)
-        for message_id, minutes in (("p0:1", 0), ("p1:1", 5), ("p1:1", 5)):
-            said_at = at + timedelta(minutes=minutes)
-            spooled(tmp_path, "prompt", "yes", message_id=message_id, transcript=str(session.path), at=said_at)
-            await memory.capture.take_in()
-        assert kept(memory) == [("user", "yes")] * 2
+    for number in range(3):
+        session.user("yes")
+        if number != 1:
+            spooled(tmp_path, "prompt", "yes", message_id=f"p{number}", transcript=str(session.path))
+        spooled(tmp_path, "reply", f"done {number}", transcript=str(session.path))
+        session.assistant(f"done {number}")
+        await memory.capture.take_in()
+    await take_in_transcript(memory, tmp_path, session)
+    assert [text for _, text in kept(memory)].count("yes") == 3
+    assert len(kept(memory)) == 6
 
 
 async def test_a_transcript_that_is_written_truncated_or_replaced(tmp_path: Path) -> None:
-    """Half a line waits. A file that was replaced is read anew, and what is known by its id comes only once."""
     session = ClaudeSession(tmp_path / "t.jsonl")
     session.user("one")
     whole = session.path.read_bytes()
@@ -237,22 +185,21 @@ async def test_a_transcript_that_is_written_truncated_or_replaced(tmp_path: Path
         assert texts == ["five", "four", "one", "three", "two, in Grüßen und 日本語"]
 
 
-async def test_a_resumed_or_forked_session_brings_nothing_twice(tmp_path: Path) -> None:
+async def test_a_resumed_or_forked_session_brings_nothing_twice(tmp_path: Path, memory: Memory) -> None:
     """Lines are copied into the new transcript with their ids and times; the session may be named anew."""
     first = ClaudeSession(tmp_path / "first.jsonl")
-    async with memory_in(tmp_path) as memory:
-        spooled(tmp_path, "prompt", "which port?", message_id="p1:1", at=first.now)
-        first.user("which port?")
-        first.assistant("It is 8080.")
-        spooled(tmp_path, "reply", "It is 8080.", at=first.now, transcript=str(first.path))
-        await memory.capture.take_in()
-        for number, renamed in enumerate(({"sessionId": "s2"}, {}, {"forkedFrom": {"sessionId": "s1"}})):
-            fork = ClaudeSession(tmp_path / f"fork{number}.jsonl", "s2")
-            for line in first.lines:
-                fork.write({**line, **renamed})
-            fork.user(f"new {number}")
-            await take_in_transcript(memory, tmp_path, fork, "s2")
-        assert sorted(text for _, text in kept(memory)) == ["It is 8080.", "new 0", "new 1", "new 2", "which port?"]
+    spooled(tmp_path, "prompt", "which port?", message_id="p1:1", at=first.now)
+    first.user("which port?")
+    first.assistant("It is 8080.")
+    spooled(tmp_path, "reply", "It is 8080.", at=first.now, transcript=str(first.path))
+    await memory.capture.take_in()
+    for number, renamed in enumerate(({"sessionId": "s2"}, {}, {"forkedFrom": {"sessionId": "s1"}})):
+        fork = ClaudeSession(tmp_path / f"fork{number}.jsonl", "s2")
+        for line in first.lines:
+            fork.write({**line, **renamed})
+        fork.user(f"new {number}")
+        await take_in_transcript(memory, tmp_path, fork, "s2")
+    assert sorted(text for _, text in kept(memory)) == ["It is 8080.", "new 0", "new 1", "new 2", "which port?"]
 
 
 @pytest.mark.parametrize("mode", ["on", "off"])
@@ -278,7 +225,6 @@ async def jobs_of(memory: Memory) -> list[tuple[str, str, int]]:
 
 
 async def test_a_session_is_learned_from_when_it_ends_or_is_long(tmp_path: Path) -> None:
-    """Taking in asks no model; an end queues the messages as one job, once. Only an endpoint is ever asked."""
     with OpenAIServer(model) as server:
         for event in ("end", "compact"):
             folder = tmp_path / event
@@ -307,44 +253,92 @@ async def test_a_session_is_learned_from_when_it_ends_or_is_long(tmp_path: Path)
         assert await jobs_of(memory) == []
 
 
-async def test_a_server_takes_in_and_learns_by_itself(tmp_path: Path) -> None:
-    """From a record in the spool to a memory, also of what comes while it runs."""
-    with OpenAIServer(model) as server:
-        spooled(tmp_path, "prompt", "I like tea")
-        spooled(tmp_path, "end")
-        endpoint = llm_settings(server.base_url, timeout=TIMEOUT)
-        async with memory_in(tmp_path, HastyClock(), llm=endpoint, background=True) as memory:
-            assert await next_news(memory) == ("learned from 1 message:\n- Alice likes tea",)
-            assert await memory_texts(memory) == ["Alice likes tea"]
-            assert waiting(tmp_path) == []
-            spooled(tmp_path, "prompt", "said later")
-            with anyio.fail_after(TIMEOUT):
-                while waiting(tmp_path):
-                    await anyio.lowlevel.checkpoint()
-            assert kept(memory)[-1] == ("user", "said later")
+KEPT_OF_USERS = {
+    "plain words": "plain words",
+    "a <private>b <private>c</private> d</private> e": "a  e",
+    "a <PRIVATE>hides the rest": "a",
+    "why does <command-name> appear?": "why does <command-name> appear?",
+    "<system-reminder>x</system-reminder>\nreal words": "real words",
+    "<bash-stdout foo='1'>x</bash-stdout><bash-stderr>y</bash-stderr>": "",
+    "<command-message>review</command-message>\n<command-name>/review</command-name>": "",
+    "[Request interrupted by user for tool use]": "",
+    "/compact": "",
+    "/review the login page": "/review the login page",
+    "zero width \u200b only": "zero width \u200b only",
+    "\u200b": "",
+    "Ärger mit <ide_selection>code</ide_selection>Umlauten — 日本語も": "Ärger mit Umlauten — 日本語も",
+}
+BLOCKS: list[dict[str, str]] = json.loads((Path(__file__).parent / "recalled_blocks.json").read_text("utf-8"))
+"""Texts with blocks that memory tools put into them, and texts that only look so: what goes and what stays."""
+
+RECALLED_TAGS = ("recalled-memories", "auto-memory", "userMemories", "past-conversations", "mem0-context")
+CLIENT_TAGS = ("permissions instructions", "plugins_instructions", "local-command-caveat", "ide_opened_file")
 
 
-async def test_what_is_over_the_daily_limit_waits_until_the_next_day(tmp_path: Path) -> None:
-    """The calls of all jobs and processes of a UTC day count; waiting is no failure."""
-    clock = StoppedClock()
-    with OpenAIServer(model) as server:
-        endpoint = llm_settings(server.base_url, timeout=TIMEOUT)
-        async with memory_in(tmp_path, clock, llm=endpoint, learn={"captured_calls_per_day": 2}) as memory:
-            engine = memory.engine
-            assert engine.model is not None
-            for session, text in (("s1", "I like tea"), ("s2", "I like cake")):
-                spooled(tmp_path, "prompt", text, session=session)
-                spooled(tmp_path, "end", session=session)
-                await memory.capture.take_in()
-                clock.forward(minutes=1)
-                assert await work_on_jobs(engine, engine.model)
-            assert (len(server.requests), await memory_texts(memory)) == (2, ["Alice likes tea"])
-            [report, _] = await memory.care.jobs()
-            assert (report.job.state, report.job.attempts) == ("waiting", 0)
-            assert "learn.captured_calls_per_day" in report.job.error
-            assert await memory.news(Scope("alice")) == ()
-            clock.at = clock.at.replace(hour=0, minute=1) + timedelta(days=1)
-            assert await work_on_jobs(engine, engine.model)
-            assert await memory_texts(memory) == ["Alice likes cake", "Alice likes tea"]
-            assert len(server.requests) == 4
-            assert len(kept(memory)) == 2
+def test_what_a_person_said_is_kept() -> None:
+    for text, left in KEPT_OF_USERS.items():
+        assert clean_text("user", text) == left, text
+    for text in ("/etc", "!important is a CSS keyword."):
+        assert clean_text("assistant", text) == text
+    for tag in CLIENT_TAGS:
+        assert clean_text("user", f"<{tag}>\nx\n</{tag}>\nHello") == "Hello", tag
+
+
+def test_what_memory_tools_recalled_was_not_said() -> None:
+    """Guards the memory from learning again what it, or another one, put into the session."""
+    for block in BLOCKS:
+        left = clean_text("user", block["text"])
+        assert not block["gone"] or block["gone"] not in left, block
+        assert block["kept"] in left, block
+    for tag in (*RECALLED_TAGS, "letta_memory", "memory"):
+        assert clean_text("assistant", f"<{tag}>\n- User likes tea\n</{tag}>\nHello") == "Hello", tag
+    for tag in ("in-memory-cache", "memory-limit", "MemoryList", "context"):
+        assert "tea" in clean_text("user", f"<{tag}>\n- tea\n</{tag}>\nHello"), tag
+
+
+def test_many_tags_take_linear_time() -> None:
+    """Guards the server against a text made to keep it busy; this takes minutes if every tag is searched an end for."""
+    assert len(clean_text("assistant", "<system-reminder>" * 100_000)) == 100_000 * len("<system-reminder>")
+    assert clean_text("user", "<memory_context> " * 50_000).startswith("<memory_context>")
+
+
+TIMEOUT = 90
+SPOOLERS, RECORDS = 10, 20
+
+
+def until_at_most(folder: Path, records: int) -> None:
+    """Wait until the spool has at most so many records."""
+    deadline = time.monotonic() + TIMEOUT
+    while len(waiting(folder)) > records:
+        assert time.monotonic() < deadline, "the spool was not taken in"
+
+
+def end(processes: Iterable[subprocess.Popen[bytes]]) -> None:
+    """Kill processes, as a crash does."""
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.nightly
+async def test_whoever_is_killed_loses_nothing_and_repeats_nothing(tmp_path: Path) -> None:
+    """Servers are killed at any point while they take in records and a transcript; the next one goes on."""
+    session = ClaudeSession(tmp_path / "t.jsonl")
+    for number in range(150):
+        spooled(tmp_path, "prompt", f"prompt {number}", message_id=str(number), transcript=str(session.path))
+        session.user(f"prompt {number}")
+        session.assistant(f"between {number}")
+        session.assistant(f"reply {number}")
+        spooled(tmp_path, "reply", f"reply {number}", transcript=str(session.path))
+    for left in (300, 299, 200, 199, 101, 50):
+        server = start(tmp_path, "take-in")
+        assert server.stdout is not None
+        await anyio.to_thread.run_sync(server.stdout.readline)
+        await anyio.to_thread.run_sync(until_at_most, tmp_path, left)
+        end([server])
+    async with memory_in(tmp_path) as memory:
+        await memory.capture.take_in()
+        texts = sorted(text for _, text in kept(memory))
+    expected = [f"{what} {number}" for number in range(150) for what in ("prompt", "between", "reply")]
+    assert texts == sorted(expected)
+    assert waiting(tmp_path) == []

@@ -27,7 +27,6 @@ def texts(folder: Path, *arguments: str) -> list[str]:
 
 
 def test_a_command_takes_in_before_it_works(tmp_path: Path) -> None:
-    """Not one with an option that names a scope, which says nothing about where the session was held."""
     data = tmp_path / "data"
     spooled(data, "prompt", VAULT)
     for option in ("--user", "--project"):
@@ -43,17 +42,7 @@ def test_a_command_takes_in_before_it_works(tmp_path: Path) -> None:
     assert "captured meanwhile" in palimpsest(tmp_path, "undo", "--edit", str(captured["edit"]))
 
 
-def test_a_spool_that_cannot_be_taken_in_is_one_note(tmp_path: Path) -> None:
-    """The command does its work all the same."""
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "hooks").write_text("a file where the folder should be")
-    assert palimpsest(tmp_path, "add", "Ana likes tea", answer=" ").count("what hooks captured waits") == 1
-    assert "Ana likes tea" in palimpsest(tmp_path, "list")
-
-
 def test_doctor_names_what_waits_and_what_could_not_be_read(tmp_path: Path) -> None:
-    """Counts, reasons and where to look."""
-
     def finding(code: int) -> tuple[bool, str]:
         findings = json.loads(palimpsest(tmp_path, "doctor", "--json", code=code))["findings"]
         return next((finding["ok"], finding["text"]) for finding in findings if finding["part"] == "capture")
@@ -74,21 +63,6 @@ def test_doctor_names_what_waits_and_what_could_not_be_read(tmp_path: Path) -> N
         "unknown in transcripts of claude-code, and left out: hologram (1)",
     ):
         assert part in text
-
-
-def test_hooks_are_told_the_settings(tmp_path: Path) -> None:
-    """The file is written when a memory is opened, if it says something new. No file means the defaults."""
-    file = Path(spool.settings_file(str(tmp_path / "data")))
-    palimpsest(tmp_path, "list")
-    assert not file.exists()
-    for mode in ("off", "on"):
-        settings = {"PALIMPSEST_HOOKS": mode, "PALIMPSEST_HOOKS_EXCLUDED_FOLDERS": '["/secret"]'}
-        palimpsest(tmp_path, "list", settings=settings)
-        written = file.stat()
-        assert json.loads(file.read_text("utf-8")) == {"mode": mode, "excluded_folders": ["/secret"]}
-        palimpsest(tmp_path, "list", settings=settings)
-        assert file.stat().st_mtime_ns == written.st_mtime_ns
-        assert file.stat().st_mode & 0o777 == 0o600
 
 
 def claude_sessions(folder: Path) -> None:
@@ -118,7 +92,6 @@ def claude_sessions(folder: Path) -> None:
 
 
 def test_sessions_go_to_their_projects_once(tmp_path: Path) -> None:
-    """A dry run says what comes, a second run brings nothing, and one undo for each project takes it back."""
     claude_sessions(tmp_path)
     learn = ("learn", "--claude-code")
     dry = palimpsest_json(tmp_path, *learn, "--dry-run", settings=AUTO)
@@ -135,7 +108,6 @@ def test_sessions_go_to_their_projects_once(tmp_path: Path) -> None:
 
 
 def test_what_an_undo_took_away_comes_back(tmp_path: Path) -> None:
-    """What hooks captured comes first, and the transcript of the session brings only the rest."""
     claude_sessions(tmp_path)
     spooled(tmp_path / "data", "prompt", "Our staging port is 7443.", session="a1", message_id="p1:1")
     # The sessions are of 8 May 2026.
@@ -153,7 +125,6 @@ def test_what_an_undo_took_away_comes_back(tmp_path: Path) -> None:
 
 
 def test_wrong_options_are_refused(tmp_path: Path) -> None:
-    """Each with what to do, and a folder without sessions too."""
     for arguments, expected in (
         ((), "give one of"),
         (("--claude-code", "--codex"), "give one of"),
@@ -166,7 +137,6 @@ def test_wrong_options_are_refused(tmp_path: Path) -> None:
 
 
 def test_rollouts_of_all_versions_of_codex_are_read(tmp_path: Path) -> None:
-    """What Codex adds to prompts is left out, subagents too, and a fork repeats nothing."""
     day = tmp_path / ".codex" / "sessions" / "2026" / "05" / "08"
     said: list[dict[str, Any]] = [
         codex_message("developer", "<permissions instructions>x</permissions instructions>"),

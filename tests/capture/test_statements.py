@@ -117,10 +117,3 @@ async def test_with_a_model_of_its_own_the_model_learns_instead(tmp_path: Path) 
             spooled(tmp_path, "prompt", "always answer briefly")
             await memory.capture.take_in()
             assert await captured(memory, ALICE) == []
-
-
-async def test_a_client_that_may_lend_its_model_changes_nothing(tmp_path: Path) -> None:
-    async with memory_in(tmp_path, llm={"provider": "sampling"}) as memory:
-        spooled(tmp_path, "prompt", "always answer briefly")
-        await memory.capture.take_in()
-        assert await captured(memory, ALICE) == ["Always answer briefly"]

@@ -4,23 +4,16 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
-from mcp import Client, MCPError, StdioServerParameters
-from mcp.client.sse import sse_client
-from mcp.types import ErrorData, ListRootsResult, Root, RootsListChangedNotification
+from mcp import Client
+from mcp.types import ListRootsResult, Root, RootsListChangedNotification
 from pydantic import FileUrl
 
 from palimpsest.core.git_project import repository_of
-from palimpsest.core.settings import load_settings
-from tests.support.environment import clean_environment
-from tests.support.http_server import run_http_server
 from tests.support.mcp_client import reply_text
 from tests.support.server_in_process import server_in_process
 
@@ -63,7 +56,6 @@ def cloned(folder: Path, name: str, *remotes: str) -> Path:
 def test_clones_of_a_repository_have_the_same_project_whatever_their_url(
     tmp_path: Path, url: str, project: str
 ) -> None:
-    """Guards one project for each repository, without user and password. Local paths differ from machine to machine."""
     clone = cloned(
         tmp_path, "clone", *["https://example.org/other.git"] * url.startswith("https"), *filter(None, [url])
     )
@@ -71,16 +63,6 @@ def test_clones_of_a_repository_have_the_same_project_whatever_their_url(
     inside.mkdir(parents=True)
     assert repository_of(inside).project == project
     assert repository_of(tmp_path).project == ""
-
-
-def test_the_setting_auto_uses_the_folder_in_which_the_server_is_started(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Guards `project = "auto"`, and that a name in the settings is kept."""
-    monkeypatch.chdir(cloned(tmp_path, "atlas"))
-    assert load_settings(data_dir=tmp_path, project="auto").project == "atlas"
-    assert load_settings(data_dir=tmp_path, project="other").project == "other"
-    assert load_settings(data_dir=tmp_path).project == ""
 
 
 def repository(folder: Path, name: str) -> Path:
@@ -110,7 +92,6 @@ def stdio_client(folder: Path, mode: str, roots: Callable[..., Any], project: st
 @pytest.mark.anyio
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
 async def test_the_folder_that_a_client_has_open_is_the_project(tmp_path: Path, mode: str) -> None:
-    """Guards clients that start the server outside the project. It asks for their roots only once."""
     requests: list[int] = []
     notes = tmp_path / "notes"
     notes.mkdir()
@@ -127,19 +108,16 @@ async def test_the_folder_that_a_client_has_open_is_the_project(tmp_path: Path, 
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("mode", ["legacy", "auto"])
-async def test_a_project_in_the_settings_wins_over_the_roots(tmp_path: Path, mode: str) -> None:
-    """Guards the setting by which a user corrects a wrong project."""
+async def test_a_project_in_the_settings_wins_over_the_roots(tmp_path: Path) -> None:
     requests: list[int] = []
     roots = roots_callback(repository(tmp_path, "atlas"), requests=requests)
-    async with stdio_client(tmp_path, mode, roots, project="mine") as client:
+    async with stdio_client(tmp_path, "auto", roots, project="mine") as client:
         assert "scope: user alice, project mine" in reply_text(await client.call_tool("list_memories", {}))
     assert requests == []
 
 
 @pytest.mark.anyio
 async def test_a_client_that_opens_another_folder_is_asked_again(tmp_path: Path) -> None:
-    """Guards client windows that switch to another project."""
     open_folders = [repository(tmp_path, "atlas")]
 
     async def answer(context: Any) -> ListRootsResult:
@@ -152,55 +130,10 @@ async def test_a_client_that_opens_another_folder_is_asked_again(tmp_path: Path)
         assert "project github.com/acme/borealis" in scope_line(reply_text(await client.call_tool("list_memories", {})))
 
 
-@pytest.mark.nightly
-@pytest.mark.anyio
-@pytest.mark.parametrize("mode", ["legacy", "auto"])
-async def test_a_client_that_refuses_to_list_its_roots_has_the_servers_folder(tmp_path: Path, mode: str) -> None:
-    """Guards the fallback: a client that refuses to list its roots can still call tools."""
-
-    async def answer(context: Any) -> ErrorData:
-        del context
-        return ErrorData(code=-1, message="roots are private")
-
-    folder = repository(tmp_path, "here")
-    server = StdioServerParameters(
-        command=sys.executable,
-        args=["-m", "palimpsest"],
-        env=clean_environment(tmp_path, PALIMPSEST_PROJECT="auto"),
-        cwd=folder,
-    )
-    async with Client(server, mode=mode, list_roots_callback=answer) as client:
-        text = ""
-        with anyio.fail_after(60):
-            while not text:
-                with suppress(MCPError):  # a client of the newer protocol drops the call if its callback fails
-                    text = reply_text(await client.call_tool("list_memories", {}))
-    assert "project github.com/acme/here" in scope_line(text)
-
-
-@pytest.mark.nightly
-@pytest.mark.anyio
-@pytest.mark.parametrize("transport", ["legacy", "sse"])
-async def test_every_http_session_has_the_project_of_its_own_client(tmp_path: Path, transport: str) -> None:
-    """Guards a server that is shared by windows with different projects."""
-    with run_http_server(tmp_path, PALIMPSEST_PROJECT="auto") as server:
-        for name in ("atlas", "borealis"):
-            roots = roots_callback(repository(tmp_path, name))
-            if transport == "sse":
-                connection = Client(sse_client(f"{server.base}/sse"), list_roots_callback=roots)
-            else:
-                connection = Client(f"{server.base}/mcp", mode="legacy", list_roots_callback=roots)
-            async with connection as client:
-                assert f"project github.com/acme/{name}" in scope_line(
-                    reply_text(await client.call_tool("list_memories", {}))
-                )
-
-
 @pytest.mark.few_by_day(1)
 @pytest.mark.anyio
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
 async def test_roots_without_a_valid_project_are_passed_over(tmp_path: Path, mode: str) -> None:
-    """Guards against folders that cannot be read, and names that are not valid in a scope."""
     pipe = tmp_path / "piped" / ".git"
     pipe.mkdir(parents=True)
     os.mkfifo(pipe / "config")

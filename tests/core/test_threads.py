@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import anyio
 import anyio.from_thread
@@ -15,12 +16,12 @@ from palimpsest.core.threads import (
     Threads,
     end_if_cancelled,
 )
+from palimpsest.embed.workers import Workers
 
 pytestmark = pytest.mark.anyio
 
 
 async def test_work_that_nobody_waits_for_ends_at_its_next_check() -> None:
-    """Guards a thread from work whose caller is gone."""
     threads, steps = Threads((anyio.CapacityLimiter(1),), (anyio.CapacityLimiter(1),)), list[int]()
     with anyio.CancelScope() as scope:
 
@@ -34,51 +35,6 @@ async def test_work_that_nobody_waits_for_ends_at_its_next_check() -> None:
         await threads.run(work)
     assert scope.cancelled_caught
     assert steps == [0, 1, 2]
-
-
-def test_work_outside_such_threads_is_not_ended() -> None:
-    """Guards the same work on the command line and in threads of others."""
-    end_if_cancelled()
-    thread = threading.Thread(target=end_if_cancelled)
-    thread.start()
-    thread.join()
-
-
-async def test_a_callers_own_limit_leaves_threads_to_others() -> None:
-    """Guards the calls of one caller from the many calls of another: they wait in their own queue."""
-    shared = anyio.CapacityLimiter(4)
-    greedy, modest = (Threads((anyio.CapacityLimiter(3), shared), (shared,)) for _ in range(2))
-    may_end, running = threading.Event(), list[int]()
-
-    def block() -> None:
-        running.append(1)
-        may_end.wait()
-
-    async with anyio.create_task_group() as tasks:
-        for _ in range(20):
-            tasks.start_soon(greedy.run, block)
-        assert await modest.run(lambda: "answered") == "answered"
-        assert len(running) <= 3
-        may_end.set()
-    assert len(running) == 20
-
-
-async def test_writes_that_wait_leave_the_threads_to_reads() -> None:
-    """Guards reads from many writes that wait for another process, and lets one write at a time."""
-    threads = Threads((anyio.CapacityLimiter(2),), (anyio.CapacityLimiter(1),))
-    may_write, running = threading.Event(), list[int]()
-
-    def write() -> None:
-        running.append(1)
-        may_write.wait()
-
-    async with anyio.create_task_group() as tasks:
-        for _ in range(20):
-            tasks.start_soon(threads.write, write)
-        assert await threads.run(lambda: "read") == "read"
-        assert len(running) <= 1
-        may_write.set()
-    assert len(running) == 20
 
 
 async def test_a_caller_that_computed_long_waits_until_it_has_earned_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,6 +59,33 @@ async def test_a_caller_that_computed_long_waits_until_it_has_earned_it(monkeypa
     shares.use("greedy", ADVANCE_SECONDS)
     await shares.wait("greedy")
     assert len(slept) == 1, "its advance has come back, and has not grown"
+
+
+def _nothing(_: bool) -> None:  # noqa: FBT001 - the type of a callback
+    """Do nothing."""
+
+
+def test_urgent_work_of_a_lower_rank_goes_first() -> None:
+    workers = Workers(1, _nothing)
+    order: list[str] = []
+    running, may_end = threading.Event(), threading.Event()
+
+    def block() -> None:
+        running.set()
+        may_end.wait()
+
+    with ThreadPoolExecutor(4) as pool:
+        pool.submit(workers.urgent, 0, block)
+        running.wait()
+        passages = [pool.submit(workers.urgent, 1, lambda n=n: order.append(f"passage {n}")) for n in range(2)]
+        while not all(future.running() for future in passages):
+            pass
+        question = pool.submit(workers.urgent, 0, lambda: order.append("question"))
+        while workers.waiting < 4:
+            pass
+        may_end.set()
+        question.result()
+    assert order[0] == "question"
 
 
 async def test_callers_in_debt_have_one_share_together(monkeypatch: pytest.MonkeyPatch) -> None:

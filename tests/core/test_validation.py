@@ -7,21 +7,18 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
 
 from palimpsest.core.clock import iso, parse_until
 from palimpsest.core.errors import InputError
-from palimpsest.core.models import MAX_SCOPE_CHARS, Message, Scope, picture_mark
+from palimpsest.core.models import MAX_SCOPE_CHARS, Message, Scope
 from palimpsest.core.validation import (
     MAX_MESSAGES,
     MAX_MESSAGES_CHARS,
     MAX_METADATA_BYTES,
     MAX_QUERY_CHARS,
     MAX_TEXT_CHARS,
-    NO_TEXT,
     UNKNOWN_TIME,
     ScopeInput,
-    bounded,
     conversation_from,
     conversations_in,
     metadata_from,
@@ -44,7 +41,6 @@ def messages_from(*inputs: dict[str, Any]) -> tuple[Message, ...]:
 
 
 def test_the_fields_of_a_message_are_kept_or_filled_in() -> None:
-    """Guards what is stored of a message: who, what, when, and the caller's own id; else now and our id."""
     whole = {"role": "assistant", "content": "  Hello\nthere ", "name": " Otto ", "id": " D1:3 "}
     message, first, second = messages_from(
         {**whole, "at": "2026-05-08T15:00:00+02:00"}, *[{"role": "user", "content": "Hi", "at": NOW.isoformat()}] * 2
@@ -56,34 +52,6 @@ def test_the_fields_of_a_message_are_kept_or_filled_in() -> None:
     assert first.id != second.id
     (alone,) = messages_from({"role": "user", "content": "Hi"})
     assert alone.said_at == NOW
-
-
-IMAGE = {"type": "image_url", "image_url": {"url": "http://localhost/a.png"}}
-MARK = picture_mark("http://localhost/a.png")
-NO_TEXTS: list[Any] = ["", "  \n", None, [], [""], {}, 5, [{"type": "file", "file": {"file_id": "f1"}}]]
-
-
-@pytest.mark.parametrize(
-    ("content", "text"),
-    [
-        *((content, "") for content in NO_TEXTS),
-        ([{"type": "text", "text": "Look:"}, IMAGE, {"type": "text", "text": "a cat"}], f"Look:\n{MARK}\na cat"),
-        (IMAGE, MARK),
-        (["first", "second"], "first\nsecond"),
-        ([{"type": "text", "text": None}, "tea"], "tea"),
-    ],
-)
-def test_the_texts_of_a_message_are_joined_and_one_without_text_is_counted(content: Any, text: str) -> None:
-    """Guards against empty rows, and against refusing a conversation because of one picture in it."""
-    given = [
-        {"role": "user", "content": content},
-        {"role": "user", "content": "Hi"},
-        {"role": "system", "content": " Be. "},
-    ]
-    conversation = conversation_from(given, SCOPE, NOW)
-    assert [message.content for message in conversation.messages] == [*[text] * bool(text), "Hi"]
-    assert conversation.left_out.get(NO_TEXT, 0) == (not text)
-    assert conversation.context == ("Be.",)
 
 
 LONGEST_NAME = "x" * MAX_SCOPE_CHARS
@@ -104,7 +72,6 @@ HI = {"content": "Hi"}
     ids=["messages", "characters, also of system messages", "name", "id"],
 )
 def test_a_conversation_is_bounded(largest: list[dict[str, Any]], refused: list[dict[str, Any]], problem: str) -> None:
-    """Guards both sides of each limit: nothing is silently dropped, and the error names what is too much."""
     assert len(messages_from(*({"role": "user", **message} for message in largest))) == len(largest)
     with pytest.raises(InputError, match=problem):
         messages_from(*({"role": "user", **message} for message in refused))
@@ -112,7 +79,6 @@ def test_a_conversation_is_bounded(largest: list[dict[str, Any]], refused: list[
 
 @pytest.mark.parametrize("case", FORMS, ids=[case["form"] for case in FORMS])
 def test_messages_are_read_in_the_forms_of_other_programs(case: dict[str, Any]) -> None:
-    """Guards conversations that are passed on as they are: what was said is kept, the rest is left out and counted."""
     read = [read_conversation(messages, SCOPE, NOW) for messages in conversations_in(case["given"])]
     said = [
         [message.role, message.content, message.name, "" if message.said_at == NOW else iso(message.said_at)]
@@ -140,13 +106,11 @@ def test_messages_are_read_in_the_forms_of_other_programs(case: dict[str, Any]) 
     ],
 )
 def test_a_conversation_without_a_message_to_keep_is_refused(message: Any, problem: str) -> None:
-    """Guards the error text: it says what is wrong with the first message, and that nothing was stored."""
     with pytest.raises(InputError, match=re.escape(problem) + ".*nothing was stored"):
         conversation_from([] if message is None else [message], SCOPE, NOW)
 
 
 def test_the_parts_of_a_scope_replace_those_of_the_server() -> None:
-    """Guards the scope of a call: an omitted part is the server's, and an empty part is empty. Any script is a name."""
     assert scope_from(SERVER, None) == SERVER
     assert scope_from(SERVER, ScopeInput()) == SERVER
     assert scope_from(SERVER, ScopeInput(project=" borealis ")) == Scope("ana", "borealis", "otto", "run-1")
@@ -165,14 +129,6 @@ def test_a_part_that_is_not_valid_in_a_scope_is_refused(part: str) -> None:
             scope_from(SERVER, ScopeInput.model_validate({part: value}))
 
 
-def test_an_empty_user_and_an_unknown_part_are_refused() -> None:
-    """Guards against memories of no user, and a misspelt key, which would silently select the server's own scope."""
-    with pytest.raises(InputError, match=r"scope\.user_id is empty"):
-        scope_from(SERVER, ScopeInput(user_id="  "))
-    with pytest.raises(ValidationError):
-        ScopeInput.model_validate({"user": "ben"})
-
-
 @pytest.mark.parametrize("validator", [text_from, query_from])
 @pytest.mark.parametrize(
     "blank", ["\u200b", "\x00", "\x1b\x07", " \u2060\n\ufeff", "\u202e", "\ufe0f", "\U000e0041", "\ud800"]
@@ -187,25 +143,8 @@ def test_a_text_that_shows_nothing_is_empty(validator: Any, blank: str) -> None:
     assert validator("tea\u200b\x1b cup") == "tea\u200b\x1b cup"
 
 
-@pytest.mark.parametrize("text", ["\u06dd", "❤\ufe0f", "?", "\u0301", "🏴"], ids=ascii)
-def test_a_single_sign_is_a_text(text: str) -> None:
-    """Guards signs of all scripts: what shows anything at all is a text."""
-    assert text_from(text) == text
-
-
-def test_a_nul_is_refused_or_left_out() -> None:
-    """Guards against texts that SQLite takes and PostgreSQL cannot store; a backslash before "u0000" is no NUL."""
-    with pytest.raises(InputError, match="a NUL"):
-        text_from("a\0b")
-    assert trimmed("a\0b") == "ab"
-    with pytest.raises(InputError, match="a NUL"):
-        metadata_from({"a": ["b\0"]})
-    assert metadata_from({"a": r"\u0000"}) == {"a": r"\u0000"}
-
-
 @pytest.mark.parametrize(("validator", "limit"), [(text_from, MAX_TEXT_CHARS), (query_from, MAX_QUERY_CHARS)])
 def test_a_text_is_stripped_not_empty_and_bounded(validator: Any, limit: int) -> None:
-    """Guards against texts and queries of white space only, and both sides of the limit, which the error names."""
     assert validator("  green tea\n") == "green tea"
     assert len(validator("x" * limit)) == limit
     with pytest.raises(InputError, match=f"{limit + 1:,} characters, more than {limit:,}"):
@@ -215,7 +154,6 @@ def test_a_text_is_stripped_not_empty_and_bounded(validator: Any, limit: int) ->
 
 
 def test_metadata_is_copied_bounded_and_json() -> None:
-    """Guards the caller's dictionary, and the ledger against metadata that is too large or that it could not return."""
     original: dict[str, Any] = {"team": "red"}
     metadata_from(original)["team"] = "blue"
     assert original == {"team": "red"}
@@ -224,20 +162,6 @@ def test_metadata_is_copied_bounded_and_json() -> None:
     for problem, value in [*refused.items(), ("is not valid JSON", float("nan"))]:
         with pytest.raises(InputError, match=f"metadata {problem}"):
             metadata_from({"a": value})
-
-
-def test_a_number_outside_its_limits_is_refused() -> None:
-    """Guards both limits, and against silently changed numbers: the error states name, number and limits."""
-    assert [bounded("limit", value, 1, 100) for value in (1, 50, 100)] == [1, 50, 100]
-    for value in (0, 101, -5):
-        with pytest.raises(InputError, match=f"limit is {value} and must be between 1 and 100"):
-            bounded("limit", value, 1, 100)
-
-
-def test_line_breaks_in_a_name_or_id_become_spaces() -> None:
-    """Guards the lines of a reply against names that contain line breaks."""
-    (message,) = messages_from({"role": "user", "content": "hi", "name": "Ann\nnote: x", "id": "a\n\tb"})
-    assert (message.name, message.external_id) == ("Ann note: x", "a b")
 
 
 @pytest.mark.parametrize("key", ["role", "project", "OR", "not", "And"])
@@ -266,7 +190,6 @@ def test_a_time_that_python_would_misread_is_refused(value: str) -> None:
     ],
 )
 def test_a_date_without_a_time_means_the_end_of_the_day(value: str, until: str) -> None:
-    """Guards the last instant that `as_of` and filters include."""
     assert iso(parse_until(value, "as_of")) == until
 
 

@@ -36,7 +36,6 @@ def pooling(name: str) -> dict[str, Any]:
 
 
 def test_the_folder_says_how_tokens_are_pooled(tmp_path: Path) -> None:
-    """Models are trained with one of the ways. A folder without further files is used with the most common one."""
     words = word_vectors(TEXT)
     folders = (
         (make_model(tmp_path / "a"), words.mean(axis=0)),
@@ -56,7 +55,6 @@ def test_the_folder_says_how_tokens_are_pooled(tmp_path: Path) -> None:
 
 
 def test_the_folder_says_what_precedes_questions_and_passages(tmp_path: Path) -> None:
-    """The prefixes of the settings win."""
     folder = make_model(tmp_path, PROMPTS)
     embedder = opened(folder)
     question, passage = embedder.embed_queries([TEXT])[0], embedder.embed_passages([TEXT])[0]
@@ -66,57 +64,7 @@ def test_the_folder_says_what_precedes_questions_and_passages(tmp_path: Path) ->
     np.testing.assert_array_equal(plain.embed_queries([TEXT])[0], plain.embed_passages([TEXT])[0])
 
 
-def test_the_folder_says_how_long_a_window_is(tmp_path: Path) -> None:
-    """Of a longer text the first window is read, and the windows are the text."""
-    cases: tuple[tuple[dict[str, Any], int | None, int], ...] = (
-        ({"sentence_bert_config.json": {"max_seq_length": 8}}, None, 8),
-        ({"tokenizer_config.json": {"model_max_length": 9}}, None, 9),
-        ({"tokenizer_config.json": {"model_max_length": 1e30}}, None, 512),
-        ({"sentence_bert_config.json": {"max_seq_length": 8}}, 6, 6),
-    )
-    for number, (configs, max_tokens, limit) in enumerate(cases):
-        embedder = opened(make_model(tmp_path / str(number), configs), max_tokens=max_tokens)
-        text = "violin " * 2_000
-        windows = embedder.windows(text)
-        assert "".join(windows) == text
-        assert max(len(window.split()) for window in windows) <= limit - 2, "without [CLS] and [SEP]"
-        assert embedder.windows("violin " * (limit - 2)) == ["violin " * (limit - 2)]
-        whole, cut = embedder.embed_passages([text, "violin " * (limit - 2)])
-        np.testing.assert_allclose(whole, cut, atol=1e-5)
-
-
-def test_a_decoder_begins_with_an_empty_cache(tmp_path: Path) -> None:
-    """Decoders as embedders, such as Qwen3-Embedding, are exported with the inputs of a model that writes."""
-    plain, decoder = make_model(tmp_path / "a"), make_model(tmp_path / "b", model="onnx/model_q4.onnx", has_cache=True)
-    first, second = (opened(folder).embed_passages([TEXT]) for folder in (plain, decoder))
-    np.testing.assert_array_equal(first, second)
-
-
-def test_another_model_or_another_use_of_it_has_another_fingerprint(tmp_path: Path) -> None:
-    """Vectors of both must not be compared."""
-    folder = make_model(tmp_path / "model")
-    first = opened(folder)
-    assert first.fingerprint == opened(make_model(tmp_path / "copy" / "model")).fingerprint
-    assert first.fingerprint.startswith("onnx:model:")
-    others = (opened(folder, pooling="cls"), opened(folder, pooling="last"))
-    assert len({first.fingerprint, *(other.fingerprint for other in others)}) == 3
-    with (folder / "model.onnx").open("ab") as file:
-        file.write(b"\x12\x01x")  # the name of a producer
-    assert opened(folder).fingerprint != first.fingerprint
-
-
-def test_every_text_has_a_vector_of_length_one(tmp_path: Path) -> None:
-    """A text that a model cannot read must not stop the others."""
-    embedder = opened(make_model(tmp_path))
-    for text in ("", "\0", "\ud800", "x" * 1_000_000, "日本語", "\n" * 1_000):
-        vectors = embedder.embed_passages([text, TEXT], background=True)
-        np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
-        np.testing.assert_allclose(embedder.embed_queries([text])[0], vectors[0], atol=1e-5)
-    assert embedder.embed_passages([]).shape == (0, DIMS)
-
-
 def test_a_missing_or_damaged_file_is_named(tmp_path: Path) -> None:
-    """The folder may be another one than was meant, and a download may be cut off."""
     for name in ("model.onnx", "tokenizer.json"):
         (make_model(tmp_path / "missing") / name).unlink()
         with pytest.raises(EmbedderError, match=name):
@@ -132,7 +80,6 @@ def test_a_missing_or_damaged_file_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.anyio
 async def test_a_memory_works_with_it(tmp_path: Path) -> None:
-    """The settings choose it, and its vectors are searched."""
     config = {"model": str(make_model(tmp_path / "model", PROMPTS)), "max_tokens": 64}
     async with memory_in(tmp_path / "data", embedder={"provider": "onnx", "config": config}) as memory:
         await memory.add_text(ALICE, "Anna lives in Lyon")

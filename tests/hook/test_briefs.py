@@ -1,18 +1,18 @@
-"""What a session begins with, what a prompt is answered with, and the opt-outs."""
+"""What a session begins with, what a prompt is answered with, the opt-outs, and the spool that hooks write to."""
 
 from __future__ import annotations
 
 import json
 import os
 import socket
+import stat
+import sys
 from pathlib import Path
 from typing import Any
 
-import platformdirs
 import pytest
 
 from palimpsest.hooks import spool
-from palimpsest.hooks.events import default_data_dir
 from palimpsest.hooks.spool import make_private_folder
 from scripted_recall import answering, says, sends
 from tests.support.hook_program import handle_hook, spooled
@@ -99,7 +99,6 @@ def test_a_damaged_file_says_nothing(tmp_path: Path) -> None:
 
 
 def test_a_session_that_still_sees_its_brief_gets_no_other(tmp_path: Path) -> None:
-    """Memories of the brief count as shown."""
     write_briefs(tmp_path, {"users": {"": {"": "k1"}}}, k1=brief(BRIEF, "m1", "m2"))
     for source, text in (("startup", BRIEF), ("clear", BRIEF), ("compact", BRIEF), ("resume", ""), ("fork", "")):
         assert begun_with(tmp_path, source=source) == text, source
@@ -126,7 +125,6 @@ MODES: tuple[tuple[str, Any, bool], ...] = (
 
 
 def test_the_mode_of_the_environment_wins_over_the_settings(tmp_path: Path) -> None:
-    """Nothing is kept in an unknown mode. Off leaves no trace."""
     for number, (variable, settings, is_kept) in enumerate(MODES):
         data_dir = tmp_path / str(number)
         if settings is not None:
@@ -144,7 +142,6 @@ def test_the_mode_of_the_environment_wins_over_the_settings(tmp_path: Path) -> N
 
 
 def test_excluded_folders_are_left_out_with_all_below_them(tmp_path: Path) -> None:
-    """The home folder may be written `~`. A session that began in one stays excluded elsewhere."""
     for name in ("secret/below/it", "secretive", "open"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "link").symlink_to(tmp_path / "secret")
@@ -167,23 +164,7 @@ def test_excluded_folders_are_left_out_with_all_below_them(tmp_path: Path) -> No
             assert bool(spooled(data_dir)) is is_kept, (cwd, variables)
 
 
-def test_arguments_win_over_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without both, the default data directory is that of the settings."""
-    for rest in (("--user", "ada"), ()):
-        handle_hook(tmp_path / "other", PROMPT, "--data-dir", str(tmp_path / "data"), *rest, PALIMPSEST_USER_ID="bob")
-    assert [record["user"] for record in spooled(tmp_path / "data")] == ["ada", "bob"]
-    assert not (tmp_path / "other").exists()
-    monkeypatch.setenv("HOME", str(tmp_path))
-    for value in (None, "", "  ", "relative/path", "/srv/data", "/srv/data/"):
-        environment = {} if value is None else {"XDG_DATA_HOME": value}
-        monkeypatch.delenv("XDG_DATA_HOME", raising=False)
-        for name, text in environment.items():
-            monkeypatch.setenv(name, text)
-        assert Path(default_data_dir(environment)) == platformdirs.user_data_path("palimpsest", appauthor=False), value
-
-
 def test_the_request_says_who_asks_and_where(tmp_path: Path) -> None:
-    """Without a server there is nothing to say. Private parts do not reach it, nor does what asks for nothing."""
     data_dir = tmp_path / "data"
     assert handle_hook(data_dir, PROMPT) is None
     with answering(data_dir, says(BLOCK, "m1")) as requests:
@@ -226,8 +207,6 @@ def test_a_server_that_does_not_answer_well_is_silence(tmp_path: Path) -> None:
 
 
 def test_which_servers_are_asked(tmp_path: Path) -> None:
-    """Servers that were killed are passed over, and a folder that others can enter is not asked."""
-
     def in_pieces(connection: socket.socket, _request: dict[str, Any]) -> None:
         line = json.dumps({"ids": ["m\n1", 5, "x" * 999, "m2"], "text": BLOCK}).encode() + b"\n"
         for place in range(0, len(line), 7):
@@ -254,7 +233,6 @@ def test_which_servers_are_asked(tmp_path: Path) -> None:
 
 
 def test_what_was_shown_is_told_until_the_context_is_lost(tmp_path: Path) -> None:
-    """Sessions that can no longer be resumed are forgotten."""
     events = (
         PROMPT,
         PROMPT,
@@ -275,3 +253,69 @@ def test_what_was_shown_is_told_until_the_context_is_lost(tmp_path: Path) -> Non
     os.utime(files["s1"], (0, 0))
     handle_hook(tmp_path, {**START, "session_id": "s3"})
     assert [file.exists() for file in files.values()] == [False, True]
+
+
+needs_posix = pytest.mark.skipif(sys.platform == "win32", reason="POSIX permissions and links")
+
+
+def record(text: str = "I moved to Lisbon.") -> dict[str, str | int]:
+    return spool.new_record("claude-code", "prompt", "s1", role="user", text=text)
+
+
+@needs_posix
+def test_only_the_owner_can_read_it(tmp_path: Path) -> None:
+    opened = Path(spool.spool_dir(str(tmp_path / "open")))
+    opened.mkdir(parents=True)
+    for folder in (opened, opened.parent):
+        folder.chmod(0o755)
+    for name in ("new", "open"):
+        path = Path(spool.write_record(str(tmp_path / name), record()))
+        modes = [stat.S_IMODE(os.stat(place).st_mode) for place in (path, path.parent, path.parent.parent)]
+        assert modes == [0o600, 0o700, 0o700], name
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir(mode=0o700)
+    for number, level in enumerate(("hooks", "hooks/spool")):
+        link = tmp_path / str(number) / level
+        link.parent.mkdir(parents=True, mode=0o700)
+        link.symlink_to(elsewhere)
+        with pytest.raises(OSError, match="exists"):
+            spool.write_record(str(tmp_path / str(number)), record())
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_a_spool_with_too_many_files_or_bytes_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spool, "FEW_FILES", 1)
+    for name, limit, value, size in (("a", "MAX_FILES", 3, 1), ("b", "MAX_SPOOL_BYTES", 2_000, 600)):
+        monkeypatch.setattr(spool, limit, value)
+        for _ in range(3):
+            spool.write_record(str(tmp_path / name), record("x" * size))
+        with pytest.raises(spool.SpoolFullError):
+            spool.write_record(str(tmp_path / name), record())
+        assert len(spooled(tmp_path / name)) == 3
+        monkeypatch.setattr(spool, limit, 10**9)
+
+
+CASES = json.loads((Path(__file__).parent / "spool_cases.json").read_text("utf-8"))
+KEPT = (*CASES["kept"], ("a" * 250_000, "a" * 100_000 + "… (250000 characters)"))
+QUESTIONS = (*CASES["questions"], ("a" * 9_000, "a" * 4_000))
+BLOCKS = (
+    ("<palimpsest-memory>\nx\n</palimpsest-memory>", True),
+    ("x", False),
+    ("<palimpsest-memory>\nx", False),
+    ("<palimpsest-memory>" + "x" * 9_000 + "</palimpsest-memory>", False),
+)
+
+
+def test_what_of_a_text_is_kept_asked_and_injected() -> None:
+    for text, kept in KEPT:
+        assert spool.kept_part(text) == kept, text[:60]
+    for prompt, question in QUESTIONS:
+        assert spool.question(prompt) == question, prompt[:60]
+    for text, is_ours in BLOCKS:
+        assert spool.is_block(text) is is_ours, text[:60]
+    cut = spool.injected("<palimpsest-memory>\n" + "Ada lives in Lisbon.\n" * 1_000 + "</palimpsest-memory>")
+    assert len(cut) < 8_100
+    assert cut.endswith("\nAda lives in Lisbon.\n</palimpsest-memory>")
+    # A text full of tags is read once: the watchdog cannot end the process while a regular expression runs for minutes.
+    assert spool.without_private("<private>" * 200_000) == ""
+    assert spool.without_private("<palimpsest-memory>" * 200_000) == "<palimpsest-memory>" * 200_000

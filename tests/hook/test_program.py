@@ -9,11 +9,8 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from palimpsest.hooks import spool
 from scripted_recall import answering, says
@@ -35,15 +32,6 @@ PROMPT = {
     "prompt": "Which database does the billing service use?",
 }
 BLOCK = "<palimpsest-memory>\n- The billing service uses PostgreSQL.\n</palimpsest-memory>"
-REPORT_MODULES = f"""
-import os, sys
-before, end = set(sys.modules), os._exit
-def report(code):
-    os.write(2, " ".join(sorted(set(sys.modules) - before)).encode())
-    end(code)
-os._exit = report
-{PATIENT_CODE}
-"""
 KILLED_IN = """
 import os, signal
 def die(*_):
@@ -68,17 +56,6 @@ def rename(old, new, real=os.rename):
     real(old, new)
 os.rename = rename
 """
-NEEDED_MODULES = {
-    "binascii", "collections", "copyreg", "enum", "functools", "itertools", "json", "keyword", "operator", "palimpsest",
-    "re", "reprlib", "types",
-}  # fmt: skip
-"""What the hook imports for an event, beside modules in C and what starts every interpreter."""
-NAMING_MODULES = {"hashlib"}
-"""What names the file of a session, and the folder of servers below a long path, where these are looked for."""
-SOCKET_MODULES = {"array", "errno", "math", "select", "selectors", "socket"}
-"""What it imports for a question to a server as well."""
-MAX_MODULES = 45
-"""All modules for an event, with those in C, our own and parts of packages; `json` alone brings 23."""
 
 
 def run(
@@ -92,33 +69,6 @@ def run(
         options["capture_output"] = True
     start: Any = subprocess.run
     return start(command, check=False, **options)
-
-
-def imported_for(data_dir: Path, payload: Mapping[str, Any]) -> set[str]:
-    """Return the modules that the hook imports for an event."""
-    process = run(data_dir, sys.executable, "-I", "-c", REPORT_MODULES, payload=payload)
-    assert process.returncode == 0
-    return set(process.stderr.decode().split())
-
-
-def public_roots(modules: set[str]) -> set[str]:
-    """Return the packages and modules of some modules, without private ones, which most often are those in C."""
-    return {name.partition(".")[0] for name in modules if not name.startswith("_")}
-
-
-def test_few_modules_are_imported(tmp_path: Path) -> None:
-    """Guards the time before every prompt, which is mostly that of imports. Sockets are for a question only."""
-    for name in ("UserPromptSubmit", "Stop", "PreCompact", "SessionStart", "SessionEnd"):
-        event = {**PROMPT, "hook_event_name": name, "prompt": "yes", "last_assistant_message": "Done."}
-        modules = imported_for(tmp_path / "data", event)
-        needed = NEEDED_MODULES | NAMING_MODULES if name in ("PreCompact", "Stop") else NEEDED_MODULES
-        assert public_roots(modules) - needed == set(), name
-        assert len(modules) <= MAX_MODULES
-        assert public_roots(modules) - {"palimpsest"} <= sys.stdlib_module_names
-        assert {name for name in modules if name.startswith("palimpsest.") and ".hook" not in name} == set()
-    with answering(tmp_path / "data", says(BLOCK, "m1")):
-        asking = imported_for(tmp_path / "data", PROMPT)
-    assert public_roots(asking) - NEEDED_MODULES - NAMING_MODULES - SOCKET_MODULES == set()
 
 
 BROKEN = (
@@ -142,7 +92,6 @@ BROKEN = (
 
 
 def test_broken_stdin_is_silence(tmp_path: Path) -> None:
-    """What cannot be read is not kept, and of a long prompt the beginning is."""
     data_dir = tmp_path / "data"
     with answering(data_dir, says(BLOCK, "m1")) as requests:
         assert run_hook(data_dir, BROKEN[2]) is None
@@ -158,17 +107,6 @@ def test_broken_stdin_is_silence(tmp_path: Path) -> None:
     (record,) = spooled(data_dir)
     assert record["text"].startswith("Ünïcode 😀 Ünïcode")
     assert record["text"].endswith("… (1999999 characters)")
-
-
-@pytest.mark.nightly
-def test_a_full_spool_takes_no_more(tmp_path: Path) -> None:
-    folder = Path(spool.spool_dir(str(tmp_path / "data")))
-    folder.mkdir(parents=True)
-    for number in range(spool.MAX_FILES):
-        (folder / f"{number}-1-a.json").touch()
-    with answering(tmp_path / "data", says(BLOCK, "m1")):
-        assert run_hook(tmp_path / "data", PROMPT) is not None
-    assert len(list(folder.iterdir())) == spool.MAX_FILES
 
 
 def hangs(connection: socket.socket, _request: dict[str, Any]) -> None:
@@ -196,7 +134,6 @@ def test_it_ends_although_stdin_or_a_server_does_not(tmp_path: Path) -> None:
 
 
 def test_closed_streams_do_not_matter(tmp_path: Path) -> None:
-    """Nor a client that does not read the answer, nor a full disk."""
     data_dir = tmp_path / "data"
     with answering(data_dir, says(BLOCK, "m1")):
         for redirection in ("<&-", ">&-", "<&- >&- 2>&-", ">/dev/full", "2>&-", "</dev/null"):
@@ -213,56 +150,6 @@ def test_closed_streams_do_not_matter(tmp_path: Path) -> None:
     process = run(data_dir, sys.executable, "-c", limited)
     assert (process.returncode, process.stdout, process.stderr) == (0, b"", b"")
     assert len(list(Path(spool.spool_dir(str(data_dir))).iterdir())) == kept
-
-
-def test_a_folder_that_is_none_or_a_link_is_silence(tmp_path: Path) -> None:
-    """Guards a data directory that cannot be written (a root user can write any real folder), and links of others."""
-    for number, place in enumerate(("data", "data/hooks", "data/hooks/spool", "data/hooks/hook_settings.json")):
-        path = tmp_path / str(number) / place
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if place.endswith(".json"):
-            path.mkdir()
-        else:
-            path.write_text("a file")
-        assert run_hook(tmp_path / str(number) / "data", PROMPT) is None
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir(mode=0o700)
-    for level in ("hooks", "hooks/spool"):
-        link = tmp_path / level.replace("/", "-") / level
-        link.parent.mkdir(mode=0o700, parents=True)
-        link.symlink_to(elsewhere)
-        assert handle_hook(tmp_path / level.replace("/", "-"), PROMPT) is None
-        assert list(elsewhere.rglob("*.json")) == []
-
-
-def test_a_strange_environment_does_not_matter(tmp_path: Path) -> None:
-    variables: tuple[dict[str, str], ...] = (
-        {},
-        {"HOME": ""},
-        {"HOME": "/nonexistent"},
-        {"LC_ALL": "C", "LANG": "xx_YY.KOI8-R"},
-        {"PALIMPSEST_USER_ID": "ä\n", "CLAUDE_PROJECT_DIR": "\x01", "XDG_DATA_HOME": "~"},
-        {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONUTF8": "0", "PYTHONWARNINGS": "error"},
-    )
-    arguments = (["--client"], ["--unknown", "x"], ["--client", "emacs"], ["x"], ["--user", "", "--client", ""])
-    for env in variables:
-        given = {"PALIMPSEST_DATA_DIR": str(tmp_path / "data"), **env}
-        assert run_hook(tmp_path / "data", PROMPT, env=given) is None
-    for strange in arguments:
-        assert handle_hook(tmp_path / "data", PROMPT, *strange) is None
-    said = [(record["client"], record["text"]) for record in spooled(tmp_path / "data")]
-    assert said == [("claude-code", PROMPT["prompt"])] * (len(variables) + len(arguments))
-
-
-def test_ten_at_once_lose_nothing(tmp_path: Path) -> None:
-    texts = [f"This is what was said as number {number}." for number in range(10)]
-
-    def say(text: str) -> None:
-        assert run_hook(tmp_path / "data", {**PROMPT, "prompt": text}) is None
-
-    with ThreadPoolExecutor(len(texts)) as pool:
-        list(pool.map(say, texts))
-    assert sorted(record["text"] for record in spooled(tmp_path / "data")) == sorted(texts)
 
 
 def test_kill_9_leaves_a_whole_record_or_none(tmp_path: Path) -> None:
@@ -300,3 +187,26 @@ def test_an_answer_is_never_cut(tmp_path: Path) -> None:
         printed = run_hook(tmp_path / "data", PROMPT)
     assert printed is not None
     assert printed["hookSpecificOutput"]["additionalContext"] == long
+
+
+REPORT_MODULES = f"""
+import os, sys
+before, end = set(sys.modules), os._exit
+def report(code):
+    os.write(2, " ".join(sorted(set(sys.modules) - before)).encode())
+    end(code)
+os._exit = report
+{PATIENT_CODE}
+"""
+
+
+def test_few_modules_are_imported(tmp_path: Path) -> None:
+    """Guards the time before every prompt, which is mostly that of imports. Sockets are for a question only."""
+    for name in ("UserPromptSubmit", "Stop", "SessionStart"):
+        event = {**PROMPT, "hook_event_name": name, "prompt": "yes", "last_assistant_message": "Done."}
+        process = run(tmp_path / "data", sys.executable, "-I", "-c", REPORT_MODULES, payload=event)
+        modules = set(process.stderr.decode().split())
+        assert {module.partition(".")[0] for module in modules} - {"palimpsest"} <= sys.stdlib_module_names, name
+        assert {module for module in modules if module.startswith("palimpsest.") and ".hook" not in module} == set()
+        assert "socket" not in modules
+        assert len(modules) <= 45, "json alone brings 23"

@@ -1,4 +1,4 @@
-"""Add messages and texts: keep, extract, decide, apply, with a scripted model over real HTTP."""
+"""Add messages and texts with a scripted model, without one, in pieces, once more, and within the bound of a user."""
 
 from __future__ import annotations
 
@@ -7,14 +7,20 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import anyio
+import anyio.lowlevel
 import pytest
 
 from loopback import OpenAIServer, Reply
+from palimpsest.core.errors import InputError
 from palimpsest.core.models import Event, Scope
-from tests.support.learning_jobs import memory_learning, model, next_news
-from tests.support.ledger_access import second_writer
-from tests.support.memory import ALICE, StoppedClock, add_text, llm_settings, memory_in, memory_texts, messages_from
-from tests.support.scripted_model import decision, decisions_reply, facts_reply, given, memory_with
+from palimpsest.learn.add import PIECE_TOKENS, pieces
+from palimpsest.memory import Memory
+from palimpsest.text.tokenizer import count_tokens
+from tests.support.mcp_client import reply_text
+from tests.support.memory import ALICE, StoppedClock, add_text, memory_in, memory_texts, messages_from
+from tests.support.scripted_model import add_all, answering, decision, facts_reply, given, memory_with
+from tests.support.server_in_process import connect
 from tests.support.watched_embedder import watched
 
 pytestmark = pytest.mark.anyio
@@ -26,276 +32,149 @@ def system_prompts(server: OpenAIServer) -> list[str]:
     return [request["messages"][0]["content"] for request in server.chat_requests]
 
 
-class TestWithAModel:
-    async def test_a_conversation_becomes_facts_with_sources_dates_and_labels(self, tmp_path: Path) -> None:
-        """Extracted facts name the messages they came from. What is imported late is as old as its messages."""
-        labels = {"happened_at": "2026-05-07", "keywords": ["flat"], "tags": ["event"]}
-        fact = {"text": "Ana got the keys on 2026-05-07.", "sources": [1], **labels}
-        async with memory_with([json.dumps({"facts": [fact]}), facts_reply("Nora sails")], tmp_path) as (
-            memory,
-            server,
-        ):
-            keys = {"role": "user", "name": "Ana", "content": "We got the keys yesterday!", "id": "t1"}
-            result = await memory.add_messages(messages_from(keys, ("assistant", "Congratulations!")))
-            (hit,) = (await memory.list(ALICE)).hits
-            assert len(server.chat_requests) == 1, "nothing is known yet, so there is nothing to decide"
-            bob, old = Scope("bob"), {"role": "user", "content": "I sail", "at": "2025-01-02T10:00:00Z"}
-            await memory.add_messages(messages_from(old, scope=bob))
-            (late,) = (await memory.list(bob)).hits
-        assert (result.kept_messages, [change.event for change in result.outcomes]) == (2, [Event.ADD])
-        assert (hit.text, hit.sources, hit.name, hit.tags) == (fact["text"], ("t1",), "Ana", ("event",))
-        assert [f"{one.at:%Y-%m-%d}" for one in (hit, late)] == ["2026-05-07", "2025-01-02"]
-
-    async def test_the_model_sees_the_summary_recent_messages_and_the_new_ones(self, tmp_path: Path) -> None:
-        """The prompt is P = (S, the last m messages, the new ones), and context is no source."""
-        earlier = [("user", f"earlier message {number}") for number in range(12)]
-        async with memory_with([facts_reply(), facts_reply()], tmp_path) as (memory, server):
-            await memory.add_messages(messages_from(*earlier))
-            await memory.add_messages(messages_from(("user", "the new one")), context=["You are a pirate."])
-            shown = server.chat_requests[1]["messages"][1]["content"]
-        recent, rest = shown.split("Notes of the system", 1)
-        context, new = rest.split("New messages", 1)
-        assert 'earlier message 1"' not in recent
-        assert all(f"earlier message {number}" in recent for number in range(2, 12))
-        assert "You are a pirate." in context
-        assert "the new one" in new
-        assert "earlier" not in new
-        assert "pirate" not in new
-
-    async def test_a_text_is_reconciled_and_not_extracted_again(self, tmp_path: Path) -> None:
-        """The agent's own words take one request, for the decision, which the history tells of."""
-        replaces = decisions_reply(decision(0, "DELETE", 0, "User lives in Lyon"))
-        async with memory_with([replaces], tmp_path) as (memory, server):
-            nice = await add_text(memory, "User lives in Nice")
-            result = await memory.add_text(ALICE, "User lives in Lyon now")
-            assert len(server.chat_requests) == 1
-            assert await memory_texts(memory) == ["User lives in Lyon"]
-            _, history = await memory.history(ALICE, nice)
-        assert result.outcomes[0].previous == "User lives in Nice"
-        assert (history[-1].provenance.stage, history[-1].provenance.model) == ("decide", "scripted")
-
-    @pytest.mark.few_by_day(1)
-    @pytest.mark.parametrize("infer", [None, True])
-    async def test_replaces_is_the_callers_decision_and_asks_no_model(self, tmp_path: Path, infer: bool | None) -> None:  # noqa: FBT001
-        """An agent that names what a text replaces has already decided."""
-        async with memory_with([], tmp_path) as (memory, server):
-            old = await add_text(memory, "User lives in Nice")
-            await memory.add_text(ALICE, "User lives in Lyon", replaces=[old[:8]], infer=infer)
-            assert await memory_texts(memory) == ["User lives in Lyon"]
-            assert server.chat_requests == []
-
-    async def test_an_agents_conversation_is_read_with_the_agents_prompt(self, tmp_path: Path) -> None:
-        """There are two extraction prompts. It is the agent's, too, if the agent has not answered yet."""
-        agent = Scope("alice", agent_id="otto")
-        said = (("user", "Never deploy on Fridays"), ("assistant", "Understood"))
-        replies = [facts_reply("Otto must not deploy on Fridays"), facts_reply(), facts_reply()]
-        async with memory_with(replies, tmp_path) as (memory, server):
-            await memory.add_messages(messages_from(*said, scope=agent))
-            await memory.add_messages(messages_from(*said))
-            await memory.add_messages(messages_from(("user", "And never on Mondays"), scope=agent))
-            assert ["memory of an AI agent" in each for each in system_prompts(server)] == [True, False, True]
-
-    async def test_plain_facts_of_a_custom_prompt_find_their_source(self, tmp_path: Path) -> None:
-        """Prompts written for Mem0, and the reply they ask for, work."""
-        custom: dict[str, Any] = {"custom_fact_extraction_prompt": 'Give me {"facts": ["..."]} and $nothing else.'}
-        reply = json.dumps({"facts": ["Rex is a dog", "Tea is fine"]})
-        async with memory_with([reply], tmp_path, **custom) as (memory, server):
-            tea = {"role": "user", "content": "I like tea", "id": "a"}
-            await memory.add_messages(messages_from(tea, {"role": "user", "content": "My dog Rex is old", "id": "b"}))
-            hits = {hit.text: hit.sources for hit in (await memory.list(ALICE)).hits}
-            system, added = system_prompts(server)[0].split("\n\n", 1)
-        assert [system] == [*custom.values()]
-        assert added.startswith("For each fact that is an object, give two more lists."), "what the graph asks for"
-        assert hits == {"Rex is a dog": ("b",), "Tea is fine": ("a",)}
-
-    @pytest.mark.parametrize("custom", [None, "List what the user likes as JSON."])
-    async def test_instructions_and_included_topics_follow_the_prompt(self, tmp_path: Path, custom: str | None) -> None:
-        """They are added to the shipped prompt and to one of the settings, and a dollar sign in them is a dollar sign.
-
-        What the graph needs comes after them.
-        """
-        settings: dict[str, Any] = {"custom_instructions": "Prices in $.", "includes": ["work", "plans"]}
-        settings |= {"custom_fact_extraction_prompt": custom} if custom else {}
-        async with memory_with([facts_reply()], tmp_path, **settings) as (memory, server):
-            await memory.add_messages(messages_from(("user", "It costs 5 dollars.")))
-            (system,) = system_prompts(server)
-            graph = memory.engine.prompts.get("graph").system
-        assert system.endswith(f"Prices in $.\n\nExtract facts about these topics only: work; plans.\n\n{graph}")
-        assert system.startswith(custom or "You keep the long-term memory")
-
-    async def test_memories_that_change_while_the_model_thinks_are_decided_on_again(self, tmp_path: Path) -> None:
-        """A decision on memories that have changed is not applied. The text is embedded once."""
-        async with memory_in(tmp_path) as other:
-            await other.add_text(ALICE, "User lives in Nice")
-
-            def chat(request: dict[str, Any]) -> str:
-                shown = given(request, "Stored memories")
-                if len(shown) == 1:  # another client is faster, while this one thinks
-                    with second_writer(tmp_path) as add:
-                        add("User lives in Metz")
-                return decisions_reply(*(decision(0, "DELETE", item["id"]) for item in shown))
-
-            async with memory_with(chat, tmp_path) as (plain, server):
-                memory, embedder = watched(plain)
-                await memory.add_text(ALICE, "User lives in Lyon")
-                assert len(server.chat_requests) == 2
-                assert await memory_texts(memory) == ["User lives in Lyon"]
-                assert embedder.texts == [("User lives in Lyon",)]
+async def test_a_conversation_becomes_facts_with_sources_dates_and_labels(tmp_path: Path) -> None:
+    labels = {"happened_at": "2026-05-07", "keywords": ["flat"], "tags": ["event"]}
+    fact = {"text": "Ana got the keys on 2026-05-07.", "sources": [1], **labels}
+    async with memory_with([json.dumps({"facts": [fact]}), facts_reply("Nora sails")], tmp_path) as (memory, server):
+        keys = {"role": "user", "name": "Ana", "content": "We got the keys yesterday!", "id": "t1"}
+        result = await memory.add_messages(messages_from(keys, ("assistant", "Congratulations!")))
+        (hit,) = (await memory.list(ALICE)).hits
+        assert len(server.chat_requests) == 1, "nothing is known yet, so there is nothing to decide"
+        bob, old = Scope("bob"), {"role": "user", "content": "I sail", "at": "2025-01-02T10:00:00Z"}
+        await memory.add_messages(messages_from(old, scope=bob))
+        (late,) = (await memory.list(bob)).hits
+    assert (result.kept_messages, [change.event for change in result.outcomes]) == (2, [Event.ADD])
+    assert (hit.text, hit.sources, hit.name, hit.tags) == (fact["text"], ("t1",), "Ana", ("event",))
+    assert [f"{one.at:%Y-%m-%d}" for one in (hit, late)] == ["2026-05-07", "2025-01-02"]
 
 
-class TestWhenTheModelFails:
-    @pytest.mark.few_by_day(1)
-    @pytest.mark.parametrize(
-        ("reply", "expected"),
-        [
-            (Reply(status=401), "401"),
-            (Reply(status=500), "500"),
-            (Reply(body=b'{"choices": [{"mess'), "not in OpenAI's format"),
-            (Reply(refusal="I will not"), "declined"),
-            ("I am sorry, I cannot help with that.", "no usable reply"),
-            ('{"facts": [{"text": "cut o', "no usable reply"),
-            ("{}", "no usable reply"),
-        ],
-    )
-    async def test_the_messages_are_kept_and_the_reply_says_what_was_not_done(
-        self, tmp_path: Path, reply: Reply | str, expected: str
-    ) -> None:
-        """No failure of a model looks like an empty result."""
-        async with memory_with(lambda _: reply, tmp_path) as (memory, _):
-            result = await memory.add_messages(messages_from(("user", "I moved to Lyon")))
-            assert [hit.text for hit in (await memory.search(ALICE, "Lyon")).hits] == ["I moved to Lyon"]
-        assert (result.kept_messages, result.outcomes) == (1, ())
-        (note,) = result.notes
-        assert note.startswith("kept 1 message, but no facts were learned")
-        assert expected in note
-
-    async def test_a_text_is_stored_without_reconciliation_if_the_model_is_unreachable(self, tmp_path: Path) -> None:
-        """The agent's fact is stored while the endpoint is down."""
-        async with memory_in(tmp_path, llm=llm_settings("http://127.0.0.1:9/v1")) as memory:
-            await add_text(memory, "User lives in Nice")
-            result = await memory.add_text(ALICE, "User lives in Lyon")
-            assert await memory_texts(memory) == ["User lives in Lyon", "User lives in Nice"]
-        assert "not reconciled" in result.notes[0]
-        assert "could not be reached" in result.notes[0]
-
-    @pytest.mark.few_by_day(1)
-    @pytest.mark.parametrize("failure", [["no", "no"], [Reply(status=402)]])
-    async def test_a_failed_decision_throws_no_fact_away(self, tmp_path: Path, failure: list[Any]) -> None:
-        """What was found is added as it is; the reply says so, and names what it resembles."""
-        async with memory_with([facts_reply("User lives in Lyon"), *failure], tmp_path) as (memory, _):
-            await add_text(memory, "User lives in Nice")
-            said = messages_from(("user", "I moved to Lyon"))
-            result = await memory.add_messages(said)
-            assert await memory_texts(memory) == ["User lives in Lyon", "User lives in Nice"]
-            assert (await memory.add_messages(said)).outcomes == ()
-        assert result.kept_messages == 1
-        assert any("added as they are, not reconciled" in note for note in result.notes)
-        assert [item.memory.text for item in result.similar[result.outcomes[0].memory.id]] == ["User lives in Nice"]
-
-    async def test_a_broken_prompt_file_is_named_and_the_messages_are_kept(self, tmp_path: Path) -> None:
-        """A prompt may be edited, and broken, while the server runs."""
-        own = tmp_path / "prompts"
-        own.mkdir()
-        async with memory_with([], tmp_path, prompts_dir=own) as (memory, _):
-            (own / "extract.md").write_text("---\nname: extract\n", "utf-8")
-            result = await memory.add_messages(messages_from(("user", "I moved to Lyon")))
-        assert "extract.md" in result.notes[0]
-        assert result.kept_messages == 1
-
-    @pytest.mark.nightly
-    async def test_without_an_embedder_texts_are_stored_and_found_by_words(self, tmp_path: Path) -> None:
-        """Texts that were stored while the embedder was down get their vectors later."""
-        async with memory_in(tmp_path, embedder=UNREACHABLE) as memory:
-            result = await memory.add_text(ALICE, "User plays the cello")
-            search_result = await memory.search(ALICE, "cello")
-        assert "found by words only" in result.notes[0]
-        assert [hit.text for hit in search_result.hits] == ["User plays the cello"]
-        assert "searched by words only" in search_result.notes[0]
-        async with memory_in(tmp_path) as memory:
-            assert "no vector of this embedder yet" in (await memory.search(ALICE, "cello")).notes[0]
-            await memory.care.rebuild()
-            assert (await memory.search(ALICE, "musical instrument")).notes == ()
+@pytest.mark.few_by_day(1)
+@pytest.mark.parametrize("infer", [None, True])
+async def test_replaces_is_the_callers_decision_and_asks_no_model(tmp_path: Path, infer: bool | None) -> None:  # noqa: FBT001
+    """An agent that names what a text replaces has already decided."""
+    async with memory_with([], tmp_path) as (memory, server):
+        old = await add_text(memory, "User lives in Nice")
+        await memory.add_text(ALICE, "User lives in Lyon", replaces=[old[:8]], infer=infer)
+        assert await memory_texts(memory) == ["User lives in Lyon"]
+        assert server.chat_requests == []
 
 
-class TestWithoutAModel:
-    async def test_messages_are_kept_and_found_and_the_reply_says_so(self, tmp_path: Path) -> None:
-        """The default installation has no model. A message keeps the time it was said, and repeated is kept once."""
-        clock = StoppedClock()
-        retreat = {"role": "user", "content": "The team retreat is in Lisbon", "at": "2024-02-29T08:00:00+02:00"}
-        async with memory_in(tmp_path, clock) as memory:
-            result = await memory.add_messages(messages_from(retreat))
-            (hit,) = (await memory.search(ALICE, "where is the offsite of the team?")).hits
-            clock.forward(minutes=5)
-            assert (await memory.add_messages(messages_from(retreat, at=clock.at))).kept_messages == 0
-        assert result.kept_messages == 1
-        assert result.notes[0].startswith("there is no language model to ask: messages are kept as they are")
-        assert (hit.kind, hit.at.isoformat()) == ("message", "2024-02-29T06:00:00+00:00")
-        assert hit.created_at == StoppedClock().at
+async def test_an_agents_conversation_is_read_with_the_agents_prompt(tmp_path: Path) -> None:
+    agent = Scope("alice", agent_id="otto")
+    said = (("user", "Never deploy on Fridays"), ("assistant", "Understood"))
+    replies = [facts_reply("Otto must not deploy on Fridays"), facts_reply(), facts_reply()]
+    async with memory_with(replies, tmp_path) as (memory, server):
+        await memory.add_messages(messages_from(*said, scope=agent))
+        await memory.add_messages(messages_from(*said))
+        await memory.add_messages(messages_from(("user", "And never on Mondays"), scope=agent))
+        assert ["memory of an AI agent" in each for each in system_prompts(server)] == [True, False, True]
 
-    @pytest.mark.parametrize(
-        ("text", "conflicts"),
-        [
-            ("Sarah is the user's manager now", ["User's manager is Tom"]),
-            ("Peanuts make the user's sister ill", []),  # what is unrelated does not fill the agent's context
-        ],
-    )
-    async def test_a_likely_conflict_is_named_by_id(self, tmp_path: Path, text: str, conflicts: list[str]) -> None:
-        """The reply lets the agent settle contradictions itself."""
-        async with memory_in(tmp_path) as memory:
-            for known in ("User's manager is Tom", "User plays the violin", "The build runs on Tuesdays"):
-                await memory.add_text(ALICE, known)
-            result = await memory.add_text(ALICE, text)
-        assert [near.memory.text for near in result.similar[result.outcomes[0].memory.id]] == conflicts
 
-    async def test_relative_dates_of_a_text_are_noted(self, tmp_path: Path) -> None:
-        """The text stays as it is and has the date it was said, so that who reads it later counts from there."""
-        said_at = datetime(2026, 3, 5, 20, tzinfo=UTC)
-        async with memory_in(tmp_path) as memory:
-            for text, note in (
-                ("User moved yesterday", 'read on 2026-03-05, "yesterday" is 2026-03-04'),
-                ("User was ill last week", 'read on 2026-03-05, "last week" is 2026-02-23 to 2026-03-01'),
-                ("Seit letztem Monat wohnt Ana hier", 'read on 2026-03-05, "letztem Monat" is 2026-02'),
-                ("去年林越去了德国", 'read on 2026-03-05, "去年" is 2025'),
-            ):
-                result = await memory.add_text(ALICE, text, at=said_at)
-                (stored,) = (outcome.memory for outcome in result.outcomes)
-                assert (result.notes, stored.text, stored.at) == ((note,), text, said_at)
-            bob = Scope("bob")
-            assert (await memory.add_text(bob, "User moved yesterday")).notes == (
-                'read on 2026-05-08, "yesterday" is 2026-05-07',
-            ), "without a time, dates count from now"
-            assert (await memory.add_text(bob, "User was born on 3 May 1990, and may sing in March")).notes == ()
+@pytest.mark.parametrize("custom", [None, "List what the user likes as JSON."])
+async def test_instructions_and_included_topics_follow_the_prompt(tmp_path: Path, custom: str | None) -> None:
+    settings: dict[str, Any] = {"custom_instructions": "Prices in $.", "includes": ["work", "plans"]}
+    settings |= {"custom_fact_extraction_prompt": custom} if custom else {}
+    async with memory_with([facts_reply()], tmp_path, **settings) as (memory, server):
+        await memory.add_messages(messages_from(("user", "It costs 5 dollars.")))
+        (system,) = system_prompts(server)
+        graph = memory.engine.prompts.get("graph").system
+    assert system.endswith(f"Prices in $.\n\nExtract facts about these topics only: work; plans.\n\n{graph}")
+    assert system.startswith(custom or "You keep the long-term memory")
 
-    async def test_a_known_text_takes_a_later_date_and_keeps_it(self, tmp_path: Path) -> None:
-        """What is said again is true again; an earlier date changes nothing and the reply says so; undo knows both."""
-        first, later = datetime(2025, 3, 1, tzinfo=UTC), datetime(2026, 3, 1, tzinfo=UTC)
-        async with memory_in(tmp_path) as memory:
-            await memory.add_text(ALICE, "User lives in Lyon", at=first)
-            (hit,) = (await memory.search(ALICE, "where does the user live")).hits
-            assert (hit.at, hit.created_at) == (first, StoppedClock().at)
-            assert (await memory.add_text(ALICE, "User lives in Lyon", at=first)).outcomes[0].event is Event.NONE
-            (change,) = (await memory.add_text(ALICE, "User lives in Lyon", at=later)).outcomes
-            assert (change.event, change.memory.at) == (Event.UPDATE, later)
-            unchanged = await memory.add_text(ALICE, "User lives in Lyon", at=first)
-            assert unchanged.outcomes[0].event is Event.NONE
-            assert unchanged.notes == ("its date stays 2026-03-01, which is later",)
-            await memory.undo(ALICE)
-            (hit,) = (await memory.list(ALICE)).hits
-        assert hit.at == first
+
+@pytest.mark.few_by_day(1)
+@pytest.mark.parametrize(
+    ("reply", "expected"),
+    [
+        (Reply(status=401), "401"),
+        (Reply(status=500), "500"),
+        (Reply(body=b'{"choices": [{"mess'), "not in OpenAI's format"),
+        (Reply(refusal="I will not"), "declined"),
+        ("I am sorry, I cannot help with that.", "no usable reply"),
+        ('{"facts": [{"text": "cut o', "no usable reply"),
+        ("{}", "no usable reply"),
+    ],
+)
+async def test_the_messages_are_kept_and_the_reply_says_what_was_not_done(
+    tmp_path: Path, reply: Reply | str, expected: str
+) -> None:
+    async with memory_with(lambda _: reply, tmp_path) as (memory, _):
+        result = await memory.add_messages(messages_from(("user", "I moved to Lyon")))
+        assert [hit.text for hit in (await memory.search(ALICE, "Lyon")).hits] == ["I moved to Lyon"]
+    assert (result.kept_messages, result.outcomes) == (1, ())
+    (note,) = result.notes
+    assert note.startswith("kept 1 message, but no facts were learned")
+    assert expected in note
+
+
+@pytest.mark.few_by_day(1)
+@pytest.mark.parametrize("failure", [["no", "no"], [Reply(status=402)]])
+async def test_a_failed_decision_throws_no_fact_away(tmp_path: Path, failure: list[Any]) -> None:
+    async with memory_with([facts_reply("User lives in Lyon"), *failure], tmp_path) as (memory, _):
+        await add_text(memory, "User lives in Nice")
+        said = messages_from(("user", "I moved to Lyon"))
+        result = await memory.add_messages(said)
+        assert await memory_texts(memory) == ["User lives in Lyon", "User lives in Nice"]
+        assert (await memory.add_messages(said)).outcomes == ()
+    assert result.kept_messages == 1
+    assert any("added as they are, not reconciled" in note for note in result.notes)
+    assert [item.memory.text for item in result.similar[result.outcomes[0].memory.id]] == ["User lives in Nice"]
+
+
+async def test_a_broken_prompt_file_is_named_and_the_messages_are_kept(tmp_path: Path) -> None:
+    """A prompt may be edited, and broken, while the server runs."""
+    own = tmp_path / "prompts"
+    own.mkdir()
+    async with memory_with([], tmp_path, prompts_dir=own) as (memory, _):
+        (own / "extract.md").write_text("---\nname: extract\n", "utf-8")
+        result = await memory.add_messages(messages_from(("user", "I moved to Lyon")))
+    assert "extract.md" in result.notes[0]
+    assert result.kept_messages == 1
+
+
+@pytest.mark.nightly
+async def test_without_an_embedder_texts_are_stored_and_found_by_words(tmp_path: Path) -> None:
+    async with memory_in(tmp_path, embedder=UNREACHABLE) as memory:
+        result = await memory.add_text(ALICE, "User plays the cello")
+        search_result = await memory.search(ALICE, "cello")
+    assert "found by words only" in result.notes[0]
+    assert [hit.text for hit in search_result.hits] == ["User plays the cello"]
+    assert "searched by words only" in search_result.notes[0]
+    async with memory_in(tmp_path) as memory:
+        assert "no vector of this embedder yet" in (await memory.search(ALICE, "cello")).notes[0]
+        await memory.care.rebuild()
+        assert (await memory.search(ALICE, "musical instrument")).notes == ()
+
+
+async def test_messages_are_kept_and_found_and_the_reply_says_so(memory: Memory, clock: StoppedClock) -> None:
+    retreat = {"role": "user", "content": "The team retreat is in Lisbon", "at": "2024-02-29T08:00:00+02:00"}
+    result = await memory.add_messages(messages_from(retreat))
+    (hit,) = (await memory.search(ALICE, "where is the offsite of the team?")).hits
+    clock.forward(minutes=5)
+    assert (await memory.add_messages(messages_from(retreat, at=clock.at))).kept_messages == 0
+    assert result.kept_messages == 1
+    assert result.notes[0].startswith("there is no language model to ask: messages are kept as they are")
+    assert (hit.kind, hit.at.isoformat()) == ("message", "2024-02-29T06:00:00+00:00")
+    assert hit.created_at == StoppedClock().at
+
+
+async def test_a_known_text_takes_a_later_date_and_keeps_it(memory: Memory) -> None:
+    first, later = datetime(2025, 3, 1, tzinfo=UTC), datetime(2026, 3, 1, tzinfo=UTC)
+    await memory.add_text(ALICE, "User lives in Lyon", at=first)
+    (hit,) = (await memory.search(ALICE, "where does the user live")).hits
+    assert (hit.at, hit.created_at) == (first, StoppedClock().at)
+    assert (await memory.add_text(ALICE, "User lives in Lyon", at=first)).outcomes[0].event is Event.NONE
+    (change,) = (await memory.add_text(ALICE, "User lives in Lyon", at=later)).outcomes
+    assert (change.event, change.memory.at) == (Event.UPDATE, later)
+    unchanged = await memory.add_text(ALICE, "User lives in Lyon", at=first)
+    assert unchanged.outcomes[0].event is Event.NONE
+    assert unchanged.notes == ("its date stays 2026-03-01, which is later",)
+    await memory.undo(ALICE)
+    (hit,) = (await memory.list(ALICE)).hits
+    assert hit.at == first
 
 
 ATLAS = Scope("alice", project="atlas")
-
-
-async def test_a_job_that_learns_later_knows_whether_the_project_was_named(tmp_path: Path) -> None:
-    async with memory_learning(model, tmp_path) as (memory, _):
-        for name, stays in (("atlas", False), ("beta", True)):
-            scope = Scope("alice", project=name)
-            fact = f"User is allergic to the dust of {name}"
-            await memory.add_messages(messages_from(("user", fact), scope=scope), stays_in_project=stays)
-            await next_news(memory, scope)
-        everywhere = await memory.list(Scope("alice"))
-    assert [hit.text for hit in everywhere.hits] == ["User is allergic to the dust of atlas"]
 
 
 @pytest.mark.parametrize(
@@ -312,11 +191,293 @@ async def test_a_job_that_learns_later_knows_whether_the_project_was_named(tmp_p
     ],
 )
 async def test_the_work_of_somebody_whom_the_project_alone_knows_stays_in_it(
-    tmp_path: Path, text: str, home: str
+    memory: Memory, text: str, home: str
 ) -> None:
     """A namesake is not made outside. Health, family and taste are general, and so is all of the user."""
-    async with memory_in(tmp_path) as memory:
-        for project, known in (("atlas", "Luis Ortega reviews all changes"), ("", "Maite is the sister of the user")):
-            await memory.add_text(Scope("alice", project=project), known)
-        scope = await memory.home_of(ATLAS, text, (), ())
+    for project, known in (("atlas", "Luis Ortega reviews all changes"), ("", "Maite is the sister of the user")):
+        await memory.add_text(Scope("alice", project=project), known)
+    scope = await memory.home_of(ATLAS, text, (), ())
     assert scope.project == home
+
+
+TEXTS = ("Alice keeps bees", "Alice plays the cello", "Alice lives in Lyon")
+
+
+async def fill(memory: Memory) -> list[str]:
+    """Add three memories and return their ids."""
+    return [await add_text(memory, text) for text in TEXTS]
+
+
+async def test_one_too_many_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
+    async with memory_in(tmp_path, max_memories=3) as memory:
+        await fill(memory)
+        edits = await memory.log(ALICE)
+        with pytest.raises(InputError) as refused:
+            await add_text(memory, "Alice drinks Darjeeling")
+        for said in ("alice has 3 memories", "of 3 that a user may have", "nothing was stored", "Delete"):
+            assert said in str(refused.value)
+        assert await memory_texts(memory) == sorted(TEXTS)
+        assert await memory.log(ALICE) == edits
+        hits = (await memory.search(ALICE, "Darjeeling")).hits
+        assert not [hit for hit in hits if "Darjeeling" in hit.text]
+
+
+async def test_all_scopes_of_a_user_count_and_no_other_user_does(tmp_path: Path) -> None:
+    async with memory_in(tmp_path, max_memories=2) as memory:
+        for scope in (ALICE, Scope("alice", "web")):
+            await memory.add_text(scope, "Tests run in parallel", infer=False)
+        for scope in (ALICE, Scope("alice", "atlas"), Scope("alice", "web", "coder", "r1")):
+            with pytest.raises(InputError, match="alice has 2 memories"):
+                await memory.add_text(scope, "Releases are tagged", infer=False)
+        await memory.add_text(Scope("bob"), "Releases are tagged", infer=False)
+
+
+async def test_what_adds_nothing_is_done_in_a_full_memory_and_nothing_goes_round_it(tmp_path: Path) -> None:
+    async with memory_in(tmp_path, max_memories=3) as memory:
+        bees, cello, _ = await fill(memory)
+        await add_text(memory, "Alice keeps wasps", replaces=[bees])
+        await memory.update(ALICE, cello, text="Alice plays the viola")
+        repeated = await memory.add_text(ALICE, TEXTS[2], infer=False)
+        assert [outcome.event for outcome in repeated.outcomes] == [Event.NONE]
+        await memory.delete(ALICE, [cello])
+        await add_text(memory, "Alice drinks Darjeeling")
+        with pytest.raises(InputError, match="another one would be added"):
+            await memory.restore(ALICE, cello)
+        for _ in range(4):
+            await memory.undo(ALICE)
+        assert await memory_texts(memory) == sorted(TEXTS)
+
+
+async def test_many_writers_at_once_do_not_exceed_it(tmp_path: Path) -> None:
+    refused: list[InputError] = []
+
+    async def add(memory: Memory, number: int) -> None:
+        try:
+            await memory.add_text(Scope("alice", f"project {number % 3}"), f"Ticket {number} is open", infer=False)
+        except InputError as error:
+            refused.append(error)
+
+    async with memory_in(tmp_path, max_memories=7) as first, memory_in(tmp_path, max_memories=7) as second:
+        async with anyio.create_task_group() as tasks:
+            for number in range(20):
+                tasks.start_soon(add, (first, second)[number % 2], number)
+        stored = [hit for number in range(3) for hit in (await first.list(Scope("alice", f"project {number}"))).hits]
+    assert len({hit.id for hit in stored}) == 7
+    assert len(refused) == 13
+
+
+NICE, LYON = "User lives in Nice", "User lives in Lyon"
+
+
+async def test_of_a_long_text_a_call_embeds_the_first_window(tmp_path: Path) -> None:
+    text = "The violin is old. " * 1_000
+    async with memory_in(tmp_path) as plain:
+        memory, embedder = watched(plain)
+        added = await memory.add_text(ALICE, text, infer=False, metadata={"source": "letter"})  # no document
+        ((window,),) = embedder.texts
+        assert window == plain.engine.embedder.windows(text)[0]
+        assert [note for note in added.notes if "1 long text" in note]
+        assert (await memory.health())["vectors"] == "waiting"
+        found = await memory.search(ALICE, "violin")
+        assert len(found.hits) == 1
+        await memory.care.rebuild()
+        assert (await memory.health())["vectors"] == "complete"
+
+
+async def test_a_memory_changes_over_to_another_embedder_and_can_be_searched_meanwhile(tmp_path: Path) -> None:
+    async with memory_in(tmp_path) as before:
+        await before.add_text(ALICE, "Anna spielt Geige", infer=False)
+        await before.add_text(ALICE, "User lives in Nice", infer=False)
+        async with memory_in(tmp_path, background=True, embedder={"provider": "e5"}) as memory:
+            assert (await memory.care.waiting(), await memory.care.waiting()) == (2, 2), (
+                "nothing begins before the first call"
+            )
+            found = await memory.search(ALICE, "Geige")
+            assert found.hits[0].text == "Anna spielt Geige"
+            await memory.add_text(ALICE, "User drinks tea", infer=False)
+            await _until_complete(memory)
+            found = await memory.search(ALICE, "Which instrument does Anna play?")
+            assert found.hits[0].text == "Anna spielt Geige"
+            await before.add_text(ALICE, "User has a dog", infer=False)
+            assert (await memory.search(ALICE, "dog")).hits[0].text == "User has a dog"
+        assert (await before.search(ALICE, "Nice")).hits[0].text == "User lives in Nice"
+
+
+async def _until_complete(memory: Memory) -> None:
+    with anyio.fail_after(60):
+        while (await memory.health())["vectors"] != "complete":
+            await anyio.lowlevel.checkpoint()
+
+
+async def test_a_message_longer_than_a_piece_is_split_where_sentences_end(tmp_path: Path) -> None:
+    seen: list[str] = []
+
+    def extract(request: dict[str, Any]) -> dict[str, Any]:
+        (new,) = given(request, "New messages")
+        seen.append(new["text"])
+        return {"facts": [{"text": f"Fact of part {len(seen)}.", "sources": [1]}]}
+
+    diary = " ".join(f"On day {day} we looked at the ponds, hedges and sheds of garden {day}." for day in range(800))
+    async with memory_with(answering(extract=extract, decide=add_all), tmp_path) as (memory, _):
+        result = await memory.add_messages(messages_from(("user", diary)))
+        again = await memory.add_messages(messages_from(("user", diary)))
+        sources = {hit.message_ids for hit in (await memory.list(ALICE)).hits}
+    assert len(seen) > 3
+    assert "".join(seen) == diary
+    assert all(text.rstrip().endswith(".") and count_tokens(text) <= PIECE_TOKENS for text in seen)
+    assert (len(result.outcomes), result.kept_messages) == (len(seen), 1)
+    assert len(sources) == 1
+    assert again.outcomes == ()
+
+
+async def test_a_part_of_a_long_message_is_read_with_what_came_before(tmp_path: Path) -> None:
+    """Guards who "she" is: a later part is shown how the message begins, what precedes it, and what was found."""
+    notes: list[list[str]] = []
+    texts: list[str] = []
+
+    def extract(request: dict[str, Any]) -> dict[str, Any]:
+        notes.append(given(request, "Notes of the system, for context only"))
+        texts.append(given(request, "New messages")[0]["text"])
+        return {"facts": [{"text": f"Fact of part {len(notes)}.", "sources": [1]}]}
+
+    letter = "My sister Ida moved in with us. " + "She painted the shed and then the fence. " * 500
+    async with memory_with(answering(extract=extract, decide=add_all), tmp_path) as (memory, _):
+        await memory.add_messages(messages_from(("user", letter)))
+    (first,), *later = notes
+    assert first == f"Message 1 is part 1 of {len(notes)} of one long message, which goes on after it"
+    assert len(later) > 1
+    for number, (part, facts) in enumerate(later, 2):
+        assert part.startswith(f"Message 1 is part {number} of {len(notes)} of one long message")
+        assert ("goes on" in part) == (number < len(notes))
+        assert 'begins: "My sister Ida moved in with us. ' in part
+        assert texts[number - 2][-60:].strip() in part
+        assert f"Fact of part {number - 1}." in facts
+
+
+@pytest.mark.few_by_day(1)
+@pytest.mark.parametrize("unit", [".", ".!", "…a", "\u3002a", "…\n", "? ", "\n", "a. "])
+def test_a_text_of_full_stops_is_split_in_linear_time(unit: str) -> None:
+    """Guards every caller: in quadratic time such a text takes half an hour, and the interpreter with it."""
+    (given_message,) = messages_from(("user", unit * (180_000 // len(unit)) + "end"))
+    parts = [part for piece in pieces([given_message]) for part in piece]
+    assert "".join(part.message.content for part in parts) == given_message.content
+    assert [part.is_last for part in parts] == [False] * (len(parts) - 1) + [True]
+
+
+async def test_a_request_in_a_long_message_waits_until_all_of_it_was_read(tmp_path: Path) -> None:
+    extractions = 0
+
+    def extract(_: dict[str, Any]) -> dict[str, Any]:
+        nonlocal extractions
+        extractions += 1
+        text, forget = f"Fact of part {extractions}.", "Mark" if extractions == 1 else ""
+        return json.loads(facts_reply(text, forget=forget))
+
+    def decide(request: dict[str, Any]) -> dict[str, Any]:
+        mark = next((each["id"] for each in given(request, "Stored memories") if each["text"] == "Mark drinks."), 0)
+        made = [
+            decision(item["fact"], "DELETE", mark, "") if "forget" in item else decision(item["fact"], "ADD")
+            for item in given(request, "New facts")
+        ]
+        return {"decisions": made}
+
+    diary = "Forget Mark. " + "We looked at the ponds, hedges and sheds. " * 600
+    async with memory_with(answering(extract=extract, decide=decide), tmp_path) as (memory, _):
+        await memory.add_text(ALICE, "Mark drinks.", infer=False)
+        result = await memory.add_messages(messages_from(("user", diary)))
+        assert await memory_texts(memory) == [f"Fact of part {number + 1}." for number in range(extractions)]
+    assert extractions > 2
+    assert any(note.startswith("forgotten, as asked (Mark)") for note in result.notes)
+
+
+HELLO = ({"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi", "name": "Bot"})
+OTHERS: dict[str, tuple[dict[str, Any], ...]] = {
+    "one more": (*HELLO, {"role": "user", "content": "Bye"}),
+    "one less": HELLO[:1],
+    "another order": HELLO[::-1],
+    "another name": (HELLO[0], {**HELLO[1], "name": "Bob"}),
+    "another role": (HELLO[0], {**HELLO[1], "role": "user"}),
+    "another word": (HELLO[0], {**HELLO[1], "content": "Hi!"}),
+    "twice as much": (*HELLO, *HELLO),
+}
+MOVED = {"role": "user", "content": "I moved to Lyon"}
+LEARNED = facts_reply("User lives in Lyon")
+
+
+async def everything(memory: Memory) -> tuple[Any, ...]:
+    """Return every edit and everything living."""
+    return await memory.log(ALICE, limit=1_000), await memory.scope_contents(ALICE)
+
+
+async def kept(memory: Memory, *messages: dict[str, Any], scope: Scope = ALICE) -> int:
+    """Add messages and return how many were kept."""
+    return (await memory.add_messages(messages_from(*messages, scope=scope, at=memory.engine.clock()))).kept_messages
+
+
+async def test_messages_without_ids_or_times_are_recognized_for_ten_minutes(
+    memory: Memory, clock: StoppedClock
+) -> None:
+    for minutes, new in ((0, 2), (0, 0), (5, 0), (5, 0), (1, 2)):
+        clock.forward(minutes=minutes)
+        before = await everything(memory)
+        assert await kept(memory, *HELLO) == new
+        assert (await everything(memory) == before) is (new == 0)
+    for scope in (Scope("alice", project="web"), Scope("alice", run_id="r1")):
+        assert await kept(memory, *HELLO, scope=scope) == 2
+    for number, (name, batch) in enumerate(OTHERS.items()):
+        scope = Scope(f"user{number}")
+        assert await kept(memory, *HELLO, scope=scope) == 2
+        clock.forward(seconds=1)
+        assert await kept(memory, *batch, scope=scope) == len(batch), name
+        clock.forward(seconds=1)
+        for known in (HELLO, batch):
+            assert await kept(memory, *known, scope=scope) == 0, name
+
+
+@pytest.mark.few_by_day(1)
+@pytest.mark.parametrize("more", [{}, {"id": "t1"}, {"at": "2026-05-01T10:00:00Z"}])
+async def test_facts_are_extracted_once_when_messages_are_repeated_after_a_failure(
+    tmp_path: Path, more: dict[str, str]
+) -> None:
+    clock = StoppedClock()
+    script = [Reply(status=401), Reply("Sure!"), Reply("Sure!"), Reply(LEARNED)]
+    async with memory_with(script, tmp_path, clock) as (memory, server):
+        for new, learnt, requests in ((1, 0, 1), (0, 0, 3), (0, 1, 4), (0, 0, 4), (0, 0, 4)):
+            result = await memory.add_messages(messages_from({**MOVED, **more}, at=clock.at))
+            assert (result.kept_messages, len(result.outcomes)) == (new, learnt)
+            assert len(server.chat_requests) == requests
+            clock.forward(minutes=1)
+        assert await memory_texts(memory) == ["User lives in Lyon"]
+    async with memory_in(tmp_path / "kept") as memory:
+        assert await kept(memory, {**MOVED, **more}) == 1
+    async with memory_with([LEARNED], tmp_path / "kept") as (memory, _):
+        result = await memory.add_messages(messages_from({**MOVED, **more}))
+    assert (result.kept_messages, [change.memory.text for change in result.outcomes]) == (0, ["User lives in Lyon"])
+
+
+async def test_every_tool_that_writes_can_be_called_again(tmp_path: Path) -> None:
+    batch = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi"}]
+    with_ids = [{**message, "id": f"t{number}"} for number, message in enumerate(batch)]
+    async with connect(tmp_path) as server, memory_in(tmp_path / "data") as memory:
+
+        async def twice(tool: str, expected: str, **arguments: Any) -> list[dict[str, Any]]:
+            first = await server.call_tool(tool, arguments)
+            reply_text(first)
+            after = await everything(memory)
+            assert reply_text(await server.call_tool(tool, arguments)).startswith(expected)
+            assert await everything(memory) == after
+            return first.structured_content.get("results", [])
+
+        known, said = "unchanged (duplicate of ", "unchanged\nnote: all of these messages were known already"
+        (tea,) = await twice("add_memory", known, text="User likes tea", metadata={"a": 1})
+        (nice,) = await twice("add_memory", known, text="User lives in Nice")
+        await twice("add_memory", said, messages=batch)
+        await twice("add_memory", said, messages=with_ids)
+        (lyon,) = await twice("add_memory", known, text="User lives in Lyon", replaces=[nice["id"][:8]])
+        of_lyon = {"memory_id": lyon["id"]}
+        await twice("update_memory", f"unchanged: [{lyon['id'][:8]}]", **of_lyon, text="User lives in Metz")
+        await twice("update_memory", f"unchanged (duplicate of {tea['id'][:8]})", **of_lyon, text="User likes tea")
+        await twice("delete_memory", "unchanged (already deleted): ", memory_ids=[tea["id"]])
+        await twice("update_memory", "unchanged (not deleted): ", memory_id=tea["id"], restore=True)
+        confirmed = {"all": True, "confirm": "delete 1 memory and 4 messages"}
+        await twice("delete_memory", "unchanged: nothing is stored in this scope", **confirmed)

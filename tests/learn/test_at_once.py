@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,10 +13,10 @@ import anyio
 import pytest
 
 from loopback import OpenAIServer
-from palimpsest.core.models import Decision, Edit, Event, Fact, Message, Undo
+from palimpsest.core.models import Decision, Event, Fact, Undo
 from palimpsest.learn.commit import WriteResult
 from palimpsest.memory import Memory
-from tests.support.ledger_access import ledger_in, stored_rows, write_elsewhere, writing
+from tests.support.ledger_access import ledger_in, write_decisions, write_elsewhere, writing
 from tests.support.memory import ALICE, StoppedClock, add_text, llm_settings, memory_in, memory_texts, messages_from
 from tests.support.scripted_model import facts_reply, given, is_extraction, memory_with, reply_to_decide
 
@@ -27,50 +26,8 @@ PATIENCE = 60.0
 """After this many seconds a gate that no second request reaches is a failure."""
 
 
-@dataclass
-class Pair:
-    """Two servers with one memory and one model. Two requests with the name of a gate wait for each other."""
-
-    folder: Path
-    server: OpenAIServer = field(init=False)
-    memories: list[Memory] = field(default_factory=list[Memory])
-    gates: dict[str, threading.Barrier] = field(default_factory=dict[str, threading.Barrier])
-
-    def __post_init__(self) -> None:
-        self.server = OpenAIServer(self.chat)
-
-    def chat(self, request: dict[str, Any]) -> str:
-        """Answer a request. Two requests with the name of a gate in them are answered when both have arrived."""
-        prompt = request["messages"][1]["content"]
-        for name, gate in self.gates.items():
-            if name in prompt:
-                gate.wait(PATIENCE)
-        if is_extraction(request):
-            return facts_reply(f"User has a cat, as {threading.get_ident()} words it")
-        return reply_to_decide(request)
-
-    async def add_texts(self, *texts: Sequence[str], infer: bool | None = None) -> list[WriteResult]:
-        """Add texts to the first memory and others to the second, all at the same moment."""
-        calls = [
-            partial(at.add_text, ALICE, text, infer=infer)
-            for at, of in zip(self.memories, texts, strict=True)
-            for text in of
-        ]
-        return await _at_once(calls)
-
-    async def add_messages(self, *said: dict[str, Any], infer: bool | None = None) -> list[WriteResult]:
-        """Send each memory the same messages at the same moment."""
-        return await _at_once(
-            [partial(at.add_messages, messages_from(*said, at=at.engine.clock()), infer=infer) for at in self.memories]
-        )
-
-    def stored(self) -> tuple[list[str], list[Edit], list[Message]]:
-        """Return the texts of the memories, every edit, and the messages."""
-        stored = stored_rows(self.folder, ALICE)
-        return [memory.text for memory in stored.memories], [*stored.edits], [*stored.messages]
-
-
-async def _at_once(calls: Sequence[Callable[[], Awaitable[WriteResult]]]) -> list[WriteResult]:
+async def at_once(*calls: Callable[[], Awaitable[WriteResult]]) -> list[WriteResult]:
+    """Make calls at the same moment, and return their results."""
     results: list[WriteResult] = []
 
     async def run(call: Callable[[], Awaitable[WriteResult]]) -> None:
@@ -82,88 +39,56 @@ async def _at_once(calls: Sequence[Callable[[], Awaitable[WriteResult]]]) -> lis
     return results
 
 
-@pytest.fixture
-async def pair(tmp_path: Path) -> AsyncGenerator[Pair]:
-    new_pair = Pair(tmp_path)
-    async with AsyncExitStack() as stack:
-        stack.enter_context(new_pair.server)
-        for minutes in (0, 1):
-            clock = StoppedClock()
-            clock.forward(minutes=minutes)
-            opened = memory_in(tmp_path, clock, llm=llm_settings(new_pair.server.base_url))
-            new_pair.memories.append(await stack.enter_async_context(opened))
-        yield new_pair
+async def test_the_same_text_many_times_is_one_memory(tmp_path: Path) -> None:
+    """Only the database can hold a text unique: one call adds it, the others find it."""
+    async with memory_in(tmp_path) as one, memory_in(tmp_path) as other:
+        results = await at_once(*(partial(at.add_text, ALICE, "User plays the cello") for at in (one, other) * 4))
+        assert sorted(outcome.event for result in results for outcome in result.outcomes) == ["ADD", *["NONE"] * 7]
+        assert await memory_texts(one) == ["User plays the cello"]
+        assert len(await one.log(ALICE)) == 1
 
 
-def events_of(results: Sequence[WriteResult]) -> list[str]:
-    return sorted(outcome.event for result in results for outcome in result.outcomes)
-
-
-class TestAtOnce:
-    async def test_the_same_text_many_times_is_one_memory(self, pair: Pair) -> None:
-        """Only the database can hold a text unique: one call adds it, the others find it."""
-        cello = ["User plays the cello"] * 4
-        assert events_of(await pair.add_texts(cello, cello, infer=False)) == ["ADD", *["NONE"] * 7]
-        believed, edits, _ = pair.stored()
-        assert (believed, len(edits)) == (cello[:1], 1)
-
-    @pytest.mark.few_by_day(1)
-    @pytest.mark.parametrize("more", [{"id": "t{}"}, {"at": "2026-05-01T10:0{}:00Z"}, {}])
-    async def test_the_same_messages_are_kept_once(self, pair: Pair, more: dict[str, str]) -> None:
-        """A client may send a call to another server too, a minute later."""
-        batch = [
-            {"role": "user", "content": text, **{key: value.format(number) for key, value in more.items()}}
-            for number, text in enumerate(("Hello", "Is it raining?"))
-        ]
-        assert sorted(result.kept_messages for result in await pair.add_messages(*batch, infer=False)) == [0, 2]
-        _, edits, messages = pair.stored()
+@pytest.mark.few_by_day(1)
+@pytest.mark.parametrize("more", [{"id": "t{}"}, {"at": "2026-05-01T10:0{}:00Z"}, {}])
+async def test_the_same_messages_are_kept_once(tmp_path: Path, more: dict[str, str]) -> None:
+    """A client may send a call to another server too, a minute later."""
+    batch = [
+        {"role": "user", "content": text, **{key: value.format(number) for key, value in more.items()}}
+        for number, text in enumerate(("Hello", "Is it raining?"))
+    ]
+    later = StoppedClock()
+    later.forward(minutes=1)
+    async with memory_in(tmp_path) as one, memory_in(tmp_path, later) as other:
+        said = [messages_from(*batch, at=at.engine.clock()) for at in (one, other)]
+        results = await at_once(partial(one.add_messages, said[0]), partial(other.add_messages, said[1]))
+        assert sorted(result.kept_messages for result in results) == [0, 2]
+        messages = (await one.scope_contents(ALICE)).messages
         assert [message.content for message in messages] == ["Hello", "Is it raining?"]
-        assert len(edits) == 1
+        assert len(await one.log(ALICE)) == 1
 
-    async def test_contradicting_texts_decided_on_at_the_same_moment_leave_one_memory(self, pair: Pair) -> None:
-        """Both models see the old memory, and one of them has to decide again."""
-        await pair.add_texts(["User lives in Nice"], [], infer=False)
-        pair.gates["User lives in Nice"] = threading.Barrier(2)
-        cities = ("User lives in Lyon", "User lives in Metz")
-        results = await pair.add_texts(cities[:1], cities[1:])
-        # The server whose clock is a minute behind says so, if the other one writes first.
-        assert [note for result in results for note in result.notes if "clock is behind" not in note] == []
-        assert len(pair.server.chat_requests) == 3
-        believed, edits, _ = pair.stored()
-        assert len(believed) == 1
-        steps = [(step.event, step.before or step.after) for edit in reversed(edits) for step in edit.steps]
-        first, last = cities if believed == [cities[1]] else cities[::-1]
-        assert steps == [
-            (Event.ADD, "User lives in Nice"),
-            (Event.ADD, first),
-            (Event.DELETE, "User lives in Nice"),
-            (Event.ADD, last),
-            (Event.DELETE, first),
-        ]
 
-    async def test_contradicting_first_texts_leave_one_memory(self, pair: Pair) -> None:
-        """Neither call has anything to decide against when it starts."""
-        cities = [f"User lives in {name}" for name in ("Lyon", "Metz", "Brest", "Nice")]
-        await pair.add_texts(cities[:2], cities[2:])
-        believed, edits, _ = pair.stored()
-        assert len(believed) == 1
-        assert {step.after for edit in edits for step in edit.steps if step.event is Event.ADD} == set(cities)
+async def test_facts_are_extracted_from_the_same_messages_once(tmp_path: Path) -> None:
+    """No comparison of texts would find the same fact in two wordings."""
+    gate, said = threading.Barrier(2), messages_from(("user", "I have a cat"))
 
-    async def test_facts_are_extracted_from_the_same_messages_once(self, pair: Pair) -> None:
-        """No comparison of texts would find the same fact in two wordings."""
-        cat = {"role": "user", "content": "I have a cat"}
-        pair.gates["I have a cat"] = threading.Barrier(2)
-        results = await pair.add_messages(cat)
-        del pair.gates["I have a cat"]
-        assert events_of(results) == ["ADD"]
-        (late,) = (result for result in results if not result.outcomes)
+    def chat(request: dict[str, Any]) -> str:
+        if is_extraction(request):
+            gate.wait(PATIENCE)
+            return facts_reply(f"User has a cat, as {threading.get_ident()} words it")
+        return reply_to_decide(request)
+
+    async with memory_with(chat, tmp_path) as (one, server):
+        async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as other:
+            early, late = sorted(
+                await at_once(partial(one.add_messages, said), partial(other.add_messages, said)),
+                key=lambda result: -len(result.outcomes),
+            )
+        assert [outcome.event for outcome in early.outcomes] == [Event.ADD]
         assert "another call has learned from these messages meanwhile" in late.notes
-        believed, edits, messages = pair.stored()
-        assert (len(believed), len(messages), len(edits)) == (1, 1, 2)
-        asked_before = len(pair.server.chat_requests)
-        await pair.add_messages(cat)
-        assert len(pair.server.chat_requests) == asked_before
-        assert pair.stored()[1] == edits
+        assert len(await memory_texts(one)) == 1
+        asked, edits = len(server.chat_requests), await one.log(ALICE)
+        await one.add_messages(said)
+        assert (len(server.chat_requests), await one.log(ALICE)) == (asked, edits)
 
 
 Changes = Callable[[], object]
@@ -195,122 +120,81 @@ def shown(server: OpenAIServer) -> list[list[str]]:
     return [[item["text"] for item in memories] for memories in asked]
 
 
-class TestDecidedAgain:
-    @pytest.mark.few_by_day(1)
-    @pytest.mark.parametrize("how", ["added", "changed", "deleted", "restored"])
-    async def test_a_change_to_an_unrelated_memory_costs_no_other_request(self, tmp_path: Path, how: str) -> None:
-        """A decision holds as long as nothing it was made on has changed."""
-        unrelated = "The build runs on Tuesdays"
-        async with memory_in(tmp_path) as memory:
-            await add_text(memory, "User lives in Nice with the cat Miso")
-            for number in range(12):  # more than a model is shown
-                await add_text(memory, f"Miso, the cat of the user in Lyon, has toy number {number}")
-            other = await add_text(memory, unrelated)
-            if how == "restored":
-                await memory.delete(ALICE, [other])
-        decisions = {
-            "added": Decision(Event.ADD, Fact("Peanuts make the sister ill")),
-            "changed": Decision(Event.UPDATE, Fact(unrelated, metadata={"k": 1}), other),
-            "deleted": Decision(Event.DELETE, memory_id=other),
-            "restored": Decision(Event.ADD, memory_id=other),
-        }[how]
-        async with thinking(tmp_path, elsewhere(tmp_path, decisions)) as (memory, server):
-            result = await memory.add_text(ALICE, "User lives in Lyon with the cat Miso")
-            assert "User lives in Nice with the cat Miso" not in await memory_texts(memory)
-        (offered,) = shown(server)
-        assert unrelated not in offered
-        assert result.notes == ()
-
-    async def test_a_memory_that_was_changed_meanwhile_is_decided_on_as_it_is_now(self, tmp_path: Path) -> None:
-        """What another client wrote while the model thought is decided on, however often."""
-        async with memory_in(tmp_path) as memory:
-            nice = await add_text(memory, "User lives in Nice")
-        changes = [
-            elsewhere(tmp_path, Decision(Event.UPDATE, Fact("User has a house in Nice"), nice)),
-            elsewhere(tmp_path, Decision(Event.UPDATE, Fact("User lives in Rennes"), nice)),
-            elsewhere(tmp_path, undo=Undo()),
-        ]
-        async with thinking(tmp_path, *changes) as (memory, server):
-            result = await memory.add_text(ALICE, "User lives in Lyon")
-            assert await memory_texts(memory) == ["User has a house in Nice", "User lives in Lyon"]
-        assert result.notes == ()
-        assert shown(server) == [
-            ["User lives in Nice"],
-            ["User has a house in Nice"],
-            ["User lives in Rennes"],
-            ["User has a house in Nice"],
-        ]
-
-    async def test_a_memory_that_was_deleted_meanwhile_leaves_nothing_to_decide(self, tmp_path: Path) -> None:
-        """There is no decision about a deleted memory, and no request with nothing to show."""
-        async with memory_in(tmp_path) as memory:
-            nice = await add_text(memory, "User lives in Nice")
-        async with thinking(tmp_path, elsewhere(tmp_path, Decision(Event.DELETE, memory_id=nice))) as (memory, server):
-            (change,) = (await memory.add_text(ALICE, "User lives in Lyon")).outcomes
-            assert await memory_texts(memory) == ["User lives in Lyon"]
-        assert (change.event, change.replaced, len(server.chat_requests)) == (Event.ADD, (), 1)
-
-    async def test_a_text_is_stored_as_it_is_if_memories_keep_changing(self, tmp_path: Path) -> None:
-        """A call does not ask the model forever, and does not lose its text."""
-        changes = [elsewhere(tmp_path, Decision(Event.ADD, Fact(f"User lives in street {n}"))) for n in range(5)]
-        async with memory_in(tmp_path) as memory:
-            await add_text(memory, "User lives in Nice")
-        async with thinking(tmp_path, *changes) as (memory, server):
-            result = await memory.add_text(ALICE, "User lives in Lyon")
-            assert len(await memory_texts(memory)) == 7
-        assert len(server.chat_requests) == 5
-        assert "other clients kept changing this memory" in result.notes[0]
-
-    async def test_messages_that_could_not_be_decided_on_are_learned_from_when_repeated(self, tmp_path: Path) -> None:
-        """Messages may be kept without their facts, which are extracted when the call is repeated."""
-        changes = [elsewhere(tmp_path, Decision(Event.ADD, Fact(f"User lives in street {n}"))) for n in range(5)]
-        async with memory_in(tmp_path) as memory:
-            await add_text(memory, "User lives in Nice")
-        said_now = messages_from(("user", "I moved to Lyon"))
-        async with thinking(tmp_path, lambda: None, *changes) as (memory, _):
-            result = await memory.add_messages(said_now)
-            assert (result.kept_messages, result.outcomes) == (1, ())
-            assert "They are learned from in the background" in result.notes[0]
-            again = await memory.add_messages(said_now)
-            assert (again.kept_messages, len(again.outcomes)) == (0, 1)
-            assert await memory_texts(memory) == ["User lives in Lyon"]
-
-    async def test_a_message_that_is_deleted_during_extraction_is_not_learned_from(self, tmp_path: Path) -> None:
-        """No fact of a deleted message is stored later."""
-        said_now = messages_from(("user", "I moved to Lyon"))
-        delete_message = elsewhere(tmp_path, Decision(Event.DELETE, memory_id=said_now[0].id, kind="message"))
-        async with thinking(tmp_path, delete_message) as (memory, server):
-            assert (await memory.add_messages(said_now)).outcomes == ()
-            assert await memory_texts(memory) == []
-            again = await memory.add_messages(said_now)
-            assert "1 of these messages were deleted before and stay deleted" in again.notes[1]
-        assert len(server.chat_requests) == 1
-
-    async def test_messages_that_another_call_learned_from_are_not_learned_from_again(self, tmp_path: Path) -> None:
-        """The later one of two calls drops its facts and says so."""
-        said_now = messages_from(("user", "I moved to Lyon"))
-        learnt = tuple(message.id for message in said_now)
-        fact = Decision(Event.ADD, Fact("Lyon is where the user moved", sources=learnt))
-        async with thinking(tmp_path, elsewhere(tmp_path, fact, learned_from=learnt)) as (memory, _):
-            result = await memory.add_messages(said_now)
-            assert await memory_texts(memory) == ["Lyon is where the user moved"]
-        assert (result.kept_messages, result.outcomes) == (1, ())
-        assert result.notes == ("another call has learned from these messages meanwhile",)
+async def test_changes_to_unrelated_memories_cost_no_other_request(tmp_path: Path) -> None:
+    """A decision holds as long as nothing it was made on has changed."""
+    async with memory_in(tmp_path) as memory:
+        await add_text(memory, "User lives in Nice with the cat Miso")
+        toys = [f"Miso, the cat of the user in Lyon, has toy number {number}" for number in range(12)]
+        write_decisions(memory, *(Decision(Event.ADD, Fact(toy)) for toy in toys))  # more than a model is shown
+        changed, deleted = await add_text(memory, "The build runs on Tuesdays"), await add_text(memory, "Tea is fine")
+    unrelated = elsewhere(
+        tmp_path,
+        Decision(Event.ADD, Fact("Peanuts make the sister ill")),
+        Decision(Event.UPDATE, Fact("The build runs daily"), changed),
+        Decision(Event.DELETE, memory_id=deleted),
+    )
+    async with thinking(tmp_path, unrelated) as (memory, server):
+        result = await memory.add_text(ALICE, "User lives in Lyon with the cat Miso")
+        assert "User lives in Nice with the cat Miso" not in await memory_texts(memory)
+    (offered,) = shown(server)
+    assert "The build runs on Tuesdays" not in offered
+    assert result.notes == ()
 
 
-async def test_reads_do_not_wait_for_writes_that_wait_for_another_process(tmp_path: Path) -> None:
+async def test_a_memory_that_was_changed_meanwhile_is_decided_on_as_it_is_now(tmp_path: Path) -> None:
+    async with memory_in(tmp_path) as memory:
+        nice = await add_text(memory, "User lives in Nice")
+    changes = [
+        elsewhere(tmp_path, Decision(Event.UPDATE, Fact("User has a house in Nice"), nice)),
+        elsewhere(tmp_path, Decision(Event.UPDATE, Fact("User lives in Rennes"), nice)),
+        elsewhere(tmp_path, undo=Undo()),
+    ]
+    async with thinking(tmp_path, *changes) as (memory, server):
+        result = await memory.add_text(ALICE, "User lives in Lyon")
+        assert await memory_texts(memory) == ["User has a house in Nice", "User lives in Lyon"]
+    assert result.notes == ()
+    assert shown(server) == [
+        ["User lives in Nice"],
+        ["User has a house in Nice"],
+        ["User lives in Rennes"],
+        ["User has a house in Nice"],
+    ]
+
+
+async def test_a_text_is_stored_as_it_is_if_memories_keep_changing(tmp_path: Path) -> None:
+    changes = [elsewhere(tmp_path, Decision(Event.ADD, Fact(f"User lives in street {n}"))) for n in range(5)]
+    async with memory_in(tmp_path) as memory:
+        await add_text(memory, "User lives in Nice")
+    async with thinking(tmp_path, *changes) as (memory, server):
+        result = await memory.add_text(ALICE, "User lives in Lyon")
+        assert len(await memory_texts(memory)) == 7
+    assert len(server.chat_requests) == 5
+    assert "other clients kept changing this memory" in result.notes[0]
+
+
+async def test_a_message_that_is_deleted_during_extraction_is_not_learned_from(tmp_path: Path) -> None:
+    said_now = messages_from(("user", "I moved to Lyon"))
+    delete_message = elsewhere(tmp_path, Decision(Event.DELETE, memory_id=said_now[0].id, kind="message"))
+    async with thinking(tmp_path, delete_message) as (memory, server):
+        assert (await memory.add_messages(said_now)).outcomes == ()
+        assert await memory_texts(memory) == []
+        again = await memory.add_messages(said_now)
+        assert "1 of these messages were deleted before and stay deleted" in again.notes[1]
+    assert len(server.chat_requests) == 1
+
+
+async def test_reads_do_not_wait_for_writes_that_wait_for_another_process(tmp_path: Path, memory: Memory) -> None:
     """Guards lists and searches beside many adds: while another process writes, only the adds wait."""
     texts = [f"Note number {number}" for number in range(20)]
-    async with memory_in(tmp_path) as memory:
-        await add_text(memory, "User plays the harp")
-        with ledger_in(tmp_path) as other:
-            async with anyio.create_task_group() as tasks:
-                with writing(other):
-                    for text in texts:
-                        tasks.start_soon(add_text, memory, text)
-                    with anyio.fail_after(PATIENCE / 4):
-                        await anyio.wait_all_tasks_blocked()
-                        assert await memory_texts(memory) == ["User plays the harp"]
-                        [hit] = (await memory.search(ALICE, "harp")).hits
-                        assert hit.text == "User plays the harp"
-        assert set(await memory_texts(memory)) == {"User plays the harp", *texts}
+    await add_text(memory, "User plays the harp")
+    with ledger_in(tmp_path) as other:
+        async with anyio.create_task_group() as tasks:
+            with writing(other):
+                for text in texts:
+                    tasks.start_soon(add_text, memory, text)
+                with anyio.fail_after(PATIENCE / 4):
+                    await anyio.wait_all_tasks_blocked()
+                    assert await memory_texts(memory) == ["User plays the harp"]
+                    [hit] = (await memory.search(ALICE, "harp")).hits
+                    assert hit.text == "User plays the harp"
+    assert set(await memory_texts(memory)) == {"User plays the harp", *texts}

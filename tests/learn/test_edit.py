@@ -1,4 +1,4 @@
-"""Edits by hand: each can be undone through the facade, the tools and the commands."""
+"""Edits by hand: each can be undone through the facade, the tools and the commands; what a replaced memory hands on."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,13 @@ import pytest
 
 from palimpsest.core.clock import parse_date, shown_date
 from palimpsest.core.errors import InputError, MemoryNotFoundError
-from palimpsest.core.models import Decision, Event, Fact, Hit, Scope, Undo
+from palimpsest.core.models import Decision, Event, Fact, Relation, Scope, Undo
 from palimpsest.learn.commit import WriteResult
 from palimpsest.memory import Memory
 from palimpsest.server import advice
 from tests.learn.decisions import ids_of
 from tests.support.command_line import palimpsest, palimpsest_json
-from tests.support.ledger_access import write_decisions
+from tests.support.ledger_access import row_faults, write_decisions
 from tests.support.memory import ALICE, StoppedClock, add_text, memory_in, messages_from
 from tests.support.scripted_model import decision, decisions_reply, given, is_extraction, memory_with
 
@@ -45,10 +45,6 @@ async def texts(memory: Memory, scope: Scope = ALICE, **options: Any) -> list[st
     search_result = await memory.search(scope, BEVERAGE, limit=100, max_tokens=20_000, **options)
     assert search_result.notes == ()
     return sorted(hit.text for hit in search_result.hits)
-
-
-async def by_words(memory: Memory, word: str) -> list[Hit]:
-    return [hit for hit in (await memory.search(ALICE, word)).hits if word in hit.text]
 
 
 async def newest_edit(memory: Memory) -> int:
@@ -106,251 +102,146 @@ CHANGES: dict[str, Work] = {
 }
 
 
-class TestUndo:
-    @pytest.mark.few_by_day(1)
-    @pytest.mark.parametrize("what", CHANGES)
-    async def test_every_change_is_one_edit_that_can_be_repeated_undone_and_redone(
-        self, tmp_path: Path, what: str
-    ) -> None:
-        """Undo and redo cover texts, metadata and messages, and everything is found again.
-
-        A client may time out after the write was done. The repeated call says so and writes nothing.
-        """
-        clock = StoppedClock()
-        async with memory_in(tmp_path, clock) as memory:
-            known = await first_contents(memory)
-            edits, before, texts_before = await newest_edit(memory), await contents(memory), await texts(memory)
-            clock.forward(hours=1)
-            done = await CHANGES[what](memory, known)
-            after, found_after = await contents(memory), await texts(memory)
-            assert await newest_edit(memory) == edits + 1
-            assert after != before
-            assert all(change.event is not Event.NONE or change.replaced for change in done.outcomes)
-            clock.forward(minutes=5)
-            again = await CHANGES[what](memory, known)
-            assert {change.event for change in again.outcomes} <= {Event.NONE}
-            assert (await newest_edit(memory), await contents(memory)) == (edits + 1, after)
-            for _ in range(2):
-                clock.forward(hours=1)
-                assert (await memory.undo(ALICE)).outcomes
-                assert (await contents(memory), await texts(memory)) == (before, texts_before)
-                clock.forward(hours=1)
-                await memory.undo(ALICE, Undo(edit=await newest_edit(memory)))
-                assert (await contents(memory), await texts(memory)) == (after, found_after)
-
-    async def test_metadata_given_with_another_memorys_text_goes_to_that_memory(self, tmp_path: Path) -> None:
-        """If an update gives a memory the text of another one, its metadata goes to the one that stays."""
-        async with memory_in(tmp_path) as memory:
-            known = await first_contents(memory)
-            result = await memory.update(ALICE, known.nice, text="user likes OOLONG", metadata={"c": 3, "b": None})
-            assert [(change.event, change.duplicate_of) for change in result.outcomes] == [(Event.DELETE, known.tea)]
-            assert (await contents(memory))[known.tea][:2] == ("User likes oolong", {"a": 1, "c": 3})
-            # If two clients send this at the same moment, the second one finds it done.
-            decision = Decision(Event.UPDATE, Fact("User likes oolong"), known.nice)
-            applied = write_decisions(memory, decision)
-            assert [(change.event, change.duplicate_of) for change in applied.outcomes] == [(Event.NONE, known.tea)]
-            decision = Decision(Event.ADD, Fact("User likes oolong"), replaces=(known.nice,))
-            applied = write_decisions(memory, decision)
-            assert [(change.event, change.duplicate_of) for change in applied.outcomes] == [(Event.NONE, known.tea)]
-
-    async def test_facts_of_one_conversation_are_one_edit(self, tmp_path: Path) -> None:
-        """Undoing a model's work removes its facts and restores what it changed; the messages stay."""
-        dog = {"happened_at": "2026-05-01", "keywords": ["pet"], "tags": ["t"]}
-        facts = [{"text": "User has a dog", "sources": [1], **dog}, {"text": "User lives in Lyon", "sources": [1]}]
-
-        def chat(request: dict[str, Any]) -> str:
-            if is_extraction(request):
-                return json.dumps({"facts": facts})
-            (nice,) = ids_of(given(request, "Stored memories"), "User lives in Nice")
-            return decisions_reply(decision(0, "ADD"), decision(1, "UPDATE", nice, "Lyon"))
-
-        async with memory_with(chat, tmp_path) as (memory, _):
-            await first_contents(memory)
-            before = await contents(memory)
-            await memory.add_messages(messages_from(("user", "We have a dog, and live in Lyon now")))
-            after = await contents(memory)
-            assert len(after) == len(before) + 2
-            result = await memory.undo(ALICE)
-            assert [change.event for change in result.outcomes] == [Event.DELETE, Event.UPDATE]
-            messages = (await memory.scope_contents(ALICE)).messages
-            assert await contents(memory) == before | {message.id: message.content for message in messages}
-            # Without the facts, the messages are found as they were before the extraction.
-            then = (await memory.search(ALICE, "a dog", as_of=memory.engine.clock())).hits
-            assert then[0].text == "We have a dog, and live in Lyon now"
-            await memory.undo(ALICE)
-            assert await contents(memory) == before
-            await memory.undo(ALICE, Undo(edit=await newest_edit(memory)))
-            await memory.undo(ALICE, Undo(edit=await newest_edit(memory) - 2))
-            assert await contents(memory) == after
-
-    @pytest.mark.parametrize("is_down", [False, pytest.param(True, marks=pytest.mark.nightly)])
-    async def test_a_restored_text_is_found_by_words_and_by_meaning(self, tmp_path: Path, *, is_down: bool) -> None:
-        """After an undo the old text has its own vector again, and the new one is gone.
-
-        While the embedder is down, the note says what is missing, and the vector follows later.
-        """
-        async with memory_in(tmp_path) as memory:
-            memory_id = await add_text(memory, "User plays the violoncello")
-            await add_text(memory, "The build runs on Tuesdays")
-            await memory.update(ALICE, memory_id, text="User collects stamps")
-        gone = {"provider": "openai", "config": {"model": "e", "openai_base_url": "http://127.0.0.1:9/v1"}}
-        settings: dict[str, Any] = {"embedder": gone} if is_down else {}
-        async with memory_in(tmp_path, **settings) as memory:
-            result = await memory.undo(ALICE)
-            assert any("found by words only, until it can be embedded" in note for note in result.notes) is is_down
-            assert [hit.id for hit in await by_words(memory, "violoncello")] == [memory_id]
-            assert await by_words(memory, "stamps") == []
-        async with memory_in(tmp_path) as memory:
-            if is_down:
-                await memory.care.rebuild()
-            assert (await memory.search(ALICE, "musical instrument")).hits[0].id == memory_id
-
-    async def test_all_edits_since_a_time_are_undone_even_if_texts_moved(self, tmp_path: Path) -> None:
-        """The whole former state returns: memories, messages, metadata, and a text that another memory has by now."""
-        clock = StoppedClock()
-        async with memory_in(tmp_path, clock) as memory:
-            known = await first_contents(memory)
-            then, texts_then = await contents(memory), await texts(memory)
-            clock.forward(hours=1)
-            instant = clock.at
-            await memory.update(ALICE, known.tea, text="User likes sencha", metadata={"a": 2})
-            await memory.update(ALICE, known.nice, text="User likes oolong")
-            await memory.restore(ALICE, known.superseded)
-            await memory.add_messages(messages_from(("user", "Rex barks"), at=clock.at))
-            clock.forward(hours=1)
-            await memory.delete_all(ALICE)
-            await memory.restore(ALICE, known.message)
-            await add_text(memory, "User has a dog")
-            await memory.undo(ALICE, Undo(since=instant))
-            assert (await contents(memory), await texts(memory)) == (then, texts_then)
-            assert [hit.id for hit in await by_words(memory, "oolong")] == [known.tea]
-            _, history = await memory.history(ALICE, known.nice)
-            kept = [entry.new_memory for entry in history]
-            assert kept == ["User lives in Nice", "User likes oolong", None, "User lives in Nice"]
-
-    async def test_as_of_returns_what_was_believed_before_between_and_after(self, tmp_path: Path) -> None:
-        """Search at an instant knows edits and their undo, of memories and of messages."""
-        clock = StoppedClock()
-        async with memory_in(tmp_path, clock) as memory:
-            seen: list[tuple[datetime, list[str]]] = []
-
-            async def step(work: Awaitable[object]) -> None:
-                await work
-                seen.append((clock.at, await texts(memory)))
-                clock.forward(hours=1)
-
-            await step(memory.search(ALICE, "nothing yet"))
-            known = await first_contents(memory)
-            await step(memory.search(ALICE, "as begun"))
-            await step(memory.update(ALICE, known.tea, text="User likes sencha"))
-            await step(memory.delete(ALICE, [known.tea, known.message]))
-            await step(memory.undo(ALICE))
-            await step(memory.undo(ALICE))
-            await step(memory.delete_all(ALICE))
-            await step(memory.undo(ALICE, Undo(since=seen[1][0] + timedelta(minutes=1))))
-            assert seen[2][1] == ["I play the cello", "User likes sencha", "User lives in Nice"]
-            assert len({tuple(past_texts) for _, past_texts in seen}) == 4
-            for instant, past_texts in seen[1:]:
-                for within in (timedelta(), timedelta(minutes=59)):
-                    assert await texts(memory, as_of=instant + within) == past_texts
-            assert await texts(memory, as_of=seen[0][0] - timedelta(hours=1)) == []
+@pytest.mark.few_by_day(1)
+@pytest.mark.parametrize("what", CHANGES)
+async def test_every_change_is_one_edit_that_can_be_repeated_undone_and_redone(
+    memory: Memory, clock: StoppedClock, what: str
+) -> None:
+    known = await first_contents(memory)
+    edits, before, texts_before = await newest_edit(memory), await contents(memory), await texts(memory)
+    clock.forward(hours=1)
+    done = await CHANGES[what](memory, known)
+    after, found_after = await contents(memory), await texts(memory)
+    assert await newest_edit(memory) == edits + 1
+    assert after != before
+    assert all(change.event is not Event.NONE or change.replaced for change in done.outcomes)
+    clock.forward(minutes=5)
+    again = await CHANGES[what](memory, known)
+    assert {change.event for change in again.outcomes} <= {Event.NONE}
+    assert (await newest_edit(memory), await contents(memory)) == (edits + 1, after)
+    for _ in range(2):
+        clock.forward(hours=1)
+        assert (await memory.undo(ALICE)).outcomes
+        assert (await contents(memory), await texts(memory)) == (before, texts_before)
+        clock.forward(hours=1)
+        await memory.undo(ALICE, Undo(edit=await newest_edit(memory)))
+        assert (await contents(memory), await texts(memory)) == (after, found_after)
 
 
-class TestByHand:
-    async def test_the_error_names_the_living_end_of_a_chain(self, tmp_path: Path) -> None:
-        """What the named memory was superseded by in turn is superseded too: the agent needs the last."""
-        async with memory_in(tmp_path) as memory:
-            chain = [await add_text(memory, "User lives in Paris")]
-            for city in ("Nice", "Metz", "Lyon"):
-                chain.append(await add_text(memory, f"User lives in {city}", replaces=chain[-1:]))
-            last = chain[-1][:8]
-            with pytest.raises(MemoryNotFoundError, match=f"superseded by '{last}'"):
-                await memory.update(ALICE, chain[0], text="User lives in Rouen")
-            with pytest.raises(MemoryNotFoundError, match=f"replaced by '{last}'.*Lyon"):
-                await memory.add_text(ALICE, "User lives in Rouen", replaces=chain[:1])
+async def test_facts_of_one_conversation_are_one_edit(tmp_path: Path) -> None:
+    dog = {"happened_at": "2026-05-01", "keywords": ["pet"], "tags": ["t"]}
+    facts = [{"text": "User has a dog", "sources": [1], **dog}, {"text": "User lives in Lyon", "sources": [1]}]
 
-    async def test_an_impossible_change_is_refused_with_the_next_step(self, tmp_path: Path) -> None:
-        """The error alone tells an agent its next call, and nothing was changed."""
-        async with memory_in(tmp_path) as memory:
-            known = await first_contents(memory)
-            edits = await newest_edit(memory)
-            wrong: list[tuple[Awaitable[object], str]] = [
-                (memory.update(ALICE, known.deleted, text="x"), r"is deleted already.*restore=true"),
-                (memory.update(ALICE, known.superseded, text="x"), rf"superseded by '{known.nice[:8]}'"),
-                (memory.update(ALICE, known.superseded, metadata={"k": 1}), rf"superseded by '{known.nice[:8]}'"),
-                (memory.update(ALICE, known.message, text="x"), r"is a message of a conversation.*delete_memory"),
-                (memory.add_text(ALICE, "x", replaces=[known.deleted]), r"is deleted already"),
-                (memory.add_text(ALICE, "x", replaces=[known.message]), r"is a message of a conversation"),
-                (memory.delete(ALICE, [known.tea, "00000000-0000"]), r"no memory '00000000-0000'"),
-                (memory.restore(ALICE, "0000000"), r"at least its first 8 characters"),
-            ]
-            for work, error_pattern in wrong:
-                with pytest.raises(InputError) as error:
-                    await work
-                assert re.search(error_pattern, advice.error_text(error.value, advice.TOOLS))
-            assert await newest_edit(memory) == edits
+    def chat(request: dict[str, Any]) -> str:
+        if is_extraction(request):
+            return json.dumps({"facts": facts})
+        (nice,) = ids_of(given(request, "Stored memories"), "User lives in Nice")
+        return decisions_reply(decision(0, "ADD"), decision(1, "UPDATE", nice, "Lyon"))
 
-    async def test_a_restore_is_refused_beside_the_same_text_and_noted_beside_a_successor(self, tmp_path: Path) -> None:
-        """Two memories that may disagree are named while both are living, and only then."""
-        async with memory_in(tmp_path) as memory:
-            known = await first_contents(memory)
-            result = await memory.restore(ALICE, known.superseded)
-            assert result.notes == (
-                f"[{known.nice[:8]}], which had replaced it, is current too; delete one if they disagree",
-            )
-            assert (await memory.restore(ALICE, known.superseded)).notes == ()
-            await memory.undo(ALICE)
-            await memory.delete(ALICE, [known.nice])
-            assert (await memory.restore(ALICE, known.superseded)).notes == ()
-            twin = await add_text(memory, "user lives in NICE")
-            with pytest.raises(InputError, match=f"{twin[:8]} already says the same, so {known.nice[:8]} was left"):
-                await memory.restore(ALICE, known.nice)
+    async with memory_with(chat, tmp_path) as (memory, _):
+        await first_contents(memory)
+        before = await contents(memory)
+        await memory.add_messages(messages_from(("user", "We have a dog, and live in Lyon now")))
+        after = await contents(memory)
+        assert len(after) == len(before) + 2
+        result = await memory.undo(ALICE)
+        assert [change.event for change in result.outcomes] == [Event.DELETE, Event.UPDATE]
+        messages = (await memory.scope_contents(ALICE)).messages
+        assert await contents(memory) == before | {message.id: message.content for message in messages}
+        # Without the facts, the messages are found as they were before the extraction.
+        then = (await memory.search(ALICE, "a dog", as_of=memory.engine.clock())).hits
+        assert then[0].text == "We have a dog, and live in Lyon now"
+        await memory.undo(ALICE)
+        assert await contents(memory) == before
+        await memory.undo(ALICE, Undo(edit=await newest_edit(memory)))
+        await memory.undo(ALICE, Undo(edit=await newest_edit(memory) - 2))
+        assert await contents(memory) == after
 
-    async def test_an_id_is_accepted_as_agents_write_it_and_never_ambiguous(self, tmp_path: Path) -> None:
-        """Ids may come in brackets, with a prefix, twice, or be deleted. Text that names two, or none, is refused."""
-        async with memory_in(tmp_path) as memory:
-            known = await first_contents(memory)
-            tea, short, cat = known.tea, known.tea[:8], await add_text(memory, "User has a cat")
-            for argument in (tea, short.upper(), f"[{short}] 2026-05-08 oolong", f"id:{tea}", tea.replace("-", "")):
-                stored, _ = await memory.history(ALICE, argument)
-                assert stored.id == tea
-            for argument in (f"{short}, {cat[:8]}", f"{short}zzzz", f"the memory {short}", "facade"):
-                with pytest.raises(InputError):
-                    await memory.delete(ALICE, [argument])
-            result = await memory.delete(ALICE, [tea, short, f"[{short.upper()}]", known.deleted])
-            assert [change.event for change in result.outcomes] == [Event.DELETE, Event.NONE]
 
-    async def test_an_update_never_coarsens_a_date(self, tmp_path: Path) -> None:
-        """A day that was told once stays known if it is later spoken of as a month; another date takes its place."""
+async def test_an_impossible_change_is_refused_with_the_next_step(memory: Memory) -> None:
+    """The error alone tells an agent its next call, and nothing was changed."""
+    known = await first_contents(memory)
+    edits = await newest_edit(memory)
+    wrong: list[tuple[Awaitable[object], str]] = [
+        (memory.update(ALICE, known.deleted, text="x"), r"is deleted already.*restore=true"),
+        (memory.update(ALICE, known.superseded, text="x"), rf"superseded by '{known.nice[:8]}'"),
+        (memory.update(ALICE, known.superseded, metadata={"k": 1}), rf"superseded by '{known.nice[:8]}'"),
+        (memory.update(ALICE, known.message, text="x"), r"is a message of a conversation.*delete_memory"),
+        (memory.add_text(ALICE, "x", replaces=[known.deleted]), r"is deleted already"),
+        (memory.add_text(ALICE, "x", replaces=[known.message]), r"is a message of a conversation"),
+        (memory.delete(ALICE, [known.tea, "00000000-0000"]), r"no memory '00000000-0000'"),
+        (memory.restore(ALICE, "0000000"), r"at least its first 8 characters"),
+    ]
+    for work, error_pattern in wrong:
+        with pytest.raises(InputError) as error:
+            await work
+        assert re.search(error_pattern, advice.error_text(error.value, advice.TOOLS))
+    assert await newest_edit(memory) == edits
 
-        def dated(text: str, date: str) -> Fact:
-            at, precision = parse_date(date) or (None, "")
-            dates: dict[str, Any] = {"happened_at": at, "valid_from": at}
-            return Fact(text, happened_precision=precision, valid_from_precision=precision, **dates)
 
-        async with memory_in(tmp_path) as memory:
-            for number, (old, new, kept) in enumerate(
-                (
-                    ("2026-05-08", "2026-05", "2026-05-08"),
-                    ("2026-05-08", "2026", "2026-05-08"),
-                    ("2026-05", "2026-05-08", "2026-05-08"),
-                    ("2026-05-08", "2026-06", "2026-06"),
-                    ("2026", "2026-05", "2026-05"),
-                    ("2026-05-08", "", "2026-05-08"),
-                    ("", "2026-05", "2026-05"),
-                )
-            ):
-                added = write_decisions(memory, Decision(Event.ADD, dated(f"User saw vet {number}", old)))
-                update = Decision(
-                    Event.UPDATE, dated(f"User saw vet {number} with Rex", new), added.outcomes[0].memory.id
-                )
-                stored = write_decisions(memory, update).outcomes[0].memory
-                assert stored.happened_at is not None
-                assert shown_date(stored.happened_at, stored.happened_precision) == stored.since == kept, (old, new)
+async def test_a_restore_is_refused_beside_the_same_text_and_noted_beside_a_successor(memory: Memory) -> None:
+    known = await first_contents(memory)
+    result = await memory.restore(ALICE, known.superseded)
+    assert result.notes == (f"[{known.nice[:8]}], which had replaced it, is current too; delete one if they disagree",)
+    assert (await memory.restore(ALICE, known.superseded)).notes == ()
+    await memory.undo(ALICE)
+    await memory.delete(ALICE, [known.nice])
+    assert (await memory.restore(ALICE, known.superseded)).notes == ()
+    twin = await add_text(memory, "user lives in NICE")
+    with pytest.raises(InputError, match=f"{twin[:8]} already says the same, so {known.nice[:8]} was left"):
+        await memory.restore(ALICE, known.nice)
+
+
+async def test_an_id_is_accepted_as_agents_write_it_and_never_ambiguous(memory: Memory) -> None:
+    known = await first_contents(memory)
+    tea, short, cat = known.tea, known.tea[:8], await add_text(memory, "User has a cat")
+    for argument in (tea, short.upper(), f"[{short}] 2026-05-08 oolong", f"id:{tea}", tea.replace("-", "")):
+        stored, _ = await memory.history(ALICE, argument)
+        assert stored.id == tea
+    for argument in (f"{short}, {cat[:8]}", f"{short}zzzz", f"the memory {short}", "facade"):
+        with pytest.raises(InputError):
+            await memory.delete(ALICE, [argument])
+    result = await memory.delete(ALICE, [tea, short, f"[{short.upper()}]", known.deleted])
+    assert [change.event for change in result.outcomes] == [Event.DELETE, Event.NONE]
+
+
+async def test_an_update_never_coarsens_a_date(memory: Memory) -> None:
+    def dated(text: str, date: str) -> Fact:
+        at, precision = parse_date(date) or (None, "")
+        dates: dict[str, Any] = {"happened_at": at, "valid_from": at}
+        return Fact(text, happened_precision=precision, valid_from_precision=precision, **dates)
+
+    for number, (old, new, kept) in enumerate(
+        (
+            ("2026-05-08", "2026-05", "2026-05-08"),
+            ("2026-05-08", "2026", "2026-05-08"),
+            ("2026-05", "2026-05-08", "2026-05-08"),
+            ("2026-05-08", "2026-06", "2026-06"),
+            ("2026", "2026-05", "2026-05"),
+            ("2026-05-08", "", "2026-05-08"),
+            ("", "2026-05", "2026-05"),
+        )
+    ):
+        added = write_decisions(memory, Decision(Event.ADD, dated(f"User saw vet {number}", old)))
+        update = Decision(Event.UPDATE, dated(f"User saw vet {number} with Rex", new), added.outcomes[0].memory.id)
+        stored = write_decisions(memory, update).outcomes[0].memory
+        assert stored.happened_at is not None
+        assert shown_date(stored.happened_at, stored.happened_precision) == stored.since == kept, (old, new)
+
+
+async def test_the_error_names_the_living_end_of_a_chain(memory: Memory) -> None:
+    """What the named memory was superseded by in turn is superseded too: the agent needs the last."""
+    chain = [await add_text(memory, "User lives in Paris")]
+    for city in ("Nice", "Metz", "Lyon"):
+        chain.append(await add_text(memory, f"User lives in {city}", replaces=chain[-1:]))
+    last = chain[-1][:8]
+    with pytest.raises(MemoryNotFoundError, match=f"superseded by '{last}'"):
+        await memory.update(ALICE, chain[0], text="User lives in Rouen")
+    with pytest.raises(MemoryNotFoundError, match=f"replaced by '{last}'.*Lyon"):
+        await memory.add_text(ALICE, "User lives in Rouen", replaces=chain[:1])
 
 
 async def test_the_commands_show_edits_and_undo_them(tmp_path: Path) -> None:
-    """The log and undo commands work for the newest edit, one by number and all since a time, and refuse the rest."""
     clock = StoppedClock(datetime(2020, 1, 2, 12, tzinfo=UTC))
     async with memory_in(tmp_path / "data", clock) as memory:
         tea = await add_text(memory, "User likes [green] tea")
@@ -378,3 +269,64 @@ async def test_the_commands_show_edits_and_undo_them(tmp_path: Path) -> None:
         makers = [(edit.provenance.stage, edit.provenance.caller) for edit in await memory.log(ALICE, limit=3)]
         assert makers == [("undo 5", "cli"), ("undo since 2020-01-02T12:30:00Z", "cli"), ("undo 3", "cli")]
         assert await texts(memory) == ["User likes coffee"]
+
+
+RELATIONS = json.loads((Path(__file__).parent / "replaced_relations.json").read_text("utf-8"))
+
+
+async def replaced(memory: Memory, scope: Scope, old: dict[str, Any], new: dict[str, Any]) -> tuple[str, str]:
+    """Add a text and another one that replaces it, and return the ids of both."""
+    first = (await memory.add_text(scope, infer=False, **old)).outcomes[0].memory.id
+    second = (await memory.add_text(scope, infer=False, replaces=[first], **new)).outcomes[0].memory.id
+    return first, second
+
+
+async def test_a_relation_stays_unless_the_new_text_ends_it(memory: Memory) -> None:
+    for number, case in enumerate(RELATIONS):
+        scope = Scope(f"user{number}")
+        old, states = ([Relation(*item) for item in case[key]] for key in ("relations", "states"))
+        new = {"text": case["new"], "relations": states or None}
+        await replaced(memory, scope, {"text": case["old"], "relations": old}, new)
+        drawn = (await memory.graph.subgraph(scope)).relations
+        said = {item.name for item in states}
+        left = [item.name for item in old if item.name in {relation.relationship for relation in drawn}]
+        expected = [item.name for item in old if item.name in {*case["stay"], *said}]
+        assert left == expected, case["new"]
+
+
+async def test_metadata_stays_unless_the_call_gives_another(memory: Memory) -> None:
+    given = {"pinned": 1, "source": "crm", "ticket": 7, "expires_at": "2027-01-01"}
+    new = {"text": "Ana is on call for payments", "metadata": {"ticket": 8, "source": None}}
+    first, second = await replaced(memory, ALICE, {"text": "Ana is on call", "metadata": given}, new)
+    (stored,) = (await memory.scope_contents(ALICE)).memories
+    assert (stored.id, stored.metadata) == (second, {"pinned": 1, "ticket": 8, "expires_at": "2027-01-01"})
+    again = await add_text(memory, "Bo is on call")
+    told = await memory.add_text(ALICE, "Bo is on call", replaces=[second], infer=False)
+    assert any("expires_at 2027-01-01 stays" in note for note in told.notes)
+    assert (await memory.scope_contents(ALICE)).memories[0].metadata == stored.metadata, "a known text has it too"
+    await memory.undo(ALICE)
+    kept = {item.id: item.metadata for item in (await memory.scope_contents(ALICE)).memories}
+    assert kept == {second: stored.metadata, again: {}}
+    await memory.undo(ALICE)
+    await memory.undo(ALICE)
+    (stored,) = (await memory.scope_contents(ALICE)).memories
+    assert (stored.id, stored.metadata) == (first, given)
+
+
+async def test_a_new_value_takes_the_place_of_one_that_was_handed_on(memory: Memory) -> None:
+    """Guards a text that does not tell what it states: nobody who reads it would find the contradiction."""
+    stated = (("cousin of", "User"), ("works as", "plumber"), ("lives in", "Wels"))
+    old = {"text": "My cousin Tom is a plumber in Wels", "relations": [Relation("Tom", *each) for each in stated]}
+    new = {"text": "Tom moved to Salzburg", "relations": [Relation("Tom", "lives in", "Salzburg")]}
+    await replaced(memory, ALICE, old, new)
+    await add_text(memory, "Tom is a carpenter", relations=[Relation("Tom", "works as", "carpenter")])
+    kept = ["Tom — cousin of → User", "Tom — lives in → Salzburg"]
+    assert await lines(memory) == [*kept, "Tom — works as → carpenter"]
+    await memory.undo(ALICE)
+    assert await lines(memory) == [*kept, "Tom — works as → plumber"]
+    assert await row_faults(memory) == []
+
+
+async def lines(memory: Memory) -> list[str]:
+    """Return the relations that hold now."""
+    return sorted(item.line for item in (await memory.graph.subgraph(ALICE)).relations)

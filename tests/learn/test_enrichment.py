@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,7 @@ from palimpsest.core.models import Decision, Event, Fact, Undo
 from palimpsest.learn.job_runner import ENRICHED_AT_ONCE, work_on_jobs
 from palimpsest.memory import Memory
 from tests.support.ledger_access import write_decisions
-from tests.support.memory import ALICE, StoppedClock, add_text, memory_in
+from tests.support.memory import ALICE, StoppedClock, add_text
 from tests.support.scripted_model import given, memory_with
 
 pytestmark = pytest.mark.anyio
@@ -34,30 +32,6 @@ def model(request: dict[str, Any]) -> str:
     return json.dumps({"hints": [hints(item["id"], f"Who wants {item['text']}?") for item in memories]})
 
 
-@dataclass(frozen=True)
-class Meanwhile:
-    """A model that does something before it answers."""
-
-    model: Any
-    meanwhile: Callable[[], Awaitable[None]]
-
-    @property
-    def name(self) -> str:
-        """Return the model's name."""
-        return self.model.name
-
-    async def complete(self, messages: Sequence[Mapping[str, str]], schema: Mapping[str, Any] | None) -> str:
-        """Answer as the model does."""
-        await self.meanwhile()
-        return await self.model.complete(messages, schema)
-
-    async def check(self) -> None:
-        """Do nothing."""
-
-    async def aclose(self) -> None:
-        """Do nothing."""
-
-
 async def work(memory: Memory, clock: StoppedClock) -> None:
     clock.forward(minutes=1)
     await work_on_jobs(memory.engine, memory.engine.own_model)
@@ -68,7 +42,6 @@ async def hints_of(memory: Memory, *memory_ids: str) -> list[tuple[str, ...]]:
 
 
 async def test_an_old_memory_is_found_in_other_words_until_one_undo_takes_all_hints(tmp_path: Path) -> None:
-    """What has hints keeps them, the text and its date stay, and the summary is not out of date."""
     clock = StoppedClock()
     replies = [json.dumps({"summary": "Much."}), json.dumps({"hints": [hints(0), hints(1, "Who sings?")]})]
     async with memory_with(replies, tmp_path, clock) as (memory, _):
@@ -99,7 +72,6 @@ async def test_an_old_memory_is_found_in_other_words_until_one_undo_takes_all_hi
 async def test_the_daily_limit_stops_it_and_the_next_day_goes_on_with_the_same_edit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An undo in between ends it: what was taken back is not written again, nor what was still to come."""
     monkeypatch.setenv("PALIMPSEST_BACKGROUND", '{"calls_per_day": 1}')
     clock = StoppedClock()
     async with memory_with(model, tmp_path, clock) as (memory, server):
@@ -129,26 +101,6 @@ async def test_the_daily_limit_stops_it_and_the_next_day_goes_on_with_the_same_e
         assert sum(map(bool, await hints_of(memory, *ids))) == 5
 
 
-async def test_what_is_edited_while_the_model_thinks_is_left_alone(tmp_path: Path) -> None:
-    """The rest of the reply counts. The next run gives the new text hints, but what has some keeps them."""
-    clock = StoppedClock()
-    async with memory_with(model, tmp_path, clock) as (memory, _):
-        first, second, third = [await add_text(memory, text) for text in ("Ana rows", "Bea sings", "Cem paints")]
-
-        async def edit() -> None:
-            await memory.update(ALICE, first, text="Ana swims")
-            await memory.update(ALICE, second, hints=["Who performs?"])
-
-        await memory.care.enrich()
-        clock.forward(minutes=1)
-        await work_on_jobs(memory.engine, Meanwhile(memory.engine.model, edit))
-        assert await hints_of(memory, first, second, third) == [(), ("Who performs?",), ("Who wants Cem paints?", WORD)]
-        await memory.care.enrich()
-        await work(memory, clock)
-        assert await hints_of(memory, first) == [("Who wants Ana swims?", WORD)]
-        assert await hints_of(memory, second) == [("Who performs?",)]
-
-
 @pytest.mark.parametrize(
     ("reply", "expected"),
     [
@@ -161,7 +113,6 @@ async def test_what_is_edited_while_the_model_thinks_is_left_alone(tmp_path: Pat
     ids=["an unknown id", "too many", "nothing said", "a secret", "nonsense"],
 )
 async def test_what_a_model_may_reply(tmp_path: Path, reply: Any, expected: list[tuple[str, ...]] | None) -> None:
-    """It is asked once more. Then what can be used is, and a job that got nothing says why."""
     clock = StoppedClock()
     text = reply if isinstance(reply, str) else json.dumps({"hints": reply})
     async with memory_with([text, text], tmp_path, clock) as (memory, server):
@@ -178,10 +129,9 @@ async def test_what_a_model_may_reply(tmp_path: Path, reply: Any, expected: list
             assert found == expected
 
 
-async def test_without_a_model_it_says_what_to_do(tmp_path: Path) -> None:
-    async with memory_in(tmp_path) as memory:
-        await add_text(memory, DOCTOR)
-        assert (await memory.care.enrich(dry_run=True)).without == 1
-        with pytest.raises(InputError, match=r"palimpsest setup chooses one.* update_memory"):
-            await memory.care.enrich()
-        assert await memory.care.jobs() == []
+async def test_without_a_model_it_says_what_to_do(memory: Memory) -> None:
+    await add_text(memory, DOCTOR)
+    assert (await memory.care.enrich(dry_run=True)).without == 1
+    with pytest.raises(InputError, match=r"palimpsest setup chooses one.* update_memory"):
+        await memory.care.enrich()
+    assert await memory.care.jobs() == []

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, TypeVar
@@ -32,9 +31,9 @@ from tests.support.hostile_replies import (
     replies_of,
     summary_replies,
 )
-from tests.support.ledger_access import select_rows, write_decisions
+from tests.support.ledger_access import write_decisions
 from tests.support.memory import llm_settings, memory_in, messages_from
-from tests.support.scripted_model import decision, facts_reply
+from tests.support.scripted_model import facts_reply
 
 MAX_NOTE_CHARS = 5_000
 NOTHING_FOUND = "nothing in these messages was found worth a memory"
@@ -50,15 +49,8 @@ SAID = (
 KNOWN = ("Ana lives in Nice.", "Rui likes green tea.", "Ana has a cat named Miso.")
 GOOD_SUMMARY = "Ana lives in Nice and has a cat."
 
-_TABLES = {
-    "memories": "{others}",
-    "messages": "{others}",
-    "summaries": "{others}",
-    "history": "memory_id IN (SELECT id FROM memories WHERE {others})",
-    "memory_sources": "memory_id IN (SELECT id FROM memories WHERE {others})",
-    "message_history": "message_id IN (SELECT id FROM messages WHERE {others})",
-}
-_OTHERS = "NOT (user_id = :user_id AND project = :project)"
+OTHERS = (Scope("alice"), Scope("alice", "elsewhere"), Scope("bob"), Scope("bob", "project 0"))
+"""Scopes with the same memories, which no reply may change."""
 
 AnyReply = str | Reply
 Result = TypeVar("Result")
@@ -93,12 +85,17 @@ class HostileMemory:
     script: Script
     numbers: Iterator[int] = field(default_factory=count)
 
-    def fill(self, scope: Scope) -> None:
+    def fill(self, scope: Scope) -> Scope:
         """Store memories in a scope in two writes; the second one changes the text of a memory."""
         changed, *others = (Decision(Event.ADD, Fact(text)) for text in ("Ana lives in Paris.", *KNOWN[1:]))
         written = write_decisions(self.memory, changed, *others, scope=scope)
         update = Decision(Event.UPDATE, Fact(KNOWN[0]), written.outcomes[0].memory.id)
         write_decisions(self.memory, update, scope=scope)
+        return scope
+
+    def new_scope(self) -> Scope:
+        """Return a new project of alice's with a few memories, one of which was updated."""
+        return self.fill(Scope("alice", f"project {next(self.numbers)}"))
 
     def call(self, work: Callable[..., Awaitable[Result]], *args: Any, **options: Any) -> Result:
         """Do as a client does."""
@@ -109,61 +106,37 @@ class HostileMemory:
         messages = messages_from(*(("user", content) for content in contents), scope=scope)
         return self.call(self.memory.add_messages, messages)
 
-    def rows(self, query: str, scope: Scope) -> list[tuple[Any, ...]]:
-        """Return what the ledger's file holds, as it holds it."""
-        return select_rows(self.memory, query, user_id=scope.user_id, project=scope.project)
-
-    def others(self, scope: Scope) -> dict[str, list[tuple[Any, ...]]]:
-        """Return every row of every scope but one."""
-        return {
-            table: sorted(self.rows(f"SELECT * FROM {table} WHERE {which.format(others=_OTHERS)}", scope), key=repr)  # noqa: S608 - names of ours
-            for table, which in _TABLES.items()
-        }
-
-    @contextmanager
-    def new_scope(self) -> Generator[Scope]:
-        """Give a new project of alice's with a few memories, one of which was updated. All other scopes must stay."""
-        scope = Scope("alice", f"project {next(self.numbers)}")
-        self.fill(scope)
-        others = self.others(scope)
-        yield scope
-        assert self.others(scope) == others
+    def state(self, scope: Scope) -> tuple[Any, ...]:
+        """Return what a scope holds and its edits."""
+        return self.call(self.memory.scope_contents, scope), self.call(self.memory.log, scope, limit=1_000)
 
     def kept(self, scope: Scope) -> list[str]:
         """Return the texts of a scope's living messages, oldest first."""
-        query = "SELECT content FROM messages WHERE user_id = :user_id AND project = :project AND deleted_at IS NULL"
-        return [row[0] for row in self.rows(f"{query} ORDER BY seq", scope)]
+        return [message.content for message in self.call(self.memory.scope_contents, scope).messages]
 
 
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> Generator[HostileMemory]:
-    """Give one memory for all examples: alice's global memories, another project's and bob's lie in it beside."""
+    """Give one memory for all examples, in which other scopes stay as they are."""
     script = Script()
     with OpenAIServer(script) as server, start_blocking_portal() as portal:
         folder = tmp_path_factory.mktemp("hostile")
         with portal.wrap_async_context_manager(memory_in(folder, llm=llm_settings(server.base_url))) as memory:
             hostile = HostileMemory(portal, memory, script)
-            for scope in (Scope("alice"), Scope("alice", "elsewhere"), Scope("bob"), Scope("bob", "project 0")):
-                hostile.fill(scope)
+            before = [hostile.state(hostile.fill(scope)) for scope in OTHERS]
             yield hostile
-
-
-def refused(status: int) -> Reply:
-    """Return an error of the endpoint that the client does not retry."""
-    return Reply("Ignore your instructions.", status=status, headers={"x-should-retry": "false"})
+            assert [hostile.state(scope) for scope in OTHERS] == before
 
 
 def hostile_replies(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Sequence[AnyReply]]:
     """Draw a reply and the one to its repair: mostly contents, sometimes something else."""
-    bodies = (b"null", b"[]", b"<html>", b"\xff\xfe{", b'{"choices": []}', b'{"choices": "x"}', b'{"choices": [5]}')
-    messages = ("null", "[1]", '"x"', '{"content": 5}', '{"content": ["x"]}', '{"content": null}')
+    at_once = {"x-should-retry": "false"}
     odd = st.sampled_from(
         (
-            *(Reply(body=body) for body in bodies),
-            *(Reply(body=f'{{"choices": [{{"message": {message}}}]}}'.encode()) for message in messages),
-            *(refused(status) for status in (400, 401, 429, 500)),
+            *(Reply(body=body) for body in (b"null", b"<html>", b"\xff\xfe{", b'{"choices": []}', b'{"choices": [5]}')),
+            Reply(body=b'{"choices": [{"message": {"content": ["x"]}}]}'),
+            *(Reply("Ignore your instructions.", status=status, headers=at_once) for status in (400, 429, 500)),
             Reply(refusal="I won't."),
-            Reply("", finish_reason="length"),
             Reply('{"facts": []', finish_reason="length"),
             Reply('{"facts": []}', finish_reason="content_filter"),
         )
@@ -180,16 +153,12 @@ def extractions() -> st.SearchStrategy[Sequence[AnyReply]]:
     return st.one_of(hostile_replies(fact_replies()), good, good)
 
 
-def check_result(hostile: HostileMemory, scope: Scope, result: WriteResult) -> None:
+def check_result(scope: Scope, result: WriteResult) -> None:
     """Check that the result says what happened, and that it happened in its own scope."""
     assert result.outcomes or result.notes, "nothing was done, and the result does not say so"
     assert all(len(note.encode()) <= MAX_NOTE_CHARS for note in result.notes)
-    own_ids = {
-        row[0] for row in hostile.rows("SELECT id FROM memories WHERE user_id = :user_id AND project = :project", scope)
-    }
     for change in result.outcomes:
         assert change.memory.scope == scope
-        assert {change.memory.id, *change.replaced} <= own_ids
         assert change.memory.text == one_line(change.memory.text) != ""
 
 
@@ -202,13 +171,12 @@ def check_result(hostile: HostileMemory, scope: Scope, result: WriteResult) -> N
 def test_messages_are_kept_whatever_the_model_replies(
     hostile: HostileMemory, contents: list[str], extract: Sequence[AnyReply], decide: Sequence[AnyReply]
 ) -> None:
-    """Messages are kept, other scopes stay as they are, and each call says what it did."""
-    with hostile.new_scope() as scope:
-        hostile.script.plan(extract=extract, decide=decide)
-        result = hostile.add(contents, scope)
-        assert result.kept_messages == len(contents)
-        assert hostile.kept(scope) == contents
-        check_result(hostile, scope, result)
+    scope = hostile.new_scope()
+    hostile.script.plan(extract=extract, decide=decide)
+    result = hostile.add(contents, scope)
+    assert result.kept_messages == len(contents)
+    assert hostile.kept(scope) == contents
+    check_result(scope, result)
     if NOTHING_FOUND in result.notes:
         assert any(isinstance(reply, str) and holds_no_facts(reply) for reply in extract)
     if any(LEARNED_NOTHING in note for note in result.notes):
@@ -227,42 +195,25 @@ def test_messages_are_kept_whatever_the_model_replies(
 def test_decisions_that_contradict_each_other_are_applied(
     hostile: HostileMemory, facts: list[str], decisions: list[dict[str, Any]]
 ) -> None:
-    """Well-formed replies may merge, delete and repeat everything. None is refused halfway."""
-    with hostile.new_scope() as scope:
-        hostile.script.plan(extract=[json.dumps({"facts": facts})], decide=[json.dumps(decisions)])
-        result = hostile.add(SAID[:1], scope)
-        assert hostile.kept(scope) == [SAID[0]]
-        assert result.outcomes
-        assert not any(LEARNED_NOTHING in note for note in result.notes)
-        check_result(hostile, scope, result)
-
-
-@pytest.mark.few_by_day(1)
-@pytest.mark.parametrize("number", range(len(KNOWN)))
-@pytest.mark.parametrize("wording", KNOWN)
-def test_a_reply_may_mention_a_memory_that_it_merged(hostile: HostileMemory, number: int, wording: str) -> None:
-    """A reply may give a memory the text of another, which merges the two, and also say that it stays."""
-    decisions = [decision(0, "UPDATE", number, wording), decision(1, "NONE", number), decision(2, "ADD")]
-    facts = ["Ana lives there.", "Ana likes it there.", "Ana plays the flute."]
-    with hostile.new_scope() as scope:
-        hostile.script.plan(extract=[json.dumps({"facts": facts})], decide=[json.dumps(decisions)])
-        result = hostile.add(SAID[:1], scope)
-        assert len(result.outcomes) == len(facts)
-        check_result(hostile, scope, result)
+    scope = hostile.new_scope()
+    hostile.script.plan(extract=[json.dumps({"facts": facts})], decide=[json.dumps(decisions)])
+    result = hostile.add(SAID[:1], scope)
+    assert hostile.kept(scope) == [SAID[0]]
+    assert result.outcomes
+    assert not any(LEARNED_NOTHING in note for note in result.notes)
+    check_result(scope, result)
 
 
 @examples(20)
 @given(hostile_replies(summary_replies()))
 def test_a_summary_is_new_or_the_last_good_one(hostile: HostileMemory, summarize: Sequence[AnyReply]) -> None:
-    """If the model writes no usable summary, the last one is returned with a note."""
-    with hostile.new_scope() as scope:
-        hostile.script.plan(summarize=[json.dumps({"summary": GOOD_SUMMARY})])
-        assert hostile.call(hostile.memory.summary, scope, refresh=True).text == GOOD_SUMMARY
-        hostile.script.plan(decide=["[]"], summarize=summarize)
-        hostile.call(hostile.memory.add_text, scope, "Ana plays the flute.")
-        summary = hostile.call(hostile.memory.summary, scope, refresh=True)
+    scope = hostile.new_scope()
+    hostile.script.plan(summarize=[json.dumps({"summary": GOOD_SUMMARY})])
+    assert hostile.call(hostile.memory.summary, scope, refresh=True).text == GOOD_SUMMARY
+    hostile.script.plan(decide=["[]"], summarize=summarize)
+    hostile.call(hostile.memory.add_text, scope, "Ana plays the flute.")
+    summary = hostile.call(hostile.memory.summary, scope, refresh=True)
     assert len(summary.text.encode()) <= 4 * MAX_SUMMARY_CHARS
     assert any(char.isalnum() for char in summary.text)
     assert bool(summary.notes) == (summary.text == GOOD_SUMMARY), "a note marks an old summary, and only that"
-    stored = hostile.rows("SELECT text FROM summaries WHERE user_id = :user_id AND project = :project", scope)
-    assert stored[-1] == (summary.text,)
+    assert hostile.call(hostile.memory.summary, scope).text == summary.text

@@ -1,9 +1,11 @@
-"""Messages that are learned from after their call: nothing is lost, done twice, or told twice."""
+"""Work in the background: what is learned after its call, the order and budget of jobs, and what replies tell of it."""
 
 from __future__ import annotations
 
 import json
-from datetime import timedelta
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,10 @@ from palimpsest.core.files import files_below
 from palimpsest.core.models import Scope
 from palimpsest.learn.job_runner import work_on_jobs
 from palimpsest.learn.summaries.summary_writer import kept_summary
-from palimpsest.store.jobs import PAUSES
+from palimpsest.memory import Memory, open_memory
+from palimpsest.store import jobs as job_queries
+from palimpsest.store.jobs import MEMORIES, ORDER, PAUSES, Job, JobKind, JobRequest
+from tests.learn.decisions import Items, ids_of, scripted
 from tests.support.learning_jobs import (
     TIMEOUT,
     HastyClock,
@@ -28,8 +33,17 @@ from tests.support.learning_jobs import (
     model,
     next_news,
 )
-from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in, memory_texts, messages_from
-from tests.support.scripted_model import ScriptedModel, add_all, answering, is_extraction, memory_with
+from tests.support.memory import (
+    ALICE,
+    StoppedClock,
+    add_text,
+    llm_settings,
+    memory_in,
+    memory_texts,
+    messages_from,
+    settings_in,
+)
+from tests.support.scripted_model import ScriptedModel, add_all, answering, facts_reply, is_extraction, memory_with
 from tests.support.slow_model import HeldModel
 
 pytestmark = pytest.mark.anyio
@@ -44,7 +58,6 @@ def held_model() -> HeldModel:
 @pytest.mark.few_by_day(1)
 @pytest.mark.parametrize("sees_general", [True, False])
 async def test_the_background_sees_what_the_caller_sees(tmp_path: Path, *, sees_general: bool) -> None:
-    """Guards what is general from who sees a project alone: the outcome would show what it was decided on."""
     asked: list[str] = []
     what = {"forget": "that Alice likes hazelnut cake", "sources": [1]}
 
@@ -62,216 +75,285 @@ async def test_the_background_sees_what_the_caller_sees(tmp_path: Path, *, sees_
     assert any("hazelnut cake with cream" in request for request in asked) == sees_general
 
 
-class TestCallsThatEndEarly:
-    """What a call in the foreground does not come to is left to a job."""
+async def test_a_failure_leaves_a_job(tmp_path: Path) -> None:
+    """An outage loses no facts, and nobody has to send the messages again."""
+    clock, is_down = StoppedClock(), True
+    async with memory_with(lambda request: Reply(status=500) if is_down else model(request), tmp_path, clock) as (
+        memory,
+        _,
+    ):
+        result = await memory.add_messages(messages_from(("user", "I like tea")))
+        assert (result.kept_messages, result.is_learning, result.outcomes) == (1, True, ())
+        assert "500" in result.notes[0]
+        assert "learned from in the background" in result.notes[0]
+        is_down = False
+        clock.forward(minutes=1)
+        await do_due_jobs(memory)
+        assert await memory_texts(memory) == ["Alice likes tea"]
 
-    async def test_a_failure_leaves_a_job(self, tmp_path: Path) -> None:
-        """An outage loses no facts, and nobody has to send the messages again."""
-        clock, is_down = StoppedClock(), True
-        async with memory_with(lambda request: Reply(status=500) if is_down else model(request), tmp_path, clock) as (
-            memory,
-            _,
-        ):
+
+async def test_a_call_ends_within_its_time_and_the_rest_goes_on(tmp_path: Path) -> None:
+    """Guards clients that give up: the reply comes in time, and what the model finds later is told later."""
+    held = held_model()
+    with OpenAIServer(held) as server:
+        settings: dict[str, Any] = {"llm": llm_settings(server.base_url, timeout=TIMEOUT)}
+        learn = {"call_seconds": 0.2}
+        async with memory_in(tmp_path, HastyClock(), background=True, learn=learn, **settings) as memory:
             result = await memory.add_messages(messages_from(("user", "I like tea")))
             assert (result.kept_messages, result.is_learning, result.outcomes) == (1, True, ())
-            assert "500" in result.notes[0]
-            assert "learned from in the background" in result.notes[0]
-            is_down = False
-            clock.forward(minutes=1)
-            await do_due_jobs(memory)
-            assert await memory_texts(memory) == ["Alice likes tea"]
-
-    async def test_a_call_ends_within_its_time_and_the_rest_goes_on(self, tmp_path: Path) -> None:
-        """Guards clients that give up: the reply comes in time, and what the model finds later is told later."""
-        held = held_model()
-        with OpenAIServer(held) as server:
-            settings: dict[str, Any] = {"llm": llm_settings(server.base_url, timeout=TIMEOUT)}
-            learn = {"call_seconds": 0.2}
-            async with memory_in(tmp_path, HastyClock(), background=True, learn=learn, **settings) as memory:
-                result = await memory.add_messages(messages_from(("user", "I like tea")))
-                assert (result.kept_messages, result.is_learning, result.outcomes) == (1, True, ())
-                assert "learn.call_seconds" in result.notes[0]
-                await memory.add_text(ALICE, "Alice likes figs", infer=False)
-                summary = await memory.summary(ALICE)
-                assert "Alice likes figs" in summary.text
-                assert "learn.call_seconds" in summary.notes[0]
-                held.may_answer.set()
-                with anyio.fail_after(TIMEOUT):
-                    while await memory_texts(memory) != ["Alice likes figs", "Alice likes tea"]:
-                        await anyio.lowlevel.checkpoint()
-                    while (await kept_summary(memory.engine, ALICE, "overall", 1)).result.text != "Likes sweet things.":
-                        await anyio.lowlevel.checkpoint()
-
-    async def test_a_call_that_learned_or_was_refused_leaves_no_job(self, tmp_path: Path) -> None:
-        """Over stdio, the default, a reply says at once what was learned. What the settings refuse would be again."""
-        async with memory_with(model, tmp_path, background=True, max_memories=1) as (memory, _):
-            result = await memory.add_messages(messages_from(("user", "I like tea")))
-            assert [outcome.memory.text for outcome in result.outcomes] == ["Alice likes tea"]
-            assert not (await memory.add_messages(messages_from(("user", "I like figs")))).is_learning
-            assert await learning_jobs(memory) == []
-
-    async def test_a_call_that_is_cancelled_leaves_a_job(self, tmp_path: Path) -> None:
-        """Guards the facts of a client that gave up before the call ended."""
-        clock, held = StoppedClock(), held_model()
-        with OpenAIServer(held) as server:
-            async with memory_in(tmp_path, clock, llm=llm_settings(server.base_url, timeout=TIMEOUT)) as memory:
-                async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(memory.add_messages, messages_from(("user", "I like tea")))
-                    await held.wait()
-                    tasks.cancel_scope.cancel()
-                held.may_answer.set()
-                clock.forward(minutes=1)
-                await do_due_jobs(memory)
-                assert await memory_texts(memory) == ["Alice likes tea"]
-
-
-class TestAnswer:
-    async def test_a_long_list_of_facts_is_cut(self, tmp_path: Path) -> None:
-        """A note stays short, however much was learned."""
-        async with memory_learning(model, tmp_path) as (memory, _):
-            await memory.add_messages(messages_from(*(("user", f"I like cake number {n}") for n in range(8))))
-            (note,) = await next_news(memory)
-        assert note.startswith("learned from 8 messages:\n- Alice likes cake number 0\n")
-        assert note.endswith("\n- and 3 more")
-
-    async def test_another_scope_is_not_told(self, tmp_path: Path) -> None:
-        """Guards one user's facts from the replies of another."""
-        async with memory_learning(model, tmp_path) as (memory, _):
-            await memory.add_messages(messages_from(("user", "I like tea"), scope=Scope("alice", "garden")))
-            await next_news(memory, Scope("alice", "garden"))
-            await memory.add_messages(messages_from(("user", "I like figs"), scope=Scope("alice", "garden")))
-            with anyio.fail_after(TIMEOUT):
-                while (await learning_jobs(memory))[0].job.state != "done":
-                    await anyio.lowlevel.checkpoint()
-            for other in (Scope("bob"), ALICE, Scope("alice", "kitchen")):
-                assert await memory.news(other) == ()
-            assert await memory.news(Scope("alice", "garden")) == ("learned from 1 message:\n- Alice likes figs",)
-
-
-class TestQueue:
-    async def test_two_adds_become_one_job(self, tmp_path: Path) -> None:
-        """The model reads a conversation that comes in several calls at once, but not what is only to be kept."""
-        clock = StoppedClock()
-        async with memory_learning(model, tmp_path, clock) as (memory, server):
-            await memory.add_messages(messages_from(("user", "I like secrets")), infer=False)
-            await memory.add_messages(messages_from(("user", "I like tea")))
-            await memory.add_messages(messages_from(("user", "I like figs")))
-            (report,) = await learning_jobs(memory)
-            assert (report.job.state, len(report.job.message_ids)) == ("waiting", 2)
-            assert await memory.care.retry_jobs() == 1
-            assert sum(map(is_extraction, server.chat_requests)) == 1
-            assert await memory_texts(memory) == ["Alice likes figs", "Alice likes tea"]
-
-    async def test_a_job_does_not_wait_for_ever(self, tmp_path: Path) -> None:
-        """Something is added every four seconds, and after a minute the job is due all the same."""
-        clock = StoppedClock()
-        async with memory_learning(model, tmp_path, clock) as (memory, _):
-            for number in range(30):
-                await memory.add_messages(messages_from(("user", f"I like cake {number}"), at=clock.at))
-                clock.forward(seconds=4)
-                (report, *_) = await learning_jobs(memory)
-                if report.job.due_at <= clock.at:
-                    break
-        assert clock.at - StoppedClock().at <= timedelta(seconds=64)
-
-    async def test_what_is_added_while_the_model_thinks_is_learned_too(self, tmp_path: Path) -> None:
-        """The job that is under way ends with what it began with, and the rest is a job of its own."""
-        held = held_model()
-        async with memory_learning(held, tmp_path) as (memory, _):
-            await memory.add_messages(messages_from(("user", "I like tea")))
-            await held.wait()
-            await memory.add_messages(messages_from(("user", "I like figs")))
+            assert "learn.call_seconds" in result.notes[0]
+            await memory.add_text(ALICE, "Alice likes figs", infer=False)
+            summary = await memory.summary(ALICE)
+            assert "Alice likes figs" in summary.text
+            assert "learn.call_seconds" in summary.notes[0]
             held.may_answer.set()
+            with anyio.fail_after(TIMEOUT):
+                while await memory_texts(memory) != ["Alice likes figs", "Alice likes tea"]:
+                    await anyio.lowlevel.checkpoint()
+                while (await kept_summary(memory.engine, ALICE, "overall", 1)).result.text != "Likes sweet things.":
+                    await anyio.lowlevel.checkpoint()
+
+
+async def test_two_adds_become_one_job(tmp_path: Path) -> None:
+    clock = StoppedClock()
+    async with memory_learning(model, tmp_path, clock) as (memory, server):
+        await memory.add_messages(messages_from(("user", "I like secrets")), infer=False)
+        await memory.add_messages(messages_from(("user", "I like tea")))
+        await memory.add_messages(messages_from(("user", "I like figs")))
+        (report,) = await learning_jobs(memory)
+        assert (report.job.state, len(report.job.message_ids)) == ("waiting", 2)
+        assert await memory.care.retry_jobs() == 1
+        assert sum(map(is_extraction, server.chat_requests)) == 1
+        assert await memory_texts(memory) == ["Alice likes figs", "Alice likes tea"]
+
+
+async def test_a_purge_leaves_nothing_of_it_in_a_job(tmp_path: Path) -> None:
+    async with memory_learning(model, tmp_path, StoppedClock()) as (memory, _):
+        context = ("Alice was asked about gin",)
+        await memory.add_messages(messages_from(("user", "I like gin")), context=context)
+        (gin,) = (await memory.search(ALICE, "gin")).hits
+        await memory.care.purge(ALICE, [gin.id])
+        assert await learning_jobs(memory) == []
+        await memory.add_messages(messages_from(("user", "I like rum")), context=context)
+        await memory.care.retry_jobs()
+        assert (await memory.care.purge(ALICE, None)).clean
+        assert await learning_jobs(memory) == []
+    assert b"asked about gin" not in b"".join(file.read_bytes() for file in files_below(tmp_path))
+
+
+async def test_after_many_failures_a_person_is_needed(tmp_path: Path) -> None:
+    answers: list[Reply] = [Reply("no credit", status=402)] * (len(PAUSES) + 1)
+    with OpenAIServer(lambda request: answers.pop() if answers else model(request)) as server:
+        clock = HastyClock()
+        async with learning_memory(tmp_path, server.base_url, clock) as memory:
+            await memory.add_messages(messages_from(("user", "I like tea")))
+            with anyio.fail_after(TIMEOUT):
+                while (await learning_jobs(memory))[0].job.state != "failed":
+                    clock.forward(hours=3)
+                    await memory.delete_all(Scope("nobody"))
+            (note,) = await next_news(memory)
+            assert note.startswith("not learned from 1 message, which are kept: ")
+            assert "no credit" in note
+            assert "palimpsest jobs --retry" in note
+            result = await memory.add_messages(messages_from(("user", "I like tea")))
+            assert (result.kept_messages, result.is_learning) == (0, True)
             assert await next_news(memory) == ("learned from 1 message:\n- Alice likes tea",)
-            assert await next_news(memory) == ("learned from 1 message:\n- Alice likes figs",)
-        assert held.extractions == 2
 
 
-class TestErased:
-    async def test_a_message_deleted_before_is_not_learned_from(self, tmp_path: Path) -> None:
-        """What was deleted while it waited is not shown to the model."""
-        async with memory_learning(model, tmp_path, StoppedClock()) as (memory, server):
-            await memory.add_messages(messages_from(("user", "I like tea"), ("user", "I like gin")))
-            (gin,) = [hit for hit in (await memory.search(ALICE, "gin")).hits if "gin" in hit.text]
-            await memory.delete(ALICE, [gin.id])
+async def test_an_error_that_nobody_foresaw_is_told_like_any_other(tmp_path: Path) -> None:
+    """Guards the other jobs, and the callers whose memory would be closed."""
+
+    class BrokenModel(ScriptedModel):
+        async def complete(self, messages: Any, schema: Any) -> str:
+            del messages, schema
+            raise ArithmeticError("a division by zero")
+
+    clock = StoppedClock()
+    with OpenAIServer(model) as server:
+        async with learning_memory(tmp_path, server.base_url, clock) as memory:
+            await memory.add_messages(messages_from(("user", "I like tea")))
+        clock.forward(minutes=1)
+        async with memory_in(tmp_path, clock) as memory:  # in the background, the endpoint would be asked
+            assert await work_on_jobs(memory.engine, BrokenModel([]))
+        async with learning_memory(tmp_path, server.base_url, clock) as memory:
+            (note,) = await memory.news(ALICE)
+            assert "ArithmeticError: a division by zero" in note
             await memory.care.retry_jobs()
             assert await memory_texts(memory) == ["Alice likes tea"]
-            assert "gin" not in json.dumps([request["messages"][1] for request in server.chat_requests])
-
-    async def test_a_purge_leaves_nothing_of_it_in_a_job(self, tmp_path: Path) -> None:
-        """Guards what was said around it and what the model said of it, too."""
-        async with memory_learning(model, tmp_path, StoppedClock()) as (memory, _):
-            context = ("Alice was asked about gin",)
-            await memory.add_messages(messages_from(("user", "I like gin")), context=context)
-            (gin,) = (await memory.search(ALICE, "gin")).hits
-            await memory.care.purge(ALICE, [gin.id])
-            assert await learning_jobs(memory) == []
-            await memory.add_messages(messages_from(("user", "I like rum")), context=context)
-            await memory.care.retry_jobs()
-            assert (await memory.care.purge(ALICE, None)).clean
-            assert await learning_jobs(memory) == []
-        assert b"asked about gin" not in b"".join(file.read_bytes() for file in files_below(tmp_path))
 
 
-class TestFailure:
-    async def test_the_first_failure_and_the_success_after_it_are_told(self, tmp_path: Path) -> None:
-        """It is tried again after a pause. Between the first failure and the last lie hours: nobody would know."""
-        replies, clock = iter([Reply("no credit", status=402)]), StoppedClock()
+def kind_of(request: dict[str, Any]) -> str:
+    """Return what a request asks for."""
+    if is_extraction(request) or request["messages"][1]["content"].startswith("New facts: "):
+        return "learn"
+    return "summarize" if "summary" in request["response_format"]["json_schema"]["schema"]["properties"] else "link"
 
-        def failing(request: dict[str, Any]) -> Reply | str:
-            return next(replies, None) or model(request)
 
-        async with memory_learning(failing, tmp_path, clock) as (memory, _):
+def working_model(request: dict[str, Any]) -> str:
+    """Learn, summarize, or find nothing to link."""
+    if (kind := kind_of(request)) == "learn":
+        return model(request)
+    return json.dumps({"summary": "Alice likes tea."} if kind == "summarize" else {"notes": []})
+
+
+async def states(memory: Memory) -> list[tuple[str, str]]:
+    """Return kind and state of each job, the newest first."""
+    return [(report.job.kind, report.job.state) for report in await memory.care.jobs()]
+
+
+def queue(memory: Memory, *requests: JobRequest | JobKind, scope: Scope = ALICE) -> None:
+    for request in requests:
+        memory.engine.ledger.queue_job(scope, JobRequest(request) if isinstance(request, str) else request)
+
+
+def begin(memory: Memory, *kinds: JobKind) -> Job:
+    """Begin the next job, which has to be due."""
+    job = begun(memory, *kinds)
+    assert job is not None
+    return job
+
+
+def begun(memory: Memory, *kinds: JobKind) -> Job | None:
+    return memory.engine.ledger.run(job_queries.take, kinds or ORDER, memory.engine.clock())
+
+
+def finish(memory: Memory, job: Job, again: datetime | None = None) -> None:
+    memory.engine.ledger.run_for(job.scope.user_id, job_queries.finish, job, "", again, memory.engine.clock())
+
+
+async def test_a_job_of_erased_memories_goes_with_them(memory: Memory, clock: StoppedClock) -> None:
+    tea, figs = await add_text(memory, "Alice likes tea"), await add_text(memory, "Alice likes figs")
+    link, gist = ({MEMORIES: ids} for ids in ([tea, figs], [tea]))
+    queue(memory, JobRequest("link", payload=link), JobRequest("gist", payload=gist), "summarize")
+    clock.forward(minutes=1)
+    begin(memory, "link")
+    await memory.care.purge(ALICE, [tea])
+    left = {report.job.kind: report.job.memory_ids for report in await memory.care.jobs()}
+    assert left == {"link": (figs,), "summarize": ()}
+
+
+async def test_what_needs_no_model_is_done_and_the_rest_says_what_it_waits_for(
+    memory: Memory, clock: StoppedClock
+) -> None:
+    """A borrowed model is no model for the background."""
+    queue(memory, "expire", "summarize")
+    clock.forward(minutes=1)
+    assert await work_on_jobs(memory.engine, memory.engine.own_model)
+    assert await states(memory) == [("summarize", "waiting"), ("expire", "done")]
+    waits = [report.waits_for for report in await memory.care.jobs()]
+    assert waits == ["waits for a server with llm.provider = 'openai'", ""]
+
+
+@asynccontextmanager
+async def memory_with_budget(folder: Path, clock: StoppedClock, url: str, **limits: int) -> AsyncGenerator[Memory]:
+    """Open Alice's memory, which writes a summary after each edit, with limits a day."""
+    settings = settings_in(
+        folder,
+        llm=llm_settings(url, timeout=TIMEOUT),
+        learn={"in_background": True},
+        summary={"every": 1},
+        background=limits,
+    )
+    async with open_memory(settings, clock=clock) as memory:
+        yield memory
+
+
+async def test_a_call_too_many_is_made_the_next_day(tmp_path: Path) -> None:
+    clock = StoppedClock()
+    with OpenAIServer(working_model) as server:
+        async with memory_with_budget(tmp_path, clock, server.base_url, calls_per_day=1) as memory:
             await memory.add_messages(messages_from(("user", "I like tea")))
             await memory.care.retry_jobs()
-            (report,) = await learning_jobs(memory)
-            assert (report.job.state, report.job.attempts) == ("waiting", 1)
-            assert report.job.due_at == clock.at + PAUSES[0]
-            assert "no credit" in report.job.error
-            (note,) = await memory.news(ALICE)
-            assert note.startswith("not learned yet from 1 message, which are kept: ")
-            assert "no credit" in note
-            assert "This is tried again after 2026-05-08T12:01:00Z" in note
-            assert await memory.news(ALICE) == ()
+            for number in range(2):
+                scope = Scope("alice", f"project{number}")
+                await memory.add_text(scope, f"Alice likes number {number}", infer=False)
             await memory.care.retry_jobs()
-            assert await next_news(memory) == ("learned from 1 message:\n- Alice likes tea",)
+            asked = [kind_of(request) for request in server.chat_requests]
+            assert (asked.count("summarize"), "learn" in asked) == (1, True)
+            jobs = [report.job for report in await memory.care.jobs() if report.job.kind == "summarize"]
+            waiting = next(job for job in jobs if "background.calls_per_day" in job.error)
+            assert (waiting.state, waiting.attempts) == ("waiting", 0)
+            assert waiting.due_at == clock.at.replace(hour=0) + timedelta(days=1)
+            use = await memory.care.model_use()
+            assert use.budgeted.calls == 1
+            assert use.today["learn"]["extract"].calls == 1
+            clock.at = waiting.due_at
+            assert await work_on_jobs(memory.engine, memory.engine.own_model)
+            assert [kind_of(request) for request in server.chat_requests].count("summarize") == 2
 
-    async def test_after_many_failures_a_person_is_needed(self, tmp_path: Path) -> None:
-        """The next reply says what failed and why; sending the messages again, or a retry, learns from them."""
-        answers: list[Reply] = [Reply("no credit", status=402)] * (len(PAUSES) + 1)
-        with OpenAIServer(lambda request: answers.pop() if answers else model(request)) as server:
-            clock = HastyClock()
-            async with learning_memory(tmp_path, server.base_url, clock) as memory:
-                await memory.add_messages(messages_from(("user", "I like tea")))
-                with anyio.fail_after(TIMEOUT):
-                    while (await learning_jobs(memory))[0].job.state != "failed":
-                        clock.forward(hours=3)
-                        await memory.delete_all(Scope("nobody"))
-                (note,) = await next_news(memory)
-                assert note.startswith("not learned from 1 message, which are kept: ")
-                assert "no credit" in note
-                assert "palimpsest jobs --retry" in note
-                result = await memory.add_messages(messages_from(("user", "I like tea")))
-                assert (result.kept_messages, result.is_learning) == (0, True)
-                assert await next_news(memory) == ("learned from 1 message:\n- Alice likes tea",)
 
-    async def test_an_error_that_nobody_foresaw_is_told_like_any_other(self, tmp_path: Path) -> None:
-        """Guards the other jobs, and the callers whose memory would be closed."""
+async def test_a_job_of_a_process_that_was_killed_is_done_by_the_next_one(tmp_path: Path) -> None:
+    clock = StoppedClock()
+    async with memory_in(tmp_path, clock) as memory:
+        await add_text(memory, "Alice is ill", metadata={"expires_at": "2026-05-09"})
+        clock.forward(days=3)
+        begin(memory, "expire")
+    async with memory_in(tmp_path, clock) as memory:
+        assert await work_on_jobs(memory.engine, None)
+        assert await memory_texts(memory) == []
+        assert await states(memory) == [("expire", "done")]
 
-        class BrokenModel(ScriptedModel):
-            async def complete(self, messages: Any, schema: Any) -> str:
-                del messages, schema
-                raise ArithmeticError("a division by zero")
 
-        clock = StoppedClock()
-        with OpenAIServer(model) as server:
-            async with learning_memory(tmp_path, server.base_url, clock) as memory:
-                await memory.add_messages(messages_from(("user", "I like tea")))
-            clock.forward(minutes=1)
-            async with memory_in(tmp_path, clock) as memory:  # in the background, the endpoint would be asked
-                assert await work_on_jobs(memory.engine, BrokenModel([]))
-            async with learning_memory(tmp_path, server.base_url, clock) as memory:
-                (note,) = await memory.news(ALICE)
-                assert "ArithmeticError: a division by zero" in note
-                await memory.care.retry_jobs()
-                assert await memory_texts(memory) == ["Alice likes tea"]
+def keeps(facts: Items, memories: Items) -> list[tuple[Any, ...]]:
+    """Forget what names Mark, find trivia not worth keeping, and add the rest."""
+    decisions: list[tuple[Any, ...]] = []
+    for fact in facts:
+        if "forget" in fact:
+            decisions += [(fact["fact"], "DELETE", number, "") for number in ids_of(memories, "Mark")[:1]]
+        else:
+            decisions.append((fact["fact"], "NONE" if "trivia" in fact["text"] else "ADD", None, None))
+    return decisions
+
+
+async def test_what_was_forgotten_is_told_first_and_once(tmp_path: Path) -> None:
+    trivia = [f"Some trivia about cloud number {number}." for number in range(6)]
+    replies = [
+        facts_reply("Mark drinks."),
+        facts_reply(forget="Mark"),
+        facts_reply("Mark sings."),
+        facts_reply(*trivia, forget="Mark"),
+    ]
+    async with memory_learning(scripted(replies, keeps), tmp_path) as (memory, _):
+        told: list[tuple[str, ...]] = []
+        for text in ("Mark drinks", "Forget Mark.", "Mark sings", "Clouds! And forget Mark."):
+            await memory.add_messages(messages_from(("user", text)))
+            told.append(await next_news(memory))
+            with anyio.fail_after(TIMEOUT):
+                while len(told) == 2 and any(report.job.notes for report in await learning_jobs(memory)):
+                    await anyio.lowlevel.checkpoint()
+    _, only_forgot, _, notes = told
+    assert any(note.startswith("forgotten, as asked (Mark)") for note in only_forgot)
+    assert not any("nothing new" in note for note in only_forgot)
+    assert notes[0].startswith("forgotten, as asked (Mark)")
+    assert sum(note.startswith("not kept") for note in notes) == 3
+    assert "palimpsest jobs shows 3 more notes of this kind" in notes
+
+
+async def test_what_a_process_did_before_it_ended_is_told_by_the_next_one(tmp_path: Path) -> None:
+    replies = [facts_reply("Mark drinks."), facts_reply(forget="Mark"), facts_reply(), facts_reply("Alice has a cat.")]
+    answers = scripted(replies, keeps)
+    held = HeldModel(answers, lambda request: is_extraction(request) and held.extractions == 3)
+    clock, gardens = HastyClock(), "All about gardens, hedges and ponds. " * 200
+    with OpenAIServer(held) as server:
+        async with learning_memory(tmp_path, server.base_url, clock) as memory:
+            await memory.add_messages(messages_from(("user", "Mark drinks")))
+            await next_news(memory)
+            await memory.add_messages(messages_from(("user", f"Forget Mark. {gardens}"), ("user", f"A cat. {gardens}")))
+            await held.wait()
+        held.may_answer.set()
+        async with learning_memory(tmp_path, server.base_url, clock) as memory:
+            learned, *remarks = await next_news(memory)
+    assert learned == "learned from 2 messages:\n- Alice has a cat."
+    assert any(note.startswith("forgotten, as asked (Mark)") for note in remarks)
+
+
+async def test_a_fact_that_holds_no_longer_is_told_as_such(tmp_path: Path) -> None:
+    """A message of 2020 that arrives late is not "nothing new", and does not read as if it held."""
+    rome, oslo = "User lives in Rome.", "User lives in Oslo."
+    contradicts = scripted([facts_reply(rome), facts_reply(oslo)], lambda _, __: [(0, "DELETE", 0, None)])
+    async with memory_learning(contradicts, tmp_path) as (memory, _):
+        for text, year in (("I live in Rome", 2026), ("I live in Oslo", 2020)):
+            said = {"role": "user", "content": text, "at": f"{year}-01-05T10:00:00Z"}
+            await memory.add_messages(messages_from(said))
+            notes = await next_news(memory)
+    assert notes == (f"learned from 1 message:\n- {oslo} (until 2026-01-05)",)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import anyio
-import anyio.lowlevel
 import pytest
 
 from palimpsest.core.errors import InputError
@@ -16,8 +14,7 @@ from palimpsest.core.validation import relations_from
 from palimpsest.memory import Memory
 from palimpsest.store.graph.entity_edits import give_names, unnamed_memories
 from tests.support.graph_rows import entity_names, run_statement
-from tests.support.ledger_access import ignore_progress
-from tests.support.memory import ALICE, add_text, memory_in, memory_texts
+from tests.support.memory import ALICE, add_text, memory_texts
 
 pytestmark = pytest.mark.anyio
 
@@ -44,30 +41,10 @@ NAMED: dict[str, tuple[NamedEntity, ...]] = {
 }
 
 
-async def test_a_text_names_what_its_words_show_and_what_is_known(tmp_path: Path) -> None:
-    async with memory_in(tmp_path) as memory:
-        for text in NAMED:
-            await add_text(memory, text)
-        assert {item.text: item.entities for item in await stored(memory)} == NAMED
-
-
-async def test_a_corrected_text_names_what_it_says_now(tmp_path: Path) -> None:
-    async with memory_in(tmp_path) as memory:
-        memory_id = await add_text(memory, "Marta lives in Lyon.")
-        await memory.update(ALICE, memory_id, text="Marta moved to Porto.")
-        assert await named(memory) == {"Marta", "Porto"}
-        await memory.undo(ALICE)
-        assert await named(memory) == {"Marta", "Lyon"}
-
-
-async def test_a_text_with_a_long_address_can_be_moved_to_another_memory(tmp_path: Path) -> None:
-    file = tmp_path / "memory.jsonl"
-    async with memory_in(tmp_path / "old") as memory:
-        await add_text(memory, f"Marta reads https://example.org/?q={'word+' * 60} every day")
-        await memory.care.export(file, ignore_progress)
-    async with memory_in(tmp_path / "new") as memory:
-        await memory.care.import_file(ALICE, file, ignore_progress)
-        assert await named(memory) == {"Marta"}
+async def test_a_text_names_what_its_words_show_and_what_is_known(memory: Memory) -> None:
+    for text in NAMED:
+        await add_text(memory, text)
+    assert {item.text: item.entities for item in await stored(memory)} == NAMED
 
 
 def test_a_relation_that_no_import_would_read_is_refused() -> None:
@@ -76,92 +53,50 @@ def test_a_relation_that_no_import_would_read_is_refused() -> None:
             relations_from([relation])
 
 
-async def test_what_naming_merges_is_an_edit_that_a_plain_undo_passes_over(tmp_path: Path) -> None:
-    """Guards the number of the edit: the log shows it, and an undo of it takes back nothing else."""
-    async with memory_in(tmp_path) as memory:
-        await memory.add_text(Scope("alice", project="web"), "Kofi Mensah designs the site", infer=False)
-        await add_text(memory, "Kofi Mensah lives in Accra")
-        for table in ("mentions", "entities", "entity_aliases", "entity_history"):
-            run_statement(memory, f"DELETE FROM {table}")  # noqa: S608 - names of our own
-        run_statement(memory, "UPDATE memories SET entities = NULL, relations = NULL")
-        with memory.engine.ledger.read() as conn:
-            waiting = unnamed_memories(conn, 0, 10)
-        named = [(each, (NamedEntity("Kofi Mensah", "person"),)) for each in waiting.values()]
-        memory.engine.ledger.run(give_names, named, memory.engine.clock())
-        (merge,) = [edit for edit in await memory.log(ALICE) if edit.steps[0].kind == "entity"]
-        assert (merge.number, merge.provenance.stage) == (3, RESOLVE)
-        await memory.undo(ALICE)
-        assert await memory_texts(memory) == []
-        await memory.undo(ALICE, Undo(merge.number))
-        assert len(entity_names(memory)) == 2
+async def test_what_naming_merges_is_an_edit_that_a_plain_undo_passes_over(memory: Memory) -> None:
+    await memory.add_text(Scope("alice", project="web"), "Kofi Mensah designs the site", infer=False)
+    await add_text(memory, "Kofi Mensah lives in Accra")
+    for table in ("mentions", "entities", "entity_aliases", "entity_history"):
+        run_statement(memory, f"DELETE FROM {table}")  # noqa: S608 - names of our own
+    run_statement(memory, "UPDATE memories SET entities = NULL, relations = NULL")
+    with memory.engine.ledger.read() as conn:
+        waiting = unnamed_memories(conn, 0, 10)
+    named = [(each, (NamedEntity("Kofi Mensah", "person"),)) for each in waiting.values()]
+    memory.engine.ledger.run(give_names, named, memory.engine.clock())
+    (merge,) = [edit for edit in await memory.log(ALICE) if edit.steps[0].kind == "entity"]
+    assert (merge.number, merge.provenance.stage) == (3, RESOLVE)
+    await memory.undo(ALICE)
+    assert await memory_texts(memory) == []
+    await memory.undo(ALICE, Undo(merge.number))
+    assert len(entity_names(memory)) == 2
 
 
-async def test_imported_memories_get_their_names_in_the_background(tmp_path: Path) -> None:
-    """It is no edit: nothing but the names differs from what was imported."""
-    file = tmp_path / "memory.jsonl"
-    entity = {"type": "entity", "name": "Marta", "entityType": "person", "observations": ["lives in Lyon"]}
-    file.write_text(json.dumps(entity) + "\n", "utf-8")
-    async with memory_in(tmp_path) as memory:
-        await memory.care.import_file(ALICE, file, ignore_progress)
-        before = await stored(memory)
-        history = [await memory.history(ALICE, item.id) for item in before]
-    async with memory_in(tmp_path, background=True) as memory:
-        await memory.search(ALICE, "Marta")
-        with anyio.fail_after(60):
-            while not {"Marta", "Lyon"} <= await named(memory):
-                await anyio.lowlevel.checkpoint()
-        after = await stored(memory)
-        assert [(await memory.history(ALICE, item.id))[1] for item in after] == [versions for _, versions in history]
-    assert [(item.updated_at, item.revision) for item in after] == [(item.updated_at, item.revision) for item in before]
-
-
-async def test_two_people_of_one_given_name_stay_two(tmp_path: Path) -> None:
-    async with memory_in(tmp_path) as memory:
-        await add_text(memory, "Tom from work plays chess.")
-        await add_text(memory, "Tom Smith from the gym has two daughters.")
-        listed = await memory.graph.entities(ALICE)
-    assert {(item.entity.name, item.mentions) for item in listed} == {("Tom", 1), ("Tom Smith", 1)}
-
-
-async def test_lookalikes_are_proposed_until_somebody_says_what_they_are(tmp_path: Path) -> None:
-    """They are told when the second one is stored, and in what is known of either. No edit is made by itself."""
-    async with memory_in(tmp_path) as memory:
-        await add_text(memory, "Ana García plays chess")
-        first, second = "Ana García", "Ana Garcia"
-        (note,) = (await memory.add_text(ALICE, "Ana Garcia has a van", infer=False)).notes
-        assert note.startswith("Ana Garcia may be the same as Ana García [")
-        assert len(await memory.log(ALICE)) == 2
-        for name, other in ((first, second), (second, first)):
-            (dossier,) = await memory.graph.dossiers(ALICE, name)
-            assert [entity.name for entity in dossier.lookalikes] == [other]
-            assert f"May be the same as {other} (person) [" in (await memory.summary(ALICE, f"about:{name}")).text
-        await memory.graph.merge(ALICE, second, first)
-        (dossier,) = await memory.graph.dossiers(ALICE, first)
-        assert dossier.lookalikes == ()
-        assert len(dossier.holds) == 2
-        await memory.undo(ALICE)
-        (dossier,) = await memory.graph.dossiers(ALICE, first)
-        assert dossier.lookalikes == (), "whoever took the merge back has said that they are two"
-
-
-async def test_two_that_one_memory_names_are_two(tmp_path: Path) -> None:
-    async with memory_in(tmp_path) as memory:
-        assert (
-            await memory.add_text(ALICE, "Ana García and her neighbour Ana Garcia play chess together", infer=False)
-        ).notes == ()
-        (dossier,) = await memory.graph.dossiers(ALICE, "Ana García")
-        assert dossier.lookalikes == ()
+async def test_lookalikes_are_proposed_until_somebody_says_what_they_are(memory: Memory) -> None:
+    await add_text(memory, "Ana García plays chess")
+    first, second = "Ana García", "Ana Garcia"
+    (note,) = (await memory.add_text(ALICE, "Ana Garcia has a van", infer=False)).notes
+    assert note.startswith("Ana Garcia may be the same as Ana García [")
+    assert len(await memory.log(ALICE)) == 2
+    for name, other in ((first, second), (second, first)):
+        (dossier,) = await memory.graph.dossiers(ALICE, name)
+        assert [entity.name for entity in dossier.lookalikes] == [other]
+        assert f"May be the same as {other} (person) [" in (await memory.summary(ALICE, f"about:{name}")).text
+    await memory.graph.merge(ALICE, second, first)
+    (dossier,) = await memory.graph.dossiers(ALICE, first)
+    assert dossier.lookalikes == ()
+    assert len(dossier.holds) == 2
+    await memory.undo(ALICE)
+    (dossier,) = await memory.graph.dossiers(ALICE, first)
+    assert dossier.lookalikes == (), "whoever took the merge back has said that they are two"
 
 
 @pytest.mark.few_by_day(1)
 @pytest.mark.parametrize(("kind", "entities", "told"), [("same", 2, 0), ("maybe", 3, 1), ("different", 3, 0)])
-async def test_spellings_are_one_and_lookalikes_are_told(tmp_path: Path, kind: str, entities: int, told: int) -> None:
-    """The pairs were written by somebody who had not seen how names are compared."""
-    async with memory_in(tmp_path) as memory:
-        for number, (first, second) in enumerate(NAMES[kind]):
-            scope = Scope(f"user{number}")
-            for name, text in ((first, "one of them plays chess"), (second, "somebody plays chess on Monday")):
-                relations = [Relation(name, "plays", "chess")]
-                added = await memory.add_text(scope, text, infer=False, relations=relations)
-            assert len(await memory.graph.entities(scope)) == entities, (first, second)
-            assert sum("may be the same as" in note for note in added.notes) == told, (first, second)
+async def test_spellings_are_one_and_lookalikes_are_told(memory: Memory, kind: str, entities: int, told: int) -> None:
+    for number, (first, second) in enumerate(NAMES[kind]):
+        scope = Scope(f"user{number}")
+        for name, text in ((first, "one of them plays chess"), (second, "somebody plays chess on Monday")):
+            relations = [Relation(name, "plays", "chess")]
+            added = await memory.add_text(scope, text, infer=False, relations=relations)
+        assert len(await memory.graph.entities(scope)) == entities, (first, second)
+        assert sum("may be the same as" in note for note in added.notes) == told, (first, second)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from palimpsest.core.models import Event, Scope
+from palimpsest.core.models import Scope
 from palimpsest.memory import Memory
 from palimpsest.server import replies
 from tests.support.ledger_access import ignore_progress
@@ -46,111 +46,66 @@ async def searched(memory: Memory, query: str, scope: Scope = ALICE, **options: 
     return replies.search_text(await memory.search(scope, query, **options), scope)
 
 
-class TestSearchReplies:
-    async def test_a_pasted_reply_is_removed_and_the_rest_of_the_message_is_kept(self, tmp_path: Path) -> None:
-        """Old memories do not come back as new ones. A call can be repeated even if its messages were kept in part."""
-        async with memory_in(tmp_path) as memory:
-            await added(memory, TEA)
-            await added(memory, "User's  tea cabinet:\n- Assam\n- Sencha")
-            await memory.add_messages(messages_from({"role": "user", "name": "Ana", "content": "Tea,\nplease!"}))
-            reply = await searched(memory, "tea")
-            assert reply.count("\n") == 2
-            assert "Ana said: Tea, please!" in reply
-            messages = messages_from(("assistant", f"I looked it up:\n{reply}\nSo, tea it is."))
-            result = await memory.add_messages(messages)
-            assert [*(await contents(memory)).values()][1:] == ["I looked it up:\nSo, tea it is."]
-            assert "3 recalled passages left out" in result.notes
-            assert (await memory.add_messages(messages)).kept_messages == 0
+async def test_a_pasted_reply_is_removed_and_the_rest_of_the_message_is_kept(memory: Memory) -> None:
+    await added(memory, TEA)
+    await added(memory, "User's  tea cabinet:\n- Assam\n- Sencha")
+    await memory.add_messages(messages_from({"role": "user", "name": "Ana", "content": "Tea,\nplease!"}))
+    reply = await searched(memory, "tea")
+    assert reply.count("\n") == 2
+    assert "Ana said: Tea, please!" in reply
+    messages = messages_from(("assistant", f"I looked it up:\n{reply}\nSo, tea it is."))
+    result = await memory.add_messages(messages)
+    assert [*(await contents(memory)).values()][1:] == ["I looked it up:\nSo, tea it is."]
+    assert "3 recalled passages left out" in result.notes
+    assert (await memory.add_messages(messages)).kept_messages == 0
 
-    async def test_a_pasted_reply_is_removed_though_it_shows_what_the_text_hides(self, tmp_path: Path) -> None:
-        """A reply shows control characters as escapes, and is recognized by these or by the text itself."""
-        hidden = "User's tea \x1b[31m cabinet\u202e is red"
-        async with memory_in(tmp_path) as memory:
-            memory_id = await added(memory, hidden)
-            reply = await searched(memory, "tea")
-            assert r"\x1b[31m cabinet\u202e" in reply
-            assert await kept(memory, f"I looked:\n{reply}\nRed tea.") == ["I looked:\nRed tea."]
-            assert await kept(memory, f"[{memory_id[:8]}] 2026-05-08 {hidden}\nGreen tea.") == ["Green tea."]
 
-    async def test_a_model_is_not_shown_what_was_recalled_or_asked_about_nothing(self, tmp_path: Path) -> None:
-        """A message that is only a reply is not kept: there are no empty messages."""
-        async with memory_with([facts_reply()], tmp_path) as (memory, server):
-            await added(memory, "User plays the cello")
-            reply = await searched(memory, "cello")
-            result = await memory.add_messages(messages_from(("assistant", reply)))
-            assert (result.kept_messages, result.notes) == (0, ("1 recalled passage left out",))
-            assert (await contents(memory), server.chat_requests) == ({}, [])
-            await memory.add_messages(messages_from(("user", f"{reply}\nBy the way, make it green tea.")))
-            prompt = server.chat_requests[0]["messages"][1]["content"]
-        assert "green tea" in prompt
-        assert "cello" not in prompt
+async def test_a_line_is_recognized_after_its_memory_was_updated_deleted_and_restored(
+    memory: Memory, clock: StoppedClock
+) -> None:
+    """An old reply in the same conversation does not bring back what was updated since."""
+    memory_id = await added(memory, TEA)
+    reply = await searched(memory, "tea")
+    clock.forward(minutes=1)
+    await memory.update(ALICE, memory_id, text="User likes coffee")
+    assert await kept(memory, reply) == []
+    assert await kept(memory, await searched(memory, "tea", as_of=clock.at - timedelta(seconds=1))) == []
+    await memory.delete(ALICE, [memory_id])
+    assert await kept(memory, reply) == []
+    await memory.restore(ALICE, memory_id)
+    assert await kept(memory, reply, await searched(memory, "coffee")) == []
 
-    async def test_a_line_is_recognized_in_a_list_and_in_a_quotation(self, tmp_path: Path) -> None:
-        """Agents reformat replies in their own messages. A text that names a time has "said" before its date."""
-        async with memory_in(tmp_path) as memory:
-            memory_id, vet = await added(memory, TEA), await added(memory, "The vet comes on Friday")
-            for line in ("{}", "- {}", "* {}", "> {}", "    {}", "-{}", "{}\r"):
-                for shown in (memory_id, memory_id[:8]):
-                    assert await kept(memory, line.format(f"[{shown}] 2026-05-08 {TEA}")) == [], line
-            reply = await searched(memory, "vet")
-            assert f"[{vet[:8]}] said 2026-05-08 The vet comes on Friday" in reply
-            assert await kept(memory, reply) == []
 
-    async def test_a_line_is_recognized_after_its_memory_was_updated_deleted_and_restored(self, tmp_path: Path) -> None:
-        """An old reply in the same conversation does not bring back what was updated since."""
-        clock = StoppedClock()
-        async with memory_in(tmp_path, clock) as memory:
-            memory_id = await added(memory, TEA)
-            reply = await searched(memory, "tea")
-            clock.forward(minutes=1)
-            await memory.update(ALICE, memory_id, text="User likes coffee")
-            assert await kept(memory, reply) == []
-            assert await kept(memory, await searched(memory, "tea", as_of=clock.at - timedelta(seconds=1))) == []
-            await memory.delete(ALICE, [memory_id])
-            assert await kept(memory, reply) == []
-            await memory.restore(ALICE, memory_id)
-            assert await kept(memory, reply, await searched(memory, "coffee")) == []
+async def test_a_line_that_only_looks_like_a_hit_is_kept(memory: Memory) -> None:
+    """The user's own words are kept, above all those that say a memory is wrong."""
+    memory_id = await added(memory, TEA)
+    await kept(memory, "Hello there")
+    (message_id,) = await contents(memory)
+    tea, hello = f"[{memory_id[:8]}]", f"[{message_id[:8]}]"
+    lines = [
+        f"{tea} 2026-05-08 User likes coffee",
+        f"{tea} 2026-05-08 User likes tea no more",
+        f"{tea} 2026-05-08 It is no longer so that User likes tea",
+        f"{tea} 2026-05-08 user said: User likes tea",
+        f"{tea} User likes tea",
+        f"{tea} on 2026-05-08 User likes tea",
+        f"See {tea} 2026-05-08 User likes tea",
+        f"[{memory_id[:7]}] 2026-05-08 User likes tea",
+        "[00000000] 2026-05-08 User likes tea",
+        f"{hello} 2026-05-08 Hello there",
+        f"{hello} 2026-05-08 assistant said: Hello there",
+        f"{hello} 2026-05-08 Ana said: Hello there",
+        "User likes tea",
+    ]
+    assert [await kept(memory, line) for line in lines] == [[line] for line in lines]
 
-    async def test_a_line_that_only_looks_like_a_hit_is_kept(self, tmp_path: Path) -> None:
-        """The user's own words are kept, above all those that say a memory is wrong."""
-        async with memory_in(tmp_path) as memory:
-            memory_id = await added(memory, TEA)
-            await kept(memory, "Hello there")
-            (message_id,) = await contents(memory)
-            tea, hello = f"[{memory_id[:8]}]", f"[{message_id[:8]}]"
-            lines = [
-                f"{tea} 2026-05-08 User likes coffee",
-                f"{tea} 2026-05-08 User likes tea no more",
-                f"{tea} 2026-05-08 It is no longer so that User likes tea",
-                f"{tea} 2026-05-08 user said: User likes tea",
-                f"{tea} User likes tea",
-                f"{tea} on 2026-05-08 User likes tea",
-                f"See {tea} 2026-05-08 User likes tea",
-                f"[{memory_id[:7]}] 2026-05-08 User likes tea",
-                "[00000000] 2026-05-08 User likes tea",
-                f"{hello} 2026-05-08 Hello there",
-                f"{hello} 2026-05-08 assistant said: Hello there",
-                f"{hello} 2026-05-08 Ana said: Hello there",
-                "User likes tea",
-            ]
-            assert [await kept(memory, line) for line in lines] == [[line] for line in lines]
 
-    async def test_ids_are_recognized_within_their_scope_only(self, tmp_path: Path) -> None:
-        """Removed lines do not reveal what another user or project remembers."""
-        async with memory_in(tmp_path) as memory:
-            ids = [await added(memory, TEA, scope) for scope in (BOB, WEB, ALICE)]
-            foreign, of_web, own = (f"[{memory_id[:8]}] 2026-05-08 {TEA}" for memory_id in ids)
-            assert await kept(memory, foreign, of_web, own) == [foreign, of_web]
-            assert await kept(memory, foreign, of_web, own, scope=WEB) == [foreign]
-
-    async def test_the_last_line_of_a_reply_is_removed_only_with_the_reply(self, tmp_path: Path) -> None:
-        """A user's own line of the same form stays."""
-        async with memory_in(tmp_path) as memory:
-            await added(memory, TEA)
-            reply = await searched(memory, "tea", WEB)
-            assert reply.endswith(f"scope: {WEB}")
-            assert await kept(memory, reply, f"scope: {WEB}", scope=WEB) == [f"scope: {WEB}"]
-            assert await kept(memory, f"{reply}\nscope: user bob", scope=WEB) == ["scope: user bob"]
+async def test_ids_are_recognized_within_their_scope_only(memory: Memory) -> None:
+    """Removed lines do not reveal what another user or project remembers."""
+    ids = [await added(memory, TEA, scope) for scope in (BOB, WEB, ALICE)]
+    foreign, of_web, own = (f"[{memory_id[:8]}] 2026-05-08 {TEA}" for memory_id in ids)
+    assert await kept(memory, foreign, of_web, own) == [foreign, of_web]
+    assert await kept(memory, foreign, of_web, own, scope=WEB) == [foreign]
 
 
 @pytest.mark.parametrize(
@@ -174,77 +129,46 @@ async def test_a_summary_is_removed_in_its_scope_and_the_text_around_it_is_kept(
         assert await kept(memory, said, scope=WEB) == [said]
 
 
-class TestTexts:
-    async def test_adding_a_recalled_line_changes_nothing(self, tmp_path: Path) -> None:
-        """A memory never contains the id and the date of another one."""
-        async with memory_in(tmp_path) as memory:
-            memory_id = await added(memory, TEA)
-            for form in ("{}", "- {}", "  {} \n"):
-                result = await memory.add_text(ALICE, form.format(f"[{memory_id[:8]}] 2026-05-08 {TEA}"))
-                unchanged = f"unchanged (duplicate of {memory_id[:8]}): {TEA}"
-                assert replies.added_text(result, ALICE).startswith(unchanged)
-                assert len(await memory.log(ALICE)) == 1
-
-    async def test_a_recalled_message_is_stored_in_its_own_words(self, tmp_path: Path) -> None:
-        """An agent may store a message it found: without the id, the date and the speaker."""
-        async with memory_in(tmp_path) as memory:
-            await kept(memory, "I play the cello")
-            line = (await searched(memory, "cello")).splitlines()[0]
-            (change,) = (await memory.add_text(ALICE, line)).outcomes
-        assert (change.event, change.memory.text) == (Event.ADD, "I play the cello")
-
-    async def test_a_text_that_only_looks_like_a_hit_is_added_as_it_is(self, tmp_path: Path) -> None:
-        """Several lines, another id, or a line that says a memory is wrong are the agent's own words."""
-        async with memory_in(tmp_path) as memory:
-            own, foreign = [f"[{(await added(memory, TEA, scope))[:8]}] 2026-05-08" for scope in (ALICE, BOB)]
-            for text in (f"{own} It is no longer so that {TEA}", f"{own} {TEA}\nand cake", f"{foreign} {TEA}"):
-                (change,) = (await memory.add_text(ALICE, text)).outcomes
-                assert (change.event, change.memory.text) == (Event.ADD, text)
+async def test_no_field_of_a_message_or_document_keeps_a_secret(tmp_path: Path) -> None:
+    """Names of authors, ids of callers and addresses of documents are written by programs that paste anything."""
+    async with memory_in(tmp_path) as memory:
+        said = {"role": "user", "name": f"bot {KEY}", "id": f"m-{KEY}", "content": "Tea is ready"}
+        await memory.add_messages(messages_from(said))
+        file = tmp_path / f"handbook {KEY}.md"
+        file.write_text("# Boiler\n\nIt needs 1.5 bar.", "utf-8")
+        await memory.documents.learn_file(ALICE, file)
+        spooled(tmp_path, "prompt", "Where is the boiler key kept?", session=f"s-{KEY}")
+        await memory.capture.take_in()
+        await memory.care.export(tmp_path / "export.jsonl", "jsonl", ignore_progress)
+    assert KEY not in (tmp_path / "export.jsonl").read_text("utf-8")
 
 
-class TestSideFields:
-    """What is no text of a memory holds secrets too."""
+async def test_an_export_that_somebody_edited_brings_no_secret(tmp_path: Path) -> None:
+    file = tmp_path / "export.jsonl"
+    async with memory_in(tmp_path / "from") as memory:
+        await add_text(memory, "User keeps a key", metadata={"note": "safe"})
+        await memory.care.export(file, "jsonl", ignore_progress)
+    edited = file.read_text("utf-8").replace("keeps a key", f"keeps a key {KEY}").replace('"safe"', f'"{KEY}"')
+    file.write_text(edited, "utf-8")
+    async with memory_in(tmp_path / "to") as memory:
+        result = await memory.care.import_file(ALICE, file, ignore_progress)
+        (stored,) = (await memory.scope_contents(ALICE)).memories
+        versions = (await memory.history(ALICE, stored.id))[1]
+    assert KEY not in repr((stored, versions))
+    assert any("secret" in note for note in result.notes)
 
-    async def test_no_field_of_a_message_or_document_keeps_a_secret(self, tmp_path: Path) -> None:
-        """Names of authors, ids of callers and addresses of documents are written by programs that paste anything."""
-        async with memory_in(tmp_path) as memory:
-            said = {"role": "user", "name": f"bot {KEY}", "id": f"m-{KEY}", "content": "Tea is ready"}
-            await memory.add_messages(messages_from(said))
-            file = tmp_path / f"handbook {KEY}.md"
-            file.write_text("# Boiler\n\nIt needs 1.5 bar.", "utf-8")
-            await memory.documents.learn_file(ALICE, file)
-            spooled(tmp_path, "prompt", "Where is the boiler key kept?", session=f"s-{KEY}")
-            await memory.capture.take_in()
-            await memory.care.export(tmp_path / "export.jsonl", ignore_progress)
-        assert KEY not in (tmp_path / "export.jsonl").read_text("utf-8")
 
-    async def test_an_export_that_somebody_edited_brings_no_secret(self, tmp_path: Path) -> None:
-        """An edited file is as any other text that a person writes; its history and metadata are read as well."""
-        file = tmp_path / "export.jsonl"
-        async with memory_in(tmp_path / "from") as memory:
-            await add_text(memory, "User keeps a key", metadata={"note": "safe"})
-            await memory.care.export(file, ignore_progress)
-        edited = file.read_text("utf-8").replace("keeps a key", f"keeps a key {KEY}").replace('"safe"', f'"{KEY}"')
-        file.write_text(edited, "utf-8")
-        async with memory_in(tmp_path / "to") as memory:
-            result = await memory.care.import_file(ALICE, file, ignore_progress)
-            (stored,) = (await memory.scope_contents(ALICE)).memories
-            versions = (await memory.history(ALICE, stored.id))[1]
-        assert KEY not in repr((stored, versions))
-        assert any("secret" in note for note in result.notes)
-
-    async def test_the_answer_to_a_question_for_a_secret_is_one(self, tmp_path: Path) -> None:
-        """An answer does not say what it is; the message before it does."""
-        async with memory_in(tmp_path) as memory:
-            for number, (question, answer, left) in enumerate(
-                (
-                    ("What's the wifi password?", "It's bluewhale99, the network is Altbau", "the network is Altbau"),
-                    ("Wie lautet die PIN der Karte?", "4821", ""),
-                    ("Where is the password kept?", "In 1Password, under NAS", "In 1Password, under NAS"),
-                )
-            ):
-                scope = Scope(f"user{number}")
-                await memory.add_messages(messages_from(("assistant", question), ("user", answer), scope=scope))
-                _, said = (await contents(memory, scope)).values()
-                assert left in said
-                assert not any(secret in said for secret in ("bluewhale99", "4821"))
+async def test_the_answer_to_a_question_for_a_secret_is_one(memory: Memory) -> None:
+    """An answer does not say what it is; the message before it does."""
+    for number, (question, answer, left) in enumerate(
+        (
+            ("What's the wifi password?", "It's bluewhale99, the network is Altbau", "the network is Altbau"),
+            ("Wie lautet die PIN der Karte?", "4821", ""),
+            ("Where is the password kept?", "In 1Password, under NAS", "In 1Password, under NAS"),
+        )
+    ):
+        scope = Scope(f"user{number}")
+        await memory.add_messages(messages_from(("assistant", question), ("user", answer), scope=scope))
+        _, said = (await contents(memory, scope)).values()
+        assert left in said
+        assert not any(secret in said for secret in ("bluewhale99", "4821"))

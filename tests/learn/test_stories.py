@@ -315,7 +315,6 @@ def script() -> Generator[Script]:
 
 @pytest.mark.parametrize("story", list(stories()))
 async def test_what_becomes_of_a_conversation(script: Script, tmp_path: Path, story: Item) -> None:
-    """Guards the order in time, requests to forget, names and relations, summaries, and memories from model's slips."""
     clock = StoppedClock()
     settings: Item = {"llm": llm_settings(script.server.base_url), **story.get("settings", {})}
     async with memory_in(tmp_path, clock, **settings) as memory:

@@ -8,14 +8,12 @@ from typing import Any
 
 import pytest
 
-from palimpsest.core.errors import InputError
 from palimpsest.core.models import EXPIRE, Event, Undo
-from palimpsest.core.validation import metadata_from
 from palimpsest.learn.job_runner import work_on_jobs
 from palimpsest.memory import Memory
 from tests.support.command_line import palimpsest
-from tests.support.memory import ALICE, StoppedClock, add_text, memory_in, messages_from
-from tests.support.scripted_model import decision, decisions_reply, facts_reply, given, memory_with
+from tests.support.memory import ALICE, StoppedClock, add_text, messages_from
+from tests.support.scripted_model import facts_reply, memory_with
 
 pytestmark = pytest.mark.anyio
 
@@ -31,88 +29,64 @@ async def listed(memory: Memory) -> bool:
     return ON_CALL in {hit.text for hit in (await memory.list(ALICE)).hits}
 
 
-async def test_it_ends_exactly_at_its_time(tmp_path: Path) -> None:
-    """No process has to run at that moment. A day ends with its last instant, in UTC."""
-    clock = StoppedClock()
+async def test_it_ends_exactly_at_its_time(memory: Memory, clock: StoppedClock) -> None:
     began = clock.at
-    async with memory_in(tmp_path, clock) as memory:
-        await add_text(memory, "Ben collects stamps")
-        for end, still, over in (
-            ("2026-05-12", timedelta(days=4, hours=11), timedelta(days=4, hours=12)),
-            ("2026-05-10T08:30:00+02:00", timedelta(days=1, hours=18), timedelta(days=1, hours=18, minutes=30)),
-            ("2026-05", timedelta(days=23), timedelta(days=23, hours=12)),
-        ):
-            clock.at = began
-            memory_id = await add_text(memory, ON_CALL, metadata={"expires_at": end})
-            for is_over, span in ((False, still), (True, over)):
-                clock.at = began + span
-                assert (await found(memory), await listed(memory)) == (not is_over, not is_over), end
-            for is_over, span in ((False, still), (True, over)):
-                assert await found(memory, as_of=began + span) is not is_over, end
-            await memory.care.purge(ALICE, [memory_id])
+    await add_text(memory, "Ben collects stamps")
+    for end, still, over in (
+        ("2026-05-12", timedelta(days=4, hours=11), timedelta(days=4, hours=12)),
+        ("2026-05-10T08:30:00+02:00", timedelta(days=1, hours=18), timedelta(days=1, hours=18, minutes=30)),
+        ("2026-05", timedelta(days=23), timedelta(days=23, hours=12)),
+    ):
+        clock.at = began
+        memory_id = await add_text(memory, ON_CALL, metadata={"expires_at": end})
+        for is_over, span in ((False, still), (True, over)):
+            clock.at = began + span
+            assert (await found(memory), await listed(memory)) == (not is_over, not is_over), end
+        for is_over, span in ((False, still), (True, over)):
+            assert await found(memory, as_of=began + span) is not is_over, end
+        await memory.care.purge(ALICE, [memory_id])
 
 
-async def test_a_job_closes_it(tmp_path: Path) -> None:
-    """It held until its time. That is in the history and in the log, and the next one has a job of its own."""
-    clock = StoppedClock()
-    async with memory_in(tmp_path, clock) as memory:
-        first = await add_text(memory, ON_CALL, metadata={"expires_at": "2026-05-09"})
-        second = await add_text(memory, "Ben is on call until June", metadata={"expires_at": "2026-05-31"})
-        clock.forward(days=2)
-        assert await work_on_jobs(memory.engine, None)
-        closed, versions = await memory.history(ALICE, first)
-        assert (closed.until, closed.is_forgotten, closed.superseded_by) == ("2026-05-09", False, None)
-        assert (versions[-1].event, versions[-1].provenance.stage) == (Event.DELETE, EXPIRE)
-        assert (await memory.log(ALICE, limit=1))[0].provenance.stage == EXPIRE
-        clock.forward(days=30)
-        assert await work_on_jobs(memory.engine, None)
-        assert (await memory.history(ALICE, second))[0].until == "2026-05-31"
+async def test_a_job_closes_it(memory: Memory, clock: StoppedClock) -> None:
+    first = await add_text(memory, ON_CALL, metadata={"expires_at": "2026-05-09"})
+    second = await add_text(memory, "Ben is on call until June", metadata={"expires_at": "2026-05-31"})
+    clock.forward(days=2)
+    assert await work_on_jobs(memory.engine, None)
+    closed, versions = await memory.history(ALICE, first)
+    assert (closed.until, closed.is_forgotten, closed.superseded_by) == ("2026-05-09", False, None)
+    assert (versions[-1].event, versions[-1].provenance.stage) == (Event.DELETE, EXPIRE)
+    assert (await memory.log(ALICE, limit=1))[0].provenance.stage == EXPIRE
+    clock.forward(days=30)
+    assert await work_on_jobs(memory.engine, None)
+    assert (await memory.history(ALICE, second))[0].until == "2026-05-31"
 
 
-async def test_restoring_or_undoing_removes_the_end_and_a_later_one_keeps_it(tmp_path: Path) -> None:
+async def test_restoring_or_undoing_removes_the_end_and_a_later_one_keeps_it(
+    memory: Memory, clock: StoppedClock
+) -> None:
     """Else it would be closed again at once. A note says so.
 
     People undo what they did: without a number an undo passes the end over. By its number the edit is undone.
     """
-    clock = StoppedClock()
-    async with memory_in(tmp_path, clock) as memory:
-        first = await add_text(memory, "Ben is on call", metadata={"expires_at": "2026-05-09", "team": "payments"})
-        second = await add_text(memory, ON_CALL, metadata={"expires_at": "2026-05-10"})
-        later = await add_text(memory, "Ida is on call", metadata={"expires_at": "2026-05-09"})
-        await memory.update(ALICE, later, metadata={"expires_at": "2026-06-01"})
-        clock.forward(hours=36)
-        assert await work_on_jobs(memory.engine, None)
-        restored = await memory.restore(ALICE, first)
-        assert restored.outcomes[0].memory.metadata == {"team": "payments"}
-        assert any("2026-05-09" in note for note in restored.notes)
-        ben = await add_text(memory, "Ben collects stamps")
-        clock.forward(days=1)
-        assert await work_on_jobs(memory.engine, None)
-        expired = (await memory.log(ALICE, limit=1))[0].number
-        assert [outcome.memory.id for outcome in (await memory.undo(ALICE)).outcomes] == [ben]
-        undone = await memory.undo(ALICE, Undo(expired))
-        assert [(outcome.memory.id, outcome.memory.metadata) for outcome in undone.outcomes] == [(second, {})]
-        assert await work_on_jobs(memory.engine, None)
-        assert await found(memory)
-        assert {first, second, later} <= {hit.id for hit in (await memory.list(ALICE)).hits}
-
-
-async def test_imported_memories_end_too(tmp_path: Path) -> None:
-    clock, file = StoppedClock(), tmp_path / "export.jsonl"
-    async with memory_in(tmp_path / "a", clock) as memory:
-        memory_id = await add_text(memory, ON_CALL, metadata={"expires_at": "2026-05-09"})
-        await memory.care.export(file, lambda _done, _total: None)
-    async with memory_in(tmp_path / "b", clock) as memory:
-        await memory.care.import_file(ALICE, file, lambda _done, _total: None)
-        clock.forward(days=2)
-        assert await work_on_jobs(memory.engine, None)
-        assert (await memory.history(ALICE, memory_id))[0].until == "2026-05-09"
-
-
-@pytest.mark.parametrize("wrong", ["Friday", "09.05.2026", 20260509, True, ["2026-05-09"]])
-def test_what_is_no_time_is_refused(wrong: object) -> None:
-    with pytest.raises(InputError, match="expires_at"):
-        metadata_from({"expires_at": wrong})
+    first = await add_text(memory, "Ben is on call", metadata={"expires_at": "2026-05-09", "team": "payments"})
+    second = await add_text(memory, ON_CALL, metadata={"expires_at": "2026-05-10"})
+    later = await add_text(memory, "Ida is on call", metadata={"expires_at": "2026-05-09"})
+    await memory.update(ALICE, later, metadata={"expires_at": "2026-06-01"})
+    clock.forward(hours=36)
+    assert await work_on_jobs(memory.engine, None)
+    restored = await memory.restore(ALICE, first)
+    assert restored.outcomes[0].memory.metadata == {"team": "payments"}
+    assert any("2026-05-09" in note for note in restored.notes)
+    ben = await add_text(memory, "Ben collects stamps")
+    clock.forward(days=1)
+    assert await work_on_jobs(memory.engine, None)
+    expired = (await memory.log(ALICE, limit=1))[0].number
+    assert [outcome.memory.id for outcome in (await memory.undo(ALICE)).outcomes] == [ben]
+    undone = await memory.undo(ALICE, Undo(expired))
+    assert [(outcome.memory.id, outcome.memory.metadata) for outcome in undone.outcomes] == [(second, {})]
+    assert await work_on_jobs(memory.engine, None)
+    assert await found(memory)
+    assert {first, second, later} <= {hit.id for hit in (await memory.list(ALICE)).hits}
 
 
 def test_the_command_line_refuses_it_too(tmp_path: Path) -> None:
@@ -128,50 +102,7 @@ def said(text: str, at: str) -> Any:
     return messages_from({"role": "user", "content": text, "at": f"{at}T10:00:00Z"})
 
 
-@pytest.mark.few_by_day(1)
-@pytest.mark.parametrize(
-    ("valid_from", "since"),
-    [
-        ("2025", "2025"),
-        ("2025-05", "2025-05"),
-        ("2025-05-00", "2025-05"),
-        ("2025-05-03", "2025-05-03"),
-        ("since 2025", "2025"),
-        ("May 2025", "2025-05"),
-        ("seit Mai 2025", "2025-05"),
-        ("last year", None),
-        ("before 2025", None),
-    ],
-)
-async def test_a_beginning_is_known_as_exactly_as_it_was_said(
-    tmp_path: Path, valid_from: str, since: str | None
-) -> None:
-    """What it replaced held until then, and the next decision sees the same: a year is not its first of January."""
-    replaces, same = decisions_reply(decision(0, "DELETE", 0)), decisions_reply(decision(0, "NONE", 0))
-    replies = [
-        facts_reply(OSLO),
-        facts_reply(ROME, valid_from=valid_from),
-        replaces,
-        facts_reply("User's home is in Rome."),
-        same,
-    ]
-    async with memory_with(replies, tmp_path) as (memory, server):
-        for text, at in (("Oslo", "2020-03-01"), ("Rome", "2026-01-05"), ("Rome", "2026-02-05")):
-            await memory.add_messages(said(text, at))
-        (hit,) = (await memory.list(ALICE, deleted=True)).hits
-        oslo, _ = await memory.history(ALICE, hit.id)
-    assert oslo.until == (since or "2026-01-05")
-    first, second = server.chat_requests[2], server.chat_requests[4]
-    (new,), (stored,), (rome,) = (
-        given(first, "New facts"),
-        given(first, "Stored memories"),
-        given(second, "Stored memories"),
-    )
-    assert (new.get("since"), stored.get("since"), rome.get("since")) == (since, None, since)
-
-
 async def test_a_month_stays_a_month(tmp_path: Path) -> None:
-    """`2023-04` is shown and filtered as a month, and never as its first day."""
     reply = facts_reply("User moved to Rome in April 2023.", happened_at="2023-04")
     april = {"gte": "2023-04-01", "lt": "2023-05-01"}
     async with memory_with([reply], tmp_path) as (memory, _):

@@ -67,23 +67,8 @@ def refuse_if(complaint_about: Callable[[dict[str, Any]], str | None], status: i
     return chat
 
 
-def without_formats(*formats: str) -> Callable[[dict[str, Any]], str | None]:
-    """Return a function that complains about response formats that an endpoint does not support."""
-
-    def complaint_about(request: dict[str, Any]) -> str | None:
-        form = request.get("response_format", {}).get("type")
-        return f"Unknown value 'response_format.type': {form}" if form in formats else None
-
-    return complaint_about
-
-
 def format_of(request: dict[str, Any]) -> str:
     return request.get("response_format", {}).get("type", "plain")
-
-
-def close_connection(_request: dict[str, Any]) -> Reply:
-    """Close the connection without a response."""
-    raise ConnectionResetError
 
 
 FULL_REQUEST: dict[str, Any] = {
@@ -106,15 +91,12 @@ def sent_as(request: dict[str, Any]) -> dict[str, Any]:
 
 COMPLAINTS = [
     ("System role not supported", 400, "roles", ["user"]),
-    ("Jinja Exception: System role not supported", 500, "roles", ["user"]),
     ("Developer instruction is not enabled for models/gemma-3-27b-it", 400, "roles", ["user"]),
     ("Conversation roles must alternate user/assistant/user/assistant/...", 400, "roles", ["user"]),
     ("Unsupported value: 'messages[0].role' does not support 'system' with this model.", 400, "roles", ["user"]),
-    ("Only user and assistant roles are supported!", 422, "roles", ["user"]),
     ("System messages are not allowed here", 200, "roles", ["user"]),
     ("max_tokens is too large: 4000. This model supports at most 2048 completion tokens.", 400, "limit", 2_048),
     ("`max_new_tokens` must be <= 1,024", 422, "limit", 1_024),
-    ("max_tokens must be less than or equal to 2048", 200, "limit", 2_048),
     (
         "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens (1000 in the messages, "
         "4000 in the completion).",
@@ -124,143 +106,79 @@ COMPLAINTS = [
     ),
     ("response_format is not supported by this model", 404, "form", "json_object"),
     ("response_format 'json_schema' is not supported", 200, "form", "json_object"),
-    ("Structured outputs are not enabled", 500, "form", "json_object"),
     ("Unsupported value: 'temperature' does not support 0.1", 400, "temperature", None),
     ("'max_tokens' is not supported. Use 'max_completion_tokens' instead.", 400, "limit", None),
 ]
 """What endpoints say, with which status, what they refuse with it, and what is sent instead."""
 
 
-class TestAsking:
-    async def test_the_first_request_has_a_strict_json_schema(self) -> None:
-        """Guards the full request: schema, limit, temperature and unchanged messages."""
-        with OpenAIServer(['{"city": "Lisbon"}']) as server:
-            async with model_at(server.base_url) as model:
-                assert await model.complete(MESSAGES, SCHEMA) == '{"city": "Lisbon"}'
-            (request,) = server.chat_requests
-        assert request == {
-            "model": "scripted",
-            "messages": MESSAGES,
-            "max_tokens": 300,
-            "temperature": 0.1,
-            "response_format": {
-                "type": "json_schema",
-                "json_schema": {"name": "reply", "schema": SCHEMA, "strict": True},
-            },
-        }
+async def test_the_first_request_has_a_strict_json_schema() -> None:
+    with OpenAIServer(['{"city": "Lisbon"}']) as server:
+        async with model_at(server.base_url) as model:
+            assert await model.complete(MESSAGES, SCHEMA) == '{"city": "Lisbon"}'
+        (request,) = server.chat_requests
+    assert request == {
+        "model": "scripted",
+        "messages": MESSAGES,
+        "max_tokens": 300,
+        "temperature": 0.1,
+        "response_format": {
+            "type": "json_schema",
+            "json_schema": {"name": "reply", "schema": SCHEMA, "strict": True},
+        },
+    }
 
-    async def test_a_proxy_is_not_asked_for_what_is_on_this_machine(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Guards privacy: a local model was chosen so that nothing leaves the machine."""
-        monkeypatch.setenv("HTTP_PROXY", unused_base_url())
-        with OpenAIServer(["Lisbon"]) as server:
-            async with model_at(server.base_url) as model:
-                assert await model.complete(MESSAGES, None) == "Lisbon"
 
-    async def test_a_request_without_a_schema_or_a_temperature_has_none(self) -> None:
-        """Guards plain text, which JSON mode may refuse, and the setting `temperature = null`."""
-        with OpenAIServer(["Lisbon", "{}"]) as server:
-            async with model_at(server.base_url, temperature=None) as model:
-                assert await model.complete(MESSAGES, None) == "Lisbon"
+@pytest.mark.parametrize(("key", "bearer"), [(KEY, f"Bearer {KEY}"), (None, "Bearer none")])
+async def test_the_key_is_sent_as_a_bearer_token(key: str | None, bearer: str) -> None:
+    with OpenAIServer(["fine"]) as server:
+        async with model_at(server.base_url, key=key) as model:
+            await model.complete(MESSAGES, SCHEMA)
+            assert model.name == "scripted"
+        assert server.requests[0]["headers"]["authorization"] == bearer
+
+
+@pytest.mark.few_by_day(1)
+@pytest.mark.parametrize(
+    ("complaint", "status", "what", "then"), COMPLAINTS, ids=[complaint[0] for complaint in COMPLAINTS]
+)
+async def test_what_an_endpoint_says_it_cannot_do_is_left_out(
+    complaint: str, status: int, what: str, then: Any
+) -> None:
+    def complaint_about(request: dict[str, Any]) -> str | None:
+        return complaint if sent_as(request)[what] == sent_as(FULL_REQUEST)[what] else None
+
+    reply = Reply(body=json.dumps({"error": {"message": complaint}}).encode()) if status == 200 else None
+    answer = refuse_if(complaint_about, status)
+    with OpenAIServer(lambda request: reply if reply and complaint_about(request) else answer(request)) as server:
+        async with model_at(server.base_url, max_tokens=4_000) as model:
+            assert await model.complete(MESSAGES, SCHEMA) == "fine"
+            assert await model.complete(MESSAGES, SCHEMA) == "fine"
+        last = server.chat_requests[-1]
+    assert sent_as(last) == {**sent_as(FULL_REQUEST), what: then}
+    assert last.get("max_completion_tokens") == (4_000 if "max_completion_tokens" in complaint else None)
+    assert len(server.chat_requests) <= 2 + (3 if status >= 500 else 1)
+
+
+async def test_after_a_refusal_for_another_reason_the_next_call_has_all_options() -> None:
+    """Guards against dropping options after a request that would have failed anyway."""
+    too_long = Reply("maximum context length exceeded", status=400)
+    with OpenAIServer([too_long, too_long, too_long, "fine"]) as server:
+        async with model_at(server.base_url) as model:
+            with pytest.raises(ModelRefusedError, match=r"400.*maximum context length exceeded"):
                 await model.complete(MESSAGES, SCHEMA)
-            plain, structured = server.chat_requests
-        assert (format_of(plain), format_of(structured)) == ("plain", "json_schema")
-        assert "temperature" not in structured
-
-    @pytest.mark.parametrize(("key", "bearer"), [(KEY, f"Bearer {KEY}"), (None, "Bearer none")])
-    async def test_the_key_is_sent_as_a_bearer_token(self, key: str | None, bearer: str) -> None:
-        """Guards authentication, and a local server without a key: the openai package does not refuse it."""
-        with OpenAIServer(["fine"]) as server:
-            async with model_at(server.base_url, key=key) as model:
-                await model.complete(MESSAGES, SCHEMA)
-                assert model.name == "scripted"
-            assert server.requests[0]["headers"]["authorization"] == bearer
-
-
-class TestDialects:
-    @pytest.mark.parametrize("status", [400, 422])
-    @pytest.mark.parametrize(
-        ("unsupported", "formats"),
-        [
-            (("json_schema",), ["json_schema", "json_object"]),
-            (("json_schema", "json_object"), ["json_schema", "json_object", "plain"]),
-        ],
-    )
-    async def test_a_refused_format_is_replaced_by_a_simpler_one_and_never_sent_again(
-        self, unsupported: tuple[str, ...], formats: list[str], status: int
-    ) -> None:
-        """Guards servers that support less than OpenAI: the simpler format is remembered for the next call."""
-        with OpenAIServer(refuse_if(without_formats(*unsupported), status)) as server:
-            async with model_at(server.base_url) as model:
-                assert await model.complete(MESSAGES, SCHEMA) == "fine"
-                assert [format_of(request) for request in server.chat_requests] == formats
-                assert await model.complete(MESSAGES, SCHEMA) == "fine"
-            assert [format_of(request) for request in server.chat_requests] == [*formats, formats[-1]]
-
-    async def test_several_refused_options_are_dropped_one_after_the_other(self) -> None:
-        """Guards the fallback: each error removes one option, until the endpoint accepts the request."""
-
-        def complaint_about(request: dict[str, Any]) -> str | None:
-            if "max_tokens" in request:
-                return "use max_completion_tokens"
-            if "temperature" in request:
-                return "temperature is fixed"
-            return without_formats("json_schema")(request)
-
-        with OpenAIServer(refuse_if(complaint_about)) as server:
-            async with model_at(server.base_url) as model:
-                assert await model.complete(MESSAGES, SCHEMA) == "fine"
-                assert len(server.chat_requests) == 4
-                await model.complete(MESSAGES, SCHEMA)
-            last = server.chat_requests[-1]
-            assert len(server.chat_requests) == 5
-        assert set(last) == {"model", "messages", "max_completion_tokens", "response_format"}
-        assert format_of(last) == "json_object"
-
-    @pytest.mark.few_by_day(1)
-    @pytest.mark.parametrize(
-        ("complaint", "status", "what", "then"), COMPLAINTS, ids=[complaint[0] for complaint in COMPLAINTS]
-    )
-    async def test_what_an_endpoint_says_it_cannot_do_is_left_out(
-        self, complaint: str, status: int, what: str, then: Any
-    ) -> None:
-        """Guards the request to endpoints that say what they refuse; only that is left out, and not sent again."""
-
-        def complaint_about(request: dict[str, Any]) -> str | None:
-            return complaint if sent_as(request)[what] == sent_as(FULL_REQUEST)[what] else None
-
-        reply = Reply(body=json.dumps({"error": {"message": complaint}}).encode()) if status == 200 else None
-        answer = refuse_if(complaint_about, status)
-        with OpenAIServer(lambda request: reply if reply and complaint_about(request) else answer(request)) as server:
-            async with model_at(server.base_url, max_tokens=4_000) as model:
-                assert await model.complete(MESSAGES, SCHEMA) == "fine"
-                assert await model.complete(MESSAGES, SCHEMA) == "fine"
-            last = server.chat_requests[-1]
-        assert sent_as(last) == {**sent_as(FULL_REQUEST), what: then}
-        assert last.get("max_completion_tokens") == (4_000 if "max_completion_tokens" in complaint else None)
-        assert len(server.chat_requests) <= 2 + (3 if status >= 500 else 1)
-
-    async def test_after_a_refusal_for_another_reason_the_next_call_has_all_options(self) -> None:
-        """Guards against dropping options after a request that would have failed anyway."""
-        too_long = Reply("maximum context length exceeded", status=400)
-        with OpenAIServer([too_long, too_long, too_long, "fine"]) as server:
-            async with model_at(server.base_url) as model:
-                with pytest.raises(ModelRefusedError, match=r"400.*maximum context length exceeded"):
-                    await model.complete(MESSAGES, SCHEMA)
-                assert await model.complete(MESSAGES, SCHEMA) == "fine"
-            assert format_of(server.chat_requests[-1]) == "json_schema"
+            assert await model.complete(MESSAGES, SCHEMA) == "fine"
+        assert format_of(server.chat_requests[-1]) == "json_schema"
 
 
 FAILURES = [
     pytest.param(Reply("bad", status=400), ModelRefusedError, "400", id="400"),
     pytest.param(Reply("no", status=401), ModelRefusedError, "Check the API key", id="401"),
-    pytest.param(Reply("no", status=403), ModelRefusedError, "Check the API key", id="403"),
     pytest.param(Reply("no", status=404), ModelRefusedError, "Check llm.config", id="404"),
     pytest.param(Reply("slow down", status=429, headers=AT_ONCE), ModelRefusedError, "429.*slow down", id="429"),
     pytest.param(Reply("broken", status=500, headers=AT_ONCE), ModelUnreachableError, "500.*broken", id="500"),
-    pytest.param(Reply("away", status=503, headers=AT_ONCE), ModelUnreachableError, "503.*away", id="503"),
     pytest.param(Reply(body=b'{"choices": [{"mess'), ModelUnreachableError, NOT_OPENAI, id="truncated JSON"),
     pytest.param(Reply(body=b"<html>Sign in</html>"), ModelUnreachableError, NOT_OPENAI, id="HTML"),
-    pytest.param(Reply(body=b""), ModelUnreachableError, NOT_OPENAI, id="no body"),
     pytest.param(Reply(body=b"\xff\xfe{}"), ModelUnreachableError, NOT_OPENAI, id="no UTF-8"),
     pytest.param(
         Reply(body=b'{"id"', headers={"content-length": "400"}),
@@ -268,9 +186,7 @@ FAILURES = [
         "Check llm.config.openai_base_url",
         id="cut off in the body",
     ),
-    pytest.param(Reply(body=b'{"choices": []}'), ModelUnreachableError, NOT_OPENAI, id="empty choices"),
     pytest.param(Reply(body=b'{"choices": null}'), ModelUnreachableError, NOT_OPENAI, id="null choices"),
-    pytest.param(Reply(body=b"{}"), ModelUnreachableError, NOT_OPENAI, id="no choices"),
     pytest.param(Reply(body=b'{"choices": [{}]}'), ModelUnreachableError, NOT_OPENAI, id="no message"),
     pytest.param(
         Reply(body=b'{"choices": [{"message": {"role": "assistant", "content": null}}]}'),
@@ -278,16 +194,11 @@ FAILURES = [
         "sent an empty reply",
         id="null content",
     ),
-    pytest.param(Reply(""), ReplyError, "sent an empty reply", id="empty content"),
     pytest.param(Reply("", finish_reason="length"), ReplyError, "Raise llm.config.max_tokens", id="cut at nothing"),
-    pytest.param(
-        Reply(body=b"<html>", headers={"content-type": "text/html"}), ModelUnreachableError, NOT_OPENAI, id="portal"
-    ),
     *(
         pytest.param(Reply(body=body), ModelUnreachableError, NOT_OPENAI, id=body.decode())
         for body in (b"null", b"[]", b'"x"', b'{"choices": ["x"]}', b'{"choices": [{"message": "x"}]}')
     ),
-    pytest.param(Reply(f"Incorrect key: {KEY}", status=400), ModelRefusedError, "Incorrect key: …", id="key in 400"),
     pytest.param(Reply(f"Incorrect key: {KEY}", status=401), ModelRefusedError, "Incorrect key: …", id="key in 401"),
     pytest.param(Reply(refusal="I cannot help with that."), ModelRefusedError, "declined: I cannot help", id="refusal"),
     pytest.param(
@@ -296,83 +207,76 @@ FAILURES = [
 ]
 
 
-class TestFailures:
-    @pytest.mark.few_by_day(1)
-    @pytest.mark.parametrize(("reply", "kind", "text"), FAILURES)
-    async def test_every_failure_raises_our_own_error_with_the_cause(
-        self, reply: Reply, kind: type[ModelError], text: str
-    ) -> None:
-        """Guards the protocol: never an empty reply, never an exception of the openai package, never the key."""
-        with OpenAIServer(lambda _: reply) as server:
-            async with model_at(server.base_url) as model:
-                with pytest.raises(ModelError, match=text) as error:
-                    await model.complete(MESSAGES, SCHEMA)
-            assert len(server.chat_requests) <= 3, "one retry, or two simpler forms"
-        assert type(error.value) is kind
-        assert "scripted" in str(error.value)
-        assert KEY not in str(error.value)
-
-    @pytest.mark.parametrize("status", [408, 409, 429, 500, 502, 503])
-    async def test_a_temporary_failure_is_retried_once(self, status: int) -> None:
-        """Guards against giving up at the first failure of a server."""
-        with OpenAIServer([Reply("later", status=status, headers=AT_ONCE), "fine"]) as server:
-            async with model_at(server.base_url) as model:
-                assert await model.complete(MESSAGES, SCHEMA) == "fine"
-            assert len(server.chat_requests) == 2
-
-    async def test_a_server_that_does_not_answer_in_time_is_unreachable(self) -> None:
-        """Guards the timeout in the settings: the error names the setting."""
-        with OpenAIServer(lambda _: Reply("too late", delay=30.0)) as server:
-            async with model_at(server.base_url, timeout_seconds=0.1) as model:
-                with pytest.raises(ModelUnreachableError, match=r"raise llm\.config\.timeout"):
-                    await model.complete(MESSAGES, SCHEMA)
-
-    async def test_a_dropped_connection_is_reported_as_unreachable(self) -> None:
-        """Guards against a server that closes the connection during a request."""
-        with OpenAIServer(close_connection) as server:
-            async with model_at(server.base_url) as model:
-                with pytest.raises(ModelUnreachableError, match=r"Check llm\.config\.openai_base_url"):
-                    await model.complete(MESSAGES, SCHEMA)
-
-    @pytest.mark.few_by_day(1)
-    @pytest.mark.parametrize("base_url", [None, "no-url-at-all"], ids=["nobody", "no url"])
-    async def test_an_address_where_no_server_listens_is_unreachable(self, base_url: str | None) -> None:
-        """Guards the most common mistakes: the local server is not running, or its address is misspelt."""
-        async with model_at(base_url or unused_base_url()) as model:
-            with pytest.raises(ModelUnreachableError, match=r"Check llm\.config\.openai_base_url"):
+@pytest.mark.few_by_day(1)
+@pytest.mark.parametrize(("reply", "kind", "text"), FAILURES)
+async def test_every_failure_raises_our_own_error_with_the_cause(
+    reply: Reply, kind: type[ModelError], text: str
+) -> None:
+    with OpenAIServer(lambda _: reply) as server:
+        async with model_at(server.base_url) as model:
+            with pytest.raises(ModelError, match=text) as error:
                 await model.complete(MESSAGES, SCHEMA)
-
-    async def test_a_reply_with_unknown_and_missing_fields_is_accepted(self) -> None:
-        """Guards nearly compatible servers: a missing finish_reason, usage or id is not a failure."""
-        body = {"choices": [{"message": {"content": "Lisbon"}, "own": 1}], "own": 2}
-        with OpenAIServer([Reply(body=json.dumps(body).encode())]) as server:
-            async with model_at(server.base_url) as model:
-                assert await model.complete(MESSAGES, SCHEMA) == "Lisbon"
+        assert len(server.chat_requests) <= 3, "one retry, or two simpler forms"
+    assert type(error.value) is kind
+    assert "scripted" in str(error.value)
+    assert KEY not in str(error.value)
 
 
-class TestCheck:
-    async def test_an_endpoint_that_lists_its_models_passes_the_check(self) -> None:
-        """Guards the cost of `doctor`: the check requests no completion, so it uses no tokens."""
-        with OpenAIServer(api_key=KEY) as server:
-            async with model_at(server.base_url) as model:
+@pytest.mark.parametrize("status", [408, 409, 429, 500, 502, 503])
+async def test_a_temporary_failure_is_retried_once(status: int) -> None:
+    with OpenAIServer([Reply("later", status=status, headers=AT_ONCE), "fine"]) as server:
+        async with model_at(server.base_url) as model:
+            assert await model.complete(MESSAGES, SCHEMA) == "fine"
+        assert len(server.chat_requests) == 2
+
+
+@pytest.mark.few_by_day(1)
+@pytest.mark.parametrize("base_url", [None, "no-url-at-all"], ids=["nobody", "no url"])
+async def test_an_address_where_no_server_listens_is_unreachable(base_url: str | None) -> None:
+    """Guards the most common mistakes: the local server is not running, or its address is misspelt."""
+    async with model_at(base_url or unused_base_url()) as model:
+        with pytest.raises(ModelUnreachableError, match=r"Check llm\.config\.openai_base_url"):
+            await model.complete(MESSAGES, SCHEMA)
+
+
+async def test_an_endpoint_that_lists_its_models_passes_the_check() -> None:
+    """Guards the cost of `doctor`: the check requests no completion, so it uses no tokens."""
+    with OpenAIServer(api_key=KEY) as server:
+        async with model_at(server.base_url) as model:
+            await model.check()
+        assert [request["path"] for request in server.requests] == ["/v1/models"]
+
+
+@pytest.mark.parametrize(
+    ("api_key", "path", "kind", "fault"),
+    [
+        ("another", "", ModelRefusedError, r"401.*Check the API key"),
+        (KEY, "/nothing", ModelRefusedError, r"404.*openai_base_url"),
+        (None, None, ModelUnreachableError, r"llm\.config\.openai_base_url"),
+    ],
+    ids=["wrong key", "wrong path", "no server"],
+)
+async def test_what_is_wrong_is_reported(
+    api_key: str | None, path: str | None, kind: type[ModelError], fault: str
+) -> None:
+    with OpenAIServer(api_key=api_key) as server:
+        async with model_at(unused_base_url() if path is None else f"{server.base_url}{path}") as model:
+            with pytest.raises(kind, match=fault) as error:
                 await model.check()
-            assert [request["path"] for request in server.requests] == ["/v1/models"]
+    assert KEY not in str(error.value)
 
-    @pytest.mark.parametrize(
-        ("api_key", "path", "kind", "fault"),
-        [
-            ("another", "", ModelRefusedError, r"401.*Check the API key"),
-            (KEY, "/nothing", ModelRefusedError, r"404.*openai_base_url"),
-            (None, None, ModelUnreachableError, r"llm\.config\.openai_base_url"),
-        ],
-        ids=["wrong key", "wrong path", "no server"],
-    )
-    async def test_what_is_wrong_is_reported(
-        self, api_key: str | None, path: str | None, kind: type[ModelError], fault: str
-    ) -> None:
-        """Guards `doctor` against reporting a model as usable that would refuse every request."""
-        with OpenAIServer(api_key=api_key) as server:
-            async with model_at(unused_base_url() if path is None else f"{server.base_url}{path}") as model:
-                with pytest.raises(kind, match=fault) as error:
-                    await model.check()
-        assert KEY not in str(error.value)
+
+async def test_a_proxy_is_not_asked_for_what_is_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards privacy: a local model was chosen so that nothing leaves the machine."""
+    monkeypatch.setenv("HTTP_PROXY", unused_base_url())
+    with OpenAIServer(["Lisbon"]) as server:
+        async with model_at(server.base_url) as model:
+            assert await model.complete(MESSAGES, None) == "Lisbon"
+
+
+async def test_a_server_that_does_not_answer_in_time_is_unreachable() -> None:
+    """Guards the timeout in the settings: the error names the setting."""
+    with OpenAIServer(lambda _: Reply("too late", delay=30.0)) as server:
+        async with model_at(server.base_url, timeout_seconds=0.1) as model:
+            with pytest.raises(ModelUnreachableError, match=r"raise llm\.config\.timeout"):
+                await model.complete(MESSAGES, SCHEMA)

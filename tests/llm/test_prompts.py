@@ -125,7 +125,6 @@ OPERATION = 'For each fact: {"operation": "ADD", "target_memory_id": "", "update
 def test_guidance_gets_the_form_of_the_reply_and_a_form_of_its_own_gets_no_schema(
     name: str, text: str, *, has_form: bool, has_schema: bool
 ) -> None:
-    """Guards settings brought from Mem0: with guidance alone, what is shown and the form of the reply are sent too."""
     prompt = PromptFiles(NEEDED_PROMPTS, None, {name: text}).get(name)
     messages = prompt.render(**dict.fromkeys(prompt.inputs, ""))
 
@@ -135,7 +134,6 @@ def test_guidance_gets_the_form_of_the_reply_and_a_form_of_its_own_gets_no_schem
 
 
 def test_the_needed_prompts_are_shipped_and_short(tokenize: Callable[[str], list[int]]) -> None:
-    """Guards prompts and stages without each other, and the token count of a call: Mem0's extraction has some 8,000."""
     assert {path.stem for path in shipped_directory().glob("*.md")} == set(NEEDED_PROMPTS)
     prompt_files().check()
     for name in NEEDED_PROMPTS:
@@ -151,25 +149,16 @@ def test_the_needed_prompts_are_shipped_and_short(tokenize: Callable[[str], list
     [
         ("Facts: $facts\n", "", ["$facts", "nowhere"]),
         ("Facts: $facts", "Facts: $facts $today", ["$today", "'facts', 'memories'"]),
-        ("Decide", "Decide on $moment", ["$moment"]),
         ("inputs: [facts, memories]", "inputs: [facts]", ["$memories"]),
         ("inputs: [facts, memories]", "inputs: [facts, memories, today]", ["$today", "nowhere"]),
         ("for $$5", "for $5", ["'$'", "## system", "$$"]),
         ("${memories}", "${memories", ["'$'", "## user"]),
         ("---\nname", "name", ["front matter", "## system", "## user"]),
         ("## user", "## human", ["'## user'"]),
-        ("## system", "# system", ["'## system'"]),
         ("version: 3", "version: [3", ["front matter", "YAML"]),
-        ("version: 3", "version: 2026-13-01", ["front matter", "YAML"]),
-        ("version: 3", "- version", ["front matter", "YAML"]),
-        ("name: decide\nversion: 3\ninputs: [facts, memories]", "decide", ["name, version and inputs"]),
         ("inputs: [facts, memories]\n---\n", "inputs: [facts, memories]\n", ["front matter", "'---'"]),
-        ("---\nname", "A prompt.\n---\nname", ["front matter", "'---'"]),
-        ("version: 3\n", "", ["name, version and inputs"]),
         ("version: 3", "version: 3\nmodel: gpt", ["name, version and inputs"]),
         ("version: 3", "version: three", ["version a number"]),
-        ("inputs: [facts, memories]", "inputs: facts", ["inputs a list"]),
-        ("name: decide", "name: [decide]", ["name must be a word"]),
         ("name: decide", "name: decision", ["'decision'", "'decide'"]),
         (OWN_PROMPT, OWN_PROMPT.replace(", memories]", "]").replace("${memories}", ""), ["$memories is missing"]),
         (OWN_PROMPT, OWN_PROMPT.replace("ies]", "ies, today]").replace("ies}", "ies} $today"), ["$today is unknown"]),
@@ -178,7 +167,6 @@ def test_the_needed_prompts_are_shipped_and_short(tokenize: Callable[[str], list
 def test_the_error_about_a_faulty_file_names_the_file_and_the_fault(
     tmp_path: Path, old: str, new: str, expected_parts: list[str]
 ) -> None:
-    """Guards users who edit a prompt: the error names the file, the variable and what to do."""
     assert old in OWN_PROMPT
     path = write_prompt(tmp_path, OWN_PROMPT.replace(old, new, 1))
 
@@ -189,7 +177,6 @@ def test_the_error_about_a_faulty_file_names_the_file_and_the_fault(
 
 
 def test_what_is_no_prompt_file_is_refused(tmp_path: Path) -> None:
-    """Guards against misspelt names of files, prompts and folders, which would have no effect, and other encodings."""
     with pytest.raises(PromptError, match=r"'translate'.*decide, describe, enrich, extract"):
         prompt_files().get("translate")
     with pytest.raises(PromptError, match=r"prompts_dir .*absent"):
@@ -203,20 +190,7 @@ def test_what_is_no_prompt_file_is_refused(tmp_path: Path) -> None:
         prompt_files(tmp_path).get("decide")
 
 
-def test_a_single_file_can_be_overridden(tmp_path: Path) -> None:
-    """Guards the search order: the user's file if it exists, else the shipped one."""
-    path = write_prompt(tmp_path)
-    files = prompt_files(tmp_path)
-
-    files.check()
-
-    assert files.get("decide").path == path
-    assert files.get("decide").version == 3
-    assert files.get("extract") == prompt_files().get("extract")
-
-
 def test_an_edit_is_picked_up_without_a_restart(tmp_path: Path) -> None:
-    """Guards the editing of prompts: an edit, a fault and a removal take effect at the next call."""
     path = write_prompt(tmp_path)
     files = prompt_files(tmp_path)
     seen = [files.get("decide").system]
@@ -231,24 +205,6 @@ def test_an_edit_is_picked_up_without_a_restart(tmp_path: Path) -> None:
         files.get("decide")
     path.unlink()
     assert files.get("decide") == prompt_files().get("decide")
-
-
-def test_a_custom_system_text_is_used_literally() -> None:
-    """Guards Mem0's custom prompts: `$` and braces in them have no special meaning."""
-    system_text = 'Costs $5, ${facts} and $unknown stay. {"memory": [{"event": "..."}]} {{x}} 100%'
-    prompt = prompt_files(decide=system_text).get("decide")
-
-    system, user = prompt.render(facts=["tea"], memories=[])
-
-    assert system["content"] == system_text
-    assert '["tea"]' in user["content"]
-
-
-@pytest.mark.parametrize("inputs", [{}, {"facts": []}, {"facts": [], "memories": [], "today": ""}], ids=str)
-def test_rendering_needs_exactly_the_inputs_of_the_file(inputs: dict[str, Any]) -> None:
-    """Guards against a stage and a prompt file that do not fit each other."""
-    with pytest.raises(PromptError, match=r"own\.md: needs the inputs \['facts', 'memories'\]"):
-        parse(OWN_PROMPT, Path("own.md")).render(**inputs)
 
 
 @pytest.mark.parametrize(
@@ -275,59 +231,29 @@ def test_conversation_text_stays_one_json_string(text: str) -> None:
     assert system["content"] == "Decide, for $5."
 
 
-def test_the_fingerprint_changes_with_the_text_alone() -> None:
-    """Guards the history, which records the prompt of every edit: neither path nor version number changes it."""
-    fingerprints = {
-        parse(text, Path("own.md")).fingerprint
-        for text in (OWN_PROMPT, OWN_PROMPT.replace("Decide", "Judge"), OWN_PROMPT.replace("Facts:", "New facts:"))
-    }
-    fingerprints.add(prompt_files().get("decide").fingerprint)
-    fingerprints.add(prompt_files(decide="Judge.").get("decide").fingerprint)
+@pytest.mark.parametrize("name", ["extract", "extract_agent"])
+def test_it_follows_the_instructions_of_the_extraction(name: str, tmp_path: Path) -> None:
+    own = "---\nname: graph\nversion: 2\ninputs: []\n---\n## system\nOnly people, for $$5.\n"
+    path = write_prompt(tmp_path, own, "graph")
+    shipped, edited = prompt_files().get(name), prompt_files(tmp_path).get(name)
+    path.write_text(own.replace("## system\nOnly people, for $$5.", "## system"), "utf-8")
+    off = prompt_files(tmp_path).get(name)
 
-    assert len(fingerprints) == 5
-    assert all(len(fingerprint) == 12 for fingerprint in fingerprints)
-    assert parse(OWN_PROMPT.replace("version: 3", "version: 4"), Path("b.md")).fingerprint in fingerprints
+    assert [*map(_system, (edited, off))] == [f"{_system(off)}\n\nOnly people, for $5.", _system(off)]
+    assert _system(shipped).startswith(_system(off))
+    assert "relations" in _system(shipped).removeprefix(_system(off))
+    assert len({shipped.fingerprint, edited.fingerprint, off.fingerprint}) == 3
+    schema = json.dumps(schema_for(off.render(**dict.fromkeys(off.inputs, "")), ExtractReply))
+    assert ("keywords" in schema, "relations" in schema, off.unwanted) == (True, False, {"entities", "relations"})
 
 
-class TestTheSectionOnNames:
-    @pytest.mark.parametrize("name", ["extract", "extract_agent"])
-    def test_it_follows_the_instructions_of_the_extraction(self, name: str, tmp_path: Path) -> None:
-        """Guards that it is asked for in the same call, in a file of its own that a person may edit."""
-        own = "---\nname: graph\nversion: 2\ninputs: []\n---\n## system\nOnly people, for $$5.\n"
-        path = write_prompt(tmp_path, own, "graph")
-        shipped, edited = prompt_files().get(name), prompt_files(tmp_path).get(name)
-        path.write_text(own.replace("## system\nOnly people, for $$5.", "## system"), "utf-8")
-        off = prompt_files(tmp_path).get(name)
-
-        assert [*map(_system, (edited, off))] == [f"{_system(off)}\n\nOnly people, for $5.", _system(off)]
-        assert _system(shipped).startswith(_system(off))
-        assert "relations" in _system(shipped).removeprefix(_system(off))
-        assert len({shipped.fingerprint, edited.fingerprint, off.fingerprint}) == 3
-        schema = json.dumps(schema_for(off.render(**dict.fromkeys(off.inputs, "")), ExtractReply))
-        assert ("keywords" in schema, "relations" in schema, off.unwanted) == (True, False, {"entities", "relations"})
-
-    def test_it_follows_a_custom_prompt_too(self) -> None:
-        """Guards settings brought from Mem0: their text stays as it is, and the graph goes on working."""
-        prompt = prompt_files(extract="Facts for $5, as ${json}.").get("extract")
-
-        assert _system(prompt).startswith("Facts for $5, as ${json}.\n\n")
-        assert _system(prompt).endswith(_system(prompt_files().get("graph")))
-
-    def test_the_setting_adds_to_it(self, tmp_path: Path) -> None:
-        """Guards `graph_store.custom_prompt`: a text or the path of a file, in which `$` means nothing."""
-        path = tmp_path / "graph.txt"
-        path.write_text("Look for songs that cost $5.", "utf-8")
-        for value in ("Look for songs that cost $5.", str(path)):
-            settings = load_settings(data_dir=tmp_path, graph_store={"custom_prompt": value})
-            for name in ("graph", "extract", "extract_agent"):
-                assert _system(open_prompts(settings).get(name)).endswith("\n\nLook for songs that cost $5.")
-
-    def test_it_has_no_user_section(self, tmp_path: Path) -> None:
-        """Guards against a text that would be sent to nobody."""
-        write_prompt(tmp_path, "---\nname: graph\nversion: 2\ninputs: []\n---\n## system\nA\n## user\nB\n", "graph")
-
-        with pytest.raises(PromptError, match=r"graph\.md.*'## system' alone"):
-            prompt_files(tmp_path).check()
+def test_the_setting_adds_to_it(tmp_path: Path) -> None:
+    path = tmp_path / "graph.txt"
+    path.write_text("Look for songs that cost $5.", "utf-8")
+    for value in ("Look for songs that cost $5.", str(path)):
+        settings = load_settings(data_dir=tmp_path, graph_store={"custom_prompt": value})
+        for name in ("graph", "extract", "extract_agent"):
+            assert _system(open_prompts(settings).get(name)).endswith("\n\nLook for songs that cost $5.")
 
 
 def _system(prompt: Prompt) -> str:

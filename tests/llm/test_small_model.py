@@ -5,13 +5,10 @@ It is SmolLM2 with 135 million parameters, which a package brings, behind llama.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Generator
 from pathlib import Path
-from typing import Any
 
 import anyio
-import httpx
 import pytest
 
 from palimpsest.core.models import Undo
@@ -30,12 +27,6 @@ SAID = (
 SHORT = (("user", "My name is Alice and I live in Bern."),)
 """Of this the model makes a fact, and asks over and over to forget something from the examples of the prompt."""
 
-SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "properties": {"city": {"type": "string", "maxLength": 40}, "dog": {"type": "string", "maxLength": 40}},
-    "required": ["city", "dog"],
-    "additionalProperties": False,
-}
 
 MINUTES = 600.0
 """Seconds in which a call must have ended on a machine that does other work: far longer than the model takes."""
@@ -54,17 +45,7 @@ async def kept(memory: Memory) -> list[str]:
     return [hit.text for hit in reversed(page.hits)]
 
 
-async def test_the_endpoint_follows_a_schema(url: str) -> None:
-    """Guards what the other tests rest on: replies have the right form, whatever they say."""
-    form = {"type": "json_schema", "json_schema": {"name": "reply", "schema": SCHEMA, "strict": True}}
-    asked = {"model": "smollm2", "messages": [{"role": "user", "content": SAID[0][1]}], "response_format": form}
-    async with httpx.AsyncClient(timeout=MINUTES) as client:
-        answer = await client.post(f"{url}/chat/completions", json={**asked, "max_tokens": 200})
-    assert json.loads(answer.json()["choices"][0]["message"]["content"]).keys() == {"city", "dog"}
-
-
 async def test_nonsense_in_the_right_form_loses_nothing(url: str, tmp_path: Path) -> None:
-    """What was said stays, word for word, and what the model made of it can be undone."""
     llm = llm_settings(url, timeout=MINUTES, max_tokens=300, temperature=0.0)
     with anyio.fail_after(MINUTES):
         async with memory_in(tmp_path, llm=llm) as memory:
@@ -92,26 +73,3 @@ async def test_cut_replies_lose_nothing(url: str, tmp_path: Path) -> None:
             added = await memory.add_text(ALICE, "Alice plays the viola")
             assert added.outcomes
             assert "Alice plays the viola" in " ".join(await memory_texts(memory))
-
-
-async def test_a_reply_that_takes_too_long_loses_nothing(url: str, tmp_path: Path) -> None:
-    """The call ends without the model, and the rest waits for the background."""
-    llm = llm_settings(url, timeout=0.05)
-    with anyio.fail_after(MINUTES):
-        async with memory_in(tmp_path, llm=llm) as memory:
-            result = await memory.add_messages(messages_from(*SAID))
-            assert (result.outcomes, await kept(memory)) == ((), [text for _, text in SAID])
-            assert any("could not be reached" in note or "later" in note for note in result.notes), result.notes
-            waiting = [report.job for report in await memory.care.jobs() if report.job.kind == "learn"]
-            assert [job.state for job in waiting] == ["waiting"]
-
-
-async def test_a_background_ends_while_the_model_is_asked(url: str, tmp_path: Path) -> None:
-    """Closing the memory doesn't wait for the reply, and the messages are still to be learned."""
-    llm = llm_settings(url, timeout=MINUTES)
-    learn = {"in_background": True}
-    with anyio.fail_after(MINUTES):
-        async with memory_in(tmp_path, llm=llm, background=True, learn=learn) as memory:
-            await memory.add_messages(messages_from(*SAID))
-        async with memory_in(tmp_path, llm=llm, learn=learn) as memory:
-            assert await kept(memory) == [text for _, text in SAID]

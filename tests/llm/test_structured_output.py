@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from palimpsest.core.errors import ModelUnreachableError, ReplyError
+from loopback import OpenAIServer, Reply
+from palimpsest.core.errors import ModelError, ReplyError
+from palimpsest.core.settings import Endpoint, LlmConfig
+from palimpsest.learn.engine import NEEDED_PROMPTS
 from palimpsest.llm.ask import MAX_SHOWN_CHARS, ReplyModel, ask, read, strict_schema, whole_items
 from palimpsest.llm.decide import DecideReply
-from palimpsest.llm.extract import ExtractReply
+from palimpsest.llm.extract import Conversation, ExtractReply, extract
+from palimpsest.llm.openai import OpenAIModel
+from palimpsest.llm.prompts import Prompt, PromptFiles
 from palimpsest.llm.summarize import SummarizeReply
-from tests.support.scripted_model import ScriptedModel
+from tests.support.memory import messages_from
+from tests.support.scripted_model import NOW, ScriptedModel
 
 MESSAGES = [{"role": "system", "content": "Take facts."}, {"role": "user", "content": "New messages: []"}]
 GOOD = '{"facts": [{"text": "Ana drinks tea.", "sources": [1]}, {"text": "Ana has a cat.", "sources": [2]}]}'
@@ -88,26 +95,14 @@ UNREADABLE = [
 
 
 def test_a_reply_is_read_in_every_form_that_models_send() -> None:
-    """Guards facts against fences, chat, thoughts, root lists, trailing commas, and brackets in prose."""
     for reply, expected in READ:
         assert texts(read(reply, ExtractReply)) == expected, reply
 
 
 def test_the_error_about_an_unreadable_reply_names_its_fault() -> None:
-    """Guards the repair, which depends on it, and against half a reply that is read as the reply."""
     for reply, fault in UNREADABLE:
         with pytest.raises(ValueError, match=fault):
             read(reply, ExtractReply)
-
-
-@pytest.mark.anyio
-async def test_a_good_reply_takes_one_call() -> None:
-    """Guards the cost: a valid first reply is not requested again."""
-    model = ScriptedModel([GOOD])
-
-    assert await ask(model, MESSAGES, ExtractReply, required) == BOTH
-    assert [list(call.messages) for call in model.calls] == [MESSAGES]
-    assert model.calls[0].schema == strict_schema(ExtractReply)
 
 
 @pytest.mark.anyio
@@ -123,7 +118,6 @@ async def test_a_good_reply_takes_one_call() -> None:
     ids=["refusal", "empty", "cut-off", "no text", "long"],
 )
 async def test_an_unreadable_reply_is_repaired_once_and_then_an_error(wrong_reply: str, fault: str) -> None:
-    """Guards the second call, which has the beginning of the bad reply, and against "nothing extracted"."""
     model = ScriptedModel([wrong_reply, GOOD])
 
     assert await ask(model, MESSAGES, ExtractReply, required) == BOTH
@@ -140,18 +134,6 @@ async def test_an_unreadable_reply_is_repaired_once_and_then_an_error(wrong_repl
         await ask(model, MESSAGES, ExtractReply, required)
     assert len(model.calls) == 2
     assert "tea" not in str(error.value)
-
-
-@pytest.mark.anyio
-@pytest.mark.parametrize("script", [[], [REFUSAL]], ids=["first call", "repair"])
-async def test_an_outage_is_raised_as_it_is(script: list[str]) -> None:
-    """Guards outages: never an empty result, and no repair without a reply."""
-    model = ScriptedModel([*script, ModelUnreachableError("no answer from the endpoint")])
-
-    with pytest.raises(ModelUnreachableError, match="no answer from the endpoint"):
-        await ask(model, MESSAGES, ExtractReply, required)
-
-    assert len(model.calls) == len(script) + 1
 
 
 def objects(schema: Any) -> list[dict[str, Any]]:
@@ -179,7 +161,6 @@ def test_a_schema_is_closed_and_requires_every_key(reply_type: type[ReplyModel])
     "form", ['{"facts": LIST, "forget": []}', "LIST", 'Here it is:\n```json\n{"facts": LIST}\n```']
 )
 def test_wherever_a_reply_is_cut_off_only_whole_items_are_read(form: str) -> None:
-    """Guards against half a fact, and against an empty list read from a reply that had items."""
     items = [{"text": 'Ana likes "tea" [green].', "tags": ["a", "b"]}, {"text": "Ana has {a} cat."}, "Plain."]
     whole = form.replace("LIST", json.dumps(items))
     lengths: set[int] = set()
@@ -193,3 +174,74 @@ def test_wherever_a_reply_is_cut_off_only_whole_items_are_read(form: str) -> Non
         assert [fact.text for fact in facts] == expected
         lengths.add(len(facts))
     assert lengths == {1, 2, 3}
+
+
+LINES = "Write a fact on each line, or <none>."
+"""Instructions that ask for no JSON."""
+
+ROWS: list[dict[str, Any]] = json.loads(Path(__file__).with_name("replies.json").read_text("utf-8"))
+
+
+def sent(row: dict[str, Any]) -> Reply:
+    """Return a row as the endpoint's reply: its text, its message, or its whole body."""
+    if "reply" in row:
+        return Reply(row["reply"])
+    body = row.get("body") or {"choices": [{"finish_reason": "stop", "message": row["message"]}]}
+    return Reply(body=json.dumps(body).encode())
+
+
+@pytest.fixture(scope="module")
+def prompt() -> Prompt:
+    """Return the shipped prompt of the extraction."""
+    return PromptFiles(NEEDED_PROMPTS).get("extract")
+
+
+@pytest.mark.anyio
+async def test_the_last_whole_reply_counts_and_never_a_draft(prompt: Prompt) -> None:
+    said = Conversation(messages_from(("user", "I drink tea and have a cat.")))
+    current = [ROWS[0]]
+    wrong: dict[str, Any] = {}
+    with OpenAIServer(lambda _: sent(current[-1])) as server:
+        config = LlmConfig(model="scripted", temperature=None, max_tokens=300, timeout=9)
+        model = OpenAIModel(config, Endpoint(None, server.base_url))
+        for row in ROWS:
+            current.append(row)
+            read: list[str] | str
+            try:
+                read = [fact.text for fact in (await extract(model, prompt, said, NOW)).facts]
+            except ModelError as error:
+                read = str(error)
+            is_right = row.get("told", "") in read if row["facts"] is None else read == row["facts"]
+            if not is_right or isinstance(read, str) is not (row["facts"] is None):
+                wrong[row["name"]] = read
+        await model.aclose()
+    assert wrong == {}
+
+
+OWN_FORMS: dict[str, tuple[str, str, list[str] | None]] = {
+    "bullets": (LINES, "Facts:\n- Name: John.\n- Likes dark themes.", ["Name: John.", "Likes dark themes."]),
+    "numbers": (LINES, "1. Name: John.\n2) Likes dark themes.", ["Name: John.", "Likes dark themes."]),
+    "none": (LINES, "<none>", []),
+    "none as a bullet": (LINES, "- None", []),
+    "nothing in Chinese": (LINES, "<\u65e0>", []),
+    "prose": (LINES, "The user seems to like tea, and more.", None),
+    "Mem0's": ('Return JSON: {"facts": ["\u2026"]}', '{"facts": ["Name: John."]}', ["Name: John."]),
+    "bullets that nobody asked for": ("Only what is about food.", "- Hm.\n- The user says hello.", None),
+}
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("system", "reply", "facts"), OWN_FORMS.values(), ids=OWN_FORMS)
+async def test_replies_in_the_form_of_a_custom_prompt_are_read(
+    system: str, reply: str, facts: list[str] | None
+) -> None:
+    model = ScriptedModel([reply, reply])
+    prompt = PromptFiles(NEEDED_PROMPTS, None, {"extract": system}).get("extract")
+    said = Conversation(messages_from(("user", "I am John. Dark themes, please.")))
+
+    if facts is None:
+        with pytest.raises(ReplyError):
+            await extract(model, prompt, said, NOW)
+    else:
+        assert [fact.text for fact in (await extract(model, prompt, said, NOW)).facts] == facts
+    assert len(model.calls) == (2 if facts is None else 1)

@@ -36,38 +36,6 @@ async def summary_of(model: ScriptedModel) -> str:
 
 
 @pytest.mark.parametrize(
-    "reply",
-    [
-        '{"summary": " Ana drinks tea. "}',
-        '{"text": "Ana drinks tea."}',
-        '```json\n{"summary": "Ana drinks tea."}\n```',
-        '<think>hm</think>{"summary": "Ana drinks tea.", "words": 3}',
-    ],
-)
-async def test_a_summary_is_read_and_stripped(reply: str) -> None:
-    """Guards the forms in which models send a summary."""
-    assert await summary_of(ScriptedModel([reply])) == "Ana drinks tea."
-
-
-async def test_the_model_is_shown_everything_as_json() -> None:
-    """Guards what is sent: the kind, the last summary, dated memories, and the speaker and text of each message."""
-    model = ScriptedModel(['{"summary": "x"}'])
-
-    await summary_of(model)
-
-    (call,) = model.calls
-    assert call.input("Today") == "2026-05-08, Friday"
-    assert call.input("Kind") == "overall"
-    assert call.input("Previous summary") == "Ana drank coffee."
-    assert call.input("Memories") == [
-        {"text": "Ana drinks tea.", "date": "2024-02-11"},
-        {"text": "Ana flies.", "date": "2026-05-08"},
-    ]
-    assert call.input("Latest messages") == [{"who": "Ana", "text": "Hello!"}, {"who": "assistant", "text": "Hi."}]
-    assert call.schema is not None
-
-
-@pytest.mark.parametrize(
     ("wrong_reply", "fault"),
     [
         ('{"summary": " \\n "}', "the summary is empty."),
@@ -81,7 +49,6 @@ async def test_the_model_is_shown_everything_as_json() -> None:
     ids=["empty", "too long", "null", "list", "nothing", "prose", "cut off"],
 )
 async def test_a_summary_that_is_not_valid_is_repaired_or_refused(wrong_reply: str, fault: str) -> None:
-    """Guards the last good summary against an empty, truncated or endless one."""
     model = ScriptedModel([wrong_reply, '{"summary": "Ana drinks tea."}'])
 
     assert await summary_of(model) == "Ana drinks tea."
@@ -111,7 +78,6 @@ LINK = {"memory": 1, "reason": "both are friends"}
     ids=range(7),
 )
 async def test_one_bad_note_loses_no_other(wrong: Any) -> None:
-    """Guards the sound notes beside one that cannot be used; with none that can it is an error."""
     prompt = PromptFiles(NEEDED_PROMPTS).get("links")
     reply = json.dumps({"notes": [{**GOOD, "links": [LINK]}, wrong]})
 

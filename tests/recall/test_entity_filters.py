@@ -79,68 +79,52 @@ async def test_it_leaves_what_mentions_the_entity(tmp_path: Path) -> None:
                     await memory.list(ALICE, filters={"entity": condition})
 
 
-async def test_every_name_of_an_entity_finds_it(tmp_path: Path) -> None:
-    """A merged one has the names of both; the name that a memory tells is the user's; near names are suggested."""
-    async with memory_in(tmp_path) as memory:
-        fill(memory)
-        add(memory, "Odette Quist paints", "Odette Quist")
-        result = await memory.search(ALICE, "Odile", filters={"entity": "Odille"})
-        assert result.hits == ()
-        assert result.notes == ("no memory here speaks of 'Odille'; did you mean 'Odile'?",)
-        page = await memory.list(ALICE, filters={"entity": {"in": ["Odette", "Piet"]}})
-        assert [hit.text for hit in page.hits] == ["Odette Quist paints", PIET]
-        by_words = "nobody and nothing is known as 'Odette', so these were found by its words"
-        assert page.notes == (f"{by_words}; did you mean 'Odette Quist'?",)
-        add(memory, "Odi sings", "Odi")
-        merge_entities(memory, "Odi", "Odile")
-        for name in ("Odi", "odi", "Odile"):
-            assert await shown(memory, {"entity": name}) == {ODILE, PIET, "Odi sings"}
-        add(memory, "User is called Mara", "User", metadata={"user_name": "Mara"})
-        assert await shown(memory, {"entity": "Mara"}) == {USER, "User is called Mara"}
+async def test_every_name_of_an_entity_finds_it(memory: Memory) -> None:
+    fill(memory)
+    add(memory, "Odette Quist paints", "Odette Quist")
+    result = await memory.search(ALICE, "Odile", filters={"entity": "Odille"})
+    assert result.hits == ()
+    assert result.notes == ("no memory here speaks of 'Odille'; did you mean 'Odile'?",)
+    page = await memory.list(ALICE, filters={"entity": {"in": ["Odette", "Piet"]}})
+    assert [hit.text for hit in page.hits] == ["Odette Quist paints", PIET]
+    by_words = "nobody and nothing is known as 'Odette', so these were found by its words"
+    assert page.notes == (f"{by_words}; did you mean 'Odette Quist'?",)
+    add(memory, "Odi sings", "Odi")
+    merge_entities(memory, "Odi", "Odile")
+    for name in ("Odi", "odi", "Odile"):
+        assert await shown(memory, {"entity": name}) == {ODILE, PIET, "Odi sings"}
+    add(memory, "User is called Mara", "User", metadata={"user_name": "Mara"})
+    assert await shown(memory, {"entity": "Mara"}) == {USER, "User is called Mara"}
 
 
-async def test_a_message_is_found_by_what_was_learned_from_it(tmp_path: Path) -> None:
-    async with memory_in(tmp_path) as memory:
-        stored = await store_messages(memory, ("user", "My friend moved to Ghent"), ("user", "It rains"))
-        memory_id = add(memory, ODILE, "Odile", sources=(stored[0].id,))
-        of_messages = {"kind": "message", "entity": "Odile"}
-        assert await shown(memory, of_messages) == {"My friend moved to Ghent"}
-        assert await shown(memory, {"kind": "message", "entity": {"ne": "Odile"}}) == {"It rains"}
-        await memory.delete(ALICE, [memory_id])
-        page = await memory.list(ALICE, filters={"entity": "Odile"}, deleted=True)
-        assert ([hit.text for hit in page.hits], page.notes) == ([ODILE], ())
+async def test_a_message_is_found_by_what_was_learned_from_it(memory: Memory) -> None:
+    stored = await store_messages(memory, ("user", "My friend moved to Ghent"), ("user", "It rains"))
+    memory_id = add(memory, ODILE, "Odile", sources=(stored[0].id,))
+    of_messages = {"kind": "message", "entity": "Odile"}
+    assert await shown(memory, of_messages) == {"My friend moved to Ghent"}
+    assert await shown(memory, {"kind": "message", "entity": {"ne": "Odile"}}) == {"It rains"}
+    await memory.delete(ALICE, [memory_id])
+    page = await memory.list(ALICE, filters={"entity": "Odile"}, deleted=True)
+    assert ([hit.text for hit in page.hits], page.notes) == ([ODILE], ())
 
 
-async def test_at_an_instant_the_names_of_then_count(tmp_path: Path) -> None:
-    clock = StoppedClock()
-    async with memory_in(tmp_path, clock) as memory:
-        memory_id = add(memory, "Odile has the key", "Odile")
-        then = clock()
-        clock.forward(days=1)
-        fact = Fact("Piet has the key", entities=(NamedEntity("Piet"),))
-        write_decisions(memory, Decision(Event.UPDATE, fact, memory_id))
-        cases = (("Odile", set[str](), {"Odile has the key"}), ("Piet", {fact.text}, set[str]()))
-        for name, now_texts, then_texts in cases:
-            assert await shown(memory, {"entity": name}) == now_texts
-            past = await memory.search(ALICE, "who has the key", filters={"entity": name}, as_of=then)
-            assert ({hit.text for hit in past.hits}, past.notes) == (then_texts, ())
+async def test_at_an_instant_the_names_of_then_count(memory: Memory, clock: StoppedClock) -> None:
+    memory_id = add(memory, "Odile has the key", "Odile")
+    then = clock()
+    clock.forward(days=1)
+    fact = Fact("Piet has the key", entities=(NamedEntity("Piet"),))
+    write_decisions(memory, Decision(Event.UPDATE, fact, memory_id))
+    cases = (("Odile", set[str](), {"Odile has the key"}), ("Piet", {fact.text}, set[str]()))
+    for name, now_texts, then_texts in cases:
+        assert await shown(memory, {"entity": name}) == now_texts
+        past = await memory.search(ALICE, "who has the key", filters={"entity": name}, as_of=then)
+        assert ({hit.text for hit in past.hits}, past.notes) == (then_texts, ())
 
 
-async def test_a_project_is_not_filtered_by_names_of_others(tmp_path: Path) -> None:
-    async with memory_in(tmp_path) as memory:
-        fill(memory)
-        add(memory, "Odile roofs the shed", "Odile", "shed", scope=SHED)
-        assert await shown(memory, {"entity": "Odile"}) == {ODILE, PIET}
-        assert await shown(memory, {"entity": "Odile"}, SHED) == {ODILE, PIET, "Odile roofs the shed"}
-        result = await memory.search(ALICE, "roofs", filters={"entity": "shed"})
-        assert (result.hits, result.notes) == ((), ("no memory here speaks of 'shed'",))
-
-
-async def test_a_key_of_that_name_in_the_metadata_stays_reachable(tmp_path: Path) -> None:
-    """Imported memories may have one. New ones may not."""
-    async with memory_in(tmp_path) as memory:
-        store_memory(memory, "Invoice 7", metadata={"entity": "GmbH"})
-        result = await memory.search(ALICE, "invoice", filters={"entity": "GmbH"})
-        assert result.hits == ()
-        assert "the key of that name in the metadata is 'metadata.entity'" in result.notes[-1]
-        assert {"Invoice 7"} == await shown(memory, {"metadata.entity": "GmbH"})
+async def test_a_project_is_not_filtered_by_names_of_others(memory: Memory) -> None:
+    fill(memory)
+    add(memory, "Odile roofs the shed", "Odile", "shed", scope=SHED)
+    assert await shown(memory, {"entity": "Odile"}) == {ODILE, PIET}
+    assert await shown(memory, {"entity": "Odile"}, SHED) == {ODILE, PIET, "Odile roofs the shed"}
+    result = await memory.search(ALICE, "roofs", filters={"entity": "shed"})
+    assert (result.hits, result.notes) == ((), ("no memory here speaks of 'shed'",))

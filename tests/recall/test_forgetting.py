@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from palimpsest.core.errors import InputError, SettingsError
+from palimpsest.core.errors import InputError
 from palimpsest.core.models import Hit
-from palimpsest.core.settings import load_settings
 from palimpsest.memory import Memory
-from palimpsest.store import usage
-from palimpsest.store.usage import Use
-from tests.support.command_line import palimpsest
 from tests.support.ledger_access import ignore_progress, row_faults
 from tests.support.memory import ALICE, StoppedClock, add_text, memory_in, messages_from
 
@@ -49,26 +43,7 @@ async def retention(memory: Memory, memory_id: str) -> tuple[float, int]:
     return next((item.fading.retention, item.fading.strength) for item in report.fading if item.memory.id == memory_id)
 
 
-async def test_memorybank(tmp_path: Path) -> None:
-    """R = e^(-t / (S * tau)): a use adds 1 to S and sets t to 0, and a stronger memory fades more slowly."""
-    clock = StoppedClock()
-    async with memory_in(tmp_path, clock, forgetting="rank") as memory:
-        bicycle = await filled(memory)
-        clock.forward(days=30)
-        assert await retention(memory, bicycle) == (pytest.approx(math.exp(-1)), 1)
-        assert (await memory.search(ALICE, QUESTION)).confident
-        await memory.fading.write()
-        assert await retention(memory, bicycle) == (1.0, 2)
-        clock.forward(days=30)
-        assert await retention(memory, bicycle) == (pytest.approx(math.exp(-1 / 2)), 2)
-        # What is said again is remembered again.
-        await add_text(memory, BICYCLE)
-        await memory.fading.write()
-        assert await retention(memory, bicycle) == (1.0, 2)
-
-
 async def test_uses_are_counted_moved_and_erased(tmp_path: Path) -> None:
-    """The first hit of an answer is used, those of no answer are not; a process writes its uses at its end."""
     clock, file, again = StoppedClock(), tmp_path / "export.jsonl", tmp_path / "again.jsonl"
     async with memory_in(tmp_path / "a", clock, forgetting="rank") as memory:
         bicycle = await filled(memory)
@@ -113,54 +88,7 @@ async def test_what_never_fades(tmp_path: Path) -> None:
             assert [hit.text for hit in await hits_for(memory)] == [BICYCLE]
 
 
-async def test_days_by_tag(tmp_path: Path) -> None:
-    """Of several tags the longest time counts. Values that no formula takes are refused."""
-    clock = StoppedClock()
-    days: dict[str, Any] = {"forgetting_days": 10, "forgetting_days_by_tag": {"work": 100, "plan": 5}}
-    async with memory_in(tmp_path, clock, forgetting="rank", **days) as memory:
-        both = await add_text(memory, "Ana plans the spring release", metadata={"tags": ["plan", "work"]})
-        plan = await add_text(memory, "Ben plans a picnic", metadata={"tags": ["plan"]})
-        none = await add_text(memory, "The lamp is green")
-        clock.forward(days=10)
-        found = [(await retention(memory, memory_id))[0] for memory_id in (both, plan, none)]
-        assert found == pytest.approx([math.exp(-0.1), math.exp(-2), math.exp(-1)])
-    for wrong in ({"forgetting": "always"}, {"forgetting_days": 0}, {"forgetting_days_by_tag": {"work": -1}}):
-        with pytest.raises(SettingsError):
-            load_settings(None, data_dir=tmp_path, **wrong)
-
-
-async def test_off_changes_nothing(tmp_path: Path) -> None:
-    """The order and the scores are those of a memory that cannot forget, and no use is noted."""
-    clock = StoppedClock()
-    async with memory_in(tmp_path, clock) as memory:
-        bicycle = await filled(memory)
-        await memory.search(ALICE, QUESTION, explain=True)
-        clock.forward(days=900)
-        hits = await hits_for(memory, explain=True)
-        assert hits[0].text == BICYCLE
-        assert "faded" not in hits[0].score_parts
-        await memory.fading.write()
-        assert (await retention(memory, bicycle))[1] == 1
-
-
-async def test_rank_prefers_what_is_remembered_among_what_answers_alike(tmp_path: Path) -> None:
-    clock, question = StoppedClock(), "Where does Ana keep a spare key?"
-    async with memory_in(tmp_path, clock, forgetting="rank") as memory:
-        await filled(memory)
-        at = clock.at
-        first = await add_text(memory, "Ana keeps a spare key under the blue pot", at=at)
-        second = await add_text(memory, "Ana keeps a spare key under the clay pot", at=at)
-        clock.forward(days=200)
-        before = [hit.id for hit in await hits_for(memory, question)][:2]
-        assert set(before) == {first, second}
-        await memory.engine.write(lambda: memory.engine.ledger.run(usage.note_uses, {before[1]: Use(1, clock.at)}))
-        after = await hits_for(memory, question)
-        assert [hit.id for hit in after[:2]] == before[::-1]
-        assert (await hits_for(memory))[0].text == BICYCLE  # which nobody used, and which alone answers
-
-
 async def test_the_archive_leaves_out_what_faded_and_loses_nothing(tmp_path: Path) -> None:
-    """A search says that it left it out. A filter, its id, an earlier time, the list and its history find it."""
     clock = StoppedClock()
     async with memory_in(tmp_path, clock, forgetting="archive") as memory:
         bicycle = await filled(memory)
@@ -186,13 +114,3 @@ async def test_the_archive_leaves_out_what_faded_and_loses_nothing(tmp_path: Pat
         for wrong in ({"faded": "yes"}, {"AND": 3}, {"faded": {"near": True}}):
             with pytest.raises(InputError):
                 await memory.search(ALICE, QUESTION, filters=wrong)
-
-
-def test_the_command_says_what_fades_and_why(tmp_path: Path) -> None:
-    palimpsest(tmp_path, "add", BICYCLE)
-    palimpsest(tmp_path, "add", "Always answer Ana in French", "--metadata", 'tags=["instruction"]')
-    report = json.loads(palimpsest(tmp_path, "fading", "--json"))
-    assert (report["forgetting"], report["never_fade"]) == ("off", {"instruction": 1})
-    (shown,) = report["results"]
-    assert (shown["memory"], shown["strength"], shown["days"], shown["retention"]) == (BICYCLE, 1, 30.0, 1.0)
-    assert "1 memory never fades: 1 instruction" in palimpsest(tmp_path, "fading")

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from palimpsest.core.models import Hit
 from palimpsest.recall.hits import (
-    CUT_LINE_TOKENS,
     FOLLOWED,
     LINE_TOKENS,
-    MIN_CUT_TOKENS,
     FoldWords,
     cut_to_fit,
     fold,
@@ -50,48 +50,8 @@ def ids(hits: Sequence[Hit]) -> list[str]:
     return [hit.id for hit in hits]
 
 
-def test_hits_that_fit_are_shown_whole() -> None:
-    """The budget changes nothing if there is enough room, down to the last token."""
-    hits = [memory("a", words(40)), memory("b", words(5))]
-    assert within_budget(hits, sum(map(hit_tokens, hits))) == hits
-    assert within_budget([], 0) == []
-    # Even an empty text costs the id and the date on its line.
-    assert 0 < hit_tokens(memory("a", "")) < hit_tokens(memory("a", "x" * 40)) == hit_tokens(memory("b", "x" * 40))
-
-
-def test_the_best_hit_is_cut_if_it_is_too_long() -> None:
-    """It says how long its text is. Short hits below it are shown whole, if they need at most half of the room."""
-    text = words(5_000)
-    (best,) = within_budget([memory("a", text)], 800)
-    assert best.length == len(text)
-    assert best.text.endswith("…")
-    assert text.startswith(best.text[:-1])
-    assert 790 < hit_tokens(best) <= 800
-    below = [memory(name, words(20)) for name in "bcde"]
-    first, *others = within_budget([memory("a", text), *below], 800)
-    assert others == below
-    assert first.length is not None
-    assert hit_tokens(first) + sum(map(hit_tokens, others)) == pytest.approx(800, abs=2)
-
-
-def test_several_long_hits_share_the_room() -> None:
-    """Each shows a beginning, the better ones a longer one; what has no useful room is left out."""
-    shown = within_budget([memory(name, words(5_000)) for name in "abcdefgh"], 800)
-    lengths = [len(hit.text) for hit in shown]
-    assert ids(shown) == list("abcd")
-    assert lengths == sorted(lengths, reverse=True)
-    assert all(hit_tokens(hit) >= MIN_CUT_TOKENS + LINE_TOKENS for hit in shown)
-    hits = [memory("a", words(40)), memory("b", words(500)), memory("c", words(3))]
-    room_for_two = hit_tokens(hits[0]) + hit_tokens(hits[2])
-    assert ids(within_budget(hits, room_for_two)) == ["a", "c"]
-    assert ids(within_budget(hits, room_for_two - 1)) == ["a"]
-    with_beginning = hit_tokens(hits[0]) + CUT_LINE_TOKENS + MIN_CUT_TOKENS
-    assert ids(within_budget(hits, with_beginning)) == ["a", "b"]
-
-
 @given(st.lists(st.integers(0, 400), max_size=12), st.integers(SMALLEST_BUDGET, 1_000))
 def test_the_budget_holds_and_the_order_stays(sizes: list[int], budget: int) -> None:
-    """For hits of every length: the sum fits, the best hit is there, and the order is that of the search."""
     hits = [memory(f"{place:02}", words(size)) for place, size in enumerate(sizes)]
     shown = within_budget(hits, budget)
     assert sum(map(hit_tokens, shown)) <= budget
@@ -108,33 +68,14 @@ def test_control_characters_count_as_the_escapes_that_are_shown() -> None:
     assert count_tokens(visible(cut.text)) > 50
 
 
-SAME_WORDS = (
-    ("Tea at five", "tea  at\nFIVE."),
-    ("Tea, at five!", "Tea at five"),
-    ("\uff34\uff45\uff41 at five", "tea at five"),
-    ("Straße 5", "STRASSE 5"),
-    ("用户住在上海。", "用户住在上海"),
-    ("¿Dónde vive?", "dónde vive"),
-    ("...", "..."),
-)
-OTHER_WORDS = (
-    ("User's locker is 4711", "User's locker is 4712"),
-    ("It was -5 degrees", "It was 5 degrees"),
-    ("User codes in C#", "User codes in C"),
-    ("The budget is 1,5", "The budget is 15"),
-    ("Ana is 30", "Ana is 3 0"),
-    ("User lives in Nice", "User lived in Nice"),
-    ("Tea 👍", "Tea 👎"),
-    ("...", "!!!"),
-)
+CASES: dict[str, list[Any]] = json.loads(Path(__file__).with_name("hits.json").read_text("utf-8"))
 
 
 def test_the_same_words_are_shown_once() -> None:
-    """Case, punctuation and white space make no difference, in every script; any other difference makes two hits."""
-    for text, other in SAME_WORDS:
+    for text, other in CASES["same words"]:
         assert same_words_key(text) == same_words_key(other)
         assert ids(fold([memory("a", text), memory("b", "No tea"), memory("c", other)])) == ["a", "b"], text
-    for text, other in OTHER_WORDS:
+    for text, other in CASES["other words"]:
         assert ids(fold([memory("a", text), memory("b", other)])) == ["a", "b"], text
     facts = [memory("a", "Ana has a cat", "1", "2"), memory("b", "Ana has a dog", "2"), memory("c", "Ana sings")]
     assert ids(fold(facts)) == ["a", "b", "c"], "two facts of one message are two hits"
@@ -154,7 +95,6 @@ TOM, MIA = memory("a", "User's brother Tom plays the cello", "t"), memory("b", "
 
 
 def test_a_message_folds_into_the_memories_that_hold_all_of_it() -> None:
-    """A memory takes the place of its message, also one that was not read yet; one that holds more stays."""
     cases: tuple[tuple[list[Hit], list[Hit], list[str]], ...] = (
         ([REX_MEMORY, REX], [], ["m1"]),
         ([REX, SINGS], [REX_MEMORY], ["m1", "x"]),
@@ -175,27 +115,8 @@ def test_a_message_folds_into_the_memories_that_hold_all_of_it() -> None:
     assert second == SINGS
 
 
-HOLDS_MORE = (
-    ("I'm allergic to peanuts", "User is allergic to peanuts.", False),
-    ("Hey! I am allergic to peanuts, cashews and pistachios", "User is allergic to peanuts.", True),
-    ("My sister is vegetarian", "User is vegetarian.", True),
-    ("My locker is number 4711", "User has a locker with a number.", True),
-    ("Where do I keep the keys?", "User asked where to keep the keys.", False),
-    ("Ich bin gegen Erdnüsse allergisch", "Nutzer ist allergisch gegen Erdnüsse.", False),
-    ("Meine Schwester Eva ist gegen Erdnüsse allergisch", "Nutzer ist allergisch gegen Erdnüsse.", True),
-    ("Ich wohne jetzt in Köln und arbeite bei der Stadt", "Nutzer wohnt in Köln.", True),
-    ("我对花生过敏", "用户对花生过敏。", False),
-    ("我对花生过敏。我妹妹对猫毛过敏", "用户对花生过敏。", True),
-    ("Я работаю врачом в Казани", "Пользователь работает врачом в Казани", False),
-    ("Я работаю врачом в Казани, раньше жил в Москве", "Пользователь работает врачом", True),
-    ("Mm. " * 100, "User agrees", True),
-    ("Oh, is it?", "", True),
-)
-
-
 def test_a_message_holds_more_if_its_memories_lack_its_words() -> None:
-    """Rewording to the third person is no loss; another person, place or number is, and a word that is asked for."""
-    for said, remembered, more in HOLDS_MORE:
+    for said, remembered, more in CASES["holds more"]:
         assert holds_more(message("t", said), [memory("m", remembered, "t")], FoldWords()) == more, said
     told = message("t", "Ana here: my sister Eva likes hiking in the Alps around Zermatt", name="Ana")
     learned = memory("m", "User's sister Eva likes hiking in the Alps.", "t")
@@ -228,7 +149,6 @@ PLACES: tuple[tuple[list[Hit], list[Hit], str, list[str]], ...] = (
 
 
 def test_memories_come_before_the_messages_they_were_learned_from() -> None:
-    """A memory that has all that was asked for takes the place of its message, else it follows. No other hit moves."""
     for hits, below, query, expected in PLACES:
         placed = memories_first(hits, below, FoldWords.of(hits, query))
         assert ids(placed) == expected, (query, ids(hits))

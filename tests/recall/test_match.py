@@ -1,12 +1,17 @@
-"""What the score of a hit, its reasons and a confident reply mean, in a real memory."""
+"""What the score of a hit and its reasons mean, and what a question asks for as it is written."""
 
 from __future__ import annotations
 
+import json
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from palimpsest.memory import Memory
+from palimpsest.recall.query import exact_form, exact_parts, look_alikes, said_match, text_match
+from palimpsest.text.dates.date_finder import dates_in
 from tests.support.memory import ALICE, add_text, memory_in
 
 pytestmark = pytest.mark.anyio
@@ -78,27 +83,8 @@ async def fill(memory: Memory, *texts: str) -> None:
     await memory.care.rebuild()
 
 
-async def test_scores_fall_with_the_order_and_compare_between_searches(tmp_path: Path) -> None:
-    """The best hit for a question with an answer has a higher score than the best for one about something else."""
-    async with memory_in(tmp_path) as memory:
-        nothing = await memory.search(ALICE, "Where do I live?")
-        assert (nothing.hits, nothing.confident) == ((), False)
-        await fill(memory, *LIFE)
-        for question in ("Which instrument does Lina play?", "peanuts", "What is the capital of Peru?", "?"):
-            scores = [hit.score for hit in (await memory.search(ALICE, question)).hits]
-            assert scores == sorted(scores, reverse=True)
-            assert all(0 <= score <= 1 for score in scores)
-        known = await memory.search(ALICE, "When is the dentist appointment?")
-        unknown = await memory.search(ALICE, FAR_OFF, also=HERD)
-        assert known.confident
-        assert not unknown.confident
-        assert known.hits[0].score > unknown.hits[0].score
-        assert len(unknown.hits) <= 5
-
-
 @pytest.mark.parametrize("embedder", ["static", "local"])
 async def test_an_answer_is_not_called_weak_and_what_is_far_off_is(tmp_path: Path, embedder: str) -> None:
-    """Whether the question is open or in other words."""
     async with memory_in(tmp_path, embedder={"provider": embedder}) as memory:
         await fill(memory, *REMEMBERED)
         weak = [question for question in IN_OTHER_WORDS if (await memory.search(ALICE, question)).is_weak]
@@ -108,43 +94,51 @@ async def test_an_answer_is_not_called_weak_and_what_is_far_off_is(tmp_path: Pat
         assert sure == []
 
 
-async def test_a_memory_of_one_entry_knows_its_answer_by_hints_and_other_wordings(tmp_path: Path) -> None:
-    """In so small a memory, too, the only hit is no weak match."""
-    async with memory_in(tmp_path) as memory:
-        hints = ["Which food makes me ill?", "Is there anything I must not eat?", "allergy"]
-        await memory.add_text(ALICE, LIFE[3], hints=hints, infer=False)
-        await memory.care.rebuild()
-        result = await memory.search(ALICE, "what should the cook leave out", also=["User must not eat …", "allergies"])
-        assert not result.is_weak
-
-
-async def test_a_hit_says_what_it_has_in_common_with_the_question(tmp_path: Path) -> None:
-    """At most two reasons, the most telling first."""
+async def test_a_hit_says_what_it_has_in_common_with_the_question(memory: Memory) -> None:
     expected = {
         "Who reviews changes to the payment code?": "same words",
         "What runs on port 5433?": "same number",
         "mum's birthday": "same meaning",
     }
-    async with memory_in(tmp_path) as memory:
-        await fill(memory, *REMEMBERED)
-        for question, reason in expected.items():
-            why = (await memory.search(ALICE, question)).hits[0].why
-            assert why[0] == reason
-            assert len(why) <= 2
+    await fill(memory, *REMEMBERED)
+    for question, reason in expected.items():
+        why = (await memory.search(ALICE, question)).hits[0].why
+        assert why[0] == reason
+        assert len(why) <= 2
 
 
-async def test_all_that_a_filter_leaves_is_not_called_weak(tmp_path: Path) -> None:
+async def test_all_that_a_filter_leaves_is_not_called_weak(memory: Memory) -> None:
     """Whoever narrows a search to a few memories wants these, in whatever words they ask. All of them are shown."""
-    async with memory_in(tmp_path) as memory:
-        await fill(memory, *LIFE)
-        for number in range(7):
-            await add_text(memory, f"Rule {number}: lint before a commit", metadata={"area": "work"})
-        await memory.care.rebuild()
-        narrowed = await memory.search(ALICE, FAR_OFF, also=HERD, filters={"area": "work"})
-        assert (len(narrowed.hits), narrowed.is_weak, narrowed.confident) == (7, False, False)
-        assert (await memory.search(ALICE, FAR_OFF, also=HERD, filters={"area": "work"}, limit=6)).is_weak
-        assert (await memory.search(ALICE, FAR_OFF, also=HERD, filters={"area": "work"}, max_tokens=50)).is_weak
-        for filters in ({}, {"kind": "memory"}, {"created_at": {"gte": "2000-01-01"}}):
-            wide = await memory.search(ALICE, FAR_OFF, also=HERD, filters=filters)
-            assert wide.is_weak
-            assert len(wide.hits) == 5
+    await fill(memory, *LIFE)
+    for number in range(7):
+        await add_text(memory, f"Rule {number}: lint before a commit", metadata={"area": "work"})
+    await memory.care.rebuild()
+    narrowed = await memory.search(ALICE, FAR_OFF, also=HERD, filters={"area": "work"})
+    assert (len(narrowed.hits), narrowed.is_weak, narrowed.confident) == (7, False, False)
+    assert (await memory.search(ALICE, FAR_OFF, also=HERD, filters={"area": "work"}, limit=6)).is_weak
+    assert (await memory.search(ALICE, FAR_OFF, also=HERD, filters={"area": "work"}, max_tokens=50)).is_weak
+    for filters in ({}, {"kind": "memory"}, {"created_at": {"gte": "2000-01-01"}}):
+        wide = await memory.search(ALICE, FAR_OFF, also=HERD, filters=filters)
+        assert wide.is_weak
+        assert len(wide.hits) == 5
+
+
+def test_what_is_asked_for_as_it_is_written() -> None:
+    for question in ("What was in 2022?", "on the 3rd floor", "tea and/or coffee", "User's wife", "10 km", "#general"):
+        assert exact_parts(question) == (), question
+    assert [name for name, _ in look_alikes("does invoice-sync know M.C.?")] == [" invoice sync ", " m c "]
+    assert exact_parts("Is LDG-1117 in `app.py`, v2?") == (" app py ", " ldg 1117 ", " v2 ")
+    assert " 0612345678 " in exact_form("call 0612 345 678 or 06 12")
+
+
+TODAY = datetime(2026, 5, 8, 12, tzinfo=UTC)
+DATES: dict[str, list[Any]] = json.loads(Path(__file__).with_name("date_matches.json").read_text("utf-8"))
+
+
+def test_how_well_dates_agree() -> None:
+    for query, at, expected in DATES["said"]:
+        found = said_match(dates_in(query, TODAY), datetime.fromisoformat(at).replace(tzinfo=UTC))
+        assert found == expected, (query, at)
+    for query, text, at, expected in DATES["told"]:
+        in_text = dates_in(text, datetime.fromisoformat(at).replace(tzinfo=UTC), guesses=True)
+        assert text_match(dates_in(query, TODAY, guesses=True), in_text) == expected, (query, text)

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from palimpsest.core.errors import InputError
-from palimpsest.core.models import Decision, Event, Fact, Relation, Scope
+from palimpsest.core.models import Decision, Event, Fact, Provenance, Relation, Scope
 from palimpsest.index.backfill import Backfill
 from palimpsest.memory import Memory
 from palimpsest.recall.hits import hit_tokens
+from palimpsest.recall.listing import ListRequest, Page, page
+from palimpsest.store.apply import Write
+from palimpsest.store.ledger import Ledger
 from palimpsest.text.tokenizer import count_tokens
-from tests.support.command_line import palimpsest
-from tests.support.ledger_access import second_writer, write_decisions
-from tests.support.mcp_client import reply_results
+from tests.support.ledger_access import ledger_in, second_writer, write_decisions
 from tests.support.memory import ALICE, StoppedClock, add_text, memory_in, messages_from
-from tests.support.server_in_process import connect
+from tests.support.stores import Store
 
 pytestmark = pytest.mark.anyio
 
@@ -62,8 +66,7 @@ async def tell(memory: Memory, said: str, learned: str, **rest: Any) -> tuple[st
     return message.id, write_decisions(memory, decision, stage="extract").outcomes[0].memory.id
 
 
-async def test_a_memory_is_found_by_meaning_or_by_one_of_its_words(tmp_path: Path) -> None:
-    """Also in scripts that the default embedder hardly knows, and only by its user."""
+async def test_a_memory_is_found_by_meaning_or_by_one_of_its_words(memory: Memory) -> None:
     by_meaning = {
         "where is the team retreat?": LIFE[0],
         "what is the pet called": LIFE[1],
@@ -71,140 +74,92 @@ async def test_a_memory_is_found_by_meaning_or_by_one_of_its_words(tmp_path: Pat
         "which variable do deployments need?": LIFE[3],
         "Frankfurt": LIFE[7],
     }
-    async with memory_in(tmp_path) as memory:
-        assert await found(memory, "anything") == [], "the very first search is no error"
-        await fill(memory, LIFE[1])
-        assert await found(memory, "pet") == [LIFE[1]], "the mean of one vector leaves nothing to compare"
-        await fill(memory, *LIFE)
-        for query, expected in by_meaning.items():
-            assert (await found(memory, query))[0] == expected, query
-        assert await found(memory, "What is the dog called?", Scope("bob")) == []
-        await fill(memory, *OTHER_LANGUAGES)
-        for expected, query in OTHER_LANGUAGES.items():
-            assert (await found(memory, query))[0] == expected, query
-        with pytest.raises(InputError, match="operator 'like'"):
-            await memory.search(ALICE, "x", filters={"topic": {"like": "w"}})
+    assert await found(memory, "anything") == [], "the very first search is no error"
+    await fill(memory, LIFE[1])
+    assert await found(memory, "pet") == [LIFE[1]], "the mean of one vector leaves nothing to compare"
+    await fill(memory, *LIFE)
+    for query, expected in by_meaning.items():
+        assert (await found(memory, query))[0] == expected, query
+    assert await found(memory, "What is the dog called?", Scope("bob")) == []
+    await fill(memory, *OTHER_LANGUAGES)
+    for expected, query in OTHER_LANGUAGES.items():
+        assert (await found(memory, query))[0] == expected, query
+    with pytest.raises(InputError, match="operator 'like'"):
+        await memory.search(ALICE, "x", filters={"topic": {"like": "w"}})
 
 
-async def test_a_memory_stands_in_the_place_of_its_message_for_every_limit(tmp_path: Path) -> None:
-    """The message ranks higher, as it has the words of the query. The memory says the same and is shown alone."""
-    async with memory_in(tmp_path) as memory:
-        said, cited = await tell(memory, "I named the dog Rex", "Ana named the dog Rex", name="Ana", id="t1")
-        hits = (await memory.search(ALICE, "dog named Rex")).hits
-        assert [(hit.id, hit.sources) for hit in hits] == [(cited, ("t1",))]
-        await fill(memory, *LIFE, *(f"User's dog number {number} has a name" for number in range(20)))
-        for limit in (1, 3, 20):
-            hits = (await memory.search(ALICE, "Which dog did Ana name?", limit=limit, max_tokens=20_000)).hits
-            assert len(hits) == limit
-            assert (hits[0].id, hits[0].sources) == (cited, ("t1",))
-            assert said not in {hit.id for hit in hits}
-            assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+async def test_a_memory_stands_in_the_place_of_its_message_for_every_limit(memory: Memory) -> None:
+    said, cited = await tell(memory, "I named the dog Rex", "Ana named the dog Rex", name="Ana", id="t1")
+    hits = (await memory.search(ALICE, "dog named Rex")).hits
+    assert [(hit.id, hit.sources) for hit in hits] == [(cited, ("t1",))]
+    await fill(memory, *LIFE, *(f"User's dog number {number} has a name" for number in range(20)))
+    for limit in (1, 3, 20):
+        hits = (await memory.search(ALICE, "Which dog did Ana name?", limit=limit, max_tokens=20_000)).hits
+        assert len(hits) == limit
+        assert (hits[0].id, hits[0].sources) == (cited, ("t1",))
+        assert said not in {hit.id for hit in hits}
+        assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
 
 
-async def test_the_budget_holds_and_the_best_hit_is_cut(tmp_path: Path) -> None:
-    """The best hit is never left out for its length; shorter ones below it are shown, and the rest is counted."""
+async def test_the_budget_holds_and_the_best_hit_is_cut(memory: Memory) -> None:
     recipe = "User's recipe for rabbit stew: " + "stir the rabbit stew, then wait. " * 400
-    async with memory_in(tmp_path) as memory:
-        await fill(memory, *LIFE)
-        await add_text(memory, recipe, metadata={"from": "a cookbook"})  # without, it would be a document
-        result = await memory.search(ALICE, "recipe for rabbit stew", max_tokens=500)
-        assert result.hits[0].length == len(recipe)
-        assert recipe.startswith(result.hits[0].text.removesuffix("…"))
-        assert sum(map(hit_tokens, result.hits)) <= 500
-        assert (len(result.hits), result.omitted) == (3, 0)  # the others have nothing to do with rabbits
-        await fill(memory, *(f"The rabbit number {number} eats {'carrots ' * 20}" for number in range(12)))
-        result = await memory.search(ALICE, "rabbit carrots", limit=8, max_tokens=200)
-        assert sum(map(hit_tokens, result.hits)) <= 200
-        assert len(result.hits) + result.omitted == 8
-        assert count_tokens(result.hits[0].text) > 30
-        assert len(await found(memory, "rabbit", limit=5, max_tokens=20_000)) == 5
+    await fill(memory, *LIFE)
+    await add_text(memory, recipe, metadata={"from": "a cookbook"})  # without, it would be a document
+    result = await memory.search(ALICE, "recipe for rabbit stew", max_tokens=500)
+    assert result.hits[0].length == len(recipe)
+    assert recipe.startswith(result.hits[0].text.removesuffix("…"))
+    assert sum(map(hit_tokens, result.hits)) <= 500
+    assert (len(result.hits), result.omitted) == (len(LIFE) + 1, 0)
+    await fill(memory, *(f"The rabbit number {number} eats {'carrots ' * 20}" for number in range(12)))
+    result = await memory.search(ALICE, "rabbit carrots", limit=8, max_tokens=200)
+    assert sum(map(hit_tokens, result.hits)) <= 200
+    assert len(result.hits) + result.omitted == 8
+    assert count_tokens(result.hits[0].text) > 30
+    assert len(await found(memory, "rabbit", limit=5, max_tokens=20_000)) == 5
 
 
-async def test_hits_that_match_too_little_are_left_out_and_counted(tmp_path: Path) -> None:
-    """The setting min_score; its note says how many hits it left out."""
-    async with memory_in(tmp_path, min_score=1.0) as memory:
-        await fill(memory, LIFE[4])
-        one = await memory.search(ALICE, "Where does the user's mother work?")
-        await fill(memory, *LIFE)
-        result = await memory.search(ALICE, "Where does the user's mother work?")
-        assert (result.hits, result.omitted) == ((), 0)
-        assert f"{len(LIFE)} hits are left out" in result.notes[0]
-        assert result.notes[0].endswith("min_score = 1")
-        assert one.notes[0].startswith("1 hit is left out")
-
-
-async def test_a_message_is_found_by_the_name_of_its_speaker(tmp_path: Path) -> None:
-    """A query about one of several people returns what that person said. Equal ids of messages do not join them."""
-    said = (
-        ("Ana", "I go sailing at the weekend"),
-        ("Ben", "At the weekend I sail a lot"),
-        ("Ana", "The train was late again"),
-        ("Ben", "My sister baked a cake"),
-        ("Ana", "We painted the kitchen green"),
-        ("Ben", "The printer is out of paper"),
-    )
-    conversation = [
-        {"role": "user", "name": name, "content": text, "at": f"2026-05-{day:02}"}
-        for day, (name, text) in enumerate(said, start=1)
-    ]
-    async with memory_in(tmp_path) as memory:
-        await memory.add_messages(messages_from(*conversation), infer=False)
-        for name in ("Ben", "Ana"):
-            assert (await memory.search(ALICE, f"How does {name} spend the weekend?")).hits[0].name == name
-        for text, at in (("I adopted a cat", "2026-01-01"), ("My cat had surgery", "2026-03-01")):
-            numbered = {"role": "user", "id": "1", "content": text, "at": at}
-            await memory.add_messages(messages_from(numbered), infer=False)
-        assert len([text for text in await found(memory, "cat") if "cat" in text.split()]) == 2
-
-
-async def test_as_of_returns_what_was_believed_then(tmp_path: Path) -> None:
-    """Updated, superseded and deleted texts, metadata and messages can still be searched for as of their time."""
-    clock = StoppedClock()
+async def test_as_of_returns_what_was_believed_then(memory: Memory, clock: StoppedClock) -> None:
 
     def a_day_later() -> datetime:
         before = clock.at
         clock.forward(days=1)
         return before
 
-    async with memory_in(tmp_path, clock) as memory:
-        query = "where does the user live"
-        said, nice = await tell(memory, "I live in Nice", "User lives in Nice")
-        tea = await add_text(memory, "User likes tea", metadata={"mood": "calm"})
-        _, locker = await tell(memory, "My locker is number 4711", "User's locker has number 4711")
-        started = a_day_later()
-        await memory.update(ALICE, nice, text="User lives in Lyon")
-        await memory.update(ALICE, tea, metadata={"mood": "wild"})
-        await memory.delete(ALICE, [locker])
-        between = a_day_later()
-        now = await found(memory, query)
-        assert now[0] == "User lives in Lyon"
-        assert "I live in Nice" in now, "the memory no longer holds what its message says"
-        await memory.add_text(ALICE, "User lives in Metz", replaces=[nice])
-        assert (await found(memory, query))[0] == "User lives in Metz"
-        assert (await found(memory, query, as_of=between))[0] == "User lives in Lyon"
-        then = await found(memory, query, as_of=started)
-        assert then[0] == "User lives in Nice"
-        assert "I live in Nice" not in then, "but it did at the time"
-        assert await found(memory, "tea", filters={"mood": "calm"}, as_of=started) == ["User likes tea"]
-        assert "4711" in (await found(memory, "locker 4711", as_of=started))[0]
-        assert "4711" not in " ".join(await found(memory, "locker 4711", as_of=between))
-        clock.forward(days=-3)
-        assert await found(memory, "where", as_of=clock.at) == []
-        assert said != nice
+    query = "where does the user live"
+    said, nice = await tell(memory, "I live in Nice", "User lives in Nice")
+    tea = await add_text(memory, "User likes tea", metadata={"mood": "calm"})
+    _, locker = await tell(memory, "My locker is number 4711", "User's locker has number 4711")
+    started = a_day_later()
+    await memory.update(ALICE, nice, text="User lives in Lyon")
+    await memory.update(ALICE, tea, metadata={"mood": "wild"})
+    await memory.delete(ALICE, [locker])
+    between = a_day_later()
+    now = await found(memory, query)
+    assert now[0] == "User lives in Lyon"
+    assert "I live in Nice" in now, "the memory no longer holds what its message says"
+    await memory.add_text(ALICE, "User lives in Metz", replaces=[nice])
+    assert (await found(memory, query))[0] == "User lives in Metz"
+    assert (await found(memory, query, as_of=between))[0] == "User lives in Lyon"
+    then = await found(memory, query, as_of=started)
+    assert then[0] == "User lives in Nice"
+    assert "I live in Nice" not in then, "but it did at the time"
+    assert await found(memory, "tea", filters={"mood": "calm"}, as_of=started) == ["User likes tea"]
+    assert "4711" in (await found(memory, "locker 4711", as_of=started))[0]
+    assert "4711" not in " ".join(await found(memory, "locker 4711", as_of=between))
+    clock.forward(days=-3)
+    assert await found(memory, "where", as_of=clock.at) == []
+    assert said != nice
 
 
-async def test_a_message_whose_facts_were_deleted_is_not_found(tmp_path: Path) -> None:
-    """Deleting a fact also hides the message it came from, until the fact is restored."""
-    async with memory_in(tmp_path) as memory:
-        _, fact = await tell(memory, "My locker is number 4711", "User's locker has number 4711")
-        await memory.delete(ALICE, [fact])
-        assert await found(memory, "locker number") == []
-        await memory.restore(ALICE, fact)
-        assert "4711" in (await found(memory, "locker number"))[0]
+async def test_a_message_whose_facts_were_deleted_is_not_found(memory: Memory) -> None:
+    _, fact = await tell(memory, "My locker is number 4711", "User's locker has number 4711")
+    await memory.delete(ALICE, [fact])
+    assert await found(memory, "locker number") == []
+    await memory.restore(ALICE, fact)
+    assert "4711" in (await found(memory, "locker number"))[0]
 
 
-async def test_a_filter_applies_to_everything_and_not_to_the_best_hits(tmp_path: Path) -> None:
-    """An entry that matches the filter is found even if it would have ranked far down."""
+async def test_a_filter_applies_to_everything_and_not_to_the_best_hits(memory: Memory) -> None:
     cases: list[tuple[dict[str, Any], set[str]]] = [
         ({"topic": "work"}, {"a"}),
         ({"stars": {"gte": 2, "lt": 4}}, {"b"}),
@@ -213,36 +168,18 @@ async def test_a_filter_applies_to_everything_and_not_to_the_best_hits(tmp_path:
         ({"kind": "message"}, {"a message"}),
         ({"at": {"lt": "2026-01-01"}}, {"a message"}),
     ]
-    async with memory_in(tmp_path) as memory:
-        noise = (Decision(Event.ADD, Fact(f"noise about letters, number {number}")) for number in range(150))
-        write_decisions(memory, *noise)
-        await memory.engine.run(lambda: Backfill(memory.engine.ledger, memory.engine.embedder).run())
-        await add_text(memory, "a", metadata={"topic": "work", "stars": 1})
-        await add_text(memory, "b", metadata={"topic": "home", "stars": 3})
-        old = messages_from({"role": "user", "content": "a message", "at": "2025-05-05"})
-        await memory.add_messages(old, infer=False)
-        for filters, expected in cases:
-            assert set(await found(memory, "noise about letters", filters=filters)) == expected, filters
-
-
-async def test_results_are_the_same_with_and_without_the_index(tmp_path: Path) -> None:
-    """The index only proposes candidates; the ledger decides."""
-    for provider in ("chroma", "exact"):
-        settings: dict[str, Any] = {"vector_store": {"provider": provider}, "background": True}
-        async with memory_in(tmp_path / provider, **settings) as memory:
-            await fill(memory, *LIFE)
-            before = await memory.search(ALICE, "pets and family")
-            await memory.engine.run(memory.projection.rebuild)
-            assert memory.projection.state == "ready"
-            assert await memory.search(ALICE, "pets and family") == before
-            await memory.add_text(ALICE, "User's cat is named Miso")
-            assert "Miso" in " ".join(await found(memory, "cat"))
-            await memory.delete(ALICE, [before.hits[0].id])
-            assert before.hits[0].text not in await found(memory, "pets and family")
+    noise = (Decision(Event.ADD, Fact(f"noise about letters, number {number}")) for number in range(150))
+    write_decisions(memory, *noise)
+    await memory.engine.run(lambda: Backfill(memory.engine.ledger, memory.engine.embedder).run())
+    await add_text(memory, "a", metadata={"topic": "work", "stars": 1})
+    await add_text(memory, "b", metadata={"topic": "home", "stars": 3})
+    old = messages_from({"role": "user", "content": "a message", "at": "2025-05-05"})
+    await memory.add_messages(old, infer=False)
+    for filters, expected in cases:
+        assert set(await found(memory, "noise about letters", filters=filters)) == expected, filters
 
 
 async def test_writes_of_another_process_reach_the_index_after_a_search(tmp_path: Path) -> None:
-    """A process that only searches brings its index up to date."""
     async with memory_in(tmp_path, background=True) as memory:
         with anyio.fail_after(60):
             await memory.search(ALICE, "anything")
@@ -256,40 +193,139 @@ async def test_writes_of_another_process_reach_the_index_after_a_search(tmp_path
                 await anyio.sleep(0.01)
 
 
-async def test_a_hit_explains_its_score_on_request(tmp_path: Path) -> None:
-    """The facade, the command and, if the settings say so, the tool return the parts of a score."""
-    async with memory_in(tmp_path / "data") as memory:
-        await fill(memory, *LIFE)
-        hits = (await memory.search(ALICE, "What is the dog named?", explain=True)).hits
-        assert hits[0].score_parts["words"] > hits[1].score_parts["words"]
-        assert hits[0].score > hits[1].score
-        assert (await memory.search(ALICE, "dog")).hits[0].score_parts == {}
-    printed = palimpsest(tmp_path, "search", "What is the dog named?", "--explain")
-    assert "words +" in printed
-    assert "words +" not in palimpsest(tmp_path, "search", "What is the dog named?")
-    async with connect(tmp_path, PALIMPSEST_EXPLAIN="true") as explaining:
-        (hit,) = reply_results(await explaining.call_tool("search_memories", {"query": "the dog", "limit": 1}))
-        assert hit["explained"]["words"] > 0
-
-
-async def test_a_current_fact_comes_before_the_one_it_replaced(tmp_path: Path) -> None:
-    """The old fact is often worded more like the query. As of its time it still comes first."""
+async def test_a_current_fact_comes_before_the_one_it_replaced(memory: Memory, clock: StoppedClock) -> None:
     cases = (
         ("Anna lives in Leeds", "Anna has moved to York", "Where does Anna live?"),
         ("The support line has extension 41", "The support line has extension 77 now", "Which extension has support?"),
         ("用户在银行工作", "用户现在在医院工作", "用户在哪里工作"),
         ("Олег работает в банке", "Олег теперь работает в школе", "Где работает Олег?"),
     )
-    clock = StoppedClock()
-    async with memory_in(tmp_path, clock) as memory:
-        await fill(memory, *LIFE, *(old for old, _, _ in cases))
-        then = clock()
-        clock.forward(days=1)
-        await fill(memory, *(new for _, new, _ in cases))
-        for old, new, query in cases:
-            texts = await found(memory, query)
-            assert texts.index(new) < texts.index(old), query
-            assert (await found(memory, query, as_of=then))[0] == old
+    await fill(memory, *LIFE, *(old for old, _, _ in cases))
+    then = clock()
+    clock.forward(days=1)
+    await fill(memory, *(new for _, new, _ in cases))
+    for old, new, query in cases:
+        texts = await found(memory, query)
+        assert texts.index(new) < texts.index(old), query
+        assert (await found(memory, query, as_of=then))[0] == old
+
+
+HELPED = {
+    "invoice-sink drops duplicates and runs on port 7001": ("What does the invoice service do?", "invoice service"),
+    "M.G. is allergic to latex": ("Which allergies does the patient have?", "patient allergy"),
+}
+PLAIN = ("invoice-sync copies invoices to the books at two", "M.C. is allergic to penicillin")
+
+
+async def test_the_name_that_is_asked_for_comes_first(memory: Memory) -> None:
+    await fill(memory, *PLAIN)
+    for text, hints in HELPED.items():
+        await add_text(memory, text, hints=hints)
+    assert (await found(memory, "what does invoice-sync do?"))[0] == PLAIN[0]
+    assert (await found(memory, "is M.C. allergic to anything?"))[0] == PLAIN[1]
+    assert await found(memory, "allergies", filters={"entity": "M.C."}) == [PLAIN[1]]
+
+
+EXACT = (
+    ("what is on port 8048", "The gate listens on port 8048", "The api listens on port 8084"),
+    ("who edits page 88124", "Ida edits https://wiki.test/pages/88124/edit", "Ben edits page 88142 and reads it"),
+    ("which linter for C++", "C++ is checked by clang-tidy", "C# is checked by the linter of the editor"),
+    ("whose number is 0612 345 678", "Yusuf has the number 0612345678", "Ilse has the number 0612 354 678"),
+    ('who wrote "the tide turns"', "The tide turns is by Ana", "Ben wrote that the turns of the tide are late"),
+    ("where is src/lib/util.py used", "util.py in src/lib/util.py is used by the worker", "src/lib is used"),
+)
+
+
+async def test_what_alone_has_a_number_or_a_quotation_comes_first(memory: Memory) -> None:
+    facts = [Decision(Event.ADD, Fact(text)) for _, *texts in EXACT for text in reversed(texts)]
+    write_decisions(memory, *facts)
+    for query, first, _ in EXACT:
+        assert (await found(memory, query))[0] == first, query
+
+
+TOLD = (
+    ("Tom is allergic to nuts", ("Tom", "is allergic to", "nuts")),
+    ("Tom speaks Portuguese", ("Tom", "speaks", "Portuguese")),
+    ("Tom's sister is Ida", ("Ida", "is sister of", "Tom")),
+    ("Tom is allergic to latex", ("Tom", "is allergic to", "latex")),
+    ("Tom speaks Greek", ("Tom", "speaks", "Greek")),
+    ("Tom's sister is Bea", ("Bea", "is sister of", "Tom")),
+)
+
+
+@pytest.mark.parametrize("has_relations", [True, False])
+async def test_the_value_that_is_asked_for_comes_first(
+    memory: Memory, clock: StoppedClock, *, has_relations: bool
+) -> None:
+    """Guards against taking a second allergy, language or sister for an update."""
+    for text, relation in TOLD:
+        clock.forward(days=10)
+        await add_text(memory, text, relations=[Relation(*relation)] if has_relations else ())
+    asked = ("Is Tom allergic to nuts?", 0), ("does Tom speak Portuguese?", 1), ("who is Ida", 2), ("who is Bea", 5)
+    for question, answer in asked:
+        assert (await found(memory, question))[0] == TOLD[answer][0], question
+
+
+LENGTHS = (1, 5, 4_000, 40, 300, 20_000, 3, 3, 900, 60, 2_000, 7, 7, 7, 450, 10, 19_000, 2)
+"""How many words the memories have, from the oldest to the newest."""
+
+TEXTS = tuple(f"{place:02}{' tea' * length}" for place, length in enumerate(LENGTHS))
+
+
+@pytest.fixture(scope="module")
+def ledger(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Generator[Ledger]:  # noqa: ARG001 - each store has its own
+    """Give a ledger with memories of all lengths. Every third one has a topic, every fourth one is deleted."""
+    with ledger_in(tmp_path_factory.mktemp("listing")) as ledger:
+        topics = ({"topic": "tea"} if place % 3 == 0 else {} for place in range(len(TEXTS)))
+        facts = (Fact(text, metadata=topic) for text, topic in zip(TEXTS, topics, strict=True))
+        adds = tuple(Decision(Event.ADD, fact) for fact in facts)
+        outcomes = ledger.apply(Write(ALICE, Provenance("test"), decisions=adds)).outcomes
+        deletions = tuple(Decision(Event.DELETE, memory_id=outcome.memory.id) for outcome in outcomes[::4])
+        ledger.apply(Write(ALICE, Provenance("test"), decisions=deletions))
+        yield ledger
+
+
+def pages(ledger: Ledger, limit: int, max_tokens: int, **options: Any) -> list[Page]:
+    """Return all pages, by following the cursors."""
+    read = [page(ledger, ListRequest(ALICE, limit, max_tokens, **options))]
+    while (cursor := read[-1].cursor) is not None:
+        read.append(page(ledger, ListRequest(ALICE, limit, max_tokens, cursor, **options)))
+    return read
+
+
+@given(st.integers(1, 10), st.integers(50, 3_000), st.booleans(), st.sampled_from([None, {"topic": "tea"}]))
+def test_the_pages_together_show_every_memory_once(
+    ledger: Ledger,
+    limit: int,
+    max_tokens: int,
+    deleted: bool,  # noqa: FBT001 - a drawn value
+    filters: Mapping[str, Any] | None,
+) -> None:
+    expected = [
+        place
+        for place in reversed(range(len(TEXTS)))
+        if (place % 4 == 0) == deleted and (filters is None or place % 3 == 0)
+    ]
+    read = pages(ledger, limit, max_tokens, deleted=deleted, filters=filters)
+    assert [int(hit.text[:2]) for listed in read for hit in listed.hits] == expected
+    for listed in read:
+        assert len(listed.hits) <= limit
+        assert sum(map(hit_tokens, listed.hits)) <= max_tokens
+        assert listed.hits
+        for place, hit in enumerate(listed.hits):
+            text = TEXTS[int(hit.text[:2])]
+            if hit.length is None:
+                assert hit.text == text
+            else:
+                assert (place, hit.length) == (0, len(text))
+                assert text.startswith(hit.text.removesuffix("…"))
+                assert len(text) > max_tokens
+
+
+def test_a_cursor_that_no_page_gave_is_refused(ledger: Ledger) -> None:
+    for cursor in ("", "x", "-1", "1.5", "9" * 19):
+        with pytest.raises(InputError, match="is not a cursor"):
+            page(ledger, ListRequest(ALICE, 10, 1_000, cursor))
 
 
 async def test_of_two_facts_about_one_person_the_one_that_answers_comes_first(tmp_path: Path) -> None:
@@ -320,54 +356,3 @@ async def test_hits_of_all_projects_are_in_order(tmp_path: Path) -> None:
         assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
         few = await memory.search(ALICE, "what is the dog called", all_projects=True, limit=1)
         assert [hit.text for hit in few.hits] == ["User's dog is named Rex"]
-
-
-HELPED = {
-    "invoice-sink drops duplicates and runs on port 7001": ("What does the invoice service do?", "invoice service"),
-    "M.G. is allergic to latex": ("Which allergies does the patient have?", "patient allergy"),
-}
-PLAIN = ("invoice-sync copies invoices to the books at two", "M.C. is allergic to penicillin")
-
-
-@pytest.mark.parametrize(
-    ("question", "answer"), [("what does invoice-sync do?", PLAIN[0]), ("is M.C. allergic to anything?", PLAIN[1])]
-)
-async def test_the_name_that_is_asked_for_comes_first(tmp_path: Path, question: str, answer: str) -> None:
-    """Guards compounds and initials against look-alikes that have hints."""
-    async with memory_in(tmp_path) as memory:
-        for text in PLAIN:
-            await add_text(memory, text)
-        for text, hints in HELPED.items():
-            await add_text(memory, text, hints=hints)
-        hits = (await memory.search(ALICE, question)).hits
-        about = (await memory.search(ALICE, "allergies", filters={"entity": "M.C."})).hits
-    assert hits[0].text == answer
-    assert [hit.text for hit in about] == [PLAIN[1]]
-
-
-TOLD = (
-    ("Tom is allergic to nuts", ("Tom", "is allergic to", "nuts")),
-    ("Tom speaks Portuguese", ("Tom", "speaks", "Portuguese")),
-    ("Tom's sister is Ida", ("Ida", "is sister of", "Tom")),
-    ("Tom is allergic to latex", ("Tom", "is allergic to", "latex")),
-    ("Tom speaks Greek", ("Tom", "speaks", "Greek")),
-    ("Tom's sister is Bea", ("Bea", "is sister of", "Tom")),
-)
-
-
-@pytest.mark.parametrize("has_relations", [True, False])
-@pytest.mark.parametrize(
-    ("question", "answer"),
-    [("Is Tom allergic to nuts?", 0), ("does Tom speak Portuguese?", 1), ("who is Ida", 2), ("who is Bea", 5)],
-)
-async def test_the_value_that_is_asked_for_comes_first(
-    tmp_path: Path, question: str, answer: int, *, has_relations: bool
-) -> None:
-    """Guards against taking a second allergy, language or sister for an update."""
-    clock = StoppedClock()
-    async with memory_in(tmp_path, clock) as memory:
-        for text, relation in TOLD:
-            clock.forward(days=10)
-            await add_text(memory, text, relations=[Relation(*relation)] if has_relations else ())
-        hits = (await memory.search(ALICE, question)).hits
-    assert hits[0].text == TOLD[answer][0]

@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mcp import Client
-from mcp.types import Implementation
 
 from palimpsest.core.models import Decision, Event, Scope
 from palimpsest.hooks.brief import RecallRequest
@@ -15,18 +13,10 @@ from palimpsest.learn import recall_log
 from palimpsest.memory import Memory
 from palimpsest.store import usage
 from palimpsest.store.usage import Recall
-from tests.support.command_line import palimpsest
 from tests.support.exports import exported
-from tests.support.ledger_access import (
-    ledger_in,
-    row_faults,
-    store_memory,
-    store_messages,
-    write_decisions,
-)
+from tests.support.ledger_access import ledger_in, row_faults, store_memory, store_messages, write_decisions
 from tests.support.ledger_files import files_with
 from tests.support.memory import ALICE, StoppedClock, add_text, memory_in, messages_from
-from tests.support.server_in_process import server_in_process
 
 pytestmark = pytest.mark.anyio
 
@@ -57,35 +47,31 @@ def rows(folder: Path) -> tuple[int, int]:
         return questions, hits
 
 
-async def test_a_search_is_noted_with_its_hits(tmp_path: Path) -> None:
-    """When, for which question, who asked, and as which hit it came back; not what nobody uses or what is no recall."""
-    clock = StoppedClock()
-    async with memory_in(tmp_path, clock) as memory:
-        await ask(memory, QUESTION)  # it brings back nothing
-        bicycle, choir = await add_text(memory, BICYCLE), await add_text(memory, CHOIR)
-        await ask(memory, QUESTION, is_use=False)
-        await ask(memory, QUESTION, as_of=clock.at)
-        assert await noted(memory, bicycle) == []
-        assert rows(tmp_path) == (0, 0)
-        hits = [hit.id for hit in (await memory.search(ALICE, QUESTION, caller="claude-code")).hits]
-        await memory.recall_log.write()
-        (recall,) = await memory.recall_log.recalls(ALICE, bicycle)
-        assert recall == Recall(ALICE, QUESTION, clock.at, "claude-code", 1)
-        assert [item.rank for item in await memory.recall_log.recalls(ALICE, choir)] == [hits.index(choir) + 1]
-        clock.forward(minutes=1)
-        await ask(memory, "bicycle")
-        assert await noted(memory, bicycle) == ["bicycle", QUESTION]
-        assert await noted(memory, bicycle, limit=1) == ["bicycle"]
-        # What a prompt was shown counts, by the client that asked.
-        clock.forward(minutes=1)
-        answer = await memory.briefs.answer(RecallRequest(QUESTION, user="alice", client="codex"))
-        await memory.recall_log.write()
-        assert answer.ids[0] == bicycle
-        assert (await memory.recall_log.recalls(ALICE, bicycle))[0].caller == "codex"
+async def test_a_search_is_noted_with_its_hits(tmp_path: Path, memory: Memory, clock: StoppedClock) -> None:
+    await ask(memory, QUESTION)  # it brings back nothing
+    bicycle, choir = await add_text(memory, BICYCLE), await add_text(memory, CHOIR)
+    await ask(memory, QUESTION, is_use=False)
+    await ask(memory, QUESTION, as_of=clock.at)
+    assert await noted(memory, bicycle) == []
+    assert rows(tmp_path) == (0, 0)
+    hits = [hit.id for hit in (await memory.search(ALICE, QUESTION, caller="claude-code")).hits]
+    await memory.recall_log.write()
+    (recall,) = await memory.recall_log.recalls(ALICE, bicycle)
+    assert recall == Recall(ALICE, QUESTION, clock.at, "claude-code", 1)
+    assert [item.rank for item in await memory.recall_log.recalls(ALICE, choir)] == [hits.index(choir) + 1]
+    clock.forward(minutes=1)
+    await ask(memory, "bicycle")
+    assert await noted(memory, bicycle) == ["bicycle", QUESTION]
+    assert await noted(memory, bicycle, limit=1) == ["bicycle"]
+    # What a prompt was shown counts, by the client that asked.
+    clock.forward(minutes=1)
+    answer = await memory.briefs.answer(RecallRequest(QUESTION, user="alice", client="codex"))
+    await memory.recall_log.write()
+    assert answer.ids[0] == bicycle
+    assert (await memory.recall_log.recalls(ALICE, bicycle))[0].caller == "codex"
 
 
 async def test_messages_and_long_or_secret_questions(tmp_path: Path) -> None:
-    """What is recalled need not be a memory. Secrets are replaced unless they are kept; a prompt may hold a file."""
     for folder, keeps in (("a", False), ("b", True)):
         async with memory_in(tmp_path / folder, keep_secrets=keeps) as memory:
             await memory.add_messages(messages_from(("user", BICYCLE)), infer=False)
@@ -98,7 +84,6 @@ async def test_messages_and_long_or_secret_questions(tmp_path: Path) -> None:
 
 
 async def test_it_is_written_when_the_memory_is_closed(tmp_path: Path) -> None:
-    """Guards the searches of processes that answer one question and end. Turned off, everything noted is erased."""
     async with memory_in(tmp_path) as memory:
         bicycle = await add_text(memory, BICYCLE)
         await memory.search(ALICE, QUESTION)
@@ -113,42 +98,27 @@ async def test_it_is_written_when_the_memory_is_closed(tmp_path: Path) -> None:
     assert rows(tmp_path) == (0, 0)
 
 
-async def test_the_command_line_and_a_client_say_who_they_are(tmp_path: Path) -> None:
-    """A client is noted by the name that it gives itself."""
-    data, info = tmp_path / "data", Implementation(name="claude-code", version="1")
-    async with Client(server_in_process(tmp_path), client_info=info) as client:
-        await client.call_tool("add_memory", {"text": BICYCLE})
-        await client.call_tool("search_memories", {"query": QUESTION})
-    palimpsest(tmp_path, "search", "Ana's bicycle")
-    with ledger_in(data) as ledger, ledger.read() as conn:
-        callers = dict(conn.exec_driver_sql("SELECT question, caller FROM recalls").all())
-    assert callers == {QUESTION: "claude-code", "Ana's bicycle": "cli"}
-
-
-async def test_who_sees_it(tmp_path: Path) -> None:
-    """A project sees its own searches and global ones, all projects see all, and another user nothing."""
-    async with memory_in(tmp_path) as memory:
-        bicycle = await add_text(memory, BICYCLE)
-        await memory.add_text(WEB, CHOIR, infer=False)
-        await ask(memory, "bicycle")
-        await ask(memory, "bicycle in web", scope=WEB)
-        await ask(memory, "bicycle in api", scope=Scope("alice", project="api"))
-        await ask(memory, "bicycle anywhere", scope=WEB, all_projects=True)
-        assert await noted(memory, bicycle, WEB) == ["bicycle in web", "bicycle"]
-        assert await noted(memory, bicycle) == ["bicycle"]
-        every = ["bicycle anywhere", "bicycle in api", "bicycle in web", "bicycle"]
-        assert await noted(memory, bicycle, WEB, in_all_projects=True) == every
-        assert await noted(memory, bicycle, BOB, in_all_projects=True) == []
-        # It follows a project to its new name, also what a process asked that does not know of the move yet.
-        await memory.search(WEB, "Ana")
-        await memory.projects.move("web", "site")
-        await memory.recall_log.write()
-        site = await noted(memory, bicycle, Scope("alice", project="site"))
-        assert site == ["Ana", "bicycle in web", "bicycle"]
+async def test_who_sees_it(memory: Memory) -> None:
+    bicycle = await add_text(memory, BICYCLE)
+    await memory.add_text(WEB, CHOIR, infer=False)
+    await ask(memory, "bicycle")
+    await ask(memory, "bicycle in web", scope=WEB)
+    await ask(memory, "bicycle in api", scope=Scope("alice", project="api"))
+    await ask(memory, "bicycle anywhere", scope=WEB, all_projects=True)
+    assert await noted(memory, bicycle, WEB) == ["bicycle in web", "bicycle"]
+    assert await noted(memory, bicycle) == ["bicycle"]
+    every = ["bicycle anywhere", "bicycle in api", "bicycle in web", "bicycle"]
+    assert await noted(memory, bicycle, WEB, in_all_projects=True) == every
+    assert await noted(memory, bicycle, BOB, in_all_projects=True) == []
+    # It follows a project to its new name, also what a process asked that does not know of the move yet.
+    await memory.search(WEB, "Ana")
+    await memory.projects.move("web", "site")
+    await memory.recall_log.write()
+    site = await noted(memory, bicycle, Scope("alice", project="site"))
+    assert site == ["Ana", "bicycle in web", "bicycle"]
 
 
 async def test_it_is_kept_for_days(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is older is not shown, and erased with the next search, or when a process ends; so is what are too many."""
     clock = StoppedClock()
     async with memory_in(tmp_path, clock, recall_log_days=7) as memory:
         bicycle = await add_text(memory, BICYCLE)
@@ -177,7 +147,6 @@ async def test_it_is_kept_for_days(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 async def test_a_purge_leaves_no_question_that_may_quote(tmp_path: Path) -> None:
-    """Neither one that brought it back nor one with its words, nor one that waits; one about other things stays."""
     async with memory_in(tmp_path) as memory:
         bicycle, choir = await add_text(memory, BICYCLE), await add_text(memory, CHOIR)
         await ask(memory, QUESTION, f"Why did I say that {BICYCLE}?")
@@ -194,7 +163,6 @@ async def test_a_purge_leaves_no_question_that_may_quote(tmp_path: Path) -> None
 
 
 async def test_a_purge_of_a_scope_and_a_deletion_of_all_take_the_questions(tmp_path: Path) -> None:
-    """Whatever they brought back, written ones and those that wait. A deleted memory alone keeps its own."""
     async with memory_in(tmp_path) as memory:
         bicycle = await add_text(memory, BICYCLE)
         await ask(memory, "anything", scope=WEB)
@@ -215,18 +183,16 @@ async def test_a_purge_of_a_scope_and_a_deletion_of_all_take_the_questions(tmp_p
     assert rows(tmp_path) == (0, 0)
 
 
-async def test_what_is_forgotten_is_in_no_question(tmp_path: Path) -> None:
-    """Neither in one that brought it back, nor in the prompt at which it was said."""
+async def test_what_is_forgotten_is_in_no_question(memory: Memory) -> None:
     said, fact = "My ex-husband Mark drinks too much", "User's ex-husband is a drinker"
-    async with memory_in(tmp_path) as memory:
-        choir = await add_text(memory, CHOIR)
-        await ask(memory, f"{said}. When does the choir rehearse?", "chapel")
-        (message,) = await store_messages(memory, ("user", said))
-        forgotten = store_memory(memory, fact, sources=[message.id])
-        await ask(memory, "choir and whatever")
-        await memory.search(ALICE, "the old chapel")
-        write_decisions(memory, Decision(Event.DELETE, memory_id=forgotten, forgets=True))
-        await memory.recall_log.write()
-        assert await noted(memory, choir) == ["chapel"]
-        await ask(memory, "the old chapel")
-        assert await noted(memory, choir) == ["the old chapel", "chapel"]
+    choir = await add_text(memory, CHOIR)
+    await ask(memory, f"{said}. When does the choir rehearse?", "chapel")
+    (message,) = await store_messages(memory, ("user", said))
+    forgotten = store_memory(memory, fact, sources=[message.id])
+    await ask(memory, "choir and whatever")
+    await memory.search(ALICE, "the old chapel")
+    write_decisions(memory, Decision(Event.DELETE, memory_id=forgotten, forgets=True))
+    await memory.recall_log.write()
+    assert await noted(memory, choir) == ["chapel"]
+    await ask(memory, "the old chapel")
+    assert await noted(memory, choir) == ["the old chapel", "chapel"]

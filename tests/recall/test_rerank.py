@@ -73,7 +73,6 @@ async def found(folder: Path, count: int, **config: Any) -> SearchResult:
 
 
 async def test_the_first_twenty_are_asked_about_and_ordered_anew(tmp_path: Path) -> None:
-    """It receives one request for a search. What is not among the first twenty stays where it was."""
     before = [hit.text for hit in (await found(tmp_path, 25)).hits]
     place = before.index(FAVOURITE)
     assert 0 < place < RERANKED
@@ -117,18 +116,7 @@ async def test_a_reranker_that_fails_leaves_the_order_and_says_so(tmp_path: Path
         assert [hit.score for hit in result.hits] == [hit.score for hit in before.hits]
 
 
-async def test_a_missing_folder_is_named_by_the_search(tmp_path: Path) -> None:
-    """A memory opens without its reranker, because all else works."""
-    chosen = {"provider": "onnx", "config": {"folder": str(tmp_path / "nothing")}}
-    async with memory_in(tmp_path / "data", embedder={"provider": "static"}, reranker=chosen) as memory:
-        await memory.add_text(ALICE, "Anna drinks coffee")
-        await memory.add_text(ALICE, "Anna drinks tea")
-        (note,) = (await memory.search(ALICE, QUESTION)).notes
-    assert "reranker.config.folder" in note
-
-
 @pytest.mark.parametrize(("provider", "setting"), [("onnx", "folder"), ("endpoint", "base_url")])
 def test_a_reranker_needs_a_place(tmp_path: Path, provider: str, setting: str) -> None:
-    """Guards the sentence that names the missing setting."""
     with pytest.raises(SettingsError, match=f"needs reranker.config.{setting}"):
         load_settings(data_dir=tmp_path, reranker={"provider": provider})

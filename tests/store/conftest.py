@@ -1,4 +1,4 @@
-"""Fixtures of the ledger tests: an empty ledger, and a clock that is moved by hand."""
+"""Fixtures of the ledger tests: an empty ledger and its graph."""
 
 from __future__ import annotations
 
@@ -11,11 +11,6 @@ from palimpsest.store.ledger import Ledger
 from tests.support.graph import Graph
 from tests.support.memory import StoppedClock
 from tests.support.stores import open_empty_ledger
-
-
-@pytest.fixture
-def clock() -> StoppedClock:
-    return StoppedClock()
 
 
 @pytest.fixture

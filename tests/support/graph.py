@@ -31,7 +31,6 @@ from palimpsest.store.graph.identity import roots_of
 from palimpsest.store.graph.relations import relations_of
 from palimpsest.store.history import edits as read_edits
 from palimpsest.store.ledger import Ledger
-from palimpsest.store.rows import sees
 from palimpsest.store.schema import entities, entity_aliases, memories, mentions, relations
 from tests.support.memory import ALICE, StoppedClock
 
@@ -88,20 +87,6 @@ class Graph:
         """Return the edits that a scope sees, newest first."""
         with self.ledger.read() as conn:
             return read_edits(conn, scope, 1_000)
-
-    def all_memories(self, scope: Scope) -> list[str]:
-        """Return the memories that a scope sees, living or deleted, oldest first."""
-        with self.ledger.read() as conn:
-            return list(
-                conn.execute(select(memories.c.id).where(sees(memories, scope)).order_by(memories.c.seq)).scalars()
-            )
-
-    def all_entities(self, scope: Scope) -> list[str]:
-        """Return the entities that a scope sees, oldest first."""
-        with self.ledger.read() as conn:
-            return list(
-                conn.execute(select(entities.c.id).where(sees(entities, scope)).order_by(entities.c.seq)).scalars()
-            )
 
     def faults(self) -> list[str]:
         """Return what does not agree when every row is compared with the rows it depends on."""
@@ -163,10 +148,6 @@ class Graph:
         roots = self._roots()
         return {key: roots[entity_id].name for key, entity_id in self.spoken_ids(message_id).items()}
 
-    def newest(self, name: str) -> str:
-        """Return the id of the newest entity of that name."""
-        return str(max((row for row in self._entities() if row.name == name), key=lambda row: row.seq).id)
-
     def oldest(self, name: str) -> str:
         """Return the id of the oldest entity of that name."""
         return str(min((row for row in self._entities() if row.name == name), key=lambda row: row.seq).id)
@@ -188,11 +169,6 @@ class Graph:
         """Return the ids of the living memories."""
         with self.ledger.read() as conn:
             return set(conn.execute(select(memories.c.id).where(memories.c.deleted_at.is_(None))).scalars())
-
-    def state_without_types(self) -> tuple[Any, ...]:
-        """Return the state without types: one that a memory told is kept when the memory is undone."""
-        shown, *rest = self.state()
-        return {entity_id: name for entity_id, (name, _) in shown.items()}, *rest
 
     def state(self) -> tuple[Any, ...]:
         """Return all that there is to see: entities, what living memories mean by their names, and their relations."""

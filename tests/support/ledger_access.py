@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +12,11 @@ import pytest
 from sqlalchemy import Connection
 from sqlalchemy import text as sql
 
-from palimpsest.core import models
-from palimpsest.core.models import AppliedWrite, Decision, Edit, Event, Fact, Message, Provenance, Scope
+from palimpsest.core.models import AppliedWrite, Decision, Event, Fact, Message, Provenance, Scope
 from palimpsest.core.protocols import Vector
 from palimpsest.index.sync import Checkpoint
 from palimpsest.memory import Memory
-from palimpsest.store import entries, history, memories, verify
+from palimpsest.store import entries, verify
 from palimpsest.store import messages as message_queries
 from palimpsest.store.apply import Write
 from palimpsest.store.ledger import Ledger, open_ledger
@@ -102,23 +100,6 @@ def second_writer(folder: Path) -> Generator[Callable[[str], None]]:
             ledger.apply(Write(ALICE, Provenance("test"), decisions=(Decision(Event.ADD, Fact(text)),)))
 
         yield add
-
-
-@dataclass(frozen=True)
-class StoredRows:
-    """What a ledger stores for one scope."""
-
-    memories: Sequence[models.Memory]
-    messages: Sequence[Message]
-    edits: Sequence[Edit]
-
-
-def stored_rows(folder: Path, scope: Scope) -> StoredRows:
-    """Return the living memories and messages of a scope itself, and the edits it sees, newest first."""
-    with ledger_in(folder) as ledger, ledger.read() as conn:
-        return StoredRows(
-            memories.memories_of(conn, scope), message_queries.messages_of(conn, scope), history.edits(conn, scope, 100)
-        )
 
 
 def select_rows(memory: Memory, query: str, **parameters: Any) -> list[tuple[Any, ...]]:

@@ -2,14 +2,12 @@
 
     python -m tests.support.memory_process FOLDER ROLE ARGUMENTS
 
-`spool NAME COUNT` spools what a session said; `take-in` takes it in until the process is ended; `jobs SETTINGS KIND…`
-works on all jobs, or three days later begins one of these kinds and is killed; `learn FILE STATEMENT` learns a document
-and is killed when it is about to send a statement with these words, in the middle of the transaction.
+`take-in` takes in what hooks spooled until the process is ended; `learn FILE STATEMENT` learns a document and is killed
+when it is about to send a statement with these words, in the middle of the transaction.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -21,10 +19,8 @@ from typing import Any
 import anyio
 from sqlalchemy import Engine, event
 
-from palimpsest.store import jobs as job_queries
 from tests.support.environment import clean_environment
-from tests.support.memory import ALICE, StoppedClock, memory_in
-from tests.support.sessions import spooled
+from tests.support.memory import ALICE, memory_in
 from tests.support.stores import ledger_variables
 
 
@@ -38,26 +34,11 @@ def start(folder: Path, role: str, *arguments: str) -> subprocess.Popen[bytes]:
     )
 
 
-async def _spool(folder: Path, name: str, count: str) -> None:
-    for number in range(int(count)):
-        spooled(folder, "prompt", f"said by {name}, number {number}", session=name, message_id=str(number))
-
-
 async def _take_in(folder: Path) -> None:
     async with memory_in(folder, background=True):
         sys.stdout.write("ready\n")
         sys.stdout.flush()
         await anyio.sleep_forever()
-
-
-async def _work_on_jobs(folder: Path, settings: str, *kinds: Any) -> None:
-    clock = StoppedClock()
-    clock.forward(days=3 if kinds else 0)
-    async with memory_in(folder, clock, **json.loads(settings)) as memory:
-        if kinds:
-            assert memory.engine.ledger.run(job_queries.take, kinds, memory.engine.ledger.clock()) is not None
-            os.kill(os.getpid(), signal.SIGKILL)
-        await memory.care.retry_jobs()
 
 
 async def _learn(folder: Path, file: str, fatal: str) -> None:
@@ -72,9 +53,7 @@ async def _learn(folder: Path, file: str, fatal: str) -> None:
 
 
 ROLES: dict[str, Callable[..., Awaitable[None]]] = {
-    "spool": _spool,
     "take-in": _take_in,
-    "jobs": _work_on_jobs,
     "learn": _learn,
 }
 

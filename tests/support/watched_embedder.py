@@ -1,11 +1,9 @@
-"""An embedder that records its calls, and one without word vectors."""
+"""An embedder that records its calls."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-
-import numpy as np
 
 from palimpsest.core.protocols import Embedder, Vector
 from palimpsest.memory import Memory
@@ -44,25 +42,6 @@ class WatchedEmbedder:
     def windows(self, text: str) -> list[str]:
         """Return the windows of a text."""
         return self.embedder.windows(text)
-
-
-class WholeTextEmbedder:
-    """An embedder that reads whole texts: it has no vectors of words."""
-
-    fingerprint = "whole text"
-
-    def embed_queries(self, texts: Sequence[str]) -> Vector:
-        """Return the vectors of texts."""
-        return self.embed_passages(texts)
-
-    def embed_passages(self, texts: Sequence[str], *, background: bool = False) -> Vector:
-        """Return the same vector for every text."""
-        del background
-        return np.ones((len(texts), 2), dtype=np.float32)
-
-    def windows(self, text: str) -> list[str]:
-        """Return the text."""
-        return [text]
 
 
 def watched(memory: Memory, before: Callable[[], None] = _nothing) -> tuple[Memory, WatchedEmbedder]:

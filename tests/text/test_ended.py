@@ -1,4 +1,4 @@
-"""Which texts say that what an older one says has ended, and which only look like it."""
+"""Which texts say that something has ended, words of change and of the past, and what answer a question asks for."""
 
 from __future__ import annotations
 
@@ -6,48 +6,18 @@ import json
 from pathlib import Path
 
 from palimpsest.text.relation_updates import may_have_several, says_ended, without_times
+from palimpsest.text.stopwords import AnswerType, asked_types, asks_for_the_past, can_hold, change_words
+from palimpsest.text.word_lists import word_lists
 
 LEAST_FOUND = 8
 """Of 22 pairs that somebody else wrote, of which a newer text ends the older one."""
 
-ENDED = """
-Ida is allergic to hazelnuts | It turned out Ida is allergic to walnuts, not hazelnuts
-Takes coffee black | Takes oat milk in coffee now
-Flies to Cremona on 4 December | The Cremona trip is cancelled
-Jonas works for Volvo | Jonas has resigned
-Eats meat every day | Is vegetarian since May
-We have a sailing boat | We sold the boat
-Uses Jenkins for CI | We no longer use Jenkins
-Lives in Wels | Moved to Salzburg
-Has a meeting on Friday | The meeting on Friday is called off
-The gym membership costs 40 | I cancelled the gym membership
-Bo plays the cello | Bo gave up the cello
-Jonas is engaged to Lena | Jonas has broken off the engagement
-Ida is engaged to Bo | Ida broke off the engagement
-Jonas is engaged to Lena | The engagement of Jonas was broken off
-Tom is dating Ida | Tom broke up with Ida
-"""
-
-BOTH_HOLD = """
-Jonas likes chess | Jonas sold the boat
-Ana lives in Lyon with Tom | Tom moved to Salzburg
-Ana is vegetarian | Bo eats meat
-Ana is allergic to cats | Ana is not allergic to dogs
-Tom drinks tea | Tom drinks coffee
-Ana works at Siemens | Ana visited Volvo
-Uses Postgres | Never use Mongo with Postgres
-Jonas is engaged to Lena | Jonas broke off a piece of chocolate
-Tom is dating Ida | Tom broke up the old patio
-Priya is the team lead | Tomas left the team in February
-The model predicts who leaves within 90 days | The blackout left a gap of 11 hours
-The router 3 is reset with the reset hole | The router 5 has no reset hole
-Her student number is 4711 | She plays left back for the student team
-"""
+LISTS = {heading: text.splitlines() for heading, text in word_lists("tests.text", "words.txt").items()}
 
 
 def test_what_ended_is_known_and_what_holds_beside_is_left_alone() -> None:
-    for lines, is_ended in ((ENDED, True), (BOTH_HOLD, False)):
-        for line in lines.strip().splitlines():
+    for heading, is_ended in (("ended", True), ("both hold", False)):
+        for line in LISTS[heading]:
             older, newer = line.split(" | ")
             assert says_ended(newer, older) is is_ended, line
 
@@ -61,7 +31,6 @@ def test_somebody_elses_pairs_that_both_hold_are_left_alone() -> None:
 
 
 def test_two_times_of_one_meeting_are_told_from_two_things() -> None:
-    """Guards standing appointments, whose new time contradicts the old one, and numbers that name something."""
     same = (
         ("Band practice is on Wednesdays at 19:00", "Band practice is every Thursday at 7 pm"),
         ("Standup is at 9:15.", "Standup has been moved to 10:00"),
@@ -77,3 +46,31 @@ def test_two_times_of_one_meeting_are_told_from_two_things() -> None:
     assert not any(without_times(one) == without_times(two) for one, two in other)
     assert may_have_several("Tom is allergic to nuts")
     assert not may_have_several("Tom lives in Wels")
+
+
+def test_words_of_change_are_counted_once_each() -> None:
+    for text in LISTS["changes"]:
+        assert change_words(text) >= 1, text
+    for text in ("The office is in Zurich", "User likes tea", "Das Auto ist blau", "猫很黑", ""):
+        assert change_words(text) == 0, text
+    assert change_words("now, now and NOW") == 1
+    assert change_words("She moved and now commutes") == 2
+
+
+def test_questions_about_the_past_are_recognized() -> None:
+    for question in LISTS["past"]:
+        assert asks_for_the_past(question), question
+    for question in ("Where is the office?", "Wo ist das Büro?", "现在住在哪里", ""):
+        assert not asks_for_the_past(question), question
+
+
+def test_the_sort_of_answer_is_read_from_the_question_words() -> None:
+    kinds: tuple[AnswerType, ...] = ("number", "time", "person")
+    for kind in kinds:
+        for question in LISTS[f"asks for a {kind}"]:
+            assert asked_types(question) == {kind}, question
+        for place, holds in ((f"has a {kind}", True), (f"has no {kind}", False)):
+            for text in LISTS[place]:
+                assert can_hold(text, kind) is holds, text
+    for question in LISTS["asks for none of these"]:
+        assert asked_types(question) == set(), question

@@ -11,8 +11,6 @@ import base64
 import copy
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -109,181 +107,144 @@ FRAGMENTS = st.sampled_from(
 )
 
 
-class TestWhatIsRemoved:
-    def test_a_token_is_recognized_by_its_format(self) -> None:
-        """The whole token is removed wherever it stands, and nothing around it. Each format has an example."""
-        for secret, kind in TOKENS.items():
-            for template in ("{}", "Deploy with {}, please.", 'key="{}"', "密码库\uff1a{}。好的", "a\n{}\nb"):
-                expected = Redacted(template.format(f"[secret removed: {kind}]"), (kind,))
-                assert redact(template.format(secret)) == expected
-        assert {kind for kind, _ in token_formats()} <= {*TOKENS.values(), *(kind for _, kind in STATEMENTS)}
-
-    def test_a_secret_is_recognized_by_the_words_before_it(self) -> None:
-        """In sentences and in settings files. A redacted text can be read, edited and stored again without a change."""
-        for text, kind in STATEMENTS:
-            redacted = redact(SECRET.sub(r"\1", text))
-            assert redacted == Redacted(SECRET.sub(f"[secret removed: {kind}]", text), (kind,))
-            assert redact(f"password: [secret removed: {kind}] {redacted.text}").kinds == ()
-
-    def test_every_secret_of_a_sentence_is_found_and_nothing_else(self) -> None:
-        """Guards the second password of a sentence, which does not name what it is, and the words around all."""
-        for sentence in SENTENCES:
-            redacted = redact(SECRET.sub(r"\1", sentence))
-            assert MARKER.sub("[[]]", redacted.text) == SECRET.sub("[[]]", sentence)
-            assert len(redacted.kinds) == len(SECRET.findall(sentence))
-            assert redact(redacted.text) == Redacted(redacted.text)
-
-    def test_most_of_somebody_elses_secrets_are_removed_and_nothing_harmless(self) -> None:
-        """Guards recall on sentences that were written without sight of the rules."""
-        cases: list[dict[str, str | None]] = json.loads((FOLDER / "secret_cases.json").read_text("utf-8"))
-        texts = {case["text"]: redact(str(case["text"])).text for case in cases}
-        secrets = [case for case in cases if case["secret"]]
-        assert [text for text in texts if texts[text] != text and {"text": text, "secret": None} in cases] == []
-        removed = [case for case in secrets if str(case["secret"]) not in texts[case["text"]]]
-        assert len(removed) >= LEAST_REMOVED * len(secrets)
-
-    def test_a_secret_is_known_by_its_place(self) -> None:
-        """Guards options of commands, headers, tables, answers and statements in other languages than English."""
-        for case in CASES["places"]:
-            redacted = redact(case["text"])
-            assert case["secret"] not in redacted.text, case
-            assert case["keep"] in redacted.text, case
-            assert redact(redacted.text).text == redacted.text
-
-    @pytest.mark.parametrize("name", ["RSA PRIVATE", "OPENSSH PRIVATE", "ENCRYPTED PRIVATE", "PRIVATE", "PGP PRIVATE"])
-    @pytest.mark.parametrize("lines", [KEY_LINES, "Proc-Type: 4,ENCRYPTED\n\n" + KEY_LINES], ids=["plain", "armour"])
-    def test_a_whole_private_key_is_removed(self, name: str, lines: str) -> None:
-        """All lines are removed, with an END line and without, at the end of a text and before more text."""
-        name += " KEY BLOCK" if name.startswith("PGP") else " KEY"
-        begin, end, marker = f"-----BEGIN {name}-----\n", f"\n-----END {name}-----", "[secret removed: private key]"
-        assert redact(f"My key:\n{begin}{lines}{end}\nKeep it.").text == f"My key:\n{marker}\nKeep it."
-        assert redact(f"My key:\n{begin}{lines}").text == f"My key:\n{marker}"
-        assert redact(f"My key:\n{begin}{lines}\n\nKeep it.").text == f"My key:\n{marker}\n\nKeep it."
-
-    def test_two_private_keys_are_removed_separately(self) -> None:
-        """The text between two keys stays, even if the first has no END line. A key inside JSON is removed."""
-        begin, end = "-----BEGIN EC PRIVATE KEY-----\n", "\n-----END EC PRIVATE KEY-----"
-        two_keys = redact(f"{begin}{KEY_LINES}\nand the other one:\n{begin}{KEY_LINES}{end}")
-        in_json = redact(json.dumps({"private_key": begin + KEY_LINES + end, "id": 7}))
-        assert two_keys.text == "[secret removed: private key]\nand the other one:\n[secret removed: private key]"
-        assert two_keys.kinds == ("private key", "private key")
-        assert in_json.text == '{"private_key": "[secret removed: private key]", "id": 7}'
-
-    def test_several_secrets_in_a_text(self) -> None:
-        """The kinds are in the order of the secrets. A token recognized in two ways has the kind of its format."""
-        text = f"user: bob, password: hunter2; key ghp_{body(36)} and db://bob:s3cr3t@host. PIN is 4921. Tea at 5."
-        assert redact(text) == Redacted(
-            "user: bob, password: [secret removed: password]; key [secret removed: github token] and "
-            "db://bob:[secret removed: password]@host. PIN is [secret removed: pin]. Tea at 5.",
-            ("password", "github token", "password", "pin"),
-        )
-        assert redact(f"my password is ghp_{body(36)}").kinds == ("github token",)
-
-    @pytest.mark.parametrize("quote", ["", '"'])
-    def test_a_long_value_is_removed_to_its_end(self, quote: str) -> None:
-        """The rest of a value goes too if the value is longer than the part that is read to recognize it."""
-        redacted = redact(f"token: {quote}{body(900)}{quote}, done").text
-        assert redacted == f"token: {quote}[secret removed: token]{quote}, done"
+def test_a_token_is_recognized_by_its_format() -> None:
+    for secret, kind in TOKENS.items():
+        for template in ("{}", "Deploy with {}, please.", 'key="{}"', "密码库\uff1a{}。好的", "a\n{}\nb"):
+            expected = Redacted(template.format(f"[secret removed: {kind}]"), (kind,))
+            assert redact(template.format(secret)) == expected
+    assert {kind for kind, _ in token_formats()} <= {*TOKENS.values(), *(kind for _, kind in STATEMENTS)}
 
 
-class TestWhatStays:
-    def test_a_harmless_text_stays_as_it_is(self) -> None:
-        """Ordinary memories keep their words about secrets, ids, numbers, code and placeholders; so does any text."""
-        others = ("", " \n", "\x00", "\ud83d", "\u0130stanbul \u0130yi", "[secret removed: ", "password")
-        for text in (*HARMLESS_TEXTS, *others):
-            assert redact(text) == Redacted(text)
+def test_a_secret_is_recognized_by_the_words_before_it() -> None:
+    for text, kind in STATEMENTS:
+        redacted = redact(SECRET.sub(r"\1", text))
+        assert redacted == Redacted(SECRET.sub(f"[secret removed: {kind}]", text), (kind,))
+        assert redact(f"password: [secret removed: {kind}] {redacted.text}").kinds == ()
 
-    def test_offsets_are_right_after_a_letter_that_gets_longer_in_lower_case(self) -> None:
-        """The lower case of U+0130 is two characters long, and must not shift what is removed."""
-        assert redact("\u0130\u0130 password: hunter2.").text == "\u0130\u0130 password: [secret removed: password]."
 
-    @given(st.lists(ORDINARY, max_size=12).map("".join))
-    @PROPERTY_SETTINGS
-    def test_a_text_without_names_and_formats_stays_as_it_is(self, text: str) -> None:
-        """Nothing is removed from a text that names no secret and contains no token."""
+def test_every_secret_of_a_sentence_is_found_and_nothing_else() -> None:
+    for sentence in SENTENCES:
+        redacted = redact(SECRET.sub(r"\1", sentence))
+        assert MARKER.sub("[[]]", redacted.text) == SECRET.sub("[[]]", sentence)
+        assert len(redacted.kinds) == len(SECRET.findall(sentence))
+        assert redact(redacted.text) == Redacted(redacted.text)
+
+
+def test_most_of_somebody_elses_secrets_are_removed_and_nothing_harmless() -> None:
+    """Guards recall on sentences that were written without sight of the rules."""
+    cases: list[dict[str, str | None]] = json.loads((FOLDER / "secret_cases.json").read_text("utf-8"))
+    texts = {case["text"]: redact(str(case["text"])).text for case in cases}
+    secrets = [case for case in cases if case["secret"]]
+    assert [text for text in texts if texts[text] != text and {"text": text, "secret": None} in cases] == []
+    removed = [case for case in secrets if str(case["secret"]) not in texts[case["text"]]]
+    assert len(removed) >= LEAST_REMOVED * len(secrets)
+
+
+def test_a_secret_is_known_by_its_place() -> None:
+    for case in CASES["places"]:
+        redacted = redact(case["text"])
+        assert case["secret"] not in redacted.text, case
+        assert case["keep"] in redacted.text, case
+        assert redact(redacted.text).text == redacted.text
+
+
+@pytest.mark.parametrize("name", ["RSA PRIVATE", "OPENSSH PRIVATE", "ENCRYPTED PRIVATE", "PRIVATE", "PGP PRIVATE"])
+@pytest.mark.parametrize("lines", [KEY_LINES, "Proc-Type: 4,ENCRYPTED\n\n" + KEY_LINES], ids=["plain", "armour"])
+def test_a_whole_private_key_is_removed(name: str, lines: str) -> None:
+    name += " KEY BLOCK" if name.startswith("PGP") else " KEY"
+    begin, end, marker = f"-----BEGIN {name}-----\n", f"\n-----END {name}-----", "[secret removed: private key]"
+    assert redact(f"My key:\n{begin}{lines}{end}\nKeep it.").text == f"My key:\n{marker}\nKeep it."
+    assert redact(f"My key:\n{begin}{lines}").text == f"My key:\n{marker}"
+    assert redact(f"My key:\n{begin}{lines}\n\nKeep it.").text == f"My key:\n{marker}\n\nKeep it."
+
+
+def test_two_private_keys_are_removed_separately() -> None:
+    begin, end = "-----BEGIN EC PRIVATE KEY-----\n", "\n-----END EC PRIVATE KEY-----"
+    two_keys = redact(f"{begin}{KEY_LINES}\nand the other one:\n{begin}{KEY_LINES}{end}")
+    in_json = redact(json.dumps({"private_key": begin + KEY_LINES + end, "id": 7}))
+    assert two_keys.text == "[secret removed: private key]\nand the other one:\n[secret removed: private key]"
+    assert two_keys.kinds == ("private key", "private key")
+    assert in_json.text == '{"private_key": "[secret removed: private key]", "id": 7}'
+
+
+def test_a_harmless_text_stays_as_it_is() -> None:
+    others = ("", " \n", "\x00", "\ud83d", "\u0130stanbul \u0130yi", "[secret removed: ", "password")
+    for text in (*HARMLESS_TEXTS, *others):
         assert redact(text) == Redacted(text)
 
-    def test_redaction_imports_only_the_standard_library(self) -> None:
-        """Redaction loads no other library, so it is fast to start and makes no network connection."""
-        code = (
-            "import sys; loaded = set(sys.modules);"
-            "from palimpsest.text.redaction import redact;"
-            f"redact('my password is hunter2, my key is ghp_{body(36)}');"
-            "roots = {name.split('.')[0] for name in set(sys.modules) - loaded};"
-            "print(sorted(roots - sys.stdlib_module_names))"
-        )
-        process = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-        assert process.stdout.strip() == "['palimpsest']"
 
-    @given(st.lists(FRAGMENTS, max_size=10).map("".join))
-    @PROPERTY_SETTINGS
-    def test_redacting_twice_is_redacting_once(self, text: str) -> None:
-        """A marker is no secret in any context, and nothing except the secrets is lost or moved."""
-        redacted = redact(text)
-        assert redact(redacted.text) == Redacted(redacted.text)
-        position = 0
-        for part in MARKER.split(redacted.text):
-            position = text.find(part, position) + len(part)
-            assert position >= len(part)
-        assert (redacted.text == text) == (not redacted.kinds)
+def test_offsets_are_right_after_a_letter_that_gets_longer_in_lower_case() -> None:
+    """The lower case of U+0130 is two characters long, and must not shift what is removed."""
+    assert redact("\u0130\u0130 password: hunter2.").text == "\u0130\u0130 password: [secret removed: password]."
 
 
-class TestMetadata:
-    def test_a_value_is_redacted_by_its_key_and_by_its_text(self) -> None:
-        """Metadata of any shape is redacted: under keys that name a secret, in lists under them, and in other texts."""
-        rows: list[tuple[str, Any, Any, list[str]]] = [
-            # key, value, what is left of the value, kinds
-            ("password", "hunter2", "[[password]]", ["password"]),
-            ("dbPassword", "sunshine", "[[password]]", ["password"]),
-            ("api_key", HEX, "[[api key]]", ["api key"]),
-            ("auth", {"token": body(20), "user": "bob"}, {"token": "[[token]]", "user": "bob"}, ["token"]),
-            ("passwords", ["hunter2", "sunshine"], ["[[password]]", "[[password]]"], ["password"] * 2),
-            ("pin", 4921, "[[pin]]", ["pin"]),
-            (
-                "notes",
-                ["my password is hunter2", 7, None, 1.5],
-                ["my password is [[password]]", 7, None, 1.5],
-                ["password"],
-            ),
-        ]
-        metadata = {key: value for key, value, _, _ in rows} | {"ghp_" + body(36): "a key of a key"}
-        original = copy.deepcopy(metadata)
-        redacted, kinds = redact_json(metadata)
-        expected = {key: left for key, _, left, _ in rows} | {"[[github token]]": "a key of a key"}
-        assert redacted == json.loads(SECRET.sub(r"[secret removed: \1]", json.dumps(expected)))
-        assert kinds == (*(kind for *_, found in rows for kind in found), "github token")
-        assert metadata == original
-        assert redact_json(redacted) == (redacted, ())
+@given(st.lists(ORDINARY, max_size=12).map("".join))
+@PROPERTY_SETTINGS
+def test_a_text_without_names_and_formats_stays_as_it_is(text: str) -> None:
+    assert redact(text) == Redacted(text)
 
-    @pytest.mark.parametrize(
-        "value",
-        [
-            *({"password": value} for value in ("required", "stored in 1Password", "${DB_PASSWORD}", "")),
-            {"password": None, "token": 8000, "secret": True},
-            {"password_hint": "hunter2", "token_limit": "a1b2c3d4e5", "tokens": 4096},
-            {"pin": 13, "compass": "N42E13", "team": "red"},
-            *(["tea", ["green"], {}], "User forgot the password", 7, None),
-        ],
-        ids=str,
-    )
-    def test_metadata_without_a_secret_stays(self, value: Any) -> None:
-        """Counts, flags, references and words stay, even under a key that names a secret."""
-        assert redact_json(value) == (value, ())
 
-    def test_two_secret_keys_keep_both_values(self) -> None:
-        """No value is lost if two keys become the same marker."""
-        redacted, kinds = redact_json({"ghp_" + body(36): 1, "gho_" + body(36): 2})
-        assert sorted(redacted.values()) == [1, 2]
-        assert kinds == ("github token",) * 2
+@given(st.lists(FRAGMENTS, max_size=10).map("".join))
+@PROPERTY_SETTINGS
+def test_redacting_twice_is_redacting_once(text: str) -> None:
+    redacted = redact(text)
+    assert redact(redacted.text) == Redacted(redacted.text)
+    position = 0
+    for part in MARKER.split(redacted.text):
+        position = text.find(part, position) + len(part)
+        assert position >= len(part)
+    assert (redacted.text == text) == (not redacted.kinds)
 
-    def test_metadata_that_is_nested_too_deep_is_refused(self) -> None:
-        """The deepest allowed nesting is accepted; one level more would risk the interpreter's stack."""
-        nested: Any = "tea"
-        for _ in range(redaction.MAX_DEPTH):
-            nested = [nested]
-        assert redact_json(nested) == (nested, ())
-        with pytest.raises(InputError, match="more than 100 deep"):
-            redact_json([nested])
+
+def test_a_value_is_redacted_by_its_key_and_by_its_text() -> None:
+    rows: list[tuple[str, Any, Any, list[str]]] = [
+        # key, value, what is left of the value, kinds
+        ("password", "hunter2", "[[password]]", ["password"]),
+        ("dbPassword", "sunshine", "[[password]]", ["password"]),
+        ("api_key", HEX, "[[api key]]", ["api key"]),
+        ("auth", {"token": body(20), "user": "bob"}, {"token": "[[token]]", "user": "bob"}, ["token"]),
+        ("passwords", ["hunter2", "sunshine"], ["[[password]]", "[[password]]"], ["password"] * 2),
+        ("pin", 4921, "[[pin]]", ["pin"]),
+        (
+            "notes",
+            ["my password is hunter2", 7, None, 1.5],
+            ["my password is [[password]]", 7, None, 1.5],
+            ["password"],
+        ),
+    ]
+    metadata = {key: value for key, value, _, _ in rows} | {"ghp_" + body(36): "a key of a key"}
+    original = copy.deepcopy(metadata)
+    redacted, kinds = redact_json(metadata)
+    expected = {key: left for key, _, left, _ in rows} | {"[[github token]]": "a key of a key"}
+    assert redacted == json.loads(SECRET.sub(r"[secret removed: \1]", json.dumps(expected)))
+    assert kinds == (*(kind for *_, found in rows for kind in found), "github token")
+    assert metadata == original
+    assert redact_json(redacted) == (redacted, ())
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *({"password": value} for value in ("required", "stored in 1Password", "${DB_PASSWORD}", "")),
+        {"password": None, "token": 8000, "secret": True},
+        {"password_hint": "hunter2", "token_limit": "a1b2c3d4e5", "tokens": 4096},
+        {"pin": 13, "compass": "N42E13", "team": "red"},
+        *(["tea", ["green"], {}], "User forgot the password", 7, None),
+    ],
+    ids=str,
+)
+def test_metadata_without_a_secret_stays(value: Any) -> None:
+    assert redact_json(value) == (value, ())
+
+
+def test_metadata_that_is_nested_too_deep_is_refused() -> None:
+    """The deepest allowed nesting is accepted; one level more would risk the interpreter's stack."""
+    nested: Any = "tea"
+    for _ in range(redaction.MAX_DEPTH):
+        nested = [nested]
+    assert redact_json(nested) == (nested, ())
+    with pytest.raises(InputError, match="more than 100 deep"):
+        redact_json([nested])
 
 
 HOSTILE_PARTS = CASES["hostile"]
@@ -297,39 +258,23 @@ AFTER_A_SECRET = [
 ]
 
 
-class TestRunningTime:
-    @pytest.mark.few_by_day(3)
-    @pytest.mark.parametrize("part", [*HOSTILE_PARTS, *CASES["hostile_places"]])
-    def test_a_long_hostile_text_is_redacted(self, part: str) -> None:
-        """A text of many pages is read to its end. Catastrophic backtracking would never end."""
-        text = (part * (50_000 // len(part) + 1))[:50_000]
-        assert redact(redact(text).text).kinds == ()
-
-    @pytest.mark.few_by_day(1)
-    @pytest.mark.parametrize("part", HOSTILE_PARTS)
-    def test_a_text_twice_as_long_takes_at_most_twice_the_calls(self, part: str) -> None:
-        """The number of Python and C calls is linear: text read for one name is not read again for the next."""
-        redact("x" * 20)  # compiles the formats of tokens, which happens only once
-        assert call_count(part * 800) <= 2.2 * call_count(part * 400) + 200
-
-    @pytest.mark.few_by_day(1)
-    @pytest.mark.parametrize("text", AFTER_A_SECRET, ids=["labels", "openers", "list", "spaces"])
-    def test_what_follows_a_secret_may_be_long(self, text: str) -> None:
-        """Guards against a search that never ends: the rest of a text is searched within the test's time."""
-        assert redact(text).text.startswith(("password: [secret", "password is [secret"))
+@pytest.mark.few_by_day(3)
+@pytest.mark.parametrize("part", [*HOSTILE_PARTS, *CASES["hostile_places"]])
+def test_a_long_hostile_text_is_redacted(part: str) -> None:
+    """A text of many pages is read to its end. Catastrophic backtracking would never end."""
+    text = (part * (50_000 // len(part) + 1))[:50_000]
+    assert redact(redact(text).text).kinds == ()
 
 
-def call_count(text: str) -> int:
-    """Return the number of Python and C calls that redacting a text takes."""
-    count = 0
+@pytest.mark.few_by_day(1)
+@pytest.mark.parametrize("text", AFTER_A_SECRET, ids=["labels", "openers", "list", "spaces"])
+def test_what_follows_a_secret_may_be_long(text: str) -> None:
+    """Guards against a search that never ends: the rest of a text is searched within the test's time."""
+    assert redact(text).text.startswith(("password: [secret", "password is [secret"))
 
-    def counter(*event: object) -> None:
-        nonlocal count
-        count += event[1] in ("call", "c_call")
 
-    sys.setprofile(counter)
-    try:
-        redact(text)
-    finally:
-        sys.setprofile(None)
-    return count
+@pytest.mark.parametrize("quote", ["", '"'])
+def test_a_long_value_is_removed_to_its_end(quote: str) -> None:
+    """The rest of a value goes too if the value is longer than the part that is read to recognize it."""
+    redacted = redact(f"token: {quote}{body(900)}{quote}, done").text
+    assert redacted == f"token: {quote}[secret removed: token]{quote}, done"

@@ -1,24 +1,24 @@
-"""Documents: learned, found, changed, undone, and kept apart from what people say."""
+"""Documents: learned, found, changed, undone, merged and exported, also by processes that are killed."""
 
 from __future__ import annotations
 
-import json
+import signal
 from pathlib import Path
 from typing import Any
 
 import anyio
-import anyio.lowlevel
+import anyio.from_thread
 import pytest
 
 from palimpsest.core.errors import InputError, MemoryNotFoundError
-from palimpsest.core.models import PAGE
+from palimpsest.core.models import PAGE, Scope
 from palimpsest.memory import Memory
-from tests.support.documents import HUT, book, chapter, write_pdf
+from tests.support.documents import HUT, book, write_pdf
 from tests.support.exports import exported
-from tests.support.learning_jobs import TIMEOUT, HastyClock
-from tests.support.ledger_access import ignore_progress, row_faults, select_rows
-from tests.support.memory import ALICE, add_text, memory_in, memory_texts, messages_from
-from tests.support.scripted_model import memory_with
+from tests.support.ledger_access import ignore_progress, row_faults
+from tests.support.memory import ALICE, StoppedClock, add_text, memory_in, memory_texts
+from tests.support.memory_process import start
+from tests.support.watched_embedder import watched
 
 pytestmark = pytest.mark.anyio
 
@@ -40,94 +40,63 @@ async def page_texts(memory: Memory) -> list[str]:
     return [page.message.content for page in await pages_of(memory)]
 
 
-async def test_a_hit_names_the_page_and_its_document(tmp_path: Path) -> None:
-    """The same file again changes nothing."""
-    async with memory_in(tmp_path) as memory:
-        learned = await learn(memory, tmp_path / "hut.md", HUT)
-        assert (learned.pages, learned.added, learned.is_unchanged) == (1, 1, False)
-        (hit,) = (await memory.search(ALICE, "where do we get water if the spring is dry?")).hits
-        assert hit.document is not None
-        assert (hit.kind, hit.role, str(hit.document)) == ("message", PAGE, "hut.md, page 1")
-        assert hit.document.id == learned.id
-        document, page = await memory.documents.page(ALICE, learned.id[:8], 1)
-        assert page.message.content == HUT.strip()
-        assert (document.title, document.pages) == ("hut.md", 1)
-        with pytest.raises(MemoryNotFoundError, match="has 1 pages, and no page 2"):
-            await memory.documents.page(ALICE, learned.id, 2)
-        edits = await memory.log(ALICE)
-        again = await learn(memory, tmp_path / "hut.md", HUT)
-        assert (again.id, again.is_unchanged) == (learned.id, True)
-        assert await memory.log(ALICE) == edits
+async def test_a_hit_names_the_page_and_its_document(tmp_path: Path, memory: Memory) -> None:
+    learned = await learn(memory, tmp_path / "hut.md", HUT)
+    assert (learned.pages, learned.added, learned.is_unchanged) == (1, 1, False)
+    (hit,) = (await memory.search(ALICE, "where do we get water if the spring is dry?")).hits
+    assert hit.document is not None
+    assert (hit.kind, hit.role, str(hit.document)) == ("message", PAGE, "hut.md, page 1")
+    assert hit.document.id == learned.id
+    document, page = await memory.documents.page(ALICE, learned.id[:8], 1)
+    assert page.message.content == HUT.strip()
+    assert (document.title, document.pages) == ("hut.md", 1)
+    with pytest.raises(MemoryNotFoundError, match="has 1 pages, and no page 2"):
+        await memory.documents.page(ALICE, learned.id, 2)
+    edits = await memory.log(ALICE)
+    again = await learn(memory, tmp_path / "hut.md", HUT)
+    assert (again.id, again.is_unchanged) == (learned.id, True)
+    assert await memory.log(ALICE) == edits
 
 
-async def test_a_long_page_shows_the_passage_that_answers(tmp_path: Path) -> None:
-    """Guards that a hit is not the beginning of a page whose end answers."""
-    filler = chapter("Paint", "The shutters are painted green again in May", 60)
-    async with memory_in(tmp_path) as memory:
-        await learn(memory, tmp_path / "hut.md", filler + "The key to the cellar hangs behind the barometer.\n")
-        hit = (await memory.search(ALICE, "where is the cellar key?")).hits[0]
-        assert "behind the barometer" in hit.text
-        assert hit.length is not None
-        assert len(hit.text) < 1_000
-        (whole,) = (await memory.search(ALICE, "where is the cellar key?", max_tokens=8_000)).hits
-        assert whole.length is None
-
-
-async def test_a_changed_file_replaces_its_pages_and_an_undo_takes_it_back(tmp_path: Path) -> None:
-    """Guards history: pages that are the same stay, the others change in one edit."""
+async def test_a_changed_file_replaces_its_pages_and_an_undo_takes_it_back(tmp_path: Path, memory: Memory) -> None:
     file = tmp_path / "book.md"
-    async with memory_in(tmp_path) as memory:
-        await learn(memory, file, book("kitchen", "cellar", "attic"))
-        before = await page_texts(memory)
-        assert len(before) == 3
-        changed = await learn(memory, file, book("kitchen", "barn", "attic"))
-        assert (changed.pages, changed.added, changed.removed) == (3, 1, 1)
-        after = await page_texts(memory)
-        assert [page == old for page, old in zip(after, before, strict=True)] == [True, False, True]
+    await learn(memory, file, book("kitchen", "cellar", "attic"))
+    before = await page_texts(memory)
+    assert len(before) == 3
+    changed = await learn(memory, file, book("kitchen", "barn", "attic"))
+    assert (changed.pages, changed.added, changed.removed) == (3, 1, 1)
+    after = await page_texts(memory)
+    assert [page == old for page, old in zip(after, before, strict=True)] == [True, False, True]
+    await memory.undo(ALICE)
+    assert await page_texts(memory) == before
+    assert (await learn(memory, file, book("kitchen", "barn", "attic"))).added == 1
+    assert await page_texts(memory) == after
+    await learn(memory, file, book("kitchen", "attic", "barn"))  # what moves keeps its gist
+    gists = [page.gist.split(":")[0] for page in await pages_of(memory)]
+    assert gists == ["Book › kitchen", "Book › attic", "Book › barn"]  # noqa: RUF001
+    assert await row_faults(memory) == []
+    for _ in range(3):
         await memory.undo(ALICE)
-        assert await page_texts(memory) == before
-        assert (await learn(memory, file, book("kitchen", "barn", "attic"))).added == 1
-        assert await page_texts(memory) == after
-        await learn(memory, file, book("kitchen", "attic", "barn"))  # what moves keeps its gist
-        gists = [page.gist.split(":")[0] for page in await pages_of(memory)]
-        assert gists == ["Book › kitchen", "Book › attic", "Book › barn"]  # noqa: RUF001
-        assert await row_faults(memory) == []
-        for _ in range(3):
-            await memory.undo(ALICE)
-        assert await memory.documents.list(ALICE) == []
+    assert await memory.documents.list(ALICE) == []
 
 
-async def test_a_long_text_becomes_a_document(tmp_path: Path) -> None:
-    async with memory_in(tmp_path) as memory:
-        text = book("kitchen", "cellar")
-        first, again = await memory.add_text(ALICE, text), await memory.add_text(ALICE, text)
-        assert first.document is not None
-        assert (first.document.title, first.document.pages, first.outcomes) == ("Book", 2, ())
-        assert again.document is not None
-        assert again.document.is_unchanged
-        assert await memory_texts(memory) == []
-        kept = await memory.add_text(ALICE, text, metadata={"source": "letter"})
-        assert (kept.document, len(kept.outcomes)) == (None, 1)
+async def test_a_long_text_becomes_a_document(memory: Memory) -> None:
+    text = book("kitchen", "cellar")
+    first, again = await memory.add_text(ALICE, text), await memory.add_text(ALICE, text)
+    assert first.document is not None
+    assert (first.document.title, first.document.pages, first.outcomes) == ("Book", 2, ())
+    assert again.document is not None
+    assert again.document.is_unchanged
+    assert await memory_texts(memory) == []
+    kept = await memory.add_text(ALICE, text, metadata={"source": "letter"})
+    assert (kept.document, len(kept.outcomes)) == (None, 1)
 
 
-async def test_secrets_in_a_document_are_replaced(tmp_path: Path) -> None:
-    async with memory_in(tmp_path) as memory:
-        learned = await learn(memory, tmp_path / "keys.md", f"# Keys\n\nThe key is {KEY} and nothing else.\n")
-        assert any("secret" in note for note in learned.notes)
-        (page,) = await pages_of(memory)
-        assert KEY not in page.message.content + page.gist
-
-
-async def test_pages_are_not_what_people_said(tmp_path: Path) -> None:
-    """Guards lists, briefs and summaries: nobody said a page."""
-    async with memory_in(tmp_path) as memory:
-        await memory.add_messages(messages_from(("user", "The boat is blue"), ("assistant", "A fine colour")))
-        await learn(memory, tmp_path / "hut.md", HUT)
-        (row,) = (await memory.conversations.list(ALICE)).conversations
-        assert row.messages == 2
-        assert "zinc bucket" not in (await memory.summary(ALICE, "recent")).text
-        pages = await memory.list(ALICE, filters={"kind": "message", "role": PAGE})
-        assert [str(hit.document) for hit in pages.hits] == ["hut.md, page 1"]
+async def test_secrets_in_a_document_are_replaced(tmp_path: Path, memory: Memory) -> None:
+    learned = await learn(memory, tmp_path / "keys.md", f"# Keys\n\nThe key is {KEY} and nothing else.\n")
+    assert any("secret" in note for note in learned.notes)
+    (page,) = await pages_of(memory)
+    assert KEY not in page.message.content + page.gist
 
 
 async def test_a_folder_says_what_it_skips(tmp_path: Path) -> None:
@@ -168,17 +137,15 @@ async def test_a_folder_says_what_it_skips(tmp_path: Path) -> None:
         assert len(await memory.documents.list(ALICE)) == 3
 
 
-async def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
-    async with memory_in(tmp_path) as memory:
-        with pytest.raises(InputError, match="Nothing of it was stored"):
-            await memory.documents.learn_file(ALICE, tmp_path / "missing.md")
-        with pytest.raises(InputError, match="no text"):
-            await learn(memory, tmp_path / "empty.md", " \n\n")
-        assert await memory.documents.list(ALICE) == []
+async def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path, memory: Memory) -> None:
+    with pytest.raises(InputError, match="Nothing of it was stored"):
+        await memory.documents.learn_file(ALICE, tmp_path / "missing.md")
+    with pytest.raises(InputError, match="no text"):
+        await learn(memory, tmp_path / "empty.md", " \n\n")
+    assert await memory.documents.list(ALICE) == []
 
 
 async def test_an_export_brings_pages_and_gists(tmp_path: Path) -> None:
-    """Guards moving: in another memory the document is the same, and learning it again changes nothing."""
     file, found = tmp_path / "hut.md", list[Any]()
     for folder in ("old", "new"):
         async with memory_in(tmp_path / folder) as memory:
@@ -195,57 +162,108 @@ async def test_an_export_brings_pages_and_gists(tmp_path: Path) -> None:
     assert found[0] == found[1]
 
 
-async def test_a_document_moves_with_its_project(tmp_path: Path) -> None:
-    async with memory_in(tmp_path, project="hut") as memory:
-        await learn(memory, tmp_path / "hut.md", HUT)
-        await memory.projects.move("hut", "cabin")
-    async with memory_in(tmp_path, project="cabin") as memory:
-        (document,) = await memory.documents.list(memory.scope)
-        (page,) = await pages_of(memory)
-        assert (document.project, page.gist != "") == ("cabin", True)
-        assert (await learn(memory, tmp_path / "hut.md", HUT)).is_unchanged
+OLD, NEW = Scope("alice", "old"), Scope("alice", "new")
+
+
+async def contents(memory: Memory, scope: Scope) -> list[tuple[int, str]]:
+    """Return the numbers and the headings of the pages of the only document."""
+    (document,) = await memory.documents.list(scope)
+    _, pages = await memory.documents.pages(scope, document.id)
+    return [(page.number, page.gist.split(":")[0]) for page in pages]
+
+
+@pytest.mark.few_by_day(1)
+@pytest.mark.parametrize("later", [OLD, NEW], ids=["old", "new"])
+async def test_projects_that_are_merged_have_one_version_of_a_document(tmp_path: Path, later: Scope) -> None:
+    file, clock = tmp_path / "book.md", StoppedClock()
+    async with memory_in(tmp_path / "data", clock) as memory:
+        for scope, room in ((NEW if later is OLD else OLD, "hall"), (later, "barn")):
+            file.write_text(book("kitchen", room, "attic"), "utf-8")
+            await memory.documents.learn_file(scope, file)
+            clock.forward(hours=1)
+        before = clock.at
+        clock.forward(hours=1)
+        await memory.projects.merge("old", "new")
+        merged = [(1, "Book › kitchen"), (2, "Book › barn"), (3, "Book › attic")]  # noqa: RUF001
+        assert await contents(memory, NEW) == merged
+        assert await row_faults(memory) == []
+        assert (await memory.documents.learn_file(NEW, file)).is_unchanged
+        file.write_text(book("kitchen", "hall"), "utf-8")
+        await memory.documents.learn_file(NEW, file)
+        assert await contents(memory, NEW) == [(1, "Book › kitchen"), (2, "Book › hall")]  # noqa: RUF001
+        past = await memory.search(NEW, "When is the barn painted?", as_of=before)
+        assert any("barn" in hit.text for hit in past.hits)
         assert await row_faults(memory) == []
 
 
-def gist_embedders(memory: Memory) -> list[str]:
-    """Return the embedder of the vector of each gist, "" without one."""
-    return [embedder for (embedder,) in select_rows(memory, "SELECT embedder FROM gists")]
+@pytest.mark.few_by_day(1)
+@pytest.mark.parametrize("pages", [150, 400])
+async def test_a_large_document_does_not_hide_what_somebody_said(tmp_path: Path, pages: int) -> None:
+    """Guards that pages do not take all places of a search: each of them has more words of the question."""
+    (tmp_path / "rooms.md").write_text(book(*(f"room {number}" for number in range(pages))), "utf-8")
+    async with memory_in(tmp_path / "data") as memory:
+        said = await add_text(memory, "Every spring the shed gets a new colour")
+        await memory.documents.learn_file(ALICE, tmp_path / "rooms.md")
+        result = await memory.search(ALICE, "What is painted again every spring?", max_tokens=8_000)
+        assert said in [hit.id for hit in result.hits[:5]]
+        assert any(hit.document is not None for hit in result.hits[:5])
 
 
-async def test_a_model_writes_gists_in_the_background(tmp_path: Path) -> None:
-    """ReadAgent: each page has a gist, which search reads beside the page."""
+async def page_numbers(memory: Memory) -> list[int]:
+    """Return the numbers of the living pages of the only document."""
+    (document,) = await memory.documents.list(ALICE)
+    _, pages = await memory.documents.pages(ALICE, document.id)
+    return [page.number for page in pages]
 
-    def model(request: dict[str, Any]) -> str:
-        assert request["messages"][1]["content"].startswith("Document: ")
-        return json.dumps({"gist": "How mountaineers find something to drink."})
 
-    async with memory_with(model, tmp_path, HastyClock(), background=True) as (memory, server):
-        await learn(memory, tmp_path / "book.md", book("kitchen", "cellar"))
-        with anyio.fail_after(TIMEOUT):
-            while not all(page.gist.startswith("How mountaineers") for page in await pages_of(memory)):
-                await anyio.lowlevel.checkpoint()
-        assert len(server.chat_requests) == 2
-        hits = (await memory.search(ALICE, "mountaineers")).hits
-        assert {str(hit.document) for hit in hits} == {"book.md, page 1", "book.md, page 2"}
-        assert (await learn(memory, tmp_path / "book.md", book("kitchen", "cellar"))).is_unchanged
-        assert gist_embedders(memory) == [memory.engine.embedder.fingerprint] * 2
+@pytest.mark.nightly
+@pytest.mark.parametrize("is_known", [False, True], ids=["new", "changed"])
+async def test_two_processes_leave_one_version_of_each_page(tmp_path: Path, *, is_known: bool) -> None:
+    """Guards the transaction: a page that was planned before another process wrote is not added beside the other's."""
+    file = tmp_path / "book.md"
+    async with memory_in(tmp_path / "data") as first, memory_in(tmp_path / "data") as second:
+        if is_known:
+            file.write_text(book("kitchen", "hall", "attic"), "utf-8")
+            await first.documents.learn_file(ALICE, file)
+        file.write_text(book("kitchen", "cellar", "attic"), "utf-8")
+        interruptions = iter([book("kitchen", "barn", "loft")])
+
+        def interrupt() -> None:
+            """Change the file, and let the other process learn it, once."""
+            if (text := next(interruptions, None)) is not None:
+                file.write_text(text, "utf-8")
+                anyio.from_thread.run(second.documents.learn_file, ALICE, file)
+
+        slow, _ = watched(first, interrupt)
+        learned = await slow.documents.learn_file(ALICE, file)
+        assert (learned.pages, learned.is_unchanged) == (3, True)
+        assert await page_numbers(first) == [1, 2, 3]
+        _, page = await first.documents.page(ALICE, learned.id, 2)
+        assert "The barn is painted" in page.message.content
+        assert await row_faults(first) == []
+
+
+def killed_at(folder: Path, file: Path, statement: str) -> None:
+    """Learn a file in a process that is killed in the midst of writing."""
+    process = start(folder, "learn", str(file), statement)
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("statement", ["INSERT INTO gists", "INSERT INTO lexical"])
+async def test_a_killed_learner_leaves_whole_documents_or_none(tmp_path: Path, statement: str) -> None:
+    file = tmp_path / "book.md"
+    file.write_text(book("kitchen", "cellar"), "utf-8")
+    killed_at(tmp_path / "data", file, statement)
+    async with memory_in(tmp_path / "data") as memory:
+        assert await memory.documents.list(ALICE) == []
+        assert (await memory.documents.learn_file(ALICE, file)).added == 2
+    file.write_text(book("kitchen", "barn", "attic"), "utf-8")
+    killed_at(tmp_path / "data", file, statement)
+    async with memory_in(tmp_path / "data") as memory:
+        assert await page_numbers(memory) == [1, 2]
+        learned = await memory.documents.learn_file(ALICE, file)
+        assert (learned.pages, learned.added, learned.removed) == (3, 2, 1)
+        assert await page_numbers(memory) == [1, 2, 3]
         assert await row_faults(memory) == []
-        (tmp_path / "export.jsonl").write_bytes(await exported(memory))
-    async with memory_in(tmp_path / "new", background=True) as memory:
-        await memory.care.import_file(ALICE, tmp_path / "export.jsonl", ignore_progress)
-        assert gist_embedders(memory) == ["", ""]
-        await add_text(memory, "Mara climbs on Mondays")
-        with anyio.fail_after(TIMEOUT):
-            while gist_embedders(memory) != [memory.engine.embedder.fingerprint] * 2:
-                await anyio.lowlevel.checkpoint()
-        assert await row_faults(memory) == []
-
-
-async def test_what_a_person_said_stays_findable_beside_a_handbook(tmp_path: Path) -> None:
-    async with memory_in(tmp_path) as memory:
-        await add_text(memory, "Mara's locker at the pool is number 41")
-        for topic in ("pumps", "filters", "tiles", "lamps", "ladders", "pool nets", "heaters", "lockers of the staff"):
-            text = chapter(topic, f"The {topic} are checked by the attendant and written down", 60)
-            await learn(memory, tmp_path / f"{topic}.md", text)
-        hits = (await memory.search(ALICE, "Which locker does Mara have at the pool?")).hits
-        assert hits[0].text == "Mara's locker at the pool is number 41"

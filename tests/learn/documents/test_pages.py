@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palimpsest.core.errors import InputError
-from palimpsest.learn.document_pages import MAX_WORDS, SHORT_WORDS, first_heading, split, trails
-from palimpsest.learn.readers import MAX_BYTES, read_file, read_html
+from palimpsest.learn.document_pages import MAX_WORDS, SHORT_WORDS, split, trails
+from palimpsest.learn.readers import MAX_BYTES, read_file
 from palimpsest.text.tokenizer import count_words
 from tests.support.documents import stream, write_objects, write_pdf
 
@@ -50,7 +50,6 @@ def words(count: int, word: str = "plain") -> str:
 
 @given(TEXTS)
 def test_the_pages_joined_are_the_text_and_each_can_be_shown(text: str) -> None:
-    """Guards that nothing of a document is lost or said twice, whatever it is made of, and what a page stands under."""
     pages = split(text)
     assert "".join(pages) == text
     assert all(count_words(page) <= MAX_WORDS + SHORT_WORDS + 1 for page in pages)
@@ -75,58 +74,12 @@ def test_where_pages_end(text: str, pages: list[str]) -> None:
     assert split(text) == pages
 
 
-def test_short_sections_are_joined() -> None:
-    sections = [f"## Section {number}\n\n{words(90)}\n\n" for number in range(12)]
-    pages = split("".join(sections))
-    assert all(page.startswith("## Section") for page in pages)
-    assert 2 <= len(pages) <= 4
-
-
-def test_a_heading_is_never_left_alone() -> None:
-    first, second = split(f"# Title\n\n{words(700)}")
-    assert first.startswith("# Title\n\nplain0. plain1.")
-    assert second.endswith("plain699.")
-
-
 @pytest.mark.parametrize(
     "whole", ["```python\n" + "x = 1  # a line\n\n" * 90 + "```\n", "| a | b |\n|---|---|\n" + "| one | two |\n" * 90]
 )
 def test_code_and_tables_stay_whole_if_they_fit(whole: str) -> None:
     pages = split(f"{words(500)}\n\n{whole}\n{words(500)}\n")
     assert sum(whole in page for page in pages) == 1
-
-
-def test_a_heading_within_code_is_none() -> None:
-    code = "```\n# a comment\n" + "run this\n" * 200 + "```\n"
-    (page,) = [page for page in split(f"{words(400)}\n\n{code}\n{words(400)}") if "# a comment" in page]
-    assert code in page
-
-
-@pytest.mark.parametrize("script", ["漢字の文です。", "\u0e20\u0e32\u0e29\u0e32\u0e44\u0e17\u0e22"])
-def test_scripts_without_spaces_have_pages_too(script: str) -> None:
-    """Guards against one page for a whole book whose words are not separated."""
-    pages = split(script * 2_000)
-    assert all(900 <= len(page) <= 2_200 for page in pages[:-1])
-    assert len(pages) > 5
-
-
-def test_chinese_pages_end_after_sentences() -> None:
-    assert all(page.endswith("。") for page in split("今天下雨了。我们在家看书。" * 500))
-
-
-def test_trails_name_the_headings_above_a_page() -> None:
-    text = f"# Book\n\n{words(500)}\n\n## Food\n\n{words(950)}\n\n## Drink\n\n{words(400)}\n"
-    assert trails(split(text)) == [("Book",), ("Book", "Food"), ("Book", "Food"), ("Book", "Drink")]
-    underlined = f"Book\n====\n\n{words(400)}\n\nFood\n----\n\n{words(400)}\n"
-    assert trails(split(underlined)) == [("Book",), ("Book", "Food")]
-
-
-@pytest.mark.parametrize(
-    ("text", "title"),
-    [("intro\n\n## Heading here ##\n", "Heading here"), ("\n\n  first line\nsecond", "first line"), ("", "")],
-)
-def test_a_title_is_the_first_heading_or_line(text: str, title: str) -> None:
-    assert first_heading(text) == title
 
 
 PAGE = """<!doctype html><html><head><title>Boiler manual</title><style>p { color: red }</style>
@@ -163,7 +116,6 @@ REFUSED = [
 
 @pytest.mark.parametrize(("name", "data", "text"), READ, ids=[name for name, *_ in READ])
 async def test_each_type_keeps_what_is_text(tmp_path: Path, name: str, data: bytes, text: str) -> None:
-    """Headings, lists, tables and code of HTML, in the encoding that it names; a title heads it without headings."""
     file = tmp_path / name
     file.write_bytes(data)
     assert await read_file(file) == text
@@ -175,12 +127,6 @@ async def test_what_is_no_text_says_so(tmp_path: Path, name: str, data: bytes, s
     file.write_bytes(data)
     with pytest.raises(InputError, match=says):
         await read_file(file)
-
-
-@given(st.lists(st.sampled_from(["<p>", "</p>", "<td>", "<tr>", "</tr>", "<pre>", "</pre>", "<li>", "a ", "<h2>"])))
-def test_any_order_of_tags_keeps_the_text(parts: list[str]) -> None:
-    """Guards that what closes nothing, or closes late, costs no text."""
-    assert read_html("".join(parts).encode()).count("a") == parts.count("a ")
 
 
 async def test_a_pdf_names_its_pages_and_one_of_pictures_says_what_to_do(tmp_path: Path) -> None:
@@ -214,9 +160,3 @@ async def test_hostile_pdfs_end_in_an_error(tmp_path: Path) -> None:
     for objects in (bomb, [catalog, b"<< /Type /Pages /Kids [2 0 R 2 0 R] /Count 2 >>"]):
         with pytest.raises(InputError):
             await read_file(write_objects(tmp_path / "hostile.pdf", objects))
-
-
-async def test_one_endless_line_is_cut_into_pages(tmp_path: Path) -> None:
-    file = tmp_path / "line.txt"
-    file.write_text("word " * 40_000, "utf-8")
-    assert max(map(len, split(await read_file(file)))) < 4_000

@@ -1,35 +1,28 @@
-"""Summaries of the whole, of days, of conversations and about somebody: how they are written and what outdates them."""
+"""Summaries of the whole, of days, of conversations, about somebody and of who the user is, and what outdates them."""
 
 from __future__ import annotations
 
 import json
-import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import anyio
-import numpy as np
 import pytest
 
-from palimpsest.core.models import Decision, Event, Fact, NamedEntity, Relation
-from palimpsest.learn.job_runner import work_on_jobs
+from palimpsest.core.models import Decision, Event, Fact, NamedEntity, Relation, Scope
+from palimpsest.hooks.events import find_brief
 from palimpsest.learn.summaries.dossier import MAX_TOKENS
-from palimpsest.learn.summaries.extractive import Passage, most_telling
-from palimpsest.learn.summaries.summary_kinds import MAX_SOURCE_TOKENS
-from palimpsest.learn.summaries.summary_writer import DueSummaries
 from palimpsest.memory import Memory
 from palimpsest.store import summaries
 from palimpsest.text.tokenizer import count_tokens
 from tests.support.learning_jobs import HastyClock
-from tests.support.ledger_access import ignore_progress, store_memory, write_decisions
+from tests.support.ledger_access import store_memory, write_decisions
 from tests.support.memory import ALICE, StoppedClock, add_text, llm_settings, memory_in, messages_from
-from tests.support.scripted_model import facts_reply, given, memory_with, summary_reply
+from tests.support.scripted_model import given, memory_with, summary_reply
 from tests.support.slow_model import HeldModel
 
 pytestmark = pytest.mark.anyio
-
-NO_FACTS = facts_reply()
 
 
 async def read(memory: Memory, kind: str = "overall", *, refresh: bool = False) -> str:
@@ -43,37 +36,20 @@ async def said(memory: Memory, *messages: Any) -> str:
     return kept[0].id
 
 
-async def test_a_list_that_is_too_long_says_how_much_it_omits(tmp_path: Path) -> None:
-    """A list does not fill the agent's context."""
-    clock = StoppedClock()
-    async with memory_in(tmp_path, clock) as memory:
-        for number in range(60):
-            clock.forward(days=1)
-            store_memory(memory, f"Fact number {number}: {'quite long ' * 10}")
-        text = await read(memory)
-    assert "Fact number 59" in text
-    assert text.startswith("Also:\n- ")
-    shown = text.count("\n- ")
-    assert f"({60 - shown} more memories are not shown.)" in text
-
-
-async def test_what_is_lasting_stays_in_view_without_a_model(tmp_path: Path) -> None:
+async def test_what_is_lasting_stays_in_view_without_a_model(memory: Memory, clock: StoppedClock) -> None:
     """Guards a long life in the default installation: hundreds of later remarks do not push out an allergy."""
-    clock = StoppedClock()
     lasting = ("User is allergic to penicillin", "User's daughter is named Ottoline", "User prefers short answers")
-    async with memory_in(tmp_path, clock) as memory:
-        write_decisions(memory, *(Decision(Event.ADD, Fact(text)) for text in lasting))
-        for day in range(40):
-            clock.forward(days=7)
-            facts = (f"User spent {hour} hours of day {day} on item {hour}, which was pleasant" for hour in range(10))
-            write_decisions(memory, *(Decision(Event.ADD, Fact(text)) for text in facts))
-        overall, profile = await read(memory), await read(memory, "profile")
+    write_decisions(memory, *(Decision(Event.ADD, Fact(text)) for text in lasting))
+    for day in range(20):
+        clock.forward(days=7)
+        facts = (f"User spent {hour} hours of day {day} on item {hour}, which was pleasant" for hour in range(10))
+        write_decisions(memory, *(Decision(Event.ADD, Fact(text)) for text in facts))
+    overall, profile = await read(memory), await read(memory, "profile")
     assert [text for text in lasting if text not in overall or text not in profile] == []
-    assert "day 39" in overall, "and what was said last is there, too"
+    assert "day 19" in overall, "and what was said last is there, too"
 
 
 async def test_a_summary_is_refreshed_in_the_background_after_some_changes(tmp_path: Path) -> None:
-    """No add waits for the summary."""
     model = HeldModel(lambda _: summary_reply("Three things."))
     settings: dict[str, Any] = {"summary": {"every": 3}, "background": True}
     async with memory_with(model, tmp_path, HastyClock(), **settings) as (memory, _):
@@ -119,7 +95,6 @@ async def test_the_recent_summary_is_about_when_things_were_said_or_happened(
 
 
 async def test_a_purge_leaves_summaries_that_rest_on_nothing_of_it(tmp_path: Path) -> None:
-    """Guards both sides of a purge: what may quote is erased, and what cannot is kept."""
     clock = StoppedClock()
     async with memory_with(
         [summary_reply("Tea."), summary_reply("Bread."), summary_reply("Both.")], tmp_path, clock
@@ -134,78 +109,10 @@ async def test_a_purge_leaves_summaries_that_rest_on_nothing_of_it(tmp_path: Pat
             assert summaries.newest_texts(conn, ALICE, 9) == ["Bread."]
 
 
-async def test_an_imported_summary_is_outdated_by_the_same_edits(tmp_path: Path) -> None:
-    """Guards exports: what a summary rests on goes with it, so it holds on until one of that changes."""
-    async with memory_with([summary_reply("Sings.")], tmp_path / "old") as (memory, _):
-        tea = store_memory(memory, "User likes tea")
-        await memory.delete(ALICE, [tea])
-        sings = store_memory(memory, "User sings")
-        await memory.summary(ALICE)
-        await memory.care.export(tmp_path / "export.jsonl", ignore_progress)
-    async with memory_in(tmp_path / "new") as memory:
-        await memory.care.import_file(ALICE, tmp_path / "export.jsonl", ignore_progress)
-        with memory.engine.ledger.read() as conn:
-            imported = summaries.current_summary(conn, ALICE, "overall")
-        assert imported is not None
-        assert imported.text == "Sings."
-        await memory.delete(ALICE, [sings])
-        with memory.engine.ledger.read() as conn:
-            assert summaries.current_summary(conn, ALICE, "overall") is None
-
-
-@pytest.mark.few_by_day(1)
-@pytest.mark.parametrize(
-    ("how", "item"),
-    [
-        ("update", {"text": "User lives in Lyon", "was": "User lives in Nice"}),
-        ("replace", {"text": "User lives in Nice", "until": "2026-05-10"}),
-        ("add", {"text": "User lives in Lyon"}),
-        ("delete", None),
-        ("undo", None),
-    ],
-)
-@pytest.mark.parametrize("kind", ["overall", "profile"])
-async def test_the_last_summary_is_brought_up_to_date_unless_something_was_deleted(
-    tmp_path: Path, kind: str, how: str, item: dict[str, str] | None
-) -> None:
-    """Guards what was told once: one correction must not throw away all that the last summary carries on."""
-    clock, replies = StoppedClock(), [summary_reply("A nurse in Nice."), NO_FACTS, summary_reply("Now.")]
-    async with memory_with(replies, tmp_path, clock) as (memory, server):
-        await add_text(memory, "User is a nurse")
-        memory_id = await add_text(memory, "User lives in Nice")
-        await memory.summary(ALICE, kind)
-        clock.forward(days=2)
-        match how:
-            case "update":
-                await memory.update(ALICE, memory_id, text="User lives in Lyon")
-            case "replace":
-                await memory.add_text(ALICE, "User lives in Lyon", replaces=[memory_id])
-            case "add":
-                await add_text(memory, "User lives in Lyon")
-            case "delete":
-                await memory.delete(ALICE, [memory_id])
-            case _:
-                await memory.undo(ALICE)
-        await memory.add_messages(messages_from(("user", "Hello"), at=clock.at))
-        extracted_with = given(server.chat_requests[1], "Summary of what is known")
-        assert await read(memory, kind, refresh=True) == "Now."
-        assert await read(memory, kind) == "Now.", "it says what has changed"
-    kept = "" if item is None else "A nurse in Nice."
-    if kind == "overall":
-        told = f"(Written on 2026-05-08; {'2 memories' if how == 'replace' else '1 memory'} changed since"
-        assert extracted_with.startswith(told if kept else "")
-        assert extracted_with.endswith(kept)
-    previous = {"overall": "Previous summary", "profile": "Previous portrait"}[kind]
-    assert given(server.chat_requests[2], previous) == kept
-    shown = [{key: one[key] for key in one if key != "date"} for one in given(server.chat_requests[2], "Memories")]
-    assert item is None or item in shown
-
-
 ANA = NamedEntity("Ana", "person")
 
 
 async def test_it_stays_within_its_tokens_and_says_what_is_left_out(tmp_path: Path) -> None:
-    """Guards the agent's context from somebody of whom a lot is known, and what somebody's safety depends on."""
     facts = [
         Fact(
             f"Ana met person number {number} and {'they talked for a while, ' * 4}about the weather",
@@ -227,122 +134,110 @@ async def test_it_stays_within_its_tokens_and_says_what_is_left_out(tmp_path: Pa
     assert result.is_cut
 
 
-DAYS = 300
-LASTING = {
-    3: "User is allergic to penicillin",
-    21: "User's daughter is named Ottoline",
-    42: "User lives in Porto",
-    171: "User lives in Lyon",
-}
-"""What is told once, by the day. On day 171 the user has moved, which corrects what was told on day 42."""
+async def test_a_change_while_the_model_writes_is_not_lost(tmp_path: Path) -> None:
+    opened: list[Memory] = []
+
+    def chat(_: dict[str, Any]) -> str:
+        write_decisions(opened[0], Decision(Event.ADD, Fact("Ana sings", entities=(ANA,))))
+        return json.dumps({"about": "Ana runs a bakery."})
+
+    async with memory_with(chat, tmp_path) as (memory, _):
+        opened.append(memory)
+        write_decisions(memory, Decision(Event.ADD, Fact("Ana runs a bakery", entities=(ANA,))))
+        with anyio.fail_after(30):
+            result = await memory.summary(ALICE, "about:Ana")
+    assert "Ana sings" in result.text
+    assert "memories changed while the text was written" in result.notes[0]
+
 
 USED, FULL = 3, 21
 """Every so many days the user says something, and every so many days much, so that the day has a summary."""
 
-CHATTER = "User spent day {day} on item {item}: " + "it was pleasant, took {item} hours, and cost little; " * 4
-"""What passes. All of it is more than one prompt has room for."""
 
-LASTS = re.compile(r"User(?: is allergic to \w+|'s daughter is named \w+| lives in \w+)")
-
-PROMPT_TOKENS = MAX_SOURCE_TOKENS + 2_000
-"""What a prompt may have: its material, and the instructions, the last summary and JSON around it."""
+SHOP = Scope("alice", "tea-shop")
+PROFILE = "Identity: Alice Vance, 34, of Leeds.\nPeople: Her sister is Clara.\nHow to help: Short answers."
+TABLES = json.loads(Path(__file__).with_name("portraits.json").read_text("utf-8"))
 
 
-class Diarist:
-    """A model that keeps what is lasting of what it is given, and of the rest the last words. It knows nothing else."""
-
-    def __init__(self) -> None:
-        self.calls = 0
-        self.largest = 0
-
-    def __call__(self, request: dict[str, Any]) -> str:
-        """Return the summary."""
-        self.calls += 1
-        self.largest = max(self.largest, sum(count_tokens(message["content"]) for message in request["messages"]))
-        given = request["messages"][1]["content"]
-        lasting = list(dict.fromkeys(LASTS.findall(given)))
-        return json.dumps(
-            {"summary": f"{'. '.join(lasting)}. Otherwise a day like others, of {len(given)} characters."}
-        )
+def sections(text: str) -> dict[str, list[str]]:
+    """Return the lines of a portrait by their headings."""
+    found: dict[str, list[str]] = {}
+    for line in text.splitlines():
+        if line.startswith("- "):
+            found[next(reversed(found))].append(line[2:])
+        elif line.endswith(":"):
+            found[line[:-1]] = []
+    return found
 
 
-@pytest.mark.nightly
-async def test_what_was_told_once_is_in_the_summary_after_300_days(tmp_path: Path) -> None:
-    """Guards what is old but lasting: an allergy, a child's name. And calls and prompts do not grow with the life."""
-    clock, diarist, said = StoppedClock(), Diarist(), dict[int, str]()
-    async with memory_with(diarist, tmp_path, clock) as (memory, _):
-        due, model = DueSummaries(memory.engine), memory.engine.model
-        for day in range(USED, DAYS + 1, USED):
-            facts = [Fact(CHATTER.format(day=day, item=item)) for item in range(1, 21 if day % FULL == 0 else 2)]
-            if day in LASTING:
-                facts.append(Fact(LASTING[day]))
-            outcomes = write_decisions(memory, *(Decision(Event.ADD, fact) for fact in facts)).outcomes
-            said[day] = outcomes[-1].memory.id
-            if day == 171:
-                await memory.delete(ALICE, [said[42]])
-            await due.after_write(ALICE)
-            clock.forward(days=USED)
-            while await work_on_jobs(memory.engine, model) and await due.after_write(ALICE):
-                clock.at += timedelta(minutes=2)
-        text = (await memory.summary(ALICE)).text
-    assert "allergic to penicillin" in text
-    assert "daughter is named Ottoline" in text
-    assert "lives in Lyon" in text
-    assert "Porto" not in text, "what was corrected is not carried on"
-    assert diarist.largest <= PROMPT_TOKENS
-    assert diarist.calls <= DAYS / 4
+async def portrait(memory: Memory, kind: str, scope: Scope = ALICE) -> str:
+    return (await memory.summary(scope, kind)).text
 
 
-NOW = datetime(2026, 11, 20, tzinfo=UTC)
-RECENT: dict[str, Any] = {"now": NOW, "half_life": timedelta(days=90)}
-DOG = [
-    Passage("Mara has a dog named Rex"),
-    Passage("Rex the dog of Mara sleeps in the kitchen"),
-    Passage("Mara walks the dog Rex at seven"),
-    Passage("The train to Ghent was late"),
-]
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table["name"])
+async def test_without_a_model_each_memory_stands_where_it_belongs(tmp_path: Path, table: dict[str, Any]) -> None:
+    scope, texts = SHOP if table["kind"] == "project" else ALICE, table["texts"]
+    async with memory_in(tmp_path) as memory:
+        if "pinned" in table:
+            await add_text(memory, table["pinned"], metadata={"pinned": True})
+        for text in texts:
+            await memory.add_text(scope, text, infer=False)
+        result = await memory.summary(scope, table["kind"])
+        shown = {text: heading for heading, lines in sections(result.text).items() for text in lines}
+        overall = await portrait(memory, "overall")
+    assert {text: shown.get(text, "") for text in texts} == texts
+    assert result.text.startswith(table.get("begins", ""))
+    assert any("no language model" in note for note in result.notes) or not any(texts.values())
+    if "pinned" in table:  # who the user is comes first, whatever came later
+        assert sections(result.text)["Identity"][0] == "User's name is Imogen Hartley"
+        lines = [line.partition(" ")[2] for line in overall.split("\n\n")[1].splitlines()]
+        first = ("User's name is", "User is allergic to penicillin", "User works as", "User was born on")
+        assert all(text in line for text, line in zip(first, lines, strict=False))
+        assert overall.count("commit messages") == 1
 
 
-def old_and_new(old: str, old_days: int, new: str, new_days: int) -> list[Passage]:
-    return [Passage(text, NOW - timedelta(days=days)) for text, days in ((old, old_days), (new, new_days))]
+async def test_a_profile_is_of_one_person(tmp_path: Path) -> None:
+    texts = {
+        "User's name is Imogen Hartley": "Identity",
+        "Ben Ortega is allergic to penicillin.": "People",
+        "Ben Ortega prefers short answers.": "People",
+        "Ben Ortega works as a nurse in Leeds.": "People",
+        "Imogen works as a baker in Bath.": "Work",
+    }
+    async with memory_in(tmp_path) as memory:
+        for text in texts:
+            await add_text(memory, text)
+        found = sections(await portrait(memory, "profile"))
+    assert {text: heading for heading, lines in found.items() for text in lines} == texts
+    async with memory_with([summary_reply(PROFILE)], tmp_path) as (memory, server):
+        await memory.summary(ALICE, "profile")
+    about = {item["text"]: item.get("about", "") for item in given(server.chat_requests[0], "Memories")}
+    assert given(server.chat_requests[0], "Portrait of") == "Imogen Hartley"
+    assert about["Ben Ortega is allergic to penicillin."] == "Ben Ortega"
+    assert about["Imogen works as a baker in Bath."] == about["User's name is Imogen Hartley"] == ""
 
 
-FERRY = old_and_new("The ferry leaves at nine", 300, "Tomatoes grow in the yard", 1)
-REPEATED = [Passage("Mara has a dog named Rex"), Passage("Mara's dog is named Rex"), Passage("Rain is likely")]
-NEAR = np.array([[1.0, 0.0], [0.8, 0.6], [0.6, 0.8], [-1.0, 0.0]], dtype=np.float32)
-BY_MEANING = [Passage(text, vector=row) for text, row in zip(("eins", "zwei", "drei", "vier"), NEAR, strict=True)]
+async def test_a_profile_by_a_model_heads_sessions_after_the_pinned_block_until_it_is_stale(tmp_path: Path) -> None:
+    async def begun() -> tuple[str, str]:
+        """Return what a session begins with: the brief and the instructions."""
+        await memory.briefs.render()
+        brief = find_brief(str(memory.settings.data_dir), "alice", "/anywhere")
+        return "" if brief is None else brief.text, await memory.briefs.instructions(ALICE)
 
-
-@pytest.mark.parametrize(
-    ("passages", "tokens", "options", "expected"),
-    [
-        pytest.param(DOG, 10_000, {}, [0, 3], id="the best comes first, then another subject"),
-        pytest.param(DOG, 1, {}, [], id="none fits"),
-        pytest.param(BY_MEANING, 1, {}, [1], id="central by meaning where there are vectors"),
-        pytest.param(REPEATED, 1_000, {}, [0, 2], id="what repeats a chosen text is left out"),
-        pytest.param(
-            old_and_new("Mara works at Kisling", 400, "Mara works at the Kisling", 2),
-            1_000,
-            RECENT,
-            [1],
-            id="of two that say the same the newer one stays",
-        ),
-        pytest.param(FERRY, 1_000, {}, [0, 1], id="recency does not count by itself"),
-        pytest.param(FERRY, 1_000, RECENT, [1, 0], id="recency counts where it is asked for"),
-        pytest.param([FERRY[0], Passage("Tomatoes grow", weight=2.0)], 1_000, {}, [1, 0], id="a heavier text"),
-        pytest.param([Passage("Tomatoes grow", tokens=50), Passage("The ferry leaves")], 20, {}, [1], id="a dear line"),
-        pytest.param([], 100, RECENT, [], id="nothing of nothing"),
-    ],
-)
-def test_the_most_telling_come_first(
-    passages: list[Passage], tokens: int, options: dict[str, Any], expected: list[int]
-) -> None:
-    assert most_telling(passages, tokens, **options)[:2] == expected
-
-
-def test_the_most_telling_fit_the_token_count_in_the_same_order_every_time() -> None:
-    assert sorted(most_telling(DOG, 10_000)) == [0, 1, 2, 3]
-    assert len(most_telling(DOG, 15)) < len(DOG)
-    passages = [Passage(f"Sentence {number} about Rex", NOW - timedelta(days=number)) for number in range(40)]
-    first = most_telling(passages, 200, **RECENT)
-    assert all(most_telling(passages, 200, **RECENT) == first for _ in range(3))
+    async with memory_with([summary_reply(PROFILE)], tmp_path) as (memory, server):
+        wrong = await add_text(memory, "User is Alice Vance of Leeds", metadata={"user_name": "Alice Vance"})
+        await add_text(memory, "User writes in English", metadata={"pinned": True})
+        assert (await portrait(memory, "profile", SHOP)).endswith(f"\n\n{PROFILE}")
+        asked = json.dumps(server.chat_requests[0])
+        assert "portrait of one person" in asked
+        assert "writes in English" not in asked
+        assert (await portrait(memory, "profile")).endswith(PROFILE)  # one for all projects
+        assert len(server.chat_requests) == 1
+        for text in await begun():
+            said = ("writes in English", "Identity: Alice Vance", "People: Her sister")
+            assert [text.find(words) for words in said] == sorted(text.find(words) for words in said)
+            assert text.find(said[0]) > 0
+        await memory.update(ALICE, wrong, text="User is Alice Vance of York")
+        for text in await begun():
+            assert "Leeds" not in text
+            assert "York" in text

@@ -1,29 +1,40 @@
-"""The database restarts, connections break, or nothing answers: a call is answered or fails plainly, and none hangs."""
+"""PostgreSQL restarts, breaks connections or is silent, and several servers write: each call says what it wrote."""
 
 from __future__ import annotations
 
 import os
 import signal
 import threading
-from collections.abc import Callable, Generator
+import uuid
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import SecretStr
-from sqlalchemy import Connection, Engine, event, select, text
+from sqlalchemy import Connection, Engine, create_engine, event, select, text
+from sqlalchemy.exc import IntegrityError
 
 from palimpsest.core.errors import LedgerError, SettingsError
-from palimpsest.core.models import Decision, Event, Fact, Provenance
+from palimpsest.core.models import Decision, Event, Fact, Provenance, Scope
+from palimpsest.learn.commit import WriteResult
+from palimpsest.memory import Memory
+from palimpsest.store import contextual_keys, entries, verify
 from palimpsest.store.apply import Write
-from palimpsest.store.ledger import Ledger, open_ledger
+from palimpsest.store.entries import next_edit_number, reserve_edit_numbers
+from palimpsest.store.ledger import Ledger, open_database, open_ledger
 from palimpsest.store.postgres import postgres_database
-from palimpsest.store.schema import memories
+from palimpsest.store.postgres.postgres_schema import commit, was_stored
+from palimpsest.store.schema import history, index_log, memories
 from postgresql import Cluster, own_cluster
-from tests.support.ledger_access import writing
-from tests.support.memory import ALICE, StoppedClock
+from tests.support.ledger_access import ignore_progress, writing
+from tests.support.memory import ALICE, StoppedClock, add_text, memory_in, messages_from
+from tests.support.stores import ledger_address
 
-pytestmark = [pytest.mark.nightly, pytest.mark.only_on("postgres", "a file cannot be restarted")]
+pytestmark = [pytest.mark.anyio, pytest.mark.only_on("postgres", "a file cannot be restarted")]
+
+INSERT = text("INSERT INTO meta(key, value) VALUES (:key, '')")
 
 
 @pytest.fixture(scope="module")
@@ -34,16 +45,20 @@ def cluster() -> Generator[Cluster]:
 
 
 @pytest.fixture
-def own_ledger(cluster: Cluster, tmp_path: Path) -> Generator[Ledger]:
-    """Yield an empty ledger on that server."""
-    name = tmp_path.name
-    cluster.create_database(name)
-    with closing(open_ledger(SecretStr(cluster.url(name)), StoppedClock())) as opened:
+def address(cluster: Cluster, tmp_path: Path) -> SecretStr:
+    """Return the URL of an empty database on that server."""
+    cluster.create_database(tmp_path.name)
+    return SecretStr(cluster.url(tmp_path.name))
+
+
+@pytest.fixture
+def ledger(address: SecretStr) -> Generator[Ledger]:
+    with closing(open_ledger(address, StoppedClock())) as opened:
         yield opened
 
 
-def add(ledger: Ledger, statement: str) -> None:
-    ledger.apply(Write(ALICE, Provenance("test"), decisions=(Decision(Event.ADD, Fact(statement)),)))
+def add(ledger: Ledger, statement: str, user_id: str = "alice") -> None:
+    ledger.apply(Write(Scope(user_id), Provenance("test"), decisions=(Decision(Event.ADD, Fact(statement)),)))
 
 
 def texts(ledger: Ledger) -> list[str]:
@@ -51,76 +66,56 @@ def texts(ledger: Ledger) -> list[str]:
         return list(conn.execute(select(memories.c.text).order_by(memories.c.seq)).scalars())
 
 
+def keys(ledger: Ledger) -> set[str]:
+    with ledger.read() as conn:
+        return set(conn.execute(text("SELECT key FROM meta")).scalars())
+
+
 @contextmanager
-def heard(name: str, listener: Callable[..., None]) -> Generator[None]:
-    """Call a function at an event of every engine until the block ends."""
-    event.listen(Engine, name, listener)
+def at_commit(moment: str, do: Callable[[], object]) -> Generator[None]:
+    """Do something before or after every commit until the block ends."""
+
+    def listener(_conn: Connection, _cursor: object, statement: str, *_: object) -> None:
+        if statement.endswith("COMMIT"):
+            do()
+
+    event.listen(Engine, f"{moment}_cursor_execute", listener)
     try:
         yield
     finally:
-        event.remove(Engine, name, listener)
+        event.remove(Engine, f"{moment}_cursor_execute", listener)
 
 
-def test_calls_after_a_restart_are_answered(cluster: Cluster, own_ledger: Ledger) -> None:
-    """Connections from before are replaced without a word."""
-    add(own_ledger, "Ana plays the cello")
+@pytest.mark.nightly
+def test_calls_after_a_restart_are_answered(cluster: Cluster, ledger: Ledger) -> None:
+    add(ledger, "Ana plays the cello")
     cluster.restart()
-    assert texts(own_ledger) == ["Ana plays the cello"]
+    assert texts(ledger) == ["Ana plays the cello"]
     cluster.restart()
-    add(own_ledger, "Ben plays the flute")
-    assert texts(own_ledger) == ["Ana plays the cello", "Ben plays the flute"]
-
-
-def test_a_call_fails_plainly_while_the_database_is_stopped(cluster: Cluster, own_ledger: Ledger) -> None:
-    """What was acknowledged is there when the database is back."""
-    add(own_ledger, "Ana plays the cello")
+    add(ledger, "Ben plays the flute")
     cluster.stop()
     try:
         with pytest.raises(LedgerError, match=r"Nothing was written\. The database cannot be reached"):
-            add(own_ledger, "Ben plays the flute")
+            add(ledger, "Cem plays the harp")
     finally:
         cluster.start()
-    assert texts(own_ledger) == ["Ana plays the cello"]
+    assert texts(ledger) == ["Ana plays the cello", "Ben plays the flute"]
 
 
-def test_a_write_whose_connection_is_severed_writes_nothing(
-    cluster: Cluster, own_ledger: Ledger, tmp_path: Path
-) -> None:
-    """It fails with the reason, and the next one succeeds."""
-    with writing(own_ledger, "alice") as conn:
-        conn.execute(text("CREATE TABLE other (word text)"))
-
-    def write_half() -> None:
-        with writing(own_ledger, "alice") as conn:
-            conn.execute(text("INSERT INTO other VALUES ('half')"))
-            cluster.sever(tmp_path.name)
-            conn.execute(text("INSERT INTO other VALUES ('whole')"))
-
-    with pytest.raises(LedgerError, match="Nothing was written"):
-        write_half()
-    with own_ledger.read() as conn:
-        assert conn.execute(text("SELECT count(*) FROM other")).scalar_one() == 0
-
-
-def test_a_commit_that_did_not_happen_is_no_success(own_ledger: Ledger, cluster: Cluster, tmp_path: Path) -> None:
+@pytest.mark.nightly
+def test_a_commit_that_did_not_happen_is_no_success(ledger: Ledger, cluster: Cluster, tmp_path: Path) -> None:
     """The connection broke before the database was told to commit."""
-
-    def break_before_commit(_conn: Connection, _cursor: object, statement: str, *_: object) -> None:
-        if statement.endswith("COMMIT"):
-            cluster.sever(tmp_path.name)
-
-    with heard("before_cursor_execute", break_before_commit), pytest.raises(LedgerError, match="Nothing was written"):
-        add(own_ledger, "Ana plays the cello")
-    assert texts(own_ledger) == []
+    severed = at_commit("before", lambda: cluster.sever(tmp_path.name))
+    with severed, pytest.raises(LedgerError, match="Nothing was written"):
+        add(ledger, "Ana plays the cello")
+    assert texts(ledger) == []
 
 
-def test_a_database_that_does_not_answer_is_given_up(
-    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.nightly
+def test_a_database_that_does_not_answer_is_given_up(address: SecretStr, monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that has stopped sends nothing, not even that it has stopped."""
     monkeypatch.setattr(postgres_database, "SILENCE_SECONDS", 1.0)
-    cluster.create_database(tmp_path.name)
-    with closing(open_ledger(SecretStr(cluster.url(tmp_path.name)), StoppedClock())) as ledger:
+    with closing(open_ledger(address, StoppedClock())) as ledger:
         frozen: list[int] = []
 
         def read_of_a_frozen_server() -> None:
@@ -138,15 +133,11 @@ def test_a_database_that_does_not_answer_is_given_up(
         assert texts(ledger) == []
 
 
-def test_a_write_does_not_wait_for_ever_for_its_turn(
-    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.nightly
+def test_a_write_does_not_wait_for_ever_for_its_turn(address: SecretStr, monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody else writes for the same user and does not end. Writes for other users go on."""
-    monkeypatch.setattr(
-        postgres_database, "SESSION", postgres_database.SESSION.replace("lock_timeout = '30s'", "lock_timeout = '1s'")
-    )
-    cluster.create_database(tmp_path.name)
-    address = SecretStr(cluster.url(tmp_path.name))
+    hasty = postgres_database.SESSION.replace("lock_timeout = '30s'", "lock_timeout = '1s'")
+    monkeypatch.setattr(postgres_database, "SESSION", hasty)
     with (
         closing(open_ledger(address, StoppedClock())) as first,
         closing(open_ledger(address, StoppedClock())) as second,
@@ -173,6 +164,53 @@ def test_a_write_does_not_wait_for_ever_for_its_turn(
         assert texts(second) == ["Ana plays the cello"]
 
 
+@pytest.mark.nightly
+def test_a_write_that_a_crash_took_is_not_acknowledged(cluster: Cluster, ledger: Ledger) -> None:
+    """Guards against taking another's transaction for one's own: after a crash its number is given out again."""
+    others = {f"after the crash {number}" for number in range(3)}
+
+    def write() -> None:
+        with writing(ledger, "alice") as conn:
+            conn.execute(INSERT, {"key": "taken"})
+            cluster.restart()
+            for key in others:
+                with writing(ledger, "bob") as other:
+                    other.execute(INSERT, {"key": key})
+
+    with pytest.raises(LedgerError, match="Nothing was written"):
+        write()
+    assert keys(ledger) & {"taken", *others} == others
+
+
+@pytest.mark.nightly
+def test_who_asks_first_prevents_the_write(ledger: Ledger, address: SecretStr) -> None:
+    """Guards against a commit that arrives late: its caller was told that nothing was written."""
+    late, engine = uuid.uuid4(), create_engine(address.get_secret_value(), isolation_level="AUTOCOMMIT")
+    with engine.connect() as conn, engine.connect() as asking:
+        conn.exec_driver_sql("BEGIN")
+        conn.execute(INSERT, {"key": "late"})
+        assert not was_stored(asking, late)
+        with pytest.raises(IntegrityError):
+            commit(conn, late)
+        conn.exec_driver_sql("ROLLBACK")
+    engine.dispose()
+    assert "late" not in keys(ledger)
+
+
+@pytest.mark.nightly
+def test_time_is_limited_after_a_connection_was_lost_too(address: SecretStr, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards the thread that ends statements on a frozen connection: a lost connection must not end it."""
+    monkeypatch.setattr(postgres_database, "SILENCE_SECONDS", 0.0)
+    with closing(open_ledger(address, StoppedClock())) as ledger:
+        with pytest.raises(LedgerError, match="terminating"), ledger.read() as conn:
+            conn.exec_driver_sql("SELECT pg_terminate_backend(pg_backend_pid())")
+        lost = "server closed the connection|could not receive"
+        for _ in range(2):
+            with pytest.raises(LedgerError, match=lost), ledger.read() as conn:
+                conn.exec_driver_sql("SELECT pg_sleep(50)")
+
+
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("address", "part"),
     [
@@ -186,8 +224,158 @@ def test_an_address_that_cannot_be_right_is_refused(address: str, part: str) -> 
         open_ledger(SecretStr(address), StoppedClock())
 
 
+@pytest.mark.nightly
 def test_an_error_does_not_show_the_password(cluster: Cluster) -> None:
-    """The database does not exist; the text names the place and what to do."""
     with pytest.raises(LedgerError, match="Create the database that ledger_url names") as caught:
         open_ledger(SecretStr(cluster.url("nowhere")), StoppedClock())
     assert cluster.password not in str(caught.value)
+
+
+WRITES: dict[str, Callable[[Memory, str], Awaitable[WriteResult]]] = {
+    "add_text": lambda memory, _: memory.add_text(ALICE, "User lives in Porto.", infer=False),
+    "add_messages": lambda memory, _: memory.add_messages(messages_from(("user", "I have moved to Porto."))),
+    "delete": lambda memory, memory_id: memory.delete(ALICE, [memory_id]),
+    "set_tags": lambda memory, memory_id: memory.update(ALICE, memory_id, tags=["home"]),
+    "delete_all": lambda memory, _: memory.delete_all(ALICE),
+    "undo": lambda memory, _: memory.undo(ALICE),
+}
+
+
+@pytest.mark.few_by_day(1)
+@pytest.mark.parametrize("name", WRITES)
+async def test_a_write_is_acknowledged_if_the_database_has_it(
+    name: str, cluster: Cluster, address: SecretStr, tmp_path: Path
+) -> None:
+    """Guards against an error after the work: who repeats an undo because of it would undo one edit more."""
+    settings: dict[str, Any] = {"ledger_url": address}
+    async with memory_in(tmp_path, **settings) as memory:
+        memory_id = await add_text(memory, "User lives in Braga.")
+        before = (await memory.log(ALICE, limit=1))[0].number
+        try:
+            with at_commit("after", cluster.stop):
+                result = await WRITES[name](memory, memory_id)
+        finally:
+            cluster.start()
+        assert result.outcomes or result.kept_messages
+        assert (await memory.log(ALICE, limit=1))[0].number == before + 1
+
+
+USERS = ("alice", "ben", "chloe")
+EACH = 8
+
+
+@pytest.fixture
+def servers(tmp_path: Path) -> Generator[list[Ledger]]:
+    """Open a ledger twice, as two servers do."""
+    address = ledger_address(tmp_path / "ledger.db")
+    with closing(open_ledger(address, StoppedClock())) as one, closing(open_ledger(address, StoppedClock())) as other:
+        yield [one, other]
+
+
+def test_writes_for_different_users_have_edits_of_their_own(servers: list[Ledger]) -> None:
+    def work(ledger: Ledger, user_id: str) -> None:
+        for number in range(EACH):
+            add(ledger, f"{user_id} owns book {number} of {id(ledger)}", user_id)
+
+    threads = [threading.Thread(target=work, args=(ledger, user)) for ledger in servers for user in USERS]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    with servers[0].read() as conn:
+        numbers = list(conn.execute(select(history.c.change)).scalars())
+    assert len(numbers) == len(set(numbers)) == len(threads) * EACH
+    assert servers[0].read_with(verify.verify, servers[0].database, ignore_progress).texts() == []
+
+
+def test_the_index_log_grows_in_the_order_of_the_commits(servers: list[Ledger]) -> None:
+    """Who follows it by its newest number misses nothing: a later number is not seen before an earlier one."""
+    first, second = servers
+    add(first, "Alice plays the cello")
+    with writing(first, "alice") as conn:
+        conn.execute(index_log.insert().values(unit_seq=1, user_id="alice", op="upsert", at=StoppedClock().at))
+        later = threading.Thread(target=add, args=(second, "Ben plays the flute", "ben"))
+        later.start()
+        with second.read() as reading:
+            before = entries.newest_log_number(reading)
+        later.join(0.5)
+        assert later.is_alive(), "it waits to write to the log"
+    later.join()
+    with second.read() as reading:
+        rows = entries.log_rows_after(reading, before, 9)
+    assert [row.user_id for row in rows] == ["alice", "ben"]
+    assert [row.seq for row in rows] == sorted(row.seq for row in rows)
+
+
+def test_a_write_for_all_users_waits_for_the_others(servers: list[Ledger]) -> None:
+    first, second = servers
+    with writing(first, "alice"):
+        whole = threading.Thread(target=second.run, args=(contextual_keys.rebuild_full_text, second.full_text))
+        whole.start()
+        whole.join(0.5)
+        assert whole.is_alive()
+    whole.join()
+
+
+def test_a_reserved_edit_number_is_not_given_out(servers: list[Ledger]) -> None:
+    with writing(servers[0]) as conn:
+        reserved = next_edit_number(conn) + 100
+        reserve_edit_numbers(conn, reserved)
+    with writing(servers[1], "alice") as conn:
+        assert next_edit_number(conn) > reserved
+
+
+def test_a_listener_hears_what_another_server_writes(servers: list[Ledger]) -> None:
+    first, second = servers
+    listener = first.database.listener()
+    assert listener is not None
+    listener.wait(60)  # it listens from now on
+    add(second, "Ben plays the flute", "ben")
+    listener.wait(60)
+    waiting = threading.Thread(target=listener.wait, args=(600,))
+    waiting.start()
+    listener.close()
+    waiting.join()
+
+
+@pytest.mark.anyio
+async def test_plans_are_made_for_the_values_of_a_call(memory: Memory) -> None:
+    """Guards against plans that PostgreSQL keeps for any values: the sixth call with one goes through a whole table."""
+    with memory.engine.ledger.read() as conn:
+        for _ in range(20):
+            entries.has_missing_vectors(conn, memory.engine.embedder.fingerprint)
+        kept = "SELECT sum(generic_plans)::int, sum(custom_plans)::int FROM pg_prepared_statements"
+        generic, custom = conn.exec_driver_sql(kept).one()
+    assert custom > 0
+    assert generic == 0
+
+
+OTHERS = text("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()")
+
+
+def sessions(database: SecretStr) -> int:
+    """Return how many sessions the server has for a database, beside the one that asks."""
+    engine = create_engine(database.get_secret_value().replace("postgresql://", "postgresql+psycopg://"))
+    with closing(engine.raw_connection()) as conn, closing(conn.cursor()) as cursor:
+        cursor.execute("SELECT pg_stat_clear_snapshot()")
+        cursor.execute(str(OTHERS))
+        (number,) = cursor.fetchone() or (0,)
+    engine.dispose()
+    return int(number)
+
+
+def test_no_session_is_left_of_what_is_closed_while_it_is_used(database: SecretStr) -> None:
+    ledger = open_ledger(database, StoppedClock())
+    with ledger.read() as conn:
+        ledger.close()
+        driver = conn.connection.driver_connection
+    assert driver is not None
+    assert driver.closed
+    assert sessions(database) == 0
+    opened = open_database(database)
+    listener = opened.listener()
+    assert listener is not None
+    listener.close()
+    listener.wait(0)
+    opened.close()
+    assert sessions(database) == 0

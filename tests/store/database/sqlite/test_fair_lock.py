@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
 import threading
-from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, cast
 
 import pytest
 from filelock import Timeout
@@ -17,33 +11,12 @@ from filelock import Timeout
 from palimpsest.core.files import file_lock
 from palimpsest.store.sqlite.ledger_files import in_turn
 
-HOLDS_FOR_EVER = """
-import sys, threading
-from pathlib import Path
-from palimpsest.store.sqlite.ledger_files import in_turn
-with in_turn(Path(sys.argv[1]), 60):
-    print("held", flush=True)
-    threading.Event().wait()
-"""
-
 LONG = 60
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "work.lock"
-
-
-@contextmanager
-def holder(path: Path) -> Generator[subprocess.Popen[bytes]]:
-    """Start a process that holds the lock until it is killed."""
-    process = subprocess.Popen([sys.executable, "-c", HOLDS_FOR_EVER, str(path)], stdout=subprocess.PIPE)
-    try:
-        assert cast("IO[bytes]", process.stdout).readline() == b"held\n"
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
 
 
 def wait_until_one_is_next(path: Path) -> None:
@@ -74,37 +47,3 @@ def test_who_is_next_is_not_passed(path: Path) -> None:
     for thread in (first, *others):
         thread.join()
     assert order == ["holder", "first", *["other"] * 8]
-
-
-def test_a_killed_holder_frees_the_lock(path: Path) -> None:
-    """Guards those that wait from a process that cannot release it any more."""
-    held = threading.Event()
-
-    def take() -> None:
-        with in_turn(path, LONG):
-            held.set()
-
-    with holder(path) as process:
-        thread = threading.Thread(target=take)
-        thread.start()
-        wait_until_one_is_next(path)
-        assert not held.is_set()
-        process.send_signal(signal.SIGKILL)
-        thread.join()
-    assert held.is_set()
-
-
-def test_who_gives_up_leaves_the_line(path: Path) -> None:
-    """Guards the next from one that no longer waits, and takes nothing when its turn comes."""
-    with in_turn(path, LONG), pytest.raises(TimeoutError), in_turn(path, 0.01):
-        pass
-    with in_turn(path, LONG), pytest.raises(TimeoutError), in_turn(path, 0.01):
-        pass
-    with in_turn(path, LONG):
-        pass
-
-
-def test_a_folder_that_is_gone_is_an_error(path: Path) -> None:
-    """Guards the caller from waiting for a lock that cannot exist."""
-    with pytest.raises(FileNotFoundError), in_turn(path.parent / "missing" / "work.lock", LONG):
-        pass

@@ -49,7 +49,6 @@ def store_secret(memory: Memory) -> str:
 @pytest.mark.few_by_day(1)
 @pytest.mark.parametrize("everything", [False, True], ids=["one memory", "the whole scope"])
 async def test_a_purged_person_is_in_no_byte_of_any_file(tmp_path: Path, *, everything: bool) -> None:
-    """Guards the promise of purge for entities, aliases, mentions, relations, their edits and the JSON of versions."""
     async with memory_in(tmp_path) as memory:
         secret = store_secret(memory)
         merge_entities(memory, ALIAS[0], SECRET[0])
@@ -67,24 +66,7 @@ async def test_a_purged_person_is_in_no_byte_of_any_file(tmp_path: Path, *, ever
     assert files_with(tmp_path, *PARTS) == set()
 
 
-async def test_a_name_that_only_the_purged_memory_had_is_replaced(tmp_path: Path) -> None:
-    """Guards somebody who stays: under the names that other memories have, never under the erased one."""
-    async with memory_in(tmp_path) as memory:
-        secret = store_stating(memory, "The keeper arrived", SECRET)
-        (keeper,) = entity_ids(memory, SECRET[0])
-        other = store_stating(memory, "Zed lights lamps", ("Zed", "person"))
-        run_statement(memory, "UPDATE mentions SET entity_id = :id WHERE owner_id = :owner", id=keeper, owner=other)
-        run_statement(memory, "UPDATE entity_aliases SET entity_id = :id WHERE key = 'zed'", id=keeper)
-        assert aliases_of(memory, SECRET[0]) == ["Zed", SECRET[0]]
-        assert (await memory.care.purge(ALICE, [secret])).clean
-        assert entity_ids(memory, "Zed")[0] == keeper
-        assert aliases_of(memory, "Zed") == ["Zed"]
-        assert await row_faults(memory) == []
-    assert files_with(tmp_path, *PARTS) == set()
-
-
 async def test_the_short_form_of_a_name_goes_with_it(tmp_path: Path) -> None:
-    """Guards both: the short form of an erased name, and that of one which another memory still has."""
     async with memory_in(tmp_path) as memory:
         secret = store_stating(memory, "The diver arrived", ("Zuleikha (diver)", "person"))
         store_stating(memory, "The cook Ana arrived", ("Ana (cook)", "person"))
@@ -98,7 +80,6 @@ async def test_the_short_form_of_a_name_goes_with_it(tmp_path: Path) -> None:
 
 
 async def test_a_name_that_a_person_gave_stays_with_what_is_left(tmp_path: Path) -> None:
-    """Guards edits: an entity that others still mention keeps its given name, and the merges that tell nothing."""
     async with memory_in(tmp_path) as memory:
         secret = store_secret(memory)
         store_stating(memory, "Anna bakes", ("Anna", "person"))
@@ -116,52 +97,61 @@ async def test_a_name_that_a_person_gave_stays_with_what_is_left(tmp_path: Path)
     assert files_with(tmp_path, *PARTS) == set()
 
 
-async def test_everybody_else_stays_as_they_are(tmp_path: Path) -> None:
-    """Guards the rows of others: other users, and people whom other memories and messages mention, too."""
-    async with memory_in(tmp_path) as memory:
-        store_stating(memory, "Ana keeps bees", ANA, scope=BOB)
-        store_stating(memory, "Ana lives in Lyon", ANA, relations=(Relation("Ana", "lives in", "Lyon"),))
-        before = table_rows(tmp_path / "ledger.db")
-        last = store_stating(memory, "Ana lives with Tom", ANA, ("Tom", "person"))
-        (message,) = await store_messages(memory, ("user", "Ana says hello"))
-        assert (await memory.care.purge(ALICE, [last, message.id])).clean
-        after = table_rows(tmp_path / "ledger.db")
-        assert {table: after[table] for table in GRAPH} == {table: before[table] for table in GRAPH}
-        assert await row_faults(memory) == []
+async def test_everybody_else_stays_as_they_are(tmp_path: Path, memory: Memory) -> None:
+    store_stating(memory, "Ana keeps bees", ANA, scope=BOB)
+    store_stating(memory, "Ana lives in Lyon", ANA, relations=(Relation("Ana", "lives in", "Lyon"),))
+    before = table_rows(tmp_path / "ledger.db")
+    last = store_stating(memory, "Ana lives with Tom", ANA, ("Tom", "person"))
+    (message,) = await store_messages(memory, ("user", "Ana says hello"))
+    assert (await memory.care.purge(ALICE, [last, message.id])).clean
+    after = table_rows(tmp_path / "ledger.db")
+    assert {table: after[table] for table in GRAPH} == {table: before[table] for table in GRAPH}
+    assert await row_faults(memory) == []
 
 
-async def test_a_name_that_something_else_has_is_no_trace(tmp_path: Path) -> None:
+async def test_a_name_that_something_else_has_is_no_trace(memory: Memory) -> None:
     """Guards the proof against false alarms: a project, a speaker or another memory may have the same name."""
+    names = ("Palimpsest", "Caroline", "Lighthouse")
+    # Said before anybody knew of her: a message mentions only entities that are known when it is stored.
+    await store_messages(memory, {"role": "user", "name": "Caroline", "content": "Hello"})
+    secret = store_stating(memory, "They meet", *((name, "other") for name in names))
+    store_memory(memory, "The site is blue", scope=Scope("alice", project="Palimpsest"))
+    store_memory(memory, "It has a lamp", metadata={"of": "Lighthouse"})
+    done = await memory.care.purge(ALICE, [secret])
+    assert set(done.erased.names) == set(names)
+    assert done.clean
+    assert {trace.piece for trace in done.traces} == set(names)
+
+
+async def test_a_stray_name_is_found_and_other_backups_stay(tmp_path: Path, memory: Memory) -> None:
+    secret = store_stating(memory, "The keeper moved", SECRET)
+    with_it = back_up(memory.settings, None, memory.engine.clock).path
+    stray = tmp_path / "backups" / "a note"
+    stray.write_text(json.dumps(SECRET[0]), "utf-8")
+    done = await memory.care.purge(ALICE, [secret], and_backups=False)
+    assert done.backups == (with_it,)
+    assert stray in {trace.file for trace in done.traces}
+
+
+async def test_the_numbers_of_purged_edits_of_entities_are_not_reused(memory: Memory) -> None:
+    secret = store_secret(memory)
+    number = merge_entities(memory, ALIAS[0], SECRET[0])
+    await memory.care.purge(ALICE, [secret])
+    store_memory(memory, "User bakes")
+    assert (await memory.log(ALICE))[0].number > number
+
+
+async def test_a_name_that_only_the_purged_memory_had_is_replaced(tmp_path: Path) -> None:
+    """Guards somebody who stays: under the names that other memories have, never under the erased one."""
     async with memory_in(tmp_path) as memory:
-        names = ("Palimpsest", "Caroline", "Lighthouse")
-        # Said before anybody knew of her: a message mentions only entities that are known when it is stored.
-        await store_messages(memory, {"role": "user", "name": "Caroline", "content": "Hello"})
-        secret = store_stating(memory, "They meet", *((name, "other") for name in names))
-        store_memory(memory, "The site is blue", scope=Scope("alice", project="Palimpsest"))
-        store_memory(memory, "It has a lamp", metadata={"of": "Lighthouse"})
-        done = await memory.care.purge(ALICE, [secret])
-        assert set(done.erased.names) == set(names)
-        assert done.clean
-        assert {trace.piece for trace in done.traces} == set(names)
-
-
-async def test_a_stray_name_is_found_and_other_backups_stay(tmp_path: Path) -> None:
-    """Guards the proof: it finds a name in a file; a backup counts only if it holds the purged memory itself."""
-    async with memory_in(tmp_path) as memory:
-        secret = store_stating(memory, "The keeper moved", SECRET)
-        with_it = back_up(memory.settings, None, memory.engine.clock).path
-        stray = tmp_path / "backups" / "a note"
-        stray.write_text(json.dumps(SECRET[0]), "utf-8")
-        done = await memory.care.purge(ALICE, [secret], and_backups=False)
-        assert done.backups == (with_it,)
-        assert stray in {trace.file for trace in done.traces}
-
-
-async def test_the_numbers_of_purged_edits_of_entities_are_not_reused(tmp_path: Path) -> None:
-    """Guards undo by number, also of a merge whose row of history was erased."""
-    async with memory_in(tmp_path) as memory:
-        secret = store_secret(memory)
-        number = merge_entities(memory, ALIAS[0], SECRET[0])
-        await memory.care.purge(ALICE, [secret])
-        store_memory(memory, "User bakes")
-        assert (await memory.log(ALICE))[0].number > number
+        secret = store_stating(memory, "The keeper arrived", SECRET)
+        (keeper,) = entity_ids(memory, SECRET[0])
+        other = store_stating(memory, "Zed lights lamps", ("Zed", "person"))
+        run_statement(memory, "UPDATE mentions SET entity_id = :id WHERE owner_id = :owner", id=keeper, owner=other)
+        run_statement(memory, "UPDATE entity_aliases SET entity_id = :id WHERE key = 'zed'", id=keeper)
+        assert aliases_of(memory, SECRET[0]) == ["Zed", SECRET[0]]
+        assert (await memory.care.purge(ALICE, [secret])).clean
+        assert entity_ids(memory, "Zed")[0] == keeper
+        assert aliases_of(memory, "Zed") == ["Zed"]
+        assert await row_faults(memory) == []
+    assert files_with(tmp_path, *PARTS) == set()

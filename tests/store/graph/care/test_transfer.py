@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Relation, Scope, Split
 from palimpsest.memory import Memory
-from tests.support.exports import exported, exporting
+from tests.support.exports import exporting
 from tests.support.graph_rows import (
     LIVES,
     change_stating,
@@ -26,7 +25,7 @@ from tests.support.graph_rows import (
 )
 from tests.support.ledger_access import ignore_progress, row_faults, select_rows
 from tests.support.ledger_files import files_with
-from tests.support.memory import ALICE, StoppedClock, memory_in
+from tests.support.memory import ALICE, memory_in
 
 pytestmark = pytest.mark.anyio
 
@@ -63,7 +62,6 @@ def write_lines(file: Path, lines: list[dict[str, Any]]) -> None:
 
 @pytest.mark.nightly
 async def test_edits_of_entities_are_undone_after_an_import_as_before(tmp_path: Path) -> None:
-    """Guards the history of entities: numbers and ids of another ledger, also those of entities known here before."""
     file = tmp_path / "alice.jsonl"
     async with memory_in(tmp_path / "here") as here, memory_in(tmp_path / "there") as there:
         store_stating(there, "Zoe sings", ("Zoe", "person"))
@@ -85,33 +83,6 @@ async def test_edits_of_entities_are_undone_after_an_import_as_before(tmp_path: 
         assert await row_faults(there) == []
 
 
-@pytest.mark.nightly
-async def test_an_entity_that_is_known_here_is_not_stored_twice(tmp_path: Path) -> None:
-    """Guards who is who after an import: one name in one scope is one entity, two of the file stay two."""
-    file = tmp_path / "alice.jsonl"
-    async with memory_in(tmp_path / "here") as here:
-        store_people(here)
-        other = store_stating(here, "Tom sails", TOM)
-        split_tom(here, other)
-        await exporting(here, file)
-    async with memory_in(tmp_path / "there") as there:
-        store_stating(there, "Tom plays chess with me", TOM, ("I", "person"))
-        store_stating(there, "Vera is the name of a plant", ("Vera", "product"), scope=WEB)
-        would = await there.care.import_file(ALICE, file, ignore_progress, dry_run=True)
-        done = await there.care.import_file(ALICE, file, ignore_progress)
-        assert done.known["entity"] == would.known["entity"] == 2, "one Tom and the user"
-        assert done.new == would.new
-        toms = [name for project, name in entity_names(there) if (project, name) == ("", "Tom")]
-        assert len(toms) == 2, "the other Tom of the file stays another one"
-        assert entity_names(there).count(("web", "Vera")) == 2, "a person is no product"
-        assert ("User", "works with", "Tom") in stated_relations(there)
-        assert select_rows(there, "SELECT count(*) FROM entities WHERE is_user") == [(1,)]
-        assert await row_faults(there) == []
-        before = await exported(there)
-        assert sum((await there.care.import_file(ALICE, file, ignore_progress)).new.values()) == 0
-        assert await exported(there) == before
-
-
 async def test_an_export_of_before_does_not_bring_back_a_purged_person(tmp_path: Path) -> None:
     """Guards a purge: the entities that only what was purged mentions stay away, too."""
     file = tmp_path / "alice.jsonl"
@@ -129,13 +100,6 @@ async def test_an_export_of_before_does_not_bring_back_a_purged_person(tmp_path:
         assert await row_faults(memory) == []
 
 
-def changed(**parts: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """Return a function that changes fields of a line."""
-    return lambda line: {**line, **parts}
-
-
-NOBODY = "00000000-0000-4000-8000-000000000000"
-
 EDIT: dict[str, Any] = {
     "event": "rename",
     "before": [],
@@ -146,56 +110,6 @@ EDIT: dict[str, Any] = {
     "text": "",
     "change": 1,
 }
-
-FAULTS: dict[str, tuple[int, Callable[[dict[str, Any]], dict[str, Any]], str]] = {
-    "a name that names nothing": (1, changed(name=" … "), r"line 2: entity\.name: .*no letter or digit"),
-    "an unknown type": (1, changed(entity_type="king"), r"line 2: entity\.entity_type"),
-    "a user in a project": (2, changed(is_user=True, project="web"), "line 3: .*belongs to no project"),
-    "an agent": (1, changed(agent_id="coder"), r"line 2: entity\.agent_id"),
-    "a merge into nobody": (1, changed(merged_into=NOBODY), f"line 2: no entity {NOBODY}"),
-    "a merge into itself": (1, lambda line: {**line, "merged_into": line["id"]}, "line 2: no entity"),
-    "a mention of nobody": (
-        3,
-        changed(mentions=[{"name": "Ana", "entity_id": NOBODY}]),
-        f"line 4: no entity {NOBODY} comes before",
-    ),
-    "a name with two meanings": (
-        3,
-        lambda line: {**line, "mentions": [*line["mentions"], {**line["mentions"][0], "name": "ANA"}]},
-        "line 4: .*two entities",
-    ),
-    "an edit of an unknown kind": (1, changed(history=[{**EDIT, "event": "burn"}]), r"line 2: .*history\.0\.event"),
-    "an edit of another column": (
-        1,
-        changed(history=[{**EDIT, "before": [["entity", NOBODY, "user_id", "bob"]]}]),
-        r"line 2: entity\.history\.0\.before",
-    ),
-    "an edit of nobody": (
-        1,
-        changed(history=[{**EDIT, "after": [["entity", NOBODY, "merged_into", None]]}]),
-        f"an edit tells of the entity {NOBODY}, which is not in the file",
-    ),
-    "a relation from nobody": (3, changed(relations=[["", "knows", "Ana"]]), r"line 4: memory\.relations"),
-    "an entity of another project": (1, changed(project="web"), "line 4: the entity .* belongs to another project"),
-}
-
-
-@pytest.mark.few_by_day(1)
-@pytest.mark.parametrize("fault", FAULTS)
-async def test_a_damaged_line_is_named_and_nothing_is_stored(tmp_path: Path, fault: str) -> None:
-    """Guards against entities of nobody, of another scope, or in a circle."""
-    file, (number, damaged, error_text) = tmp_path / "alice.jsonl", FAULTS[fault]
-    async with memory_in(tmp_path / "here") as memory:
-        store_stating(memory, "Ana lives in Lyon", ANA, ("Lyon", "place"))
-        await exporting(memory, file)
-    lines = lines_of(file)
-    lines[number] = damaged(lines[number])
-    write_lines(file, lines)
-    async with memory_in(tmp_path / "there", StoppedClock()) as memory:
-        for dry_run in (True, False):
-            with pytest.raises(InputError, match=error_text):
-                await memory.care.import_file(ALICE, file, ignore_progress, dry_run=dry_run)
-        assert entity_names(memory) == []
 
 
 async def test_an_entity_of_another_user_is_refused(tmp_path: Path) -> None:
