@@ -224,17 +224,14 @@ TURNS = (
 
 
 def facts_in(text: str) -> list[str]:
-    """Return which of the facts a text names."""
     return [fact for fact in FACTS if fact in text]
 
 
 def reply_to(number: int) -> str:
-    """Return what the assistant says at the end of a turn."""
     return f"That was the turn with the number {number}."
 
 
 def said_in(turns: tuple[Turn, ...]) -> list[tuple[str, str]]:
-    """Return role and text of what is kept of a session."""
     messages: list[tuple[str, str]] = []
     for number, turn in enumerate(turns):
         if turn.prompt != COMPACT:
@@ -243,7 +240,6 @@ def said_in(turns: tuple[Turn, ...]) -> list[tuple[str, str]]:
 
 
 async def add_facts(client: Client) -> None:
-    """Add the facts, each to its project or to none."""
     for project, texts in (("garden-site", OF_SITE), ("tea-shop", OF_SHOP), ("", OF_USER)):
         for text in texts:
             reply_text(await client.call_tool("add_memory", {"text": text, "scope": {"project": project}}))

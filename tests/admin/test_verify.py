@@ -169,15 +169,7 @@ IN_THE_FULL_TEXT_OF_POSTGRESQL: dict[str, tuple[str, set[str]]] = {
 
 
 def damaged(statements: str) -> str:
-    """Return statements with what stands for an entry and for a memory."""
     return statements.replace("@entry", ENTRY).replace("@named", NAMED)
-
-
-def overwrite_page(path: Path, page: int) -> None:
-    """Overwrite one page of a database file."""
-    with path.open("r+b") as file:
-        file.seek(page * 4096)
-        file.write(b"\xa5" * 4096)
 
 
 BOB = Scope("bob")
@@ -226,7 +218,6 @@ def healthy(tmp_path_factory: pytest.TempPathFactory, store: Store) -> Path:  # 
 
 @pytest.fixture
 def settings(tmp_path: Path, healthy: Path) -> Settings:
-    """Return the settings of a copy of the healthy memory."""
     copy_memory(healthy, tmp_path / "data")
     return settings_in(tmp_path / "data")
 
@@ -238,7 +229,6 @@ def verified(settings: Settings, *, repair: bool = False) -> dict[str, Finding]:
 
 
 def results(findings: dict[str, Finding]) -> dict[str, tuple[bool, str]]:
-    """Return whether each part is well, and the text about it."""
     return {part: (finding.ok, finding.text) for part, finding in findings.items()}
 
 
@@ -255,12 +245,6 @@ def test_a_healthy_memory_is_found_to_agree(settings: Settings) -> None:
     for repair in (False, True):
         assert results(verified(settings, repair=repair)) == {"rows": (True, AGREE), "index 0": (True, WHOLE)}
     assert table_rows(settings.ledger_path, "meta", "changes") == before, "a healthy memory is not written to"
-
-
-def test_a_new_memory_is_found_to_agree(tmp_path: Path) -> None:
-    """Guards against false alarms about an empty memory."""
-    chosen = settings_in(tmp_path / "data")
-    assert results(verified(chosen)) == {"rows": (True, AGREE)}
 
 
 @pytest.mark.few_by_day(1)
@@ -353,7 +337,6 @@ def test_damage_that_only_sqlite_can_have_is_reported_with_the_newest_backup(
 
 
 def damage_is_reported_with_the_newest_backup(settings: Settings, statements: str, fault: str) -> None:
-    """Damage a ledger with SQL statements, and expect the fault to be named and no repair to be claimed."""
     copy = back_up(settings, None, StoppedClock()).path
     run_sql(settings.ledger_path, statements)
     for repair in (False, True, False):
@@ -463,38 +446,6 @@ def test_the_command_exits_with_1_until_the_damage_is_repaired(tmp_path: Path, s
     assert [finding["part"] for finding in report["findings"] if not finding["ok"]] == ["rows"]
     assert f"repaired: {MEAN}" in palimpsest(tmp_path, "doctor", "--deep", "--repair", settings=EXACT)
     assert AGREE in palimpsest(tmp_path, "doctor", "--deep", settings=EXACT)
-
-
-@pytest.mark.nightly
-@pytest.mark.anyio
-@pytest.mark.only_on("sqlite", "a test cannot reach the pages of PostgreSQL")
-async def test_a_damaged_page_is_reported_with_the_newest_readable_backup(tmp_path: Path) -> None:
-    """Guards the advice after real damage: which backup is good and what it holds. No repair is tried."""
-    data = tmp_path / "data"
-    async with memory_in(data) as memory:
-        for number in range(30):
-            store_memory(memory, f"fact {number}: {'long ' * 300}")
-        older = back_up(memory.settings, None, memory.engine.clock).path
-        store_memory(memory, "User drinks green tea")
-        newer = back_up(memory.settings, None, memory.engine.clock).path
-    (data / "backups" / "work-backup-20300101T000000Z.db").write_bytes(newer.read_bytes())
-    overwrite_page(newer, 40)
-    for page in range(30, 45):
-        overwrite_page(data / "ledger.db", page)
-    before = (data / "ledger.db").read_bytes()
-    findings = {
-        finding["part"]: finding
-        for finding in palimpsest_json(tmp_path, "doctor", "--deep", code=1, settings=EXACT)["findings"]
-    }
-    assert not findings["ledger"]["ok"]
-    assert not findings["rows"]["ok"]
-    chosen = settings_in(data)
-    for text in (findings["rows"]["text"], verified(chosen, repair=True)["rows"].text):
-        assert f"The newest readable backup has 30 memories; to go back to it: palimpsest restore {older}" in text
-    assert (data / "ledger.db").read_bytes() == before
-    older.unlink()
-    text = verified(chosen)["rows"].text
-    assert "It has no readable backup" in text, "backups of another ledger in the same folder do not count"
 
 
 @pytest.mark.nightly

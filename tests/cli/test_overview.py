@@ -21,7 +21,6 @@ def finding(home: Path, *, ok: bool) -> str:
 
 
 def rows(home: Path) -> dict[str, list[str]]:
-    """Return the words of each client's row in the list."""
     lines = [line.split() for line in run(home, "install").splitlines()]
     return {words[0]: words[1:] for words in lines if words and words[0] in CLIENTS}
 
@@ -53,14 +52,6 @@ def test_a_damaged_file_of_one_client_hides_no_other(tmp_path: Path) -> None:
     text = finding(tmp_path, ok=True)
     assert text.startswith("Codex (memory); ")
     assert "mcp.json cannot be read" in text
-
-
-def test_the_doctor_names_the_clients_that_have_the_memory(tmp_path: Path) -> None:
-    """Guards a healthy installation against alarms, also that of a project."""
-    assert finding(tmp_path, ok=True) == "in no client; palimpsest install lists them"
-    run(tmp_path, "install", "gemini", "--hooks")
-    run(tmp_path, "install", "vscode", "--project")
-    assert finding(tmp_path, ok=True) == "Gemini CLI (memory, hooks), VS Code (memory)"
 
 
 @pytest.mark.few_by_day(1)

@@ -90,29 +90,6 @@ class TestCatchingUp:
             projection.catch_up()
             assert projection.count() == 0
 
-    def test_catching_up_before_opening_does_nothing(self, ledger: Ledger, exact: Indexes, root: Path) -> None:
-        """A write may come before the index is opened."""
-        add(ledger, "one")
-        with projected(ledger, exact.open, root) as projection:
-            projection.catch_up()
-            assert (projection.state, exact.opened) == ("closed", [])
-
-    def test_progress_is_reported_up_to_the_total(self, ledger: Ledger, exact: Indexes, root: Path) -> None:
-        """The progress bar of `palimpsest rebuild` rises to exactly its total."""
-        add(ledger, *facts(2 * BATCH + 1))
-        progress_calls: list[tuple[int, int]] = []
-        with projected(ledger, exact.open, root) as projection:
-            projection.open(lambda done, total: progress_calls.append((done, total)))
-            total = 2 * BATCH + 1
-            assert progress_calls == [(BATCH, total), (2 * BATCH, total), (total, total)]
-            add(ledger, *facts(BATCH + 1, start=1_000))
-            progress_calls.clear()
-            projection.catch_up(lambda done, total: progress_calls.append((done, total)))
-            assert progress_calls == [(BATCH, BATCH + 1), (BATCH + 1, BATCH + 1)]
-            progress_calls.clear()
-            assert projection.rebuild(lambda done, total: progress_calls.append((done, total))) == total + BATCH + 1
-            assert progress_calls[-1] == (total + BATCH + 1, total + BATCH + 1)
-
     @pytest.mark.few_by_day(1)
     def test_changes_made_during_a_build_are_in_the_index(self, ledger: Ledger, indexes: Indexes, root: Path) -> None:
         """Changes made during the fill are applied from the log afterwards."""
@@ -262,15 +239,3 @@ class TestStopping:
         with opened(ledger, indexes.open, root):
             assert len(indexes.last.upserted) == BATCH + 1
             assert agrees(ledger, indexes.last)
-
-    @pytest.mark.few_by_day(1)
-    def test_a_closed_projection_can_be_opened_again(self, ledger: Ledger, indexes: Indexes, root: Path) -> None:
-        """`doctor` opens and closes the index it examines. Closing twice is not an error."""
-        add(ledger, "one")
-        with projected(ledger, indexes.open, root) as projection:
-            for _ in range(2):
-                projection.open()
-                assert projection.count() == 1
-                projection.close()
-                projection.close()
-            assert sum(len(index.upserted) for index in indexes.opened) == 1

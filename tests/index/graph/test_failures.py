@@ -19,7 +19,6 @@ from palimpsest.core.models import Finding
 from palimpsest.index import graph_database
 from palimpsest.memory import Memory
 from tests.support.bolt_server import BoltServer, caught_up, free_port, silent_port, state
-from tests.support.command_line import palimpsest
 from tests.support.memory import ALICE, add_text, memory_in
 
 pytestmark = pytest.mark.anyio
@@ -164,17 +163,3 @@ async def test_waiting_for_another_process_keeps_no_sessions(tmp_path: Path, mon
             assert is_ours
             with pytest.raises(GraphStoreError, match="another process is still writing to the graph database"):
                 await caught_up(memory)
-
-
-@pytest.mark.nightly
-async def test_processes_that_follow_at_once_leave_what_the_ledger_says(tmp_path: Path, bolt: BoltServer) -> None:
-    store = bolt.variables()
-    async with memory_in(tmp_path / "data", graph_store=bolt.settings()) as memory:
-        for number in range(30):
-            state(memory, f"Person {number}", "knows", "Eve")
-        async with anyio.create_task_group() as tasks:
-            for _ in range(3):
-                tasks.start_soon(caught_up, memory)
-            await anyio.to_thread.run_sync(lambda: palimpsest(tmp_path, "rebuild", "--graph", settings=store))
-        assert len(bolt.relations(memory)) == 30
-        assert len(bolt.names(memory)) == 31

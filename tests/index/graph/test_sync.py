@@ -12,17 +12,15 @@ import pytest
 from sqlalchemy import text
 
 from palimpsest.core.errors import SettingsError
-from palimpsest.core.models import Decision, EntityEdit, Event, Fact, Merge, NamedEntity, Provenance, Relation, Scope
+from palimpsest.core.models import Decision, Event, Fact, NamedEntity, Relation, Scope
 from palimpsest.core.settings import load_settings
-from palimpsest.index.graph_database import differences
 from palimpsest.memory import Memory
-from palimpsest.store.apply import Write
 from palimpsest.store.graph.entity_edits import give_names, unnamed_memories
-from tests.support.bolt_server import BoltServer, caught_up, projection_of, state
+from tests.support.bolt_server import BoltServer, caught_up, state
 from tests.support.command_line import palimpsest
 from tests.support.graph import Graph
 from tests.support.graph_cases import GraphCase, graph_cases
-from tests.support.ledger_access import ignore_progress, select_rows, store_memory, write_decisions, writing
+from tests.support.ledger_access import store_memory, write_decisions, writing
 from tests.support.memory import ALICE, StoppedClock, memory_in
 
 pytestmark = pytest.mark.anyio
@@ -132,28 +130,6 @@ async def test_a_project_that_is_moved_takes_its_entities_with_it(memory: Memory
     assert rows == [{"p": "new"}, {"p": "new"}]
 
 
-def edit(memory: Memory, change: EntityEdit) -> None:
-    """Edit an entity of Alice's."""
-    memory.engine.ledger.apply(Write(ALICE, Provenance("test"), entity_edits=(change,)))
-
-
-def entity_id(memory: Memory, name: str) -> str:
-    """Return the id of the one entity of a name."""
-    [row] = select_rows(memory, "SELECT id FROM entities WHERE name = :name AND merged_into IS NULL", name=name)
-    return str(row[0])
-
-
-@pytest.mark.nightly
-async def test_more_nodes_than_one_statement_takes_are_renamed_at_once(memory: Memory, bolt: BoltServer) -> None:
-    for number in range(230):
-        state(memory, "Ana", "knows", f"p{number}")
-    await caught_up(memory)
-    edit(memory, Merge(entity_id(memory, "p0"), entity_id(memory, "Ana")))
-    await caught_up(memory)
-    assert await differences(projection_of(memory), ignore_progress) == ""
-    assert len(bolt.names(memory)) == 230
-
-
 async def test_names_that_are_looked_for_later_are_copied(memory: Memory, bolt: BoltServer) -> None:
     memory_id = store_memory(memory, "Ana paints in Lyon")
     with writing(memory.engine.ledger) as conn:
@@ -172,7 +148,6 @@ OF_LYON = ("Ana", "lives in", "Lyon")
 
 
 def findings(folder: Path, bolt: BoltServer, *options: str, code: int = 0) -> dict[str, Any]:
-    """Return what doctor says of the graph database, by part."""
     printed = palimpsest(folder, "doctor", "--json", *options, settings=bolt.variables(), code=code)
     found = json.loads(printed[printed.index("{") :])["findings"]
     return {finding["part"]: finding for finding in found if finding["part"].startswith("graph")}

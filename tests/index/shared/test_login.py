@@ -17,7 +17,6 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from palimpsest.admin.doctor import examine
 from palimpsest.core.errors import SettingsError, VectorIndexError
 from palimpsest.learn.engine import open_shared_projection
 from palimpsest.store.ledger import Ledger
@@ -149,22 +148,3 @@ def test_a_database_that_is_not_there_is_named(ledger: Ledger, chroma: ChromaPro
     projection = open_shared_projection(chroma.settings(tmp_path, database="another"), ledger, EMBEDDER)
     with closing(projection), pytest.raises(VectorIndexError, match=r"\[another\] does not exist"):
         projection.open()
-
-
-@pytest.mark.nightly
-@pytest.mark.anyio
-async def test_doctor_says_what_condition_the_index_is_in(own_chroma: ChromaProcess, tmp_path: Path) -> None:
-    """It builds nothing, and so it can say that nothing is there."""
-    settings = own_chroma.settings(tmp_path)
-
-    async def found() -> tuple[str, bool]:
-        (finding,) = [item for item in await examine(settings) if item.part == "index"]
-        return finding.text, finding.ok
-
-    assert await found() == (
-        f"Chroma server http://127.0.0.1:{own_chroma.port}: no index yet; a server builds it at its first search",
-        True,
-    )
-    own_chroma.kill()
-    text, ok = await found()
-    assert ("could not be reached" in text, ok) == (True, False)
