@@ -380,20 +380,6 @@ async def texts(memory: Memory) -> list[str]:
     return sorted(hit.text for hit in hits)
 
 
-async def test_the_log_shows_an_import_at_its_own_time(tmp_path: Path) -> None:
-    """Guards the log: it is in the order of the edits, whatever the dates of the content."""
-    clock = StoppedClock()
-    async with memory_in(tmp_path, clock) as memory:
-        store_memory(memory, "User bakes")
-        clock.at += timedelta(hours=1)
-        await memory.care.import_file(ALICE, mem0_file(tmp_path), ignore_progress)
-        imported, first = await memory.log(ALICE)
-        assert (imported.provenance.stage, imported.made_at) == ("import", clock.at)
-        assert first.made_at == clock.at - timedelta(hours=1)
-        _, versions = await memory.history(ALICE, imported.steps[0].owner_id)
-        assert versions[0].updated_at.year == 2024, "the history keeps the date of the content"
-
-
 async def test_undo_since_a_time_undoes_the_imports_of_that_time(tmp_path: Path) -> None:
     """Guards `undo --since` against missing what was imported from another tool, also after a move of the memory."""
     clock = StoppedClock()

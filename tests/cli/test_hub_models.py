@@ -10,13 +10,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from huggingface_hub import close_session
 
 from palimpsest.embed import hub as hub_module
 from palimpsest.embed.hub import catalogue
 from tests.support.command_line import palimpsest, palimpsest_json
 from tests.support.environment import STATIC_EMBEDDER
-from tests.support.model_hub import FAR_HUB, MODEL, ModelHub, model_hub
+from tests.support.model_hub import MODEL, ModelHub, model_hub
 
 TEXTS = ("Anna lives in Lyon", "the violin of Anna is old", "Anna has a violin in Lyon")
 
@@ -123,15 +122,6 @@ def test_an_interrupted_download_goes_on_where_it_ended(
     palimpsest(tmp_path, "embedder", "use", "tiny-embedder", "--yes", settings=env)
     assert hub.got() == [("model_quantized.onnx", f"bytes={size // 2 // 100 * 100}-"), ("tokenizer.json", "")]
     assert not list(folder_of(tmp_path).rglob("*.partial"))
-
-
-def test_a_proxy_of_the_environment_is_used(tmp_path: Path, hub: ModelHub) -> None:
-    """Many companies let nothing out but by their proxy."""
-    close_session()  # it read the variables of the test before
-    env = {**variables(hub), "HF_ENDPOINT": FAR_HUB, "HTTP_PROXY": hub.endpoint}
-    palimpsest(tmp_path, "reranker", "use", "tiny-reranker", settings=env)
-    close_session()
-    assert {path.startswith(FAR_HUB) for _, path, _ in hub.requests} == {True}
 
 
 @pytest.mark.parametrize("names_hashes", [True, False])

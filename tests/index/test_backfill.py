@@ -19,7 +19,6 @@ from palimpsest.store.apply import Write
 from palimpsest.store.ledger import Ledger, open_ledger
 from tests.support.ledger_access import all_keys
 from tests.support.memory import StoppedClock, messages_from
-from tests.support.open_connections import count_connections
 from tests.support.stores import ledger_address
 
 HALF_PRECISION = 1e-3
@@ -127,16 +126,6 @@ def centre(ledger: Ledger, embedder: Hashing, scope: Scope = ANA) -> entries.Cen
 
 
 class TestAfterChangingTheEmbedder:
-    def test_every_entry_gets_a_vector_of_the_new_embedder(self, ledger: Ledger, old: Hashing, new: Hashing) -> None:
-        """After the change, every key is the new embedder's."""
-        add(ledger, old, *facts(5))
-        assert (missing(ledger, old), missing(ledger, new)) == (0, 5)
-        assert Backfill(ledger, new).run() == 5
-        assert (missing(ledger, old), missing(ledger, new)) == (5, 0)
-        assert new.texts == facts(5), "oldest first"
-        np.testing.assert_allclose(keys(ledger, new), new.embed_passages(facts(5)), atol=HALF_PRECISION)
-        assert len(keys(ledger, old)) == 0
-
     def test_contextual_keys_use_only_the_new_vectors(
         self, ledger: Ledger, other_ledger: Ledger, old: Hashing, new: Hashing
     ) -> None:
@@ -167,13 +156,6 @@ class TestAfterChangingTheEmbedder:
         assert new.texts == ["to be kept", "to be deleted"]
         assert centre(ledger, new).entries == 2
         assert centre(ledger, old).entries == 0
-
-    def test_with_nothing_missing_the_embedder_is_not_called(self, ledger: Ledger, new: Hashing) -> None:
-        """An ordinary start makes no embedder call, reports no progress and writes nothing."""
-        add(ledger, new, *facts(3))
-        progress_calls: list[tuple[int, int]] = []
-        assert Backfill(ledger, new).run(progress=lambda done, total: progress_calls.append((done, total))) == 0
-        assert (new.calls, progress_calls) == ([], [])
 
 
 class TestAfterFailures:
@@ -208,23 +190,6 @@ class TestAfterFailures:
         assert Backfill(ledger, new).run() == BATCH
         assert new.texts == facts(3 * BATCH)[2 * BATCH :]
         np.testing.assert_allclose(keys(ledger, new), new.embed_passages(facts(3 * BATCH)), atol=HALF_PRECISION)
-
-    def test_no_connection_is_open_while_the_embedder_is_called(self, ledger: Ledger, old: Hashing) -> None:
-        """An embedder may be an endpoint that takes seconds, and a connection must not wait for it."""
-        counts: list[int] = []
-
-        class Observing(Hashing):
-            def embed_passages(self, texts: Sequence[str], *, background: bool = False) -> Vector:
-                counts.append(connections())
-                return super().embed_passages(texts, background=background)
-
-        add(ledger, old, *facts(BATCH + 1))
-        with count_connections() as connections:
-            assert Backfill(ledger, Observing("new", 12)).run() == BATCH + 1
-            with ledger.read() as conn:
-                conn.exec_driver_sql("SELECT 1")
-                assert connections() == 1, "connections are counted"
-        assert counts == [0, 0]
 
 
 def test_a_text_that_changes_while_it_is_embedded_keeps_its_new_vector(ledger: Ledger, old: Hashing) -> None:

@@ -12,7 +12,7 @@ from typing import TypeAlias
 import numpy as np
 import pytest
 
-from palimpsest.core.errors import LedgerError, VectorIndexError
+from palimpsest.core.errors import LedgerError
 from palimpsest.core.protocols import Vector, VectorIndex
 from palimpsest.index.chroma_folder import ChromaIndex
 from palimpsest.index.sync import FILE_NAME
@@ -87,21 +87,6 @@ def test_a_damaged_index_is_set_aside_and_rebuilt(ledger: Ledger, root: Path, ki
     assert left <= {path.name for path in (root / "0.aside").iterdir()}
     build(ledger, indexes, root)
     assert indexes.last.upserted == [], "the new checkpoint is valid"
-
-
-class TestDamagedIndex:
-    def test_an_index_that_can_never_be_opened_is_reported(self, ledger: Ledger, root: Path) -> None:
-        """The error is reported, and searches work without the index."""
-
-        def damaged(_folder: Path) -> VectorIndex:
-            raise VectorIndexError("the index is damaged")
-
-        add(ledger, *facts(4))
-        with projected(ledger, damaged, root) as projection:
-            with pytest.raises(VectorIndexError, match="the index is damaged"):
-                projection.open()
-            assert (projection.state, projection.fault) == ("broken", "the index is damaged")
-            assert nearest(ledger, projection, "fact 1") is None
 
 
 def chroma_in(folder: Path) -> ChromaIndex:

@@ -13,8 +13,6 @@ import pytest
 from palimpsest.core.models import Decision, Event, Fact, Scope
 from palimpsest.index import sync
 from palimpsest.index.sync import KeptKeys, Projection
-from palimpsest.store import contextual_keys
-from palimpsest.store.documents import EmbeddedText
 from palimpsest.store.ledger import Ledger
 from tests.support.ledger_access import all_keys
 from tests.support.ledger_files import run_sql
@@ -90,18 +88,6 @@ class TestFollowing:
                     living += [outcome.memory.id for outcome in add(ledger, *facts(count, start=100 * (step + 1)))]
             assert agrees(ledger, kept)
 
-    def test_vectors_of_another_embedder_are_left_out(self, ledger: Ledger, exact: Indexes, root: Path) -> None:
-        """While another process re-embeds the texts, each process finds what its own embedder has embedded."""
-        add(ledger, "one", "two")
-        with projected(ledger, exact.open, root) as old, projected(ledger, exact.open, root, embedder="new") as new:
-            old_keys, new_keys = KeptKeys(ledger, old), KeptKeys(ledger, new)
-            assert agrees(ledger, old_keys)
-            assert nearest(ledger, new_keys, "one") is None, "nothing is embedded by it, and its index is closed"
-            embedded = {1: EmbeddedText("one", "new", direction("one"))}
-            ledger.run(contextual_keys.give_vectors, ledger.full_text, embedded, ledger.clock())
-            assert nearest(ledger, old_keys, "one") == [2]
-            assert nearest(ledger, new_keys, "one") == [1]
-
     def test_queries_and_writes_in_many_threads(
         self, ledger: Ledger, kept: KeptKeys, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -171,23 +157,6 @@ class TestBound:
 
 
 class TestBesideTheIndex:
-    def test_a_search_that_needs_no_index_still_says_that_it_is_behind(
-        self, ledger: Ledger, exact: Indexes, root: Path
-    ) -> None:
-        """The index catches up after a write of another process, though no search has to wait for it."""
-        add(ledger, "one")
-        with projected(ledger, exact.open, root) as projection:
-            kept = KeptKeys(ledger, projection)
-            projection.open()
-            assert nearest(ledger, kept, "one") == [1]
-            assert not projection.is_behind()
-            add(ledger, "two")
-            assert nearest(ledger, kept, "two", 1) == [2]
-            assert projection.is_behind()
-            projection.catch_up()
-            assert nearest(ledger, kept, "two", 1) == [2]
-            assert not projection.is_behind()
-
     @pytest.mark.parametrize("damage", ["UPDATE vectors SET key = substr(key, 1, 2) WHERE seq = 1", "DROP TABLE means"])
     def test_a_damaged_ledger_is_left_to_the_index(
         self, tmp_path: Path, ledger: Ledger, exact: Indexes, root: Path, damage: str

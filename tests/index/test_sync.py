@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from palimpsest.core.models import Decision, Event, Fact, Provenance, Scope
-from palimpsest.index import sync
 from palimpsest.index.sync import BATCH, Projection
 from palimpsest.store import contextual_keys
 from palimpsest.store.apply import Write
@@ -123,22 +122,6 @@ class TestQuery:
             assert {entry_of(ledger, new), 2} <= set(entries)
             assert len(set(entries)) == 3, "changes of other users are not returned"
 
-    def test_an_index_that_is_closed_or_being_built_returns_none(
-        self, ledger: Ledger, exact: Indexes, root: Path
-    ) -> None:
-        """The first searches of a process scan the ledger instead, and half an index is never queried."""
-        add(ledger, *facts(3))
-        answers: list[list[int] | None] = []
-        with projected(ledger, exact.open, root) as projection:
-            exact.before = lambda: answers.append(nearest(ledger, projection, "fact 1"))
-            assert nearest(ledger, projection, "fact 1") is None
-            for fill in (projection.open, projection.rebuild):
-                fill()
-                assert nearest(ledger, projection, "fact 1", 1) == [2]
-            projection.close()
-            assert nearest(ledger, projection, "fact 1") is None
-        assert answers == [None, None]
-
     def test_a_failed_query_makes_the_index_broken(self, ledger: Ledger, exact: Indexes, root: Path) -> None:
         """Searches go on without the index, and `fault` keeps the error for `doctor`."""
         add(ledger, "one")
@@ -150,23 +133,6 @@ class TestQuery:
             assert nearest(ledger, projection, "one") is None, "a broken index is not queried again"
             projection.rebuild()
             assert nearest(ledger, projection, "one") == [1]
-
-    def test_too_many_changes_return_none(
-        self, ledger: Ledger, exact: Indexes, root: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """After a bulk import, a scan of the ledger is cheaper than reading the changed entries."""
-        monkeypatch.setattr(sync, "MAX_CHANGED", 4)
-        with opened(ledger, exact.open, root) as projection:
-            outcomes = add(ledger, *facts(4))
-            assert sorted(nearest(ledger, projection, "fact 1") or []) == [1, 2, 3, 4]
-            for number in range(10):  # a memory that is updated many times is still one entry to read
-                write(ledger, Decision(Event.UPDATE, Fact(f"take {number}"), outcomes[0].memory.id))
-            assert sorted(nearest(ledger, projection, "fact 1") or []) == [1, 2, 3, 4]
-            add(ledger, "one too many")
-            assert nearest(ledger, projection, "fact 1") is None
-            assert projection.state == "ready"
-            projection.catch_up()
-            assert nearest(ledger, projection, "fact 1", 1) == [2]
 
     @pytest.mark.few_by_day(1)
     def test_searching_and_catching_up_work_at_the_same_time(

@@ -14,18 +14,6 @@ from tests.support.page import HOST, OWN, Browser, OpenPage, done, undo_paths
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_text_is_corrected_and_its_versions_show_what_changed(page: OpenPage, browser: Browser) -> None:
-    (memory_id,) = await page.add("Alice's dentist is Dr. Brandt")
-    new = {"text": "Alice's dentist is Dr. Meyer"}
-    shown = await done(browser, f"/memories/{memory_id}/text", new)
-    assert re.findall(r"<(del|ins)>(.*?)</", shown.text)[:2] == [("del", "Brandt"), ("ins", "Meyer")]
-    assert (await page.stored(memory_id)).text == "Alice's dentist is Dr. Meyer"
-    (edit, *_) = await page.memory.log(ALICE)
-    assert (edit.provenance.caller, undo_paths(shown)) == ("page", [f"/edits/{edit.number}/undo"])
-    assert (await browser.post(undo_paths(shown)[0])).headers["location"] == "/edits?done=undone"
-    assert (await page.stored(memory_id)).text == "Alice's dentist is Dr. Brandt"
-
-
 async def test_tags_and_pins(page: OpenPage, browser: Browser) -> None:
     """An edit of the labels alone names them, in the log and among the versions. Pins beyond the block are refused."""
     ids = await page.add(*(f"Alice likes {'very ' * 150}{thing}" for thing in ("tea", "rum")))
