@@ -61,7 +61,6 @@ PAUSE = 5.0
 ADDS = 0.2
 """The share of adds among the calls of an honest client. The others are searches."""
 
-HEALTH_SECONDS = 0.5
 TIMEOUT = 120.0
 LOWEST_PRIORITY = 19
 
@@ -81,12 +80,11 @@ CLOSED = (OSError, anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedRes
 
 @dataclass
 class Phases:
-    """The phase that is on ("" in between), the ms of calls and of /health, errors, and what was acknowledged."""
+    """The phase that is on ("" in between), the ms of calls, errors, and what was acknowledged."""
 
     server: Listening
     phase: str = ""
     calls: dict[str, list[float]] = field(default_factory=lambda: {"without": [], "with": []})
-    health: list[float] = field(default_factory=list[float])
     errors: Counter[str] = field(default_factory=Counter[str])
     acknowledged: dict[str, str] = field(default_factory=dict[str, str])
     answers: Counter[str] = field(default_factory=Counter[str])
@@ -129,22 +127,6 @@ async def _call(phases: Phases, client: Client, number: int) -> None:
         phases.acknowledged[result.structured_content["results"][0]["id"]] = text
 
 
-async def watch(phases: Phases) -> None:
-    """Ask for the server's health, and note how long it took."""
-    async with httpx2.AsyncClient(timeout=TIMEOUT) as http:
-        while True:
-            phase, started = phases.phase, time.perf_counter()
-            try:
-                status = str((await http.get(f"{phases.server.base}/health")).status_code)
-            except httpx2.HTTPError as error:
-                status = type(error).__name__
-            if phase:
-                phases.health.append((time.perf_counter() - started) * 1000)
-            if status != "200":
-                phases.fail(phase, f"/health: {status}")
-            await anyio.sleep(HEALTH_SECONDS)
-
-
 async def run(phases: Phases, data: Path, seconds: float, rounds: int) -> None:
     """Let the phases take turns, so many rounds. Each takes `seconds`."""
     attacking = {
@@ -156,7 +138,6 @@ async def run(phases: Phases, data: Path, seconds: float, rounds: int) -> None:
     async with anyio.create_task_group() as tasks:
         for number in range(HONEST):
             tasks.start_soon(honest, phases, _token(data, USER), number)
-        tasks.start_soon(watch, phases)
         await anyio.sleep(4 * PAUSE)  # until all clients are connected
         for _ in range(rounds):
             phases.phase = "without"
@@ -295,17 +276,6 @@ async def _drip(target: Target, name: str, start: bytes) -> None:
             await connection.send(b"x")
 
 
-async def random_tokens(target: Target) -> None:
-    """Guess an access token."""
-    await target.post("random tokens", secrets.token_urlsafe(32), _message("initialize", INITIALIZE))
-
-
-async def forged_hosts(target: Target) -> None:
-    """Name another host, and another client."""
-    forged = {"host": "localhost:1@evil.example", "x-forwarded-for": f"10.0.0.{secrets.randbelow(256)}"}
-    await target.post("forged hosts", target.other, _message("initialize", INITIALIZE), **forged)
-
-
 async def malformed(target: Target) -> None:
     """Send what is no JSON, JSON that is too deep, and JSON that is no message."""
     for content in MALFORMED:
@@ -332,26 +302,15 @@ async def streams(target: Target) -> None:
             pass
 
 
-async def given_up_calls(target: Target) -> None:
-    """Search, and disconnect at once."""
-    content, headers = _tool("search_memories", query=f"Who knows {secrets.token_hex(4)}?", limit=50)
-    connection = await target.connect(_raw(target.reader, len(content), content, **headers))
-    await connection.aclose()
-    target.answers["given-up calls: disconnected"] += 1
-
-
 ATTACKS: tuple[tuple[Callable[[Target], Awaitable[None]], int, float], ...] = (
     (filters, 8, 2.0),
     (long_searches, 4, 2.0),
     (held_bodies, 250, 5.0),
     (slow_bodies, 100, 1.0),
     (slow_headers, 400, 1.0),
-    (random_tokens, 2, 0.1),
-    (forged_hosts, 2, 0.2),
     (malformed, 2, 1.0),
     (sessions, 2, 0.5),
     (streams, 250, 5.0),
-    (given_up_calls, 2, 0.4),
 )
 """What is done by how many workers at a time, with a pause in seconds between the end of one and the next."""
 
@@ -414,7 +373,6 @@ def main() -> None:
     ]
     print(table(("honest clients", "calls", "p50, ms", "p99, ms", "longest, ms"), *rows))
     print(f"\n{len(phases.acknowledged):,} adds acknowledged, {number_lost} of them lost; peak RSS {peak:.0f} MB")
-    print(f"slowest /health {max(phases.health):.0f} ms of {len(phases.health)}; load {os.getloadavg()[0]:.1f}")
     for error, number in phases.errors.items():
         print(f"{number} x {error}")
     print("\nHow the attacks were answered: " + ", ".join(f"{k} {n:,}" for k, n in sorted(phases.answers.items())))

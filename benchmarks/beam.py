@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -23,6 +22,7 @@ import anyio
 
 import embedders
 from measures.stores import AMPLE, SCOPE, StoppedClock, embed_waiting, new_memory
+from measures.tables import ALL, Table, Tally, print_table
 from palimpsest.core.models import Message
 from palimpsest.memory import Memory
 
@@ -57,7 +57,7 @@ def _ids(sources: Any) -> set[str]:
     return {str(sources)}
 
 
-async def _ask(memory: Memory, questions: Mapping[str, Sequence[Any]], figures: dict[str, list[float]]) -> None:
+async def _ask(memory: Memory, questions: Mapping[str, Sequence[Any]], tally: Tally) -> None:
     for kind, asked in questions.items():
         for question in asked:
             expected = _ids(question.get("source_chat_ids", []))
@@ -65,14 +65,13 @@ async def _ask(memory: Memory, questions: Mapping[str, Sequence[Any]], figures: 
                 continue
             result = await memory.search(SCOPE, question["question"], limit=DEPTH, max_tokens=AMPLE)
             found = {source for hit in result.hits for source in hit.sources}
-            rows = ("all", kind, *(["in passing"] if kind in IN_PASSING else []))
-            for row in rows:
-                figures.setdefault(row, []).append(len(found & expected) / len(expected))
+            rows = (ALL, kind, *(["in passing"] if kind in IN_PASSING else []))
+            tally.record(rows, {f"recall@{DEPTH}": len(found & expected) / len(expected)})
 
 
-async def measure(folder: Path, chats: Sequence[str], embedder: str) -> dict[str, list[float]]:
-    """Return the recall of each question, by kind."""
-    figures: dict[str, list[float]] = {}
+async def measure(folder: Path, chats: Sequence[str], embedder: str) -> Table:
+    """Return the recall of the questions, by kind."""
+    tally = Tally("BEAM")
     for name in chats:
         sessions = list(sessions_of(json.loads((folder / name / "chat.json").read_text("utf-8"))))
         asked = json.loads((folder / name / "probing_questions" / "probing_questions.json").read_text("utf-8"))
@@ -81,11 +80,8 @@ async def measure(folder: Path, chats: Sequence[str], embedder: str) -> dict[str
             for messages in sessions:
                 await memory.add_messages(messages, infer=False)
             await embed_waiting(memory)
-            await _ask(memory, asked, figures)
-        print(
-            f"{name}: {sum(map(len, sessions))} messages, all so far {statistics.fmean(figures['all']):.3f}", flush=True
-        )
-    return figures
+            await _ask(memory, asked, tally)
+    return tally.table()
 
 
 def main() -> None:
@@ -95,9 +91,7 @@ def main() -> None:
     parser.add_argument("--chats", nargs="+", required=True, help="the names of the chats")
     embedders.add_option(parser)
     arguments = parser.parse_args()
-    figures = anyio.run(measure, arguments.data, arguments.chats, arguments.embedder)
-    for row, values in sorted(figures.items()):
-        print(f"{row:<26}{len(values):>5}  {statistics.fmean(values):.3f}")
+    print_table(anyio.run(measure, arguments.data, arguments.chats, arguments.embedder), misses=False)
 
 
 if __name__ == "__main__":

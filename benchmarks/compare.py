@@ -116,9 +116,6 @@ def notes(measured: Measured, missing: Mapping[str, str], vector_ms: float) -> I
         yield f"{name} is missing from the comparison: {reason}."
     for name, figures in measured.items():
         yield from (f"{name} failed in {failure}" for failure in dict.fromkeys(figures.failures))
-        if figures.bound and len(figures.by_phrase) > 1:
-            whole, rarest = figures.by_phrase
-            yield f"recall@10 of {name} with the whole question is {whole:.3f}, with its rarest word {rarest:.3f}."
     yield f"A request of one vector from the embeddings server takes {vector_ms:.1f} ms (p50)."
 
 

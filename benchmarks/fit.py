@@ -35,7 +35,6 @@ from palimpsest.recall.features import SENTENCE, STATIC, Weights
 
 HERE = Path(__file__).parent
 FACTS = [HERE / "everyday.json", HERE / "work.json"]
-FAR_OFF = HERE / "far_off.json"
 TARGET = HERE.parent / "server" / "palimpsest" / "recall"
 SETS = {"e5": SENTENCE, "static": STATIC}
 DIGITS, DIGITS_OF_MEANS = 3, 5
@@ -47,7 +46,7 @@ PRIOR = {"alone": "", "hints": "alone", "also": "alone", "both": "also"}
 
 async def _cases(locomo: Path, embedder: str) -> list[Case]:
     found: list[Case] = []
-    personas, far_off = read_personas(FACTS), read_far_off(FAR_OFF, half=1)
+    personas, far_off = read_personas(FACTS), read_far_off(half=1)
     for persona in personas:
         for family in ("facts", "hinted", "said"):
             found += await cases.of_persona(persona, embedder, far_off, family=family)

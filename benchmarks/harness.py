@@ -6,6 +6,7 @@ import importlib
 import json
 import os
 import queue
+import random
 import select
 import statistics
 import subprocess
@@ -18,7 +19,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, AnyStr, Self, cast
 
 import anyio
 from pydantic import SecretStr
@@ -90,6 +91,11 @@ TOPICS = (
     "Deployments want a green build and two reviews",
 )
 """What the memories of the soaks say, each with a word of its own."""
+
+
+def new_note(rng: random.Random) -> str:
+    """Return a text with a word that no other has."""
+    return f"{rng.choice(TOPICS)}, note q{rng.getrandbits(40):010x}"
 
 
 def parser_of(documentation: str | None) -> ArgumentParser:
@@ -222,7 +228,7 @@ def listening(command: Sequence[str], home: Path, variables: Mapping[str, str]) 
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=home, env=variables) as process:
         # Read on, because a server whose log nobody reads stops when the pipe is full.
         log = queue.SimpleQueue[str]()
-        threading.Thread(target=_pump, args=(process.stderr, log), daemon=True).start()
+        threading.Thread(target=pump, args=(process.stderr, log), daemon=True).start()
         try:
             url = log.get(timeout=TIMEOUT).split()[1]
             yield Listening(url.rstrip(",").rsplit("/", 1)[0], process.pid, log)
@@ -230,9 +236,10 @@ def listening(command: Sequence[str], home: Path, variables: Mapping[str, str]) 
             process.terminate()
 
 
-def _pump(lines: Iterable[str], log: queue.SimpleQueue[str]) -> None:
+def pump(lines: Iterable[AnyStr], received: queue.SimpleQueue[AnyStr]) -> None:
+    """Put lines into a queue as they come, so that whoever writes them never waits."""
     for line in lines:
-        log.put(line)
+        received.put(line)
 
 
 def resident(process: int | str, field: str = "VmRSS") -> float:

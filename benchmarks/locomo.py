@@ -2,16 +2,12 @@
 
     python benchmarks/locomo.py --data locomo10.json
     python benchmarks/locomo.py --data locomo10.json --embedder e5 --only messages
-    python benchmarks/locomo.py --data locomo10.json --embedder e5 --only facts --links on
 
 The data set (Maharana et al., ACL 2024; CC BY-NC 4.0) is not part of this project. Recall at k is the share of a
 question's evidence turns that are sources of the first k hits, averaged over the questions of categories 1 to 4. It is
 measured twice: with the messages only, and with the `observation` facts of the data set. An OpenAI-compatible server on
-loopback returns these facts in place of a language model's extraction, so they pass through the real pipeline. With
-facts, a second figure says how often a memory is what is shown first: the share of the questions with a memory that
-cites an evidence turn among the first five hits, of those with such a memory at all. The questions are asked after
-every text has its vector. With `--links on` the facts are linked before that, without a model, and searches follow the
-links.
+loopback returns these facts in place of a language model's extraction, so they pass through the real pipeline. The
+questions are asked after every text has its vector.
 """
 
 from __future__ import annotations
@@ -19,35 +15,27 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import statistics
 import sys
 import uuid
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import anyio
-from sqlalchemy import func, select
 
 import embedders
 from loopback import OpenAIServer
 from measures.stores import StoppedClock, embed_waiting, new_memory
+from measures.tables import ALL, Table, Tally, print_table
 from palimpsest.core.models import Message, Scope
-from palimpsest.learn.job_runner import work_on_jobs
 from palimpsest.memory import Memory
-from palimpsest.store.schema import memory_links
 
 CATEGORIES = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop"}
 DEPTHS = (5, 10, 20)
-SETTLED = timedelta(hours=1)
-"""How long after the last add the jobs that need no model are worked on: by then all are due."""
-
-FIRST = 5
-"""How many hits a memory that cites evidence must be among."""
 
 
 @dataclass(frozen=True)
@@ -75,30 +63,6 @@ class Conversation:
     name: str
     sessions: tuple[Session, ...]
     questions: tuple[Question, ...]
-
-
-@dataclass
-class Score:
-    """The recall of each question by category and depth, and how many links there are between memories.
-
-    `cited_first` has for each question of which a fact cites evidence whether a memory among the first hits does.
-    """
-
-    recalls: dict[tuple[int, int], list[float]] = field(default_factory=dict[tuple[int, int], list[float]])
-    cited_first: list[bool] = field(default_factory=list[bool])
-    links: int = 0
-
-    def add(self, question: Question, sources: Sequence[Sequence[str]]) -> None:
-        """Record the recall of one question at every depth, in its category and in all categories (0)."""
-        for depth in DEPTHS:
-            hit_sources = {source for hit in sources[:depth] for source in hit}
-            recall = len(hit_sources & question.evidence) / len(question.evidence)
-            for category in (0, question.category):
-                self.recalls.setdefault((category, depth), []).append(recall)
-
-    def recall(self, category: int, depth: int) -> float:
-        """Return the mean recall of a category (0 for all) at a depth."""
-        return statistics.fmean(self.recalls[category, depth])
 
 
 def read(path: Path) -> list[Conversation]:
@@ -190,40 +154,30 @@ def scripted_chat(sessions: Sequence[Session]) -> Callable[[dict[str, Any]], str
     return chat
 
 
-async def _measure(memory: Memory, clock: StoppedClock, conversation: Conversation, score: Score) -> None:
-    scope = Scope(user_id=conversation.name)
-    clock.at += SETTLED
-    await work_on_jobs(memory.engine, None)
-    with memory.engine.ledger.read() as conn:
-        score.links += conn.scalar(select(func.count()).select_from(memory_links)) or 0
-    cited = {turn for session in conversation.sessions for _, turns in session.facts for turn in turns}
-    for question in conversation.questions:
-        reply = await memory.search(scope, question.text, limit=max(DEPTHS), max_tokens=20_000)
-        score.add(question, [hit.sources for hit in reply.hits])
-        if question.evidence & cited:
-            memories = [hit for hit in reply.hits[:FIRST] if hit.kind == "memory"]
-            score.cited_first.append(any(question.evidence & set(hit.sources) for hit in memories))
-
-
-async def _run(conversations: Sequence[Conversation], embedder: str, links: str, *, facts: bool) -> Score:
-    score = Score()
+async def _recall(conversations: Sequence[Conversation], embedder: str, *, facts: bool) -> Table:
+    """Ask the questions of each conversation, and return the recall by category."""
+    tally = Tally("messages and facts" if facts else "messages only")
     for conversation in conversations:
-        clock = StoppedClock(datetime.now(UTC))
-        async with filled(conversation, clock, embedder, facts=facts, links=links) as memory:
-            await _measure(memory, clock, conversation, score)
-    return score
+        async with filled(conversation, embedder, facts=facts) as memory:
+            for question in conversation.questions:
+                scope = Scope(user_id=conversation.name)
+                reply = await memory.search(scope, question.text, limit=max(DEPTHS), max_tokens=20_000)
+                recalls: dict[str, float] = {}
+                for depth in DEPTHS:
+                    sources = {source for hit in reply.hits[:depth] for source in hit.sources}
+                    recalls[f"recall@{depth}"] = len(sources & question.evidence) / len(question.evidence)
+                tally.record((CATEGORIES[question.category], ALL), recalls)
+    return tally.table()
 
 
 @asynccontextmanager
-async def filled(
-    conversation: Conversation, clock: StoppedClock, embedder: str, *, facts: bool, links: str = "off"
-) -> AsyncGenerator[Memory]:
+async def filled(conversation: Conversation, embedder: str, *, facts: bool) -> AsyncGenerator[Memory]:
     """Open a memory that has the messages of a conversation, and with `facts` those that a scripted model learned."""
     with OpenAIServer(scripted_chat(conversation.sessions)) as server:
         config = {"openai_base_url": server.base_url, "api_key": "none", "model": "stand-in"}
         llm = {"provider": "openai", "config": config} if facts else {"provider": "none"}
         never = {"every": 1_000_000}  # the stand-in for the model cannot summarize
-        async with new_memory(clock, embedder, llm=llm, links=links, summary=never) as memory:
+        async with new_memory(StoppedClock(datetime.now(UTC)), embedder, llm=llm, summary=never) as memory:
             for session in conversation.sessions:
                 messages = messages_of(session, Scope(user_id=conversation.name))
                 await memory.add_messages(messages, infer=None if facts else False)
@@ -231,33 +185,19 @@ async def filled(
             yield memory
 
 
-def _table(name: str, score: Score, *, facts: bool) -> None:
-    print(f"\n{name}: {len(score.recalls[0, DEPTHS[0]])} questions, {score.links} links")
-    print(f"{'':<14}{'n':>5}" + "".join(f"{f'recall@{depth}':>12}" for depth in DEPTHS))
-    for category, label in (*CATEGORIES.items(), (0, "all")):
-        if (category, DEPTHS[0]) in score.recalls:
-            row = "".join(f"{score.recall(category, depth):>12.3f}" for depth in DEPTHS)
-            print(f"{label:<14}{len(score.recalls[category, DEPTHS[0]]):>5}{row}")
-    if facts:
-        share, asked = statistics.fmean(score.cited_first), len(score.cited_first)
-        print(f"with a memory that cites evidence among the first {FIRST}: {share:.3f} of {asked} questions")
-
-
 def main() -> None:
     """Read the data set, measure in both ways, and print the tables."""
     parser = argparse.ArgumentParser(description="Measure recall on LoCoMo.")
     parser.add_argument("--data", type=Path, required=True, help="a LoCoMo JSON file")
     parser.add_argument("--only", choices=["messages", "facts"], help="measure in one way only")
-    parser.add_argument("--links", choices=["off", "on"], default="off", help="link memories (default off)")
     embedders.add_option(parser)
     arguments = parser.parse_args()
     conversations = read(arguments.data)
-    measure = partial(_run, conversations, arguments.embedder, arguments.links)
     print(f"{len(conversations)} conversations, Python {sys.version.split()[0]}")
-    if arguments.only != "facts":
-        _table("messages only", anyio.run(partial(measure, facts=False)), facts=False)
-    if arguments.only != "messages":
-        _table("messages and facts", anyio.run(partial(measure, facts=True)), facts=True)
+    for way, facts in (("messages", False), ("facts", True)):
+        if arguments.only in (None, way):
+            recall = partial(_recall, conversations, arguments.embedder, facts=facts)
+            print_table(anyio.run(recall), misses=False)
 
 
 if __name__ == "__main__":

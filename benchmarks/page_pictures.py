@@ -7,6 +7,7 @@ It writes `docs/pictures/page/`. It needs Debian's `chromium`, `fonts-dejavu-cor
 
 from __future__ import annotations
 
+import json
 import subprocess
 import tempfile
 from collections.abc import Generator, Sequence
@@ -28,34 +29,8 @@ WIDTH, HEIGHT = 1000, 700
 QUALITY = 60
 """Of JPEG: text stays sharp, and the largest picture has about 60 kB."""
 
-CAR = "/?q=which+car+does+Nora+drive%3F"
-PAGES = {
-    "search": CAR,
-    "scores": f"{CAR}&explain=on",
-    "then": "/?q=who+is+the+boss+of+Nora%3F&as_of=2025-03-31",
-    "memory": f"{CAR}&kind=memory",
-    "timeline": "/timeline?period=year&on=2025-12-31",
-    "entity": "/entities",
-    "graph": "/entities/graph",
-    "conversation": "/conversations",
-    "document": "/documents",
-    "prompt": "/care/prompts/decide",
-    **{
-        name: f"/{name}"
-        for name in ["entities", "conversations", "documents", "summaries", "activity", "edits", "duplicates"]
-    },
-    **{name: f"/{name}" for name in ("conflicts", "deleted", "care")},
-    **{name: f"/care/{name}" for name in ("backups", "import", "tokens", "settings", "prompts")},
-}
-"""Each picture, and the path of its page."""
-
-CLICKED = {
-    "memory": "text=Nora drives a Kia",
-    "entity": "main li a >> text=Nora",
-    "conversation": "text=Chat of June 2025",
-    "document": "main li a",
-}
-"""What is clicked on the page to get to what the picture shows."""
+SHOWN: dict[str, dict[str, str]] = json.loads(Path(__file__).with_name("page_pictures.json").read_text("utf-8"))
+"""Each picture with the path of its page, and what is clicked on the page to get to what the picture shows."""
 
 SETTLED_MS = 2_000
 """How long a page is waited for until it stands still: a graph moves at first."""
@@ -82,7 +57,7 @@ def main() -> None:
             page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT}, locale="en-GB")
             page.goto(url)
             folders = [(name, "/home/nora"), (str(REPOSITORY), "/opt/palimpsest")]
-            for picture in PAGES:
+            for picture in SHOWN["pages"]:
                 take(page, url.partition("/enter")[0], picture, folders)
 
 
@@ -101,9 +76,9 @@ def serving(folder: Path) -> Generator[str]:
 
 def take(page: Page, base: str, name: str, folders: Sequence[tuple[str, str]]) -> None:
     """Take the pictures of one page. `folders` are paths and the names that they are shown by."""
-    page.goto(base + PAGES[name])
-    if name in CLICKED:
-        page.locator(CLICKED[name]).first.click()
+    page.goto(base + SHOWN["pages"][name])
+    if name in SHOWN["clicked"]:
+        page.locator(SHOWN["clicked"][name]).first.click()
         page.wait_for_load_state()
     for scheme in SCHEMES:
         page.emulate_media(color_scheme=scheme)

@@ -9,6 +9,7 @@ afterwards.
 from __future__ import annotations
 
 import io
+import json
 import os
 import re
 import subprocess
@@ -18,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
+from typing import Any
 
 import anyio
 from mcp.types import LATEST_PROTOCOL_VERSION
@@ -25,7 +27,7 @@ from rich.console import Console
 from rich.text import Text
 
 from harness import PALIMPSEST
-from palimpsest.core.models import Decision, EntityType, Event, Fact, NamedEntity, Provenance, Relation, Scope
+from palimpsest.core.models import Decision, Event, Fact, NamedEntity, Provenance, Relation, Scope
 from palimpsest.core.settings import load_settings
 from palimpsest.memory import open_memory
 from palimpsest.store.apply import Write
@@ -49,67 +51,21 @@ GRAPH_PAGE = REPOSITORY / "docs" / "graph.md"
 
 MIRA = Scope("mira")
 
-ENTITIES: Mapping[str, EntityType] = {
-    "Mira": "person",
-    "Ana": "person",
-    "Tomás": "person",
-    "Porto": "place",
-    "Lyon": "place",
-    "Fjordbank": "organization",
-    "Ferrow": "organization",
-    "Forno": "organization",
-    "tides": "project",
-    "Pixel": "other",
-}
-
-STATED = (
-    ("2025-02-03", "Mira is Ana's sister", "Mira", "is sister of", "Ana"),
-    ("2025-02-03", "Mira leads the tides project", "Mira", "leads", "tides"),
-    ("2025-02-03", "Mira has a dog, Pixel", "Mira", "has the dog", "Pixel"),
-    ("2025-02-10", "Ana lives in Porto", "Ana", "lives in", "Porto"),
-    ("2025-02-10", "Ana works at Fjordbank", "Ana", "works at", "Fjordbank"),
-    ("2025-03-01", "Ana and Tomás are married", "Ana", "is married to", "Tomás"),
-    ("2025-03-01", "Tomás runs the bakery Forno", "Tomás", "runs", "Forno"),
-    ("2025-09-14", "Ana lives in Lyon", "Ana", "lives in", "Lyon"),
-    ("2025-10-02", "Ana works at Ferrow", "Ana", "works at", "Ferrow"),
-)
-"""Made-up facts, each with its day and the relation that it states. A later one takes the place of an earlier one of
-the same source and relation, as it does where a model decides that they contradict each other."""
+MADE_UP: dict[str, Any] = json.loads(Path(__file__).with_name("pictures.json").read_text("utf-8"))
+"""Made-up entities with their types, and facts, each with its day and the relation that it states. A later one takes
+the place of an earlier one of the same source and relation, as it does where a model decides that they contradict each
+other."""
 
 GRAPHS = {"now": ("graph",), "before": ("graph", "--as-of", "2025-06-01")}
 """The drawings of docs/graph.md, by their names in the page."""
 
 DOSSIER = ("entity", "Ana")
 
-TERMINAL = """\
-<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img">
-<title>A terminal with palimpsest</title>
-<style>
-text {{
-  font: {char_height}px ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace;
-  white-space: pre;
-}}
-{styles}
-</style>
-<rect width="{width}" height="{height}" rx="8" fill="#1b1f24"/>
-{lines}
-<g transform="translate(14, 12)">
-{backgrounds}
-{matrix}
-</g>
-</svg>
-"""
+HERE = Path(__file__).parent
+TERMINAL = (HERE / "terminal_svg.txt").read_text("utf-8")
 """Rich's picture of a terminal without its window, its title and the font that it would load from the network."""
 
-BADGE = """\
-<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="20" role="img">
-<title>{name}: {value}</title>
-<rect width="{width}" height="20" rx="3" fill="#3b6ea5"/>
-<rect width="{left}" height="20" rx="3" fill="#444"/>
-<g fill="#fff" font-family="Verdana, DejaVu Sans, sans-serif" font-size="11" text-anchor="middle">
-<text x="{left_middle}" y="14">{name}</text><text x="{right_middle}" y="14">{value}</text></g>
-</svg>
-"""
+BADGE = (HERE / "badge_svg.txt").read_text("utf-8")
 
 
 def main() -> None:
@@ -141,7 +97,7 @@ def badge(name: str, value: str) -> str:
 
 def fill_graph(folder: Path) -> None:
     """Store the made-up facts in a new memory, with what they state, as a model would give it."""
-    said_at = [datetime.fromisoformat(day).replace(tzinfo=UTC) for day, *_ in STATED]
+    said_at = [datetime.fromisoformat(day).replace(tzinfo=UTC) for day, *_ in MADE_UP["stated"]]
     settings = load_settings(None, data_dir=folder / "memory", user_id=MIRA.user_id, llm={"provider": "none"})
 
     async def fill() -> None:
@@ -149,7 +105,7 @@ def fill_graph(folder: Path) -> None:
         # Each write has its day from the clock, which is asked through the list.
         today = said_at[:1]
         async with open_memory(settings, clock=lambda: today[0], background=False) as memory:
-            for day, (_, text, *stated) in zip(said_at, STATED, strict=True):
+            for day, (_, text, *stated) in zip(said_at, MADE_UP["stated"], strict=True):
                 today[0], relation = day, Relation(*stated)
                 source = (relation.source, relation.name)
                 replaced = (known[source],) if source in known else ()
@@ -161,7 +117,7 @@ def fill_graph(folder: Path) -> None:
 
 
 def _fact(text: str, relation: Relation) -> Fact:
-    entities = tuple(NamedEntity(name, ENTITIES[name]) for name in (relation.source, relation.destination))
+    entities = tuple(NamedEntity(name, MADE_UP["entities"][name]) for name in (relation.source, relation.destination))
     return Fact(text, entities=entities, relations=(relation,))
 
 

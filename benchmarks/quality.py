@@ -3,7 +3,6 @@
     python benchmarks/quality.py
     python benchmarks/quality.py --only everyday unknown --misses
     python benchmarks/quality.py --only everyday unknown near-duplicates --data benchmarks/lives.json
-    python benchmarks/quality.py --only times --json figures.json
 
 Everything goes through the facade, with no language model and a clock that the benchmark sets. `--embedder` chooses
 the embedder, by default the one that an install uses. The data sets were written by hand and are beside this file.
@@ -13,7 +12,6 @@ the embedder, by default the one that an install uses. The data sets were writte
 from __future__ import annotations
 
 import argparse
-import json
 from argparse import Namespace
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -26,9 +24,9 @@ from measures.entities import entities
 from measures.everyday import cross_language, everyday
 from measures.exact import exact
 from measures.hand_written import data_file
-from measures.near_duplicates import changes, near_duplicates
+from measures.near_duplicates import near_duplicates
 from measures.other_words import languages, paraphrases
-from measures.tables import Row, Table, print_table
+from measures.tables import Table, print_table
 from measures.times import times
 from measures.unasked import unasked
 from measures.unknown import unknown
@@ -40,7 +38,6 @@ MEASURES: dict[str, Callable[[Namespace], Coroutine[Any, Any, list[Table]]]] = {
     "everyday": lambda options: everyday(options.data, options.embedder),
     "unknown": lambda options: unknown(options.data, options.embedder),
     "near-duplicates": lambda options: near_duplicates(options.data, options.embedder),
-    "changes": lambda options: changes(options.embedder),
     "exact": lambda options: exact(options.embedder),
     "cross-language": lambda options: cross_language([data_file("cross_language")], options.embedder),
     "paraphrases": lambda options: paraphrases(options.embedder),
@@ -54,7 +51,7 @@ MEASURES: dict[str, Callable[[Namespace], Coroutine[Any, Any, list[Table]]]] = {
 
 
 def main() -> None:
-    """Take the chosen measures, print the tables, and write the figures to a file if asked to."""
+    """Take the chosen measures, and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=MEASURES, default=MEASURES, help="take these only")
     embedders.add_option(parser)
@@ -66,15 +63,10 @@ def main() -> None:
         help="files of personas for everyday, unknown and near-duplicates (default: everyday.json and work.json)",
     )
     parser.add_argument("--misses", action="store_true", help="print every question whose answer was not found")
-    parser.add_argument("--json", type=Path, help="write the figures to this file")
     options = parser.parse_args()
-    figures_by_title: dict[str, dict[str, Row]] = {}
     for name in options.only:
         for table in anyio.run(MEASURES[name], options):
             print_table(table, misses=options.misses)
-            figures_by_title[table.title] = table.figures
-    if options.json is not None:
-        options.json.write_text(json.dumps(figures_by_title, indent=2) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

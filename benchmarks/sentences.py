@@ -8,28 +8,17 @@ words of a memory is made up.
 from __future__ import annotations
 
 import itertools
+import json
 import random
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 MIN_WORDS, MAX_WORDS = 6, 14
 
-HEADS = """\
-name User Anna Ben Carla David Elena Farid Grace Hugo Ines Jonas Keiko Liam Maya Noor Oscar Priya Rosa Samir Tara \
-Yusuf Alice Bruno Chloe Dmitri Emma Felix Greta Hana Ivan Julia Karim Lena Marco Nadia Olga Paul Quentin Rahul Sofia
-verb likes uses wants prefers has needs keeps bought fixed moved sold wrote built tested reviewed cleaned borrowed \
-planned cancelled renamed deployed painted learned watched ordered measured avoided repaired printed photographed \
-found lost opened closed shared visited finished started changed checked drew cooked carried returned collected
-thing coffee report garden bicycle meeting server guitar release invoice kitchen camera database recipe contract \
-laptop ticket blanket printer notebook migration lantern compiler violin passport greenhouse ladder backup telescope \
-book car house phone train table window song letter photo dog cat letterbox class test branch query script folder \
-chair piano bread cheese soup salad jacket shoes bag clock map boat tent garage roof fence hospital school library \
-course exam budget salary loan deadline interview newsletter dashboard cluster queue parser keyboard monitor router
-quality new old small red quiet broken weekly cheap spare heavy shared blue public noisy wooden temporary Italian \
-handmade encrypted second-hand waterproof abandoned big green early late good long short white black private French
-place Berlin London Paris Oslo Lisbon Boston Kyoto Vienna Lagos Porto Quito Tallinn Accra Hanoi Perth Ghent Tromsø \
-Madrid Rome Dublin Prague Warsaw Athens Cairo Lima Seoul Toronto Chicago Denver Austin Zurich Hamburg Leeds Bergen
-time Monday Friday March summer weekends June Sunday evenings October winter Tuesday mornings 2024 2023 lunchtime 2019
-"""
+FORMS: dict[str, Any] = json.loads(Path(__file__).with_name("sentences.json").read_text("utf-8"))
+"""The heads of the kinds of words, and the frames of memories and questions."""
+
 TAILS = {
     "name": (4_000, "a"),
     "verb": (600, "ed"),
@@ -40,27 +29,6 @@ TAILS = {
 }
 """How many rare words each kind has, and how they end."""
 
-OPENINGS = (
-    "{name} {verb} the {quality} {thing} in {place}",
-    "{name} {verb} a {quality} {thing} and two {thing} boxes",
-    "The {thing} of {name} is {quality} and {quality}",
-    "{name} never {verb} the {thing} before {time}",
-    "{name} lives in {place} and {verb} a {thing}",
-    "In {place} {name} {verb} every {thing}",
-    "The {quality} {thing} belongs to {name} now",
-    "{name} told {name} that the {thing} is {quality}",
-)
-CLOSINGS = (
-    "since {time}",
-    "with {name}",
-    "near {place}",
-    "because of the {thing}",
-    "after the {quality} {thing} in {place}",
-    "and {verb} the {thing}",
-    "for {name} in {place}",
-    "until next {time}",
-)
-FRAMES = ("what did {} mean", "which {} was it", "where is {}", "who knows {}", "when was {}", "{}")
 ONSETS = (*"bcdfghjklmnprstvwz", "br", "dr", "kl", "pr", "st", "tr")
 SYLLABLES = [onset + vowel for onset in ONSETS for vowel in "aeiou"]
 STEEPNESS = 1.25
@@ -74,8 +42,7 @@ class Sentences:
         self._rng = random.Random(seed)  # noqa: S311 - not a secret
         # The words are the same for every seed. Only the texts made of them differ.
         word_rng = random.Random(0)  # noqa: S311 - not a secret
-        heads = {kind: words for kind, *words in (line.split() for line in HEADS.splitlines())}
-        self._words = {kind: [*head, *_made_up_words(word_rng, kind)] for kind, head in heads.items()}
+        self._words = {kind: [*head.split(), *_made_up_words(word_rng, kind)] for kind, head in FORMS["heads"].items()}
         self._weights = {
             kind: list(itertools.accumulate((rank + 2) ** -STEEPNESS for rank in range(len(words))))
             for kind, words in self._words.items()
@@ -99,15 +66,15 @@ class Sentences:
     def _fresh_memory(self) -> str:
         while True:
             length = self._rng.randint(MIN_WORDS, MAX_WORDS)
-            text = self._filled(self._rng.choice(OPENINGS))
+            text = self._filled(self._rng.choice(FORMS["openings"]))
             while len(text.split()) < length:
-                text = f"{text} {self._filled(self._rng.choice(CLOSINGS))}"
+                text += f" {self._filled(self._rng.choice(FORMS['closings']))}"
             if len(text.split()) <= MAX_WORDS and text.casefold() not in self._used:
                 self._used.add(text.casefold())
                 return text
 
     def _question(self, memory: str | None) -> str:
-        frame = self._rng.choice(FRAMES)
+        frame: str = self._rng.choice(FORMS["frames"])
         word_count = self._rng.randint(4, 8) - len(frame.replace("{}", "").split())
         if memory is None:
             words = [self._word(self._rng.choice(list(self._words))) for _ in range(word_count)]

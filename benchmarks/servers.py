@@ -20,7 +20,6 @@ import sys
 import tempfile
 import threading
 import time
-import uuid
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -31,7 +30,7 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from harness import DATA, STORES, TOPICS, Server, ToolError, environment, parser_of, serving, table
+from harness import DATA, STORES, Server, ToolError, environment, new_note, parser_of, serving, table
 from network import Network, network_to
 from palimpsest.core.clock import now
 from palimpsest.core.models import Scope
@@ -262,7 +261,7 @@ class Worker:
 
     def _add(self, kind: str) -> None:
         """Add a text. After an error it may be sent again, which must not store it twice."""
-        write = self._again or Write(self.user, self._text())
+        write = self._again or Write(self.user, new_note(self.rng))
         self._again = write if self.rng.random() < SENT_AGAIN else None
         self._write(kind, write, "add_memory", text=write.text)
         self._again = None
@@ -270,7 +269,7 @@ class Worker:
 
     def _update(self, kind: str) -> None:
         if chosen := self._one_of_own():
-            write = Write(self.user, self._text(), chosen[0])
+            write = Write(self.user, new_note(self.rng), chosen[0])
             self._write(kind, write, "update_memory", memory_id=write.memory_id, text=write.text)
 
     def _delete(self, kind: str) -> None:
@@ -306,9 +305,6 @@ class Worker:
             self.record.fail(write, str(error) if isinstance(error, ToolError) else "")
             raise
         self.record.acknowledge(write, write.memory_id or reply["results"][0]["id"])
-
-    def _text(self) -> str:
-        return f"{self.rng.choice(TOPICS)}, note q{uuid.UUID(int=self.rng.getrandbits(128)).hex[:10]}"
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import random
 import sys
-import uuid
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -17,7 +16,7 @@ from typing import Any
 
 import anyio
 
-from harness import TOPICS, USER
+from harness import TOPICS, USER, new_note
 from palimpsest.admin.backup import back_up, restore
 from palimpsest.core.clock import now
 from palimpsest.core.errors import InputError
@@ -112,7 +111,7 @@ class _Worker:
         await self.rng.choice(writes)(memory)
 
     async def add(self, memory: Memory) -> None:
-        text = self.text()
+        text = new_note(self.rng)
         self.begin("", text)
         done = await memory.add_text(SCOPE, text, relations=self.relations(), infer=False)
         self.own.append((done.outcomes[0].memory.id, text))
@@ -121,7 +120,7 @@ class _Worker:
     async def update(self, memory: Memory) -> None:
         index = self.rng.randrange(len(self.own))
         memory_id, old_text = self.own[index]
-        text = self.text()
+        text = new_note(self.rng)
         self.begin(memory_id, text, old_text)
         await memory.update(SCOPE, memory_id, text=text)
         self.own[index] = (memory_id, text)
@@ -155,7 +154,7 @@ class _Worker:
         """Do what a living memory does, and then all the work that waits in the background, whose model replies."""
         match self.rng.choice(("end", "pin", "search", "link")):
             case "end":
-                text = self.text()
+                text = new_note(self.rng)
                 ends_at = now() + timedelta(seconds=self.rng.uniform(0, LASTING_SECONDS))
                 print(json.dumps({"ending": {"text": text}}), flush=True)
                 done = await memory.add_text(SCOPE, text, metadata={EXPIRES_AT: ends_at.isoformat()}, infer=False)
@@ -199,9 +198,6 @@ class _Worker:
             return ()
         pairs = [self.rng.sample(NAMES, 2) for _ in range(self.rng.randint(1, 3))]
         return tuple(Relation(source, self.rng.choice(RELATIONS), end) for source, end in pairs)
-
-    def text(self) -> str:
-        return f"{self.rng.choice(TOPICS)}, note q{uuid.UUID(int=self.rng.getrandbits(128)).hex[:10]}"
 
     def begin(self, memory_id: str, text: str, old_text: str | None = None) -> None:
         print(json.dumps({"begun": {"id": memory_id, "text": text, "before": old_text}}), flush=True)

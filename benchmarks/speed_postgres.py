@@ -20,7 +20,7 @@ import psycopg
 from psycopg import sql
 from pydantic import SecretStr
 
-from harness import DATA, Server, cell, in_turn, percentile, resident, serving, table, write_memories
+from harness import DATA, Server, cell, in_turn, percentile, serving, table, write_memories
 from postgresql import Cluster, own_cluster
 from sentences import Sentences
 
@@ -55,8 +55,6 @@ ROWS = (
     "search: p50 / p50 of SQLite",
     "add, PostgreSQL, ms",
     "add: p50 / p50 of SQLite",
-    "RSS of the server, MB",
-    "bytes a memory",
 )
 
 
@@ -137,16 +135,11 @@ def _measured(cluster: Cluster, folder: Path, rounds: int, size: int, embedder: 
         questions, texts = sentences.questions(WARM_UPS + rounds, known), sentences.memories(WARM_UPS + rounds)
         search, search_sqlite = in_turn([partial(_search, server) for server in servers], questions, WARM_UPS)
         add, add_sqlite = in_turn([partial(_add, server) for server in servers], texts, WARM_UPS)
-        with cluster.administrator(DATABASE) as conn:
-            row = conn.execute("SELECT pg_database_size(current_database())").fetchone()
-        bytes_of_all, rss = row[0] if row else 0, resident(postgres.process.pid)
     return (
         search,
         percentile(search, 0.5) / percentile(search_sqlite, 0.5),
         add,
         percentile(add, 0.5) / percentile(add_sqlite, 0.5),
-        rss,
-        bytes_of_all / (size + OWN),
     )
 
 

@@ -24,7 +24,6 @@ PROXY: str = COMPOSED["configs"]["caddyfile"]["content"]
 
 
 def filled_in(text: str) -> str:
-    """Return a text with the variables of whoever runs it, as Compose fills them in."""
 
     def value(match: re.Match[str]) -> str:
         return VARIABLES[match["name"]] if match["how"] == "?" else match["default"]
@@ -33,7 +32,6 @@ def filled_in(text: str) -> str:
 
 
 def seconds(text: str) -> int:
-    """Return a number of seconds that is written as Compose does."""
     return int(text[:-1]) * {"s": 1, "m": 60}[text[-1]]
 
 

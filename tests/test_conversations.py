@@ -14,7 +14,6 @@ from palimpsest.core.models import Provenance
 from palimpsest.memory import Memory
 from palimpsest.store.apply import Write
 from palimpsest.store.writes import Conversation
-from tests.support.command_line import palimpsest, palimpsest_json
 from tests.support.exports import exported
 from tests.support.foreign_files import chatgpt_conversation, chatgpt_node, claude_conversation, json_zip
 from tests.support.ledger_access import ignore_progress, row_faults, select_rows, store_memory
@@ -126,29 +125,6 @@ async def test_lists_and_summaries_of_a_memory_of_messages_do_not_call_it_empty(
         assert (await memory.list(ALICE)).messages == 0
         assert [hit.text for hit in (await memory.list(ALICE, filters={"kind": "memory"})).hits] == ["User sails"]
         assert (await memory.summary(ALICE)).text.startswith("- 2026-05-08 User sails\nConversations:\n- 2025-06-01")
-
-
-@pytest.mark.nightly
-def test_the_commands_list_and_read_conversations(tmp_path: Path) -> None:
-    """Guards a person at the terminal."""
-    file = tmp_path / "conversations.json"
-    file.write_text(json.dumps([BOAT, BREAD]), "utf-8")
-    assert palimpsest(tmp_path, "conversations") == "no conversations\n"
-    assert "imported 2 conversations, 4 messages" in palimpsest(tmp_path, "import", str(file))
-    listed = palimpsest(tmp_path, "conversations")
-    assert "The boat" in listed
-    assert "How long does rye bread keep?" in listed
-    page = palimpsest_json(tmp_path, "conversations", "--limit", "1")
-    boat = page["conversations"][0]
-    assert (boat["title"], boat["client"], boat["messages"]) == ("The boat", "claude", 3)
-    assert page["cursor"]
-    read = palimpsest(tmp_path, "conversations", boat["id"][:8])
-    assert "2025-02-01T09:00:00Z user:\nMy boat is blue" in read
-    assert "4 messages in 2 conversations: palimpsest conversations lists them" in " ".join(
-        palimpsest(tmp_path, "list").split()
-    )
-    assert palimpsest(tmp_path, "list", "--filter", "kind=message").startswith("messages of user alice\n")
-    assert listed.splitlines()[0].split()[-1] == "title"  # the last column takes the width that is left
 
 
 async def test_the_export_of_claude_is_taken_in_whole_or_named(tmp_path: Path) -> None:

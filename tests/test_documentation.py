@@ -31,7 +31,6 @@ COMMAND = re.compile(r"(?:^|`)palimpsest (?:--[a-z-]+ \S+ )*(?P<name>[a-z][a-z-]
 
 
 def anchors(page: Path) -> set[str]:
-    """Return the anchors of a page's headings, as GitHub makes them."""
     titles = (match["title"].lower() for match in HEADING.finditer(page.read_text("utf-8")))
     return {re.sub(r"[^\w\- ]", "", title).replace(" ", "-") for title in titles}
 

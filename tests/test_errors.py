@@ -99,7 +99,6 @@ Work: TypeAlias = Callable[[], Awaitable[object]]
 
 @asynccontextmanager
 async def restricted_server(folder: Path, restrictions: dict[str, Any], **settings: str) -> AsyncGenerator[Client]:
-    """Start a server in a restricted process, and connect a client to it."""
     server = StdioServerParameters(
         command=sys.executable,
         args=[LAUNCHER, json.dumps(restrictions)],
@@ -111,7 +110,6 @@ async def restricted_server(folder: Path, restrictions: dict[str, Any], **settin
 
 
 async def all_texts(memory: Client) -> list[str]:
-    """Return the texts of all memories, page by page, newest first."""
     texts: list[str] = []
     cursor = ""
     while True:
@@ -124,7 +122,6 @@ async def all_texts(memory: Client) -> list[str]:
 
 
 async def whole_text(memory: Client, hit: dict[str, Any]) -> str:
-    """Return the text of a hit, which a list may have cut."""
     if not hit.get("truncated"):
         return hit["text"]
     history: Any = (await memory.call_tool("get_history", {"memory_id": hit["id"]})).structured_content
@@ -136,7 +133,6 @@ async def first_hit(memory: Client, query: str, **arguments: Any) -> str:
 
 
 def long_text(number: int) -> str:
-    """Return a text of about 15,000 characters, different for every number."""
     return f"Shelf {number} holds " + " ".join(f"box{number}x{word}" for word in range(1_400))
 
 
@@ -237,7 +233,6 @@ def limit_room(pipe: Path, size: str) -> None:
 
 
 def stored_files(folder: Path) -> set[str]:
-    """Return the files in a folder, without the temporary files of SQLite and without empty lock files."""
     paths = (path for path in folder.rglob("*") if path.is_file() and not path.name.endswith(("-wal", "-shm")))
     return {str(path.relative_to(folder)) for path in paths if path.stat().st_size or "half" in path.name}
 
@@ -248,7 +243,6 @@ async def added(memory: Memory, text: str) -> Outcome:
 
 
 async def memory_state(memory: Memory) -> tuple[list[str], list[str], Sequence[Edit]]:
-    """Return the living memories, the deleted ones, and every edit."""
     living, gone = [await memory.list(ALICE, limit=100, deleted=deleted) for deleted in (False, True)]
     return [hit.text for hit in living.hits], [hit.text for hit in gone.hits], await memory.log(ALICE, limit=100)
 
@@ -608,7 +602,6 @@ class TestClockThatJumpsBack:
 
 
 async def texts_at(memory: Memory, **when: Any) -> set[str]:
-    """Return the texts of all memories, now or at an instant."""
     if not when:
         return {hit.text for hit in (await memory.list(ALICE, limit=100)).hits}
     answer = await memory.search(ALICE, "user", limit=100, max_tokens=20_000, **when)
@@ -662,7 +655,6 @@ class TestFolderWithoutLocks:
 
 
 async def store_a_memory(folder: Path) -> None:
-    """Open a memory and write into it."""
     async with memory_in(folder, vector_store=EXACT) as memory:
         await memory.add_text(ALICE, RETREAT)
 
@@ -691,7 +683,6 @@ CHECKPOINTS = (
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with a memory and its index."""
     folder = tmp_path_factory.mktemp("built")
     anyio.run(indexed, folder)
     return folder
@@ -742,7 +733,6 @@ class TestIndexOfAnotherVersion:
 
 
 def copied(built: Path, folder: Path) -> Path:
-    """Return a copy of a data directory."""
     shutil.copytree(built, folder / "data")
     return folder / "data"
 

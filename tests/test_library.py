@@ -7,7 +7,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -43,33 +43,19 @@ def texts(reply: dict[str, Any]) -> list[str]:
 # Small programs in the manner of mem0's documentation.
 
 
-def test_add_a_text_and_search_it(m: Memory) -> None:
+def test_texts_and_conversations_are_added_listed_and_searched(m: Memory) -> None:
     added = m.add("I keep bees on the roof", user_id="s01")
     assert [(item["event"], item["memory"]) for item in added["results"]] == [("ADD", "I keep bees on the roof")]
-    found = m.search("Which animals do I keep?", user_id="s01")
-    assert found["results"][0]["id"] == added["results"][0]["id"]
-    assert 0 < found["results"][0]["score"] <= 1
-
-
-def test_add_a_conversation(m: Memory) -> None:
+    (found,) = m.search(query="Which animals do I keep?", filters={"user_id": "s01"}, top_k=3)["results"]
+    assert found["id"] == added["results"][0]["id"]
+    assert 0 < found["score"] <= 1
     result = m.add(TRIP, user_id="s02", metadata={"category": "travel"})
     assert [item["role"] for item in result["results"]] == ["user", "assistant", "user"]
     memories = m.get_all(user_id="s02")
     assert sorted(texts(memories)) == sorted(turn["content"] for turn in TRIP)
     assert all(item["metadata"] == {"category": "travel"} for item in memories["results"])
-
-
-def test_add_one_message_as_a_dictionary(m: Memory) -> None:
     m.add({"role": "user", "content": "My piano is tuned in March"}, user_id="s03")
     assert texts(m.get_all(user_id="s03")) == ["My piano is tuned in March"]
-
-
-def test_search_with_the_user_in_the_filters(m: Memory) -> None:
-    m.add("My bicycle is red", user_id="s04")
-    assert texts(m.search("What colour is my bicycle?", filters={"user_id": "s04"}, top_k=3)) == ["My bicycle is red"]
-
-
-def test_limit_the_results(m: Memory) -> None:
     for number in range(5):
         m.add(f"Shelf {number} holds atlases", user_id="s05")
     assert len(m.search("Where are the atlases?", user_id="s05", limit=2)["results"]) == 2
@@ -77,61 +63,34 @@ def test_limit_the_results(m: Memory) -> None:
     assert len(m.get_all(filters={"user_id": "s05"}, top_k=4)["results"]) == 4
 
 
-def test_loop_over_results_into_a_prompt(m: Memory) -> None:
-    m.add("I never eat coriander", user_id="s06")
-    relevant = m.search(query="What should the soup not contain?", user_id="s06", limit=3)
-    prompt = "\n".join(f"- {entry['memory']}" for entry in relevant["results"])
-    assert prompt == "- I never eat coriander"
-
-
-def test_get_by_id(m: Memory) -> None:
-    memory_id = m.add("The cellar key hangs behind the clock", user_id="s07")["results"][0]["id"]
+def test_a_memory_is_read_updated_and_deleted_by_its_id(m: Memory) -> None:
+    memory_id = m.add("The key hangs behind the clock", user_id="s07")["results"][0]["id"]
     item = m.get(memory_id)
     assert item is not None
     assert item.keys() >= {"id", "memory", "hash", "metadata", "created_at", "updated_at", "user_id"}
-    assert (item["memory"], item["user_id"]) == ("The cellar key hangs behind the clock", "s07")
+    assert (item["memory"], item["user_id"]) == ("The key hangs behind the clock", "s07")
     assert m.get("00000000-0000-4000-8000-000000000000") is None
-
-
-def test_update(m: Memory) -> None:
-    memory_id = m.add("I drink black tea", user_id="s08")["results"][0]["id"]
-    assert m.update(memory_id=memory_id, data="I drink green tea") == {"message": "Memory updated successfully!"}
-    m.update(memory_id, "I drink white tea", metadata={"meal": "breakfast"})
+    assert m.update(memory_id=memory_id, data="The key is lost") == {"message": "Memory updated successfully!"}
+    m.update(memory_id, "The key is found", metadata={"room": "hall"})
     item = m.get(memory_id)
     assert item is not None
-    assert (item["memory"], item["metadata"]) == ("I drink white tea", {"meal": "breakfast"})
-
-
-def test_history(m: Memory) -> None:
-    memory_id = m.add("My desk is by the door", user_id="s09")["results"][0]["id"]
-    m.update(memory_id, "My desk is by the window")
-    m.delete(memory_id)
-    versions = m.history(memory_id)
-    assert [version["event"] for version in versions] == ["ADD", "UPDATE", "DELETE"]
-    assert (versions[1]["old_memory"], versions[1]["new_memory"]) == (
-        "My desk is by the door",
-        "My desk is by the window",
-    )
-    assert versions[2]["is_deleted"]
-
-
-def test_delete(m: Memory) -> None:
-    memory_id = m.add("My locker is number 12", user_id="s10")["results"][0]["id"]
+    assert (item["memory"], item["metadata"]) == ("The key is found", {"room": "hall"})
     assert m.delete(memory_id=memory_id) == {"message": "Memory deleted successfully!"}
     assert m.get(memory_id) is None
-    assert m.search("Which locker is mine?", user_id="s10")["results"] == []
+    assert m.search("Where is the key?", user_id="s07")["results"] == []
+    versions = m.history(memory_id)
+    assert [version["event"] for version in versions] == ["ADD", "UPDATE", "UPDATE", "DELETE"]
+    assert (versions[2]["old_memory"], versions[2]["new_memory"]) == ("The key is lost", "The key is found")
+    assert versions[3]["is_deleted"]
 
 
-def test_delete_all(m: Memory) -> None:
+def test_users_agents_and_runs_are_apart(m: Memory) -> None:
     m.add("One of two", user_id="s11", agent_id="writer")
     m.add("Two of two", user_id="s11")
     m.add("Of somebody else", user_id="s11b")
     assert m.delete_all(user_id="s11") == {"message": "Memories deleted successfully!"}
     assert texts(m.get_all(user_id="s11")) == []
     assert texts(m.get_all(user_id="s11b")) == ["Of somebody else"]
-
-
-def test_agents_and_runs(m: Memory) -> None:
     m.add("The tone is friendly", agent_id="s12-support", run_id="first")
     m.add("The tone is formal", agent_id="s12-legal", run_id="first")
     assert texts(m.get_all(agent_id="s12-support")) == ["The tone is friendly"]
@@ -158,48 +117,37 @@ def test_filter_by_metadata(m: Memory) -> None:
         m.get_all(filters={"OR": [{"user_id": "s13"}, {"user_id": "s14"}]}, agent_id="any")
 
 
-def test_threshold(m: Memory) -> None:
+def test_other_arguments_of_an_add_and_a_search(m: Memory) -> None:
     m.add("The ferry leaves at noon", user_id="s14")
-    found = m.search("When does the ferry leave?", user_id="s14", threshold=0.3)
-    assert texts(found) == ["The ferry leaves at noon"]
+    (found,) = m.search("When does the ferry leave?", user_id="s14", threshold=0.3, explain=True)["results"]
+    assert found["score_details"]
     assert m.search("Who invented the zipper?", user_id="s14", threshold=1.0)["results"] == []
-
-
-def test_without_inference_what_is_said_is_stored(m: Memory) -> None:
     named = [{"role": "user", "name": "Oskar", "content": "I repaired the gate"}]
     (item,) = m.add(named, user_id="s15", infer=False)["results"]
     assert (item["memory"], item["role"], item["actor_id"]) == ("I repaired the gate", "user", "Oskar")
     assert texts(m.get_all(user_id="s15", filters={"actor_id": "Oskar"})) == ["I repaired the gate"]
-
-
-def test_an_expiry_date(m: Memory) -> None:
     (item,) = m.add("The voucher is worth ten euros", user_id="s16", expiration_date="2999-12-31")["results"]
     kept = m.get(item["id"])
     assert kept is not None
     assert (kept["expiration_date"], kept["metadata"]) == ("2999-12-31", None)
 
 
-def test_explain(m: Memory) -> None:
-    m.add("The observatory opens at dusk", user_id="s17")
-    (item,) = m.search("When does the observatory open?", user_id="s17", explain=True)["results"]
-    assert item["score_details"]
+NOWHERE = "user_id, agent_id or run_id"
+WRONG_CALLS: tuple[tuple[Callable[[Memory], object], str], ...] = (
+    (lambda m: m.add("Whose is this?"), NOWHERE),
+    (lambda m: m.search("Whose is this?", filters={"room": "hall"}), NOWHERE),
+    (lambda m: m.delete_all(), NOWHERE),
+    (lambda m: m.delete("00000000-0000-4000-8000-000000000000"), "no memory with the id"),
+    (lambda m: m.add("Of which kind?", user_id="s18", metadata={"kind": "question"}), "metadata may not use 'kind'"),
+    (lambda m: m.search("How many?", user_id="s18", limit=0), "limit is 0"),
+    (lambda m: m.search("  ", user_id="s18"), "query is empty"),
+)
 
 
 def test_errors_are_value_errors(m: Memory) -> None:
-    with pytest.raises(ValueError, match="user_id, agent_id or run_id"):
-        m.add("Whose is this?")
-    with pytest.raises(ValueError, match="user_id, agent_id or run_id"):
-        m.search("Whose is this?", filters={"room": "hall"})
-    with pytest.raises(ValueError, match="no memory with the id"):
-        m.delete("00000000-0000-4000-8000-000000000000")
-    with pytest.raises(ValueError, match="user_id, agent_id or run_id"):
-        m.delete_all()
-    with pytest.raises(ValueError, match="metadata may not use 'kind'"):
-        m.add("Of which kind?", user_id="s18", metadata={"kind": "question"})
-    with pytest.raises(ValueError, match="limit is 0"):
-        m.search("How many?", user_id="s18", limit=0)
-    with pytest.raises(PalimpsestError, match="query is empty"):
-        m.search("  ", user_id="s18")
+    for call, error in WRONG_CALLS:
+        with pytest.raises(ValueError, match=error):
+            call(m)
 
 
 def test_reset(tmp_path: Path) -> None:
@@ -345,7 +293,7 @@ print(memory.search("What whistles?", user_id="alice")["results"][0]["memory"])
 """
 
 
-@pytest.mark.parametrize("end", ["", "del memory", "raise SystemExit(0)", "memory.close()"])
+@pytest.mark.parametrize("end", ["", "raise SystemExit(0)"])
 def test_a_program_ends_though_nobody_closes_the_memory(tmp_path: Path, end: str) -> None:
     """Guards programs written for mem0, which close nothing: the thread of the loop must not keep them alive."""
     done = subprocess.run(

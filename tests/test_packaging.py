@@ -32,12 +32,10 @@ HOME = Path(__file__).parents[1]
 
 
 def content(name: str) -> Any:
-    """Return the content of a JSON file of the repository."""
     return json.loads((HOME / name).read_text("utf-8"))
 
 
 async def added(params: StdioServerParameters) -> str:
-    """Return the reply of a server to a new memory."""
     async with Client(params) as client:
         return reply_text(await client.call_tool("add_memory", {"text": "Alice plays the violin"}))
 
@@ -93,7 +91,6 @@ def test_the_registry_entry_matches_the_package() -> None:
 
 
 def settings_of(variables: Any) -> set[str]:
-    """Return the settings that environment variables set."""
     return {name.removeprefix("PALIMPSEST_").lower().split("__")[0] for name in variables}
 
 

@@ -25,7 +25,6 @@ RELATED = {"source": "User", "name": "live", "destination": "Oslo"}
 
 
 def living_in(city: str) -> dict[str, Any]:
-    """Return a fact with what it names and states."""
     named = {"entities": [{"name": city, "type": "place"}], "relations": [["User", "lives in", city]]}
     return {"text": f"User lives in {city}.", "sources": [1], **named}
 

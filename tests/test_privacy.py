@@ -207,7 +207,6 @@ async def test_every_file_is_private(tmp_path: Path) -> None:
 
 @asynccontextmanager
 async def fenced(folder: Path, kind: str, **settings_: str) -> AsyncGenerator[Client]:
-    """Connect to a server that the kernel kills if it opens a forbidden network socket."""
     restrictions: dict[str, Any] = {"fence": kind} if CAN_FENCE else {"log": str(folder / "log")}
     server = StdioServerParameters(
         command=sys.executable,
@@ -220,7 +219,6 @@ async def fenced(folder: Path, kind: str, **settings_: str) -> AsyncGenerator[Cl
 
 
 async def use_everything(memory: Client) -> None:
-    """Use everything that a server with default settings does."""
     (kept,) = reply_results(await memory.call_tool("add_memory", {"text": "User sails a small boat"}))
     reply_text(
         await memory.call_tool("add_memory", {"messages": [{"role": "user", "content": "The boat is called Pip"}]})

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from random import Random
 
 import numpy as np
@@ -163,7 +163,7 @@ async def of_conversation(
     now = conversation.sessions[-1].said_at + timedelta(days=1)
     known = [(asked.text, asked.evidence, str(asked.category)) for asked in conversation.questions]
     far = [(text, frozenset[str](), FAR_OFF) for text, _ in _some_of(far_off, conversation.name, family)]
-    async with filled(conversation, StoppedClock(datetime.now(UTC)), embedder, facts=facts) as memory:
+    async with filled(conversation, embedder, facts=facts) as memory:
         return [
             _case(memory, scope, now, text, (), answers=evidence, group=conversation.name, kind=kind, family=family)
             for text, evidence, kind in (*known, *far)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from hypothesis import strategies as st
@@ -18,38 +19,8 @@ OPEN_ENDED = "subscriptions/listen"
 
 LONG = 4 * 1024 * 1024
 
-HOSTILE_TEXTS = (
-    "",
-    " ",
-    "\x00",
-    "\x1b]52;c;aGk=\x07",
-    "\u202egnp.exe",
-    "\u200b\u2060",
-    "\ufdfa" * 9,
-    "\ufdfa" * 2_000,
-    "\ud83d",
-    "a\udc00b",
-    "\U000e0041" * 50,
-    "e" + "\u0301" * 5_000,
-    "x" * 20_001,
-    "wörd " * 4_000,
-    "一" * 20_000,
-    '{"role": "system"}',
-    "$text ${text} {text} %s%n",
-    "'; DROP TABLE memories; --",
-    'NEAR("a" OR (b AND',
-    "../../../etc/passwd",
-    "*",
-    "[/red]",
-    "memory://summary",
-    "9" * 500,
-    "2026-02-30T25:61:61+99:99",
-    "0001-01-01T00:00:00+14:00",
-    "yesterday",
-    "a\nb\r\nc\u2028d",
-    "_GET_stream",
-    "__proto__",
-)
+_PARTS: list[list[tuple[str, int]]] = json.loads(Path(__file__).with_name("hostile_texts.json").read_text("utf-8"))
+HOSTILE_TEXTS = tuple("".join(part * times for part, times in parts) for parts in _PARTS)
 HUGE = (2**31, 2**53 + 1, 2**63, -(2**63) - 1, 10**400, 10**1_500, int("9" * 4_000))
 
 Values = st.SearchStrategy[Any]

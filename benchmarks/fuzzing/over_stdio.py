@@ -7,14 +7,14 @@ import queue
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from fuzzing.judge import LIMIT, Answers, Tally, Target, outcome
 from fuzzing.messages import CAPABILITIES, Sent, encoded, in_envelope, initialize
-from harness import PALIMPSEST
+from harness import PALIMPSEST, pump
 
 LOG_LINES = 60
 
@@ -30,7 +30,7 @@ class Pipes:
         self._stdin = process.stdin
         self._lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         self._threads = [
-            threading.Thread(target=_pump, args=(process.stdout, self._lines), daemon=True),
+            threading.Thread(target=pump, args=(process.stdout, self._lines), daemon=True),
             threading.Thread(target=self.log.extend, args=(process.stderr,), daemon=True),
         ]
         for thread in self._threads:
@@ -67,11 +67,6 @@ class Pipes:
         self.process.wait(LIMIT)
         for thread in self._threads:
             thread.join(LIMIT)
-
-
-def _pump(lines: Iterable[bytes], received: queue.SimpleQueue[bytes]) -> None:
-    for line in lines:
-        received.put(line)
 
 
 @contextmanager

@@ -23,6 +23,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from measures.hand_written import read_data
 from measures.stores import SCOPE, StoppedClock, add, embed_waiting
 from palimpsest.core.clock import parse_instant
 from palimpsest.core.models import Message
@@ -87,9 +88,9 @@ Asked: TypeAlias = tuple[str, tuple[str, ...]]
 """A question and its other wordings."""
 
 
-def read_far_off(file: Path, half: int) -> list[Asked]:
-    """Return the far-off questions of the first or the second half of a file, some of them with other wordings."""
-    entries = json.loads(file.read_text("utf-8"))
+def read_far_off(half: int) -> list[Asked]:
+    """Return the far-off questions of the first or the second half, some of them with other wordings."""
+    entries = read_data("far_off")
     return [(entry["q"], tuple(entry.get("also", ()))) for entry in entries if entry["half"] == half]
 
 

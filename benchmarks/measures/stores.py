@@ -19,8 +19,8 @@ SCOPE = Scope("quality")
 START = datetime(2026, 5, 8, 9, tzinfo=UTC)
 LIMIT = 10
 TOP = 5
-AMPLE, DEFAULT = 20_000, 800
-"""Token budgets of a reply: more than ten hits need, and the default."""
+AMPLE = 20_000
+"""A token budget of a reply: more than ten hits need."""
 
 NOT_FOUND = LIMIT + 1
 """The rank of a memory that is not among the hits."""
@@ -50,9 +50,9 @@ async def new_memory(
             yield memory
 
 
-async def add(memory: Memory, text: str, replaces: Sequence[str] = (), hints: Sequence[str] = ()) -> str:
+async def add(memory: Memory, text: str, hints: Sequence[str] = ()) -> str:
     """Store a text as one memory, and return the id of the memory."""
-    added = await memory.add_text(SCOPE, text, replaces=replaces, hints=hints, infer=False)
+    added = await memory.add_text(SCOPE, text, hints=hints, infer=False)
     outcome = added.outcomes[0]
     if outcome.duplicate_of is not None:
         raise RuntimeError(f"the store already has this text: {text}")
@@ -65,16 +65,14 @@ async def embed_waiting(memory: Memory) -> None:
         await memory.care.rebuild()
 
 
-async def search(
-    memory: Memory, question: str, as_of: datetime | None = None, also: Sequence[str] = ()
-) -> SearchResult:
+async def search(memory: Memory, question: str, also: Sequence[str] = ()) -> SearchResult:
     """Return the result of a search for ten hits with an ample budget."""
-    return await memory.search(SCOPE, question, also=also, limit=LIMIT, max_tokens=AMPLE, as_of=as_of)
+    return await memory.search(SCOPE, question, also=also, limit=LIMIT, max_tokens=AMPLE)
 
 
-async def ask(memory: Memory, question: str, as_of: datetime | None = None, also: Sequence[str] = ()) -> Sequence[Hit]:
+async def ask(memory: Memory, question: str, also: Sequence[str] = ()) -> Sequence[Hit]:
     """Return the hits for a question."""
-    return (await search(memory, question, as_of, also)).hits
+    return (await search(memory, question, also)).hits
 
 
 def rank(hits: Sequence[Hit], expected: str) -> int:

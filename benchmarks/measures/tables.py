@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from harness import table as lines_of
 from palimpsest.core.models import Hit
 
 HITS_OF_A_MISS = 3
@@ -64,18 +65,13 @@ def described(question: str, expected: str, texts: Sequence[str]) -> str:
 def print_table(table: Table, *, misses: bool) -> None:
     """Print the figures, and the misses if asked to."""
     columns = list(dict.fromkeys(column for row in table.figures.values() for column in row))
-    width = max(18, *(len(row) + 2 for row in table.figures))
-    print(f"\n{table.title}")
-    print(f"{'':<{width}}" + "".join(f"{column:>17}" for column in columns))
-    for name in sorted(table.figures, key=lambda name: name == ALL):
-        row = table.figures[name]
-        print(f"{name:<{width}}" + "".join(f"{_cell(row.get(column)):>17}" for column in columns))
+    names = sorted(table.figures, key=lambda name: name == ALL)
+    rows = [(name, *(_cell(table.figures[name].get(column)) for column in columns)) for name in names]
+    print(f"\n{table.title}\n{lines_of(('', *columns), *rows)}")
     if misses and table.misses:
         print(f"\n{table.title}: {len(table.misses)} misses")
         print("\n".join(table.misses))
 
 
-def _cell(value: float | None) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.3f}" if isinstance(value, float) else str(value)
+def _cell(value: float | None) -> object:
+    return f"{value:.3f}" if isinstance(value, float) else value

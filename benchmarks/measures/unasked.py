@@ -5,22 +5,19 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any, cast
 
+from measures.hand_written import read_data
 from measures.stores import SCOPE, StoppedClock, add, embed_waiting, new_memory
 from measures.tables import Table, described
 from palimpsest.hooks.brief import RecallRequest
 from palimpsest.memory import Memory
 
-FILE = Path(__file__).parents[1] / "coding_sessions.json"
-
 
 async def unasked(embedder: str) -> list[Table]:
     """Play each session, with what was shown in it before."""
     table = Table("unasked")
-    for session in json.loads(FILE.read_text("utf-8")):
+    for session in read_data("coding_sessions"):
         async with new_memory(StoppedClock(), embedder) as memory:
             ids = [await add(memory, text) for text in session["memories"]]
             await embed_waiting(memory)

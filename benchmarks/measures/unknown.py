@@ -15,8 +15,6 @@ from measures.personas import read_far_off, read_personas, store_facts
 from measures.stores import StoppedClock, new_memory, search
 from measures.tables import Row, Table, described
 
-FAR_OFF = Path(__file__).parents[1] / "far_off.json"
-
 ASKED = 40
 """How many far-off questions each persona's memory is asked."""
 
@@ -46,7 +44,7 @@ def _share_told(answers: Sequence[bool]) -> float:
 async def unknown(files: Sequence[Path], embedder: str) -> list[Table]:
     """Ask each persona's memory its own questions, far-off ones and near misses, in the four ways of help."""
     table, rows = Table("unknown"), dict[str, Answers]()
-    far_off = read_far_off(FAR_OFF, half=2)
+    far_off = read_far_off(half=2)
     for persona in read_personas(files):
         draw = Random(persona.name)  # noqa: S311 - not for secrets
         for with_hints in (False, True):

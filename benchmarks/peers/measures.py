@@ -33,13 +33,11 @@ Open = Callable[[Path], Store]
 class Figures:
     """The figures of one system. A figure that was not measured is None or empty.
 
-    `by_phrase` has the recalls at ten of each of the first two queries alone. `bound` says that the other recalls and
-    hits are upper bounds.
+    `bound` says that the recalls and hits are upper bounds.
     """
 
     bound: bool = False
     recall: dict[int, float] = field(default_factory=dict[int, float])
-    by_phrase: list[float] = field(default_factory=list[float])
     paraphrases: tuple[int, int] | None = None
     times: dict[str, list[float]] = field(default_factory=lambda: {"add": [], "search": []})
     first_answer: list[float] = field(default_factory=list[float])
@@ -69,7 +67,7 @@ def fresh(open_store: Open) -> Generator[Store]:
 
 def measure_recall(open_store: Open, figures: Figures, conversations: Sequence[Conversation]) -> None:
     """Add the turns of each conversation to a new store, and ask its questions."""
-    recalls: dict[int, list[list[float]]] = {depth: [] for depth in DEPTHS}
+    recalls: dict[int, list[float]] = {depth: [] for depth in DEPTHS}
     for conversation in conversations:
         with fresh(open_store) as store:
             figures.bound = store.bound
@@ -79,9 +77,8 @@ def measure_recall(open_store: Open, figures: Figures, conversations: Sequence[C
                 hits_by_query = [store.search(phrase, max(DEPTHS)) for phrase in store.phrases(question.text)]
                 for depth in DEPTHS:
                     found = [{key for hit in hits[:depth] for key in hit} for hits in hits_by_query]
-                    recalls[depth].append([len(keys & question.evidence) / len(question.evidence) for keys in found])
-    figures.recall = {depth: statistics.fmean(map(max, recalls[depth])) for depth in DEPTHS}
-    figures.by_phrase = [statistics.fmean(column) for column in list(zip(*recalls[10], strict=False))[:2]]
+                    recalls[depth].append(max(len(keys & question.evidence) for keys in found) / len(question.evidence))
+    figures.recall = {depth: statistics.fmean(recalls[depth]) for depth in DEPTHS}
 
 
 def measure_paraphrases(open_store: Open, figures: Figures, lives: Sequence[Mapping[str, Any]]) -> None:

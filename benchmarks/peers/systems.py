@@ -20,14 +20,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import palimpsest
 from harness import DATA, PALIMPSEST, Server, environment
-from locomo import Conversation
+from locomo import Conversation, messages_of
 from palimpsest.core.clock import now
+from palimpsest.core.models import Message, Scope
 from palimpsest.store.entries import has_missing_vectors, has_partial_vectors
 from palimpsest.store.ledger import open_ledger
 from palimpsest.text.stopwords import FUNCTION_WORDS
@@ -50,18 +50,15 @@ MAX_TOKENS = 20_000
 """The `max_tokens` of our searches. It never cuts a reply, because no other system limits the size of its replies."""
 
 
-def turns_of(conversation: Conversation) -> list[list[dict[str, str]]]:
-    """Return the turns of each session as messages, one minute apart. The caption of a shared picture is a part."""
-    sessions: list[list[dict[str, str]]] = []
-    for session in conversation.sessions:
-        turns: list[dict[str, str]] = []
-        for minute, turn in enumerate(session.turns):
-            caption = turn.get("blip_caption")
-            text = turn["text"] + (f" [shares {caption}]" if caption else "")
-            at = (session.said_at + timedelta(minutes=minute)).isoformat()
-            turns.append({"role": "user", "content": text, "name": turn["speaker"], "id": turn["dia_id"], "at": at})
-        sessions.append(turns)
-    return sessions
+def turns_of(conversation: Conversation) -> list[list[dict[str, Any]]]:
+    """Return the turns of each session as messages that a client sends."""
+    scope = Scope(conversation.name)
+    return [[_turn(message) for message in messages_of(session, scope)] for session in conversation.sessions]
+
+
+def _turn(said: Message) -> dict[str, Any]:
+    at = said.said_at.isoformat()
+    return {"role": said.role, "content": said.content, "name": said.name, "id": said.external_id, "at": at}
 
 
 class Store:

@@ -8,35 +8,30 @@ import sqlite3
 import stat
 import subprocess
 import sys
-import threading
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 
 from palimpsest.admin.backup import back_up, restore
 from palimpsest.core.errors import InputError, LedgerError
 from palimpsest.core.files import file_lock
 from palimpsest.core.settings import Settings, load_settings
-from palimpsest.store import memories, summaries
+from palimpsest.store import memories
 from palimpsest.store.ledger import open_ledger
 from palimpsest.store.schema import HEAD
 from palimpsest.store.sqlite.ledger_files import KEPT
 from tests.support.command_line import palimpsest
-from tests.support.ledger_access import index_follows, ledger_faults, second_writer, store_memory
+from tests.support.ledger_access import index_follows, ledger_faults, second_writer
 from tests.support.ledger_files import data_files, repeat_until, run_sql, run_writer, table_rows
 from tests.support.mcp_client import reply_results, reply_text
-from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in
+from tests.support.memory import ALICE, StoppedClock, memory_in
 from tests.support.next_version import NEXT, become_the_next_version
-from tests.support.scripted_model import summary_reply
 from tests.support.server_in_process import connect
-from tests.support.slow_model import slow_model
 
 
 def writable_copy(path: Path) -> Path:
-    """Return a copy of a backup that may be opened for writing."""
     return Path(shutil.copyfile(path, path.with_suffix(".copy")))
 
 
@@ -66,7 +61,6 @@ def settings(tmp_path: Path) -> Settings:
 
 
 def store(settings: Settings, *texts: str) -> None:
-    """Add memories for Alice."""
     settings.data_dir.mkdir(exist_ok=True)
     with second_writer(settings.data_dir) as add:
         for text in texts:
@@ -74,13 +68,11 @@ def store(settings: Settings, *texts: str) -> None:
 
 
 def texts_in(path: Path) -> list[str]:
-    """Return the current texts in a ledger, oldest first."""
     with closing(sqlite3.connect(path)) as conn:
         return [text for (text,) in conn.execute("SELECT text FROM memories WHERE deleted_at IS NULL ORDER BY seq")]
 
 
 def schema_of(path: Path) -> list[tuple[Any, ...]]:
-    """Return the revision of a ledger's schema and all its statements."""
     with closing(sqlite3.connect(path)) as conn:
         (revision,) = conn.execute("SELECT version_num FROM alembic_version").fetchone()
         return [(revision,), *conn.execute("SELECT type, name, sql FROM sqlite_master ORDER BY name").fetchall()]
@@ -172,27 +164,6 @@ class TestBackup:
                 assert texts[1:] == [f"the writer's fact number {n}" for n in range(len(texts) - 1)], "without a gap"
                 assert (copy.memories, copy.messages) == (len(texts), 0)
                 assert ledger_faults(writable_copy(copy.path)) == []
-
-    def test_several_backups_at_once_are_all_complete(self, settings: Settings) -> None:
-        """Guards processes that back up in the same second: each gets a complete copy of its own."""
-        store(settings, *(f"fact {number}" for number in range(20)))
-        start, copies, faults = threading.Barrier(4), list[Path](), list[Exception]()
-
-        def work() -> None:
-            start.wait()
-            try:
-                copies.append(back_up(settings, None, CLOCK).path)
-            except LedgerError as error:
-                faults.append(error)
-
-        threads = [threading.Thread(target=work) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert faults == []
-        assert len(set(copies)) == 4
-        assert [len(texts_in(path)) for path in copies] == [20] * 4
 
 
 class TestRestore:
@@ -387,35 +358,6 @@ class TestRestore:
         restore(settings, copy, CLOCK)
         assert ledger_faults(settings.ledger_path) == []
         assert "plays the cello" in palimpsest(settings.data_dir.parent, "search", "cello")
-
-    def test_a_backup_is_restored_into_an_empty_folder(self, settings: Settings, tmp_path: Path) -> None:
-        """Guards the move to another machine."""
-        store(settings, "User plays the cello")
-        copy = back_up(settings, tmp_path / "copy.db", CLOCK).path
-        elsewhere = settings.model_copy(update={"data_dir": tmp_path / "new" / "place"})
-        done = restore(elsewhere, copy, CLOCK)
-        assert (done.before, done.copy.memories) == (None, 1)
-        assert table_rows(elsewhere.ledger_path) == table_rows(copy)
-        assert stat.S_IMODE(elsewhere.ledger_path.stat().st_mode) == 0o600
-        assert stat.S_IMODE(elsewhere.data_dir.stat().st_mode) == 0o700
-        assert data_files(elsewhere.data_dir) == {elsewhere.ledger_path}
-
-    @pytest.mark.anyio
-    async def test_a_summary_that_was_being_written_during_a_restore_is_not_stored(self, tmp_path: Path) -> None:
-        """Guards the restored memory against a summary of the previous one."""
-        with slow_model(summary_reply("Lives in Lyon.")) as model:
-            async with memory_in(tmp_path, llm=llm_settings(model.url)) as memory:
-                store_memory(memory, "User lives in Nice")
-                copy = back_up(memory.settings, None, memory.engine.clock).path
-                store_memory(memory, "User lives in Lyon")
-                async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(memory.summary, ALICE)
-                    assert await anyio.to_thread.run_sync(model.was_asked.wait, 60)
-                    restore(memory.settings, copy, memory.engine.clock)
-                    model.may_answer.set()
-                with memory.engine.ledger.read() as conn:
-                    assert summaries.latest_summary(conn, ALICE, "overall") is None
-                assert (await memory.summary(ALICE)).changes_since == 0, "a summary written after the restore is stored"
 
 
 @pytest.mark.anyio

@@ -13,12 +13,11 @@ from typing import Any
 import pytest
 
 from loopback import OpenAIServer
-from palimpsest.admin import import_file
 from palimpsest.core.errors import InputError, MemoryNotFoundError
 from palimpsest.core.models import Edit, NamedEntity, Provenance, Relation, Scope, Undo
 from palimpsest.memory import Memory
 from palimpsest.store.transfer import ITEM_TYPES
-from tests.support.exports import CutOffError, Interrupted, exported, exporting
+from tests.support.exports import exported, exporting
 from tests.support.foreign_files import claude_conversation
 from tests.support.graph_rows import LIVES, change_stating, store_stating
 from tests.support.ledger_access import ignore_progress, ledger_faults, row_faults, store_memory, store_messages
@@ -128,17 +127,14 @@ async def full_memory(folder: Path, *, purged: bool = False) -> FullMemory:
 
 
 def masked(text: str) -> str:
-    """Return a text without ids and undone edit numbers, in which two undos of the same edit always differ."""
     return re.sub(r"undo \d+", "undo #", ID.sub("#", text))
 
 
 def without_number(provenance: Provenance) -> Provenance:
-    """Return a provenance without the number of the undone edit, which differs from ledger to ledger."""
     return replace(provenance, stage=masked(provenance.stage))
 
 
 def comparable(edits: list[Edit]) -> list[Edit]:
-    """Return edits without their numbers, which differ from ledger to ledger, and with sorted steps."""
     return [
         replace(edit, number=0, provenance=without_number(edit.provenance), steps=tuple(sorted(edit.steps, key=str)))
         for edit in edits
@@ -200,7 +196,6 @@ async def undone(memory: Memory, back: int | datetime | None) -> str:
 
 
 def time_in_log(edits: Any, share: float) -> datetime:
-    """Return the time of the edit that is at this share of the log, from the newest edit back."""
     return edits[int(len(edits) * share)].made_at
 
 
@@ -358,37 +353,6 @@ async def test_an_import_does_not_wait_for_vectors(tmp_path: Path) -> None:
         assert (await memory.care.import_file(ALICE, file, ignore_progress)).waiting == 0
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("cut", [2, 6, 10])
-async def test_an_interrupted_import_continues_to_the_same_result(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut: int
-) -> None:
-    """Guards a large import against a power cut: run again, it ends as a single run does, still as one edit."""
-    monkeypatch.setattr(import_file, "BATCH", 2)
-    here = await full_memory(tmp_path / "here")
-    file = tmp_path / "alice.jsonl"
-    file.write_bytes(here.export)
-    async with memory_in(tmp_path / "once", here.clock) as memory:
-        await memory.care.import_file(ALICE, file, ignore_progress)
-    async with memory_in(tmp_path / "twice", here.clock) as memory:
-        with pytest.raises(CutOffError):
-            await memory.care.import_file(ALICE, file, Interrupted(cut))
-        assert sum(len(table_rows(tmp_path / "twice" / "ledger.db")[table]) for table in ("messages", "entities")) > 0
-        store_memory(memory, "Bob came in between", scope=BOB)
-        with pytest.raises(CutOffError):
-            await memory.care.import_file(ALICE, file, Interrupted(cut + 2))
-        await memory.care.import_file(ALICE, file, ignore_progress)
-        assert await exported(memory) == here.export
-        assert len(await search_texts(memory, "harp")) > 0
-        before = table_rows(tmp_path / "twice" / "ledger.db")
-        again = await memory.care.import_file(ALICE, file, ignore_progress)
-        assert sum(again.new.values()) == 0
-        assert table_rows(tmp_path / "twice" / "ledger.db") == before
-    assert ledger_faults(tmp_path / "twice" / "ledger.db") == []
-    keys = [row["key"] for row in table_rows(tmp_path / "twice" / "ledger.db", "meta")["meta"]]
-    assert not [key for key in keys if key.startswith("import")], "a finished import leaves no bookkeeping"
-
-
 MEMORIES = [
     {"id": "m1", "memory": "Ana drinks green tea", "created_at": "2024-03-01T10:00:00Z"},
     {"id": "m2", "memory": "Ana keeps a parrot", "created_at": "2024-04-01T10:00:00Z"},
@@ -396,14 +360,12 @@ MEMORIES = [
 
 
 def mem0_file(folder: Path) -> Path:
-    """Write an export of mem0 with two memories of 2024."""
     file = folder / "mem0.json"
     file.write_text(json.dumps(MEMORIES), "utf-8")
     return file
 
 
 def chat_file(folder: Path) -> Path:
-    """Write an export of Claude with one conversation of two messages."""
     file = folder / "conversations.json"
     messages = (
         {"uuid": "h1", "sender": "human", "text": "My boat is blue", "created_at": "2024-02-01T09:00:00Z"},
@@ -414,23 +376,8 @@ def chat_file(folder: Path) -> Path:
 
 
 async def texts(memory: Memory) -> list[str]:
-    """Return the texts of the memories and messages that can be found, sorted."""
     hits = (await memory.search(ALICE, "Ana tea parrot boat colour", limit=20)).hits
     return sorted(hit.text for hit in hits)
-
-
-async def test_the_log_shows_an_import_at_its_own_time(tmp_path: Path) -> None:
-    """Guards the log: it is in the order of the edits, whatever the dates of the content."""
-    clock = StoppedClock()
-    async with memory_in(tmp_path, clock) as memory:
-        store_memory(memory, "User bakes")
-        clock.at += timedelta(hours=1)
-        await memory.care.import_file(ALICE, mem0_file(tmp_path), ignore_progress)
-        imported, first = await memory.log(ALICE)
-        assert (imported.provenance.stage, imported.made_at) == ("import", clock.at)
-        assert first.made_at == clock.at - timedelta(hours=1)
-        _, versions = await memory.history(ALICE, imported.steps[0].owner_id)
-        assert versions[0].updated_at.year == 2024, "the history keeps the date of the content"
 
 
 async def test_undo_since_a_time_undoes_the_imports_of_that_time(tmp_path: Path) -> None:

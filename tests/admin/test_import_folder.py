@@ -21,7 +21,6 @@ LIFE = ("User bakes", "User has a cat", "User lives in Lyon", "User plays the ce
 
 
 async def life_in(memory: OpenMemory, folder: Path) -> dict[str, str]:
-    """Add a few memories, export them, and return their ids by text."""
     ids = {text: await add_text(memory, text) for text in LIFE}
     await export_to(memory, folder)
     return ids

@@ -38,7 +38,6 @@ def file(tmp_path: Path) -> Path:
 
 
 def read(file: Path, content: Any) -> ImportedFile:
-    """Write a text, bytes or a JSON value to a file and read it."""
     raw = (
         content
         if isinstance(content, bytes)

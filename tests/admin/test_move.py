@@ -11,10 +11,8 @@ from pydantic import SecretStr
 
 from palimpsest.admin.backup import move_ledger
 from palimpsest.core.errors import InputError, LedgerError
-from palimpsest.core.models import Undo
 from palimpsest.core.protocols import Progress
-from palimpsest.memory import Memory
-from palimpsest.store import copying, entries, verify
+from palimpsest.store import copying, verify
 from palimpsest.store.ledger import open_ledger
 from tests.support.command_line import palimpsest
 from tests.support.exports import exported
@@ -51,12 +49,10 @@ async def filled(tmp_path: Path, clock: StoppedClock) -> Filled:
 
 
 def file_of(folder: Path) -> Path:
-    """Return the ledger's file in a data directory."""
     return folder / "ledger.db"
 
 
 async def exports(folder: Path, place: Address, clock: StoppedClock) -> list[bytes]:
-    """Return the exports of all users."""
     url = {} if isinstance(place, Path) else {"ledger_url": place}
     found: list[bytes] = []
     for user in (ALICE.user_id, BOB.user_id):
@@ -87,52 +83,6 @@ async def test_a_ledger_moves_there_and_back(tmp_path: Path, database: SecretStr
 
 
 @pytest.mark.nightly
-async def test_a_moved_memory_goes_on(tmp_path: Path, database: SecretStr, filled: Filled, clock: StoppedClock) -> None:
-    """Guards what a memory knows of its past, and the numbers of edits and rows, which go on above those in use."""
-    moved(tmp_path / "here", file_of(tmp_path / "here"), database, clock)
-    async with memory_in(tmp_path / "here", clock) as source:
-        edits = await source.log(ALICE)
-    async with memory_in(tmp_path / "there", clock, ledger_url=database) as memory:
-        assert await memory.log(ALICE) == edits
-        _, versions = await memory.history(ALICE, filled.changed)
-        assert [version.new_memory for version in versions] == ["User lives in Köln", "User lives in Zürich"]
-        assert await texts(memory, "Where does the user live?") == "User lives in Zürich"
-        past = await memory.search(ALICE, "Where does the user live?", as_of=filled.before)
-        assert past.hits[0].text == "User lives in Köln"
-        store_memory(memory, "User plays the cello")
-        newest = (await memory.log(ALICE))[0].number
-        assert newest > edits[0].number
-        await memory.undo(ALICE, Undo(newest))
-        await memory.undo(ALICE, Undo(edits[0].number))
-        await memory.undo(ALICE, Undo(edits[1].number))
-        assert await texts(memory, "Where does the user live?") == "User lives in Köln"
-    with closing(open_ledger(database, clock)) as ledger:
-        assert ledger.read_with(verify.verify, ledger.database, ignore_progress).texts() == []
-
-
-async def texts(memory: Memory, question: str) -> str:
-    """Return the text of the best hit."""
-    return (await memory.search(ALICE, question)).hits[0].text
-
-
-@pytest.mark.nightly
-@pytest.mark.usefixtures("filled")
-async def test_indexes_of_the_source_are_not_taken_for_those_of_the_copy(
-    tmp_path: Path, database: SecretStr, clock: StoppedClock
-) -> None:
-    """Guards the index against following two ledgers of one id: the copy has an epoch of its own."""
-    moved(tmp_path / "here", file_of(tmp_path / "here"), database, clock)
-    with (
-        ledger_in(tmp_path / "here") as source,
-        closing(open_ledger(database, clock)) as copy,
-        source.read() as one,
-        copy.read() as other,
-    ):
-        assert int(entries.epoch(other)) == int(entries.epoch(one)) + 1
-        assert entries.newest_log_number(other) > entries.newest_log_number(one)
-
-
-@pytest.mark.nightly
 @pytest.mark.parametrize(("stage", "number"), STAGES)
 async def test_a_move_that_was_killed_is_refused_and_goes_on(
     tmp_path: Path, database: SecretStr, filled: Filled, clock: StoppedClock, stage: str, number: int
@@ -152,7 +102,6 @@ async def test_a_move_that_was_killed_is_refused_and_goes_on(
 
 
 async def write_meanwhile(folder: Path, clock: StoppedClock, filled: Filled) -> None:
-    """Store, change, delete and purge while a ledger is moved."""
     async with memory_in(folder, clock) as memory:
         store_memory(memory, "User bakes bread")
         change(memory, filled.changed, "User lives in Basel")
@@ -217,20 +166,3 @@ async def test_the_command_says_what_to_set(tmp_path: Path, database: SecretStr)
     assert "already holds this ledger" in palimpsest(tmp_path, "move", "--to", database.get_secret_value(), code=1)
     back = {"PALIMPSEST_HISTORY_DB_PATH": str(tmp_path / "new" / "ledger.db")}
     assert "User bakes bread" in palimpsest(tmp_path, "list", settings=back)
-
-
-@pytest.mark.usefixtures("filled")
-@pytest.mark.nightly
-async def test_a_move_back_that_was_killed_is_refused_and_goes_on(
-    tmp_path: Path, database: SecretStr, clock: StoppedClock
-) -> None:
-    """Guards the other direction: the unfinished file is not opened, and the next move completes it."""
-    here, back = file_of(tmp_path / "here"), file_of(tmp_path / "back")
-    moved(tmp_path / "here", here, database, clock)
-    for stage, number in STAGES:
-        killed_while_moving(tmp_path / "there", database, back, stage, number)
-        with pytest.raises(LedgerError, match="run the same palimpsest move again"):
-            open_ledger(back, clock)
-    moved(tmp_path / "there", database, back, clock)
-    assert digests(back, without=NEW) == digests(database, without=NEW)
-    assert ledger_faults(back) == []

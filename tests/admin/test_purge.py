@@ -17,22 +17,20 @@ from palimpsest.admin.backup import back_up, restore
 from palimpsest.core.errors import InputError, MemoryNotFoundError
 from palimpsest.core.models import Scope
 from palimpsest.store import entries as entry_queries
-from palimpsest.store import memories, summaries
+from palimpsest.store import summaries
 from palimpsest.store.purge import has_erased_rows_on_disk
 from palimpsest.store.sqlite import sqlite_database
 from palimpsest.text.tokenizer import search_tokens
 from tests.support.command_line import palimpsest, palimpsest_json, palimpsest_process
 from tests.support.ledger_access import (
     all_keys,
-    index_follows,
     ledger_faults,
     ledger_in,
     second_writer,
     store_memory,
     store_messages,
 )
-from tests.support.ledger_files import Rows, files_with, files_with_part_of, repeat_until, search_texts, table_rows
-from tests.support.mcp_client import connect_stdio, reply_results, reply_text
+from tests.support.ledger_files import Rows, files_with, files_with_part_of, search_texts, table_rows
 from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in, messages_from, settings_in
 from tests.support.scripted_model import facts_reply, summary_reply
 from tests.support.slow_model import slow_model
@@ -53,14 +51,10 @@ SECRETS = (ASKED, ANSWERED, FIRST, SECOND, THIRD, LABEL, json.dumps(LABEL)[1:-1]
 WORDS = ("zorvexa", "fumarol", "brindlewick", "murgatroyd", "nyctalop", "hrothgar")
 """Search tokens of the erased texts, as the full text stores them."""
 
-LONG = "".join(chr(0x4E00 + (number * 7919) % 20_000) for number in range(20_000))
-"""A text of 60,000 bytes in UTF-8, which fills fifteen pages of the ledger."""
-
 HELD: Any = "the index is held open by the process that purges", "no process has the index open"
 
 
 def vectors_of(path: Path, *ids: str) -> list[bytes]:
-    """Return the vectors and keys of memories and messages as bytes, the keys also as an index holds them."""
     with ledger_in(path.parent) as ledger, ledger.read() as conn:
         query = sql("SELECT seq, embedder, vector, key FROM vectors WHERE owner_id = :owner_id")
         rows = [conn.execute(query, {"owner_id": owner_id}).one() for owner_id in ids]
@@ -74,7 +68,6 @@ def folders_of(index: Path) -> set[str]:
 
 
 def unused_parts(folder: Path) -> set[Path]:
-    """Return Chroma's files with unused space, into which Chroma writes whatever its process memory contained."""
     return {file for name in ("data_level0.bin", "length.bin") for file in folder.rglob(name)}
 
 
@@ -165,23 +158,6 @@ async def test_a_backup_with_a_very_short_text_is_named_too(tmp_path: Path) -> N
         assert (await memory.care.purge(ALICE, [short], and_backups=False)).backups == (copy,)
         assert (await memory.care.purge(ALICE, [message.id], and_backups=False)).backups == (copy,)
         assert (await memory.care.purge(ALICE, None, and_backups=True)).backups == ()
-
-
-@pytest.mark.nightly
-async def test_a_text_of_many_pages_is_erased_and_its_traces_are_found(tmp_path: Path) -> None:
-    """Guards the proof: the search of the files finds a long text although pages split it."""
-    async with memory_in(tmp_path) as memory:
-        secret = store_memory(memory, LONG)
-        copy = back_up(memory.settings, None, memory.engine.clock).path
-        stray = tmp_path / "export.jsonl"
-        stray.write_text(f"… {LONG[-3_000:]}", "utf-8")
-        assert {stray, copy} < files_with_part_of(tmp_path, LONG)
-
-        done = await memory.care.purge(ALICE, [secret], and_backups=False)
-
-        assert (done.clean, done.backups) == (False, (copy,))
-        assert {trace.file for trace in done.traces if not trace.explained} == {stray, copy}
-        assert files_with_part_of(tmp_path, LONG) == {stray, copy}
 
 
 async def test_the_neighbours_of_a_purged_message_lose_its_context(tmp_path: Path) -> None:
@@ -375,42 +351,6 @@ async def test_a_message_purged_while_a_model_reads_it_is_not_learnt_from(tmp_pa
                 model.may_answer.set()
             assert str(await memory.scope_contents(ALICE)) == "nothing"
     assert files_with_part_of(tmp_path, ASKED, FIRST) == set()
-
-
-@pytest.mark.nightly
-async def test_a_running_server_rebuilds_its_index_at_its_next_call(tmp_path: Path) -> None:
-    """Guards an index that a client has open: its process deletes it with all vectors, and goes on answering."""
-    data = tmp_path / "data"
-    checkpoint = data / "index" / "0"
-    async with connect_stdio(tmp_path) as server, memory_in(data) as memory:
-
-        async def search(query: str) -> list[str]:
-            return [hit["text"] for hit in reply_results(await server.call_tool("search_memories", {"query": query}))]
-
-        for text in (FIRST, "The team retreat is in Lisbon", "User bakes rye bread"):
-            reply_text(await server.call_tool("add_memory", {"text": text}))
-        with memory.engine.ledger.read() as conn:
-            secret = next(memory for _, memory in memories.list_memories(conn, ALICE, 9) if memory.text == FIRST).id
-        vectors = vectors_of(data / "ledger.db", secret)
-        await repeat_until(lambda: index_follows(memory, checkpoint), lambda: search("bread"))
-        assert files_with_part_of(checkpoint, *vectors)
-        folders = folders_of(checkpoint)
-
-        done = await memory.care.purge(ALICE, [secret], and_backups=False)
-
-        assert not done.clean
-        assert [note.startswith(f"{checkpoint} is in use") for note in done.notes] == [True]
-        assert set(await search("Where is the company offsite?")) == {
-            "The team retreat is in Lisbon",
-            "User bakes rye bread",
-        }
-        assert FIRST not in await search("lantern")
-        await repeat_until(lambda: index_follows(memory, checkpoint), lambda: search("bread"))
-        assert folders_of(checkpoint).isdisjoint(folders)
-        assert files_with_part_of(data, FIRST, *vectors) <= unused_parts(data)
-        refilled = await server.call_tool("add_memory", {"text": "The lantern is lost"})
-        assert "The lantern is lost" in await search("lantern"), reply_text(refilled)
-    assert ledger_faults(data / "ledger.db") == []
 
 
 @pytest.mark.only_on("sqlite", "PostgreSQL has no file that a reader keeps")

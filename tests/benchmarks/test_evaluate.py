@@ -53,7 +53,6 @@ CONVERSATION: dict[str, Any] = {
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """Write the conversation into a file."""
     file = tmp_path / "data.json"
     file.write_text(json.dumps([CONVERSATION]), "utf-8")
     return file

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,8 +12,7 @@ import pytest
 from compare import served
 from embedders import mixed, model_rss, open_named
 from measures.everyday import everyday
-from measures.hand_written import data_file
-from measures.look_alikes import COUNT, FAMILIES, Family
+from measures.hand_written import data_file, read_data
 from measures.near_duplicates import near_duplicates
 from measures.personas import Persona, read_personas
 from measures.tables import ALL
@@ -84,42 +83,27 @@ FILES = ("everyday", "lives", "cross_language")
 PERSONAS = [persona for name in FILES for persona in read_personas([data_file(name)])]
 
 
-def name_of(value: Persona | Family) -> str:
-    return value.name if isinstance(value, Persona) else f"{value.language} {value.name}"
-
-
-@pytest.mark.parametrize("persona", PERSONAS, ids=name_of)
-def test_every_answer_and_every_update_is_a_fact_of_the_persona(persona: Persona) -> None:
-    """Guards the hand-written ids: a wrong one would count as a miss of the search."""
+@pytest.mark.parametrize("persona", PERSONAS, ids=lambda persona: persona.name)
+def test_a_persona_names_its_own_facts_once_and_the_newer_one_is_newer(persona: Persona) -> None:
+    """Guards the hand-written data: a wrong id would count as a miss of the search, a question twice as two."""
     named = [*(question.answers for question in persona.questions), *persona.updates]
     assert {fact for facts in named for fact in facts} <= set(persona.texts)
     assert all(question.answers for question in persona.questions)
-
-
-@pytest.mark.parametrize("persona", PERSONAS, ids=name_of)
-def test_the_newer_fact_of_an_update_is_newer(persona: Persona) -> None:
-    """Guards the order of the pairs, from which "newer first" is derived."""
     dates = {fact.id: fact.at for fact in persona.facts}
     assert all(dates[older] < dates[newer] for older, newer in persona.updates)
+    asked = [*(question.text for question in persona.questions), *persona.unknown]
+    for texts in ([fact.text for fact in persona.facts], asked):
+        assert len({*texts}) == len(texts)
 
 
-@pytest.mark.parametrize("persona", PERSONAS, ids=name_of)
-def test_facts_and_questions_occur_once(persona: Persona) -> None:
-    """Guards the numbers of questions: one that occurs twice would count twice."""
-
-    def repeated(texts: Sequence[str]) -> set[str]:
-        return {text for text in texts if texts.count(text) > 1}
-
-    assert repeated([fact.text for fact in persona.facts]) == set()
-    assert repeated([*(question.text for question in persona.questions), *persona.unknown]) == set()
-
-
-@pytest.mark.parametrize("family", FAMILIES, ids=name_of)
-def test_the_look_alikes_of_a_family_are_distinct_and_have_digits_or_not(family: Family) -> None:
-    """Guards the templates: each text must have one right answer, also in lower case and without its full stop."""
-    texts = family.texts()
-    assert len({text.lower().rstrip(".。") for text in texts}) == COUNT
-    assert {any(letter.isdigit() for letter in text) for text in texts} == {family.has_digits}
+@pytest.mark.parametrize(
+    "family", read_data("look_alikes"), ids=lambda family: f"{family['language']} {family['name']}"
+)
+def test_the_look_alikes_of_a_family_are_distinct_and_have_digits_or_not(family: dict[str, Any]) -> None:
+    """Guards the texts: each must have one right answer, also in lower case and without its full stop."""
+    texts = family["texts"]
+    assert len({text.lower().rstrip(".。") for text in texts}) == 60
+    assert {any(letter.isdigit() for letter in text) for text in texts} == {family["has_digits"]}
 
 
 def test_mixtures_are_distinct_unit_vectors_that_begin_with_the_given_ones() -> None:

@@ -44,7 +44,6 @@ def network(cluster: Cluster) -> Generator[Network]:
 
 
 def connected(cluster: Cluster, network: Network | None = None) -> psycopg.Connection:
-    """Connect to the database, through a network if there is one."""
     address = cluster if network is None else replace(cluster, port=network.port)
     return psycopg.connect(address.url("things").replace("+psycopg", ""), autocommit=True)
 

@@ -44,16 +44,6 @@ def test_what_somebody_is_doing_is_not_taken_away(windows: Windows, served: Serv
 
 
 @pytest.mark.nightly
-def test_a_month_below_the_search_is_a_day_to_search_as_of(windows: Windows, shown: Served) -> None:
-    page = windows.open(f"{shown.base}/?q=who+is+the+boss+of+Nora", storage_state=shown.state)
-    page.locator(".months").get_by_role("button", name="2025-06", exact=True).click()
-    expect(page.get_by_label("as it was on")).to_have_value("2025-06-30")
-    page.locator(".months").get_by_role("button", name="now").click()
-    expect(page.get_by_label("as it was on")).to_have_value("")
-    expect(page.locator(".hits li").first).to_contain_text("Mehmet Yilmaz")
-
-
-@pytest.mark.nightly
 def test_a_graph_is_drawn_and_opened_with_the_keyboard(windows: Windows, shown: Served) -> None:
     page = windows.open(f"{shown.base}/entities/graph", storage_state=shown.state)
     graph = page.locator("canvas.graph[data-state=still]")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -16,13 +15,11 @@ from playwright.sync_api import Browser, Page, expect
 from palimpsest.core.models import Decision, Event, Fact, NamedEntity, Provenance, Relation, Scope
 from palimpsest.core.settings import load_settings
 from palimpsest.memory import open_memory
-from palimpsest.server import access_tokens
 from palimpsest.store.apply import Write
 from palimpsest.store.writes import Conversation
 from tests.browser.conftest import Served, entered
 from tests.support.browser import Windows, linked_pages
-from tests.support.command_line import palimpsest_json
-from tests.support.http_server import new_access_token, run_http_server
+from tests.support.http_server import new_access_token
 from tests.support.memory import messages_from
 from tests.support.page_process import run_ui
 
@@ -78,7 +75,6 @@ async def _store(data: Path) -> None:
 
 @pytest.fixture(scope="module")
 def hostile(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Generator[Served]:
-    """Serve a memory in which every text is hostile."""
     folder = tmp_path_factory.mktemp("hostile")
     with anyio.from_thread.start_blocking_portal() as portal:
         portal.call(_store, folder / "data")
@@ -88,7 +84,6 @@ def hostile(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Gener
 
 
 def injected(page: Page) -> list[str]:
-    """Return what got from a text into the elements of a page."""
     return page.evaluate(
         """() => [...document.querySelectorAll("*")].filter((element) =>
              element.classList.contains("injected")
@@ -187,34 +182,6 @@ def test_another_name_for_this_machine_shows_nothing(windows: Windows, shown: Se
             assert answer.status == 421
             assert "Nora" not in page.content()
     windows.forgive()
-
-
-@pytest.mark.nightly
-def test_a_token_shows_one_user_until_it_is_revoked(windows: Windows, tmp_path: Path) -> None:
-    """Guards another user's ids, a cookie whose token was revoked, and one that was signed out."""
-    data = tmp_path / "data"
-    of_alice = palimpsest_json(tmp_path, "add", "Alice has a boat")["results"][0]["id"]
-    text, token = access_tokens.create(data, access_tokens.Grant("bob"), datetime.now(UTC))
-    with run_http_server(tmp_path, "http") as server:
-        page = windows.open(f"{server.base}/")
-        page.get_by_label("Access token").fill("palimpsest_guess")
-        page.get_by_role("button", name="Sign in").click()
-        expect(page.get_by_role("alert")).to_be_visible()
-        page.get_by_label("Access token").fill(text)
-        page.get_by_role("button", name="Sign in").click()
-        expect(page.get_by_role("searchbox")).to_be_visible()
-        state = page.context.storage_state()
-        for kind in ("memories", "conversations"):
-            answer = page.goto(f"{server.base}/{kind}/{of_alice}")
-            assert answer is not None
-            assert answer.status == 404
-        page.goto(server.base)
-        access_tokens.revoke(data, token.id)
-        page.get_by_role("searchbox").press_sequentially("boat")
-        expect(page).to_have_url(f"{server.base}/sign-in")
-        late = windows.open(f"{server.base}/edits", storage_state=state)
-        expect(late).to_have_url(f"{server.base}/sign-in")
-        windows.forgive()
 
 
 def test_a_cookie_is_no_longer_valid_after_signing_out(windows: Windows, served: Served) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-import pytest
 from playwright.sync_api import expect
 
 from tests.browser.conftest import Served
@@ -30,15 +29,3 @@ def test_a_hit_is_corrected_in_its_place_and_its_undo_leads_back(windows: Window
     page.keyboard.press("Enter")
     page.wait_for_url(f"{served.base}{LIST}&done=undone")
     expect(page.locator("#hits article a.text").first).to_have_text(before)
-
-
-@pytest.mark.nightly
-def test_a_form_in_the_list_is_closed_without_a_change(windows: Windows, served: Served) -> None:
-    page = windows.open(served.base, storage_state=served.state)
-    page.goto(served.base + LIST)
-    hit = page.locator("#hits article").first
-    before = hit.locator("a.text").inner_text()
-    hit.get_by_role("button", name=re.compile("^Correct")).click()
-    hit.get_by_role("textbox", name="Correct").fill("Nora plays the trumpet")
-    hit.get_by_role("button", name="Cancel").click()
-    expect(hit.locator("a.text")).to_have_text(before)

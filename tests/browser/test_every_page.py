@@ -19,7 +19,6 @@ STARTS = ("/", "/?q=where+does+Nora+live&explain=on", "/?q=zzzz&kind=message")
 
 @pytest.fixture(scope="module")
 def paths(shown: Served) -> Sequence[str]:
-    """Return the path of a page of each kind."""
     linked = linked_pages(shown.base, shown.cookies, STARTS)
     for kind in ("/edits", "/memories/", "/conversations/"):
         assert any(path.startswith(kind) for path in linked), f"no link leads to {kind}"
@@ -29,7 +28,6 @@ def paths(shown: Served) -> Sequence[str]:
 def each_page(
     windows: Windows, served: Served, paths: Sequence[str], size: tuple[int, int] = WIDE, locale: str = "en-US"
 ) -> Iterator[tuple[str, Page]]:
-    """Open one page after the other, with everything on it unfolded."""
     page = windows.open(served.base, size, storage_state=served.state, locale=locale)
     for path in paths:
         page.goto(served.base + path)

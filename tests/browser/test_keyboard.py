@@ -26,7 +26,6 @@ def tab_to(page: Page, name: str, role: Literal["button", "link"] = "button", ke
 
 
 def find(windows: Windows, served: Served, question: str, text: str) -> Page:
-    """Search for a memory and open its page."""
     page = windows.open(served.base, storage_state=served.state)
     page.keyboard.type(question)
     expect(page.locator(".hits li").first).to_contain_text(text)

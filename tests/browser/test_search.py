@@ -85,19 +85,6 @@ def test_a_click_while_an_answer_arrives_is_not_lost(windows: Windows, shown: Se
     expect(page).to_have_url(re.compile("friends"))
 
 
-@pytest.mark.nightly
-def test_a_slash_leads_to_the_search_from_everywhere(windows: Windows, shown: Served) -> None:
-    page = windows.open(shown.base, storage_state=shown.state)
-    page.get_by_role("searchbox").blur()
-    page.keyboard.press("/")
-    expect(page.get_by_role("searchbox")).to_be_focused()
-    page.keyboard.type("a/b")
-    expect(page.get_by_role("searchbox")).to_have_value("a/b")
-    page.goto(f"{shown.base}/edits")
-    page.keyboard.press("/")
-    expect(page.get_by_role("searchbox")).to_be_focused()
-
-
 def test_a_hit_leads_to_its_message_in_the_conversation(windows: Windows, shown: Served) -> None:
     page = windows.open(f"{shown.base}/?q=I+bake+saffron+buns&kind=message", storage_state=shown.state)
     hit = page.locator(".hits a").first

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from loopback import OpenAIServer
 from palimpsest.text.display import counted
-from tests.support.command_line import palimpsest, palimpsest_json, palimpsest_process, palimpsest_restricted
-from tests.support.environment import clean_environment
+from tests.support.command_line import palimpsest, palimpsest_json, palimpsest_process
 from tests.support.mcp_client import TOOL_NAMES
 from tests.support.message_forms import FORMS
 
@@ -154,34 +148,6 @@ def test_an_emptied_ledger_is_not_taken_for_a_new_one(tmp_path: Path) -> None:
     palimpsest(tmp_path, "doctor")
 
 
-@pytest.mark.nightly
-def test_a_ledger_that_is_gone_while_its_index_is_there_is_told(tmp_path: Path) -> None:
-    """Guards who looks for lost memories; whoever wants to begin anew can go on."""
-    ledger = _emptied_ledger(tmp_path)
-    assert "has 0 bytes, but" in palimpsest(tmp_path, "doctor", code=1)
-    ledger.unlink()
-    assert "there is no ledger at" in palimpsest(tmp_path, "doctor", code=1)
-    assert not ledger.exists()
-    palimpsest(tmp_path, "add", "User likes milk")
-    palimpsest(tmp_path, "doctor")
-
-
-@pytest.mark.nightly
-def test_the_doctor_finds_a_full_and_a_read_only_disk(tmp_path: Path) -> None:
-    """Guards the diagnosis of a memory that can be read and not written."""
-    palimpsest(tmp_path, "add", "User likes tea")
-    full = palimpsest_restricted(tmp_path, {"room": 600_000}, "doctor")
-    assert "cannot be written to: File too large. What is stored can still be read" in full
-    ledger = tmp_path / "data" / "ledger.db"
-    for path, mode in ((ledger, 0o400), (ledger.parent, 0o500)):
-        before = path.stat().st_mode
-        path.chmod(mode)
-        read_only = palimpsest_restricted(tmp_path, {"unprivileged": True}, "doctor")
-        path.chmod(before)
-        assert "writable for this user" in read_only
-    assert "can be written to" in palimpsest(tmp_path, "doctor")
-
-
 def test_rebuild_makes_an_index_that_the_doctor_counts(tmp_path: Path) -> None:
     """Guards the repair of a damaged index."""
     palimpsest(tmp_path, "add", "User likes tea")
@@ -223,13 +189,6 @@ def test_the_doctor_names_the_degraded_part_and_exits_with_1(
     assert error_text in findings[part]["text"]
 
 
-def test_the_doctor_finds_a_model_that_answers_well(tmp_path: Path) -> None:
-    """Guards the doctor's check of a working endpoint."""
-    with OpenAIServer() as server:
-        printed = palimpsest(tmp_path, "doctor", settings={"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": server.base_url})
-    assert "gpt-4o-mini answers" in printed
-
-
 @pytest.mark.nightly
 def test_prompts_are_listed_shown_checked_and_compared(tmp_path: Path) -> None:
     """Guards the steps to a prompt of one's own: copy the shipped one, edit it, and see what differs."""
@@ -257,23 +216,3 @@ def test_wrong_settings_are_one_line_on_stderr(tmp_path: Path) -> None:
     error_text = palimpsest_process(tmp_path, "list", code=1, settings={"PALIMPSEST_LLM__PROVIDER": "openia"})
     assert error_text.startswith("error: llm.provider: Input should be 'auto', 'openai', 'sampling' or 'none'")
     assert "did you mean" in palimpsest(tmp_path, "list", code=1, settings={"PALIMPSEST_DATADIR": "x"})
-
-
-@pytest.mark.nightly
-def test_without_arguments_a_terminal_gets_help(tmp_path: Path) -> None:
-    """Guards a person who types the command alone. A pipe gets the server instead."""
-    controller, terminal = pty.openpty()
-    try:
-        done = subprocess.run(
-            [sys.executable, "-m", "palimpsest"],
-            env=clean_environment(tmp_path),
-            stdin=terminal,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60,
-        )
-    finally:
-        os.close(controller)
-        os.close(terminal)
-    assert "Usage" in done.stdout + done.stderr

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.command_line import palimpsest, palimpsest_json
+from tests.support.command_line import palimpsest
 from tests.support.documents import write_pdf
 
 
@@ -41,29 +41,6 @@ def test_a_folder_is_learned_with_what_git_ignores_left_out(tmp_path: Path) -> N
     assert any(line.startswith("broken.pdf: ") for line in skipped)
     (notes / "bus.html").unlink()
     assert "unchanged: 3 documents" in palimpsest(tmp_path, "learn", str(notes))
-
-
-def test_a_question_is_answered_from_what_was_learned(tmp_path: Path) -> None:
-    told = palimpsest(tmp_path, "learn", str(fill(tmp_path)), "--ask", "When does the last bus leave?", "--temporary")
-    assert "18:40" in told
-    assert palimpsest_json(tmp_path, "documents")["documents"] == []
-
-
-@pytest.mark.nightly
-def test_documents_are_listed_read_and_deleted(tmp_path: Path) -> None:
-    palimpsest(tmp_path, "learn", str(fill(tmp_path)))
-    listed = {item["title"]: item for item in palimpsest_json(tmp_path, "documents")["documents"]}
-    assert listed.keys() == {"bus.html", "hut.md", "keep.txt", "policy.pdf"}
-    hut = listed["hut.md"]
-    table = palimpsest(tmp_path, "documents")
-    assert all(item["id"][:8] in table for item in listed.values())
-    assert f"{hut['uri']}/1 Hut: The key hangs behind the barometer." in palimpsest(tmp_path, "documents", hut["id"])
-    page = palimpsest(tmp_path, "documents", hut["id"][:8], "--page", "1")
-    assert page.startswith("hut.md, page 1 of 1\n\n# Hut\n\nThe key hangs")
-    assert palimpsest(tmp_path, "documents", hut["id"], "--delete").startswith("deleted: hut.md, 1 page")
-    assert len(palimpsest_json(tmp_path, "documents")["documents"]) == 3
-    palimpsest(tmp_path, "undo")
-    assert len(palimpsest_json(tmp_path, "documents")["documents"]) == 4
 
 
 @pytest.mark.nightly

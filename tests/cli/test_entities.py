@@ -8,13 +8,11 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import anyio
-import pytest
 
-from palimpsest.core.models import Decision, Event, Fact, NamedEntity, Relation
+from palimpsest.core.models import Relation
 from tests.support.command_line import palimpsest, palimpsest_json
 from tests.support.graph_rows import LIVES, store_stating
-from tests.support.ledger_access import write_decisions
-from tests.support.memory import StoppedClock, memory_in
+from tests.support.memory import memory_in
 
 ANA, TOM, LYON = ("Ana", "person"), ("Tom", "person"), ("Lyon", "place")
 
@@ -41,7 +39,6 @@ def known(folder: Path, *memories: tuple[str, tuple[tuple[str, str], ...], tuple
 
 
 def a_bakery(folder: Path) -> list[str]:
-    """Store where Ana lives, and with whom she works."""
     return known(
         folder,
         ("Ana lives in Lyon", (ANA, LYON), (LIVES,)),
@@ -104,59 +101,6 @@ def test_entities_are_merged_and_an_undo_takes_it_back(tmp_path: Path) -> None:
     assert "Anuska paints" in palimpsest(tmp_path, "entity", "Anuska")
 
 
-@pytest.mark.nightly
-def test_what_is_said_of_a_namesake_is_split_off(tmp_path: Path) -> None:
-    """Guards two people of one name: each memory stays with whom it is about, and a name alone is refused then."""
-    _, swims = known(
-        tmp_path, ("Tom bakes", (TOM, ("Ana", "person")), ()), ("Tom swims", (TOM, ("Porto", "place")), ())
-    )
-    done = palimpsest(tmp_path, "entity", "split", "Tom", swims[:8])
-    number = re.search(r"palimpsest undo --edit (\d+)", done)
-    assert number is not None
-    text = palimpsest(tmp_path, "entity", "Tom")
-    assert "Only this one is connected with Porto" in text
-    assert "Only this one is connected with Ana" in text
-    refused = palimpsest(tmp_path, "entity", "rename", "Tom", "Thomas", code=1)
-    ids = re.findall(r"([0-9a-f]{8}) Tom \(person\)", refused)
-    assert len(set(ids)) == 2
-    palimpsest(tmp_path, "entity", "rename", ids[1], "Thomas", "--type", "other")
-    assert "swims" in palimpsest(tmp_path, "entity", "Thomas")
-    assert "[" not in palimpsest(tmp_path, "entity", "Ana").split("\n")[0]
-    palimpsest(tmp_path, "undo")
-    palimpsest(tmp_path, "undo", "--edit", number[1])
-    assert "Only this one" not in palimpsest(tmp_path, "entity", "Tom")
-
-
-def test_an_entity_is_renamed_and_found_by_both_names(tmp_path: Path) -> None:
-    """Guards a correction of a name: the old one still means it."""
-    known(tmp_path, ("Ana lives in Lyon", (ANA, LYON), (LIVES,)))
-    done = palimpsest(tmp_path, "entity", "rename", "Ana", "Ana Silva")
-    assert "renamed Ana to Ana Silva" in done
-    for name in ("Ana", "ana silva"):
-        assert palimpsest(tmp_path, "entity", name).startswith("Ana Silva (person), also called Ana")
-    assert "unchanged" in palimpsest(tmp_path, "entity", "rename", "Ana", "Ana Silva")
-    assert "Ana Silva — lives in → Lyon" in palimpsest(tmp_path, "entity", "Lyon")
-
-
-def test_the_graph_is_drawn_as_it_is_and_as_it_was(tmp_path: Path) -> None:
-    """Guards the drawing: what holds now, what held then, around a name, and up to a limit."""
-
-    async def move() -> None:
-        clock = StoppedClock()
-        async with memory_in(tmp_path / "data", clock) as memory:
-            porto = store_stating(memory, "Ana lives in Porto", ANA, relations=(Relation("Ana", "lives in", "Porto"),))
-            clock.forward(days=30)
-            moved = Fact("Ana lives in Lyon", entities=(NamedEntity("Lyon", "place"),), relations=(LIVES,))
-            write_decisions(memory, Decision(Event.ADD, moved, replaces=(porto,)))
-
-    anyio.run(move)
-    now = palimpsest(tmp_path, "graph")
-    assert now == ('flowchart LR\n    n1(["Ana"])\n    n2["Lyon"]\n    n1 -->|"lives in"| n2\n')
-    then = palimpsest(tmp_path, "graph", "--as-of", "2026-05-09")
-    assert "Porto" in then
-    assert "Lyon" not in then
-
-
 def test_every_format_takes_every_name(tmp_path: Path) -> None:
     """Guards programs that read the graph, and terminals, from names that are syntax to them."""
     known(
@@ -205,10 +149,3 @@ def test_the_graph_is_written_to_a_new_file_around_a_name(tmp_path: Path) -> Non
     assert {item["name"] for item in two["entities"]} == {"Ana", "Lyon", "Tom"}
     limited = palimpsest_json(tmp_path, "graph", "--limit", "1")
     assert [item["destination"] for item in limited["relations"]] == ["Rhône"]
-
-
-def test_doctor_counts_entities_and_relations(tmp_path: Path) -> None:
-    """Guards the overview of an installation."""
-    a_bakery(tmp_path)
-    findings = {item["part"]: item for item in palimpsest_json(tmp_path, "doctor")["findings"]}
-    assert "4 entities and 3 relations in this scope" in findings["ledger"]["text"]

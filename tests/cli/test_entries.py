@@ -19,7 +19,7 @@ from palimpsest.cli.clients.catalog import CLIENTS, Folders
 from palimpsest.cli.clients.installation import Target, installation, invocation_of
 from palimpsest.core.errors import InputError
 from tests.support.client_files import FOREIGN_SERVER, content_of, run, write_json
-from tests.support.command_line import palimpsest, palimpsest_process
+from tests.support.command_line import palimpsest
 from tests.support.environment import clean_environment
 
 REPOSITORY = Path(__file__).parents[2]
@@ -145,7 +145,6 @@ def test_the_installed_entry_starts_a_server_and_is_removed_again(tmp_path: Path
 
 
 def started(folder: Path, entry: dict[str, Any], **variables: str) -> str:
-    """Start the server of an entry, and return its reply to a search."""
 
     async def search() -> str:
         env = {**clean_environment(folder), **variables, **entry.get("env", {})}
@@ -187,22 +186,6 @@ class TestOtherServers:
 
 
 class TestSharedFiles:
-    @pytest.mark.nightly
-    def test_a_shared_entry_starts_wherever_uvx_is_on_the_path(self, tmp_path: Path) -> None:
-        """Guards the file of a project: no path of this machine, no name without a word, and a program that exists."""
-        shared = run(tmp_path, "--user", "bob", "install", "cursor", "--project")
-        assert "the options of this call are in the file, for everybody who uses it" in shared
-        printed = run(tmp_path, "install", "claude-code", "--project")
-        entry = content_of(tmp_path / ".mcp.json")["mcpServers"]["palimpsest"]
-        assert entry == {"type": "stdio", "command": "uvx", "args": ["palimpsest-mcp"]}
-        assert "Everybody who uses it needs uv" in printed
-        uvx = tmp_path / "bin" / "uvx"  # as uv does once it has the distribution: it starts the program of that name
-        uvx.parent.mkdir()
-        uvx.write_text(f'#!/bin/sh\nprogram=$1; shift\nexec "{Path(sys.executable).parent}/$program" "$@"\n')
-        uvx.chmod(0o755)
-        reply = started(tmp_path, {**entry, "command": str(uvx)}, PATH=f"{uvx.parent}:/usr/bin:/bin")
-        assert "user alice" in reply
-
     def test_a_temporary_installation_is_started_by_what_made_it(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -220,23 +203,11 @@ class TestSharedFiles:
         assert not (tmp_path / ".codex").exists()
 
 
-@pytest.mark.nightly
-def test_a_file_that_is_not_valid_stays_unchanged(tmp_path: Path) -> None:
-    """Guards a file in the middle of an edit: the error names the line."""
-    for client, name, text in (("cursor", "mcp.json", '{"mcpServers": {'), ("codex", "config.toml", "[mcp_servers\n")):
-        file = tmp_path / f".{client}" / name
-        file.parent.mkdir()
-        file.write_text(text)
-        assert "line 1" in palimpsest_process(tmp_path, "install", client, code=1)
-        assert file.read_text() == text
-
-
 SECTIONS = {name: client.section for name, client in CLIENTS.items()}
 WRONG_VALUES: list[Any] = ["x", 5, [1], True]
 
 
 def write_client_file(home: Path, name: str, content: dict[str, Any], *, mark: str = "") -> Path:
-    """Write a client's file in JSON or TOML, after a byte order mark if one is given."""
     file = Folders(home, home / ".config", home, {}).of_user(CLIENTS[name].user_file)
     file.parent.mkdir(parents=True, exist_ok=True)
     text = tomlkit.dumps(content) if file.suffix == ".toml" else json.dumps(content, indent=2)

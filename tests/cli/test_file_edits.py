@@ -18,7 +18,6 @@ EMPTY: dict[str, dict[str, str]] = {"mcpServers": {}}
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """Return the file of a client, which exists and lists no server."""
     file = tmp_path / ".cursor" / "mcp.json"
     write_json(file, EMPTY)
     return file

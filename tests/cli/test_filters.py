@@ -22,7 +22,6 @@ FACTS = {
 
 @pytest.fixture(scope="module")
 def memory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give the folder of a memory with three facts and their metadata."""
     folder = tmp_path_factory.mktemp("filters")
     for text, (*pairs, at) in FACTS.items():
         options = [option for pair in pairs for option in ("--metadata", pair)]
@@ -100,27 +99,3 @@ async def test_the_tools_note_the_same(memory: Path) -> None:
             assert "'topics'" in json.dumps(reply.structured_content)
         wrong = await server.call_tool("list_memories", {"filters": {"topic": {"$eqq": 1}}})
         assert "did you mean 'eq'?" in error_text(wrong)
-
-
-def test_metadata_that_is_named_like_a_field_is_reached_and_explained(tmp_path: Path) -> None:
-    """Guards imports: `kind` of a memory is not `kind` of its metadata."""
-    (tmp_path / "mem0.json").write_text(
-        json.dumps(
-            {
-                "results": [
-                    {
-                        "id": "m1",
-                        "memory": "Pesto needs basil",
-                        "user_id": "alice",
-                        "metadata": {"role": "cook"},
-                        "created_at": "2026-01-01T00:00:00Z",
-                    }
-                ]
-            }
-        ),
-        "utf-8",
-    )
-    palimpsest(tmp_path, "import", "mem0.json")
-    assert len(palimpsest_json(tmp_path, "list", "--filter", "metadata.role=cook")["results"]) == 1
-    missed = palimpsest(tmp_path, "list", "--filter", "role=cook")
-    assert "the key of that name in the metadata is 'metadata.role'" in missed

@@ -45,14 +45,12 @@ OTHERS = """\
 
 
 def hooks_file(home: Path, client: str) -> Path:
-    """Return the file in which a client has the hooks of the user."""
     hooks = CLIENTS[client].hooks
     assert hooks is not None
     return Folders(home, home, home, {}).of_user(hooks.user_file)
 
 
 def handlers(content: Any) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield each handler with its event."""
     for event, groups in content.get("hooks", {}).items():
         for group in groups:
             for handler in group.get("hooks", [group]):

@@ -36,7 +36,6 @@ PIECES = [
 
 
 def texts() -> st.SearchStrategy[str]:
-    """Return texts of a command line: pieces that mean something to a terminal or to Rich, and any characters."""
     pieces = st.lists(st.sampled_from(PIECES), min_size=1, max_size=12).map("".join)
     anything = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=40)
     return st.one_of(pieces, anything).filter(lambda text: not is_blank(text) and not text.startswith("-"))

@@ -10,21 +10,18 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from huggingface_hub import close_session
 
-from palimpsest.core.errors import ModelFetchError
 from palimpsest.embed import hub as hub_module
-from palimpsest.embed.hub import catalogue, fetch
-from tests.support.command_line import palimpsest, palimpsest_json, palimpsest_process
+from palimpsest.embed.hub import catalogue
+from tests.support.command_line import palimpsest, palimpsest_json
 from tests.support.environment import STATIC_EMBEDDER
-from tests.support.model_hub import FAR_HUB, MODEL, ModelHub, model_hub
+from tests.support.model_hub import MODEL, ModelHub, model_hub
 
 TEXTS = ("Anna lives in Lyon", "the violin of Anna is old", "Anna has a violin in Lyon")
 
 
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[ModelHub]:
-    """Serve tiny models, which are those of the catalogue."""
     folder = tmp_path / "hub"
     folder.mkdir()
     with model_hub(folder) as served:
@@ -33,7 +30,6 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[ModelHub]:
 
 
 def variables(hub: ModelHub) -> dict[str, str]:
-    """Return the environment: no variable chooses an embedder, and the hub is the stand-in."""
     return {STATIC_EMBEDDER[0]: "", "HF_ENDPOINT": hub.endpoint}
 
 
@@ -128,35 +124,6 @@ def test_an_interrupted_download_goes_on_where_it_ended(
     assert not list(folder_of(tmp_path).rglob("*.partial"))
 
 
-def test_progress_counts_what_was_there_before(tmp_path: Path, hub: ModelHub, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards the bar of a person who waits: it rises from what is there to the whole."""
-    monkeypatch.setattr("huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE", 100)
-    monkeypatch.setattr(hub_module, "MEGABYTE", 1)
-    model, seen = catalogue()["tiny-embedder"], list[tuple[int, int]]()
-
-    def note(done: int, total: int) -> None:
-        seen.append((done, total))
-
-    hub.cuts = "once"
-    with pytest.raises(ModelFetchError, match="503"):
-        fetch(model, tmp_path / "model", note, endpoint=hub.endpoint)
-    reached, hub.cuts = seen[-1][0], ""
-    seen.clear()
-    fetch(model, tmp_path / "model", note, endpoint=hub.endpoint)
-    assert 0 < reached == seen[0][0]
-    assert seen == sorted(seen)
-    assert seen[-1] == (model.megabytes, model.megabytes)
-
-
-def test_a_proxy_of_the_environment_is_used(tmp_path: Path, hub: ModelHub) -> None:
-    """Many companies let nothing out but by their proxy."""
-    close_session()  # it read the variables of the test before
-    env = {**variables(hub), "HF_ENDPOINT": FAR_HUB, "HTTP_PROXY": hub.endpoint}
-    palimpsest(tmp_path, "reranker", "use", "tiny-reranker", settings=env)
-    close_session()
-    assert {path.startswith(FAR_HUB) for _, path, _ in hub.requests} == {True}
-
-
 @pytest.mark.parametrize("names_hashes", [True, False])
 def test_another_file_than_the_pinned_one_is_refused(tmp_path: Path, hub: ModelHub, names_hashes: bool) -> None:  # noqa: FBT001 - a case
     """Guards against a mirror or a proxy that serves something else, whether it says so or not."""
@@ -201,13 +168,6 @@ def test_without_a_network_or_room_a_sentence_says_what_to_do(
     assert "1 MB free" in said
     assert "there is no reranker 'tiny-embedder'" in palimpsest(tmp_path, "reranker", "use", "tiny-embedder", code=1)
     assert not file_of(tmp_path).exists()
-
-
-@pytest.mark.nightly
-def test_a_person_who_forbids_the_hub_is_heard(tmp_path: Path) -> None:
-    """HF_HUB_OFFLINE holds for every program that uses the hub."""
-    said = palimpsest_process(tmp_path, "embedder", "use", "bge-m3", code=1, settings={"HF_HUB_OFFLINE": "1"})
-    assert "HF_HUB_OFFLINE" in said
 
 
 def test_a_reranker_of_the_hub_orders_the_first_hits(tmp_path: Path, hub: ModelHub) -> None:

@@ -39,7 +39,6 @@ JSON = st.recursive(
 
 
 def read_value(text: str, path: tuple[str, ...]) -> Any:
-    """Return the value at a path of keys in JSON with comments and trailing commas, or None."""
     plain = re.sub(r"(\"(?:[^\"\\]|\\.)*\")|//[^\n]*|/\*.*?\*/", r"\1", text.removeprefix("\ufeff"), flags=re.DOTALL)
     value = json.loads(re.sub(r",(\s*[\]}])", r"\1", plain))
     for key in path:
@@ -66,11 +65,6 @@ class TestJsonc:
         assert "// the company's" in without
         assert "/* added on Monday */" in without
 
-    def test_adding_it_twice_changes_nothing_more(self) -> None:
-        """Guards a command that is run twice."""
-        once = config_files.with_entry(COMMENTED, ("servers", ENTRY_NAME), ENTRY)
-        assert config_files.with_entry(once, ("servers", ENTRY_NAME), ENTRY) == once
-
     @pytest.mark.parametrize("empty", ["", "{}", "{\n}\n", '{"servers": {}}', "// nothing\n{ /* yet */ }", "\ufeff{}"])
     def test_an_empty_file_gets_the_missing_objects(self, empty: str) -> None:
         """Guards a client that has no server yet."""
@@ -95,13 +89,6 @@ class TestJsonc:
         assert json.loads(changed) == {**document, "servers-x": {ENTRY_NAME: value}}
         assert json.loads(config_files.without_entry(changed, ("servers-x",))) == document
 
-    @given(document=st.dictionaries(st.text(), JSON, min_size=1, max_size=4), data=st.data())
-    def test_any_entry_is_removed_alone(self, document: dict[str, Any], data: st.DataObject) -> None:
-        """Guards the removal of the first, the last and the only entry."""
-        removed = data.draw(st.sampled_from(sorted(document)))
-        text = config_files.without_entry(json.dumps(document, indent=2), (removed,))
-        assert json.loads(text) == {key: value for key, value in document.items() if key != removed}
-
     @given(
         document=st.dictionaries(st.text(), JSON, max_size=4), data=st.data(), indent=st.sampled_from([None, 2, "\t"])
     )
@@ -117,11 +104,6 @@ class TestJsonc:
         left = [*items, {"a": ["newer"]}]
         del left[number]
         assert json.loads(config_files.without_entry(changed, ("items-x", number))) == {**document, "items-x": left}
-
-    @given(document=st.dictionaries(st.text(), JSON, max_size=4))
-    def test_values_are_read_as_json_reads_them(self, document: dict[str, Any]) -> None:
-        """Guards the check of whose an entry is, which reads the file with the same parser."""
-        assert config_files.value_at(json.dumps(document, indent=1)) == document
 
     def test_line_ends_and_indentation_are_those_of_the_file(self) -> None:
         """Guards files of Windows, and files that are indented by tabs or four spaces."""

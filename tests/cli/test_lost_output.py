@@ -38,7 +38,6 @@ def run(folder: Path, stdout: int, *arguments: str, **settings: str) -> tuple[in
 
 @contextmanager
 def full_device() -> Generator[int]:
-    """Give a standard output on a full disk."""
     descriptor = os.open("/dev/full", os.O_WRONLY)
     try:
         yield descriptor
@@ -48,7 +47,6 @@ def full_device() -> Generator[int]:
 
 @contextmanager
 def closed_pipe() -> Generator[int]:
-    """Give a pipe whose reader has gone."""
     reader, writer = os.pipe()
     os.close(reader)
     try:
@@ -109,19 +107,3 @@ def test_characters_that_the_encoding_lacks_are_escaped(tmp_path: Path, encoding
     assert json.loads(output_of("search", "Ana", "--json"))["results"][0]["text"] == text
     exported = output_of("export", "-").decode("utf-8")
     assert text in [json.loads(line).get("content") for line in exported.splitlines()]
-
-
-@pytest.mark.nightly
-def test_without_standard_output_the_work_is_done(tmp_path: Path) -> None:
-    """Guards a command that is started with its standard output closed."""
-    done = subprocess.run(
-        ["sh", "-c", '"$0" -m palimpsest add "User likes tea" >&-', sys.executable],
-        env=clean_environment(tmp_path),
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert len(palimpsest_json(tmp_path, "list")["results"]) == 1

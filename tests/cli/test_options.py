@@ -19,7 +19,6 @@ SHARED = {"--config", *(f"--{name.replace('_', '-')}" for name in SETTINGS)}
 
 
 def leaves(command: Any, name: str = "palimpsest") -> Iterator[tuple[str, Any]]:
-    """Yield every command that does something, with its name."""
     if not hasattr(command, "commands"):
         yield name, command
         return
@@ -28,7 +27,6 @@ def leaves(command: Any, name: str = "palimpsest") -> Iterator[tuple[str, Any]]:
 
 
 def all_commands() -> Any:
-    """Return the whole command line with every module imported."""
     root = cast("Any", typer.main.get_command(app))
     for name in root.commands:
         root.load(name)
@@ -40,14 +38,6 @@ def test_every_command_takes_the_shared_options() -> None:
     for name, command in leaves(all_commands()):
         options = {option for param in command.params for option in param.opts}
         assert options >= SHARED, name
-
-
-def test_every_command_stands_in_a_panel_of_the_help(tmp_path: Path) -> None:
-    """Guards a new command against standing outside the panels, and their order."""
-    printed = palimpsest(tmp_path, "--help")
-    places = [printed.index(f"\n{panel}:\n") for panel in dict.fromkeys(row.panel for row in COMMANDS.values())]
-    assert places == sorted(places)
-    assert "\nCommands:\n" not in printed
 
 
 def test_the_list_of_commands_says_what_each_says_itself() -> None:

@@ -38,12 +38,10 @@ PLACES: list[tuple[str, dict[str, str]]] = [
 
 
 def content(name: str) -> Any:
-    """Return the content of a JSON file of the repository."""
     return json.loads((REPOSITORY / name).read_text("utf-8"))
 
 
 def program(file: Path) -> Path:
-    """Write a program that prints its own path, its arguments and its input."""
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(f'#!/bin/sh\nprintf "%s|" {shlex.quote(str(file))} "$@"\n/bin/cat\n')
     file.chmod(0o755)
@@ -51,7 +49,6 @@ def program(file: Path) -> Path:
 
 
 def launch(home: Path | None, *arguments: str, code: int = 0, moved: Mapping[str, str] | None = None) -> str:
-    """Start the launcher with nothing but a home folder and the system's programs, and return what it prints."""
     env = {"PATH": f"{home}/on path:/usr/bin:/bin", **(moved or {})}
     if home is not None:
         env["HOME"] = str(home)

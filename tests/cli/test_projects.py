@@ -14,7 +14,6 @@ from tests.support.command_line import palimpsest, palimpsest_json, palimpsest_p
 from tests.support.repositories import repository, worktree
 
 ATLAS = "https://github.com/acme/atlas.git"
-RENAMED = "git@github.com:acme/globe.git"
 
 
 class Folders:
@@ -54,41 +53,11 @@ class Folders:
 
 @pytest.fixture
 def folders(tmp_path: Path) -> Folders:
-    """Return a machine without repositories."""
     return Folders(tmp_path)
 
 
 class TestOneProject:
     """A repository stays one project."""
-
-    @pytest.mark.nightly
-    def test_an_export_knows_its_names(self, folders: Folders) -> None:
-        """Guards a move to another machine: there, too, a clone is the project, also if it was opened first."""
-        atlas = repository(folders.root / "atlas")
-        folders.run(atlas, "add", "The build runs on Debian")
-        repository(atlas, ATLAS)
-        folders.run(atlas, "list")
-        folders.run(atlas, "export", str(folders.root / "atlas.jsonl"))
-
-        other = Folders(folders.root / "other")
-        clone = repository(other.root / "clone", ATLAS)
-        assert "imported 2 project names" in other.run(clone, "import", str(folders.root / "atlas.jsonl"))
-        assert other.texts(clone) == ["The build runs on Debian"]
-        assert ("remote", "github.com/acme/atlas") in folders.aliases("atlas")
-
-    def test_a_remote_that_changes_is_followed_and_told_once(self, folders: Folders) -> None:
-        """Guards repositories that are renamed or change their host."""
-        atlas = repository(folders.root / "atlas", ATLAS)
-        folders.run(atlas, "add", "The build runs on Debian")
-        repository(atlas, RENAMED)
-        first = palimpsest(atlas, "list", "--limit", "0", code=2, settings=folders.settings)
-        assert "note:" not in first, "a command that fails before it opens the memory tells nothing"
-        told = palimpsest(atlas, "history", "00000000", code=1, settings=folders.settings)
-        assert "note: the git remote of this folder is github.com/acme/globe now" in told
-        assert "it stays project github.com/acme/atlas" in told
-        again = palimpsest(atlas, "history", "00000000", code=1, settings=folders.settings)
-        assert "note:" not in again
-        assert folders.texts(atlas) == ["The build runs on Debian"]
 
     def test_a_remote_a_clone_a_worktree_and_a_moved_folder_are_the_same_project(self, folders: Folders) -> None:
         """Guards the ways in which a repository comes to another path, and a remote that is added later."""
@@ -154,48 +123,6 @@ class TestTwoProjects:
         folders.run(local, "projects", "merge", "local", "github.com/acme/atlas")
         assert folders.texts(local) == ["The build runs on Debian", "The tests want a database"]
 
-    @pytest.mark.nightly
-    def test_a_path_with_memories_wins_over_a_remote_without(self, folders: Folders) -> None:
-        """Guards a clone that was only looked at: there is nothing to choose from."""
-        local = repository(folders.root / "local")
-        folders.run(local, "add", "The build runs on Debian")
-        clone = repository(folders.root / "clone", ATLAS)
-        folders.run(clone, "list")
-        repository(local, ATLAS)
-        assert folders.texts(local) == ["The build runs on Debian"]
-        assert folders.texts(clone) == ["The build runs on Debian"]
-
-
-class TestNamesOfBefore:
-    """Memories that earlier versions stored under the name of a remote or a folder."""
-
-    @pytest.mark.few_by_day(1)
-    @pytest.mark.parametrize(("name", "remote"), [("github.com/acme/atlas", ATLAS), ("atlas", "")])
-    def test_a_project_of_before_keeps_its_name(self, folders: Folders, name: str, remote: str) -> None:
-        """Guards what is stored already."""
-        folders.run(folders.root, "add", "The build runs on Debian", "--project", name)
-        atlas = repository(folders.root / "atlas", remote)
-        assert folders.texts(atlas) == ["The build runs on Debian"]
-        assert list(folders.projects()) == [name]
-        repository(atlas, RENAMED)
-        assert folders.texts(atlas) == ["The build runs on Debian"]
-
-    def test_a_project_that_may_be_the_folders_is_told(self, folders: Folders) -> None:
-        """Guards those whose memories stayed behind before this version."""
-        folders.run(folders.root, "add", "The build runs on Debian", "--project", "atlas")
-        atlas = repository(folders.root / "atlas", ATLAS)
-        told = palimpsest(atlas, "history", "00000000", code=1, settings=folders.settings)
-        assert 'palimpsest projects merge "atlas" "github.com/acme/atlas"' in told
-
-    def test_the_first_folder_takes_a_name_and_the_second_is_told(self, folders: Folders) -> None:
-        """Guards two folders that shared a name before."""
-        folders.run(folders.root, "add", "The build runs on Debian", "--project", "app")
-        first, second = (repository(folders.root / name / "app") for name in ("work", "home"))
-        assert folders.texts(first) == ["The build runs on Debian"]
-        told = palimpsest(second, "history", "00000000", code=1, settings=folders.settings)
-        assert 'palimpsest projects merge "app" "home/app"' in told
-        assert folders.texts(second) == []
-
 
 class TestMoving:
     """`palimpsest projects move` and `merge`."""
@@ -238,25 +165,6 @@ class TestMoving:
         assert folders.texts(root, "--project", "b", "--deleted") == ["The build runs on Debian"]
         assert folders.json(root, "doctor", "--deep")["ok"]
 
-    @pytest.mark.nightly
-    def test_an_undo_leaves_a_merge_and_a_restore_takes_it_back(self, folders: Folders) -> None:
-        """Guards the way back that the merge names."""
-        root = folders.root
-        for project in ("a", "b"):
-            folders.run(root, "add", "The build runs on Debian", "--project", project)
-        folders.run(root, "add", "The site uses Svelte", "--project", "a")
-        backup = folders.json(root, "projects", "merge", "a", "b")["backup"]
-        newest = folders.json(root, "log", "--project", "b")["edits"][0]["edit"]
-        refused = folders.run(root, "undo", "--edit", str(newest), "--project", "b", code=1)
-        assert "merged two projects, which an undo cannot take back" in refused
-        assert "deleted: [" in folders.run(root, "undo", "--project", "b"), "the edit before it"
-        assert folders.texts(root, "--project", "b") == ["The build runs on Debian"]
-        assert "no edit left to undo" in folders.run(root, "undo", "--project", "b", code=1), "it was added in a, too"
-        assert folders.texts(root, "--project", "b") == ["The build runs on Debian"]
-        folders.run(root, "restore", backup, "--yes")
-        assert folders.projects() == {"a": (2, 0), "b": (1, 0)}
-        assert folders.texts(root, "--project", "a") == ["The build runs on Debian", "The site uses Svelte"]
-
     def test_a_name_that_does_not_fit_is_refused(self, folders: Folders) -> None:
         """Guards against moves that were not meant."""
         root = folders.root
@@ -280,18 +188,6 @@ class TestMoving:
 
 class TestImports:
     """What comes from another memory is found where its project is now."""
-
-    @pytest.mark.nightly
-    def test_what_belonged_to_a_project_that_was_moved_goes_along(self, folders: Folders) -> None:
-        """Guards old exports: nobody looks under the old name any more."""
-        root, elsewhere = folders.root, {"PALIMPSEST_DATA_DIR": str(folders.root / "elsewhere")}
-        palimpsest(root, "--project", "a", "add", "The build runs on Debian", settings=elsewhere)
-        palimpsest(root, "export", "a.jsonl", settings=elsewhere)
-        folders.run(root, "add", "The site uses Svelte", "--project", "a")
-        folders.run(root, "projects", "move", "a", "b")
-        folders.run(root, "import", "a.jsonl")
-        assert folders.projects() == {"b": (2, 0)}
-        assert folders.texts(root, "--project", "a") == ["The build runs on Debian", "The site uses Svelte"]
 
     def test_a_project_is_not_hidden_by_an_older_name_from_elsewhere(self, folders: Folders) -> None:
         """Guards a project that was moved in another memory and is in use in this one."""

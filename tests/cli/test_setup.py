@@ -18,7 +18,6 @@ KEY = "a-key-of-a-vendor"
 
 @pytest.fixture
 def endpoint() -> Generator[OpenAIServer]:
-    """Serve a model that says it is ready."""
     with OpenAIServer(lambda _: "ready") as server:
         yield server
 

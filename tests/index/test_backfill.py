@@ -19,7 +19,6 @@ from palimpsest.store.apply import Write
 from palimpsest.store.ledger import Ledger, open_ledger
 from tests.support.ledger_access import all_keys
 from tests.support.memory import StoppedClock, messages_from
-from tests.support.open_connections import count_connections
 from tests.support.stores import ledger_address
 
 HALF_PRECISION = 1e-3
@@ -111,7 +110,6 @@ def facts(count: int) -> list[str]:
 
 
 def keys(ledger: Ledger, embedder: Hashing, scope: Scope = ANA) -> Vector:
-    """Return the keys of a scope in the order of their entry numbers."""
     with ledger.read() as conn:
         seqs, vectors = all_keys(conn, scope, embedder.fingerprint)
     return vectors[np.argsort(seqs)] if seqs else vectors
@@ -128,28 +126,6 @@ def centre(ledger: Ledger, embedder: Hashing, scope: Scope = ANA) -> entries.Cen
 
 
 class TestAfterChangingTheEmbedder:
-    def test_every_entry_gets_a_vector_of_the_new_embedder(self, ledger: Ledger, old: Hashing, new: Hashing) -> None:
-        """After the change, every key is the new embedder's."""
-        add(ledger, old, *facts(5))
-        assert (missing(ledger, old), missing(ledger, new)) == (0, 5)
-        assert Backfill(ledger, new).run() == 5
-        assert (missing(ledger, old), missing(ledger, new)) == (5, 0)
-        assert new.texts == facts(5), "oldest first"
-        np.testing.assert_allclose(keys(ledger, new), new.embed_passages(facts(5)), atol=HALF_PRECISION)
-        assert len(keys(ledger, old)) == 0
-
-    def test_the_mean_of_each_user_follows(self, ledger: Ledger, old: Hashing, new: Hashing) -> None:
-        """Search centres vectors on each user's mean, so entries move from the old mean to the new one."""
-        add(ledger, old, *facts(5))
-        add(ledger, old, "another's", "and more", scope=BERT)
-        Backfill(ledger, new).run()
-        for scope, count in ((ANA, 5), (BERT, 2)):
-            assert centre(ledger, old, scope) == entries.Centre(0, None)
-            moved = centre(ledger, new, scope)
-            assert moved.entries == count
-            assert moved.mean is not None
-            np.testing.assert_allclose(moved.mean, keys(ledger, new, scope).mean(axis=0), atol=1e-6)
-
     def test_contextual_keys_use_only_the_new_vectors(
         self, ledger: Ledger, other_ledger: Ledger, old: Hashing, new: Hashing
     ) -> None:
@@ -180,34 +156,6 @@ class TestAfterChangingTheEmbedder:
         assert new.texts == ["to be kept", "to be deleted"]
         assert centre(ledger, new).entries == 2
         assert centre(ledger, old).entries == 0
-
-    def test_changing_back_restores_the_same_keys(self, ledger: Ledger, old: Hashing, new: Hashing) -> None:
-        """Changing the setting back gives the same keys and mean as before."""
-        add(ledger, old, *facts(5))
-        before, mean = keys(ledger, old), centre(ledger, old).mean
-        Backfill(ledger, new).run()
-        assert Backfill(ledger, old).run() == 5
-        np.testing.assert_allclose(keys(ledger, old), before, atol=1e-6)
-        again = centre(ledger, old).mean
-        assert mean is not None
-        assert again is not None
-        np.testing.assert_allclose(again, mean, atol=1e-6)
-
-    def test_with_nothing_missing_the_embedder_is_not_called(self, ledger: Ledger, new: Hashing) -> None:
-        """An ordinary start makes no embedder call, reports no progress and writes nothing."""
-        add(ledger, new, *facts(3))
-        progress_calls: list[tuple[int, int]] = []
-        assert Backfill(ledger, new).run(progress=lambda done, total: progress_calls.append((done, total))) == 0
-        assert (new.calls, progress_calls) == ([], [])
-
-    def test_progress_is_reported_after_each_batch(self, ledger: Ledger, old: Hashing, new: Hashing) -> None:
-        """Progress rises batch by batch, and one request is never larger than a batch."""
-        add(ledger, old, *facts(2 * BATCH + 2))
-        progress_calls: list[tuple[int, int]] = []
-        total = 2 * BATCH + 2
-        assert Backfill(ledger, new).run(progress=lambda done, all_: progress_calls.append((done, all_))) == total
-        assert progress_calls == [(BATCH, total), (2 * BATCH, total), (total, total)]
-        assert [len(batch) for batch in new.calls] == [BATCH, BATCH, 2]
 
 
 class TestAfterFailures:
@@ -242,23 +190,6 @@ class TestAfterFailures:
         assert Backfill(ledger, new).run() == BATCH
         assert new.texts == facts(3 * BATCH)[2 * BATCH :]
         np.testing.assert_allclose(keys(ledger, new), new.embed_passages(facts(3 * BATCH)), atol=HALF_PRECISION)
-
-    def test_no_connection_is_open_while_the_embedder_is_called(self, ledger: Ledger, old: Hashing) -> None:
-        """An embedder may be an endpoint that takes seconds, and a connection must not wait for it."""
-        counts: list[int] = []
-
-        class Observing(Hashing):
-            def embed_passages(self, texts: Sequence[str], *, background: bool = False) -> Vector:
-                counts.append(connections())
-                return super().embed_passages(texts, background=background)
-
-        add(ledger, old, *facts(BATCH + 1))
-        with count_connections() as connections:
-            assert Backfill(ledger, Observing("new", 12)).run() == BATCH + 1
-            with ledger.read() as conn:
-                conn.exec_driver_sql("SELECT 1")
-                assert connections() == 1, "connections are counted"
-        assert counts == [0, 0]
 
 
 def test_a_text_that_changes_while_it_is_embedded_keeps_its_new_vector(ledger: Ledger, old: Hashing) -> None:
@@ -353,25 +284,6 @@ class TestLongTexts:
         assert waiting(ledger, new) == (0, 0)
         assert not np.allclose(own_vector(ledger, new, memory_id), first, atol=0.1)
         assert ledger.read_with(verify.verify, ledger.database, lambda _done, _total: None).texts() == []
-
-    def test_a_process_with_another_embedder_leaves_it_alone(self, ledger: Ledger, old: Hashing, new: Hashing) -> None:
-        """Its rest is embedded by the embedder that began it, unless the other one takes over all texts."""
-        add_long(ledger, old)
-        assert Backfill(ledger, new, only_failed=True).run() == 0
-        assert waiting(ledger, old) == (0, 1)
-        assert Backfill(ledger, new).run() == 1
-        assert waiting(ledger, new) == (0, 0)
-
-    def test_a_text_that_is_deleted_or_replaced_waits_no_longer(self, ledger: Ledger, new: Hashing) -> None:
-        """Nobody searches for it until it is restored, and the mark belongs to a vector, not to a memory."""
-        memory_id = add_long(ledger, new)
-        for decision, partial in (
-            (Decision(Event.DELETE, memory_id=memory_id), 0),
-            (Decision(Event.ADD, memory_id=memory_id), 1),
-            (Decision(Event.UPDATE, Fact("short"), memory_id), 0),
-        ):
-            write(ledger, new, decision)
-            assert waiting(ledger, new) == (0, partial)
 
     def test_a_long_text_that_is_interrupted_is_begun_again(self, ledger: Ledger, new: Hashing) -> None:
         """A server can stop in the middle of a text, and stores no vector of a part of it."""

@@ -12,17 +12,14 @@ from typing import TypeAlias
 import numpy as np
 import pytest
 
-from palimpsest.core.errors import LedgerError, VectorIndexError
-from palimpsest.core.models import Scope
+from palimpsest.core.errors import LedgerError
 from palimpsest.core.protocols import Vector, VectorIndex
 from palimpsest.index.chroma_folder import ChromaIndex
 from palimpsest.index.sync import FILE_NAME
 from palimpsest.store.ledger import Ledger, open_ledger
 from tests.support.exact_index import ExactIndex
-from tests.support.ledger_access import all_keys
 from tests.support.memory import StoppedClock
 from tests.support.projections import (
-    EMBEDDER,
     Indexes,
     add,
     agrees,
@@ -34,10 +31,6 @@ from tests.support.projections import (
     opened,
     projected,
 )
-
-CHROMA_SYNCS_AFTER = 1_000
-"""Writes to one collection after which Chroma, with its default settings, writes its graph to files."""
-
 
 Break: TypeAlias = Callable[[Indexes, Path], object]
 
@@ -94,61 +87,6 @@ def test_a_damaged_index_is_set_aside_and_rebuilt(ledger: Ledger, root: Path, ki
     assert left <= {path.name for path in (root / "0.aside").iterdir()}
     build(ledger, indexes, root)
     assert indexes.last.upserted == [], "the new checkpoint is valid"
-
-
-class TestDamagedIndex:
-    @pytest.mark.nightly
-    def test_garbage_in_the_files_of_chroma_is_set_aside_and_rebuilt(self, ledger: Ledger, root: Path) -> None:
-        """A crash during Chroma's own sync leaves files that it cannot read."""
-        chroma = Indexes("chroma")
-        add(ledger, *facts(4))
-        with opened(ledger, chroma.open, root):
-            with ledger.read() as conn:
-                seqs, keys = all_keys(conn, Scope("ana"), EMBEDDER)
-            for _ in range(CHROMA_SYNCS_AFTER // len(seqs) + 10):
-                chroma.last.upsert("ana", seqs, keys)
-        synced = list((root / "0").glob("*/*.bin"))
-        assert synced, "Chroma has written its graph to files of its own"
-        for path in synced:
-            path.write_bytes(b"garbage")
-        with opened(ledger, chroma.open, root) as projection:
-            assert projection.state == "ready"
-            assert agrees(ledger, chroma.last)
-        assert [path.read_bytes() for path in (root / "0.aside").glob("*/*.bin")] == [b"garbage"] * len(synced)
-
-    def test_an_index_that_can_never_be_opened_is_reported(self, ledger: Ledger, root: Path) -> None:
-        """The error is reported, and searches work without the index."""
-
-        def damaged(_folder: Path) -> VectorIndex:
-            raise VectorIndexError("the index is damaged")
-
-        add(ledger, *facts(4))
-        with projected(ledger, damaged, root) as projection:
-            with pytest.raises(VectorIndexError, match="the index is damaged"):
-                projection.open()
-            assert (projection.state, projection.fault) == ("broken", "the index is damaged")
-            assert nearest(ledger, projection, "fact 1") is None
-
-    def test_a_rebuild_repairs_a_broken_index(self, ledger: Ledger, indexes: Indexes, root: Path) -> None:
-        """After a failed write, a rebuild makes the index usable again."""
-        add(ledger, *facts(4))
-        with opened(ledger, indexes.open, root) as projection:
-            add(ledger, "one more")
-            indexes.last.failing = "the index cannot be written"
-            with pytest.raises(VectorIndexError, match="cannot be written"):
-                projection.catch_up()
-            assert (projection.state, projection.fault) == ("broken", "the index cannot be written")
-            projection.catch_up()
-            assert projection.state == "broken", "catching up does not repair"
-            assert projection.rebuild() == 5
-            assert (projection.state, projection.fault) == ("ready", "")
-            assert agrees(ledger, indexes.last)
-            assert nearest(ledger, projection, "one more", 1) is not None
-
-    def test_counting_before_opening_is_an_error(self, ledger: Ledger, exact: Indexes, root: Path) -> None:
-        """A closed index must not look empty."""
-        with projected(ledger, exact.open, root) as projection, pytest.raises(VectorIndexError, match="closed"):
-            projection.count()
 
 
 def chroma_in(folder: Path) -> ChromaIndex:

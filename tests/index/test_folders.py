@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -17,9 +16,8 @@ from palimpsest.core.errors import VectorIndexError
 from palimpsest.core.files import file_lock
 from palimpsest.core.settings import Settings, load_settings
 from palimpsest.index import sync
-from palimpsest.index.sync import BATCH, Checkpoint, index_folders
+from palimpsest.index.sync import BATCH, index_folders
 from palimpsest.memory import Memory
-from palimpsest.store import entries
 from palimpsest.store.ledger import Ledger
 from tests.support.ledger_access import ignore_progress, store_memory
 from tests.support.memory import StoppedClock, memory_in
@@ -69,34 +67,6 @@ class TestCheckpoint:
             assert agrees(ledger, indexes.last)
         assert (root / "0.aside").is_dir()
 
-    def test_only_the_last_index_set_aside_is_kept(self, ledger: Ledger, exact: Indexes, root: Path) -> None:
-        """Repeated rebuilds do not fill the disk."""
-        add(ledger, *facts(3))
-        build(ledger, exact, root)
-        marks: list[str] = []
-        for _ in range(3):
-            marks.append((root / "0" / "exact.id").read_text())
-            (root / "0" / "checkpoint.json").unlink()
-            build(ledger, exact, root)
-        assert (root / "0.aside" / "exact.id").read_text() == marks[-1]
-        assert sorted(path.name for path in root.iterdir() if path.is_dir()) == ["0", "0.aside"]
-
-    def test_the_checkpoint_is_replaced_in_one_step(self, ledger: Ledger, exact: Indexes, root: Path) -> None:
-        """A partly written file that a crash left beside the checkpoint is not read, and the next write replaces it."""
-        add(ledger, *facts(3))
-        build(ledger, exact, root)
-        (root / "0" / "checkpoint.json.new").write_text('{"ledger": "tor')
-        with opened(ledger, exact.open, root) as projection:
-            assert exact.last.upserted == [], "the old checkpoint is still valid"
-            add(ledger, "one more")
-            projection.catch_up()
-        assert not (root / "0" / "checkpoint.json.new").exists()
-        with ledger.read() as conn:
-            newest = entries.newest_log_number(conn)
-        checkpoint = Checkpoint.read(root / "0")
-        assert checkpoint is not None
-        assert checkpoint.log_number == newest
-
     def test_a_checkpoint_that_cannot_be_written_leaves_the_old_one(
         self, ledger: Ledger, exact: Indexes, root: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -143,26 +113,6 @@ class TestLease:
             second.catch_up()
             assert all(agrees(ledger, index) for index in indexes.opened)
 
-    def test_a_closed_projection_releases_its_folder(self, ledger: Ledger, exact: Indexes, root: Path) -> None:
-        """The next process uses the released folder, so the number of folders does not grow."""
-        with projected(ledger, exact.open, root) as first, projected(ledger, exact.open, root) as second:
-            first.open()
-            second.open()
-            first.close()
-            assert (first.folder, first.state) == (None, "closed")
-            with projected(ledger, exact.open, root) as third:
-                third.open()
-                assert third.folder == root / "0"
-
-    def test_another_thread_can_release_the_folder(self, ledger: Ledger, exact: Indexes, root: Path) -> None:
-        """The worker thread that closes a projection is seldom the one that opened it."""
-        with ThreadPoolExecutor(1) as opening, ThreadPoolExecutor(1) as closing:
-            for _ in range(2):
-                with projected(ledger, exact.open, root) as projection:
-                    opening.submit(projection.open).result()
-                    assert projection.folder == root / "0"
-                    closing.submit(projection.close).result()
-
     def test_a_folder_leased_by_another_process_is_not_used(self, ledger: Ledger, exact: Indexes, root: Path) -> None:
         """Another process's lease is respected, and it ends when that process is killed."""
         root.mkdir()
@@ -175,14 +125,6 @@ class TestLease:
             holder.kill()
         with opened(ledger, exact.open, root) as projection:
             assert projection.folder == root / "0"
-
-    def test_the_lease_is_kept_through_a_rebuild(self, ledger: Ledger, exact: Indexes, root: Path) -> None:
-        """No other projection can lease a folder while its content is moved aside."""
-        with projected(ledger, exact.open, root) as first, projected(ledger, exact.open, root) as second:
-            first.open()
-            first.rebuild()
-            second.open()
-            assert (first.folder, second.folder) == (root / "0", root / "1")
 
     def test_an_error_says_that_all_folders_are_in_use(
         self, ledger: Ledger, exact: Indexes, root: Path, monkeypatch: pytest.MonkeyPatch
@@ -199,14 +141,6 @@ class TestLease:
             second.open()
             assert second.state == "ready"
 
-    def test_a_root_that_is_a_file_is_a_vector_index_error(self, ledger: Ledger, exact: Indexes, root: Path) -> None:
-        """The settings may name a wrong path."""
-        root.write_text("a file")
-        with projected(ledger, exact.open, root) as projection:
-            with pytest.raises(VectorIndexError, match="cannot be used"):
-                projection.open()
-            assert projection.state == "broken"
-
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
@@ -214,7 +148,6 @@ def settings(tmp_path: Path) -> Settings:
 
 
 async def build_indexes(settings: Settings, number: int) -> None:
-    """Let several processes build an index of one memory each, and end."""
     with ExitStack() as stack:
         for name in range(number):
             async with memory_in(settings.data_dir) as memory:
@@ -224,7 +157,6 @@ async def build_indexes(settings: Settings, number: int) -> None:
 
 
 def names(settings: Settings) -> list[str]:
-    """Return the names of the index folders."""
     return [folder.name for folder in index_folders(settings.index_dir)]
 
 
@@ -235,7 +167,6 @@ async def alarms(settings: Settings) -> list[str]:
 
 
 async def restored_but_killed(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Restore a backup in a process that ends before it has cleared anything away."""
 
     def end(*_: object) -> None:
         raise KeyboardInterrupt
@@ -269,19 +200,6 @@ async def test_the_next_server_deletes_what_a_killed_restore_left(
         memory.projection.open()
     assert names(settings) == ["0"]
     assert await alarms(settings) == []
-
-
-async def test_a_running_server_deletes_it_when_it_rebuilds_its_own(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Guards memories whose servers run for weeks."""
-    await build_indexes(settings, 3)
-    async with memory_in(settings.data_dir) as memory:
-        memory.projection.open()
-        await restored_but_killed(settings, monkeypatch)
-        memory.projection.catch_up()
-        assert names(settings) == ["0"]
-        assert memory.projection.count() == 3
 
 
 async def test_a_repair_deletes_it(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,6 @@ PREFIX = "test"
 
 
 def unit(*values: float) -> Vector:
-    """Return the vector of length 1 in the direction of the values."""
     vector = np.array(values)
     return (vector / np.linalg.norm(vector)).astype(np.float32)
 
@@ -33,7 +32,6 @@ NORTH_EAST, NEARLY_EAST = unit(1, 1, 0), unit(10, 1, 0)
 
 @pytest.fixture(params=["exact", "chroma", "server"])
 def index(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[VectorIndex]:
-    """Yield an empty index of each kind."""
     if request.param == "server":
         server: ChromaProcess = request.getfixturevalue("chroma")
         config = server.settings(tmp_path).vector_store.config
@@ -108,7 +106,6 @@ def test_every_index_answers_alike(index: VectorIndex, case: str) -> None:
 
 
 def clustered(rng: np.random.Generator, count: int, dims: int = 64, clusters: int = 25) -> Vector:
-    """Return vectors clustered around a few centres, like those of texts."""
     centres = rng.normal(size=(clusters, dims))
     vectors = centres[rng.integers(clusters, size=count)] + 0.6 * rng.normal(size=(count, dims))
     return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)

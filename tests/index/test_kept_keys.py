@@ -13,8 +13,6 @@ import pytest
 from palimpsest.core.models import Decision, Event, Fact, Scope
 from palimpsest.index import sync
 from palimpsest.index.sync import KeptKeys, Projection
-from palimpsest.store import contextual_keys, entries
-from palimpsest.store.documents import EmbeddedText
 from palimpsest.store.ledger import Ledger
 from tests.support.ledger_access import all_keys
 from tests.support.ledger_files import run_sql
@@ -90,28 +88,6 @@ class TestFollowing:
                     living += [outcome.memory.id for outcome in add(ledger, *facts(count, start=100 * (step + 1)))]
             assert agrees(ledger, kept)
 
-    def test_more_changes_than_are_worth_following_are_read_anew(
-        self, ledger: Ledger, kept: KeptKeys, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """An import between two searches is one read and not one for each change."""
-        monkeypatch.setattr(sync, "MAX_CHANGED", 4)
-        add(ledger, *facts(3))
-        assert agrees(ledger, kept)
-        add(ledger, *facts(5, start=10))
-        assert agrees(ledger, kept)
-
-    def test_vectors_of_another_embedder_are_left_out(self, ledger: Ledger, exact: Indexes, root: Path) -> None:
-        """While another process re-embeds the texts, each process finds what its own embedder has embedded."""
-        add(ledger, "one", "two")
-        with projected(ledger, exact.open, root) as old, projected(ledger, exact.open, root, embedder="new") as new:
-            old_keys, new_keys = KeptKeys(ledger, old), KeptKeys(ledger, new)
-            assert agrees(ledger, old_keys)
-            assert nearest(ledger, new_keys, "one") is None, "nothing is embedded by it, and its index is closed"
-            embedded = {1: EmbeddedText("one", "new", direction("one"))}
-            ledger.run(contextual_keys.give_vectors, ledger.full_text, embedded, ledger.clock())
-            assert nearest(ledger, old_keys, "one") == [2]
-            assert nearest(ledger, new_keys, "one") == [1]
-
     def test_queries_and_writes_in_many_threads(
         self, ledger: Ledger, kept: KeptKeys, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -127,15 +103,6 @@ class TestFollowing:
         with ThreadPoolExecutor(4) as pool:
             assert all(pool.map(write_and_query, range(40)))
         assert agrees(ledger, kept)
-
-    def test_a_user_whose_last_memory_is_deleted(self, ledger: Ledger, kept: KeptKeys) -> None:
-        """Nothing is near, which is an answer too."""
-        (outcome,) = add(ledger, "one")
-        assert nearest(ledger, kept, "one") == [1]
-        write(ledger, Decision(Event.DELETE, memory_id=outcome.memory.id))
-        hits = kept.query("ana", direction("one"), 3)
-        assert hits is not None
-        assert hits.entries == ()
 
 
 class TestErasure:
@@ -190,23 +157,6 @@ class TestBound:
 
 
 class TestBesideTheIndex:
-    def test_a_search_that_needs_no_index_still_says_that_it_is_behind(
-        self, ledger: Ledger, exact: Indexes, root: Path
-    ) -> None:
-        """The index catches up after a write of another process, though no search has to wait for it."""
-        add(ledger, "one")
-        with projected(ledger, exact.open, root) as projection:
-            kept = KeptKeys(ledger, projection)
-            projection.open()
-            assert nearest(ledger, kept, "one") == [1]
-            assert not projection.is_behind()
-            add(ledger, "two")
-            assert nearest(ledger, kept, "two", 1) == [2]
-            assert projection.is_behind()
-            projection.catch_up()
-            assert nearest(ledger, kept, "two", 1) == [2]
-            assert not projection.is_behind()
-
     @pytest.mark.parametrize("damage", ["UPDATE vectors SET key = substr(key, 1, 2) WHERE seq = 1", "DROP TABLE means"])
     def test_a_damaged_ledger_is_left_to_the_index(
         self, tmp_path: Path, ledger: Ledger, exact: Indexes, root: Path, damage: str
@@ -216,14 +166,3 @@ class TestBesideTheIndex:
         with opened(ledger, exact.open, root) as projection:
             run_sql(tmp_path / "ledger.db", damage)
             assert nearest(ledger, KeptKeys(ledger, projection), "fact 1", 1) == [2]
-
-    def test_a_wrong_count_of_keys_is_left_to_the_index(
-        self, tmp_path: Path, ledger: Ledger, kept: KeptKeys, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """The bound holds even if the ledger counts wrongly, which `verify` repairs."""
-        monkeypatch.setattr(sync, "MIN_SPARE", 1)
-        add(ledger, *facts(3))
-        run_sql(tmp_path / "ledger.db", "UPDATE means SET units = 1")
-        assert nearest(ledger, kept, "fact 1") is None
-        with ledger.read() as conn:
-            assert entries.centre(conn, "ana", EMBEDDER).entries == 1

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from palimpsest.core.models import Decision, Event, Fact, Provenance, Scope
-from palimpsest.index import sync
 from palimpsest.index.sync import BATCH, Projection
 from palimpsest.store import contextual_keys
 from palimpsest.store.apply import Write
@@ -90,29 +89,6 @@ class TestCatchingUp:
             projection.catch_up()
             assert projection.count() == 0
 
-    def test_catching_up_before_opening_does_nothing(self, ledger: Ledger, exact: Indexes, root: Path) -> None:
-        """A write may come before the index is opened."""
-        add(ledger, "one")
-        with projected(ledger, exact.open, root) as projection:
-            projection.catch_up()
-            assert (projection.state, exact.opened) == ("closed", [])
-
-    def test_progress_is_reported_up_to_the_total(self, ledger: Ledger, exact: Indexes, root: Path) -> None:
-        """The progress bar of `palimpsest rebuild` rises to exactly its total."""
-        add(ledger, *facts(2 * BATCH + 1))
-        progress_calls: list[tuple[int, int]] = []
-        with projected(ledger, exact.open, root) as projection:
-            projection.open(lambda done, total: progress_calls.append((done, total)))
-            total = 2 * BATCH + 1
-            assert progress_calls == [(BATCH, total), (2 * BATCH, total), (total, total)]
-            add(ledger, *facts(BATCH + 1, start=1_000))
-            progress_calls.clear()
-            projection.catch_up(lambda done, total: progress_calls.append((done, total)))
-            assert progress_calls == [(BATCH, BATCH + 1), (BATCH + 1, BATCH + 1)]
-            progress_calls.clear()
-            assert projection.rebuild(lambda done, total: progress_calls.append((done, total))) == total + BATCH + 1
-            assert progress_calls[-1] == (total + BATCH + 1, total + BATCH + 1)
-
     @pytest.mark.few_by_day(1)
     def test_changes_made_during_a_build_are_in_the_index(self, ledger: Ledger, indexes: Indexes, root: Path) -> None:
         """Changes made during the fill are applied from the log afterwards."""
@@ -146,22 +122,6 @@ class TestQuery:
             assert {entry_of(ledger, new), 2} <= set(entries)
             assert len(set(entries)) == 3, "changes of other users are not returned"
 
-    def test_an_index_that_is_closed_or_being_built_returns_none(
-        self, ledger: Ledger, exact: Indexes, root: Path
-    ) -> None:
-        """The first searches of a process scan the ledger instead, and half an index is never queried."""
-        add(ledger, *facts(3))
-        answers: list[list[int] | None] = []
-        with projected(ledger, exact.open, root) as projection:
-            exact.before = lambda: answers.append(nearest(ledger, projection, "fact 1"))
-            assert nearest(ledger, projection, "fact 1") is None
-            for fill in (projection.open, projection.rebuild):
-                fill()
-                assert nearest(ledger, projection, "fact 1", 1) == [2]
-            projection.close()
-            assert nearest(ledger, projection, "fact 1") is None
-        assert answers == [None, None]
-
     def test_a_failed_query_makes_the_index_broken(self, ledger: Ledger, exact: Indexes, root: Path) -> None:
         """Searches go on without the index, and `fault` keeps the error for `doctor`."""
         add(ledger, "one")
@@ -173,23 +133,6 @@ class TestQuery:
             assert nearest(ledger, projection, "one") is None, "a broken index is not queried again"
             projection.rebuild()
             assert nearest(ledger, projection, "one") == [1]
-
-    def test_too_many_changes_return_none(
-        self, ledger: Ledger, exact: Indexes, root: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """After a bulk import, a scan of the ledger is cheaper than reading the changed entries."""
-        monkeypatch.setattr(sync, "MAX_CHANGED", 4)
-        with opened(ledger, exact.open, root) as projection:
-            outcomes = add(ledger, *facts(4))
-            assert sorted(nearest(ledger, projection, "fact 1") or []) == [1, 2, 3, 4]
-            for number in range(10):  # a memory that is updated many times is still one entry to read
-                write(ledger, Decision(Event.UPDATE, Fact(f"take {number}"), outcomes[0].memory.id))
-            assert sorted(nearest(ledger, projection, "fact 1") or []) == [1, 2, 3, 4]
-            add(ledger, "one too many")
-            assert nearest(ledger, projection, "fact 1") is None
-            assert projection.state == "ready"
-            projection.catch_up()
-            assert nearest(ledger, projection, "fact 1", 1) == [2]
 
     @pytest.mark.few_by_day(1)
     def test_searching_and_catching_up_work_at_the_same_time(
@@ -262,15 +205,3 @@ class TestStopping:
         with opened(ledger, indexes.open, root):
             assert len(indexes.last.upserted) == BATCH + 1
             assert agrees(ledger, indexes.last)
-
-    @pytest.mark.few_by_day(1)
-    def test_a_closed_projection_can_be_opened_again(self, ledger: Ledger, indexes: Indexes, root: Path) -> None:
-        """`doctor` opens and closes the index it examines. Closing twice is not an error."""
-        add(ledger, "one")
-        with projected(ledger, indexes.open, root) as projection:
-            for _ in range(2):
-                projection.open()
-                assert projection.count() == 1
-                projection.close()
-                projection.close()
-            assert sum(len(index.upserted) for index in indexes.opened) == 1

@@ -276,7 +276,7 @@ async def test_a_call_too_many_is_made_the_next_day(tmp_path: Path) -> None:
             assert waiting.due_at == clock.at.replace(hour=0) + timedelta(days=1)
             use = await memory.care.model_use()
             assert use.budgeted.calls == 1
-            assert use.today["learn"]["extract"].calls == 1
+            assert use.today["learn"].calls == 1
             clock.at = waiting.due_at
             assert await work_on_jobs(memory.engine, memory.engine.own_model)
             assert [kind_of(request) for request in server.chat_requests].count("summarize") == 2

@@ -139,7 +139,7 @@ async def test_no_field_of_a_message_or_document_keeps_a_secret(tmp_path: Path) 
         await memory.documents.learn_file(ALICE, file)
         spooled(tmp_path, "prompt", "Where is the boiler key kept?", session=f"s-{KEY}")
         await memory.capture.take_in()
-        await memory.care.export(tmp_path / "export.jsonl", "jsonl", ignore_progress)
+        await memory.care.export(tmp_path / "export.jsonl", ignore_progress)
     assert KEY not in (tmp_path / "export.jsonl").read_text("utf-8")
 
 
@@ -147,7 +147,7 @@ async def test_an_export_that_somebody_edited_brings_no_secret(tmp_path: Path) -
     file = tmp_path / "export.jsonl"
     async with memory_in(tmp_path / "from") as memory:
         await add_text(memory, "User keeps a key", metadata={"note": "safe"})
-        await memory.care.export(file, "jsonl", ignore_progress)
+        await memory.care.export(file, ignore_progress)
     edited = file.read_text("utf-8").replace("keeps a key", f"keeps a key {KEY}").replace('"safe"', f'"{KEY}"')
     file.write_text(edited, "utf-8")
     async with memory_in(tmp_path / "to") as memory:

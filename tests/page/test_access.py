@@ -165,14 +165,6 @@ async def test_a_visitor_of_a_project_sees_what_is_general_only_if_the_token_say
         )
 
 
-async def test_a_token_of_a_project_follows_its_move(tmp_path: Path, page: OpenPage, stranger: Browser) -> None:
-    text, _ = access_tokens.create(tmp_path, Grant("alice", "shop", with_general=False), now())
-    await page.add("The shop sells tea", scope=Scope("alice", "shop"))
-    await stranger.post("/sign-in", data={"token": text})
-    await page.memory.projects.move("shop", "store")
-    assert "The shop sells tea" in (await stranger.get("/")).text
-
-
 async def test_wrong_tokens_are_counted_by_address_and_a_valid_one_is_always_let_in(
     tmp_path: Path, page: OpenPage, stranger: Browser
 ) -> None:

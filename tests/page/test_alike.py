@@ -23,7 +23,6 @@ HOSTILE = "<script>alert(1)</script>"
 
 
 async def state(page: OpenPage, ids: Sequence[str], scope: Scope = ALICE) -> list[str | None]:
-    """Return which memory took the place of each."""
     return [(await page.stored(each, scope)).superseded_by for each in ids]
 
 
@@ -38,7 +37,6 @@ def forms(shown: httpx.Response, path: str) -> list[tuple[list[str], list[str]]]
 
 
 async def add_related(page: OpenPage, text: str, *relation: str, scope: Scope = ALICE) -> str:
-    """Store a memory that states a relation."""
     (memory_id,) = await page.add(text, scope=scope, relations=[Relation(*relation)])
     return memory_id
 
@@ -71,12 +69,6 @@ async def test_a_merge_takes_over_the_messages_behind(page: OpenPage, browser: B
     await browser.post("/duplicates/merge", data={"kept": kept, "id": [kept, other]})
     assert (await page.stored(kept)).metadata == {"pinned": True, "origin": "a letter"}
     assert [message.content for message in await page.memory.sources(ALICE, kept)] == ["No nuts for me, please."]
-
-
-async def test_what_differs_in_a_number_is_no_duplicate(page: OpenPage, browser: Browser) -> None:
-    await page.add("The rent of the flat is 800 euros", "The rent of the flat is 950 euros")
-    assert forms(await browser.get("/duplicates"), "/duplicates/merge") == []
-    assert len(forms(await browser.get("/conflicts"), "/conflicts/settle")) == 2
 
 
 async def test_what_is_merged_belongs_to_one_scope(page: OpenPage, browser: Browser) -> None:
@@ -165,15 +157,6 @@ async def test_another_project_what_has_ended_and_a_move_contradict_nothing(page
         await page.add(text, relations=[Relation("Bob", "lives in", at) for at in places], metadata=metadata)
     for asked in ({}, {"project": "garden"}):
         assert "Bob · lives in" not in (await browser.get("/conflicts", params=asked)).text
-
-
-async def test_a_text_that_probably_replaces_another_is_named(page: OpenPage, browser: Browser) -> None:
-    await page.add(*OTHERS)
-    ids = await page.add("The office of Bob is in Zurich", "The office of Bob is in Winterthur")
-    offered = forms(await browser.get("/conflicts"), "/conflicts/settle")
-    assert offered == [([ids[1]], [ids[0]]), ([ids[0]], [ids[1]])]
-    await browser.post("/conflicts/settle", data={"kept": ids[0], "id": [ids[1]]})
-    assert await state(page, ids) == [None, ids[0]]
 
 
 async def test_texts_are_never_html(page: OpenPage, browser: Browser) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import httpx
@@ -11,7 +11,7 @@ import pytest
 
 from palimpsest.core.clock import now
 from palimpsest.core.models import Relation, Scope
-from palimpsest.page.browse import PERIOD_NAMES, day_from, period
+from palimpsest.page.browse import PERIOD_NAMES
 from palimpsest.page.page_context import Visitor
 from palimpsest.server.access_tokens import Grant
 from tests.support.memory import ALICE, messages_from
@@ -24,12 +24,10 @@ WORK = Scope("alice", "work")
 
 
 def hit_texts(page: httpx.Response) -> list[str]:
-    """Return the texts of the memories and messages that a list shows."""
     return re.findall(r'<a class="text"[^>]*>([^<]+)</a>', page.text)
 
 
 async def entity_id(page: OpenPage, name: str) -> str:
-    """Return the id of an entity by its name."""
     (dossier,) = await page.memory.graph.dossiers(ALICE, name)
     return dossier.entity.id
 
@@ -51,32 +49,6 @@ async def test_the_time_line_counts_what_each_day_week_and_year_is_about(page: O
     for on in ("0001-01-01", "9999-12-31", "2026-13", "soon", "", "2026-02-30"):
         for name in PERIOD_NAMES:
             assert (await browser.get("/timeline", params={"period": name, "on": on})).status_code == 200, on
-
-
-def test_a_period_begins_and_ends_where_the_next_one_does() -> None:
-    day = date(2024, 12, 30)
-    assert [period(name, day).key for name in PERIOD_NAMES] == ["2024-12-30", "2025-W01", "2024-12", "2024"]
-    for name in PERIOD_NAMES:
-        shown = period(name, day)
-        assert shown.after is not None
-        assert shown.after.before == shown
-        assert shown.parts[0].first == shown.first
-        assert shown.parts[-1].end == shown.end
-    assert day_from("2026-03", day) == date(2026, 3, 1)
-
-
-async def test_without_a_question_a_day_lists_what_was_believed_then(page: OpenPage, browser: Browser) -> None:
-    kept, gone, reworded = await page.add("Alice lives in Lyon", "Alice has a cat", "Alice works at Acme")
-    then = now().date()
-    await page.memory.delete(ALICE, [gone])
-    await page.memory.update(ALICE, reworded, text="Alice works at Globex")
-    await page.add("Alice learns Dutch")
-    assert "Alice has a cat" not in (await browser.get("/")).text
-    before = await browser.get("/", params={"as_of": str(then - timedelta(days=1))})
-    assert hit_texts(before) == []
-    today = await browser.get("/", params={"as_of": str(then)})
-    assert hit_texts(today) == ["Alice learns Dutch", "Alice works at Globex", "Alice lives in Lyon"]
-    assert kept in today.text
 
 
 async def test_a_hit_opens_its_conversation_at_the_turn(page: OpenPage, browser: Browser) -> None:

@@ -8,23 +8,10 @@ from typing import Any
 import httpx
 import pytest
 
-from palimpsest.core.models import Scope
 from tests.support.memory import ALICE
 from tests.support.page import HOST, OWN, Browser, OpenPage, done, undo_paths
 
 pytestmark = pytest.mark.anyio
-
-
-async def test_a_text_is_corrected_and_its_versions_show_what_changed(page: OpenPage, browser: Browser) -> None:
-    (memory_id,) = await page.add("Alice's dentist is Dr. Brandt")
-    new = {"text": "Alice's dentist is Dr. Meyer"}
-    shown = await done(browser, f"/memories/{memory_id}/text", new)
-    assert re.findall(r"<(del|ins)>(.*?)</", shown.text)[:2] == [("del", "Brandt"), ("ins", "Meyer")]
-    assert (await page.stored(memory_id)).text == "Alice's dentist is Dr. Meyer"
-    (edit, *_) = await page.memory.log(ALICE)
-    assert (edit.provenance.caller, undo_paths(shown)) == ("page", [f"/edits/{edit.number}/undo"])
-    assert (await browser.post(undo_paths(shown)[0])).headers["location"] == "/edits?done=undone"
-    assert (await page.stored(memory_id)).text == "Alice's dentist is Dr. Brandt"
 
 
 async def test_tags_and_pins(page: OpenPage, browser: Browser) -> None:
@@ -168,7 +155,6 @@ PART = {"hx-request": "true", "hx-current-url": f"{HOST}/?q=dentist&done=undone"
 
 
 def back_of(shown: httpx.Response) -> list[str]:
-    """Return where the undo of a page leads to."""
     return re.findall(r'name="back" value="([^"]*)"', shown.text)
 
 
@@ -199,15 +185,6 @@ async def test_a_text_that_another_memory_has_leads_to_that_one(page: OpenPage, 
     assert (await page.stored(boat)).superseded_by == ship
     await browser.post(undo_paths(hit)[0])
     assert (await page.stored(boat)).deleted_at is None
-
-
-async def test_without_a_script_the_page_of_the_memory_opens(page: OpenPage, browser: Browser) -> None:
-    garden = Scope("alice", "garden")
-    (memory_id,) = await page.add("Alice grows beans", scope=garden)
-    listed = await browser.get("/", params={"project": "garden"})
-    assert f'action="/memories/{memory_id}/edit"' in listed.text
-    opened = await browser.get(f"/memories/{memory_id}/edit", params={"project": "garden"})
-    assert opened.headers["location"] == f"/memories/{memory_id}?project=garden"
 
 
 async def test_a_form_that_changes_nothing_keeps_what_was_typed(page: OpenPage, browser: Browser) -> None:

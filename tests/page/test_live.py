@@ -15,7 +15,6 @@ from tests.support.page_process import TIMEOUT, run_ui
 
 
 def events(lines: Iterator[str]) -> Iterator[str]:
-    """Yield the names of the events of a stream, and its ids."""
     return (line for line in lines if line.startswith(("event:", "id:")))
 
 

@@ -27,7 +27,6 @@ async def ask(page: OpenPage, question: str, scope: Scope = ALICE, caller: str =
 
 
 def questions_in(text: str) -> list[str]:
-    """Return the questions that a memory's page links to, in its order."""
     (section,) = re.findall(r'<ul class="recalls">(.*?)</ul>', text, re.DOTALL) or [""]
     paths: list[str] = [path.replace("&amp;", "&") for path in re.findall(r'href="([^"]+)"', section)]
     return [parse_qs(urlsplit(path).query)["q"][0] for path in paths]
@@ -49,16 +48,6 @@ async def test_a_memory_says_for_which_questions_it_came_back(page: OpenPage, br
     assert memory_id in (await browser.get(path.replace("&amp;", "&"))).text
     await page.memory.recall_log.write()
     assert len(questions_in((await browser.get(f"/memories/{memory_id}")).text)) == 1
-
-
-async def test_the_newest_twenty_are_shown(page: OpenPage, browser: Browser) -> None:
-    """Guards the page of a memory that is asked for all the time."""
-    (memory_id,) = await page.add(DENTIST)
-    for number in range(22):
-        await page.memory.search(ALICE, f"dentist {number}")
-    await page.memory.recall_log.write()
-    shown = (await browser.get(f"/memories/{memory_id}")).text
-    assert questions_in(shown) == [f"dentist {number}" for number in range(21, 1, -1)]
 
 
 async def test_a_token_of_a_project_sees_the_questions_of_that_project(page: OpenPage, browser: Browser) -> None:

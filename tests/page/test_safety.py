@@ -106,18 +106,6 @@ async def test_going_back_in_the_history_gets_a_whole_page(page: OpenPage, brows
     assert (back.status_code, back.headers["location"]) == (303, "/sign-in")
 
 
-async def test_no_page_has_a_script_or_a_style_of_its_own(page: OpenPage, browser: Browser) -> None:
-    (memory_id,) = await page.add("Alice has a boat")
-    for path in ("/", f"/memories/{memory_id}", "/edits", "/sign-in"):
-        text = (await browser.get(path)).text
-        assert "<style" not in text
-        assert " style=" not in text
-        assert " onclick=" not in text
-        assert text.count("<script") == text.count('<script src="/static/')
-        assert "http://" not in text.replace(HOST, "")
-        assert "https://" not in text
-
-
 async def test_a_form_says_its_length_and_is_not_too_long(stranger: Browser) -> None:
     async def endless() -> AsyncGenerator[bytes]:
         yield b"token=x"

@@ -22,7 +22,6 @@ BOTH = pytest.mark.parametrize("mode", ["legacy", "auto"])
 
 
 async def count_memories(client: Client) -> int:
-    """Return the number of memories."""
     return len(reply_results(await client.call_tool("list_memories", {})))
 
 
@@ -90,7 +89,6 @@ FACTS = [{"text": text, "sources": [1]} for text in ("Mark drinks.", "Alice is a
 
 
 def model(request: dict[str, Any]) -> str:
-    """Learn both facts, then forget the one about Mark."""
     prompt = request["messages"][1]["content"]
     if not is_extraction(request):
         forgets = {"fact": 0, "event": "DELETE", "memory": prompt_number(prompt, "Mark drinks."), "text": ""}

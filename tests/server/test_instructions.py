@@ -24,32 +24,6 @@ def test_our_own_text_is_short_and_its_beginning_stands_alone() -> None:
     assert "add_memory" in HEAD
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("mode", ["legacy", "auto"])
-async def test_the_next_start_over_stdio_says_what_is_known(tmp_path: Path, mode: str) -> None:
-    """What is rendered belongs to one way to start a server; another user, or another setting, gets the static text."""
-    async with connect_stdio(tmp_path, mode) as client:
-        assert client.instructions == INSTRUCTIONS
-        fact = {"text": "User is allergic to peanuts", "metadata": {"pinned": True}}
-        (kept,) = reply_results(await client.call_tool("add_memory", fact))
-    palimpsest(tmp_path, "add", "User prefers short answers")
-    async with connect_stdio(tmp_path, mode) as client:
-        await client.call_tool("list_memories", {})
-    palimpsest(tmp_path, "add", "User speaks Portuguese")
-    async with connect_stdio(tmp_path, mode) as client:
-        text = client.instructions or ""
-        assert "peanuts" in text[:512]
-        assert "Portuguese" in text
-    async with connect_stdio(tmp_path, mode, PALIMPSEST_USER_ID="bob") as client:
-        assert client.instructions == INSTRUCTIONS
-    async with connect_stdio(tmp_path, mode, PALIMPSEST_INSTRUCTIONS="static") as client:
-        assert client.instructions == INSTRUCTIONS
-    async with connect_stdio(tmp_path, mode) as client:
-        await client.call_tool("delete_memory", {"memory_ids": [kept["id"]]})
-        left = [path.read_text("utf-8") for path in (tmp_path / "data" / "hooks" / "instructions").glob("*.txt")]
-        assert not any("peanuts" in text for text in left)
-
-
 async def test_what_is_written_anywhere_is_known_at_the_next_start_everywhere(tmp_path: Path) -> None:
     """What another project, no project or the command line added, replaced and deleted; it is one block, in order."""
     project = {"PALIMPSEST_PROJECT": "px"}

@@ -13,7 +13,7 @@ import pytest
 from mcp import Client
 
 from tests.support.command_line import palimpsest
-from tests.support.http_server import TIMEOUT, connect_http, new_access_token, run_http_server
+from tests.support.http_server import TIMEOUT, connect_http, run_http_server
 from tests.support.mcp_client import reply_text
 from tests.support.scripted_model import add_all, answering, facts_reply
 from tests.support.slow_model import HeldModel, held_model
@@ -60,40 +60,6 @@ async def test_over_http_a_call_is_answered_at_once_and_a_later_reply_says_what_
 
 
 @pytest.mark.nightly
-async def test_a_token_that_only_reads_leaves_the_news_to_the_others(tmp_path: Path) -> None:
-    """Reading changes nothing, and what was learned is told to those who taught it."""
-    reading = new_access_token(tmp_path / "data", "alice", read_only=True)
-    writing = new_access_token(tmp_path / "data", "alice")
-    with held() as model, run_http_server(tmp_path, **model.settings) as server:
-        model.may_answer.set()
-        async with connect_http(server, "auto", writing) as writer, connect_http(server, "auto", reading) as reader:
-            await writer.call_tool("add_memory", TEA)
-            with anyio.fail_after(TIMEOUT):
-                while (page := reply_text(await reader.call_tool("list_memories", {}))).startswith("no memories"):
-                    await anyio.lowlevel.checkpoint()
-            assert "learned from" not in page
-            assert f"note: {LEARNED}" in await search_until_told(writer)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("protected", [False, True])
-async def test_subscribers_hear_of_what_was_learned(tmp_path: Path, *, protected: bool) -> None:
-    """Guards clients that show a memory: no call of theirs returns when it has changed."""
-    bearer = new_access_token(tmp_path / "data", "alice") if protected else ""
-    with held() as model, run_http_server(tmp_path, **model.settings) as server:
-        async with (
-            connect_http(server, "auto", bearer) as client,
-            client.listen(resource_subscriptions=["memory://recent"]) as events,
-        ):
-            await client.call_tool("add_memory", TEA)
-            model.may_answer.set()
-            with anyio.fail_after(TIMEOUT):
-                event = await anext(aiter(events))
-            assert str(getattr(event, "uri", "")) == "memory://recent"
-            assert "Alice likes tea" in reply_text(await client.call_tool("list_memories", {}))
-
-
-@pytest.mark.nightly
 async def test_a_killed_server_loses_nothing_and_the_next_one_goes_on(tmp_path: Path) -> None:
     """What was acknowledged is in the ledger. The next server resumes before anybody calls it."""
     with held() as model:
@@ -126,22 +92,6 @@ async def test_two_processes_never_work_on_one_job(tmp_path: Path) -> None:
             model.may_answer.set()
             assert LEARNED in await search_until_told(client)
     assert model.extractions == 1
-
-
-@pytest.mark.nightly
-async def test_the_command_line_learns_from_what_waits(tmp_path: Path) -> None:
-    """A person need not wait for a server, and sees what was learned; the doctor counts what waits."""
-    with held() as model:
-        with run_http_server(tmp_path, **model.settings) as server:
-            async with connect_http(server, "auto") as client:
-                await client.call_tool("add_memory", TEA)
-        doctor = json.loads(palimpsest(tmp_path, "doctor", "--json", settings=model.settings))
-        assert {"part": "jobs", "text": "waiting: 1 job", "ok": True} in doctor["findings"]
-        model.may_answer.set()
-        text = palimpsest(tmp_path, "jobs", "--retry", settings=model.settings)
-    assert "due at once: 1 job" in text
-    assert "done" in text
-    assert "Alice likes tea" in text
 
 
 def test_the_command_line_says_when_there_is_nothing_to_do(tmp_path: Path) -> None:

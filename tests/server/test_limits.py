@@ -67,7 +67,6 @@ async def response(
 
 
 async def status(app: ASGIApp, *parts: Message, **request: Any) -> int:
-    """Return the status of a response."""
     return (await response(app, *parts, **request))["status"]
 
 

@@ -23,7 +23,6 @@ BOTH = pytest.mark.parametrize("mode", ["legacy", "auto"])
 
 
 def roots_of(folder: Path) -> Callable[..., Any]:
-    """Return the callback of a client that has a folder open."""
 
     async def answer(context: Any) -> ListRootsResult:
         del context
@@ -33,7 +32,6 @@ def roots_of(folder: Path) -> Callable[..., Any]:
 
 
 def client(folder: Path, mode: str, root: Path) -> Client:
-    """Return a client that has a folder open, of a server that is started elsewhere."""
     server = server_in_process(folder, PALIMPSEST_PROJECT="auto")
     return Client(server, mode=mode, list_roots_callback=roots_of(root))
 

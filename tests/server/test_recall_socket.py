@@ -76,17 +76,6 @@ async def test_a_prompt_is_answered_with_what_answers_it(tmp_path: Path) -> None
 
 
 @pytest.mark.nightly
-async def test_a_session_is_not_told_what_it_said_itself(tmp_path: Path) -> None:
-    """Messages of the same session are left out; another session is told of them."""
-    said = {"role": "user", "content": "My favourite tea is Darjeeling, the best tea", "id": "claude-code:s1:m1"}
-    async with connect_stdio(tmp_path, PALIMPSEST_LLM__PROVIDER="none") as client:
-        await client.call_tool("add_memory", {"messages": [said]})
-        (path,) = sockets(tmp_path)
-        assert "Darjeeling" in (await asked(path, session="s2"))["text"]
-        assert (await asked(path))["text"] == ""
-
-
-@pytest.mark.nightly
 async def test_bad_requests_and_hung_clients_hurt_nobody(tmp_path: Path) -> None:
     """Whatever is sent, the answer is empty, and calls and other hooks are answered meanwhile."""
     async with connect_stdio(tmp_path, PALIMPSEST_LLM__PROVIDER="none") as client:

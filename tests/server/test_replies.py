@@ -75,13 +75,11 @@ ANSWERED = replace(SAID, name="", role="assistant", deleted_at=NOW)
 
 
 def relation(*names: str, since: str = "", until: str = "") -> KnownRelation:
-    """Return a relation between made-up entities."""
     source, name, destination = names
     return KnownRelation(source, name, destination, "1", "2", "3", since, until, NOW, None, NOW)
 
 
 def long_outcomes(text: str) -> dict[str, WriteResult]:
-    """Return what a write of a long text may do."""
     stored, like = memory(text, ID), [SimilarMemory(memory(text, OTHER_ID), 0.7, replaced=0.7)]
     outcomes = {
         "added": Outcome(Event.ADD, stored),

@@ -24,14 +24,12 @@ pytestmark = pytest.mark.anyio
 
 
 async def read(server: Client, name: str) -> str:
-    """Return the text of a resource."""
     (content,) = (await server.read_resource(f"memory://{name}")).contents
     assert isinstance(content, TextResourceContents)
     return content.text
 
 
 async def add(server: Client, text: str) -> str:
-    """Add a memory and return its id."""
     return reply_results(await server.call_tool("add_memory", {"text": text}))[0]["id"]
 
 
@@ -120,18 +118,15 @@ BOAT = (
 
 
 async def fill(client: Client) -> None:
-    """Add two conversations."""
     for messages in (BREAD, BOAT):
         await client.call_tool("add_memory", {"messages": list(messages), "infer": False})
 
 
 async def listed(client: Client, **filters: Any) -> list[dict[str, Any]]:
-    """Return the messages that a list with filters has."""
     return reply_results(await client.call_tool("list_memories", {"filters": {"kind": "message", **filters}}))
 
 
 async def read_page(client: Client, uri: str) -> str:
-    """Return the text of a resource."""
     (content,) = (await client.read_resource(uri)).contents
     assert isinstance(content, TextResourceContents)
     return content.text

@@ -54,7 +54,6 @@ class ScriptedClientModel:
 
 
 def answer(text: str, model: str = "model-1") -> CreateMessageResult:
-    """Return a reply of the client's model."""
     content = TextContent(type="text", text=text)
     return CreateMessageResult(role="assistant", content=content, model=model, stop_reason="endTurn")
 
@@ -63,7 +62,6 @@ NO = ErrorData(code=-1, message="the user declined sampling")
 
 
 def over_stdio(folder: Path, model: Callable[..., Any], mode: str, **settings: str) -> Client:
-    """Return a client over stdio that offers its model."""
     server = server_in_process(folder, **settings)
     return Client(server, mode=mode, sampling_callback=model)
 
@@ -89,26 +87,6 @@ async def test_messages_are_kept_if_the_client_never_answers(tmp_path: Path) -> 
     }
 
 
-@pytest.mark.few_by_day(1)
-@BOTH
-async def test_messages_are_kept_if_the_reply_is_late(tmp_path: Path, mode: str) -> None:
-    """Guards against slow models: the call ends with what was kept, in both protocol eras."""
-    requests: Requests = []
-
-    async def late(context: Any, params: Any) -> CreateMessageResult:
-        del context
-        requests.append(params)
-        if len(requests) == 1:
-            await anyio.sleep(1)
-        return CreateMessageResult(role="assistant", content=TextContent(type="text", text=TEA), model="model-1")
-
-    async with over_stdio(tmp_path, late, mode, PALIMPSEST_LLM__CONFIG__TIMEOUT="0.3") as client:
-        text = reply_text(await client.call_tool("add_memory", CONVERSATION))
-        assert "no reply within 0.3 seconds" in text
-        assert "kept 1 message" in text
-        assert reply_text(await client.call_tool("add_memory", CONVERSATION)).startswith("added: [")
-
-
 class SilentClientModel(ScriptedClientModel):
     """A client's model that never answers after its script."""
 
@@ -122,7 +100,6 @@ class SilentClientModel(ScriptedClientModel):
 
 
 def call_seconds(seconds: str) -> dict[str, str]:
-    """Return the settings that end a call after some seconds, however long one reply may take."""
     return {"PALIMPSEST_LEARN__CALL_SECONDS": seconds, "PALIMPSEST_LLM__CONFIG__TIMEOUT": "600"}
 
 

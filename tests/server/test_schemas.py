@@ -22,7 +22,6 @@ KEYWORDS = {"type", "description", "properties", "required", "items", "enum", "d
 
 
 def schemas_in(schema: Any, place: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield a schema and all schemas in it, each with its place."""
     yield place, schema
     for name, inner in schema.get("properties", {}).items():
         yield from schemas_in(inner, f"{place}.{name}")

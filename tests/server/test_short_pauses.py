@@ -14,7 +14,6 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 def collector() -> Iterator[None]:
-    """Put the collector back as it was."""
     thresholds = gc.get_threshold()
     yield
     gc.unfreeze()

@@ -58,12 +58,10 @@ def annotate(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def note(number: int, context: str, tags: Sequence[str]) -> dict[str, Any]:
-    """Return a note of the model on the memory with a number."""
     return {"memory": number, "context": context, "tags": list(tags), "links": list[Any]()}
 
 
 async def write(memory: Memory, clock: StoppedClock, *texts: str) -> list[str]:
-    """Write notes, one after the other, and let the background look at each."""
     ids: list[str] = []
     for text in texts:
         ids.append(await add_text(memory, text))
@@ -73,7 +71,6 @@ async def write(memory: Memory, clock: StoppedClock, *texts: str) -> list[str]:
 
 
 async def stored(memory: Memory, memory_ids: Sequence[str]) -> list[StoredMemory]:
-    """Return notes as they are now."""
     return [(await memory.history(ALICE, memory_id))[0] for memory_id in memory_ids]
 
 
@@ -139,7 +136,6 @@ CHAIN = ("Ilse's teacher retired in the year 2019", "Wout Peeters keeps a studio
 
 
 def chain(request: dict[str, Any]) -> dict[str, Any]:
-    """Link each note of the chain with the one before it."""
     shown = given(request, "Memories")
     number = {item["text"]: item["id"] for item in shown}
     notes = [note(item["id"], "Of Ilse's life.", []) for item in shown if "near" in item]

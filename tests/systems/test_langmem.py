@@ -45,7 +45,6 @@ def extract(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def instruct(request: dict[str, Any]) -> dict[str, Any]:
-    """Make an instruction of each memory."""
     return {"summary": "\n".join(f"- {item['about']}: {item['text']}" for item in given(request, "Memories"))}
 
 

@@ -50,7 +50,6 @@ def extract(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def account(request: dict[str, Any]) -> dict[str, Any]:
-    """Tell a session by its first message, once it is shown that each observation comes with its turn."""
     messages = [item["text"] for item in given(request, "Messages")]
     first = next(turn for turn, _, text in (*MAY, *JUNE) if text == messages[0])
     shown = {item["text"]: item["messages"] for item in given(request, "Learned")}
@@ -62,7 +61,6 @@ STUDY = answering(extract=extract, decide=add_all, session=account)
 
 
 async def tell(agent: Client) -> None:
-    """Let the agent pass on both sessions."""
     for month, turns in (("05", MAY), ("06", JUNE)):
         messages = [
             {"role": "user", "name": name, "content": text, "id": turn, "at": f"2026-{month}-04T18:{minute:02}:00Z"}

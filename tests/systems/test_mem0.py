@@ -23,7 +23,6 @@ INVENTED = 41
 
 
 def inventing(*, repairs: bool) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """Return a model that first decides on a memory that it was not shown, and then perhaps as it should."""
 
     def answer(request: dict[str, Any]) -> dict[str, Any]:
         if repairs and len(request["messages"]) > 2:
@@ -51,7 +50,6 @@ def extract(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def decide(request: dict[str, Any]) -> dict[str, Any]:
-    """Complete, replace, know and add, by the numbers that are shown."""
     number = numbers(request)
     decisions = [
         decision(0, "UPDATE", number[KNOWN[0]], "Leopold has a canary called Figaro"),
@@ -63,12 +61,10 @@ def decide(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def numbers(request: dict[str, Any]) -> dict[str, int]:
-    """Return the number under which each stored memory is shown."""
     return {item["text"]: item["id"] for item in given(request, "Stored memories")}
 
 
 async def know(agent: Client) -> dict[str, str]:
-    """Store what is known before, and return the ids by text."""
     added = [await agent.call_tool("add_memory", {"text": text, "infer": False}) for text in KNOWN]
     return {text: reply_results(result)[0]["id"] for text, result in zip(KNOWN, added, strict=True)}
 
@@ -125,14 +121,12 @@ GUIDANCE = "Never overwrite a memory about {craft}: add to it. The user's notes 
 
 
 def of_memory(request: dict[str, Any]) -> str:
-    """Return Mem0's list of all memories as they become, with events in small letters."""
     assert given(request, "New facts")[0]["text"] == "Ina sews gloves"
     assert given(request, "Stored memories")[0]["text"] == "Ina sews"
     return '{"memory": [{"id": "0", "text": "Ina sews gloves", "event": "update", "old_memory": "Ina sews"}]}'
 
 
 def one_operation(request: dict[str, Any]) -> str:
-    """Return one operation, from a prompt that was sent alone, with what it asks for in its places."""
     (message,) = request["messages"]
     assert '"Ina sews gloves"' in message["content"]
     assert '"Ina sews"' in message["content"]
@@ -142,7 +136,6 @@ def one_operation(request: dict[str, Any]) -> str:
 
 
 def by_number(request: dict[str, Any]) -> str:
-    """Return a decision in our form, which follows guidance."""
     instructions = request["messages"][0]["content"]
     assert instructions.startswith(GUIDANCE)
     assert '{"decisions": [' in instructions

@@ -41,7 +41,6 @@ def extract(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def decide(request: dict[str, Any]) -> dict[str, Any]:
-    """Say what contradicts the fact: where the same person worked before."""
     new = request["messages"][1]["content"]
     before = [item["id"] for item in given(request, "Stored memories") if "Odile works at Ferrow" in item["text"]]
     if "Odile works at Kestrel" in new.partition("Stored memories: ")[0] and before:

@@ -133,20 +133,17 @@ class TestBlocks:
 
 
 async def block(agent: Client, text: str, metadata: dict[str, Any]) -> str:
-    """Add a block and return its id."""
     (added,) = reply_results(await agent.call_tool("add_memory", {"text": text, "metadata": metadata}))
     assert added["revision"] == 1
     return added["id"]
 
 
 async def edited(agent: Client, memory_id: str, **arguments: Any) -> int:
-    """Edit a block and return its revision."""
     (outcome,) = reply_results(await agent.call_tool("update_memory", {"memory_id": memory_id, **arguments}))
     return outcome["revision"]
 
 
 async def text_of_block(agent: Client, memory_id: str) -> str:
-    """Return the newest text of a block."""
     history = await agent.call_tool("get_history", {"memory_id": memory_id})
     return history.structured_content["history"][-1]["new_memory"]
 
@@ -210,7 +207,6 @@ async def test_the_recursive_summary_carries_an_early_fact_through_every_window(
 
 
 def keep_aspirin(request: dict[str, Any]) -> dict[str, Any]:
-    """Keep what the last summary or the memories say of aspirin, and count the prompts in a row."""
     previous, memories = given(request, "Previous summary"), json.dumps(given(request, "Memories"))
     kept = "Maarten must not be given aspirin" if "aspirin" in previous + memories else "Nothing lasting"
     number = int(previous.rpartition(" ")[2].strip(".")) if previous else 0
@@ -348,11 +344,9 @@ class TestContextPressure:
 
 
 async def fill(agent: Client) -> None:
-    """Keep the twelve turns."""
     await agent.call_tool("add_memory", {"messages": TURNS, "infer": False})
 
 
 async def turns(agent: Client, **filters: Any) -> list[str]:
-    """Return the turns that filters leave, newest first."""
     arguments = {"filters": {"kind": "message", **filters}}
     return [hit["text"] for hit in reply_results(await agent.call_tool("list_memories", arguments))]

@@ -25,7 +25,6 @@ from tests.support.server_in_process import connect
 
 
 async def remembered(memory: Memory, scope: Scope = ALICE) -> dict[str, float]:
-    """Return R by memory."""
     return {item.memory.id: item.fading.retention for item in (await memory.fading.report(scope)).fading}
 
 

@@ -38,7 +38,6 @@ def message(picture: dict[str, Any]) -> dict[str, Any]:
 
 
 def seeing(seen: str | Reply) -> Callable[[dict[str, Any]], str | Reply]:
-    """Return a model that sees pictures, and takes what it is told for a fact."""
 
     def answer(request: dict[str, Any]) -> str | Reply:
         if isinstance(request["messages"][-1]["content"], list):
@@ -138,5 +137,4 @@ def test_pictures_in_the_manner_of_mem0(tmp_path: Path) -> None:
 
 
 def assert_no_picture_in(folder: Path) -> None:
-    """Assert that no file has the data of the picture."""
     assert not [path for path in folder.rglob("*") if path.is_file() and DATA.encode() in path.read_bytes()]

@@ -44,7 +44,6 @@ FILLER = "The wind went round to the north, and the water in the basin was as gr
 
 
 def chapter(name: str) -> str:
-    """Return a chapter that takes a page."""
     return f"## {name}\n\n{LEDE[name]}\n\n" + "\n\n".join([FILLER * 5] * 4)
 
 
@@ -57,7 +56,6 @@ def write_gist(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def pause(request: dict[str, Any]) -> dict[str, Any]:
-    """Begin a page with each of two chapters, whose headings the text does not have."""
     parts = given(request, "Parts")
     return {
         "pages": [part["id"] for part in parts if part["begins"].startswith((LEDE["The chart"], LEDE["Departure"]))]
@@ -65,7 +63,6 @@ def pause(request: dict[str, Any]) -> dict[str, Any]:
 
 
 async def resource(agent: Client, uri: str) -> str:
-    """Return the text of a resource."""
     (content,) = (await agent.read_resource(uri)).contents
     assert isinstance(content, TextResourceContents)
     return content.text

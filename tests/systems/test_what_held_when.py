@@ -30,12 +30,10 @@ PINNED = {"pinned": True}
 
 
 async def first(memory: Memory, question: str, **rest: Any) -> str:
-    """Return the text of the first hit."""
     return (await memory.search(ALICE, question, **rest)).hits[0].text
 
 
 async def tell(memory: Memory, clock: StoppedClock, day: str, text: str, **rest: Any) -> str:
-    """Add a memory on a day and return its id."""
     clock.at = datetime.fromisoformat(f"{day}T12:00:00+00:00")
     return await add_text(memory, text, **rest)
 
@@ -454,7 +452,6 @@ async def told_to_replace(memory: Memory, clock: StoppedClock, folder: str = "20
 
 
 async def lines_under(memory: Memory, heading: str) -> list[str]:
-    """Return the texts that stand under a heading of what is known of Halina."""
     text = (await memory.summary(ALICE, "about:Halina")).text
     _, _, below = text.partition(f"{heading}\n")
     lines = below.splitlines()

@@ -32,7 +32,6 @@ OWNERS = {
 
 
 def table() -> Iterator[tuple[str, str, dict[str, str]]]:
-    """Yield the rows of the table: what is asked with, where it writes to, and what it does with whose memories."""
     lines = Path("docs/projects.md").read_text("utf-8").splitlines()
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
     (_, _, *owners), _, *told = rows
@@ -103,23 +102,19 @@ async def test_what_an_agent_replaces_of_its_users_stays_its_users(tmp_path: Pat
 
 
 def told_by(owner: str) -> str:
-    """Return the text of the memory that belongs to somebody."""
     return f"The whistle code is {owner}"
 
 
 async def add(client: Client, text: str, **arguments: Any) -> str:
-    """Store a memory and return its id."""
     (stored,) = reply_results(await client.call_tool("add_memory", {"text": text, **arguments}))
     return stored["id"]
 
 
 async def texts(client: Client, tool: str, **arguments: Any) -> list[str]:
-    """Return the texts of the hits of a call."""
     return [hit["text"] for hit in reply_results(await client.call_tool(tool, arguments))]
 
 
 async def everything(owner: Client) -> list[Any]:
-    """Return the memories of a user in all scopes."""
     hits: dict[str, Any] = {}
     for project in (None, "atlas"):
         listed = await owner.call_tool("list_memories", {"scope": {"project": project}, "limit": 50})

@@ -19,7 +19,6 @@ from palimpsest.core.errors import GraphStoreError, InputError
 from palimpsest.core.models import Outcome, Scope
 from palimpsest.core.protocols import Progress
 from palimpsest.core.settings import Settings
-from palimpsest.core.threads import in_background
 from palimpsest.hooks.brief import Briefs
 from palimpsest.hooks.intake import Capture
 from palimpsest.index.backfill import Backfill
@@ -156,7 +155,7 @@ class Care:
         return await reports_of_user(self._engine, self._scope.user_id)
 
     async def model_use(self) -> ModelUse:
-        """Return how often a model was asked in the background, today (UTC) and ever, for all users."""
+        """Return how often a model was asked in the background today (UTC), for all users."""
         return await self._engine.read(lambda conn: job_queries.model_use(conn, self._engine.clock()))
 
     async def enrich(self, limit: int | None = None, *, dry_run: bool = False) -> Enrichment:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Generator
@@ -19,7 +18,6 @@ from palimpsest.core.models import Finding
 from palimpsest.index import graph_database
 from palimpsest.memory import Memory
 from tests.support.bolt_server import BoltServer, caught_up, free_port, silent_port, state
-from tests.support.command_line import palimpsest
 from tests.support.memory import ALICE, add_text, memory_in
 
 pytestmark = pytest.mark.anyio
@@ -37,16 +35,6 @@ async def graph_finding(memory: Memory) -> Finding:
 def elsewhere(port: int, **config: str) -> dict[str, Any]:
     url = f"bolt://127.0.0.1:{port}"
     return {"provider": "neo4j", "config": {"url": url, "username": "root", "password": "a-secret", **config}}
-
-
-async def test_nobody_listens(tmp_path: Path) -> None:
-    port = free_port()
-    async with memory_in(tmp_path, graph_store=elsewhere(port)) as memory:
-        with pytest.raises(GraphStoreError, match=re.escape(f"bolt://127.0.0.1:{port} cannot be used")):
-            await caught_up(memory)
-        finding = await graph_finding(memory)
-        assert not finding.ok
-        assert f"bolt://127.0.0.1:{port}" in finding.text
 
 
 async def test_a_server_that_says_nothing_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,17 +152,3 @@ async def test_waiting_for_another_process_keeps_no_sessions(tmp_path: Path, mon
             assert is_ours
             with pytest.raises(GraphStoreError, match="another process is still writing to the graph database"):
                 await caught_up(memory)
-
-
-@pytest.mark.nightly
-async def test_processes_that_follow_at_once_leave_what_the_ledger_says(tmp_path: Path, bolt: BoltServer) -> None:
-    store = bolt.variables()
-    async with memory_in(tmp_path / "data", graph_store=bolt.settings()) as memory:
-        for number in range(30):
-            state(memory, f"Person {number}", "knows", "Eve")
-        async with anyio.create_task_group() as tasks:
-            for _ in range(3):
-                tasks.start_soon(caught_up, memory)
-            await anyio.to_thread.run_sync(lambda: palimpsest(tmp_path, "rebuild", "--graph", settings=store))
-        assert len(bolt.relations(memory)) == 30
-        assert len(bolt.names(memory)) == 31

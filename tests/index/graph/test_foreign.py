@@ -43,22 +43,6 @@ async def test_two_ledgers_share_a_database(tmp_path: Path, bolt: BoltServer) ->
         assert bolt.relations(two) == [(*TOM, True)]
 
 
-async def test_what_is_applied_is_not_applied_again(tmp_path: Path, bolt: BoltServer) -> None:
-    async with memory_in(tmp_path, graph_store=bolt.settings()) as memory:
-        state(memory, *LYON)
-        await caught_up(memory)
-        bolt.query("MATCH (n:Entity {ledger: $ledger}) SET n.mark = true", ledger=memory.engine.ledger.id)
-        state(memory, *TOM)
-    async with memory_in(tmp_path, graph_store=bolt.settings()) as memory:
-        await caught_up(memory)
-        marked = bolt.query(
-            "MATCH (n:Entity {ledger: $ledger, mark: true}) RETURN n.name AS name ORDER BY n.name",
-            ledger=memory.engine.ledger.id,
-        )
-        assert marked == [{"name": "Ana"}, {"name": "Lyon"}]
-        assert bolt.relations(memory) == [(*LYON, True), (*TOM, True)]
-
-
 async def test_a_database_that_was_emptied_is_filled_anew(tmp_path: Path, bolt: BoltServer) -> None:
     async with memory_in(tmp_path, graph_store=bolt.settings()) as memory:
         state(memory, *LYON)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,21 +11,19 @@ import pytest
 from sqlalchemy import text
 
 from palimpsest.core.errors import SettingsError
-from palimpsest.core.models import Decision, EntityEdit, Event, Fact, Merge, NamedEntity, Provenance, Relation, Scope
+from palimpsest.core.models import NamedEntity, Scope
 from palimpsest.core.settings import load_settings
 from palimpsest.memory import Memory
-from palimpsest.store.apply import Write
 from palimpsest.store.graph.entity_edits import give_names, unnamed_memories
 from tests.support.bolt_server import BoltServer, caught_up, state
 from tests.support.command_line import palimpsest
 from tests.support.graph import Graph
 from tests.support.graph_cases import GraphCase, graph_cases
-from tests.support.ledger_access import select_rows, store_memory, write_decisions, writing
+from tests.support.ledger_access import store_memory, writing
 from tests.support.memory import ALICE, StoppedClock, memory_in
 
 pytestmark = pytest.mark.anyio
 
-FACT = Fact("")
 LYON = ("Ana", "lives in", "Lyon")
 PORTO = ("Ana", "lives in", "Porto")
 
@@ -73,22 +70,6 @@ async def test_a_memory_that_is_added_brings_its_entities_and_relations(memory: 
     }
 
 
-async def test_a_node_has_what_is_known_of_its_entity(memory: Memory, bolt: BoltServer) -> None:
-    store_memory(memory, "Ana paints", entities=(NamedEntity("Ana", "person"),))
-    await caught_up(memory)
-    [node] = bolt.query("MATCH (n:Entity {ledger: $ledger}) RETURN properties(n) AS n", ledger=memory.engine.ledger.id)
-    assert node["n"].pop("id")
-    assert node["n"] == {
-        "ledger": memory.engine.ledger.id,
-        "user_id": "alice",
-        "project": "",
-        "name": "Ana",
-        "type": "person",
-        "aliases": [],
-        "is_user": False,
-    }
-
-
 async def test_a_purge_erases_there_too(memory: Memory, bolt: BoltServer) -> None:
     memory_id = state(memory, *PORTO)
     state(memory, "Tom", "knows", "Eve")
@@ -97,20 +78,6 @@ async def test_a_purge_erases_there_too(memory: Memory, bolt: BoltServer) -> Non
     assert result.notes == ()
     assert bolt.names(memory) == ["Eve", "Tom"]
     assert bolt.relations(memory) == [("Tom", "knows", "Eve", True)]
-
-
-async def test_many_changes_are_applied_in_steps(memory: Memory, bolt: BoltServer) -> None:
-    for number in range(3):
-        decisions = [
-            Decision(
-                Event.ADD, replace(FACT, text=f"{number}.{i}", relations=(Relation(f"p{i}", "knows", f"q{number}"),))
-            )
-            for i in range(70)
-        ]
-        write_decisions(memory, *decisions)
-    await caught_up(memory)
-    assert len(bolt.relations(memory)) == 210
-    assert len(bolt.names(memory)) == 73
 
 
 @pytest.mark.nightly
@@ -131,27 +98,6 @@ async def test_a_project_that_is_moved_takes_its_entities_with_it(memory: Memory
     assert rows == [{"p": "new"}, {"p": "new"}]
 
 
-def edit(memory: Memory, change: EntityEdit) -> None:
-    """Edit an entity of Alice's."""
-    memory.engine.ledger.apply(Write(ALICE, Provenance("test"), entity_edits=(change,)))
-
-
-def entity_id(memory: Memory, name: str) -> str:
-    """Return the id of the one entity of a name."""
-    [row] = select_rows(memory, "SELECT id FROM entities WHERE name = :name AND merged_into IS NULL", name=name)
-    return str(row[0])
-
-
-@pytest.mark.nightly
-async def test_more_nodes_than_one_statement_takes_are_renamed_at_once(memory: Memory, bolt: BoltServer) -> None:
-    for number in range(230):
-        state(memory, "Ana", "knows", f"p{number}")
-    await caught_up(memory)
-    edit(memory, Merge(entity_id(memory, "p0"), entity_id(memory, "Ana")))
-    await caught_up(memory)
-    assert len(bolt.names(memory)) == 230
-
-
 async def test_names_that_are_looked_for_later_are_copied(memory: Memory, bolt: BoltServer) -> None:
     memory_id = store_memory(memory, "Ana paints in Lyon")
     with writing(memory.engine.ledger) as conn:
@@ -170,7 +116,6 @@ OF_LYON = ("Ana", "lives in", "Lyon")
 
 
 def findings(folder: Path, bolt: BoltServer, *options: str, code: int = 0) -> dict[str, Any]:
-    """Return what doctor says of the graph database, by part."""
     printed = palimpsest(folder, "doctor", "--json", *options, settings=bolt.variables(), code=code)
     found = json.loads(printed[printed.index("{") :])["findings"]
     return {finding["part"]: finding for finding in found if finding["part"].startswith("graph")}

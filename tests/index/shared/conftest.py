@@ -26,19 +26,6 @@ def own_chroma(tmp_path: Path) -> Generator[ChromaProcess]:
 
 
 @pytest.fixture
-def open_process(tmp_path: Path) -> Generator[Callable[[ChromaProcess], SharedIndexProcess]]:
-    """Yield what starts a process that shares the index of the ledger in `tmp_path`."""
-    with ExitStack() as stack:
-
-        def start(server: ChromaProcess) -> SharedIndexProcess:
-            process = SharedIndexProcess(tmp_path, server)
-            stack.callback(process.kill)
-            return process
-
-        yield start
-
-
-@pytest.fixture
 def share(ledger: Ledger, tmp_path: Path) -> Generator[Callable[[ChromaProcess], SharedProjection]]:
     """Yield what opens a projection of the ledger onto a server. It is closed at the end."""
     with ExitStack() as stack:
@@ -52,9 +39,11 @@ def share(ledger: Ledger, tmp_path: Path) -> Generator[Callable[[ChromaProcess],
 
 
 @pytest.fixture
-def other(chroma: ChromaProcess, open_process: Callable[[ChromaProcess], SharedIndexProcess]) -> SharedIndexProcess:
-    """Return another process that shares the index of the ledger."""
-    return open_process(chroma)
+def other(chroma: ChromaProcess, tmp_path: Path) -> Generator[SharedIndexProcess]:
+    """Yield another process that shares the index of the ledger."""
+    process = SharedIndexProcess(tmp_path, chroma)
+    yield process
+    process.kill()
 
 
 @pytest.fixture

@@ -21,7 +21,6 @@ pytestmark = pytest.mark.nightly
 
 
 def stored_vectors(server: ChromaProcess, ledger_id: str, folder: Path, user: str, entries: list[int]) -> int:
-    """Return how many of a user's entries the server has."""
     with closing(SharedIndex(server.settings(folder).vector_store.config, f"palimpsest-{ledger_id[:8]}")) as index:
         state = index.read()
         return 0 if state is None else len(index.open(state.build).fetch(user, entries))
@@ -60,24 +59,6 @@ async def test_a_purge_says_what_it_could_not_erase(own_chroma: ChromaProcess, t
         assert stored_vectors(own_chroma, ledger_id, tmp_path, "alice", [1]) == 1
         await memory.engine.run(memory.projection.open)
         assert stored_vectors(own_chroma, ledger_id, tmp_path, "alice", [1]) == 0
-
-
-def test_a_purge_while_another_process_builds(
-    ledger: Ledger, chroma: ChromaProcess, other: SharedIndexProcess, projection: SharedProjection, tmp_path: Path
-) -> None:
-    """The other notices the purge at its next batch, and begins anew. The purge waits for that."""
-    doomed = add(ledger, "to be erased")[0].memory.id
-    add(ledger, *facts(2 * BATCH))
-    other.pause_at("open batch")
-    assert stored_vectors(chroma, ledger.id, tmp_path, "ana", [1]) == 1
-    ledger.purge(Scope("ana"), [doomed])
-    with ThreadPoolExecutor(1) as threads:
-        finished = threads.submit(finish_purge, ledger, projection)
-        assert other.go_on() == "ready"
-        assert finished.result() == []
-    assert stored_vectors(chroma, ledger.id, tmp_path, "ana", [1]) == 0
-    projection.open()
-    assert projection.inspect(lambda index: str(agrees(ledger, index))) == "True"
 
 
 def test_a_purge_while_another_process_catches_up(

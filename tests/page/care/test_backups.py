@@ -19,12 +19,10 @@ pytestmark = pytest.mark.anyio
 
 
 def names(text: str) -> list[str]:
-    """Return the backups that a page leads to."""
     return re.findall(r'href="/care/backups/restore\?file=([^"]+)"', text)
 
 
 async def found(page: OpenPage) -> list[str]:
-    """Return the texts that a search finds."""
     listed = await page.memory.list(page.memory.scope)
     hits = (await page.memory.search(page.memory.scope, "what does Alice have", limit=10)).hits
     assert {hit.id for hit in hits} == {hit.id for hit in listed.hits}
@@ -87,7 +85,6 @@ async def test_a_damaged_backup_is_refused(tmp_path: Path, page: OpenPage, brows
 
 
 async def fill(page: OpenPage) -> None:
-    """Store memories of two users and two projects."""
     await page.add("Alice has a boat")
     await page.add("The shop sells tea", scope=Scope("alice", "shop"))
     await page.add("The blog is about tea", scope=Scope("alice", "blog"))
@@ -95,7 +92,6 @@ async def fill(page: OpenPage) -> None:
 
 
 def names_in(folder: Path) -> set[str]:
-    """Return the names of what lies in a folder."""
     return {path.name for path in folder.iterdir()}
 
 

@@ -30,17 +30,14 @@ MEM0 = [
 
 
 def form(content: Any = MEM0, name: str = "mem0.json") -> dict[str, Any]:
-    """Return a form with a file."""
     return {"file": (name, content if isinstance(content, bytes) else json.dumps(content).encode())}
 
 
 async def settled(browser: Browser) -> str:
-    """Return the page of the import once nothing is under way."""
     return await shown(browser, lambda text: 'hx-trigger="every 1s"' not in text)
 
 
 async def shown(browser: Browser, is_it: Callable[[str], bool]) -> str:
-    """Return the page of the import once it is as it should be."""
     with anyio.fail_after(60):
         while not is_it(text := (await browser.get("/care/import")).text):  # noqa: ASYNC110 - as a browser does
             await anyio.sleep(0.02)
@@ -55,12 +52,10 @@ async def sent(browser: Browser, **of_form: Any) -> str:
 
 
 def names_in(folder: Path) -> list[str]:
-    """Return the names of what lies in a folder."""
     return [path.name for path in folder.iterdir()]
 
 
 def uploads(folder: Path) -> list[Path]:
-    """Return the files that wait to be imported."""
     return list((folder / "uploads").glob("*"))
 
 
@@ -79,13 +74,6 @@ async def test_a_file_is_previewed_imported_and_undone(tmp_path: Path, page: Ope
     assert uploads(tmp_path) == []
     await browser.post(undo_path)
     assert await memory_texts(page.memory) == []
-
-
-async def test_a_conversation_is_counted_in_messages(browser: Browser) -> None:
-    """Guards the word for each kind of item that a file can bring."""
-    said = {"uuid": "1", "sender": "human", "text": "I drink green tea", "created_at": "2026-01-01T10:00:00Z"}
-    preview = await sent(browser, content=[{"uuid": "c", "name": "Tea", "chat_messages": [said]}], name="claude.json")
-    assert "messages: 1" in preview
 
 
 async def test_what_is_skipped_is_shown_with_the_reason(page: OpenPage, browser: Browser) -> None:

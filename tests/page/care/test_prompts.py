@@ -20,13 +20,11 @@ EDITED = SHIPPED.replace("## system\n", "## system\nAnswer <b>tersely</b>.\n")
 
 
 def files_in(folder: Path) -> list[Path]:
-    """Return what lies in a folder."""
     return list(folder.iterdir())
 
 
 @pytest.fixture
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the folder for one's own prompts, which the settings name."""
     folder = tmp_path / "prompts"
     folder.mkdir()
     monkeypatch.setenv("PALIMPSEST_PROMPTS_DIR", str(folder))

@@ -30,7 +30,6 @@ tokens = [{token = "token-of-the-file-1", user_id = "bob"}]
 
 @pytest.fixture(autouse=True)
 def of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Set some variables."""
     monkeypatch.setenv("PALIMPSEST_SUMMARY__EVERY", "9")
     monkeypatch.setenv("PALIMPSEST_LEARN", '{"captured_calls_per_day": 3}')
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-openai")

@@ -44,13 +44,6 @@ async def test_a_token_is_shown_once_and_revoked(tmp_path: Path, browser: Browse
     assert (await stranger.get("/")).headers["location"] == "/sign-in"
 
 
-async def test_a_token_without_anything_given_is_the_owners(tmp_path: Path, browser: Browser) -> None:
-    """Guards the defaults, which are those of the command."""
-    await browser.post("/care/tokens")
-    (stored,) = stored_tokens(tmp_path)
-    assert (stored.user_id, stored.project, stored.read_only, stored.expires_at) == ("alice", "", False, None)
-
-
 async def test_what_is_no_token_is_refused(tmp_path: Path, browser: Browser) -> None:
     """Guards the form: no token is created with what the command would refuse."""
     for given in ({"days": "0"}, {"days": "-1"}, {"days": "9" * 30}, {"days": "x"}, {"user": "*"}):

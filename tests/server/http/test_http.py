@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import signal
-import socket
 import subprocess
 import sys
-import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,6 @@ import anyio.to_thread
 import httpx2
 import pytest
 
-from loopback import OpenAIServer
 from palimpsest.server import access_tokens
 from tests.support.command_line import palimpsest, palimpsest_process
 from tests.support.environment import clean_environment
@@ -31,7 +28,7 @@ from tests.support.http_server import (
     post,
     run_http_server,
 )
-from tests.support.mcp_client import connect_stdio, text_of
+from tests.support.mcp_client import text_of
 from tests.support.server_in_process import connect
 
 pytestmark = pytest.mark.anyio
@@ -72,31 +69,6 @@ class TestTransports:
                 assert await anyio.to_thread.run_sync(server.process.wait, TIMEOUT) == 0
         async with connect(tmp_path) as client:
             assert VIOLIN in text_of(await client.call_tool("search_memories", {"query": "violin"}))
-
-    async def test_many_sessions_at_once_are_answered(self, open_server: HttpServer) -> None:
-        """Guards many agents on one server."""
-        answered: list[int] = []
-
-        async def session() -> None:
-            async with connect_http(open_server, "legacy") as client:
-                answered.append(len((await client.list_tools()).tools))
-
-        with anyio.fail_after(10 * TIMEOUT):
-            async with anyio.create_task_group() as tasks:
-                for _ in range(20):
-                    tasks.start_soon(session)
-        assert answered == [7] * 20
-
-    async def test_a_client_that_disconnects_disturbs_no_other(self, open_server: HttpServer) -> None:
-        """Guards other clients from one that sends a request and hangs up."""
-        body = json.dumps(INITIALIZE).encode()
-        for _ in range(20):
-            with socket.create_connection(("127.0.0.1", open_server.port)) as gone:
-                gone.sendall(b"POST /mcp HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n")
-                gone.sendall(b"accept: application/json, text/event-stream\r\n")
-                gone.sendall(f"content-length: {len(body)}\r\n\r\n".encode() + body)
-        async with connect_http(open_server, "auto") as client:
-            assert not (await client.call_tool("search_memories", {"query": "violin"})).is_error
 
 
 class TestHealth:
@@ -160,7 +132,6 @@ class TestStreams:
 
 
 def _call(server: HttpServer, headers: dict[str, str], method: str, params: dict[str, Any]) -> str:
-    """Send a request of a session and return its answer."""
     request = {"jsonrpc": "2.0", "id": 7, "method": method, "params": params}
     return httpx2.post(f"{server.base}/mcp", json=request, headers=headers, timeout=TIMEOUT).text
 
@@ -217,30 +188,3 @@ class TestStdio:
             server.stdout.readline()
             server.send_signal(signal.SIGINT)
             assert server.wait(TIMEOUT) == -signal.SIGINT
-
-    @pytest.mark.nightly
-    async def test_fifty_slow_calls_do_not_delay_a_fast_one(self, tmp_path: Path) -> None:
-        """Guards a search while other calls wait for a language model."""
-        all_requested, may_answer = threading.Event(), threading.Event()
-        requests: list[None] = []
-
-        def chat(_: dict[str, Any]) -> str:
-            requests.append(None)
-            if len(requests) == 50:
-                all_requested.set()
-            assert may_answer.wait(10 * TIMEOUT)
-            return json.dumps({"facts": []})
-
-        with OpenAIServer(chat) as model:
-            llm = {"PALIMPSEST_LLM__PROVIDER": "openai", "PALIMPSEST_LLM__CONFIG__OPENAI_BASE_URL": model.base_url}
-            async with (
-                connect_stdio(tmp_path, **llm, PALIMPSEST_LLM__CONFIG__TIMEOUT="300") as client,
-                anyio.create_task_group() as tasks,
-            ):
-                for number in range(50):
-                    messages = [{"role": "user", "content": f"I have {number} bees", "id": str(number)}]
-                    tasks.start_soon(client.call_tool, "add_memory", {"messages": messages})
-                assert await anyio.to_thread.run_sync(all_requested.wait, 10 * TIMEOUT)
-                assert not (await client.call_tool("search_memories", {"query": "violin"})).is_error
-                assert not may_answer.is_set()
-                may_answer.set()

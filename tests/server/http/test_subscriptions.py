@@ -124,37 +124,3 @@ async def test_a_shared_memory_that_a_project_replaces_is_announced_to_all_proje
                 reply_results(await project_writer.call_tool("add_memory", new))
                 await has_heard.wait()
     assert set(heard) == {shared, *LISTS}
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("how", ["legacy", "auto"])
-async def test_a_projects_token_hears_of_its_project_and_of_what_all_projects_share(
-    protected_server: HttpServer, how: str
-) -> None:
-    """Guards even the fact that something was stored in another project: no URI of it, and not that a list changed."""
-    user = f"alice by {how}"
-    everything = new_access_token(protected_server.data, user)
-    atlas = new_access_token(protected_server.data, user, "atlas", with_general=True)
-    async with connect_http(protected_server, how, everything) as writer:
-        ids = {project: await added(writer, f"A note for '{project}'", project) for project in ("atlas", "other", "")}
-        uris = [*LISTS, *(f"memory://{memory_id}" for memory_id in ids.values())]
-
-        async def change(project: str) -> None:
-            changed = {"memory_id": ids[project], "text": f"Changed for '{project}'", "scope": {"project": project}}
-            reply_results(await writer.call_tool("update_memory", changed))
-
-        own, shared, other = (f"memory://{ids[project]}" for project in ("atlas", "", "other"))
-        async with (
-            subscribed(protected_server, how, atlas, uris, shared) as (by_project, project_is_done),
-            subscribed(protected_server, how, everything, uris, shared) as (by_user, user_is_done),
-        ):
-            with anyio.fail_after(TIMEOUT):
-                for project in ("other", "atlas", ""):
-                    await change(project)
-                await project_is_done.wait()
-                await user_is_done.wait()
-        assert set(by_project) == {*LISTS, own, shared}
-        assert set(by_user) == {*LISTS, own, shared, other}
-        if how == "legacy":  # a client of the newer protocol merges notifications that it has not read
-            assert [by_project.count(uri) for uri in LISTS] == [2, 2]
-            assert [by_user.count(uri) for uri in LISTS] == [3, 3]

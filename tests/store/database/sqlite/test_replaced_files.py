@@ -10,12 +10,20 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from mcp import Client
 
 from palimpsest.core.errors import LedgerError
 from palimpsest.store.sqlite.ledger_files import Backups
 from tests.support.ledger_access import ledger_faults, second_writer
 from tests.support.ledger_process import ledger_process
-from tests.support.memory import ALICE
+from tests.support.mcp_client import connect_stdio, error_text, reply_results, reply_text
+
+
+async def found(client: Client, word: str) -> set[str]:
+    """Return the texts with a word that a search for it finds."""
+    texts = {hit["text"] for hit in reply_results(await client.call_tool("search_memories", {"query": word}))}
+    return {text for text in texts if word in text}
+
 
 COPIED = re.compile(r"Everything acknowledged until then was copied to (\S+\.db)")
 ENDINGS = ("", "-wal", "-shm")
@@ -80,7 +88,20 @@ def test_another_ledger_in_the_same_place_is_left_as_it_is(path: Path) -> None:
 
 
 @pytest.mark.nightly
+def test_a_process_that_never_notices_does_not_delete_the_log_of_another_ledger(path: Path) -> None:
+    """Guards the new ledger from a process that is closed without a further call."""
+    with ledger_process(path) as old:
+        old.add("The harp was sold")
+        put_another_ledger_in_place(path, ["A memory of the new ledger"])
+        old.close()
+    assert texts_in(path) == ["A memory of the new ledger"]
+    (copy,) = (path.parent / "backups").iterdir()
+    assert texts_in(copy) == ["The harp was sold"]
+
+
+@pytest.mark.nightly
 def test_a_deleted_ledger_is_copied_and_works_again_when_it_is_put_back(path: Path) -> None:
+    """Guards what only the open file still holds."""
     with ledger_process(path) as process:
         process.add("The harp was sold")
         moved = path.rename(path.with_name("moved.db"))
@@ -135,65 +156,45 @@ def test_a_process_that_is_closed_writes_a_deleted_log_back(path: Path, deleted:
     assert texts_in(path) == ["The harp was sold"]
 
 
-def store(ledger: Ledger, text: str) -> None:
-    ledger.apply(Write(ALICE, Provenance("test"), decisions=(Decision(Event.ADD, Fact(text)),)))
+@pytest.mark.nightly
+def test_a_log_is_not_written_back_over_the_writes_of_another_process(path: Path) -> None:
+    """Guards a process that began after the log was deleted. What the old process has is in a copy."""
+    with ledger_process(path) as old:
+        old.add("The harp was sold")
+        beside(path, "-wal").unlink()
+        beside(path, "-shm").unlink()
+        with ledger_process(path) as new:
+            new.add("The cello was sold")
+            error = error_of(lambda: old.add("It is never stored"))
+            assert "Close all clients" in error
+            assert rescued(error) == ["The harp was sold"]
+            old.close()
+            assert new.add("The viola was sold") == ["The cello was sold", "The viola was sold"]
+            new.close()
+    assert texts_in(path) == ["The cello was sold", "The viola was sold"]
+    assert ledger_faults(path) == []
 
 
-def read_texts(ledger: Ledger) -> list[str]:
-    with ledger.read() as conn:
-        return sorted(memory.text for _, memory in memories.list_memories(conn, ALICE, 100))
+async def add(client: Client, text: str) -> None:
+    """Add a memory. It is acknowledged."""
+    reply_text(await client.call_tool("add_memory", {"text": text}))
 
 
-@contextmanager
-def reader_in_background(ledger: Ledger) -> Generator[Callable[[], None]]:
-    """Use the open connection in a thread of the background. Give a function that ends it."""
-    reads, may_end = threading.Event(), threading.Event()
-    errors: list[LedgerError] = []
-
-    def read() -> None:
-        try:
-            with in_background(), ledger.read() as conn:
-                memories.count_memories(conn, ALICE)
-                reads.set()
-                may_end.wait()
-        except LedgerError as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=read)
-    thread.start()
-    reads.wait()
-    try:
-        yield may_end.set
-    finally:
-        may_end.set()
-        thread.join()
-    assert "The next call of a client saves what they hold" in str(errors[0])
-
-
-@pytest.mark.few_by_day(1)
-@pytest.mark.parametrize("writes", [True, False], ids=["write", "read"])
-def test_a_call_waits_for_the_connection_that_can_save_what_the_old_files_hold(path: Path, *, writes: bool) -> None:
-    """Guards the first call after a replacement: work in the background has the only connection to the old files."""
-    with ledger_in(path.parent) as ledger:
-        store(ledger, "The note is blue")
-        Backups(path).copy(path.parent.parent / "backup.db")
-        store(ledger, "The harp was sold")
-        answers: list[str] = []
-
-        def call() -> None:
-            action = (lambda: store(ledger, "It is never stored")) if writes else (lambda: read_texts(ledger))
-            answers.append(error_of(action))
-
-        caller = threading.Thread(target=call)
-        with reader_in_background(ledger) as end_reader:
-            (path.parent.parent / "backup.db").replace(path)
-            caller.start()
-            caller.join(timeout=0.5)  # a call that does not wait has its answer by then
-            end_reader()
-            caller.join()
-        assert rescued(answers[0]) == ["The harp was sold", "The note is blue"]
-        assert "From the next call on, the ledger in its place is used" in answers[0]
-        store(ledger, "The viola was sold")
-        assert read_texts(ledger) == ["The note is blue", "The viola was sold"]
+@pytest.mark.nightly
+@pytest.mark.anyio
+async def test_a_backup_put_in_place_of_the_ledger_is_used_after_a_restart(tmp_path: Path, path: Path) -> None:
+    """Guards both ledgers: what was acknowledged before is in a copy, and the new one is searched and written."""
+    async with connect_stdio(tmp_path) as client:
+        await add(client, "The note is blue")
+        Backups(path).copy(tmp_path / "backup.db")
+        await add(client, "The harp was sold")
+        (tmp_path / "backup.db").replace(path)
+        error = error_text(await client.call_tool("add_memory", {"text": "It is never stored"}))
+        assert "was replaced by another file" in error
+        assert rescued(error) == ["The harp was sold", "The note is blue"]
+    async with connect_stdio(tmp_path) as client:
+        assert await found(client, "sold") == set(), "vectors and words are those of the new ledger"
+        await add(client, "The viola was sold")
+        assert await found(client, "sold") == {"The viola was sold"}
     assert texts_in(path) == ["The note is blue", "The viola was sold"]
     assert ledger_faults(path) == []

@@ -23,7 +23,7 @@ from tests.support.graph_rows import (
     stated_relations,
     store_stating,
 )
-from tests.support.ledger_access import ignore_progress, row_faults, select_rows
+from tests.support.ledger_access import ignore_progress, row_faults
 from tests.support.ledger_files import files_with
 from tests.support.memory import ALICE, memory_in
 
