@@ -186,8 +186,7 @@ class Care:
 
     async def read_ledger(self) -> None:
         """Read a row of the ledger, which raises LedgerError if the ledger cannot be read now."""
-        with in_background():
-            await self._engine.run(lambda: self._engine.ledger.id)
+        await self._engine.run(lambda: self._engine.ledger.id)
 
     async def waiting(self) -> int:
         """Return how many texts wait for a vector of this embedder, or for the rest of theirs."""
