@@ -121,6 +121,18 @@ async def test_a_failed_decision_throws_no_fact_away(tmp_path: Path, failure: li
     assert [item.memory.text for item in result.similar[result.outcomes[0].memory.id]] == ["User lives in Nice"]
 
 
+async def test_what_is_known_of_somebodys_allergy_is_named_and_nobody_elses(tmp_path: Path) -> None:
+    """An allergy that is out of date must not be overlooked, however little the two texts have in common."""
+    async with memory_in(tmp_path) as memory:
+        bens = await add_text(memory, "Ruth Hallam lives with her son Ben, 11, who has a nut allergy")
+        await add_text(memory, "Mia Hallam is allergic to wool")
+        result = await memory.add_text(
+            ALICE, "Ben Hallam's allergy is to peanuts only, tree nuts are fine", infer=False
+        )
+    similar = result.similar[result.outcomes[0].memory.id]
+    assert [item.memory.id for item in similar if not item.is_only_near] == [bens]
+
+
 async def test_a_broken_prompt_file_is_named_and_the_messages_are_kept(tmp_path: Path) -> None:
     """A prompt may be edited, and broken, while the server runs."""
     own = tmp_path / "prompts"

@@ -12,11 +12,12 @@ from typing import Any, TypeAlias
 from sqlalchemy import Connection, Row
 
 from palimpsest.core.errors import LedgerError
-from palimpsest.core.models import Event, Memory, Outcome, Scope, has_expired
+from palimpsest.core.models import Event, Memory, Outcome, Scope, has_expired, name_key
 from palimpsest.core.protocols import Vector
 from palimpsest.core.threads import end_if_cancelled
 from palimpsest.learn.commit import WriteResult
 from palimpsest.learn.engine import Engine
+from palimpsest.learn.summaries import portrait_signs
 from palimpsest.recall.similar import NewText, SimilarMemory, near_duplicates, similar_memories
 from palimpsest.store import entries
 from palimpsest.store import memories as memory_queries
@@ -206,12 +207,23 @@ def _similar(
         new_text = NewText(memory.id, text, vectors.get(memory.key_text))
         by_text = near_duplicates(engine, scope, new_text, MAX_SHOWN, nearest=wanted)
         by_text = [item for item in by_text if item.same > item.replaced or not item.memory.has_ended(engine.clock())]
+        by_text = [replace(item, replaced=ANOTHER_STATE) if _is_same_risk(memory, item) else item for item in by_text]
         items = [*_former_states(engine, scope, memory), *by_text]
         items = [item for item in items if item.memory.superseded_by != memory.id]
         named = {item.memory.id: item for item in items if not item.is_only_near}
         near = {item.memory.id: item for item in items if item.is_only_near and item.memory.id not in named}
         found[memory.id] = [*named.values(), *list(near.values())[: max(wanted - len(named), 0)]]
     return found
+
+
+def _is_same_risk(memory: Memory, other: SimilarMemory) -> bool:
+    """Return whether two memories tell of somebody's allergies: whichever is out of date must not be overlooked."""
+    people = [
+        {name_key(entity.name).split()[0] for entity in each.entities if entity.type == "person"}
+        for each in (memory, other.memory)
+    ]
+    is_of_both = all(portrait_signs.ALLERGY.count(each.text) for each in (memory, other.memory))
+    return other.is_only_near and is_of_both and not people[0].isdisjoint(people[1])
 
 
 ANOTHER_STATE = 0.9

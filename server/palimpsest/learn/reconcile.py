@@ -61,6 +61,13 @@ _WORKS_FOR = LazyPattern(
 )
 """What says for whom somebody works."""
 
+_OWES = LazyPattern(
+    r"\b(?:must|has to|have to|needs to|promised|owes|muss|versprach|versprochen|schuldet|doit|promis|debe|prometió|deve"
+    r"|promesso|prometeu|moet|beloofd|måste|lovade|musi|obieca\w+|долж\w+|обещал\w*)\b",
+    re.IGNORECASE,
+)
+"""What says that something is to be done: in a project, by whoever works on it."""
+
 MIN_NAME = 3
 """How long the name of a project is at least that is looked for inside a text."""
 
@@ -157,9 +164,10 @@ def is_personal(fact: models.Fact, own_names: Set[str], project: str = "") -> bo
         return False
     if is_about_user(fact.text) and signs.APPOINTMENTS.count(fact.text):
         return True
-    return bool(_PRIVATE.count(fact.text)) or (
-        _is_about_person(fact.text, own) and any(some.count(fact.text) for some in _OF_A_PERSON)
-    )
+    if _PRIVATE.count(fact.text):
+        return True
+    of_person = (some for some in _OF_A_PERSON if some is not signs.WORK or not _OWES.search(fact.text))
+    return _is_about_person(fact.text, own) and any(some.count(fact.text) for some in of_person)
 
 
 def _is_about_project(fact: models.Fact, project: str) -> bool:
