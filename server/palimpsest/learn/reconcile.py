@@ -62,8 +62,8 @@ _WORKS_FOR = LazyPattern(
 """What says for whom somebody works."""
 
 _OWES = LazyPattern(
-    r"\b(?:must|has to|have to|needs to|promised|owes|muss|versprach|versprochen|schuldet|doit|promis|debe|prometió|deve"
-    r"|promesso|prometeu|moet|beloofd|måste|lovade|musi|obieca\w+|долж\w+|обещал\w*)\b",
+    r"\b(?:must|has to|have to|needs to|promised|owes|muss|versprach|versprochen|schuldet|doit|promis|debe|prometió"
+    r"|deve|promesso|prometeu|moet|beloofd|måste|lovade|musi|obieca\w+|долж\w+|обещал\w*)\b",
     re.IGNORECASE,
 )
 """What says that something is to be done: in a project, by whoever works on it."""
