@@ -830,17 +830,22 @@ class LedgerState:
     summary_number: int
 
 
+NO_STATE = LedgerState("", 0, 0)
+"""What instructions say that were emptied."""
+
+
 @dataclass(frozen=True, slots=True)
 class InstructionFile:
-    """A file of instructions: when a server last used it, the length of its first line, and the scope that says."""
+    """A file of instructions: when a server last used it, the length of its first line, and what that says."""
 
     used_at: int
     path: Path
     head_bytes: int
     scope: Scope
+    state: LedgerState
 
 
-_HEAD = TypeAdapter(Scope)
+_HEAD = TypeAdapter(tuple[Scope, LedgerState])
 
 
 class RenderedFiles:
@@ -895,25 +900,28 @@ class RenderedFiles:
         except (FileNotFoundError, ValueError):
             return False
 
-    def write_instructions(self, scope: Scope, text: str, used: Iterable[str] = ()) -> None:
+    def write_instructions(self, scope: Scope, state: LedgerState, text: str, used: Iterable[str] = ()) -> None:
         """Write the instructions of a scope for all ways to start a server in it: those known, and those `used` now."""
         files = {file.path: file.used_at for file in self._instruction_files() if file.scope == scope}
         for launch in used:
             files[Path(spool.instructions_file(self._data_dir, launch))] = time.time_ns()
         for path, at in files.items():
-            self._write(path, f"{SIGN}{_HEAD.dump_json(scope).decode()}\n{text}")
+            self._write(path, f"{SIGN}{_HEAD.dump_json((scope, state)).decode()}\n{text}")
             os.utime(path, ns=(at, at))
 
-    def scopes_of(self, user: str) -> list[Scope]:
-        """Return the scopes of a user in which servers were started, the one used last first; forget the oldest."""
+    def scopes_of(self, user: str) -> dict[Scope, LedgerState]:
+        """Return the scopes of a user in which servers were started, the one used last first; forget the oldest.
+
+        Each has the state of the ledger that its instructions say.
+        """
         with self.locked():
             files = self._instruction_files()
-            scopes = list(dict.fromkeys(file.scope for file in files if file.scope.user_id == user))
-            kept = scopes[:MAX_SCOPES]
+            scopes = {file.scope: file.state for file in files if file.scope.user_id == user}
+            kept = list(scopes)[:MAX_SCOPES]
             for place, file in enumerate(files):
                 if place >= MAX_INSTRUCTIONS or (file.scope in scopes and file.scope not in kept):
                     file.path.unlink(missing_ok=True)
-        return kept
+        return {scope: scopes[scope] for scope in kept}
 
     def empty_instructions(self, user: str | None, scope: Scope | None = None) -> None:
         """Leave only their first line of the instructions of a user, or of all if it is None, or of one scope.
@@ -946,8 +954,9 @@ class RenderedFiles:
                 with path.open("rb") as file:
                     head, status = file.readline(MAX_FILE_BYTES), os.fstat(file.fileno())
                 try:
-                    scope = _HEAD.validate_json(head.removeprefix(SIGN.encode()))
-                    found.append(InstructionFile(status.st_mtime_ns, path, len(head), scope))
+                    scope, state = _HEAD.validate_json(head.removeprefix(SIGN.encode()))
+                    state = NO_STATE if status.st_size == len(head) else state
+                    found.append(InstructionFile(status.st_mtime_ns, path, len(head), scope, state))
                 except ValidationError:
                     path.unlink(missing_ok=True)
         return sorted(found, key=lambda file: file.used_at, reverse=True)
@@ -1004,6 +1013,8 @@ class Briefs:
         """Keys of the briefs that were rendered last."""
         self._paused: dict[tuple[str, str], object] = {}
         """Sessions that were compacted or have ended since the last rendering, each with a mark of when."""
+        self._others: set[str] = set()
+        """Users of whom something was written, in whose other scopes instructions may be outdated."""
         self._woken = anyio.Event()
 
     async def run(self) -> None:
@@ -1015,34 +1026,29 @@ class Briefs:
         try:
             while True:
                 began, self._woken = time.monotonic(), anyio.Event()
-                await self._render_if_needed()
+                is_all = await self._render_if_needed(most=1)
                 rest = REST_SHARE * (time.monotonic() - began)
-                with anyio.move_on_after(LOOK_SECONDS):
-                    await self._woken.wait()
-                await anyio.sleep(max(REST_SECONDS, rest))
+                if is_all:
+                    with anyio.move_on_after(LOOK_SECONDS):
+                        await self._woken.wait()
+                await anyio.sleep(max(REST_SECONDS if is_all else 0, rest))
         finally:
             with anyio.CancelScope(shield=True):  # the next session may begin before the next server
                 await self._render_if_needed(END_SECONDS)
 
-    async def render(self, seconds: float = math.inf) -> None:
-        """Render everything of the settings' user now. Raises OSError and LedgerError.
-
-        After so many seconds, instructions of scopes that are not this server's are emptied instead: their next start
-        shows less, and nothing outdated.
-        """
-        until, projects = time.monotonic() + seconds, dict(self._projects)
+    async def render(self, seconds: float = math.inf, most: float = math.inf) -> bool:
+        """Render everything of the settings' user now, see `_render_others`. Raises OSError and LedgerError."""
+        projects = dict(self._projects)
         state = await self._threads.write(lambda: self._render(projects))
-        for scope in await self._threads.run(lambda: self._files.scopes_of(self._scope.user_id)):
-            if scope not in self._own():
-                await anyio.sleep(LOCK_PAUSE)
-                await self._threads.write(partial(self._render_other, scope, until))
         self._rendered = state if projects == self._projects else None
+        self._others.add(self._scope.user_id)
+        return await self._render_others(seconds, most)
 
     @asynccontextmanager
     async def kept_current(self) -> AsyncGenerator[None]:
         """Render after the block if it has changed the memory. A failure is logged."""
         self.learn_folder(str(Path.cwd()), self._settings.project)
-        before = await self._engine.run(self._state)
+        before = await self._engine.run(lambda: self._state(self._scope.user_id))
         try:
             yield
         finally:
@@ -1054,6 +1060,7 @@ class Briefs:
 
         Return notes on what could not be removed.
         """
+        self._others.add(user)
         try:
             if any(outcome.event in (Event.UPDATE, Event.DELETE) or outcome.replaced for outcome in outcomes):
                 await self._engine.run(lambda: self._files.remove(user))
@@ -1164,22 +1171,24 @@ class Briefs:
         """Return the name that a project has now, if it was moved."""
         return self._engine.ledger.read_with(project_queries.current_name, self._settings.user_id, project)
 
-    async def _render_if_needed(self, seconds: float = math.inf) -> None:
+    async def _render_if_needed(self, seconds: float = math.inf, most: float = math.inf) -> bool:
         try:
             rendered = self._rendered
             if rendered is None or await self._threads.run(lambda: self._is_outdated(rendered)):
-                await self.render(seconds)
+                return await self.render(seconds, most)
+            return await self._render_others(seconds, most)
         except (OSError, LedgerError) as error:
             logger.warning("what new sessions begin with is not up to date: %s", error)
+            return True
 
     def _scope_of(self, project: str) -> Scope:
         """Return the scope of a session in a project, if its folder decides it; "" is that of an unknown folder."""
         return self._scope if self._settings.repository is None else replace(self._scope, project=project)
 
-    def _state(self) -> LedgerState:
-        """Return how far the ledger is now. Raises LedgerError."""
+    def _state(self, user: str) -> LedgerState:
+        """Return how far the ledger of a user is now. Raises LedgerError."""
         with self._engine.ledger.read() as conn:
-            newest = summaries.newest_number(conn, self._scope.user_id)
+            newest = summaries.newest_number(conn, user)
             return LedgerState(entries.epoch(conn), entries.newest_log_number(conn), newest)
 
     def _is_outdated(self, state: LedgerState) -> bool:
@@ -1187,11 +1196,14 @@ class Briefs:
 
         Raises OSError and LedgerError.
         """
-        if any(not self._files.has_brief(key) for key in self._keys):
+        is_missing = any(not self._files.has_brief(key) for key in self._keys)
+        return is_missing or self._has_changed(self._scope.user_id, state)
+
+    def _has_changed(self, user: str, state: LedgerState) -> bool:
+        """Return whether anything of a user may have changed since a state. Raises LedgerError."""
+        if replace(self._state(user), log_number=state.log_number) != state:
             return True
-        if replace(self._state(), log_number=state.log_number) != state:
-            return True
-        return self._engine.ledger.read_with(entries.has_changed_since, self._scope.user_id, state.log_number)
+        return self._engine.ledger.read_with(entries.has_changed_since, user, state.log_number)
 
     def _is_only_user(self) -> bool:
         """Return whether nobody else's sessions begin with memories from this data directory. Raises OSError."""
@@ -1203,19 +1215,44 @@ class Briefs:
         `projects` are the projects of folders that were used lately. Raises OSError and LedgerError.
         """
         with self._files.locked():
-            state = self._state()
+            state = self._state(self._scope.user_id)
             if self._settings.hooks in GIVING_MODES:
                 self._render_briefs({folder: self._current_name(name) for folder, name in projects.items()})
             for scope, launches in self._own().items():
-                self._files.write_instructions(scope, self._instructions(scope), launches)
+                self._files.write_instructions(scope, state, self._instructions(scope), launches)
             return state
 
-    def _render_other(self, scope: Scope, until: float) -> None:
-        with self._files.locked():
-            if time.monotonic() < until:
-                self._files.write_instructions(scope, self._instructions(scope))
-            else:
-                self._files.empty_instructions(scope.user_id, scope)
+    async def _render_others(self, seconds: float, most: float) -> bool:
+        """Render the outdated instructions of other scopes in which servers were started; return whether all are.
+
+        From so many seconds on they are emptied instead: their next start shows less, and nothing outdated. At most so
+        many of a user are rendered; the rest waits for the next call.
+        """
+        until, is_all = time.monotonic() + seconds, True
+        while is_all and self._others:
+            user, is_all = self._others.pop(), False
+            try:
+                is_all = await self._render_scopes_of(user, until, most)
+            finally:
+                self._others.update(() if is_all else (user,))
+        return is_all
+
+    async def _render_scopes_of(self, user: str, until: float, most: float) -> bool:
+        def render(scope: Scope) -> None:
+            with self._files.locked():
+                if time.monotonic() < until:
+                    self._files.write_instructions(scope, self._state(user), self._instructions(scope))
+                else:
+                    self._files.empty_instructions(user, scope)
+
+        for scope, state in (await self._threads.run(lambda: self._files.scopes_of(user))).items():
+            if scope not in self._own() and await self._threads.run(partial(self._has_changed, user, state)):
+                if most < 1:
+                    return False
+                most -= 1
+                await anyio.sleep(LOCK_PAUSE)
+                await self._threads.write(partial(render, scope))
+        return True
 
     def _instructions(self, scope: Scope) -> str:
         """Return the instructions of a scope, whose project may have a new name. Raises LedgerError."""
