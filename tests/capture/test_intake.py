@@ -7,6 +7,7 @@ import os
 import subprocess
 import time
 from collections.abc import Iterable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -148,19 +149,34 @@ async def test_a_transcript_brings_what_hooks_did_not(tmp_path: Path) -> None:
     assert unknown_lines(tmp_path) == {"claude-code": {"hologram": 1, "assistant: gesture": 1, "no JSON": 1}}
 
 
-async def test_equal_texts_are_counted(tmp_path: Path, memory: Memory) -> None:
-    """The third "yes" of a transcript is new if hooks brought two, whichever of them came first."""
+async def test_equal_texts_are_told_apart(tmp_path: Path) -> None:
+    """What a hook brought is not brought again by a line, and of lines each is kept."""
     session = ClaudeSession(tmp_path / "t.jsonl")
-    for number in range(3):
-        session.user("yes")
-        if number != 1:
-            spooled(tmp_path, "prompt", "yes", message_id=f"p{number}", transcript=str(session.path))
-        spooled(tmp_path, "reply", f"done {number}", transcript=str(session.path))
-        session.assistant(f"done {number}")
-        await memory.capture.take_in()
-    await take_in_transcript(memory, tmp_path, session)
-    assert [text for _, text in kept(memory)].count("yes") == 3
-    assert len(kept(memory)) == 6
+    async with memory_in(tmp_path) as memory:
+        for number in range(3):
+            session.user("yes")
+            spooled(tmp_path, "prompt", "yes", message_id=f"p{number}:1", transcript=str(session.path))
+            spooled(tmp_path, "reply", f"done {number}", transcript=str(session.path))
+            session.assistant("I look at it first")
+            session.assistant(f"done {number}")
+            await memory.capture.take_in()
+        await take_in_transcript(memory, tmp_path, session)
+        texts = [text for _, text in kept(memory)]
+        assert (texts.count("yes"), texts.count("I look at it first"), len(texts)) == (3, 3, 9)
+
+
+async def test_a_hook_that_is_late_brings_nothing_again(tmp_path: Path) -> None:
+    """The transcript may be read before the record of a prompt is; what is said again later is another message."""
+    session = ClaudeSession(tmp_path / "t.jsonl")
+    at = session.now
+    session.user("yes")
+    async with memory_in(tmp_path) as memory:
+        await take_in_transcript(memory, tmp_path, session)
+        for message_id, minutes in (("p0:1", 0), ("p1:1", 5), ("p1:1", 5)):
+            said_at = at + timedelta(minutes=minutes)
+            spooled(tmp_path, "prompt", "yes", message_id=message_id, transcript=str(session.path), at=said_at)
+            await memory.capture.take_in()
+        assert kept(memory) == [("user", "yes")] * 2
 
 
 async def test_a_transcript_that_is_written_truncated_or_replaced(tmp_path: Path) -> None:

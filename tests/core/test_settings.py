@@ -168,7 +168,7 @@ ELSEWHERE = "https://models.example/v1"
 
 
 def test_our_own_settings_win_over_the_openai_variables(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    path = settings_file(tmp_path, 'openai_base_url = "http://localhost:2/v1"')
+    path = settings_file(tmp_path, '[llm.config]\nopenai_base_url = "http://localhost:2/v1"')
 
     def ports(config_file: Path | None = path) -> list[str]:
         settings = load_settings(config_file, data_dir=tmp_path)

@@ -134,22 +134,6 @@ async def test_it_stays_within_its_tokens_and_says_what_is_left_out(tmp_path: Pa
     assert result.is_cut
 
 
-async def test_a_change_while_the_model_writes_is_not_lost(tmp_path: Path) -> None:
-    opened: list[Memory] = []
-
-    def chat(_: dict[str, Any]) -> str:
-        write_decisions(opened[0], Decision(Event.ADD, Fact("Ana sings", entities=(ANA,))))
-        return json.dumps({"about": "Ana runs a bakery."})
-
-    async with memory_with(chat, tmp_path) as (memory, _):
-        opened.append(memory)
-        write_decisions(memory, Decision(Event.ADD, Fact("Ana runs a bakery", entities=(ANA,))))
-        with anyio.fail_after(30):
-            result = await memory.summary(ALICE, "about:Ana")
-    assert "Ana sings" in result.text
-    assert "memories changed while the text was written" in result.notes[0]
-
-
 USED, FULL = 3, 21
 """Every so many days the user says something, and every so many days much, so that the day has a summary."""
 

@@ -12,7 +12,7 @@ from palimpsest.memory import Memory
 from palimpsest.store.ledger import Ledger
 from tests.support.exports import exported
 from tests.support.graph import Graph
-from tests.support.graph_cases import GraphCase, graph_cases, long
+from tests.support.graph_cases import GraphCase, graph_cases
 from tests.support.ledger_access import ignore_progress
 from tests.support.memory import ALICE, StoppedClock, add_text, memory_in
 
@@ -31,17 +31,6 @@ CASES = graph_cases(Path(__file__).with_name("pinned_cases.json"))
 @pytest.mark.parametrize("case", CASES)
 async def test_the_pinned_block(ledger: Ledger, clock: StoppedClock, case: str) -> None:
     GraphCase(Graph(ledger, clock)).play(*CASES[case])
-
-
-async def test_an_import_may_go_beyond_and_says_so(tmp_path: Path) -> None:
-    """An import loses nothing: what was pinned there is pinned here."""
-    for folder in ("one", "two"):
-        async with memory_in(tmp_path / folder) as memory:
-            await add_text(memory, long(folder, 1_000), metadata=TRUE)
-            await memory.care.export(tmp_path / f"{folder}.jsonl", unseen)
-    async with memory_in(tmp_path / "two") as memory:
-        imported = await memory.care.import_file(ALICE, tmp_path / "one.jsonl", unseen)
-        assert any("2,000 of 1,200 characters, which is too much" in note for note in imported.notes)
 
 
 @pytest.mark.few_by_day(1)
