@@ -201,8 +201,7 @@ async def test_who_may_not_write_or_see_changes_nothing(page: OpenPage, reader: 
         form = {"kept": kept, "id": [kept, other], "tag": "x", "text": "x", "tags": "x", "since": "", "until": ""}
         for path in (*many, *(f"/memories/{kept}/{action}" for action in (*FIELDS, "edit"))):
             assert (await visitor.post(path, params=asked, data=form)).status_code == status, path
-        for part in ("edit", "merge"):
-            assert (await visitor.get(f"/memories/{kept}/{part}", params=asked)).status_code == status, part
+        assert (await visitor.get(f"/memories/{kept}/edit", params=asked)).status_code == status
     assert (await reader.post("/edits/1/undo")).status_code == 403
     assert (await gardener.get(f"/memories/{foreign[0]}/hit")).status_code == 404
     assert {(await gardener.post(path)).status_code for path in many} == {400}, "nothing is chosen"

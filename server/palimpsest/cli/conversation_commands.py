@@ -187,9 +187,6 @@ async def learn_sessions(memory: Memory, request: intake.SessionsRequest) -> Rep
 
 # `palimpsest learn`: store a conversation from a file.
 
-BEGINNING_BYTES = 200
-"""How much of a file is looked at to see whether it is JSON."""
-
 JSON_LINES = (".jsonl", ".ndjson")
 
 MAX_LATIN = 0.1
@@ -241,23 +238,10 @@ async def learn(  # noqa: PLR0913 - typer passes the options of a command by nam
 
 
 def _is_conversation(file: Path) -> bool:
-    """Return whether a file is JSON, by its name, or by its beginning if the name says nothing.
-
-    Raises InputError for a device or a pipe.
-    """
-    suffix = file.suffix.lower()
+    """Return whether a file is JSON, by its name. Raises InputError for a device or a pipe."""
     if file.exists():
         files.refuse_special(file)
-    if suffix in document_pages.CONVERSATIONS:
-        return True
-    if file.is_dir() or suffix in readers.TEXT | readers.MARKUP:
-        return False
-    try:
-        with files.open_plain_file(file) as stream:
-            beginning = stream.read(BEGINNING_BYTES).decode("utf-8-sig", "replace")
-    except OSError:  # reading it as a document says what is wrong
-        return False
-    return "".join(beginning.split()).startswith(("[{", '{"'))
+    return file.suffix.lower() in document_pages.CONVERSATIONS
 
 
 async def _learn_file(memory: Memory, file: Path, *, stays: bool, embeds: bool) -> Reply:
@@ -297,7 +281,7 @@ def _conversations_in(file: Path, memory: Memory) -> tuple[list[validation.Conve
     with raised_as(InputError, f"{file} cannot be read", end, OSError):
         text, notes = _text_in(file)
     with raised_as(InputError, f"{file} is not JSON", end, json.JSONDecodeError, RecursionError):
-        is_lines = file.suffix.lower() in JSON_LINES or _is_json_lines(text)
+        is_lines = file.suffix.lower() in JSON_LINES
         lines = [line for line in text.split("\n") if line.strip()] if is_lines else [text]
         values = [json.loads(line) for line in lines]
     found = validation.conversations_in(values if is_lines else values[0])
@@ -322,13 +306,6 @@ def _text_in(file: Path) -> tuple[str, tuple[str, ...]]:
         if b"\0" in data or foreign > MAX_LATIN * len(text):
             raise InputError(f"{file} cannot be read: {error}. Nothing was stored") from error
         return text, (f"{file.name} is not UTF-8 and was read as Latin-1",)
-
-
-def _is_json_lines(text: str) -> bool:
-    """Return whether a text is JSON lines: more than one line, and the first one is a whole object or list."""
-    first, _, rest = text.strip().partition("\n")
-    first = first.rstrip()
-    return bool(rest) and f"{first[0]}{first[-1]}" in ("{}", "[]")
 
 
 # The command that shows what is learned in the background.

@@ -17,8 +17,7 @@ from palimpsest.core.protocols import Vector
 from palimpsest.core.threads import end_if_cancelled
 from palimpsest.learn.commit import WriteResult
 from palimpsest.learn.engine import Engine
-from palimpsest.learn.summaries import portrait_signs
-from palimpsest.recall.similar import NewText, SimilarMemory, near_duplicates, similar_memories
+from palimpsest.recall.similar import NewText, SimilarMemory, near_duplicates
 from palimpsest.store import entries
 from palimpsest.store import memories as memory_queries
 from palimpsest.store.graph.entities import as_shown
@@ -52,9 +51,6 @@ BATCH = 50
 MAX_ALIKE = 5
 """How many memories are kept for each: the nearest ones, of which there seldom are more."""
 
-NEAREST = 10
-"""How many memories somebody chooses from to merge one with."""
-
 
 @dataclass(frozen=True, slots=True)
 class AlikeGroup:
@@ -83,15 +79,6 @@ Pair: TypeAlias = tuple[Mapping[int, Memory], float]
 that of the newest memory."""
 
 Test: TypeAlias = Callable[[Memory, SimilarMemory], bool]
-
-
-def nearest(engine: Engine, memory: Memory) -> Sequence[SimilarMemory]:
-    """Return the living memories of its scope that are nearest to one, best first. Blocking. Raises LedgerError."""
-    vectors = engine.ledger.read_with(entries.own_vectors, engine.embedder.fingerprint, "memory", [memory.id])
-    vector = {memory.text: vectors.get(memory.id)}
-    found = similar_memories(engine, memory.scope, vector, NEAREST + 1)
-    others = [item for item in found[memory.text] if item.memory.id != memory.id and item.memory.scope == memory.scope]
-    return others[:NEAREST]
 
 
 def is_repeated(newer: Memory, other: SimilarMemory) -> bool:

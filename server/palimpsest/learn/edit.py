@@ -26,7 +26,6 @@ from palimpsest.learn import commit, duplicates
 from palimpsest.learn.commit import WriteResult, Writing, apply_decisions, embed_texts, writes
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.sanitize import Cleaner, sanitize_fact
-from palimpsest.recall.similar import SimilarMemory
 from palimpsest.store import entries
 from palimpsest.store import memories as memory_queries
 from palimpsest.store import messages as message_queries
@@ -402,14 +401,6 @@ class Corrections(Edits):
         """
         now = self.engine.clock()
         return await self.engine.read(lambda conn: duplicates.conflicts(conn, scope, now, memory_id))
-
-    async def nearest(self, scope: Scope, memory_id: str) -> tuple[Memory, Sequence[SimilarMemory]]:
-        """Return a living memory and those nearest to it of the same scope, the nearest first."""
-        memories, _ = await self._chosen(scope, [memory_id])
-        if not memories:
-            raise InputError("a message cannot be merged; nothing was changed")
-        (memory,) = memories
-        return memory, await self.engine.run(lambda: duplicates.nearest(self.engine, memory))
 
     async def merge(self, scope: Scope, kept_id: str, other_ids: Sequence[str], *, caller: str = "") -> WriteResult:
         """Close memories in favour of one that says the same, which takes over their messages, tags and metadata."""

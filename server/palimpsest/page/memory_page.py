@@ -244,13 +244,6 @@ async def conflicts(request: Request) -> Response:
     )
 
 
-async def merge_with(request: Request) -> Response:
-    """List the memories nearest to one, to merge it with some of them."""
-    memory, scope = await context.memory_of(request), context.writable_scope_of(request)
-    stored, nearest = await memory.corrections.nearest(scope, request.path_params["id"])
-    return context.shown(request, "correct/merge_with.html", memory=stored, nearest=nearest)
-
-
 async def merge(request: Request) -> Response:
     """Close memories in favour of one that says the same, which takes over what they know."""
     return await _in_favour(request, "merged", (await context.memory_of(request)).corrections.merge)

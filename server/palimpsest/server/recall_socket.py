@@ -14,7 +14,6 @@ import os
 import secrets
 import socket
 import stat
-import struct
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
@@ -50,12 +49,8 @@ LOOPBACK = "127.0.0.1"
 CONNECT_SECONDS = 1.0
 """How long a server may take to accept a connection before it is left alone. A killed one refuses at once."""
 
-_LOCAL_PEERCRED = 1
-"""The option of a Unix socket on macOS that says who connected (`sys/un.h`); its value begins with version and uid."""
-
-
 PrivateSocket: TypeAlias = tuple[Listener[SocketStream], str]
-"""What accepts connections, and the token that a request must bring, "" where the system tells who connected."""
+"""What accepts connections, and the token that a request must bring, "" for a socket that only its owner can open."""
 
 
 @asynccontextmanager
@@ -99,18 +94,6 @@ async def open_port(path: Path) -> PrivateSocket:
         await listener.aclose()
         raise
     return listener, token
-
-
-def is_own_peer(stream: SocketStream) -> bool:
-    """Return whether a program of this user connected. Where the system does not tell, the token decides."""
-    raw: socket.socket = stream.extra(SocketAttribute.raw_socket)  # noqa: S610 - not Django's
-    if sys.platform == "linux":
-        _, uid, _ = struct.unpack("3i", raw.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
-        return uid == os.getuid()
-    if sys.platform == "darwin":
-        _, uid = struct.unpack("2I", raw.getsockopt(0, _LOCAL_PEERCRED, struct.calcsize("2I")))
-        return uid == os.getuid()
-    return True
 
 
 def remove_stale_sockets(folder: Path) -> None:
@@ -171,7 +154,7 @@ async def serve_prompts(settings: Callable[[], Awaitable[Settings]], opened: Cal
     async def handle(stream: SocketStream) -> None:
         """Answer one request. Whatever happens, only this connection ends."""
         async with stream:
-            if not slots.available_tokens or not is_own_peer(stream):
+            if not slots.available_tokens:
                 return
             async with slots:
                 with (
