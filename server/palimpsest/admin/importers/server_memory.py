@@ -17,12 +17,6 @@ from palimpsest.admin.importers.records import ImportedFile, Reading, Skipped, t
 from palimpsest.core.errors import InputError
 from palimpsest.core.validation import list_of, object_of, one_line
 
-_CONSONANT_SOUNDS = ("uni", "use", "usu", "uti", "ubi", "eu", "one ", "one-", "once")
-"""Beginnings that are written with a vowel and spoken with a consonant."""
-
-_SILENT_H = ("hour", "honest", "honor", "honour", "heir")
-_LETTERS_SPOKEN_WITH_A_VOWEL = "AEFHILMNORSX"
-
 
 def read(source: records.SourceFile, now: datetime) -> ImportedFile | None:
     """Return one memory per observation and per relation, and one per entity that has neither.
@@ -99,7 +93,7 @@ def _entity_texts(entities: Iterable[dict[str, Any]], related: set[str], skipped
         elif texts:
             yield from ((name, text if _contains_name(text, name) else f"{name}: {text}") for text in texts)
         elif name not in related and kind:
-            yield name, f"{name} is {_article(kind)} {kind}"
+            yield name, f"{name}: {kind}"
         elif name not in related:
             skipped["entities without a type, an observation or a relation"] += 1
 
@@ -124,15 +118,5 @@ def _spaced(words: str) -> str:
 
 def _contains_name(text: str, name: str) -> bool:
     """Return whether a text contains a name as a whole word: "Also" does not contain "Al"."""
-    forms = "|".join(re.escape(form.casefold()) for form in (name, _spaced(name)) if form)
-    return re.search(rf"(?<!\w)(?:{forms})(?!\w)", one_line(text).casefold()) is not None
-
-
-def _article(noun: str) -> str:
-    """Return "a" or "an" by the first sound of a noun, as far as its spelling shows it."""
-    first_word, lowered = noun.split(maxsplit=1)[0], noun.lower()
-    if first_word.isupper() and 1 < len(first_word) <= len("HTML"):
-        vowel = first_word[0] in _LETTERS_SPOKEN_WITH_A_VOWEL
-    else:
-        vowel = lowered.startswith(_SILENT_H) or (lowered[0] in "aeiou" and not lowered.startswith(_CONSONANT_SOUNDS))
-    return "an" if vowel else "a"
+    forms = "|".join(re.escape(form) for form in (name, _spaced(name)))
+    return re.search(rf"(?<!\w)(?:{forms})(?!\w)", one_line(text), re.IGNORECASE) is not None
