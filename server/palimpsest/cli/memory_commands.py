@@ -54,22 +54,9 @@ def _filter_from(condition: str) -> dict[str, Any]:
     match = _CONDITION.fullmatch(condition)
     if match is None:
         raise InputError(f"--filter '{condition[:80]}' has no KEY, sign and VALUE; use {_EXAMPLES}")
-    key, operator = match["key"].strip(), _SIGNS[match["sign"]]
-    readings = _readings(match["value"])
-    values = readings[:1] if key == filters.FADED else [match["value"]] if key in filters.FIELDS else readings
-    if len(values) == 1:
-        return {key: {operator: values[0]}}
-    if operator in ("eq", "ne"):
-        return {key: {"in" if operator == "eq" else "nin": values}}
-    return {"OR": [{key: {operator: value}} for value in values if value is not None]}
-
-
-def _readings(text: str) -> list[Any]:
-    """Return what a value in the metadata may be that a person writes so: `3` is a number or a text, `"3"` a text."""
-    value = _from_json(text)
-    if isinstance(value, str):
-        return [value]
-    return [text] if isinstance(value, list | dict) else [value, text]
+    key, value = match["key"].strip(), match["value"]
+    is_text = key in filters.FIELDS and key != filters.FADED
+    return {key: {_SIGNS[match["sign"]]: value if is_text else _from_json(value)}}
 
 
 def _from_json(text: str) -> Any:
