@@ -186,6 +186,20 @@ class TestOtherServers:
 
 
 class TestSharedFiles:
+    @pytest.mark.nightly
+    def test_a_shared_entry_starts_wherever_uvx_is_on_the_path(self, tmp_path: Path) -> None:
+        """Guards the file of a project: no path of this machine, no name without a word, and a program that exists."""
+        printed = run(tmp_path, "install", "claude-code", "--project")
+        entry = content_of(tmp_path / ".mcp.json")["mcpServers"]["palimpsest"]
+        assert entry == {"type": "stdio", "command": "uvx", "args": ["palimpsest-mcp"]}
+        assert "Everybody who uses it needs uv" in printed
+        uvx = tmp_path / "bin" / "uvx"  # as uv does once it has the distribution: it starts the program of that name
+        uvx.parent.mkdir()
+        uvx.write_text(f'#!/bin/sh\nprogram=$1; shift\nexec "{Path(sys.executable).parent}/$program" "$@"\n')
+        uvx.chmod(0o755)
+        reply = started(tmp_path, {**entry, "command": str(uvx)}, PATH=f"{uvx.parent}:/usr/bin:/bin")
+        assert "user alice" in reply
+
     def test_a_temporary_installation_is_started_by_what_made_it(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

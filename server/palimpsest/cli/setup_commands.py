@@ -292,7 +292,7 @@ def install(
     _apply(edits, [f"{edit.file}: {same}" for edit in edits if not edit.has_changes], dry_run=dry_run)
     output.print_text(*installation.off_notes(target, edits[0]))
     if not dry_run:
-        output.print_text(*_next_steps(target, options, hooks=hooks), *_on_unused_variables(ctx))
+        output.print_text(*_next_steps(target, hooks=hooks), *_on_unused_variables(ctx))
 
 
 @command(app, "uninstall")
@@ -325,18 +325,9 @@ def _variables(options: Options, settings: Settings | None) -> dict[str, str]:
     return env
 
 
-def _next_steps(target: installation.Target, options: Options, *, hooks: bool) -> list[str]:
+def _next_steps(target: installation.Target, *, hooks: bool) -> list[str]:
     """Return what a person does and knows after an installation."""
-    client, steps = target.client, list[str]()
-    if target.in_project:
-        steps.append(TEAMMATES)
-        if options.overrides or options.config is not None:
-            steps.append("note: the options of this call are in the file, for everybody who uses it")
-    elif installation.in_temporary_environment():
-        steps.append(
-            "note: uvx or pipx starts the server, because this installation is a temporary one. They download the "
-            "package palimpsest-mcp; if it cannot be found, install from the clone with uv tool install . instead"
-        )
+    client, steps = target.client, [TEAMMATES] if target.in_project else []
     if hooks:
         steps.append(HOOKS_AFTER.format(title=client.title, name=client.name))
         if target.in_project:

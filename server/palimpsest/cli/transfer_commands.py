@@ -222,7 +222,6 @@ def migrate_(settings: Settings, dry_run: bool = False, yes: bool = False) -> Re
     content = {
         "from": pending.revision,
         "steps": [replies.picked(step, "to=revision purpose") for step in pending.steps],
-        "sql": pending.sql,
         "done": bool(pending.steps) and not dry_run,
     }
     if not pending.steps or dry_run:
@@ -246,7 +245,7 @@ def _plan(pending: backup.PendingMigration) -> list[str]:
         lines.append(f"Stop all servers first, and copy the database: {pending.dump_command}")
     else:
         lines.append("The file is copied into the backups folder first.")
-    return [*lines, *([pending.sql] if pending.sql else [])]
+    return lines
 
 
 # The commands that list projects, and move what is in one to another.

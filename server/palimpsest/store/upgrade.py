@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import uuid
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sqlalchemy import Column, Connection, MetaData, String, Table, inspect, text
 
@@ -39,14 +38,12 @@ class Step:
 class PendingMigration:
     """What has to be done to bring a ledger up to date: nothing if there are no `steps`.
 
-    `revision` is that of the schema it has, or None if there is no ledger yet. `sql` are the statements, if the
-    database is not migrated by whoever opens it, and `dump_command` copies it.
+    `revision` is that of the schema it has, or None if there is no ledger yet, and `dump_command` copies it.
     """
 
     location: str
     revision: str | None
     steps: tuple[Step, ...] = ()
-    sql: str = ""
     dump_command: str = ""
 
 
@@ -80,7 +77,6 @@ def pending(database: Database) -> PendingMigration:
         database.location,
         revision,
         tuple(Step(step.revision, (step.doc or "").strip()) for step in steps),
-        "" if database.migrates_when_opened else _statements(database, revision),
         database.dump_command,
     )
 
@@ -169,21 +165,9 @@ def _run_migrations(conn: Connection, database: Database) -> None:
     database.finish_schema(conn)
 
 
-def _statements(database: Database, revision: str | None) -> str:
-    """Return the statements of the migrations, as Alembic writes them without running them."""
-    import alembic.command  # noqa: PLC0415 - as in `_alembic`
-
-    written = io.StringIO()
-    config = _alembic(output_buffer=written)
-    with database.read() as conn:
-        config.attributes["url"] = conn.engine.url
-    alembic.command.upgrade(config, f"{revision}:{HEAD}", sql=True)
-    return written.getvalue()
-
-
-def _alembic(**options: Any) -> Config:
+def _alembic() -> Config:
     from alembic.config import Config  # noqa: PLC0415 - half a second, which only a schema that is behind should cost
 
-    config = Config(**options)
+    config = Config()
     config.set_main_option("script_location", str(MIGRATIONS))
     return config
