@@ -209,7 +209,7 @@ class TestSharedFiles:
         uvx.parent.mkdir()
         shutil.copy("/bin/true", uvx)
         settings = {"PATH": str(uvx.parent)}
-        assert "a temporary one" in run(tmp_path, "install", "cursor", settings=settings)
+        run(tmp_path, "install", "cursor", settings=settings)
         entry = content_of(tmp_path / ".cursor" / "mcp.json")["mcpServers"]["palimpsest"]
         assert (entry["command"], entry["args"]) == (str(uvx), [programs.DISTRIBUTION])
         error = run(tmp_path, "install", "codex", "--hooks", code=1, settings=settings)

@@ -123,6 +123,5 @@ def test_a_misspelt_command_or_option_names_the_nearest(tmp_path: Path) -> None:
     """Guards a person who mistypes, also within a group."""
     assert "'search'" in palimpsest(tmp_path, "serach", "tea", code=2)
     assert "'revoke'" in palimpsest(tmp_path, "token", "revok", "x", code=2)
-    assert "'search'" in palimpsest(tmp_path, "search_memories", "tea", code=2)
     assert "--limit" in palimpsest(tmp_path, "list", "--limti", "3", code=2)
     assert "--data-dir" in palimpsest(tmp_path, "list", "--datadir", "x", code=2)

@@ -219,6 +219,13 @@ def agrees(ledger: Ledger, index: VectorIndex, *users: str) -> bool:
     return found_all and index.count() == total
 
 
+def has_all(ledger: Ledger, projection: Projection, *users: str) -> bool:
+    """Return the same of the index of a projection once it has caught up."""
+    projection.catch_up()
+    index = projection._index  # pyright: ignore[reportPrivateUsage] - nothing else needs it
+    return index is not None and agrees(ledger, index, *users)
+
+
 def nearest(ledger: Ledger, index: NearestEntries, text: str, limit: int = 3, user: str = "ana") -> list[int] | None:
     """Return what a search would take from the index: the nearest entries, and those that changed since."""
     hits = index.query(user, direction(text), limit)

@@ -352,7 +352,7 @@ def _restore_advice(settings: Settings) -> str:
 
 
 def _index_findings(settings: Settings, ledger: Ledger, progress: Progress, *, repair: bool) -> Iterator[Finding]:
-    """Yield a finding for the shared index, or for each index folder of this ledger."""
+    """Yield a finding for each index folder of this ledger."""
     if settings.vector_store.provider == "exact":
         return
     try:
@@ -361,7 +361,7 @@ def _index_findings(settings: Settings, ledger: Ledger, progress: Progress, *, r
         yield Finding("index", str(error), ok=False)
         return
     if projection.shared:
-        yield _shared_index_finding(ledger, projection, progress, repair=repair)
+        yield Finding("index", "not compared, because it is on a server; palimpsest rebuild builds it anew")
         return
     if repair:
         for folder in delete_outdated(settings.index_dir, ledger):
@@ -373,18 +373,6 @@ def _index_findings(settings: Settings, ledger: Ledger, progress: Progress, *, r
         except Timeout:
             text = "not compared, because a client is using it; close the client to compare it"
             yield Finding(f"index {folder.name}", text)
-
-
-def _shared_index_finding(ledger: Ledger, projection: Projection, progress: Progress, *, repair: bool) -> Finding:
-    try:
-        with closing(projection):
-            projection.open()
-            fault = projection.inspect(lambda index: _differences(ledger, projection.embedder, index, progress))
-            if fault and repair:
-                projection.rebuild(progress)
-    except PalimpsestError as error:
-        return Finding("index", str(error), ok=False)
-    return _comparison_finding("index", fault, repair=repair, repaired="rebuilt")
 
 
 def _verified_folder(
@@ -405,15 +393,10 @@ def _verified_folder(
         fault = str(error)
     if fault and repair:
         shutil.rmtree(folder)
-    return _comparison_finding(part, fault, repair=repair, repaired="deleted, and the next client rebuilds it")
-
-
-def _comparison_finding(part: str, fault: str, *, repair: bool, repaired: str) -> Finding:
-    if not fault:
-        return Finding(part, "every vector is present, equals the ledger's and is found by a query for itself")
-    if repair:
-        return Finding(part, f"{fault}: {repaired}")
-    return Finding(part, f"{fault}; palimpsest doctor --deep --repair rebuilds it", ok=False)
+        return Finding(part, f"{fault}: deleted, and the next client rebuilds it")
+    if fault:
+        return Finding(part, f"{fault}; palimpsest doctor --deep --repair rebuilds it", ok=False)
+    return Finding(part, "every vector is present, equals the ledger's and is found by a query for itself")
 
 
 def _differences(ledger: Ledger, embedder: str, index: VectorIndex, progress: Progress) -> str:

@@ -18,7 +18,7 @@ import numpy as np
 
 from palimpsest.core.errors import VectorIndexError
 from palimpsest.core.models import Finding
-from palimpsest.core.protocols import Progress, Vector, VectorIndex
+from palimpsest.core.protocols import Progress, Vector
 from palimpsest.core.settings import VectorStoreConfig
 from palimpsest.index.chroma_folder import CONFIGURATION, by_number, collection_of, is_of_user
 from palimpsest.index.sync import Checkpoint, IndexHits, Projection, refuse_folder
@@ -328,15 +328,6 @@ class SharedProjection(Projection):
             if is_our_turn:
                 server.begin(self._ledger.read_with(entry_queries.epoch))
         self._changes_seen = True
-
-    def inspect(self, examine: Callable[[VectorIndex], str]) -> str:
-        """Return what `examine` reports of the index when it has caught up. It waits for the process that is writing.
-
-        Raises VectorIndexError and LedgerError.
-        """
-        with self._our_turn(), self._operation():
-            self._follow(None)
-            return examine(self._required_index())
 
     def query(self, user_id: str, vector: Vector, limit: int) -> IndexHits | None:
         """Return the nearest entries that the index has, or None if it cannot be queried now.

@@ -262,14 +262,6 @@ class Projection:
         with self._lock:
             return self._required_index().count()
 
-    def inspect(self, examine: Callable[[VectorIndex], str]) -> str:
-        """Return what `examine` reports of the open index, which nothing writes to meanwhile.
-
-        Raises VectorIndexError and LedgerError.
-        """
-        with self._operation():
-            return examine(self._required_index())
-
     def query(self, user_id: str, vector: Vector, limit: int) -> IndexHits | None:
         """Return the nearest entries that the index has, or None if it cannot be queried now.
 

@@ -15,7 +15,14 @@ from palimpsest.index.chroma_server import SharedIndex, SharedProjection
 from palimpsest.store.ledger import Ledger
 from tests.support.chroma_server import ChromaProcess
 from tests.support.memory import ALICE, add_text, memory_in
-from tests.support.projections import add, agrees, facts, nearest
+from tests.support.projections import add, facts, has_all, nearest
+from tests.support.shared_index_process import SharedIndexProcess
+
+Share = Callable[[ChromaProcess], SharedProjection]
+
+
+OpenProcess = Callable[[ChromaProcess], SharedIndexProcess]
+
 
 pytestmark = pytest.mark.nightly
 
@@ -29,10 +36,6 @@ def frozen(server: ChromaProcess) -> Generator[None]:
         server.freeze()
         yield
     server.thaw()
-
-
-def is_complete(ledger: Ledger, projection: SharedProjection) -> bool:
-    return projection.inspect(lambda index: str(agrees(ledger, index))) == "True"
 
 
 def build_on(server: ChromaProcess, ledger: Ledger, folder: Path) -> str:
@@ -62,7 +65,7 @@ def test_a_server_that_comes_back_with_its_data_goes_on(
     own_chroma.start()
     own.open()
     assert (own.state, own.fault) == ("ready", "")
-    assert is_complete(ledger, own)
+    assert has_all(ledger, own)
     assert build_on(own_chroma, ledger, tmp_path) == build
 
 
@@ -77,7 +80,7 @@ def test_a_server_that_lost_its_data_is_noticed_and_filled_again(
     assert own.is_behind(), "the background looks what is the matter"
     own.open()
     assert own.count() == 3
-    assert is_complete(ledger, own)
+    assert has_all(ledger, own)
 
 
 class TestHanging:
@@ -112,6 +115,32 @@ class TestHanging:
             own_chroma.kill()
             assert (await memory.search(ALICE, "harp")).hits[0].text == "Alice plays the harp"
 
+    def test_a_server_that_stops_in_the_midst_of_a_build(
+        self, ledger: Ledger, own_chroma: ChromaProcess, own: SharedProjection
+    ) -> None:
+        """What was stored until then is not taken for an index."""
+        add(ledger, *facts(50))
+        own.batch = 20
+        with ExitStack() as stops:
+            with pytest.raises(VectorIndexError, match="did not answer"):
+                own.open(lambda _done, _total: stops.enter_context(frozen(own_chroma)))
+            assert nearest(ledger, own, "fact 1") is None
+        own.open()
+        assert has_all(ledger, own)
+
+
+def test_a_restart_between_two_queries_is_hardly_noticed(
+    ledger: Ledger, own_chroma: ChromaProcess, own: SharedProjection
+) -> None:
+    """The connections that were open are gone, and the next query makes new ones or says that it cannot."""
+    add(ledger, *facts(3))
+    own.open()
+    assert nearest(ledger, own, "fact 1", 1) == [2]
+    own_chroma.restart()
+    assert nearest(ledger, own, "fact 1", 1) in ([2], None)
+    own.open()
+    assert nearest(ledger, own, "fact 1", 1) == [2]
+
 
 def test_a_server_with_an_older_copy_of_its_data_goes_on_from_there(
     ledger: Ledger, own_chroma: ChromaProcess, own: SharedProjection, tmp_path: Path
@@ -134,5 +163,22 @@ def test_a_server_with_an_older_copy_of_its_data_goes_on_from_there(
     assert found is None or found[-1] == 4, "it is not in the copy, and the log tells of it"
     own.open()
     assert nearest(ledger, own, "four", 1) == [4]
-    assert is_complete(ledger, own)
+    assert has_all(ledger, own)
     assert build_on(own_chroma, ledger, tmp_path) == build, "nothing was built anew"
+
+
+def test_a_killed_server_in_the_midst_of_catching_up(
+    ledger: Ledger, own_chroma: ChromaProcess, share: Share, open_process: OpenProcess
+) -> None:
+    """The follower says what happened, and the next one repeats the batch."""
+    add(ledger, *facts(3))
+    follower, projection = open_process(own_chroma), share(own_chroma)
+    follower.do("open")
+    add(ledger, "four")
+    follower.pause_at("catch_up save")
+    own_chroma.kill()
+    assert "could not be reached" in follower.go_on()
+    own_chroma.start()
+    projection.open()
+    assert nearest(ledger, projection, "four", 1) == [4]
+    assert has_all(ledger, projection)

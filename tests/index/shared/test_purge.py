@@ -14,7 +14,7 @@ from palimpsest.index.sync import finish_purge
 from palimpsest.store.ledger import Ledger
 from tests.support.chroma_server import ChromaProcess
 from tests.support.memory import ALICE, add_text, memory_in
-from tests.support.projections import add, agrees, facts, nearest
+from tests.support.projections import add, facts, has_all, nearest
 from tests.support.shared_index_process import BATCH, SharedIndexProcess
 
 pytestmark = pytest.mark.nightly
@@ -61,6 +61,24 @@ async def test_a_purge_says_what_it_could_not_erase(own_chroma: ChromaProcess, t
         assert stored_vectors(own_chroma, ledger_id, tmp_path, "alice", [1]) == 0
 
 
+def test_a_purge_while_another_process_builds(
+    ledger: Ledger, chroma: ChromaProcess, other: SharedIndexProcess, projection: SharedProjection, tmp_path: Path
+) -> None:
+    """The other notices the purge at its next batch, and begins anew. The purge waits for that."""
+    doomed = add(ledger, "to be erased")[0].memory.id
+    add(ledger, *facts(2 * BATCH))
+    other.pause_at("open batch")
+    assert stored_vectors(chroma, ledger.id, tmp_path, "ana", [1]) == 1
+    ledger.purge(Scope("ana"), [doomed])
+    with ThreadPoolExecutor(1) as threads:
+        finished = threads.submit(finish_purge, ledger, projection)
+        assert other.go_on() == "ready"
+        assert finished.result() == []
+    assert stored_vectors(chroma, ledger.id, tmp_path, "ana", [1]) == 0
+    projection.open()
+    assert has_all(ledger, projection)
+
+
 def test_a_purge_while_another_process_catches_up(
     ledger: Ledger, chroma: ChromaProcess, other: SharedIndexProcess, projection: SharedProjection, tmp_path: Path
 ) -> None:
@@ -78,4 +96,4 @@ def test_a_purge_while_another_process_catches_up(
     assert stored_vectors(chroma, ledger.id, tmp_path, "ana", [1]) == 0
     projection.open()
     assert nearest(ledger, projection, "fact 7", 1) == [9]
-    assert projection.inspect(lambda index: str(agrees(ledger, index))) == "True"
+    assert has_all(ledger, projection)
