@@ -140,13 +140,6 @@ async def enrich(memory: Memory, limit: int | None = None, dry_run: bool = False
     return Reply(content, text, done=text)
 
 
-MODES = {
-    "off": "Forgetting is off: all of this is found as ever, and no use is noted, so only age counts here.",
-    "rank": "Forgetting is on: what is remembered better comes first of what answers alike.",
-    "archive": "Forgetting archives: a search without the filter faded=true leaves out what is below the bound.",
-}
-
-
 @command(app, "fading")
 async def fading(memory: Memory, limit: int = 20) -> Reply:
     """Show which memories fade, what is forgotten first, and why."""
@@ -165,7 +158,7 @@ async def fading(memory: Memory, limit: int = 20) -> Reply:
         ],
     }
     bound, total = report.forgetting.bound, len(report.fading)
-    parts: list[output.Part] = [MODES[report.forgetting.mode]]
+    parts: list[output.Part] = [f"forgetting = {report.forgetting.mode}"]
     rows = output.Rows("id", "R", "fades on", "last", "S", "days", "tag", "what", title="what is forgotten first")
     for item in report.fading[:limit]:
         fading, last = item.fading, shown_date(item.fading.last_at)
@@ -173,10 +166,7 @@ async def fading(memory: Memory, limit: int = 20) -> Reply:
         numbers = (f"{fading.retention:.2f}", fades_at, last, fading.strength, f"{fading.days:g}")
         rows.add_row(advice.short(item.memory.id), *numbers, fading.tag, validation.one_line(item.memory.text))
     parts += [rows] if report.fading else []
-    verb = "is" if report.faded == 1 else "are"
-    parts.append(f"{report.faded} of {counted(total, 'memory')} that may fade {verb} below {bound:g}")
+    parts.append(f"below {bound:g}: {report.faded} of {counted(total, 'memory')} that may fade")
     if report.kept:
-        reasons = ", ".join(f"{count} {reason}" for reason, count in report.kept.items())
-        kept = sum(report.kept.values())
-        parts.append(f"{counted(kept, 'memory')} never {'fades' if kept == 1 else 'fade'}: {reasons}")
+        parts.append("never fade: " + ", ".join(f"{count} {reason}" for reason, count in report.kept.items()))
     return Reply(content, *parts)

@@ -175,10 +175,9 @@ def set_values(path: Path, values: Mapping[str, str | None], *, private: bool = 
     Of a TOML file the comments, the order and the line ends stay. With `private` only its owner can read it afterwards.
     Raises SettingsError, and the file is unchanged then.
     """
-    by_hand = f"Change it by hand: {'; '.join(_by_hand(name, value) for name, value in values.items())}. "
-    by_hand += "Nothing was changed."
+    by_hand = f". Change {', '.join(values)} by hand. Nothing was changed."
     is_json, failed = path.suffix == ".json", f"the settings file {path} cannot be changed"
-    with raised_as(SettingsError, failed, f". {by_hand}", OSError, ValueError, TypeError, AttributeError):
+    with raised_as(SettingsError, failed, by_hand, OSError, ValueError, TypeError, AttributeError):
         mode = path.stat().st_mode & 0o777 if path.exists() and not private else OWNER_ONLY
         # Line ends stay as they are, which `read_text` would change.
         before = path.read_bytes().decode("utf-8-sig") if path.exists() else ("{}" if is_json else "")
@@ -203,10 +202,6 @@ def keep_copy(path: Path) -> Path | None:
     with replace_file(copy) as file:
         file.write(path.read_bytes().decode("utf-8"))
     return copy
-
-
-def _by_hand(name: str, value: str | None) -> str:
-    return f"remove {name}" if value is None else f"{name} = {'…' if is_key(name) else json.dumps(value)}"
 
 
 def is_key(name: str) -> bool:
