@@ -436,7 +436,7 @@ def _limit() -> float:
     """Return how many seconds a call may take: what the time limits of a connection add up to."""
     from palimpsest.store.postgres import postgres_database as limits  # noqa: PLC0415 - needs an extra
 
-    return limits.SILENCE_SECONDS + limits.SETTLE_SECONDS + limits.WAIT_SECONDS + limits.CONNECT_SECONDS
+    return limits.SILENCE_SECONDS + limits.WAIT_SECONDS + limits.CONNECT_SECONDS
 
 
 def main() -> None:

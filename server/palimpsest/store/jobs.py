@@ -335,7 +335,9 @@ def enqueue(conn: sa.Connection, scope: Scope, request: JobRequest, now: datetim
         return
     known = set(whole_payload(row.payload).get(MESSAGES, ()))
     values: dict[str, Any] = {"payload": with_request(row.payload, payload, due_at)}
-    if row.state == "failed" or (row.attempts and known & set(payload.get(MESSAGES, ()))):
+    if row.state == "failed":
+        values |= _after_failure(kind, row.finished_at, now)
+    elif row.attempts and known & set(payload.get(MESSAGES, ())):
         values |= tried_again(now + DEBOUNCE)
     elif not row.attempts and not row.error:
         values |= _sooner(row.created_at, row.due_at, due_at, now)
@@ -394,6 +396,18 @@ def _sooner(created_at: datetime, due: datetime, asked: datetime | None, now: da
     if due > now + MAX_DELAY:
         return {"due_at": now + DEBOUNCE, "created_at": now}
     return {"due_at": min(now + DEBOUNCE, max(created_at + MAX_DELAY, now))}
+
+
+def _after_failure(kind: JobKind, failed_at: datetime, now: datetime) -> dict[str, Any]:
+    """Return the state of a job that has failed and is asked for again.
+
+    What a person sent again is tried at once. The others are asked for by every write: they are tried once, after the
+    longest pause, and what was told of the failure is not told again.
+    """
+    if kind in TOLD_KINDS:
+        return tried_again(now + DEBOUNCE)
+    due_at = max(now + DEBOUNCE, failed_at + PAUSES[-1])
+    return {"state": "waiting", "due_at": due_at, "attempts": len(PAUSES), "finished_at": None}
 
 
 def queue_enrichment(conn: sa.Connection, scope: Scope, memory_ids: Sequence[str], now: datetime) -> int:

@@ -1,4 +1,4 @@
-"""The ledger in PostgreSQL: the pool, locks, time limits, lost commits, LISTEN, and errors in plain words."""
+"""The ledger in PostgreSQL: the pool, locks, time limits, LISTEN, and errors in plain words."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 import socket
 import threading
 import time
-import uuid
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -272,12 +271,6 @@ STATEMENT_SECONDS = 60
 SILENCE_SECONDS = 75.0
 """After so long without an answer a connection is given up. PostgreSQL itself ends the statement before that."""
 
-SETTLE_SECONDS = 20.0
-"""How long a write whose commit was not answered asks what became of it."""
-
-RETRY_SECONDS = 0.2
-"""How often it asks."""
-
 CONNECTIONS = 15
 """How many connections a process has at most for its calls. Its worker threads are fewer."""
 
@@ -396,29 +389,15 @@ class PostgresDatabase(Database):
     def _commit(self, conn: sa.Connection) -> None:
         if driver_of(conn).info.transaction_status is not TransactionStatus.INTRANS:
             raise LedgerError(f"the ledger {self.location} refused a statement of this call. Nothing was written.")
-        write = uuid.uuid4()
         try:
-            postgres_schema.commit(conn, write)
+            conn.exec_driver_sql("COMMIT")
         except DBAPIError as error:
             if not is_lost(error.orig):
                 raise
-            self._settle(write, error)
-
-    def _settle(self, write: uuid.UUID, lost: DBAPIError) -> None:
-        """Ask how a transaction ended whose commit was not answered. Raises LedgerError if it was not committed."""
-        until = time.monotonic() + SETTLE_SECONDS
-        while time.monotonic() < until:
-            with suppress(DBAPIError), self._sessions.connect() as conn:
-                if postgres_schema.was_stored(conn, write):
-                    return
-                raise LedgerError(
-                    f"the connection to the ledger {self.location} broke. Nothing was written. Try again."
-                ) from lost
-            time.sleep(RETRY_SECONDS)
-        raise LedgerError(
-            f"the connection to the ledger {self.location} broke while a change was being stored, and the database "
-            "does not say whether it was. Look before you repeat it."
-        ) from lost
+            raise LedgerError(
+                f"the connection to the ledger {self.location} broke while a change was being stored, and it is not "
+                "known whether it was. Look before you repeat it."
+            ) from error
 
     @contextmanager
     def migrating(self) -> Generator[None]:

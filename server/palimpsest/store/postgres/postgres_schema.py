@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import uuid
 from collections.abc import Mapping, Sequence
-from itertools import count
 from typing import Any, ClassVar, Literal, TypeAlias
 
 from sqlalchemy import Column, Connection, String, text
@@ -20,52 +18,8 @@ from palimpsest.store.database import Work
 from palimpsest.store.rows import StoredJson, json_elements, json_numbers, next_number
 from palimpsest.store.schema import index_log, metadata
 
-# Whether a write was stored whose commit was not answered.
-#
-# Each write leaves a row in a table, under an id that only its own server knows. A server whose connection broke
-# during the commit asks for that row by putting one of its own there: PostgreSQL then waits until the write has
-# ended, and a write that has not arrived yet can no longer be stored. The number of a transaction does not tell it,
-# because PostgreSQL may give it to another one after a crash.
-
-TABLE = "commits"
-
-CREATE = f"""
-    CREATE TABLE IF NOT EXISTS {TABLE} (
-        id uuid PRIMARY KEY,
-        is_stored boolean NOT NULL,
-        at timestamptz NOT NULL DEFAULT now()
-    )
-"""
-
-KEPT = "1 hour"
-"""How long a row is kept. Whoever asks for it does so in the first half minute."""
-
-ERASED_EVERY = 500
-"""After so many writes of a process the outdated rows are erased: that takes some milliseconds."""
-
 AS_TEXT: Mapping[str, bool] = {"no_parameters": True}
 """The option with which the driver takes several statements in one text."""
-
-_ERASE = f"DELETE FROM {TABLE} WHERE at < now() - interval '{KEPT}'; "  # noqa: S608 - no value of anybody's
-
-
-_writes = count()
-
-
-def commit(conn: Connection, write: uuid.UUID) -> None:
-    """Commit a transaction under a new id, by which it can be asked for, in one message to the database."""
-    erase = "" if next(_writes) % ERASED_EVERY else _ERASE
-    leave = f"INSERT INTO {TABLE}(id, is_stored) VALUES ('{write}', true); "  # noqa: S608 - an id is no text
-    conn.exec_driver_sql(f"{erase}{leave}COMMIT", execution_options=AS_TEXT)
-
-
-def was_stored(conn: Connection, write: uuid.UUID) -> bool:
-    """Return whether a write was committed, once it has ended. It cannot be committed any more afterwards."""
-    ask = (
-        f"INSERT INTO {TABLE}(id, is_stored) VALUES (%(id)s, false) "  # noqa: S608 - no value of anybody's
-        "ON CONFLICT (id) DO UPDATE SET at = now() RETURNING is_stored"
-    )
-    return bool(conn.exec_driver_sql(ask, {"id": write}).scalar_one())
 
 
 # Advisory locks: whose turn it is to write for a user, to change the schema, to work in the background.
@@ -168,7 +122,7 @@ def _next_number(element: next_number, compiler: SQLCompiler, **options: Any) ->
     return f"(SELECT {number} FROM ({taken}) AS taken)"  # noqa: S608 - likewise
 
 
-# What a ledger in PostgreSQL has beside its tables: a sequence, a table, an index, and triggers on the index log.
+# What a ledger in PostgreSQL has beside its tables: a sequence, an index, and triggers on the index log.
 #
 # Whoever follows the index log asks for what comes after the newest number it knows. PostgreSQL gives numbers out
 # when a row is written, and a transaction that was given a lower one may commit later: its row would never be seen.
@@ -180,7 +134,6 @@ CHANNEL = "palimpsest_changes"
 
 _CREATE = (
     f"CREATE SEQUENCE IF NOT EXISTS {EDIT_NUMBERS}",
-    CREATE,
     # Many users share the log, and each search asks it for the changes of one of them.
     f"CREATE INDEX IF NOT EXISTS changes_by_user ON {index_log.name} (user_id, seq)",
     f"""
