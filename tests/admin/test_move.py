@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from pydantic import SecretStr
 
-from palimpsest.admin.backup import move_ledger
 from palimpsest.core.errors import InputError, LedgerError
-from palimpsest.core.protocols import Progress
-from palimpsest.store import copying, verify
+from palimpsest.core.models import Undo
+from palimpsest.memory import Memory
+from palimpsest.store import entries, verify
 from palimpsest.store.ledger import open_ledger
 from tests.support.command_line import palimpsest
 from tests.support.exports import exported
@@ -20,12 +19,11 @@ from tests.support.ledger_access import (
     ignore_progress,
     ledger_faults,
     ledger_in,
-    second_writer,
     select_rows,
     store_memory,
 )
 from tests.support.memory import ALICE, StoppedClock, memory_in
-from tests.support.moving import BOB, Filled, change, digests, fill, killed_while_moving, moved, settings_for
+from tests.support.moving import BOB, Filled, change, digests, fill, killed_while_moving, moved
 from tests.support.postgres import PostgresStore
 from tests.support.stores import Address
 
@@ -34,7 +32,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.postgres, pytest.mark.only_on("sqli
 NEW = ("meta", "changes")
 """The tables that differ after a move: a new epoch, which the index log tells."""
 
-STAGES = [("copying", 15), ("comparing", 8), ("making the indexes", 25)]
+STAGES = [("copying", 15), ("making the indexes", 25)]
 
 
 @pytest.fixture
@@ -109,28 +107,6 @@ async def write_meanwhile(folder: Path, clock: StoppedClock, filled: Filled) -> 
         (purged,), (deleted,) = select_rows(memory, query, user=BOB.user_id)
         await memory.care.purge(BOB, [purged])
         await memory.delete(BOB, [deleted])
-
-
-@pytest.mark.few_by_day(1)
-@pytest.mark.usefixtures("filled")
-@pytest.mark.parametrize("locked_seconds", [20.0, -1.0], ids=["locked", "not in time"])
-async def test_what_is_written_meanwhile_is_in_the_copy(
-    tmp_path: Path, database: SecretStr, clock: StoppedClock, monkeypatch: pytest.MonkeyPatch, locked_seconds: float
-) -> None:
-    """Guards writes between copying and comparing, also if comparing takes too long to let clients wait for it."""
-    monkeypatch.setattr(copying, "LOCKED_SECONDS", locked_seconds)
-    here = tmp_path / "here"
-
-    @contextmanager
-    def writing(what: str) -> Generator[Progress]:
-        if what == "comparing":
-            with second_writer(here) as add:
-                add("User bakes bread")
-        yield ignore_progress
-
-    done = move_ledger(settings_for(here, file_of(here)), database, writing, clock)
-    assert done.rows["memories"] == 13
-    assert digests(database, without=NEW) == digests(file_of(here), without=NEW)
 
 
 @pytest.mark.usefixtures("filled")

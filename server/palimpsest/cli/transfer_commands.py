@@ -183,8 +183,9 @@ def _notes(result: import_file.ImportResult) -> list[str]:
 def move_(settings: Settings, to: str) -> Reply:
     """Copy the whole ledger, with all users, to PostgreSQL or back to a file, and compare every row.
 
-    Clients may go on using the ledger. If the command is interrupted, run it again: it
-    goes on where it was. The ledger is not changed, and the reply says what to set.
+    Meanwhile clients can only read the ledger. If the command is interrupted, run it
+    again: it goes on where it was. The ledger is not changed, and the reply says what to
+    set.
     """
     target = SecretStr(to) if "://" in to else absolute(to)
     moved = backup.move_ledger(settings, target, progress_bar, now)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
@@ -87,15 +86,10 @@ STORED = tuple(map(_as_stored, TABLES))
 
 # Make the rows of one database equal to those of another, in batches that are each stored for good.
 #
-# What is equal already is only compared. So the same function copies a ledger, goes on with a copy that broke off,
-# brings in what was written meanwhile, and proves that both are the same.
+# What is equal already is only compared. So the same function copies a ledger, and goes on with a copy that broke off.
 
 BATCH = 1_000
 """How many rows are read at a time. Of the largest rows, those with vectors and pages, that is a few megabytes."""
-
-
-class TooSlowError(Exception):
-    """The rows could not be compared in the time given."""
 
 
 class Batch(NamedTuple):
@@ -131,19 +125,14 @@ def _batches(source: sa.Connection) -> Iterator[Batch]:
             after = upto
 
 
-def make_equal(
-    source: sa.Connection, target: Database, progress: Progress, until: float | None = None
-) -> Mapping[str, int]:
+def make_equal(source: sa.Connection, target: Database, progress: Progress) -> Mapping[str, int]:
     """Make the rows of `target` those that `source` sees, and return their number by table.
 
-    What is written is read back. Raises LedgerError for a row that the target cannot store, and TooSlowError at the
-    monotonic time `until`. The batches before stay.
+    What is written is read back. Raises LedgerError for a row that the target cannot store. The batches before stay.
     """
     total = sum(source.execute(sa.select(sa.func.count()).select_from(table)).scalar_one() for table in TABLES)
     counted = {table.name: 0 for table in TABLES}
     for batch in _batches(source):
-        if until is not None and time.monotonic() > until:
-            raise TooSlowError
         _make_batch_equal(target, batch)
         counted[batch.table.name] += len(batch.rows)
         done = sum(counted.values())
@@ -270,12 +259,8 @@ def _refuse_other_schema(database: Database) -> None:
 
 # Copy a whole ledger into an empty database. It stays the same ledger, with its id, and can be moved back.
 #
-# While the copy is being made, the target has no revision that any version opens. All rows are copied from one state
-# of the source, then compared with a newer one that includes what was written meanwhile. A copy that broke off goes
-# on in the same way: what is there is compared and not copied again.
-
-LOCKED_SECONDS = 20.0
-"""How long writes of clients wait at most while the rows are compared. They would give up after 30 seconds."""
+# While the copy is being made, nobody writes to the source, and the target has no revision that any version opens. A
+# copy that broke off goes on: what is there is compared and not copied again.
 
 Shown: TypeAlias = Callable[[str], AbstractContextManager[Progress]]
 """Shows the progress of a part of the work."""
@@ -291,22 +276,21 @@ class Moved:
 
 
 def move(source: Database, target: Database, clock: Clock, shown: Shown) -> Moved:
-    """Copy the ledger of `source`, and compare every row of both. Blocking.
+    """Copy the ledger of `source`, and read every row back. Blocking.
 
     Raises InputError if the target is not empty, and LedgerError. A target that is not finished is not opened by
-    anybody, and another call goes on with it. The source is not changed.
+    anybody, and another call goes on with it. The source is not changed, and others only read it meanwhile.
     """
     with source.read() as conn:
         ledger_id = entries.meta_value(conn, "ledger_id")
     with target.migrating(), target.in_any_order():
         _begin(target, ledger_id)
-        with source.read() as conn, shown("copying") as progress:
-            make_equal(conn, target, progress)
-        with shown("comparing") as progress:
-            compared, counters, until = _with_newest(source, target, clock, progress)
+        with source.write() as conn, source.without_time_limit(conn), shown("copying") as progress:
+            copied = make_equal(conn, target, progress)
+            counters, until = source.counters(conn), clock()
         with target.write() as conn, target.without_time_limit(conn), shown("making the indexes") as progress:
             _finish(conn, target, counters, clock(), progress)
-    return Moved(target.location, compared, until)
+    return Moved(target.location, copied, until)
 
 
 def _begin(target: Database, ledger_id: str | None) -> None:
@@ -335,21 +319,6 @@ def _begin(target: Database, ledger_id: str | None) -> None:
 
 _COPIED = sa.text("SELECT ledger_id FROM unfinished_move")
 _SET_REVISION = sa.text("UPDATE alembic_version SET version_num = :revision")
-
-
-def _with_newest(
-    source: Database, target: Database, clock: Clock, progress: Progress
-) -> tuple[Mapping[str, int], Mapping[str, int], datetime]:
-    """Compare all rows while nobody writes to the source, or, if that takes too long, with one state of it."""
-    try:
-        with source.write() as conn:
-            compared = make_equal(conn, target, progress, time.monotonic() + LOCKED_SECONDS)
-            return compared, source.counters(conn), clock()
-    except TooSlowError:
-        with source.read() as conn:
-            until = clock()
-            counters = source.counters(conn)
-            return make_equal(conn, target, progress), counters, until
 
 
 def _finish(
