@@ -102,13 +102,35 @@ def test_calls_after_a_restart_are_answered(cluster: Cluster, ledger: Ledger) ->
     assert texts(ledger) == ["Ana plays the cello", "Ben plays the flute"]
 
 
-@pytest.mark.nightly
-def test_a_commit_that_did_not_happen_is_no_success(ledger: Ledger, cluster: Cluster, tmp_path: Path) -> None:
-    """The connection broke before the database was told to commit."""
-    severed = at_commit("before", lambda: cluster.sever(tmp_path.name))
-    with severed, pytest.raises(LedgerError, match="Nothing was written"):
-        add(ledger, "Ana plays the cello")
-    assert texts(ledger) == []
+def test_a_write_whose_connection_is_severed_writes_nothing(
+    cluster: Cluster, own_ledger: Ledger, tmp_path: Path
+) -> None:
+    """It fails with the reason, and the next one succeeds."""
+    with writing(own_ledger, "alice") as conn:
+        conn.execute(text("CREATE TABLE other (word text)"))
+
+    def write_half() -> None:
+        with writing(own_ledger, "alice") as conn:
+            conn.execute(text("INSERT INTO other VALUES ('half')"))
+            cluster.sever(tmp_path.name)
+            conn.execute(text("INSERT INTO other VALUES ('whole')"))
+
+    with pytest.raises(LedgerError, match="Nothing was written"):
+        write_half()
+    with own_ledger.read() as conn:
+        assert conn.execute(text("SELECT count(*) FROM other")).scalar_one() == 0
+
+
+def test_a_commit_that_did_not_happen_is_no_success(own_ledger: Ledger, cluster: Cluster, tmp_path: Path) -> None:
+    """The connection broke before the database was told to commit, which nobody can know."""
+
+    def break_before_commit(_conn: Connection, _cursor: object, statement: str, *_: object) -> None:
+        if statement.endswith("COMMIT"):
+            cluster.sever(tmp_path.name)
+
+    with heard("before_cursor_execute", break_before_commit), pytest.raises(LedgerError, match="Look before you"):
+        add(own_ledger, "Ana plays the cello")
+    assert texts(own_ledger) == []
 
 
 @pytest.mark.nightly
