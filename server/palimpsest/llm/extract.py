@@ -210,7 +210,7 @@ def _fact_text(item: Mapping[str, Any]) -> str:
     return next((item[key] for key in _TEXT_KEYS if isinstance(item.get(key), str)), "")
 
 
-# What a fact names and states, read from a model's reply. What is left out is counted, so that the caller is told.
+# What a fact names and states, read from a model's reply.
 
 MAX_ENTITIES = 20
 """How many entities of a fact are kept: a sentence that names more is a list, and found by its words."""

@@ -138,7 +138,7 @@ def _undone_text(text: str) -> str:
 
 
 def carry_out(tx: Transaction, edit: models.EntityEdit) -> None:
-    """Carry out an edit of entities. One that is done already changes nothing.
+    """Carry out an edit of entities. A merge or rename that is done already changes nothing.
 
     Raises InputError if it is not possible, such as for an entity that the scope does not see.
     """
@@ -193,8 +193,6 @@ def _split(tx: Transaction, edit: models.Split) -> None:
     moved = _mentions_of(tx, "memory", memory_ids)
     unmoved = [memory_id for memory_id in memory_ids if not group & set(moved.get(memory_id, {}).values())]
     if unmoved:
-        if _is_split_already(tx, {key: moved.get(key, {}) for key in memory_ids}, group, name):
-            return
         raise InputError(f"memory {unmoved[0][:8]} does not mention {shown(root)}, so nothing was split")
     new_id = new_entity(tx, root.project, name, root.type, merged_into=root.id)
     messages = _mentions_of(tx, "message", _messages_only_of(tx, memory_ids, group))
@@ -231,14 +229,6 @@ def _places(kind: str, meant: dict[str, dict[str, str]], group: set[str]) -> Sta
         for key, entity_id in keys.items()
         if entity_id in group
     }
-
-
-def _is_split_already(tx: Transaction, meant: dict[str, dict[str, str]], group: set[str], name: str) -> bool:
-    """Return whether every memory mentions an entity of that name already, and none the one to be split."""
-    roots = roots_of(tx.conn, {entity_id for keys in meant.values() for entity_id in keys.values()})
-    key = models.name_key(name)
-    named = {entity_id for entity_id, root in roots.items() if models.name_key(root.name) == key} - group
-    return all(named & set(keys.values()) and not group & set(keys.values()) for keys in meant.values())
 
 
 def _messages_only_of(tx: Transaction, memory_ids: Sequence[str], group: set[str]) -> list[str]:
