@@ -10,10 +10,9 @@ from typing import Any, TypeAlias
 import sqlalchemy as sa
 
 from palimpsest.core.git_project import Alias, AliasKind, Move, Project, Repository
-from palimpsest.core.models import MOVE, Annotation, Event, Fact, Link, Memory, Provenance, Scope, name_key
+from palimpsest.core.models import MOVE, Event, Fact, Memory, Provenance, Scope, name_key
 from palimpsest.core.validation import scope_part
 from palimpsest.store import contextual_keys, documents, entries, jobs, usage, writes
-from palimpsest.store import links as link_queries
 from palimpsest.store import summaries as summary_queries
 from palimpsest.store.database import FullText
 from palimpsest.store.entries import Transaction, next_edit_number
@@ -23,7 +22,6 @@ from palimpsest.store.schema import (
     conversations,
     entities,
     entity_aliases,
-    index_log,
     memories,
     memory_sources,
     messages,
@@ -331,7 +329,6 @@ def move(
     """Move everything in a project to another, which also gets its aliases and its name as an older name."""
     planned = planned_move(conn, user_id, old, new)
     is_merge = has_content(conn, user_id, new)
-    current_from = _newest_change(conn, user_id, old)
     touched = entries.TouchedEntries()
     provenance = Provenance(MOVE, caller=caller)
     tx = Transaction(conn, Scope(user_id, new), provenance, now, next_edit_number(conn), touched)
@@ -350,8 +347,6 @@ def move(
     jobs.move(conn, user_id, old, new)
     _move_aliases(conn, user_id, old, new, now)
     contextual_keys.index(conn, full_text, touched, now)
-    if not is_merge:
-        _keep_current(conn, user_id, new, current_from)
     return planned
 
 
@@ -419,22 +414,6 @@ def _merge_memories(tx: Transaction, old: str, new: str) -> None:
         usage.give(tx.conn, ours.id, theirs.id)
         writes.replace_by(tx, ours, _memory(tx, new_id))
         jobs.replace_owner(tx.conn, tx.scope.user_id, old_id, new_id)
-        _link_instead(tx, ours, new_id)
-
-
-def _link_instead(tx: Transaction, ours: Memory, kept_id: str) -> None:
-    """Give a memory the links of one that was closed in its favour, and let links to that one lead to it."""
-    kept = _memory(tx, kept_id)
-    _annotate(tx, kept, kept.context or ours.context, (*kept.links, *ours.links))
-    for memory_id in link_queries.linking_to(tx.conn, ours.id):
-        memory = _memory(tx, memory_id)
-        leading = (replace(link, memory_id=kept_id) if link.memory_id == ours.id else link for link in memory.links)
-        _annotate(tx, memory, memory.context, tuple(leading))
-
-
-def _annotate(tx: Transaction, memory: Memory, context: str, links: Sequence[Link]) -> None:
-    others = {link.memory_id: link for link in reversed(links) if link.memory_id != memory.id}
-    writes.annotate(tx, memory, Annotation(memory.id, context, memory.tags, tuple(others.values())[::-1]))
 
 
 def _merge_documents(tx: Transaction, old: str, new: str) -> None:
@@ -464,17 +443,3 @@ def _merge_conversations(conn: sa.Connection, user_id: str, old: str, new: str) 
 
 def _memory(tx: Transaction, memory_id: str) -> Memory:
     return to_memory(tx.conn.execute(sa.select(memories).where(memories.c.id == memory_id)).one())
-
-
-def _newest_change(conn: sa.Connection, user_id: str, project: str) -> int:
-    """Return the newest row of the index log that a summary of a project should include."""
-    seen = sa.and_(memories.c.user_id == user_id, sa.or_(memories.c.project == project, memories.c.project == ""))
-    query = sa.select(sa.func.max(index_log.c.seq)).join(memories, memories.c.id == index_log.c.memory_id).where(seen)
-    return conn.execute(query).scalar_one() or 0
-
-
-def _keep_current(conn: sa.Connection, user_id: str, project: str, current_from: int) -> None:
-    """Keep the summaries current that were so before their project got another name."""
-    of_project = (summaries.c.user_id == user_id, summaries.c.project == project, summaries.c.seq >= current_from)
-    newest = entries.newest_log_number(conn)
-    conn.execute(sa.update(summaries).where(*of_project).values(seq=newest))
