@@ -40,7 +40,7 @@ from palimpsest.store import memories as memory_queries
 from palimpsest.store import messages as message_queries
 from palimpsest.store.apply import Write
 from palimpsest.store.graph.entities import entities_of
-from palimpsest.store.jobs import EDIT, Job, JobEnd, JobKind, JobRequest, Limits, ModelCall, ModelUse
+from palimpsest.store.jobs import EDIT, Job, JobEnd, JobKind, JobRequest, ModelUse
 from palimpsest.store.links import without_annotation
 from palimpsest.store.memories import A_DAY, ending_memories, plans_of, plans_since, scopes_ending
 from palimpsest.store.rows import is_seen
@@ -466,14 +466,8 @@ class _CountedModel(WrappedModel):
     kind: JobKind
 
     async def complete(self, messages: Sequence[Mapping[str, str]], schema: Mapping[str, Any] | None) -> str:
-        ledger = self.engine.ledger
         prompt = sum(count_tokens(message["content"]) for message in messages)
-        call = ModelCall(self.kind, prompt)
-        settings = self.engine.settings
-        background = settings.background
-        limits = Limits(settings.learn.captured_calls_per_day, background.calls_per_day, background.tokens_per_day)
-        setting = await self.engine.write(lambda: ledger.run(job_queries.begin_call, call, limits, ledger.clock()))
-        if setting:
+        if setting := await self._count(job_queries.begin_call, prompt, self.engine.settings):
             raise DailyLimitError(
                 f"{setting} allows no call with a prompt of {counted(prompt, 'token')} any more today. This goes on "
                 "tomorrow (UTC)."
@@ -482,15 +476,20 @@ class _CountedModel(WrappedModel):
             try:
                 reply = await self.model.complete(messages, schema)
             except errors.CutOffReplyError as error:
-                await self._end(call, reported, error.reply)
+                await self._count(job_queries.end_call, _beyond(prompt, reported, error.reply))
                 raise
-        await self._end(call, reported, reply)
+        await self._count(job_queries.end_call, _beyond(prompt, reported, reply))
         return reply
 
-    async def _end(self, call: ModelCall, reported: Sequence[int], reply: str) -> None:
-        tokens = sum(reported) or call.tokens + count_tokens(reply)
+    async def _count(self, count: Callable[..., str | None], *values: Any) -> str | None:
         ledger = self.engine.ledger
-        await self.engine.write(lambda: ledger.run(job_queries.end_call, call, tokens, ledger.clock()))
+        return await self.engine.write(lambda: ledger.run(count, self.kind, *values, ledger.clock()))
+
+
+def _beyond(prompt: int, reported: Sequence[int], reply: str) -> int:
+    """Return by how many tokens a call was longer than its prompt, as the endpoint reports it or else by the reply."""
+    total = sum(reported)
+    return total - prompt if total else count_tokens(reply)
 
 
 # Work on the jobs in the ledger: what was said is learned from, and views of what is known are made.

@@ -13,6 +13,7 @@ import sqlalchemy as sa
 
 from palimpsest.core.clock import times_in_zone
 from palimpsest.core.models import Event, Memory, Outcome, Scope
+from palimpsest.core.settings import Settings
 from palimpsest.store.entries import Transaction, meta_value, next_edit_number, reserve_edit_numbers, set_meta
 from palimpsest.store.memories import read_memories
 from palimpsest.store.messages import messages_in, sessions_of
@@ -452,41 +453,27 @@ def _waiting(conn: sa.Connection, scope: Scope, session_id: str) -> list[str]:
 # Count how often a model is asked in the background today, inside a transaction, over all processes of a ledger.
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """How often a model may be asked a day about what hooks captured, and for other work that nobody asked for."""
+def begin_call(conn: sa.Connection, kind: JobKind, tokens: int, settings: Settings, now: datetime) -> str:
+    """Count one more call for a job, unless it is one too many; return which setting refuses it then, else "".
 
-    captured_calls: int
-    calls: int
-    tokens: int
-
-
-@dataclass(frozen=True, slots=True)
-class ModelCall:
-    """A call of a model for a job. `tokens` is what is known of its length."""
-
-    kind: JobKind
-    tokens: int
-
-
-def begin_call(conn: sa.Connection, call: ModelCall, limits: Limits, now: datetime) -> str:
-    """Count one more call, unless it is one too many; return which setting refuses it then, else ""."""
-    made = model_use(conn, now)
-    if call.kind == "capture":
-        if made.captured_calls >= limits.captured_calls:
+    `tokens` is what is known of its length.
+    """
+    made, background = model_use(conn, now), settings.background
+    if kind == "capture":
+        if made.captured_calls >= settings.learn.captured_calls_per_day:
             return "learn.captured_calls_per_day"
-    elif call.kind not in TOLD_KINDS:
-        if made.budgeted.calls >= limits.calls:
+    elif kind not in TOLD_KINDS:
+        if made.budgeted.calls >= background.calls_per_day:
             return "background.calls_per_day"
-        if made.budgeted.tokens + call.tokens > limits.tokens:
+        if made.budgeted.tokens + tokens > background.tokens_per_day:
             return "background.tokens_per_day"
-    _count(conn, made, call.kind, Use(1, call.tokens))
+    _count(conn, made, kind, Use(1, tokens))
     return ""
 
 
-def end_call(conn: sa.Connection, call: ModelCall, tokens: int, now: datetime) -> None:
-    """Correct the tokens of a call that has ended."""
-    _count(conn, model_use(conn, now), call.kind, Use(0, tokens - call.tokens))
+def end_call(conn: sa.Connection, kind: JobKind, tokens: int, now: datetime) -> None:
+    """Count the tokens by which a call that has ended was longer."""
+    _count(conn, model_use(conn, now), kind, Use(0, tokens))
 
 
 def _count(conn: sa.Connection, made: ModelUse, kind: JobKind, more: Use) -> None:
