@@ -365,8 +365,6 @@ def _store(tx: Transaction, item: Item, state: ImportState) -> bool:
         tx = replace(tx, edit=state.base + max(version["change"] for version in item["history"]))
         return bring_back(tx, item, known)
     if known is not None:
-        if item["type"] == "message":
-            _join_conversation(tx, item, known)
         return False
     (_store_message if item["type"] == "message" else _store_memory)(tx, item, state)
     return True
@@ -460,16 +458,6 @@ def _store_history(
     for version in item["history"]:
         row = {**_edit(version, names, state.base), **owner, "recorded_at": version.get("recorded_at")}
         tx.conn.execute(insert(table), row)
-
-
-def _join_conversation(tx: Transaction, item: Item, message_id: str) -> None:
-    """Give a stored message to the conversation that its client names, if none is known for it."""
-    stored = tx.conn.execute(select(db.messages.c.session_id).where(db.messages.c.id == message_id)).scalar_one()
-    in_conversation = (writes.find_conversation(tx.conn, tx.scope, name) for name in (item["session_id"], stored))
-    if [number is not None for number in in_conversation] == [True, False]:
-        is_message = db.messages.c.id == message_id
-        tx.conn.execute(update(db.messages).where(is_message).values(session_id=item["session_id"]))
-        tx.touched.messages.add(message_id)
 
 
 def _store_memory(tx: Transaction, item: Item, state: ImportState) -> None:
