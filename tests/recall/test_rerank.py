@@ -120,3 +120,13 @@ async def test_a_reranker_that_fails_leaves_the_order_and_says_so(tmp_path: Path
 def test_a_reranker_needs_a_place(tmp_path: Path, provider: str, setting: str) -> None:
     with pytest.raises(SettingsError, match=f"needs reranker.config.{setting}"):
         load_settings(data_dir=tmp_path, reranker={"provider": provider})
+
+
+async def test_a_missing_folder_is_named_by_the_search(tmp_path: Path) -> None:
+    """A memory opens without its reranker, because all else works."""
+    chosen = {"provider": "onnx", "config": {"folder": str(tmp_path / "nothing")}}
+    async with memory_in(tmp_path / "data", embedder={"provider": "static"}, reranker=chosen) as memory:
+        await memory.add_text(ALICE, "Anna drinks coffee")
+        await memory.add_text(ALICE, "Anna drinks tea")
+        (note,) = (await memory.search(ALICE, QUESTION)).notes
+    assert "reranker.config.folder" in note
