@@ -28,7 +28,6 @@ from palimpsest.core.protocols import Vector
 from palimpsest.store import verify
 from palimpsest.store.apply import Write
 from palimpsest.store.graph.identity import roots_of
-from palimpsest.store.graph.relations import relations_of
 from palimpsest.store.history import edits as read_edits
 from palimpsest.store.ledger import Ledger
 from palimpsest.store.schema import entities, entity_aliases, memories, mentions, relations
@@ -97,12 +96,6 @@ class Graph:
         (found,) = {row.id for row in self._entities() if row.name == name and row.merged_into is None}
         return str(found)
 
-    def names_of(self, entity_id: str) -> set[str]:
-        """Return the keys of the names that find exactly this entity."""
-        with self.ledger.read() as conn:
-            of_entity = entity_aliases.c.entity_id == entity_id
-            return set(conn.execute(select(entity_aliases.c.key).where(of_entity)).scalars())
-
     def names(self) -> set[str]:
         """Return the names of the entities that present memories mention, each under the one it was merged into."""
         roots = self._roots()
@@ -158,12 +151,6 @@ class Graph:
         with self.ledger.read() as conn:
             rows = conn.execute(select(relations)).all()
         return {(roots[row.source_id].name, row.name, roots[row.destination_id].name) for row in rows}
-
-    def dates(self, name: str) -> dict[str, str]:
-        """Return since when the present relations of an entity hold, by the names of the relations."""
-        with self.ledger.read() as conn:
-            found = relations_of(conn, ALICE, [self.id(name)], limit=100)
-        return {item.relationship: item.valid_from for item in found}
 
     def living(self) -> set[str]:
         """Return the ids of the living memories."""
