@@ -12,15 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from loopback import OpenAIServer
 from palimpsest.core.files import files_below
+from palimpsest.core.models import Scope
 from palimpsest.hooks import intake, spool
 from palimpsest.hooks.intake import clean_text
+from palimpsest.learn.job_runner import work_on_jobs
 from palimpsest.memory import Memory
-from tests.support.learning_jobs import model
-from tests.support.memory import llm_settings, memory_in
+from tests.support.learning_jobs import TIMEOUT, HastyClock, model, next_news
+from tests.support.memory import StoppedClock, llm_settings, memory_in, memory_texts
 from tests.support.memory_process import start
 from tests.support.sessions import ClaudeSession, kept, spooled, unknown_lines, waiting
 
@@ -318,13 +321,12 @@ def test_many_tags_take_linear_time() -> None:
     assert clean_text("user", "<memory_context> " * 50_000).startswith("<memory_context>")
 
 
-TIMEOUT = 90
 SPOOLERS, RECORDS = 10, 20
 
 
 def until_at_most(folder: Path, records: int) -> None:
     """Wait until the spool has at most so many records."""
-    deadline = time.monotonic() + TIMEOUT
+    deadline = time.monotonic() + 90
     while len(waiting(folder)) > records:
         assert time.monotonic() < deadline, "the spool was not taken in"
 
@@ -358,3 +360,59 @@ async def test_whoever_is_killed_loses_nothing_and_repeats_nothing(tmp_path: Pat
     expected = [f"{what} {number}" for number in range(150) for what in ("prompt", "between", "reply")]
     assert texts == sorted(expected)
     assert waiting(tmp_path) == []
+
+
+async def test_what_is_over_the_daily_limit_waits_until_the_next_day(tmp_path: Path) -> None:
+    """The calls of all jobs and processes of a UTC day count; waiting is no failure."""
+    clock = StoppedClock()
+    with OpenAIServer(model) as server:
+        endpoint = llm_settings(server.base_url, timeout=TIMEOUT)
+        async with memory_in(tmp_path, clock, llm=endpoint, learn={"captured_calls_per_day": 2}) as memory:
+            engine = memory.engine
+            assert engine.model is not None
+            for session, text in (("s1", "I like tea"), ("s2", "I like cake")):
+                spooled(tmp_path, "prompt", text, session=session)
+                spooled(tmp_path, "end", session=session)
+                await memory.capture.take_in()
+                clock.forward(minutes=1)
+                assert await work_on_jobs(engine, engine.model)
+            assert (len(server.requests), await memory_texts(memory)) == (2, ["Alice likes tea"])
+            [report, _] = await memory.care.jobs()
+            assert (report.job.state, report.job.attempts) == ("waiting", 0)
+            assert "learn.captured_calls_per_day" in report.job.error
+            assert await memory.news(Scope("alice")) == ()
+            clock.at = clock.at.replace(hour=0, minute=1) + timedelta(days=1)
+            assert await work_on_jobs(engine, engine.model)
+            assert await memory_texts(memory) == ["Alice likes cake", "Alice likes tea"]
+            assert len(server.requests) == 4
+            assert len(kept(memory)) == 2
+
+
+@pytest.mark.parametrize(("ids", "count"), [(("p0", "p1"), 2), (("p1", "p1", "p1"), 1)], ids=["late", "again"])
+async def test_a_hook_that_is_late_brings_nothing_again(tmp_path: Path, ids: tuple[str, ...], count: int) -> None:
+    """The transcript may be read before the record of a prompt is; a record comes again if its reader was killed."""
+    session = ClaudeSession(tmp_path / "t.jsonl")
+    session.user("yes")
+    async with memory_in(tmp_path) as memory:
+        await take_in_transcript(memory, tmp_path, session)
+        for message_id in ids:
+            spooled(tmp_path, "prompt", "yes", message_id=message_id, transcript=str(session.path))
+            await memory.capture.take_in()
+        assert kept(memory) == [("user", "yes")] * count
+
+
+async def test_a_server_takes_in_and_learns_by_itself(tmp_path: Path) -> None:
+    """From a record in the spool to a memory, also of what comes while it runs."""
+    with OpenAIServer(model) as server:
+        spooled(tmp_path, "prompt", "I like tea")
+        spooled(tmp_path, "end")
+        endpoint = llm_settings(server.base_url, timeout=TIMEOUT)
+        async with memory_in(tmp_path, HastyClock(), llm=endpoint, background=True) as memory:
+            assert await next_news(memory) == ("learned from 1 message:\n- Alice likes tea",)
+            assert await memory_texts(memory) == ["Alice likes tea"]
+            assert waiting(tmp_path) == []
+            spooled(tmp_path, "prompt", "said later")
+            with anyio.fail_after(TIMEOUT):
+                while waiting(tmp_path):
+                    await anyio.lowlevel.checkpoint()
+            assert kept(memory)[-1] == ("user", "said later")

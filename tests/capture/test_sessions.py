@@ -193,3 +193,11 @@ async def test_a_transcript_does_not_bring_back_what_a_purge_erased(tmp_path: Pa
         assert kept(memory) == [("user", "What else is new?"), ("user", "go on")]
         assert result.messages.total() == 2
     assert [file for file in files_below(data) if b"hypertension" in file.read_bytes()] == []
+
+
+def test_a_spool_that_cannot_be_taken_in_is_one_note(tmp_path: Path) -> None:
+    """The command does its work all the same."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "hooks").write_text("a file where the folder should be")
+    assert palimpsest(tmp_path, "add", "Ana likes tea", answer=" ").count("what hooks captured waits") == 1
+    assert "Ana likes tea" in palimpsest(tmp_path, "list")

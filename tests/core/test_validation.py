@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from palimpsest.core.clock import iso, parse_until
 from palimpsest.core.errors import InputError
@@ -206,3 +207,11 @@ def test_a_message_without_a_time_was_said_with_the_one_before() -> None:
     assert [message.said_at.day for message in conversation.messages] == [2, 2, 2, 2, 3]
     assert conversation.left_out == {UNKNOWN_TIME: 1}
     assert [message.said_at for message in conversation_from(given[:1], SCOPE, NOW).messages] == [NOW]
+
+
+def test_an_empty_user_and_an_unknown_part_are_refused() -> None:
+    """Guards against memories of no user, and a misspelt key, which would silently select the server's own scope."""
+    with pytest.raises(InputError, match=r"scope\.user_id is empty"):
+        scope_from(SERVER, ScopeInput(user_id="  "))
+    with pytest.raises(ValidationError):
+        ScopeInput.model_validate({"user": "ben"})

@@ -14,9 +14,11 @@ import pytest
 from loopback import OpenAIServer, Reply
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Event, Scope
+from palimpsest.learn import commit
 from palimpsest.learn.add import PIECE_TOKENS, pieces
 from palimpsest.memory import Memory
 from palimpsest.text.tokenizer import count_tokens
+from tests.support.ledger_access import ledger_in, second_writer
 from tests.support.mcp_client import reply_text
 from tests.support.memory import ALICE, StoppedClock, add_text, memory_in, memory_texts, messages_from
 from tests.support.scripted_model import add_all, answering, decision, facts_reply, given, memory_with
@@ -294,6 +296,39 @@ async def test_of_a_long_text_a_call_embeds_the_first_window(tmp_path: Path) -> 
         assert len(found.hits) == 1
         await memory.care.rebuild()
         assert (await memory.health())["vectors"] == "complete"
+
+
+async def test_a_call_embeds_no_longer_than_a_client_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The texts that do not fit are stored, found by their words, and embedded later."""
+    monkeypatch.setattr(commit, "CALL_SECONDS", 0.0)
+    async with memory_in(tmp_path) as plain:
+        monkeypatch.setattr(commit, "FIRST_CHARS", 0)
+        memory, embedder = watched(plain)
+        added = await memory.add_messages(messages_from(("user", NICE), ("user", LYON)), infer=False)
+        assert embedder.texts == []
+        assert [note for note in added.notes if "2 of 2 texts" in note]
+        assert (await memory.search(ALICE, "Lyon")).hits[0].text == LYON
+        await memory.care.rebuild()
+        assert (await memory.health())["vectors"] == "complete"
+
+
+async def test_while_one_process_embeds_another_waits_for_its_turn(tmp_path: Path) -> None:
+    """The same texts wait in both, and both would embed all of them. Calls go on meanwhile."""
+    with second_writer(tmp_path) as add:
+        add(NICE)
+    with ledger_in(tmp_path) as other_process:
+        async with memory_in(tmp_path, background=True) as memory:
+            with other_process.database.alone_at("embedding") as is_its_turn:
+                assert is_its_turn
+                await memory.add_text(ALICE, LYON, infer=False)
+                with anyio.fail_after(60):
+                    while memory.projection.state != "ready":  # the index is opened after the embedding
+                        await anyio.lowlevel.checkpoint()
+                assert await memory.care.waiting() == 1
+                assert (await memory.search(ALICE, "Nice")).hits[0].text == NICE
+            await _until_complete(memory)
+        with other_process.database.alone_at("embedding") as is_its_turn:
+            assert is_its_turn
 
 
 async def test_a_memory_changes_over_to_another_embedder_and_can_be_searched_meanwhile(tmp_path: Path) -> None:

@@ -128,3 +128,13 @@ async def test_a_project_is_not_filtered_by_names_of_others(memory: Memory) -> N
     assert await shown(memory, {"entity": "Odile"}, SHED) == {ODILE, PIET, "Odile roofs the shed"}
     result = await memory.search(ALICE, "roofs", filters={"entity": "shed"})
     assert (result.hits, result.notes) == ((), ("no memory here speaks of 'shed'",))
+
+
+async def test_a_key_of_that_name_in_the_metadata_stays_reachable(tmp_path: Path) -> None:
+    """Imported memories may have one. New ones may not."""
+    async with memory_in(tmp_path) as memory:
+        store_memory(memory, "Invoice 7", metadata={"entity": "GmbH"})
+        result = await memory.search(ALICE, "invoice", filters={"entity": "GmbH"})
+        assert result.hits == ()
+        assert "the key of that name in the metadata is 'metadata.entity'" in result.notes[-1]
+        assert {"Invoice 7"} == await shown(memory, {"metadata.entity": "GmbH"})

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from pathlib import Path
 from typing import Any
 
 import anyio
 import anyio.from_thread
+import anyio.lowlevel
 import pytest
 
 from palimpsest.core.errors import InputError, MemoryNotFoundError
@@ -15,9 +17,11 @@ from palimpsest.core.models import PAGE, Scope
 from palimpsest.memory import Memory
 from tests.support.documents import HUT, book, write_pdf
 from tests.support.exports import exported
-from tests.support.ledger_access import ignore_progress, row_faults
+from tests.support.learning_jobs import TIMEOUT, HastyClock
+from tests.support.ledger_access import ignore_progress, row_faults, select_rows
 from tests.support.memory import ALICE, StoppedClock, add_text, memory_in, memory_texts
 from tests.support.memory_process import start
+from tests.support.scripted_model import memory_with
 from tests.support.watched_embedder import watched
 
 pytestmark = pytest.mark.anyio
@@ -266,4 +270,38 @@ async def test_a_killed_learner_leaves_whole_documents_or_none(tmp_path: Path, s
         learned = await memory.documents.learn_file(ALICE, file)
         assert (learned.pages, learned.added, learned.removed) == (3, 2, 1)
         assert await page_numbers(memory) == [1, 2, 3]
+        assert await row_faults(memory) == []
+
+
+def gist_embedders(memory: Memory) -> list[str]:
+    """Return the embedder of the vector of each gist, "" without one."""
+    return [embedder for (embedder,) in select_rows(memory, "SELECT embedder FROM gists")]
+
+
+async def test_a_model_writes_gists_in_the_background(tmp_path: Path) -> None:
+    """ReadAgent: each page has a gist, which search reads beside the page."""
+
+    def model(request: dict[str, Any]) -> str:
+        assert request["messages"][1]["content"].startswith("Document: ")
+        return json.dumps({"gist": "How mountaineers find something to drink."})
+
+    async with memory_with(model, tmp_path, HastyClock(), background=True) as (memory, server):
+        await learn(memory, tmp_path / "book.md", book("kitchen", "cellar"))
+        with anyio.fail_after(TIMEOUT):
+            while not all(page.gist.startswith("How mountaineers") for page in await pages_of(memory)):
+                await anyio.lowlevel.checkpoint()
+        assert len(server.chat_requests) == 2
+        hits = (await memory.search(ALICE, "mountaineers")).hits
+        assert {str(hit.document) for hit in hits} == {"book.md, page 1", "book.md, page 2"}
+        assert (await learn(memory, tmp_path / "book.md", book("kitchen", "cellar"))).is_unchanged
+        assert gist_embedders(memory) == [memory.engine.embedder.fingerprint] * 2
+        assert await row_faults(memory) == []
+        (tmp_path / "export.jsonl").write_bytes(await exported(memory))
+    async with memory_in(tmp_path / "new", background=True) as memory:
+        await memory.care.import_file(ALICE, tmp_path / "export.jsonl", ignore_progress)
+        assert gist_embedders(memory) == ["", ""]
+        await add_text(memory, "Mara climbs on Mondays")
+        with anyio.fail_after(TIMEOUT):
+            while gist_embedders(memory) != [memory.engine.embedder.fingerprint] * 2:
+                await anyio.lowlevel.checkpoint()
         assert await row_faults(memory) == []
