@@ -258,11 +258,16 @@ async def test_the_first_start_in_a_new_project_knows_the_user(tmp_path: Path, m
         assert "warfarin" not in rendered_instructions(started("new"))
 
 
-async def test_a_write_reaches_the_scopes_used_lately_and_no_other_user(tmp_path: Path) -> None:
-    """What is deleted leaves the files of all scopes before the call ends."""
+async def test_a_write_reaches_the_scopes_used_lately_and_no_other_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is deleted leaves the files of all scopes before the call ends.
+
+    Scopes used longest ago lose their memories, and so do all where the end of a server leaves no time.
+    """
 
     def launched(place: str) -> Launch:
-        return Launch(tmp_path, place, f"{place} folder", "any" if place == "app" else place)
+        return Launch(tmp_path, place, f"{place} folder", "any" if place in ("old", "app") else place)
 
     async def start(place: str, scope: Scope, text: str) -> None:
         parts = {"user_id": scope.user_id, "project": scope.project, "agent_id": scope.agent_id}
@@ -274,6 +279,8 @@ async def test_a_write_reaches_the_scopes_used_lately_and_no_other_user(tmp_path
     def begun(place: str) -> str:
         return rendered_instructions(launched(place))
 
+    monkeypatch.setattr("palimpsest.hooks.brief.MAX_SCOPES", 3)
+    await start("old", Scope("alice", "old"), "The parser is written in Perl")
     await start("app", Scope("alice", "app"), "The logo is green")
     await start("coder", Scope("alice", agent_id="coder"), "Every test runs on Debian")
     await start("bob", Scope("bob"), "User grows leeks")
@@ -281,10 +288,12 @@ async def test_a_write_reaches_the_scopes_used_lately_and_no_other_user(tmp_path
         warfarin = await add_text(memory, "User takes warfarin")
         await memory.add_text(Scope("bob"), "User takes insulin", infer=False)
         async with memory.briefs.kept_current():
-            await add_text(memory, "User likes tea")
+            tea = await add_text(memory, "User likes tea")
         for place, own in (("app", "logo"), ("coder", "Debian")):
             assert all(words in begun(place) for words in ("takes warfarin", "likes tea", own)), place
-            assert not any(words in begun(place) for words in ("insulin", "leeks")), place
+            assert not any(words in begun(place) for words in ("insulin", "leeks", "Perl")), place
+        assert "likes tea" in begun("old")
+        assert "Perl" not in begun("old")
         assert "insulin" in begun("bob")
         assert "warfarin" not in begun("bob")
         await memory.delete(ALICE, [warfarin])
@@ -292,3 +301,10 @@ async def test_a_write_reaches_the_scopes_used_lately_and_no_other_user(tmp_path
         assert "insulin" in begun("bob")
         await memory.briefs.render()
         assert "likes tea" in begun("app")
+        monkeypatch.setattr("palimpsest.hooks.brief.END_SECONDS", 0)
+        async with memory.briefs.kept_current():
+            await memory.update(ALICE, tea, text="User likes coffee")
+        assert "likes coffee" in begun("app")
+        assert "logo" not in begun("app")
+        await memory.briefs.render()
+        assert "logo" in begun("app")

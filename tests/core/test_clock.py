@@ -56,3 +56,10 @@ def test_a_zone_that_is_none_is_refused_with_what_to_do() -> None:
         load_settings(timezone="CEST2")
     with pytest.raises(SettingsError, match=r"user_timezones: .*'Nowhere' is no time zone"):
         load_settings(user_timezones={"bob": "Nowhere"})
+
+
+@pytest.mark.parametrize("text", ["0001-01-01", "9999-12-31", "9999"])
+def test_the_ends_of_the_calendar_are_within_it_in_every_zone(text: str) -> None:
+    for zone in (SHANGHAI, NEW_YORK):
+        span = parse_span(text, "at", zone)
+        assert span.first < span.last

@@ -113,6 +113,7 @@ def test_a_provider_by_name_is_an_endpoint(monkeypatch: pytest.MonkeyPatch, tmp_
     endpoint = settings.endpoint_of(settings.embedder.config)
     assert (settings.embedder.provider, endpoint.base_url) == ("openai", PROVIDERS["mistral"])
     assert "llm.config.openai_base_url" in refusal(data_dir=tmp_path, llm={"provider": "azure"})
+    assert "graph_store.config.url" in refusal(data_dir=tmp_path, graph_store={"provider": "memgraph"})
 
 
 def test_azure_as_mem0_writes_it(tmp_path: Path) -> None:

@@ -126,3 +126,18 @@ async def test_what_a_thread_computes_counts(monkeypatch: pytest.MonkeyPatch) ->
     shares.use("greedy", ADVANCE_SECONDS)
     await shares.wait("greedy")
     assert waits, "the whole advance was used, and more"
+
+
+def test_errors_are_raised_where_the_work_was_given() -> None:
+    """A thread goes on after a failure."""
+    workers = Workers(1, _nothing)
+
+    def fail() -> None:
+        raise ValueError("wrong")
+
+    for _ in range(2):
+        with pytest.raises(ValueError, match="wrong"):
+            workers.urgent(0, fail)
+        with pytest.raises(ValueError, match="wrong"):
+            workers.background([fail])
+    assert workers.urgent(0, lambda: 1) == 1

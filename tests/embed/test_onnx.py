@@ -86,3 +86,10 @@ async def test_a_memory_works_with_it(tmp_path: Path) -> None:
         await memory.add_text(ALICE, "the violin is old")
         assert (await memory.search(ALICE, "lyon")).hits[0].text == "Anna lives in Lyon"
         assert (await memory.health())["vectors"] == "complete"
+
+
+def test_a_decoder_begins_with_an_empty_cache(tmp_path: Path) -> None:
+    """Decoders as embedders, such as Qwen3-Embedding, are exported with the inputs of a model that writes."""
+    plain, decoder = make_model(tmp_path / "a"), make_model(tmp_path / "b", model="onnx/model_q4.onnx", has_cache=True)
+    first, second = (opened(folder).embed_passages([TEXT]) for folder in (plain, decoder))
+    np.testing.assert_array_equal(first, second)

@@ -330,3 +330,19 @@ async def test_a_new_value_takes_the_place_of_one_that_was_handed_on(memory: Mem
 async def lines(memory: Memory) -> list[str]:
     """Return the relations that hold now."""
     return sorted(item.line for item in (await memory.graph.subgraph(ALICE)).relations)
+
+
+async def test_metadata_given_with_another_memorys_text_goes_to_that_memory(tmp_path: Path) -> None:
+    """If an update gives a memory the text of another one, its metadata goes to the one that stays."""
+    async with memory_in(tmp_path) as memory:
+        known = await first_contents(memory)
+        result = await memory.update(ALICE, known.nice, text="user likes OOLONG", metadata={"c": 3, "b": None})
+        assert [(change.event, change.duplicate_of) for change in result.outcomes] == [(Event.DELETE, known.tea)]
+        assert (await contents(memory))[known.tea][:2] == ("User likes oolong", {"a": 1, "c": 3})
+        # If two clients send this at the same moment, the second one finds it done.
+        decision = Decision(Event.UPDATE, Fact("User likes oolong"), known.nice)
+        applied = write_decisions(memory, decision)
+        assert [(change.event, change.duplicate_of) for change in applied.outcomes] == [(Event.NONE, known.tea)]
+        decision = Decision(Event.ADD, Fact("User likes oolong"), replaces=(known.nice,))
+        applied = write_decisions(memory, decision)
+        assert [(change.event, change.duplicate_of) for change in applied.outcomes] == [(Event.NONE, known.tea)]

@@ -278,3 +278,10 @@ def test_a_long_value_is_removed_to_its_end(quote: str) -> None:
     """The rest of a value goes too if the value is longer than the part that is read to recognize it."""
     redacted = redact(f"token: {quote}{body(900)}{quote}, done").text
     assert redacted == f"token: {quote}[secret removed: token]{quote}, done"
+
+
+def test_two_secret_keys_keep_both_values() -> None:
+    """No value is lost if two keys become the same marker."""
+    redacted, kinds = redact_json({"ghp_" + body(36): 1, "gho_" + body(36): 2})
+    assert sorted(redacted.values()) == [1, 2]
+    assert kinds == ("github token",) * 2
