@@ -13,6 +13,13 @@ RESET = struct.pack("ii", 1, 0)
 """The option of a socket whose end is a reset, as a lost connection ends, in place of an orderly goodbye."""
 
 
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind((HERE, 0))
+        return int(probe.getsockname()[1])
+
+
 class Network:
     """A port whose connections lead to another port. `port` is the one to connect to."""
 

@@ -19,7 +19,6 @@ import secrets
 import select
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -32,6 +31,8 @@ from typing import IO, LiteralString, Self, cast
 
 import psycopg
 from psycopg import sql
+
+from network import free_port
 
 PROGRAMS = Path("/usr/lib/postgresql")
 
@@ -196,13 +197,6 @@ def own_cluster(folder: Path | None = None) -> Generator[Cluster]:
     finally:
         process.terminate()
         process.wait()
-
-
-def free_port() -> int:
-    """Return a port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _start_for(owner: int, folder: Path | None = None) -> tuple[Cluster, subprocess.Popen[str]]:

@@ -29,19 +29,6 @@ def printed_at(width: int, rows: Rows) -> list[str]:
     return file.getvalue().splitlines()
 
 
-@examples(100)
-@given(pieces, st.integers(1, 80))
-def test_a_text_is_cut_by_its_width_on_the_terminal(text: str, width: int) -> None:
-    """Guards wide characters: the cut fits."""
-    cut = cut_to_width(text, width)
-    assert cell_len(cut) <= width
-    if cell_len(text) <= width:
-        assert cut == text
-        return
-    assert cut.endswith("…")
-    assert text.startswith(cut.removesuffix("…").rstrip())
-
-
 @examples(30)
 @given(st.lists(st.tuples(pieces, pieces), max_size=4), st.integers(20, 120))
 def test_no_line_of_a_table_is_wider_than_the_terminal(rows: list[tuple[str, str]], width: int) -> None:

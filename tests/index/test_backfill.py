@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Generator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -16,10 +15,8 @@ from palimpsest.core.protocols import Vector
 from palimpsest.index.backfill import BATCH, BATCH_CHARS, Backfill
 from palimpsest.store import entries, verify
 from palimpsest.store.apply import Write
-from palimpsest.store.ledger import Ledger, open_ledger
+from palimpsest.store.ledger import Ledger
 from tests.support.ledger_access import all_keys
-from tests.support.memory import StoppedClock, messages_from
-from tests.support.stores import ledger_address
 
 HALF_PRECISION = 1e-3
 """Maximum difference between a component of a unit vector and its stored value."""
@@ -66,13 +63,6 @@ class Hashing:
     def texts(self) -> list[str]:
         """Return every text that was embedded, in order."""
         return [text for batch in self.calls for text in batch]
-
-
-@pytest.fixture
-def other_ledger(tmp_path: Path) -> Generator[Ledger]:
-    opened = open_ledger(ledger_address(tmp_path / "another.db"), StoppedClock())
-    yield opened
-    opened.close()
 
 
 @pytest.fixture
@@ -126,23 +116,6 @@ def centre(ledger: Ledger, embedder: Hashing, scope: Scope = ANA) -> entries.Cen
 
 
 class TestAfterChangingTheEmbedder:
-    def test_contextual_keys_use_only_the_new_vectors(
-        self, ledger: Ledger, other_ledger: Ledger, old: Hashing, new: Hashing
-    ) -> None:
-        """A message's neighbours and a memory's sources are part of its key as soon as they are embedded."""
-        conversation = messages_from(
-            ("user", "first message"), ("assistant", "second message"), ("user", "third message"), scope=ANA
-        )
-        learnt = Decision(Event.ADD, Fact("a fact", sources=(conversation[1].id,)))
-        write(ledger, old, learnt, messages=conversation)
-        fresh = Hashing("new", 12)
-        Backfill(ledger, new).run()
-        after = keys(ledger, new)
-        write(other_ledger, fresh, learnt, messages=conversation)
-        np.testing.assert_allclose(after, keys(other_ledger, fresh), atol=1e-6)
-        own = new.embed_passages([message.content for message in conversation])
-        assert not np.allclose(after[:3], own, atol=1e-2), "the context is in the keys"
-
     def test_a_deleted_memory_is_not_embedded_until_it_is_restored(
         self, ledger: Ledger, old: Hashing, new: Hashing
     ) -> None:

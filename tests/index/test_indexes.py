@@ -105,30 +105,7 @@ def test_every_index_answers_alike(index: VectorIndex, case: str) -> None:
     assert index.count() == len(stored)
 
 
-def clustered(rng: np.random.Generator, count: int, dims: int = 64, clusters: int = 25) -> Vector:
-    centres = rng.normal(size=(clusters, dims))
-    vectors = centres[rng.integers(clusters, size=count)] + 0.6 * rng.normal(size=(count, dims))
-    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
-
-
 class TestChromaInAFolder:
-    @pytest.mark.few_by_day(1)
-    @pytest.mark.parametrize("seed", [1, 2])
-    def test_it_finds_what_the_exact_index_finds(self, tmp_path: Path, seed: int) -> None:
-        """The approximate index finds nearly all neighbours, also after deletes and overwrites."""
-        rng = np.random.default_rng(seed)
-        vectors, queries = np.split(clustered(rng, 650), [600])
-        chroma, exact = ChromaIndex.open_folder(tmp_path, PREFIX), ExactIndex()
-        for index in (chroma, exact):
-            for start in range(0, 500, 100):
-                index.upsert("ana", range(start, start + 100), vectors[start : start + 100])
-            index.delete("ana", range(0, 100, 2))
-            index.upsert("ana", range(100, 200), vectors[500:])
-        shares = [len(set(chroma.query("ana", v, 10)) & set(exact.query("ana", v, 10))) / 10 for v in queries]
-        assert chroma.count() == exact.count() == 450
-        chroma.close()
-        assert np.mean(shares) >= 0.95
-
     @pytest.mark.parametrize("prefix", ["theirs", "ours-2"])
     def test_other_collections_are_neither_counted_nor_read(self, tmp_path: Path, prefix: str) -> None:
         """Nor those of a prefix that only begins the same."""

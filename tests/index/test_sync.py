@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -133,23 +132,6 @@ class TestQuery:
             assert nearest(ledger, projection, "one") is None, "a broken index is not queried again"
             projection.rebuild()
             assert nearest(ledger, projection, "one") == [1]
-
-    @pytest.mark.few_by_day(1)
-    def test_searching_and_catching_up_work_at_the_same_time(
-        self, ledger: Ledger, indexes: Indexes, root: Path
-    ) -> None:
-        """Searches in other threads work while the index is written."""
-        changes = add(ledger, *facts(5))
-        with projected(ledger, indexes.open, root) as projection, ThreadPoolExecutor(2) as pool:
-            projection.open()
-            searches = [pool.submit(nearest, ledger, projection, "fact 3", 1) for _ in range(40)]
-            for number in range(8):
-                add(ledger, f"more {number}")
-                projection.catch_up()
-            answers = [search.result() for search in searches]
-            assert all(answer is not None and answer[0] == entry_of(ledger, changes[3]) for answer in answers)
-            assert projection.state == "ready"
-            assert agrees(ledger, indexes.last)
 
 
 def test_no_connection_is_open_while_the_index_is_called(ledger: Ledger, root: Path) -> None:

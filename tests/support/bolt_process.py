@@ -35,7 +35,6 @@ def main() -> None:
 
 
 def is_running(process: int) -> bool:
-    """Return whether a process exists."""
     try:
         os.kill(process, 0)
     except ProcessLookupError:

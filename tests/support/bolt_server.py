@@ -17,6 +17,7 @@ import httpx
 from filelock import FileLock
 from neo4j import GraphDatabase
 
+from network import free_port
 from palimpsest.core.models import Relation, Scope
 from palimpsest.index.graph_database import GraphProjection, graph_projection
 from palimpsest.memory import Memory
@@ -108,13 +109,6 @@ class BoltServer:
         return sorted((row["source"], row["name"], row["destination"], row["is_current"]) for row in rows)
 
 
-def free_port() -> int:
-    """Return a port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def shared_bolt_server(folder: Path, owner: int) -> BoltServer:
     """Return the server of a folder that several processes share. The first one starts it."""
     note = folder / "bolt.json"
@@ -136,18 +130,15 @@ def silent_port() -> Generator[int]:
 
 
 def projection_of(memory: Memory) -> GraphProjection:
-    """Return the graph database of a memory, as its own process has it."""
     projection = graph_projection(memory.settings.graph_store, memory.engine.ledger, memory.engine.threads)
     assert projection is not None
     return projection
 
 
 async def caught_up(memory: Memory) -> None:
-    """Bring the graph database of a memory up to date."""
     await projection_of(memory).catch_up()
 
 
 def state(memory: Memory, source: str, name: str, destination: str, *, scope: Scope = ALICE) -> str:
-    """Store a memory that states one relation, and return its id."""
     stated = (Relation(source, name, destination),)
     return store_memory(memory, f"{source} {name} {destination}", scope=scope, relations=stated)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ from typing import Any
 
 import httpx
 
+from network import free_port
 from palimpsest.core.settings import Settings, load_settings
 
 START_SECONDS = 60.0
@@ -24,7 +24,7 @@ class ChromaProcess:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.port = _free_port()
+        self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -81,9 +81,3 @@ class ChromaProcess:
     def _signal(self, number: signal.Signals) -> None:
         assert self._process is not None, "the server does not run"
         os.kill(self._process.pid, number)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -15,14 +15,12 @@ FOREIGN_SERVER = {"command": "npx", "args": ["-y", "@modelcontextprotocol/server
 
 
 def run(home: Path, *arguments: str, code: int = 0, settings: Mapping[str, str] | None = None) -> str:
-    """Run a command whose home folder is this one, and return what it prints."""
     return palimpsest(
         home, *arguments, code=code, settings={"XDG_CONFIG_HOME": str(home / ".config"), **(settings or {})}
     )
 
 
 def write_json(file: Path, content: object) -> str:
-    """Write a JSON file with its folder, and return its text."""
     file.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps(content, indent=2, ensure_ascii=False)
     file.write_text(text, "utf-8")
@@ -30,6 +28,5 @@ def write_json(file: Path, content: object) -> str:
 
 
 def content_of(file: Path) -> Any:
-    """Return the content of a JSON or TOML file."""
     text = file.read_text("utf-8")
     return tomllib.loads(text) if file.suffix == ".toml" else json.loads(text)

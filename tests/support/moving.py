@@ -94,7 +94,6 @@ async def fill(memory: Memory, clock: StoppedClock) -> Filled:
 
 
 def change(memory: Memory, memory_id: str, text: str) -> None:
-    """Give a memory another text."""
     write_decisions(memory, Decision(Event.UPDATE, Fact(text), memory_id))
 
 
@@ -106,12 +105,10 @@ def settings_for(folder: Path, place: Address) -> Settings:
 
 @contextmanager
 def not_shown(_what: str) -> Generator[Progress]:
-    """Show no progress."""
     yield ignore_progress
 
 
 def moved(folder: Path, source: Address, target: Address, clock: StoppedClock) -> Moved:
-    """Move a ledger in this process, in small batches."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(copying, "BATCH", FEW)
         return move_ledger(settings_for(folder, source), target, not_shown, clock)

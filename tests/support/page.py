@@ -92,7 +92,6 @@ async def page_in(folder: Path, clock: StoppedClock | None = None, **chosen: Any
 
 
 async def done(browser: Browser, path: str, form: Mapping[str, Any] | None = None, **sent: Any) -> httpx.Response:
-    """Send a form, and return the page that its answer leads to."""
     return await browser.post(path, data=form, follow_redirects=True, **sent)
 
 

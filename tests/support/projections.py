@@ -160,7 +160,6 @@ def ledger_in(path: Path) -> Generator[Ledger]:
 def projected(
     ledger: Ledger, open_index: OpenIndex, root: Path, *, embedder: str = EMBEDDER, layout: str = "test"
 ) -> Generator[Projection]:
-    """Yield a projection that is not open yet, and close it at the end."""
     projection = Projection(ledger, embedder, open_index, root, layout=layout)
     try:
         yield projection
@@ -172,14 +171,12 @@ def projected(
 def opened(
     ledger: Ledger, open_index: OpenIndex, root: Path, *, embedder: str = EMBEDDER, layout: str = "test"
 ) -> Generator[Projection]:
-    """Yield a projection that is open, and close it at the end."""
     with projected(ledger, open_index, root, embedder=embedder, layout=layout) as projection:
         projection.open()
         yield projection
 
 
 def build(ledger: Ledger, indexes: Indexes, root: Path) -> None:
-    """Build the index of a ledger, then close it."""
     with opened(ledger, indexes.open, root) as projection:
         assert projection.state == "ready"
 

@@ -12,12 +12,13 @@ from typing import Any
 import anyio
 import pytest
 
+from network import free_port
 from palimpsest.admin.doctor import examine
 from palimpsest.core.errors import GraphStoreError
 from palimpsest.core.models import Finding
 from palimpsest.index import graph_database
 from palimpsest.memory import Memory
-from tests.support.bolt_server import BoltServer, caught_up, free_port, silent_port, state
+from tests.support.bolt_server import BoltServer, caught_up, silent_port, state
 from tests.support.memory import ALICE, add_text, memory_in
 
 pytestmark = pytest.mark.anyio

@@ -52,24 +52,6 @@ async def test_it_shows(memory: Memory, bolt: BoltServer, case: str) -> None:
                 await caught_up(memory)
 
 
-async def test_a_memory_that_is_added_brings_its_entities_and_relations(memory: Memory, bolt: BoltServer) -> None:
-    memory_id = state(memory, *LYON)
-    await caught_up(memory)
-    assert bolt.names(memory) == ["Ana", "Lyon"]
-    [edge] = bolt.query(
-        "MATCH (:Entity {ledger: $ledger})-[r:RELATES]->() RETURN properties(r) AS r", ledger=memory.engine.ledger.id
-    )
-    assert edge["r"] == {
-        "id": f"{memory_id}:0",
-        "name": "lives in",
-        "memory_id": memory_id,
-        "text": "Ana lives in Lyon",
-        "valid_from": "2026-05-08T12:00:00.000000Z",
-        "created_at": "2026-05-08T12:00:00.000000Z",
-        "is_current": True,
-    }
-
-
 async def test_a_purge_erases_there_too(memory: Memory, bolt: BoltServer) -> None:
     memory_id = state(memory, *PORTO)
     state(memory, "Tom", "knows", "Eve")

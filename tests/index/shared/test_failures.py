@@ -47,28 +47,6 @@ def build_on(server: ChromaProcess, ledger: Ledger, folder: Path) -> str:
         return state.build
 
 
-def test_a_server_that_comes_back_with_its_data_goes_on(
-    ledger: Ledger, own_chroma: ChromaProcess, own: SharedProjection, tmp_path: Path
-) -> None:
-    """No process has to be started again, and nothing is built anew."""
-    add(ledger, *facts(3))
-    own.open()
-    build = build_on(own_chroma, ledger, tmp_path)
-    own_chroma.kill()
-    assert nearest(ledger, own, "fact 1") is None
-    assert own.state == "broken"
-    assert f"127.0.0.1:{own_chroma.port} could not be reached" in own.fault
-    assert own.is_behind()
-    with pytest.raises(VectorIndexError, match="could not be reached"):
-        own.open()
-    add(ledger, "four")
-    own_chroma.start()
-    own.open()
-    assert (own.state, own.fault) == ("ready", "")
-    assert has_all(ledger, own)
-    assert build_on(own_chroma, ledger, tmp_path) == build
-
-
 def test_a_server_that_lost_its_data_is_noticed_and_filled_again(
     ledger: Ledger, own_chroma: ChromaProcess, own: SharedProjection
 ) -> None:
