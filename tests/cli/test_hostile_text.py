@@ -6,40 +6,10 @@ import json
 import os
 import re
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from palimpsest.core.validation import is_blank, well_formed
 from tests.support.command_line import palimpsest, palimpsest_json, palimpsest_process
-from tests.support.examples import examples
-
-PIECES = [
-    *("[", "]", "[/", "[/]", "[red]", "\\", "\\[", "[@click=x]", ":smile:", "{", "}", "%s", "$x", "\n", "\t", " "),
-    *(
-        "\x1b[2J",
-        "\x1b]0;x\x07",
-        "\x9b1m",
-        "\x7f",
-        "\r",
-        "\u202e",
-        "\u200f",
-        "\u2028",
-        "\u200d",
-        "\ufeff",
-        "\U000e0041",
-    ),
-    *("ok", "näh", "北京", "🏴", "e\u0301", "\u0633\u0644"),
-]
-
-
-def texts() -> st.SearchStrategy[str]:
-    pieces = st.lists(st.sampled_from(PIECES), min_size=1, max_size=12).map("".join)
-    anything = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=40)
-    return st.one_of(pieces, anything).filter(lambda text: not is_blank(text) and not text.startswith("-"))
-
 
 pytestmark = pytest.mark.nightly
 
@@ -128,22 +98,3 @@ def test_an_argument_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
     """Guards a text from being stored with "?" in place of what was typed."""
     assert "not UTF-8" in palimpsest_process(tmp_path, "add", os.fsdecode(b"K\xf6ln is on the Rhine"), code=1)
     assert palimpsest_json(tmp_path, "list")["results"] == []
-
-
-@examples(10)
-@given(text=texts())
-def test_any_text_goes_through_every_command_and_reaches_the_terminal_harmless(text: str) -> None:
-    """Guards the whole way of any text: added, listed, searched, logged and undone, and stored as it was."""
-    with TemporaryDirectory() as name:
-        folder = Path(name)
-        settings = {"PALIMPSEST_KEEP_SECRETS": "true", "PALIMPSEST_EMBEDDER__PROVIDER": "static"}
-        printed = [
-            palimpsest(folder, *arguments, settings=settings)
-            for arguments in (("add", text), ("list",), ("search", text), ("log",), ("summary",), ("list", "--json"))
-        ]
-        stored = json.loads(printed[-1])["results"]
-        assert [memory["text"] for memory in stored] == [well_formed(text).strip()]
-        printed.append(palimpsest(folder, "undo", settings=settings))
-        assert "deleted: [" in printed[-1]
-        assert palimpsest_json(folder, "list", settings=settings)["results"] == []
-        assert [steering_in(output) for output in printed] == [[]] * len(printed)
