@@ -9,9 +9,7 @@ import pytest
 from pydantic import SecretStr
 
 from palimpsest.core.errors import InputError, LedgerError
-from palimpsest.core.models import Undo
-from palimpsest.memory import Memory
-from palimpsest.store import entries, verify
+from palimpsest.store import verify
 from palimpsest.store.ledger import open_ledger
 from tests.support.command_line import palimpsest
 from tests.support.exports import exported

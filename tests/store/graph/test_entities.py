@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from palimpsest.core.errors import InputError
-from palimpsest.core.models import Decision, EntityType, Event, Merge, Provenance, Relation, Rename, Scope, Split
+from palimpsest.core.models import Decision, EntityType, Event, Merge, Provenance, Relation, Rename, Scope
 from palimpsest.store.apply import Write
 from palimpsest.store.graph.entities import entities_named
 from palimpsest.store.graph.relations import relations_of
