@@ -388,19 +388,6 @@ async def test_what_is_over_the_daily_limit_waits_until_the_next_day(tmp_path: P
             assert len(kept(memory)) == 2
 
 
-@pytest.mark.parametrize(("ids", "count"), [(("p0", "p1"), 2), (("p1", "p1", "p1"), 1)], ids=["late", "again"])
-async def test_a_hook_that_is_late_brings_nothing_again(tmp_path: Path, ids: tuple[str, ...], count: int) -> None:
-    """The transcript may be read before the record of a prompt is; a record comes again if its reader was killed."""
-    session = ClaudeSession(tmp_path / "t.jsonl")
-    session.user("yes")
-    async with memory_in(tmp_path) as memory:
-        await take_in_transcript(memory, tmp_path, session)
-        for message_id in ids:
-            spooled(tmp_path, "prompt", "yes", message_id=message_id, transcript=str(session.path))
-            await memory.capture.take_in()
-        assert kept(memory) == [("user", "yes")] * count
-
-
 async def test_a_server_takes_in_and_learns_by_itself(tmp_path: Path) -> None:
     """From a record in the spool to a memory, also of what comes while it runs."""
     with OpenAIServer(model) as server:

@@ -114,13 +114,3 @@ async def test_the_archive_leaves_out_what_faded_and_loses_nothing(tmp_path: Pat
         for wrong in ({"faded": "yes"}, {"AND": 3}, {"faded": {"near": True}}):
             with pytest.raises(InputError):
                 await memory.search(ALICE, QUESTION, filters=wrong)
-
-
-def test_the_command_says_what_fades_and_why(tmp_path: Path) -> None:
-    palimpsest(tmp_path, "add", BICYCLE)
-    palimpsest(tmp_path, "add", "Always answer Ana in French", "--metadata", 'tags=["instruction"]')
-    report = json.loads(palimpsest(tmp_path, "fading", "--json"))
-    assert (report["forgetting"], report["never_fade"]) == ("off", {"instruction": 1})
-    (shown,) = report["results"]
-    assert (shown["memory"], shown["strength"], shown["days"], shown["retention"]) == (BICYCLE, 1, 30.0, 1.0)
-    assert "never fade: 1 instruction" in palimpsest(tmp_path, "fading")

@@ -17,6 +17,7 @@ from palimpsest.core.protocols import Vector
 from palimpsest.core.threads import end_if_cancelled
 from palimpsest.learn.commit import WriteResult
 from palimpsest.learn.engine import Engine
+from palimpsest.learn.summaries import portrait_signs
 from palimpsest.recall.similar import NewText, SimilarMemory, near_duplicates
 from palimpsest.store import entries
 from palimpsest.store import memories as memory_queries

@@ -16,13 +16,6 @@ from palimpsest.store.ledger import Ledger
 from tests.support.chroma_server import ChromaProcess
 from tests.support.memory import ALICE, add_text, memory_in
 from tests.support.projections import add, facts, has_all, nearest
-from tests.support.shared_index_process import SharedIndexProcess
-
-Share = Callable[[ChromaProcess], SharedProjection]
-
-
-OpenProcess = Callable[[ChromaProcess], SharedIndexProcess]
-
 
 pytestmark = pytest.mark.nightly
 
@@ -45,6 +38,28 @@ def build_on(server: ChromaProcess, ledger: Ledger, folder: Path) -> str:
         state = index.read()
         assert state is not None
         return state.build
+
+
+def test_a_server_that_comes_back_with_its_data_goes_on(
+    ledger: Ledger, own_chroma: ChromaProcess, own: SharedProjection, tmp_path: Path
+) -> None:
+    """No process has to be started again, and nothing is built anew."""
+    add(ledger, *facts(3))
+    own.open()
+    build = build_on(own_chroma, ledger, tmp_path)
+    own_chroma.kill()
+    assert nearest(ledger, own, "fact 1") is None
+    assert own.state == "broken"
+    assert f"127.0.0.1:{own_chroma.port} could not be reached" in own.fault
+    assert own.is_behind()
+    with pytest.raises(VectorIndexError, match="could not be reached"):
+        own.open()
+    add(ledger, "four")
+    own_chroma.start()
+    own.open()
+    assert (own.state, own.fault) == ("ready", "")
+    assert has_all(ledger, own)
+    assert build_on(own_chroma, ledger, tmp_path) == build
 
 
 def test_a_server_that_lost_its_data_is_noticed_and_filled_again(
@@ -93,32 +108,6 @@ class TestHanging:
             own_chroma.kill()
             assert (await memory.search(ALICE, "harp")).hits[0].text == "Alice plays the harp"
 
-    def test_a_server_that_stops_in_the_midst_of_a_build(
-        self, ledger: Ledger, own_chroma: ChromaProcess, own: SharedProjection
-    ) -> None:
-        """What was stored until then is not taken for an index."""
-        add(ledger, *facts(50))
-        own.batch = 20
-        with ExitStack() as stops:
-            with pytest.raises(VectorIndexError, match="did not answer"):
-                own.open(lambda _done, _total: stops.enter_context(frozen(own_chroma)))
-            assert nearest(ledger, own, "fact 1") is None
-        own.open()
-        assert has_all(ledger, own)
-
-
-def test_a_restart_between_two_queries_is_hardly_noticed(
-    ledger: Ledger, own_chroma: ChromaProcess, own: SharedProjection
-) -> None:
-    """The connections that were open are gone, and the next query makes new ones or says that it cannot."""
-    add(ledger, *facts(3))
-    own.open()
-    assert nearest(ledger, own, "fact 1", 1) == [2]
-    own_chroma.restart()
-    assert nearest(ledger, own, "fact 1", 1) in ([2], None)
-    own.open()
-    assert nearest(ledger, own, "fact 1", 1) == [2]
-
 
 def test_a_server_with_an_older_copy_of_its_data_goes_on_from_there(
     ledger: Ledger, own_chroma: ChromaProcess, own: SharedProjection, tmp_path: Path
@@ -143,20 +132,3 @@ def test_a_server_with_an_older_copy_of_its_data_goes_on_from_there(
     assert nearest(ledger, own, "four", 1) == [4]
     assert has_all(ledger, own)
     assert build_on(own_chroma, ledger, tmp_path) == build, "nothing was built anew"
-
-
-def test_a_killed_server_in_the_midst_of_catching_up(
-    ledger: Ledger, own_chroma: ChromaProcess, share: Share, open_process: OpenProcess
-) -> None:
-    """The follower says what happened, and the next one repeats the batch."""
-    add(ledger, *facts(3))
-    follower, projection = open_process(own_chroma), share(own_chroma)
-    follower.do("open")
-    add(ledger, "four")
-    follower.pause_at("catch_up save")
-    own_chroma.kill()
-    assert "could not be reached" in follower.go_on()
-    own_chroma.start()
-    projection.open()
-    assert nearest(ledger, projection, "four", 1) == [4]
-    assert has_all(ledger, projection)

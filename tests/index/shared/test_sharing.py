@@ -29,40 +29,6 @@ class TestFollowing:
         assert not projection.is_behind()
         assert has_all(ledger, projection)
 
-    @pytest.mark.nightly
-    def test_a_process_whose_turn_it_is_not_queries_what_is_there(
-        self, ledger: Ledger, other: SharedIndexProcess, projection: SharedProjection
-    ) -> None:
-        """It neither waits for the follower nor works beside it."""
-        add(ledger, *facts(3))
-        projection.open()
-        other.do("open")
-        add(ledger, "four")
-        other.pause_at("catch_up save")
-        projection.catch_up()
-        assert projection.state == "ready"
-        assert (nearest(ledger, projection, "four", 1) or [0])[-1] == 4
-        assert projection.is_behind()
-        assert other.go_on() == "ready"
-        assert nearest(ledger, projection, "four", 1) == [4]
-
-    @pytest.mark.nightly
-    def test_nobody_queries_an_index_that_is_being_built(
-        self, ledger: Ledger, other: SharedIndexProcess, projection: SharedProjection
-    ) -> None:
-        """A part of an index would hide entries, so the ledger's vectors are scanned."""
-        add(ledger, *facts(BATCH + 1))
-        other.pause_at("open batch")
-        projection.open()
-        assert projection.state == "building"
-        assert nearest(ledger, projection, "fact 1") is None
-        assert projection.is_behind()
-        assert other.go_on() == "ready"
-        projection.catch_up()
-        assert projection.state == "ready"
-        assert (nearest(ledger, projection, "fact 1") or [])[0] == 2
-        assert has_all(ledger, projection)
-
     def test_users_have_collections_of_their_own(self, ledger: Ledger, projection: SharedProjection) -> None:
         """A query of a user never returns the entries of another, and a user without entries has none."""
         add(ledger, "the same", user="ana")
@@ -114,33 +80,4 @@ class TestDeath:
         assert (found[0], set(found)) == (8, {4, 5, 6, 7, 8}), "the vectors are there, and the log tells of them too"
         projection.catch_up()
         assert nearest(ledger, projection, "fact 7", 1) == [8]
-        assert has_all(ledger, projection)
-
-    @pytest.mark.nightly
-    def test_a_build_whose_process_was_killed_is_begun_again(
-        self, ledger: Ledger, other: SharedIndexProcess, projection: SharedProjection
-    ) -> None:
-        """What it had stored is deleted first."""
-        add(ledger, *facts(BATCH + 1))
-        other.pause_at("open batch")
-        projection.open()
-        other.kill()
-        assert nearest(ledger, projection, "fact 1") is None
-        projection.catch_up()
-        assert projection.state == "ready"
-        assert projection.count() == BATCH + 1
-        assert has_all(ledger, projection)
-
-    @pytest.mark.nightly
-    def test_a_follower_that_lost_its_lock_gives_up(
-        self, ledger: Ledger, other: SharedIndexProcess, projection: SharedProjection, tmp_path: Path
-    ) -> None:
-        """A lock in a database is lost with the connection. Whoever comes next must not be disturbed."""
-        add(ledger, *facts(2 * BATCH + 1))
-        other.pause_at("open batch")
-        (tmp_path / "ledger.index.lock").unlink()  # the next process locks another file
-        projection.open()
-        assert projection.state == "ready"
-        assert other.go_on() == "ready", "it takes the index of the other"
-        assert projection.count() == 2 * BATCH + 1
         assert has_all(ledger, projection)
