@@ -266,6 +266,18 @@ async def test_the_value_that_is_asked_for_comes_first(
         assert (await found(memory, question))[0] == TOLD[answer][0], question
 
 
+async def test_the_newer_of_two_that_stand_out_comes_first(memory: Memory, clock: StoppedClock) -> None:
+    """Nothing but the question says that the two are about one matter. Of the past, the older one is asked for."""
+    notes = (("user", f"Note {number} on the printer of floor {number}") for number in range(60))
+    await memory.add_messages(messages_from(*notes), infer=False)
+    older, newer = "Ottoline is six years old", "Ottoline blew out all seven candles in one go"
+    for text in (older, newer):
+        await add_text(memory, text)
+        clock.forward(days=30)
+    assert (await found(memory, "Ottoline's age"))[:2] == [newer, older]
+    assert (await found(memory, "What was Ottoline's age before?"))[0] == older
+
+
 LENGTHS = (1, 5, 4_000, 40, 300, 20_000, 3, 3, 900, 60, 2_000, 7, 7, 7, 450, 10, 19_000, 2)
 """How many words the memories have, from the oldest to the newest."""
 
