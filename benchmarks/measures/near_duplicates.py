@@ -7,11 +7,13 @@ reply names the older one. *Precision*: the share of all named memories that are
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
 
+from measures.hand_written import read_data
 from measures.personas import Persona, read_personas
-from measures.stores import SCOPE, StoppedClock, new_memory
-from measures.tables import ALL, Table, described
+from measures.stores import SCOPE, StoppedClock, add, new_memory
+from measures.tables import ALL, Table, Tally, described
 from palimpsest.memory import Memory
 
 
@@ -67,3 +69,28 @@ async def _add_facts(
         if len(expected) != right or len(similar) != right:
             older_texts = [persona.texts[older] for older in older_of.get(fact.id, ())]
             misses.append(described(fact.text, " / ".join(older_texts) or "nothing", [item.text for item in similar]))
+
+
+async def changes(embedder: str) -> list[Table]:
+    """Tell what changes an older fact, and what does not, to a memory of all older facts of the same user.
+
+    *Named*: the older fact of the pair is said to resemble the new one. *Shown*: it is named, or said to be near.
+    *Lines*: how many memories the reply names or shows.
+    """
+    pairs, tally = read_data("change_pairs")["pairs"], Tally("changes of facts")
+    for user in dict.fromkeys(pair["user"] for pair in pairs):
+        clock = StoppedClock()
+        async with new_memory(clock, embedder) as memory:
+            own = [pair for pair in pairs if pair["user"] == user]
+            ids = {text: await add(memory, text) for text in dict.fromkeys(pair["old"] for pair in own)}
+            clock.at += timedelta(days=1)
+            for pair in own:
+                result = await memory.add_text(SCOPE, pair["new"], infer=False)
+                items = result.similar[result.outcomes[0].memory.id]
+                of_pair = [item for item in items if item.memory.id == ids[pair["old"]]]
+                named = any(not item.is_only_near for item in of_pair)
+                sort = "changes" if pair["changes"] else "changes nothing"
+                rows = [f"half {pair['half']}, {sort}", f"half {pair['half']}, {pair['kind']}"]
+                tally.record(rows, {"named": named, "shown": bool(of_pair), "lines": len(items)})
+                await memory.undo(SCOPE)
+    return [tally.table()]
