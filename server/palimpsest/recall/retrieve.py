@@ -126,7 +126,7 @@ WHOLE_TEXT = 2**31 - 1
 PAGE_SHARE = 2
 """For so many other candidates there is one page of a document. Pages have a pool of their own, because those of a
 large document match many questions by some of their words, and what people said would not become a candidate at all.
-Chosen with benchmarks/documents.py."""
+Chosen by trials on conversations with handbooks beside them."""
 
 _T = TypeVar("_T")
 
