@@ -111,12 +111,11 @@ def repeated(candidates: Candidates, scores: Column) -> Column:
 # What pages of documents lose: of the many pages of a library some match any question.
 
 PAGE = 0.25
-"""What every page loses. Chosen by trials on conversations with handbooks beside them: more finds more of what people said, and less of what
-stands on pages."""
+"""What every page loses. Chosen by trials on conversations with handbooks beside them: more finds more of what people
+said, and less of what stands on pages."""
 
 FURTHER = 1.0
-"""What every page loses more than the page above it, so that the first hits are not all pages. Chosen as
-`PAGE` was."""
+"""What every page loses more than the page above it, so that the first hits are not all pages. Chosen as `PAGE` was."""
 
 FURTHER_PAGE = "further page"
 """The name of this part of a score."""
