@@ -35,6 +35,7 @@ from palimpsest.recall.listing import ListRequest, Page, page
 from palimpsest.recall.search import SearchQuery, SearchResult, filter_notes, search, search_all_projects
 from palimpsest.store import entries, history, links, projects
 from palimpsest.store import messages as message_queries
+from palimpsest.store.graph.entities import entities_named
 from palimpsest.store.ledger import open_ledger
 from palimpsest.store.rows import is_seen
 
@@ -336,6 +337,17 @@ class Memory(Edits):
             if any(hit.score >= least for hit in found if hit.project == name):
                 answering.append(name)
         return tuple(answering)
+
+    async def projects_that_know(self, scope: Scope, name: str) -> tuple[str, ...]:
+        """Return the other projects of the user in which a name is known."""
+
+        def known(conn: Connection) -> tuple[str, ...]:
+            others = {*projects.project_names(conn, scope.user_id)} - {"", scope.project}
+            return tuple(
+                other for other in sorted(others) if entities_named(conn, replace(scope, project=other), [name])
+            )
+
+        return await self.engine.read(known)
 
     async def list(
         self,

@@ -208,11 +208,16 @@ async def get_summary(
     numbers = [page] if isinstance(page, int) else page or []
     if numbers or name == "document":
         return await _pages(memory, summary_scope, name, argument.lstrip("/"), numbers)
-    summary = await with_client_model(
-        ctx,
-        memory,
-        lambda memory: memory.summary(summary_scope, kind, refresh=refresh, held_at=held_at, caller=CALLER),
-    )
+    try:
+        summary = await with_client_model(
+            ctx,
+            memory,
+            lambda memory: memory.summary(summary_scope, kind, refresh=refresh, held_at=held_at, caller=CALLER),
+        )
+    except InputError as error:
+        is_of_name = name in {"about", "timeline"} and context.is_home_open(None)
+        elsewhere = await memory.projects_that_know(summary_scope, argument) if is_of_name else ()
+        raise InputError(". ".join((str(error), *advice.elsewhere_notes(elsewhere, TOOLS)))) from error
     if isinstance(summary, types.InputRequiredResult):
         return summary
     summary = replace(summary, notes=(*summary.notes, *await closing_notes(memory, scope, summary_scope)))
