@@ -123,6 +123,14 @@ async def test_a_failed_decision_throws_no_fact_away(tmp_path: Path, failure: li
     assert [item.memory.text for item in result.similar[result.outcomes[0].memory.id]] == ["User lives in Nice"]
 
 
+async def test_what_ends_before_the_other_begins_is_no_contradiction(tmp_path: Path) -> None:
+    async with memory_in(tmp_path) as memory:
+        await add_text(memory, "The band rehearses on Thursdays in the town hall until December 2026", until="2026-12")
+        later = "The band rehearses on Tuesdays in the fire station from January 2027"
+        result = await memory.add_text(ALICE, later, since="2027-01")
+    assert all(item.is_only_near for item in result.similar.get(result.outcomes[0].memory.id, ()))
+
+
 async def test_what_is_known_of_somebodys_allergy_is_named_and_nobody_elses(tmp_path: Path) -> None:
     """An allergy that is out of date must not be overlooked, however little the two texts have in common."""
     async with memory_in(tmp_path) as memory:

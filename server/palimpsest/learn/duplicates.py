@@ -197,11 +197,21 @@ def _similar(
         by_text = [item for item in by_text if item.same > item.replaced or not item.memory.has_ended(engine.clock())]
         by_text = [replace(item, replaced=ANOTHER_STATE) if _is_same_risk(memory, item) else item for item in by_text]
         items = [*_former_states(engine, scope, memory), *by_text]
-        items = [item for item in items if item.memory.superseded_by != memory.id]
+        items = [
+            replace(item, same=0.0, replaced=0.0) if _hold_apart(memory, item.memory) else item
+            for item in items
+            if item.memory.superseded_by != memory.id
+        ]
         named = {item.memory.id: item for item in items if not item.is_only_near}
         near = {item.memory.id: item for item in items if item.is_only_near and item.memory.id not in named}
         found[memory.id] = [*named.values(), *list(near.values())[: max(wanted - len(named), 0)]]
     return found
+
+
+def _hold_apart(memory: Memory, other: Memory) -> bool:
+    """Return whether one of two memories ends before the other begins: then neither replaces the other."""
+    pairs = ((memory.valid_until, other.valid_from), (other.valid_until, memory.valid_from))
+    return any(end is not None and begin is not None and end <= begin for end, begin in pairs)
 
 
 def _is_same_risk(memory: Memory, other: SimilarMemory) -> bool:
