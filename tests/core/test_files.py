@@ -78,7 +78,7 @@ def test_everything_else_in_a_toml_file_stays(tmp_path: Path, before: str, after
 @pytest.mark.parametrize("text", ['embedder = "static"\n', "["], ids=["no section", "not TOML"])
 def test_a_file_that_is_written_otherwise_is_left_alone(tmp_path: Path, text: str) -> None:
     path = tmp_path / "config.toml"
-    with pytest.raises(SettingsError, match=r'embedder\.provider = "e5".*Nothing was changed'):
+    with pytest.raises(SettingsError, match=r"Change embedder\.provider by hand. Nothing was changed"):
         changed(path, text)
     assert path.read_text("utf-8") == text
 
@@ -113,7 +113,7 @@ def test_several_values_are_set_and_removed_at_once(tmp_path: Path, before: str,
 def test_an_error_does_not_show_a_key(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
     path.write_text('llm = "none"\n', "utf-8")
-    with pytest.raises(SettingsError, match=r"llm\.provider = .*llm\.config\.api_key = …") as error:
+    with pytest.raises(SettingsError, match=r"Change llm\.provider, llm\.config\.api_key by hand") as error:
         set_values(path, {"llm.provider": "openai", "llm.config.api_key": "of-a-vendor"})
     assert "of-a-vendor" not in str(error.value)
 

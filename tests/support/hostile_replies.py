@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 from hypothesis import strategies as st
 
+from palimpsest.core.validation import is_blank
 from palimpsest.llm.ask import MAX_REPLY_CHARS, reply_values, says_nothing
 
 Values: TypeAlias = st.SearchStrategy[Any]
@@ -91,7 +92,12 @@ _HELD = re.compile(r'"@(deep|long) (\d+)@"')
 def holds_no_facts(reply: str) -> bool:
     """Return whether a reply says that there are no facts: by an empty list or in words, apart from thoughts."""
     unescaped = reply.replace('\\"', '"')  # JSON that was escaped once more
-    return _EMPTY_FORM.search(unescaped) is not None or says_nothing(reply_values(reply).answer)
+    texts = [json.loads(text) for text in _TEXT.findall(unescaped)]
+    is_blank_throughout = bool(texts) and all(map(is_blank, texts))
+    return bool(_EMPTY_FORM.search(unescaped)) or is_blank_throughout or says_nothing(reply_values(reply).answer)
+
+
+_TEXT = re.compile(r'"text": ?("(?:[^"\\]|\\.)*")')
 
 
 def to_json(value: Any, *, plain_ascii: bool = True, indent: int | None = None) -> str:

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from palimpsest.admin.doctor import verify
 from palimpsest.core.models import LINK, Undo
 from palimpsest.core.models import Memory as StoredMemory
 from palimpsest.learn.job_runner import work_on_jobs
@@ -17,7 +16,6 @@ from palimpsest.memory import Memory
 from palimpsest.store.schema import history, memory_links
 from tests.support.exports import exporting
 from tests.support.ledger_access import ignore_progress
-from tests.support.ledger_files import run_sql
 from tests.support.memory import ALICE, StoppedClock, add_text, memory_in
 from tests.support.scripted_model import given, memory_with
 
@@ -96,19 +94,3 @@ async def test_a_purge_takes_what_others_say_of_a_memory(tmp_path: Path) -> None
             assert conn.execute(select(memory_links)).all() == []
         assert work not in json.dumps(states)
         assert "Antwerp" not in json.dumps(states)
-
-
-async def test_verify_finds_and_repairs_links_that_were_lost(tmp_path: Path) -> None:
-    """What a memory says of its links counts."""
-    clock = StoppedClock()
-    async with memory_in(tmp_path, clock, links="on") as memory:
-        sister = await add_text(memory, SISTER)
-        await add_text(memory, WORK)
-        await link(memory, clock)
-        settings = memory.settings
-    assert all(finding.ok for finding in verify(settings, ignore_progress, repair=False, clock=clock))
-    run_sql(settings.ledger_path, "DELETE FROM memory_links")
-    texts = [finding.text for finding in verify(settings, ignore_progress, repair=True, clock=clock)]
-    assert any("have links that cannot be followed from both ends" in text for text in texts)
-    async with memory_in(tmp_path, clock, links="on") as memory:
-        assert len(await memory.linked(ALICE, await stored(memory, sister))) == 1

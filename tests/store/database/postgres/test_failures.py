@@ -98,22 +98,20 @@ def test_calls_after_a_restart_are_answered(cluster: Cluster, ledger: Ledger) ->
     assert texts(ledger) == ["Ana plays the cello", "Ben plays the flute"]
 
 
-def test_a_write_whose_connection_is_severed_writes_nothing(
-    cluster: Cluster, own_ledger: Ledger, tmp_path: Path
-) -> None:
+def test_a_write_whose_connection_is_severed_writes_nothing(cluster: Cluster, ledger: Ledger, tmp_path: Path) -> None:
     """It fails with the reason, and the next one succeeds."""
-    with writing(own_ledger, "alice") as conn:
+    with writing(ledger, "alice") as conn:
         conn.execute(text("CREATE TABLE other (word text)"))
 
     def write_half() -> None:
-        with writing(own_ledger, "alice") as conn:
+        with writing(ledger, "alice") as conn:
             conn.execute(text("INSERT INTO other VALUES ('half')"))
             cluster.sever(tmp_path.name)
             conn.execute(text("INSERT INTO other VALUES ('whole')"))
 
     with pytest.raises(LedgerError, match="Nothing was written"):
         write_half()
-    with own_ledger.read() as conn:
+    with ledger.read() as conn:
         assert conn.execute(text("SELECT count(*) FROM other")).scalar_one() == 0
 
 
