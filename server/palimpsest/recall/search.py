@@ -260,7 +260,7 @@ agent does not read a page of what it did not ask for."""
 
 ALWAYS_SHOWN, FAINT = 3, 0.02
 """Of the hits after the first three, those are left out whose score is below this share of the best one's. Of 1,716
-answers to questions about a person or a work place it leaves out three, and every third hit, or with other wordings
+answers to questions about a person or a work place it leaves out three, and every fourth hit, or with other wordings
 every second."""
 
 SPARE = 3
