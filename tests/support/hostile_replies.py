@@ -10,7 +10,6 @@ from typing import Any, TypeAlias
 
 from hypothesis import strategies as st
 
-from palimpsest.core.validation import is_blank
 from palimpsest.llm.ask import MAX_REPLY_CHARS, reply_values, says_nothing
 
 Values: TypeAlias = st.SearchStrategy[Any]
@@ -93,8 +92,8 @@ def holds_no_facts(reply: str) -> bool:
     """Return whether a reply says that there are no facts: by an empty list or in words, apart from thoughts."""
     unescaped = reply.replace('\\"', '"')  # JSON that was escaped once more
     texts = [json.loads(text) for text in _TEXT.findall(unescaped)]
-    is_blank_throughout = bool(texts) and all(map(is_blank, texts))
-    return bool(_EMPTY_FORM.search(unescaped)) or is_blank_throughout or says_nothing(reply_values(reply).answer)
+    has_no_words = bool(texts) and not any(char.isalnum() for text in texts for char in text)
+    return bool(_EMPTY_FORM.search(unescaped)) or has_no_words or says_nothing(reply_values(reply).answer)
 
 
 _TEXT = re.compile(r'"text": ?("(?:[^"\\]|\\.)*")')
