@@ -116,7 +116,7 @@ async def test_a_clause_takes_its_date_from_the_event(tmp_path: Path) -> None:
 
 
 async def test_nothing_but_another_state_of_what_is_asked_for_comes_first(tmp_path: Path) -> None:
-    """Neither what tells again that Petra works at Kühn's, nor what "als letztes" is taken for, passes the answer."""
+    """Neither what tells again that Petra works at Kühn's, nor what "als letztes" or "beim Konzert" is taken for, passes the answer."""
     clock = StoppedClock()
     encore = "Das Harzlied fällt weg, als Zugabe spielt die Kapelle den Radetzkymarsch"
     planted = "Statt Bergahorn pflanzt Revier Nord Vogelbeere, weil der Ahorn krank ist"
@@ -137,6 +137,10 @@ async def test_nothing_but_another_state_of_what_is_asked_for_comes_first(tmp_pa
         assert await first(memory, "Pflanzen wir Ahorn?", also=["Revier Nord pflanzt Bergahorn"]) == planted
         asked = "Was kommt als letztes Stück dran?"
         assert await first(memory, asked, also=["Als Zugabe spielt die Kapelle …"]) == encore
+        invited = "Die Einladung an den Musikverein Bad Harzburg ist geschickt, eine Antwort steht aus"
+        await told("2026-11-09", invited)
+        asked = "Wer sind unsere Gäste beim Konzert, wer hat noch nicht zugesagt?"
+        assert await first(memory, asked, also=["Eine Antwort von … steht aus", "eingeladene Kapelle"]) == invited
 
 
 async def test_a_plan_holds_from_its_day_on(tmp_path: Path) -> None:

@@ -71,9 +71,12 @@ class TimeQuestion:
 def _parts(text: str, plain: str) -> tuple[str, str]:
     """Return the question without the clause that says when it was, and the clause; "" for none.
 
-    "When" also begins a condition: only what is asked of the past has an event for a time.
+    "When" also begins a condition: only what is asked of the past has an event for a time. What is written with a
+    capital inside of a question is no verb.
     """
-    if _RE["not when"].search(plain) or not _RE["past"].search(plain):
+    first, *rest = text.split() or [""]
+    uncapitalized = " ".join((first, *(word for word in rest if not word[0].isupper()))).casefold()
+    if _RE["not when"].search(plain) or not _RE["past"].search(uncapitalized):
         return "", ""
     found = _RE["when in han"].search(text) or _RE["when"].search(text)
     return (found["main"], found["clause"]) if found else ("", "")
