@@ -116,7 +116,7 @@ async def test_a_clause_takes_its_date_from_the_event(tmp_path: Path) -> None:
 
 
 async def test_nothing_but_another_state_of_what_is_asked_for_comes_first(tmp_path: Path) -> None:
-    """Neither what tells again that Petra works at Kühn's, nor what "als letztes" or "beim Konzert" is taken for, passes the answer."""
+    """What is told again, "als letztes" and "beim Konzert" lift nothing above the answer."""
     clock = StoppedClock()
     encore = "Das Harzlied fällt weg, als Zugabe spielt die Kapelle den Radetzkymarsch"
     planted = "Statt Bergahorn pflanzt Revier Nord Vogelbeere, weil der Ahorn krank ist"
