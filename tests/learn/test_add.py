@@ -139,8 +139,12 @@ async def test_what_is_known_of_somebodys_allergy_is_named_and_nobody_elses(tmp_
         result = await memory.add_text(
             ALICE, "Ben Hallam's allergy is to peanuts only, tree nuts are fine", infer=False
         )
-    similar = result.similar[result.outcomes[0].memory.id]
-    assert [item.memory.id for item in similar if not item.is_only_near] == [bens]
+        ended = "The tests of 27 November 2026 showed that Ben tolerates nuts now"
+        tolerates = await memory.add_text(ALICE, ended, infer=False)
+    for told in (result, tolerates):
+        similar = told.similar[told.outcomes[0].memory.id]
+        named = [item.memory.id for item in similar if not item.is_only_near]
+        assert named in ([bens], [result.outcomes[0].memory.id])
 
 
 async def test_a_broken_prompt_file_is_named_and_the_messages_are_kept(tmp_path: Path) -> None:

@@ -554,6 +554,23 @@ async def test_what_a_plan_is_to_replace_follows_the_plan(tmp_path: Path, since:
         assert (stored.superseded_by, stored.deleted_at, stored.until) == (plan, None, "2027-04")
 
 
+async def test_a_plan_goes_on_with_the_relations_that_it_does_not_end(tmp_path: Path) -> None:
+    """Another shift ends neither a job nor a marriage. In Portuguese "no" denies nothing: it is "in the"."""
+    clock = StoppedClock()
+    async with memory_in(tmp_path, clock) as memory:
+        stated = [Relation("user", "is married to", "Graça"), Relation("Graça", "works at", "Hospital de São Bernardo")]
+        text = "Graça, a mulher do Joaquim, é enfermeira no Hospital de São Bernardo e faz noites às terças"
+        nights = await tell(memory, clock, "2026-11-29", text, relations=stated)
+        text = "A Graça passou para a manhã no Hospital de São Bernardo em dezembro de 2026 e já não faz noites"
+        await tell(memory, clock, "2026-11-29", text, since="2026-12", replaces=[nights])
+        for when in ("", "2027-02"):
+            found = await memory.search(ALICE, "Em que trabalha a Graça?", held_at=when)
+            assert {(each.relationship, each.valid_until) for each in found.relations} == {
+                ("is married to", ""),
+                ("works at", ""),
+            }
+
+
 async def test_the_relations_of_a_plan_move_with_it(tmp_path: Path) -> None:
     """A relation that nobody states again begins when the plan does now, and not when it did before."""
     clock = StoppedClock()

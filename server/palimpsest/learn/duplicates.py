@@ -215,13 +215,18 @@ def _hold_apart(memory: Memory, other: Memory) -> bool:
 
 
 def _is_same_risk(memory: Memory, other: SimilarMemory) -> bool:
-    """Return whether two memories tell of somebody's allergies: whichever is out of date must not be overlooked."""
+    """Return whether two memories tell of somebody's allergy: whichever is out of date must not be overlooked.
+
+    The newer one may only name what somebody was allergic to.
+    """
     people = [
         {name_key(entity.name).split()[0] for entity in each.entities if entity.type == "person"}
         for each in (memory, other.memory)
     ]
-    is_of_both = all(portrait_signs.ALLERGY.count(each.text) for each in (memory, other.memory))
-    return other.is_only_near and is_of_both and not people[0].isdisjoint(people[1])
+    names = {word for each in (memory, other.memory) for entity in each.entities for word in search_tokens(entity.name)}
+    common = {*query_tokens(memory.text)} & {*query_tokens(other.memory.text)} - names
+    is_told = portrait_signs.ALLERGY.count(other.memory.text) and (common or portrait_signs.ALLERGY.count(memory.text))
+    return other.is_only_near and bool(is_told) and not people[0].isdisjoint(people[1])
 
 
 ANOTHER_STATE = 0.9

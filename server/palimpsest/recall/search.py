@@ -93,14 +93,20 @@ MAX_PATH = 3
 
 
 def _first(hops: Sequence[Sequence[KnownRelation]], memory_ids: Sequence[str]) -> tuple[KnownRelation, ...]:
-    """Return the first relations of each hop, each once, though several memories may state it."""
+    """Return the first relations of each hop, each once, though several memories may state it.
+
+    What one of them ends and another goes on with has no end.
+    """
     rank = {memory_id: number for number, memory_id in enumerate(memory_ids)}
     numbered = [(number, found) for number, relations in enumerate(hops) for found in relations]
     newest = {id(found): place for place, found in enumerate(in_order([found for _, found in numbered])[::-1])}
     numbered.sort(key=lambda item: (rank.get(item[1].memory_id, len(rank)), item[0], newest[id(item[1])]))
     distinct: dict[tuple[str, str, str], KnownRelation] = {}
     for _, found in numbered:
-        distinct.setdefault((found.source_id, relation_key(found.relationship), found.destination_id), found)
+        key = (found.source_id, relation_key(found.relationship), found.destination_id)
+        known = distinct.setdefault(key, found)
+        if known.valid_until and not found.valid_until and found.valid_from <= known.valid_until:
+            distinct[key] = replace(known, valid_until="")
     return tuple(finest(list(distinct.values())))[:MAX_RELATIONS]
 
 

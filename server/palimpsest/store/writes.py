@@ -244,11 +244,11 @@ def with_handed_on(
 def _over(tx: Transaction, memory: Memory, fact: Fact) -> Memory:
     """Return a replaced memory with those of its relations that may hold on in the fact that replaces it.
 
-    What goes on until a plan begins states them itself, and of a plan that is called off nothing is left.
+    Of a plan that is called off nothing is left.
     """
     relations: Sequence[Relation] = memory.relations
     is_plan = _lies_ahead(tx, memory)
-    if calls_off(fact.text) if is_plan else _lies_ahead(tx, fact):
+    if is_plan and calls_off(fact.text):
         relations = ()
     elif is_plan and fact.valid_from is None:
         words = words_in(fact.text)

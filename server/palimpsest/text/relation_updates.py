@@ -30,7 +30,7 @@ from palimpsest.core.models import (
 from palimpsest.text.dates import vocabulary
 from palimpsest.text.names.known_names import bare_name
 from palimpsest.text.names.name_finder import find_names
-from palimpsest.text.stopwords import ALL_FUNCTION_WORDS
+from palimpsest.text.stopwords import ALL_FUNCTION_WORDS, is_portuguese
 from palimpsest.text.tokenizer import query_tokens, search_tokens
 from palimpsest.text.word_lists import headed, headings, patterns, word_lists, word_sets
 
@@ -67,6 +67,11 @@ _ENDS_ITS_AREA = headings(_WORDS, "ends area ")
 
 _NEAR = 2
 """How many words before "died" say who did."""
+
+
+def negations_of(text: str) -> AbstractSet[str]:
+    """Return the words that deny something in a text. In a Portuguese one "no" does not: it is "in the"."""
+    return NEGATIONS - {"no"} if is_portuguese(text) else NEGATIONS
 
 
 def words_in(text: str) -> list[str]:
@@ -206,6 +211,7 @@ class _Reading:
         self._clauses = [_Clause.of(text[start:end]) for start, end in _clause_spans(text)]
         self._ended_areas = {_ENDS_ITS_AREA[word] for word in self._words if word in _ENDS_ITS_AREA}
         entities = (*new.entities, *old.entities)
+        self._negations = negations_of(new.text)
         self._types: dict[str, EntityType] = {name_key(entity.name): entity.type for entity in entities}
 
     def ends(self, relation: Relation) -> bool:
@@ -256,7 +262,7 @@ class _Reading:
         return has_name(self._words, self._new.text, name)
 
     def _denies(self, clause: _Clause, relation: Relation) -> bool:
-        place = next((number for number, word in enumerate(clause.words) if word in NEGATIONS), None)
+        place = next((number for number, word in enumerate(clause.words) if word in self._negations), None)
         if place is None or not (self._has(relation.source) or self._has(relation.destination)):
             return False
         is_named = clause.place(relation.destination) is not None and not is_for_life(relation)
@@ -417,11 +423,12 @@ def ending_in(text: str) -> Ending | None:
     areas: set[str] = set()
     died: set[str] = set()
     plain = _with_plain_endings(text[:MAX_CHARS])
+    negations = negations_of(plain)
     for start, end in _clause_spans(plain):
         written = plain[start:end].split()
         words = [name_key(word) for word in written]
         for place, word in enumerate(words):
-            if word in NEGATIONS:
+            if word in negations:
                 denied.append(frozenset(query_tokens(" ".join(words[place + 1 : place + 1 + _OBJECT_WORDS]))))
             is_passive = not _WORDS["be"].isdisjoint(words[max(place - _OBJECT_WORDS, 0) : place])
             if word in _WORDS["is ended"] and (is_passive or word not in _WORDS["ends it"]):

@@ -33,7 +33,15 @@ One is not enough: many short words, such as "die" and "me", are function words 
 
 def is_denial(text: str) -> bool:
     """Return whether a text denies something."""
-    return _RE["negation"].search(text) is not None
+    return _RE["negation"].search(_IN_THE.sub("", text) if is_portuguese(text) else text) is not None
+
+
+_IN_THE = re.compile(r"\bno\b(?!,)", re.IGNORECASE)
+
+
+def is_portuguese(text: str) -> bool:
+    """Return whether a text is surely Portuguese, where "no" is "in the"."""
+    return _RE["portuguese"].search(text) is not None
 
 
 def without_function_words(words: Sequence[str]) -> list[str]:

@@ -16,7 +16,7 @@ from palimpsest.store.rows import Query, listed, scope_values, to_memory
 from palimpsest.store.schema import memories, mentions, relations
 from palimpsest.text.dates.date_finder import dates_in
 from palimpsest.text.names.known_names import says_another
-from palimpsest.text.relation_updates import NEGATIONS, SINGLE_VALUED, begun, dated, has_name, outliving, words_in
+from palimpsest.text.relation_updates import SINGLE_VALUED, begun, dated, has_name, negations_of, outliving, words_in
 from palimpsest.text.stopwords import change_words
 
 
@@ -124,7 +124,9 @@ def stated_with(memory: Memory, fact: Fact, *, sets_relations: bool = False) -> 
 
     before, after = words_in(memory.text), words_in(fact.text)
     is_more = set(before) <= set(after)
-    stays = change_words(fact.text) <= change_words(memory.text) and not (set(after) - set(before)) & NEGATIONS
+    stays = change_words(fact.text) <= change_words(memory.text) and not (set(after) - set(before)) & negations_of(
+        fact.text
+    )
     kept = [entity for entity in memory.entities if is_more or has_name(after, fact.text, entity.name)]
     named = {name_key(entity.name): entity for entity in (*kept, *fact.entities)}
     stated = [
