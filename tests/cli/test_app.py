@@ -154,11 +154,7 @@ def test_rebuild_makes_an_index_that_the_doctor_counts(tmp_path: Path) -> None:
     assert "1 full-text row, 1 vector in" in palimpsest(tmp_path, "rebuild")
     assert "folder 0 is 0 changes behind" in palimpsest(tmp_path, "doctor")
     (tmp_path / "data" / "index" / "0" / "checkpoint.json").write_text("{}", "utf-8")
-    assert "another ledger or embedder" in palimpsest(tmp_path, "doctor", code=1)
-    palimpsest(tmp_path, "rebuild")
-    palimpsest(tmp_path, "doctor")
-    (tmp_path / "data" / "index" / "0" / "checkpoint.json").unlink()
-    assert "is unfinished" in palimpsest(tmp_path, "doctor"), "an index that a server did not finish is no alarm"
+    assert "folder 0 cannot follow the ledger; the next server" in palimpsest(tmp_path, "doctor")
 
 
 @pytest.mark.few_by_day(1)

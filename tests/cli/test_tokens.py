@@ -38,33 +38,15 @@ def test_a_token_that_cannot_be_stored_is_one_line(tmp_path: Path, restrictions:
 
 
 def test_what_a_token_of_a_project_opens_is_chosen_and_said(tmp_path: Path) -> None:
-    """Guards the choice: off by default, and `doctor` names tokens of the settings for which it was not made."""
+    """Guards the choice: off by default."""
     palimpsest(tmp_path, "--project", "web", "add", "The web shop sells tea")
     create = ("token", "create", "--project")
     alone, general = (palimpsest_json(tmp_path, *create, "web", *rest) for rest in ((), ("--with-general",)))
     everything = palimpsest_json(tmp_path, "token", "create")
     assert [token["with_general"] for token in (alone, general, everything)] == [False, True, True]
-    assert "tokens" not in [found["part"] for found in palimpsest_json(tmp_path, "doctor")["findings"]]
     listed = palimpsest(tmp_path, "token", "list")
     for token, reach in ((alone, "web"), (general, r"web \+ general")):
         assert re.search(rf"{token['id']}  alice  {reach} {{2,}}read and write", listed)
-    settings = {"PALIMPSEST_HTTP__TOKENS": json.dumps([{"token": "x" * 16, "user_id": "bob", "project": "shop"}])}
-    (finding,) = [
-        found
-        for found in palimpsest_json(tmp_path, "doctor", settings=settings)["findings"]
-        if found["part"] == "tokens"
-    ]
-    assert "should: http.tokens[0] (shop)." in finding["text"]
-
-
-def test_doctor_names_an_issuer_whose_tokens_open_what_is_general_undecided(tmp_path: Path) -> None:
-    """Guards what is general: until somebody decides it, tokens without the claim open it, and `doctor` says so."""
-    issuer = {"PALIMPSEST_HTTP__ISSUER": "https://issuer.test", "PALIMPSEST_HTTP__AUDIENCE": "https://memory.test/mcp"}
-    for decided in ({}, {"PALIMPSEST_HTTP__ISSUER_WITH_GENERAL": "false"}):
-        findings = palimpsest_json(tmp_path, "doctor", settings={**issuer, **decided})["findings"]
-        texts = [found["text"] for found in findings if found["part"] == "tokens"]
-        assert len(texts) == (not decided)
-        assert all("http.issuer_with_general" in text for text in texts)
 
 
 def test_a_project_that_is_not_known_is_asked_about(tmp_path: Path) -> None:

@@ -322,17 +322,16 @@ class TestBadIssuers:
 @pytest.mark.parametrize(
     ("setting", "claims", "sees_general"),
     [
-        (None, {}, True),
         (True, {}, True),
         (False, {}, False),
         (False, {GENERAL_CLAIM: True}, True),
-        (None, {GENERAL_CLAIM: False}, False),
+        (True, {GENERAL_CLAIM: False}, False),
     ],
 )
 async def test_what_a_token_of_a_project_opens_is_said_by_its_claim_or_the_settings(
-    issuer: Issuer, tmp_path: Path, claims: dict[str, Any], *, setting: bool | None, sees_general: bool
+    issuer: Issuer, tmp_path: Path, claims: dict[str, Any], *, setting: bool, sees_general: bool
 ) -> None:
-    """Guards what is general from tokens of a project that never said so, once somebody decided it."""
+    """Guards what is general from tokens of a project that don't say so."""
     verifier = verifier_of(issuer, tmp_path, issuer_with_general=setting)
     of_project = await verifier.verify_token(issuer.token(palimpsest_project="atlas", **claims))
     assert of_project is not None

@@ -24,13 +24,12 @@ from palimpsest.core.threads import Threads
 from palimpsest.hooks.intake import status
 from palimpsest.index.backfill import Backfill
 from palimpsest.index.graph_database import GraphProjection, condition
-from palimpsest.index.sync import FILE_NAME, Checkpoint, Projection, delete_outdated, index_folders, is_outdated
+from palimpsest.index.sync import FILE_NAME, Checkpoint, Projection, delete_outdated, index_folders
 from palimpsest.learn import engine
 from palimpsest.learn.job_runner import WITH_MODEL, in_words
 from palimpsest.store import entries, memories
 from palimpsest.store import jobs as job_queries
 from palimpsest.store import verify as row_checks
-from palimpsest.store.graph import entities as entity_queries
 from palimpsest.store.ledger import Ledger, open_ledger
 from palimpsest.text.display import counted
 
@@ -134,14 +133,10 @@ def _reranker_finding(settings: Settings) -> Finding:
 
 def _ledger_finding(ledger: Ledger, scope: Scope) -> Finding:
     verdict = ledger.database.check()
-    with ledger.read() as conn:
-        counts = memories.counts(conn, scope)
-        entities, relations = entity_queries.count_graph(conn, scope)
+    counts = ledger.read_with(memories.counts, scope)
     text = (
-        f"{ledger.location}: {counted(counts['memories'], 'memory')}, {counts['deleted']} deleted, "
-        f"{counted(counts['messages'], 'message')}, {counted(entities, 'entity')} and {counted(relations, 'relation')} "
-        f"in this scope; {counted(counts['users'], 'user')}, "
-        f"{ledger.database.size() / 1e6:.1f} MB"
+        f"{ledger.location}: {counted(counts['memories'], 'memory')} and {counted(counts['messages'], 'message')} in "
+        f"this scope; {counted(counts['users'], 'user')}, {ledger.database.size() / 1e6:.1f} MB"
     )
     if verdict == "ok":
         return Finding("ledger", text)
@@ -225,21 +220,13 @@ def _index_finding(settings: Settings, ledger: Ledger, embedder: str) -> Finding
     folders = index_folders(settings.index_dir)
     if not folders:
         return Finding("index", f"{settings.index_dir}: no index yet; a server builds it when it starts")
-    states = {folder.name: _folder_state(settings, ledger, embedder, folder) for folder in folders}
-    text = "; ".join(f"folder {name} {state}" for name, (state, _) in states.items())
-    return Finding("index", f"{settings.index_dir}: {text}", all(ok for _, ok in states.values()))
-
-
-def _folder_state(settings: Settings, ledger: Ledger, embedder: str, folder: Path) -> tuple[str, bool]:
-    """Compare the checkpoint of an index folder with the ledger. Return how the folder is, and whether that is well."""
-    if not (folder / FILE_NAME).exists():
-        return "is unfinished; the next server that uses it builds it", True
-    if is_outdated(folder, ledger):
-        return "is of an earlier state of the ledger; the next server deletes or rebuilds it", True
-    behind = _changes_behind(ledger, engine.open_projection(settings, ledger, embedder), folder)
-    if behind is None:
-        return "belongs to another ledger or embedder, or is damaged; the next server that uses it rebuilds it", False
-    return f"is {counted(behind, 'change')} behind", True
+    projection = engine.open_projection(settings, ledger, embedder)
+    states = {folder.name: _changes_behind(ledger, projection, folder) for folder in folders}
+    lost = "cannot follow the ledger; the next server that uses it rebuilds it"
+    texts = (
+        f"folder {name} {lost if behind is None else f'is {behind} changes behind'}" for name, behind in states.items()
+    )
+    return Finding("index", f"{settings.index_dir}: {'; '.join(texts)}")
 
 
 def _changes_behind(ledger: Ledger, projection: Projection, folder: Path) -> int | None:

@@ -305,14 +305,14 @@ class GraphStore(Section):
 class StaticToken(Section):
     """An access token for the memory of a user, or of one project of that user. It may allow only reading.
 
-    One of a project also opens what belongs to no project, unless `with_general` is false. It should say which.
+    One of a project also opens what belongs to no project if it says `with_general`.
     """
 
     token: SecretStr = Field(min_length=16)
     user_id: Annotated[str, Field(min_length=1), AfterValidator(_of_field)]
     project: str = ""
     read_only: bool = False
-    with_general: bool | None = None
+    with_general: bool = False
 
     @field_validator("project")
     @classmethod
@@ -328,10 +328,10 @@ class HttpSettings(Section):
 
     `requests_per_minute` applies to each access token, or to each address if there are no tokens. With `issuer`, the
     server accepts JSON web tokens of that OAuth server whose audience is `audience`, the URL of this server. One of a
-    project that does not say so itself also opens what belongs to no project, unless `issuer_with_general` is false; it
-    should say which. Proxies at the addresses or in the networks `trusted_proxies` say who their clients are, by
-    `X-Forwarded-For`. For `drain_seconds` after SIGTERM the server is not ready, and goes on serving. `log` says how it
-    writes its log. With `metrics`, numbers for Prometheus are at `/metrics`, for those who send `metrics_token`.
+    project that does not say so itself also opens what belongs to no project with `issuer_with_general`. Proxies at
+    the addresses or in the networks `trusted_proxies` say who their clients are, by `X-Forwarded-For`. For
+    `drain_seconds` after SIGTERM the server is not ready, and goes on serving. `log` says how it writes its log. With
+    `metrics`, numbers for Prometheus are at `/metrics`, for those who send `metrics_token`.
     """
 
     host: str = "127.0.0.1"
@@ -343,7 +343,7 @@ class HttpSettings(Section):
     issuer: str = ""
     jwks_url: str = ""
     audience: str = ""
-    issuer_with_general: bool | None = None
+    issuer_with_general: bool = False
     drain_seconds: float = Field(default=0.0, ge=0, le=3600)
     log: Literal["text", "json"] = "text"
     metrics: bool = False

@@ -206,32 +206,14 @@ def _changing(data_dir: Path, otherwise: str) -> Generator[list[StoredToken]]:
 
 # What is found about access tokens, for `doctor`.
 
-UNDECIDED_ISSUER = (
-    f"tokens of http.issuer that name a project and lack the claim {GENERAL_CLAIM} also open what belongs to no "
-    "project, and nobody ever said whether they should. To decide it, say http.issuer_with_general in the settings"
-)
-
 
 def token_findings(settings: Settings) -> list[Finding]:
-    """Return a finding if it was never said of tokens of a project whether they also open what is general."""
-    http, texts = settings.http, list[str]()
+    """Return a finding if the file of tokens cannot be read."""
     try:
         stored_tokens(settings.data_dir)
     except SettingsError as error:
         return [Finding("tokens", str(error), ok=False)]
-    places = [
-        f"http.tokens[{number}] ({token.project})"
-        for number, token in enumerate(http.tokens)
-        if token.project and token.with_general is None
-    ]
-    if places:
-        texts.append(
-            "these access tokens of a project also open what belongs to no project, and nobody ever said whether they "
-            f"should: {', '.join(places)}. To decide it, say with_general in the settings"
-        )
-    if http.issuer and http.issuer_with_general is None:
-        texts.append(UNDECIDED_ISSUER)
-    return [Finding("tokens", "; ".join(texts))] if texts else []
+    return []
 
 
 # Verify the access token of a request.
@@ -262,8 +244,7 @@ class AccessTokenVerifier:
         self._clock = clock
         self._from_settings = [
             StoredToken(
-                **static.model_dump(exclude={"token", "with_general"}),
-                with_general=static.with_general is not False,
+                **static.model_dump(exclude={"token"}),
                 id=f"settings{number}",
                 digest=digest_of(static.token.get_secret_value()),
                 created_at="",
@@ -331,7 +312,7 @@ class AccessTokenVerifier:
         """Return what verified claims allow. Raises InputError for a claim that cannot be understood."""
         user = _name("sub", claims["sub"])
         project = _name(PROJECT_CLAIM, claims[PROJECT_CLAIM]) if PROJECT_CLAIM in claims else ""
-        with_general = claims.get(GENERAL_CLAIM, self._http.issuer_with_general is not False)
+        with_general = claims.get(GENERAL_CLAIM, self._http.issuer_with_general)
         if not isinstance(with_general, bool):
             raise InputError(f"{GENERAL_CLAIM} is neither true nor false")
         return AccessToken(

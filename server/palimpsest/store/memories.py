@@ -217,10 +217,9 @@ _FROM_MESSAGES = (
 
 
 def counts(conn: sa.Connection, scope: Scope) -> dict[str, int]:
-    """Return the number of living memories, deleted memories and messages of the scope, and of users of the ledger."""
+    """Return the number of living memories and messages of the scope, and of users of the ledger."""
     queries = {
         "memories": sa.select(sa.func.count()).where(rows.is_living(memories, scope)),
-        "deleted": sa.select(sa.func.count()).where(rows.sees(memories, scope), memories.c.deleted_at.is_not(None)),
         "messages": sa.select(sa.func.count()).where(rows.is_living(messages, scope)),
         "users": sa.select(sa.func.count(vectors.c.user_id.distinct())),
     }

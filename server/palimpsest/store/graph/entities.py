@@ -28,7 +28,7 @@ from palimpsest.store.graph.identity import (
 )
 from palimpsest.store.graph.statements import stated_names
 from palimpsest.store.memories import learned_memories, name_of_user
-from palimpsest.store.schema import entities, entity_aliases, memories, mentions, messages, relations
+from palimpsest.store.schema import entities, entity_aliases, memories, mentions, messages
 from palimpsest.text.names.known_names import Span, beginning, known_names, name_candidates
 
 # Read entities by their names: in a scope, in a text, and as a list.
@@ -468,15 +468,6 @@ def entities_with_ids(conn: Connection, scope: Scope, root_ids: Iterable[str]) -
     """Return roots by their ids, with the names they are shown by."""
     roots = {root.id: root for root in roots_of(conn, root_ids).values()}
     return list(as_shown(conn, scope, roots).values())
-
-
-def count_graph(conn: Connection, scope: Scope) -> tuple[int, int]:
-    """Return how many entities the living memories of a scope mention, and how many relations they state."""
-    living = sql.is_living(memories, scope)
-    mentioned = select_named(mentions.c.entity_id).where(living).distinct()
-    roots = roots_of(conn, conn.execute(mentioned).scalars())
-    stated = select(func.count()).select_from(relations.join(memories, memories.c.id == relations.c.memory_id))
-    return len({root.id for root in roots.values()}), conn.execute(stated.where(living)).scalar_one()
 
 
 def all_ids(conn: Connection, scope: Scope) -> list[str]:
