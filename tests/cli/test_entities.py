@@ -136,15 +136,11 @@ def test_every_format_takes_every_name(tmp_path: Path) -> None:
     assert all(re.fullmatch(rf"    n\d+( -> n\d+)? \[(\w+=({quoted}|\w+)(, )?)+\];", line) for line in dot[3:-1])
 
 
-def test_the_graph_is_written_to_a_new_file_around_a_name(tmp_path: Path) -> None:
-    """Guards `--output`: it says what was written, and never replaces a file."""
+def test_the_graph_is_written_around_a_name(tmp_path: Path) -> None:
+    """Guards `--about`, `--hops` and `--limit`."""
     a_bakery(tmp_path)
-    file = tmp_path / "graph.json"
-    done = palimpsest(tmp_path, "graph", "--about", "Lyon", "--format", "json", "--output", str(file))
-    assert "wrote 2 entities and 1 relation" in done
-    near = {item["name"] for item in json.loads(file.read_text("utf-8"))["entities"]}
-    assert near == {"Ana", "Lyon"}
-    assert "already exists" in palimpsest(tmp_path, "graph", "--output", str(file), code=1)
+    one = palimpsest_json(tmp_path, "graph", "--about", "Lyon")
+    assert {item["name"] for item in one["entities"]} == {"Ana", "Lyon"}
     two = palimpsest_json(tmp_path, "graph", "--about", "Lyon", "--hops", "2")
     assert {item["name"] for item in two["entities"]} == {"Ana", "Lyon", "Tom"}
     limited = palimpsest_json(tmp_path, "graph", "--limit", "1")

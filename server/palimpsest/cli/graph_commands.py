@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import typer
 
 from palimpsest.cli.console import CALLER, AsJson, Commands, Memory, Reply, command
-from palimpsest.cli.lazy import advice, dossier, entity_graph, files, output, replies, validation
+from palimpsest.cli.lazy import advice, dossier, entity_graph, output, replies, validation
 from palimpsest.core.clock import parse_range, parse_until, shown_date
-from palimpsest.core.errors import InputError, raised_as
 from palimpsest.core.models import EntityType, GraphForm
-from palimpsest.text.display import counted
 
 # Commands on entities: list them, show what is known about one, and say who is the same as whom.
 
@@ -88,7 +85,7 @@ def _edited(edited: entity_graph.EntityEdited) -> Reply:
 
 
 @command(app, "graph")
-async def graph(  # noqa: PLR0913 - typer passes the options of a command by name
+async def graph(
     memory: Memory,
     form: GraphForm = "mermaid",
     about: str = "",
@@ -96,32 +93,17 @@ async def graph(  # noqa: PLR0913 - typer passes the options of a command by nam
     limit: int = 100,
     as_of: str = "",
     held_at: str = "",
-    file: Path | None = None,
     as_json: AsJson = False,
 ) -> None:
     """Draw how people, places and things are connected now, or were at a time. --json is --format json."""
     instant = parse_until(as_of, "--as-of", memory.zone) if as_of else None
     span = parse_range(held_at, "--held-at", memory.zone) if held_at else None
     found = await memory.graph.subgraph(memory.scope, about=about, hops=hops, limit=limit, as_of=instant, held_at=span)
-    _write(found, "json" if as_json else form, file)
+    with output.printing():
+        output.print_file([entity_graph.written(found, "json" if as_json else form)])
     if not found.relations:
         output.print_note(
             "no relation is known here; a language model states them, or whoever adds a text with relations"
         )
     elif len(found.relations) == limit:
         output.print_note(f"these are the newest {limit:,} relations; a larger --limit shows more")
-
-
-def _write(found: entity_graph.Subgraph, form: GraphForm, file: Path | None) -> None:
-    text = entity_graph.written(found, form)
-    if file is None:
-        with output.printing():
-            output.print_file([text])
-        return
-    if file.exists():
-        raise InputError(f"{file} already exists. Nothing was written. Name a new file")
-    with raised_as(InputError, f"{file} cannot be written", "", OSError), files.replace_file(file) as stream:
-        stream.write(text)
-    counts = f"{counted(len(found.entities), 'entity')} and {counted(len(found.relations), 'relation')}"
-    done = f"wrote {counts} to {file}"
-    output.print_text(done, done=done)

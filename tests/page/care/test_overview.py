@@ -66,11 +66,8 @@ async def test_what_is_not_in_order_has_a_mark_and_a_word(tmp_path: Path, page: 
     assert re.findall(r'<th scope="row">(\w+)</th>', whole)[:4] == ["scope", "settings", "prompts", "embedder"]
     own = tmp_path / "config.toml"
     own.write_text("", "utf-8")
-    (tmp_path / "index").mkdir(exist_ok=True)
-    folder = tmp_path / "index" / "7"
-    folder.mkdir()
-    (folder / "checkpoint.json").write_text("damaged", "utf-8")
+    (tmp_path / "tokens.json").write_text("damaged", "utf-8")
     part = (await browser.get("/care/findings", headers={"hx-request": "true"})).text
     assert "<html" not in part
-    assert "Not in order: index" in part
-    assert re.search(r'<tr class="fault"><th scope="row">index</th>\s*<td><strong>.*degraded', part)
+    assert "Not in order: tokens" in part
+    assert re.search(r'<tr class="fault"><th scope="row">tokens</th>\s*<td><strong>.*degraded', part)

@@ -253,7 +253,7 @@ def observers(
 
     Raises SettingsError if anybody could read the numbers.
     """
-    chosen, memory = list[Observer](), state.memory
+    chosen = list[Observer]()
     if settings.log == "json":
         chosen.append(log_ended)
     if not settings.metrics:
@@ -272,7 +272,7 @@ def observers(
     from palimpsest.server.http.metrics import PER_MINUTE, Metrics  # noqa: PLC0415 - as above
 
     token = settings.metrics_token.get_secret_value() if settings.metrics_token is not None else ""
-    metrics = Metrics(memory, token, lambda: len(sessions), lambda: state.calls.in_flight)
+    metrics = Metrics(token, lambda: len(sessions), lambda: state.calls.in_flight)
     limited = rate_limits.limit_callers(metrics, PER_MINUTE)
     step = Middleware(rate_limits.switch_paths, other=limited, is_other=lambda path: path == rate_limits.METRICS)
     return [*chosen, metrics.observe], [step]

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
-from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
-from prometheus_client.registry import Collector
 from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from palimpsest.server.mcp_server import Ended
-from palimpsest.server.session.context import LazyMemory
 
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 """Upper bounds in seconds: a search takes some milliseconds, and a call with a language model up to minutes."""
@@ -23,16 +20,13 @@ PER_MINUTE = 60
 """How often an address may read them, or try a token. Prometheus reads them every 15 to 60 seconds."""
 
 
-class Metrics(Collector):
-    """Counts what it is told of, and answers with it and with the state of each part. ASGI app.
+class Metrics:
+    """Counts what it is told of, and answers with it. ASGI app.
 
     With `token`, it is for requests with this bearer token alone. `sessions` and `in_flight` return how many there are.
     """
 
-    def __init__(
-        self, memory: LazyMemory, token: str, sessions: Callable[[], int], in_flight: Callable[[], int]
-    ) -> None:
-        self._memory = memory
+    def __init__(self, token: str, sessions: Callable[[], int], in_flight: Callable[[], int]) -> None:
         self._token = token
         self._registry = registry = CollectorRegistry()
         self._calls = Counter("palimpsest_calls", "Calls of tools.", ["tool", "outcome"], registry=registry)
@@ -43,8 +37,6 @@ class Metrics(Collector):
         Gauge("palimpsest_sessions", "Open sessions of MCP.", registry=registry).set_function(sessions)
         Gauge("palimpsest_calls_under_way", "Calls that are being answered.", registry=registry).set_function(in_flight)
         ProcessCollector(registry=registry)
-        self._states: dict[str, str] = {}
-        registry.register(self)
 
     def observe(self, ended: Ended) -> None:
         """Count a call or a request."""
@@ -57,21 +49,13 @@ class Metrics(Collector):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer the request."""
-        await (await self._response(scope))(scope, receive, send)
+        await self._response(scope)(scope, receive, send)
 
-    async def _response(self, scope: Scope) -> Response:
+    def _response(self, scope: Scope) -> Response:
         if scope["method"] != "GET":
             return PlainTextResponse("only GET", 405, headers={"allow": "GET"})
         given = Headers(scope=scope).get("authorization", "")
         if self._token and not hmac.compare_digest(given.encode(), f"Bearer {self._token}".encode()):
             text = "http.metrics_token is needed as a bearer token"
             return PlainTextResponse(text, 401, headers={"www-authenticate": "Bearer"})
-        self._states = await self._memory.health()
         return Response(generate_latest(self._registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)
-
-    def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Yield the states."""
-        state = GaugeMetricFamily("palimpsest_state", "1 for the state that a part is in.", labels=["part", "state"])
-        for part, value in self._states.items():
-            state.add_metric([part, value], 1)
-        yield state

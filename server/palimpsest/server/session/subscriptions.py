@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -44,9 +43,6 @@ MAX_URIS = 200
 
 MAX_URI_CHARS = 200
 
-MAX_TOLD = 1_000
-"""How many revisions are remembered that subscribers were told of. The database tells of the same ones soon after."""
-
 SEND_TIMEOUT = 1.0
 """Seconds that a write waits for clients to take its notifications. One that does not read loses its subscriptions."""
 
@@ -78,7 +74,6 @@ class Subscribers(InMemorySubscriptionBus):
     def __init__(self) -> None:
         super().__init__()
         self._by_connection: dict[Connection, Subscription] = {}
-        self._told: OrderedDict[tuple[str, int], None] = OrderedDict()
 
     def subscribe(self, listener: Callable[[ServerEvent], None]) -> Callable[[], None]:
         """Register a listener for what the current request may read. Return a function that removes it."""
@@ -119,9 +114,6 @@ class Subscribers(InMemorySubscriptionBus):
 
     async def notify_changed(self, outcomes: Sequence[Outcome]) -> None:
         """Notify subscribers of the resources that a write changed: the lists, the memories and their histories."""
-        self._told |= {(outcome.memory.id, outcome.memory.revision): None for outcome in outcomes}
-        while len(self._told) > MAX_TOLD:
-            self._told.popitem(last=False)
         changed: list[tuple[str, str, str]] = []
         for number, outcome in enumerate(outcomes):
             scope = outcome.memory.scope
@@ -131,9 +123,8 @@ class Subscribers(InMemorySubscriptionBus):
         await self._notify(changed)
 
     async def notify_external(self, changed: Sequence[ChangedMemory]) -> None:
-        """Notify subscribers of memories that any server has changed, but not of what they were told already."""
-        untold = [memory for memory in changed if (memory.id, memory.revision) not in self._told]
-        await self._notify([(memory.user_id, memory.project, memory.id) for memory in untold])
+        """Notify subscribers of memories that any server has changed, this one too: its clients hear of them twice."""
+        await self._notify([(memory.user_id, memory.project, memory.id) for memory in changed])
 
     async def _notify(self, changed: Sequence[tuple[str, str, str]]) -> None:
         """Notify those who may read changed memories, by user, project and id; without an id only the lists."""
