@@ -154,13 +154,9 @@ def test_rollouts_of_all_versions_of_codex_are_read(tmp_path: Path) -> None:
     spawned = {"subagent": {"thread_spawn": {"parent_thread_id": "c1", "depth": 1}}}
     subagent = day / "rollout-2026-05-08T11-00-00-c3.jsonl"
     codex_rollout(subagent, [codex_message("user", "a task")], session="c3", source=spawned)
-    (day / "rollout-2025-06-01T00-00-00-c4.jsonl").write_text(
-        '{"id": "c4", "timestamp": "2025-06-01T00:00:00Z", "instructions": null}\n{"record_type": "state"}\n'
-        '{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "an old one"}]}\n'
-    )
     done = palimpsest_json(tmp_path, "learn", "--codex")
-    assert done["projects"] == {"": {"conversations": 3, "messages": 4}}
-    assert texts(tmp_path) == sorted(["use tabs", "I use tabs now.", "no, spaces", "an old one"])
+    assert done["projects"] == {"": {"conversations": 2, "messages": 3}}
+    assert texts(tmp_path) == sorted(["use tabs", "I use tabs now.", "no, spaces"])
     assert "lines of unknown types" not in done["left_out"]
     assert palimpsest_json(tmp_path, "learn", "--codex")["projects"] == {}
 

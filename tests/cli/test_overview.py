@@ -50,19 +50,6 @@ def test_the_doctor_warns_of_hooks_that_run_twice(tmp_path: Path, *, enabled: bo
     assert finding(tmp_path, ok=True).startswith("Claude Code (plugin)" if enabled else "in no client")
 
 
-def test_the_doctor_warns_of_hooks_of_the_user_and_of_the_folder(tmp_path: Path) -> None:
-    """Guards clients that run the hooks of both files; Claude Code runs two that are the same once."""
-    project = {"HOME": str(tmp_path / "home")}
-    for client in ("codex", "claude-code"):
-        run(tmp_path, "install", client, "--hooks", settings=project)
-        run(tmp_path, "install", client, "--hooks", "--project", settings=project)
-    report = palimpsest_json(tmp_path, "doctor", code=1, settings=project)
-    [text] = [found["text"] for found in report["findings"] if found["part"] == "clients"]
-    assert "Codex runs the hooks twice" in text
-    assert "palimpsest uninstall codex --project" in text
-    assert "Claude Code runs" not in text
-
-
 def test_the_doctor_warns_of_programs_that_are_gone(tmp_path: Path) -> None:
     """Guards a Python environment that was removed: it says which command mends it, and that command does."""
     gone = "/gone/bin/palimpsest"

@@ -276,34 +276,31 @@ async def projects(memory: Memory) -> Reply:
 
 
 @command(projects_app, "projects move")
-async def move(memory: Memory, old: str, new: str, dry_run: bool = False) -> Reply:
+async def move(memory: Memory, old: str, new: str) -> Reply:
     """Give a project another name. A backup is made first."""
-    return _moved(await memory.projects.move(old, new, caller=CALLER, dry_run=dry_run))
+    return _moved(await memory.projects.move(old, new, caller=CALLER))
 
 
 @command(projects_app, "projects merge")
-async def merge(memory: Memory, old: str, new: str, dry_run: bool = False) -> Reply:
+async def merge(memory: Memory, old: str, new: str) -> Reply:
     """Move everything in one project into another. A backup is made first."""
-    return _moved(await memory.projects.merge(old, new, caller=CALLER, dry_run=dry_run))
+    return _moved(await memory.projects.merge(old, new, caller=CALLER))
 
 
 def _moved(result: browsing.MoveResult) -> Reply:
-    move, backup = result.move, result.backup
-    verb = "moved" if backup else "would move"
+    move = result.move
     counts = output.counts(move.memories, move.messages)
-    lines = [f"{verb} from {move.old} to {move.new}: {counts}, deleted ones included"]
+    lines = [f"moved from {move.old} to {move.new}: {counts}, deleted ones included"]
     if move.same_memories or move.same_messages:
         same = output.counts(move.same_memories, move.same_messages)
-        lines.append(
-            f"of these, {same} {'were' if backup else 'are'} in both projects; one of each stays, no text is lost"
-        )
-    if backup:
-        lines.append(
-            f'palimpsest undo cannot take this back; palimpsest restore "{backup}" brings back what was before'
-        )
+        lines.append(f"of these, {same} were in both projects; one of each stays, no text is lost")
+    lines.append(
+        f'palimpsest undo cannot take this back; palimpsest restore "{result.backup}" brings back what was before'
+    )
     content = {
         **replies.picked(move, "from=old to=new memories messages"),
         **replies.picked(move, "memories_in_both=same_memories messages_in_both=same_messages"),
-        "backup": backup,
+        "backup": result.backup,
     }
-    return Reply(content, *lines, done="\n".join(lines) if backup else "")
+    text = "\n".join(lines)
+    return Reply(content, text, done=text)

@@ -166,7 +166,7 @@ def _is_not_said(line: dict[str, Any]) -> bool:
     )
 
 
-# Codex's rollouts: JSON lines `{timestamp, type, payload}`; until the summer of 2025 the payload alone.
+# Codex's rollouts: JSON lines `{timestamp, type, payload}`, since the summer of 2025.
 #
 # The types are those of `RolloutItem` and `ResponseItem` in codex-rs/protocol, until version 0.160. What was said is
 # in `response_item` lines of type `message`, in every version; events repeat some of it.
@@ -210,11 +210,7 @@ def codex_lines(line: dict[str, Any], reading: Reading) -> Iterator[TranscriptMe
         _begin(payload, reading)
     elif kind == "response_item":
         yield from _item(payload, text_of(line.get("timestamp")), reading)
-    elif kind == "message" or kind in _SILENT_ITEMS:
-        yield from _item(line, text_of(line.get("timestamp")), reading)
-    elif not kind and "id" in line and "timestamp" in line:
-        _begin(line, reading)  # the first line of old rollouts
-    elif kind not in _SILENT_CODEX and line.get("record_type") != "state":
+    elif kind not in _SILENT_CODEX:
         reading.unknown[kind or "no type"] += 1
 
 

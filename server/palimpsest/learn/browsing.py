@@ -40,10 +40,10 @@ from palimpsest.text.tokenizer import count_tokens
 
 @dataclass(frozen=True, slots=True)
 class MoveResult:
-    """What a move took along, and the backup that was made before it; None if it was only a preview."""
+    """What a move took along, and the backup that was made before it."""
 
     move: Move
-    backup: Path | None = None
+    backup: Path
 
 
 class Projects(OfMemory):
@@ -82,8 +82,8 @@ class Projects(OfMemory):
             await self.engine.write(lambda: run_for(user, projects.mark_reported, user, aliases))
         return tuple(map(_note, aliases))
 
-    async def move(self, old: str, new: str, *, caller: str = "", dry_run: bool = False) -> MoveResult:
-        """Give a project another name, and move everything in it, after a backup. With `dry_run` only say what.
+    async def move(self, old: str, new: str, *, caller: str = "") -> MoveResult:
+        """Give a project another name, and move everything in it, after a backup.
 
         Raises InputError if there is a project of the new name.
         """
@@ -94,21 +94,19 @@ class Projects(OfMemory):
             raise InputError(
                 f"there is a project {new} already. Nothing was moved. palimpsest projects merge {old} {new} joins them"
             )
-        return await self._move(old, new, caller, dry_run=dry_run)
+        return await self._move(old, new, caller)
 
-    async def merge(self, old: str, new: str, *, caller: str = "", dry_run: bool = False) -> MoveResult:
-        """Move everything in a project to another one, after a backup. With `dry_run` only say what.
+    async def merge(self, old: str, new: str, *, caller: str = "") -> MoveResult:
+        """Move everything in a project to another one, after a backup.
 
         Of two memories that say the same, the one of the new project stays and takes over what the other one knows.
         """
-        return await self._move(await self._known(old), await self._known(new), caller, dry_run=dry_run)
+        return await self._move(await self._known(old), await self._known(new), caller)
 
-    async def _move(self, old: str, new: str, caller: str, *, dry_run: bool) -> MoveResult:
+    async def _move(self, old: str, new: str, caller: str) -> MoveResult:
         if old == new:
             raise InputError(f"both names are {old}. Nothing was moved")
         ledger, user = self.engine.ledger, self.engine.settings.user_id
-        if dry_run:
-            return MoveResult(await self.engine.read(lambda conn: projects.planned_move(conn, user, old, new)))
 
         def work() -> MoveResult:
             backup = ledger.backups.keep("projects", self.engine.clock()).path

@@ -465,18 +465,13 @@ def _examined(client: Client, folders: Folders, faults: list[str]) -> list[str]:
 
 
 def _examined_hooks(client: Client, folders: Folders, faults: list[str]) -> bool:
-    files: list[str] = []
+    has_hooks = False
     for file in _hooks_files(client, folders):
         programs = dict.fromkeys(handler.program for handler in _parsed(file, handlers_in))
-        files += [str(file)] if programs else []
+        has_hooks = has_hooks or bool(programs)
         gone = f"no longer exists; {_repair_command(client, folders, file, '--hooks')}"
         faults += [f"{file}: the hooks' program {program} {gone}" for program in programs if _is_missing(program)]
-    if len(files) > 1 and client.name != "claude-code":  # it runs two that are the same once
-        faults.append(
-            f"{client.title} runs the hooks twice, those of {' and of '.join(files)}; "
-            f"palimpsest uninstall {client.name} --project removes those of this folder"
-        )
-    return bool(files)
+    return has_hooks
 
 
 def _hooks_files(client: Client, folders: Folders) -> list[Path]:
