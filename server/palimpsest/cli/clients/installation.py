@@ -422,75 +422,51 @@ def _parsed(file: Path, parse: Callable[[str], _T]) -> _T:
 
 def clients_finding(folders: Folders) -> Finding:
     """Return where the memory is installed, in the files of the user and of the current folder, and what is wrong."""
-    parts: dict[str, None] = {}  # in the order in which they are found
-    faults: list[str] = []
-    notes: list[str] = []
+    parts, faults, notes = list[str](), list[str](), list[str]()
     for client in CLIENTS.values():
-        client_faults: list[str] = []
         try:
-            installed = _examined(client, folders, client_faults)
+            installed, wrong = _examined(client, folders)
         except InputError as error:
             notes.append(str(error))
             continue
-        faults += client_faults
-        if installed:
-            parts[f"{client.title} ({', '.join(installed)})"] = None
+        faults += wrong
+        parts += [f"{client.title} ({', '.join(installed)})"] if installed else []
     text = ", ".join(parts) if parts else "in no client; palimpsest install CLIENT adds it"
     return Finding("clients", "; ".join([text, *faults, *notes]), ok=not faults)
 
 
-def _examined(client: Client, folders: Folders, faults: list[str]) -> list[str]:
-    """Return what of ours a client has, and add what is wrong with it. Raises InputError if a file cannot be read."""
-    has_entry = False
-    inside = [folders.of_project(client.project_file)] if client.project_file is not None else []
-    for file in dict.fromkeys([folders.of_user(client.user_file), *inside]):
-        entry = _servers(client, file).get(ENTRY_NAME)
-        if (invocation := invocation_of(entry)) is None:
-            continue
-        has_entry = True
-        if off := is_off(entry):
-            faults.append(f"{file}: our entry is turned off ({off})")
-        if _is_missing(invocation.program):
-            repair = _repair_command(client, folders, file)
-            faults.append(f"{file}: {invocation.program} no longer exists; {repair}")
-    has_hooks = _examined_hooks(client, folders, faults)
-    has_plugin = active_plugin(client, folders)
-    if has_plugin and has_hooks:
-        faults.append(
-            "Claude Code runs the hooks twice, those of its settings and those of the plugin; remove one of them with "
-            "palimpsest uninstall claude-code or with /plugin"
-        )
-    parts = {"memory": has_entry, "hooks": has_hooks, "plugin": has_plugin}
-    return [name for name, is_there in parts.items() if is_there]
+def _examined(client: Client, folders: Folders) -> tuple[list[str], list[str]]:
+    """Return what of ours a client has, and what is wrong with it. Raises InputError if a file cannot be read."""
+    installed: dict[str, None] = {}
+    faults: dict[str, None] = {}  # the user's file may also be that of the folder
+    of_user = Target(client, folders, in_project=False)
+    for target in (of_user, Target(client, folders, in_project=True)):
+        if target is of_user or client.project_file is not None:
+            file = target.entry_file
+            entry = _parsed(file, lambda text, file=file: servers_in(client, file, text)).get(ENTRY_NAME)
+            if (invocation := invocation_of(entry)) is not None:
+                installed["memory"] = None
+                faults |= {f"{file}: our entry is turned off ({off})": None} if (off := is_off(entry)) else {}
+                where = "" if file == of_user.entry_file else " --project"
+                faults |= _missing(file, invocation.program, f"{client.name}{where}")
+        if client.hooks is not None:
+            file = target.hooks_file
+            for handler in _parsed(file, handlers_in):
+                installed["hooks"] = None
+                where = "" if file == of_user.hooks_file else " --project"
+                faults |= _missing(file, handler.program, f"{client.name} --hooks{where}")
+    if active_plugin(client, folders):
+        installed["plugin"] = None
+        if "hooks" in installed:
+            faults[
+                "Claude Code runs the hooks twice, those of its settings and those of the plugin; remove one of them "
+                "with palimpsest uninstall claude-code or with /plugin"
+            ] = None
+    return list(installed), list(faults)
 
 
-def _examined_hooks(client: Client, folders: Folders, faults: list[str]) -> bool:
-    has_hooks = False
-    for file in _hooks_files(client, folders):
-        programs = dict.fromkeys(handler.program for handler in _parsed(file, handlers_in))
-        has_hooks = has_hooks or bool(programs)
-        gone = f"no longer exists; {_repair_command(client, folders, file, '--hooks')}"
-        faults += [f"{file}: the hooks' program {program} {gone}" for program in programs if _is_missing(program)]
-    return has_hooks
-
-
-def _hooks_files(client: Client, folders: Folders) -> list[Path]:
-    if client.hooks is None:
-        return []
-    files = (folders.of_user(client.hooks.user_file), folders.of_project(client.hooks.project_file))
-    return list(dict.fromkeys(files))
-
-
-def _servers(client: Client, file: Path) -> Mapping[str, Any]:
-    return _parsed(file, lambda text: servers_in(client, file, text))
-
-
-def _is_missing(program: str) -> bool:
-    """Return whether a program is named by its whole path and is not there."""
-    return Path(program).is_absolute() and not Path(program).exists()
-
-
-def _repair_command(client: Client, folders: Folders, file: Path, *options: str) -> str:
-    in_users = file in (folders.of_user(client.user_file), *_hooks_files(client, folders)[:1])
-    words = ("palimpsest install", client.name, *options, *(() if in_users else ("--project",)))
-    return f"{' '.join(words)} mends it"
+def _missing(file: Path, program: str, arguments: str) -> dict[str, None]:
+    """Return the fault of a file that names a program by its whole path which is not there."""
+    if not Path(program).is_absolute() or Path(program).exists():
+        return {}
+    return {f"{file}: {program} no longer exists; palimpsest install {arguments} mends it": None}
