@@ -169,15 +169,10 @@ def _disk_finding(settings: Settings, ledger: Ledger) -> Finding:
             probe.write(bytes(PROBE_BYTES))
             probe.flush()
             os.fsync(probe.fileno())
-        free = shutil.disk_usage(folder).free
     except OSError as error:
         text = f"{folder} cannot be written to: {error.strerror or error}. What is stored can still be read"
         return Finding("disk", text, ok=False)
-    needed = ledger.database.size() if settings.ledger_url is None else 0
-    text = f"the ledger and {folder} can be written to; {free / 1e9:,.1f} GB free"
-    if free < needed + PROBE_BYTES:
-        return Finding("disk", f"{text}, which is not enough for a backup. Free some space", ok=False)
-    return Finding("disk", text)
+    return Finding("disk", f"the ledger and {folder} can be written to")
 
 
 def _jobs_finding(settings: Settings, ledger: Ledger, clock: Clock) -> Finding:

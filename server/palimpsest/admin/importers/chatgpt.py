@@ -35,7 +35,7 @@ def read(source: records.SourceFile, now: datetime) -> ImportedFile | None:
     reading = Reading(now)
     conversations = records.in_order([_conversation(object_of(item), reading) for item in source.items])
     memories_notes = (SAVED,) if reading.memories else ()
-    for item in map(object_of, source.beside.get("memories", ())):  # the export's own list
+    for item in map(object_of, source.beside):  # the export's own list
         if not (text := text_of(item.get("content"))) or item.get("enabled") is False:
             reading.skipped["memories that are turned off" if text else "memories in an unknown format"] += 1
             continue

@@ -6,7 +6,6 @@ import mimetypes
 import re
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from itertools import chain
 from typing import Any
 
 from palimpsest.admin.importers import records
@@ -100,7 +99,7 @@ def read(source: records.SourceFile, now: datetime) -> ImportedFile | None:
     Memories are what Claude remembers of the chats and of its projects, and the descriptions of the projects. Return
     None if the file has none of these.
     """
-    everything = [*source.items, *chain.from_iterable(source.beside.values())]
+    everything = [*source.items, *source.beside]
     if not any(_is_conversation(item) or is_of_claude(item) for item in everything):
         return None
     reading = Reading(now)

@@ -210,7 +210,7 @@ _ZIP = (b"PK\x03\x04", b"PK\x05\x06")
 _CONVERSATIONS = re.compile(r"conversations(?:-\d+)?\.json")
 """ChatGPT splits a long export into numbered parts."""
 
-_BESIDE = re.compile(r"(memory|memories|projects)(?:\.json|/[^/]+\.json)")
+_BESIDE = re.compile(r"(?:memory|memories|projects)(?:\.json|/[^/]+\.json)")
 """What an export has beside its conversations: memories and projects, in one file or in a folder of them."""
 
 _LIST_KEYS = ("conversations", "results", "memories")
@@ -225,8 +225,8 @@ class SourceFile:
     the only item. If the text is not JSON, `json_error` says why. `name` is for error messages; it includes the
     member of a ZIP.
 
-    Of a ZIP or folder, `beside` has the lists of values of its memories and projects, by "memories" and "projects", and
-    `unread` the names of the files that no reader knows.
+    Of a ZIP or folder, `beside` has the values of its memories and projects, and `unread` the names of the files that
+    no reader knows.
     """
 
     path: Path
@@ -236,7 +236,7 @@ class SourceFile:
     value: Any = None
     items: list[Any] = field(default_factory=list[Any])
     json_error: str = ""
-    beside: Mapping[str, list[Any]] = field(default_factory=dict[str, list[Any]])
+    beside: list[Any] = field(default_factory=list[Any])
     unread: tuple[str, ...] = ()
 
 
@@ -312,17 +312,15 @@ def _source_of(file: Path, members: Sequence[_Member], max_bytes: int) -> Source
         str(member.path.relative_to(top) if member.path.is_relative_to(top) else member.path): member
         for member in members
     }
-    beside = {path: match[1] for path in paths if (match := _BESIDE.fullmatch(path))}
-    known = [*conversations, *(paths[path] for path in beside)]
+    beside = [member for path, member in paths.items() if _BESIDE.fullmatch(path)]
+    known = [*conversations, *beside]
     if not known:
         raise InputError(f"{file} has no conversations.json in it. {EXPECTED}")
     if sum(member.size for member in known) > max_bytes:
         raise InputError(f"{file} would unpack to more than {max_bytes:,} bytes. {EXPECTED}")
     read = [_read(file, member) for member in conversations]
     value = read[0][2] if len(read) == 1 else [item for _, _, part in read for item in list_of(part)]
-    values: dict[str, list[Any]] = {"memories": [], "projects": []}
-    for path, kind in beside.items():
-        values["projects" if kind == "projects" else "memories"] += _listed(_read(file, paths[path])[2])
+    values = [item for member in beside for item in _listed(_read(file, member)[2])]
     unread = _names_of_files(path for path, member in paths.items() if member not in known)
     name, text = read[0][:2] if read else (str(file), "")
     return SourceFile(file, name, text=text, value=value, items=_items_of(value), beside=values, unread=unread)
