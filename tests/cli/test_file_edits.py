@@ -35,8 +35,8 @@ def test_the_first_copy_is_never_overwritten(tmp_path: Path, file: Path) -> None
     copies = {path.name: path.read_text() for path in file.parent.glob("*.before-palimpsest*")}
     assert copies == {
         "mcp.json.before-palimpsest": first,
-        "mcp.json.before-palimpsest-2": second,
-        "mcp.json.before-palimpsest-3": third,
+        "mcp.json.before-palimpsest1": second,
+        "mcp.json.before-palimpsest2": third,
     }
     assert {path.stat().st_mode & 0o777 for path in file.parent.iterdir()} == {0o640}
 

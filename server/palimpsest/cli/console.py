@@ -370,7 +370,7 @@ app = typer.Typer(
 
 def _print_version(value: bool) -> None:
     if value:
-        version()
+        sys.stdout.write(f"{__version__}\n")
         raise typer.Exit
 
 
@@ -425,9 +425,3 @@ def ui(options: Options, port: int = 0, opens: bool = True) -> None:
 
     load_settings = settings_loader(options.config, **options.overrides)
     serve_page(load_settings, port, output.print_text, opens=opens)
-
-
-@command(app, "version")
-def version() -> None:
-    """Print the version."""
-    sys.stdout.write(f"{__version__}\n")

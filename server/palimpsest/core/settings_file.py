@@ -193,14 +193,19 @@ def set_values(path: Path, values: Mapping[str, str | None], *, private: bool = 
             file.write(text)
 
 
-def keep_copy(path: Path) -> Path | None:
-    """Copy a file beside itself, under a name that is still free, for its owner only. Return None if there is none."""
+def keep_copy(path: Path, suffix: str = ".old", mode: int = OWNER_ONLY) -> Path | None:
+    """Return a copy of a file beside it, or None if there is no file.
+
+    An earlier copy is never overwritten; one with the same text is used again.
+    """
     if not path.exists():
         return None
-    names = (path.with_name(f"{path.name}.old{number or ''}") for number in itertools.count())
-    copy = next(name for name in names if not name.exists())
-    with replace_file(copy) as file:
-        file.write(path.read_bytes().decode("utf-8"))
+    text = path.read_bytes()
+    names = (path.with_name(f"{path.name}{suffix}{number or ''}") for number in itertools.count())
+    copy = next(name for name in names if not name.exists() or (name.is_file() and name.read_bytes() == text))
+    if not copy.exists():
+        with replace_file(copy, mode) as file:
+            file.write(text.decode("utf-8"))
     return copy
 
 

@@ -9,13 +9,12 @@ import stat
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
 from palimpsest.core.errors import InputError
 from palimpsest.core.files import OWNER_ONLY, replace_file
-from palimpsest.core.settings_file import edited_toml
+from palimpsest.core.settings_file import edited_toml, keep_copy
 
 # Change one value of a JSON file that people edit. Comments, order and everything else stay as they are.
 #
@@ -249,7 +248,7 @@ def with_table(text: str, name: str, key: str, values: Mapping[str, Any] | None)
 # Edits of clients' files: read with care, written only if nothing else has changed, with a copy that stays.
 
 COPY_SUFFIX = ".before-palimpsest"
-"""Suffix of the copy that is made of a client's file before it is changed; the second copy ends in "-2"."""
+"""Suffix of the copy that is made of a client's file before it is changed; the second copy ends in "1"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,7 +311,7 @@ def write(edit: FileEdit) -> Path | None:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         mode = _mode_to_keep(edit)
-        copy = None if edit.before is None else _copied(target, edit.before, mode)
+        copy = keep_copy(target, COPY_SUFFIX, mode)
         with replace_file(target, mode) as file:
             file.write(edit.after)
             if read_text(edit.file) != edit.before:
@@ -330,13 +329,3 @@ def _mode_to_keep(edit: FileEdit) -> int:
     if not mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH) or not os.access(edit.file, os.W_OK):
         raise InputError(f"{edit.file} is read-only. It is unchanged. Make it writable, or edit it by hand")
     return mode
-
-
-def _copied(target: Path, text: str, mode: int) -> Path:
-    """Return a copy of a file beside it. An earlier copy is never overwritten; one with the same text is used again."""
-    names = (target.with_name(f"{target.name}{COPY_SUFFIX}{'' if n == 1 else f'-{n}'}") for n in count(1))
-    copy = next(name for name in names if not name.exists() or (name.is_file() and name.read_bytes() == text.encode()))
-    if not copy.exists():
-        with replace_file(copy, mode) as file:
-            file.write(text)
-    return copy
