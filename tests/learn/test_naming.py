@@ -8,13 +8,11 @@ from pathlib import Path
 import pytest
 
 from palimpsest.core.errors import InputError
-from palimpsest.core.models import RESOLVE, NamedEntity, Relation, Scope, Undo
 from palimpsest.core.models import Memory as StoredMemory
+from palimpsest.core.models import NamedEntity, Relation, Scope
 from palimpsest.core.validation import relations_from
 from palimpsest.memory import Memory
-from palimpsest.store.graph.entity_edits import give_names, unnamed_memories
-from tests.support.graph_rows import entity_names, run_statement
-from tests.support.memory import ALICE, add_text, memory_texts
+from tests.support.memory import ALICE, add_text
 
 pytestmark = pytest.mark.anyio
 
@@ -51,24 +49,6 @@ def test_a_relation_that_no_import_would_read_is_refused() -> None:
     for relation in (("Ana", "knows", "B" * 300), ("Ana", "k" * 300, "Bo"), ("Ana", "knows", "!!")):
         with pytest.raises(InputError, match="Nothing was stored"):
             relations_from([relation])
-
-
-async def test_what_naming_merges_is_an_edit_that_a_plain_undo_passes_over(memory: Memory) -> None:
-    await memory.add_text(Scope("alice", project="web"), "Kofi Mensah designs the site", infer=False)
-    await add_text(memory, "Kofi Mensah lives in Accra")
-    for table in ("mentions", "entities", "entity_aliases", "entity_history"):
-        run_statement(memory, f"DELETE FROM {table}")  # noqa: S608 - names of our own
-    run_statement(memory, "UPDATE memories SET entities = NULL, relations = NULL")
-    with memory.engine.ledger.read() as conn:
-        waiting = unnamed_memories(conn, 0, 10)
-    named = [(each, (NamedEntity("Kofi Mensah", "person"),)) for each in waiting.values()]
-    memory.engine.ledger.run(give_names, named, memory.engine.clock())
-    (merge,) = [edit for edit in await memory.log(ALICE) if edit.steps[0].kind == "entity"]
-    assert (merge.number, merge.provenance.stage) == (3, RESOLVE)
-    await memory.undo(ALICE)
-    assert await memory_texts(memory) == []
-    await memory.undo(ALICE, Undo(merge.number))
-    assert len(entity_names(memory)) == 2
 
 
 async def test_lookalikes_are_proposed_until_somebody_says_what_they_are(memory: Memory) -> None:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias
+
+from sqlalchemy import Connection
 
 from palimpsest.admin.export import is_export, read_items
 from palimpsest.admin.importers import chatgpt, claude, mem0, records, server_memory
@@ -21,6 +23,7 @@ from palimpsest.core.files import open_plain_file
 from palimpsest.core.models import MAX_SCOPE_CHARS, Event, Scope
 from palimpsest.core.protocols import Progress
 from palimpsest.core.validation import one_line
+from palimpsest.learn.commit import names_in
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.sanitize import Cleaner
 from palimpsest.store import entries, transfer
@@ -309,7 +312,8 @@ def run_import(engine: Engine, scope: Scope, plan: ImportPlan, progress: Progres
     items, done = plan.items(), 0
     while batch := list(islice(items, BATCH)):
         ledger, user_id = engine.ledger, scope.user_id
-        ledger.run_for(user_id, transfer.import_items, ledger.full_text, user_id, batch, state, ledger.clock())
+        named = ledger.read_with(_named, user_id, batch)
+        ledger.run_for(user_id, transfer.import_items, ledger.full_text, user_id, named, state, ledger.clock())
         done += len(batch)
         progress(done, state.total)
     with engine.ledger.read() as conn:
@@ -318,6 +322,18 @@ def run_import(engine: Engine, scope: Scope, plan: ImportPlan, progress: Progres
     backup = copy.path if copy is not None and any(state.stored.values()) else None
     edit = state.base + 1 if is_one_edit else 0
     return replace(_result(plan), waiting=waiting, backup=backup, edit=edit)
+
+
+def _named(conn: Connection, user_id: str, items: Sequence[transfer.Item]) -> list[transfer.Item]:
+    """Return items in which the memories of other tools, which look for no names, have what their texts name."""
+
+    def named(item: transfer.Item) -> transfer.Item:
+        if item["type"] != "memory" or item.get("entities") is not None:
+            return item
+        found = names_in(conn, Scope(user_id, item["project"]), item["text"])
+        return {**item, "entities": [[entity.name, entity.type] for entity in found], "relations": []}
+
+    return [*map(named, items)]
 
 
 def _result(plan: ImportPlan) -> ImportResult:

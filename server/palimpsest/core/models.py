@@ -46,9 +46,8 @@ SELF_NAMES = frozenset(
 )
 """What texts and models call the user, as `name_key` gives it. All of these are one entity, the user's own."""
 
-RESOLVE = "resolve"
-"""The stage of the edits in which the background looked for names, and found entities of projects to be global ones. A
-plain undo passes over them."""
+IMPORT = "import"
+"""The stage of what an import of an export stores."""
 
 _AROUND = " \t\n.,;:!?\"'`´()[]{}<>«»„“”‘’「」『』《》、。，；：！？"  # noqa: RUF001 - quotes and full stops of many scripts
 _POSSESSIVE = re.compile(r"'s$")

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 #
 # So a database that was restored, emptied or exchanged for another one says itself where the ledger goes on.
 
-LAYOUT = "1"
+LAYOUT = "2"
 """The kind of nodes and edges. A database with another one is filled anew."""
 
 Standing: TypeAlias = Literal["ours", "outdated", "foreign"]
@@ -41,26 +41,21 @@ Standing: TypeAlias = Literal["ours", "outdated", "foreign"]
 class GraphCheckpoint:
     """What a graph database shows of the ledger with the id `ledger`.
 
-    `log_number`, `edit_number` and `mention_number` are the last rows of the index log, of the history of entities and
-    of the mentions that were applied, and `log_signature` describes the first of them. While the database is filled,
-    `filled_to` is the number of the last memory that it shows.
+    `log_number` and `edit_number` are the last rows of the index log and of the history of entities that were applied,
+    and `log_signature` describes the first of them. While the database is filled there is no checkpoint.
     """
 
     ledger: str
     layout: str
-    phase: Literal["clearing", "filling", "following"]
     log_number: int
     log_signature: str
     edit_number: int
-    mention_number: int
-    filled_to: int = 0
 
     @classmethod
     def at_start(cls, ledger: str, conn: Connection) -> GraphCheckpoint:
-        """Return the checkpoint of a database that is to be filled with what the ledger is now."""
+        """Return the checkpoint of a database that shows what the ledger is now."""
         end = ledger_end(conn)
-        signature = entries.log_signature(conn, end.log_number)
-        return cls(ledger, LAYOUT, "clearing", end.log_number, signature, end.edit_number, end.mention_number)
+        return cls(ledger, LAYOUT, end.log_number, entries.log_signature(conn, end.log_number), end.edit_number)
 
     def standing(self, conn: Connection) -> Standing:
         """Return whether the database can go on following the ledger.
@@ -109,6 +104,8 @@ INDEXES: dict[Provider, tuple[Text, ...]] = {
 READ_CHECKPOINT: Text = "MATCH (c:PalimpsestCheckpoint {ledger: $ledger}) RETURN properties(c) AS checkpoint"
 
 WRITE_CHECKPOINT: Text = "MERGE (c:PalimpsestCheckpoint {ledger: $ledger}) SET c += $values"
+
+REMOVE_CHECKPOINT: Text = "MATCH (c:PalimpsestCheckpoint {ledger: $ledger}) DELETE c"
 
 REMOVE_SOME: Text = "MATCH (n:Entity {ledger: $ledger}) WITH n LIMIT 1000 DETACH DELETE n RETURN count(*) AS removed"
 
@@ -201,8 +198,6 @@ def _reason(error: Exception) -> str:
 BATCH = 100
 """Rows in one statement: it takes some ten milliseconds, and one server deadlocked at 500 rows."""
 
-NOTHING = Part()
-
 _T = TypeVar("_T")
 
 
@@ -253,17 +248,20 @@ class GraphCopy:
                     raise
 
     async def clear(self) -> None:
-        """Remove all nodes of the ledger with their edges, a thousand at a time."""
+        """Remove the checkpoint, and then all nodes of the ledger with their edges, a thousand at a time."""
+        await self._ask(REMOVE_CHECKPOINT)
         while (await self._ask(REMOVE_SOME))[0]["removed"]:
             pass
 
-    async def put(self, checkpoint: GraphCheckpoint, part: Part = NOTHING) -> None:
-        """Write the checkpoint, and bring the copy into the state of a part of the graph, in one transaction."""
+    async def put(self, part: Part, checkpoint: GraphCheckpoint | None) -> None:
+        """Bring the copy into the state of a part of the graph, and write the checkpoint, in one transaction."""
         changes: list[Statement] = [(REMOVE_EDGES, {"memory_ids": part.memory_ids})]
         changes.extend((PUT_NODES, {"rows": batch}) for batch in _batches(part.nodes))
         changes.extend((PUT_EDGES, {"rows": batch}) for batch in _batches(part.edges))
         changes.extend((REMOVE_NODES, {"rows": batch}) for batch in _batches(part.hidden))
-        await self._run(*changes, (WRITE_CHECKPOINT, {"values": asdict(checkpoint)}))
+        if checkpoint is not None:
+            changes.append((WRITE_CHECKPOINT, {"values": asdict(checkpoint)}))
+        await self._run(*changes)
 
     async def counts(self) -> tuple[int, int]:
         """Return the number of nodes and of edges."""
@@ -280,7 +278,8 @@ def _batches(values: Sequence[_T]) -> Iterator[Sequence[_T]]:
 #
 # It follows the index log and the history of entities. Each step reads what some memories mention and state now, and
 # brings the database into that state, together with its checkpoint, in one transaction. So a step that is done again
-# changes nothing, and whoever is killed leaves work that the next one goes on with.
+# changes nothing, and whoever is killed leaves work that the next one goes on with. A filling that broke off begins
+# again.
 
 TURN_SECONDS = 0.2
 """How often to ask whether another process that writes is done."""
@@ -344,14 +343,14 @@ class GraphProjection:
             if standing == "foreign":
                 raise GraphStoreError(_foreign_text(self.address))
             if checkpoint is None or standing == "outdated":
-                checkpoint = await self._begin(copy)
-            await self._follow(copy, checkpoint, None)
+                checkpoint = await self._fill(copy, None)
+            await self._follow(copy, checkpoint)
         self._applied = end
 
     async def rebuild(self, progress: Progress | None = None) -> tuple[int, int]:
         """Replace what the database shows of this ledger, and return the number of its nodes and edges."""
         async with self._alone(), self.connect() as copy:
-            await self._follow(copy, await self._begin(copy), progress)
+            await self._follow(copy, await self._fill(copy, progress))
             return await copy.counts()
 
     @asynccontextmanager
@@ -370,34 +369,30 @@ class GraphProjection:
             "another process is still writing to the graph database. Nothing was written there. Try again in a minute."
         )
 
-    async def _begin(self, copy: GraphCopy) -> GraphCheckpoint:
-        """Mark the database as one that is to be filled anew."""
+    async def _fill(self, copy: GraphCopy, progress: Progress | None) -> GraphCheckpoint:
+        """Fill the database anew, and return its checkpoint: the end of the ledger when the filling began."""
         checkpoint = await self.read(partial(GraphCheckpoint.at_start, copy.ledger))
-        await copy.put(checkpoint)
+        await copy.clear()
+        await copy.prepare(INDEXES[self.provider])
+        total, done, last = await self.read(projected.count_memories_that_mention), 0, 0
+        while rows := await self.read(partial(projected.memories_that_mention, after=last, limit=BATCH)):
+            ids = [memory_id for _, memory_id in rows]
+            await copy.put(await self.read(partial(projected.part_of, memory_ids=ids)), None)
+            last, done = rows[-1][0], done + len(rows)
+            if progress is not None:
+                progress(done, max(total, done))
+        await copy.put(Part(), checkpoint)
         return checkpoint
 
-    async def _follow(self, copy: GraphCopy, checkpoint: GraphCheckpoint, progress: Progress | None) -> None:
+    async def _follow(self, copy: GraphCopy, checkpoint: GraphCheckpoint) -> None:
         """Bring the database from a checkpoint to the end of the ledger."""
-        total = await self.read(projected.count_memories_that_mention)
-        done = 0
-        while True:
-            if checkpoint.phase == "clearing":
-                await copy.clear()
-                await copy.prepare(INDEXES[self.provider])
-                checkpoint = replace(checkpoint, phase="filling")
-                await copy.put(checkpoint)
-            steps = await self.read(partial(_next_steps, checkpoint))
-            if steps is None:
-                checkpoint = await self._begin(copy)  # something was purged meanwhile
+        while (steps := await self.read(partial(_next_steps, checkpoint))) != []:
+            if steps is None:  # something was purged meanwhile
+                checkpoint = await self._fill(copy, None)
                 continue
             for part, reached in steps:
-                await copy.put(reached, part)
-                if progress is not None and checkpoint.phase == "filling":
-                    done += len(part.memory_ids)
-                    progress(done, max(total, done))
+                await copy.put(part, reached)
                 checkpoint = reached
-            if not steps:
-                return
 
 
 def graph_projection(store: GraphStore, ledger: Ledger, threads: Threads) -> GraphProjection | None:
@@ -421,19 +416,11 @@ def _next_steps(checkpoint: GraphCheckpoint, conn: Connection) -> list[_Step] | 
     """
     if checkpoint.standing(conn) != "ours":
         return None
-    if checkpoint.phase == "filling":
-        rows = projected.memories_that_mention(conn, checkpoint.filled_to, BATCH)
-        if not rows:
-            return [(NOTHING, replace(checkpoint, phase="following"))]
-        part = projected.part_of(conn, [memory_id for _, memory_id in rows])
-        return [(part, replace(checkpoint, filled_to=rows[-1][0]))]
     end = projected.ledger_end(conn)
-    if checkpoint.log_number < end.log_number or checkpoint.mention_number < end.mention_number:
+    if checkpoint.log_number < end.log_number:
         changed, log_number = projected.changed_memories(conn, checkpoint.log_number, BATCH)
-        naming, mention_number = projected.newly_naming_memories(conn, checkpoint.mention_number, BATCH)
-        part = projected.part_of(conn, list(dict.fromkeys((*changed, *naming))))
         log = {"log_number": log_number, "log_signature": entries.log_signature(conn, log_number)}
-        return [(part, replace(checkpoint, **log, mention_number=mention_number))]
+        return [(projected.part_of(conn, changed), replace(checkpoint, **log))]
     if checkpoint.edit_number < end.edit_number:
         edited = projected.edited_entities(conn, checkpoint.edit_number)
         memory_ids = projected.memories_of(conn, edited)
@@ -457,8 +444,6 @@ async def condition(projection: GraphProjection) -> Finding:
             return Finding("graph", _foreign_text(projection.address), ok=False)
         if standing == "outdated":
             return Finding("graph", f"{name}: it shows an earlier state of the ledger; the next server fills it anew")
-        if checkpoint.phase != "following":
-            return Finding("graph", f"{name}: it is being filled; a server goes on with it in the background")
         behind = await projection.read(checkpoint.behind)
         nodes, edges = await copy.counts()
     text = f"{name}: {counted(nodes, 'entity')}, {counted(edges, 'relation')}, {counted(behind, 'change')} behind"
@@ -477,12 +462,8 @@ REST_SECONDS = 1.0
 """The rest after each time the database has caught up, so that writes in quick succession are applied together. Set by
 hand."""
 
-FIRST_RETRY_SECONDS = 1.0
-"""The rest after a failure. It doubles with each failure that follows, because a server that is down stays so for
-minutes as a rule."""
-
-MAX_RETRY_SECONDS = 60.0
-"""The longest rest, so that a server which comes back is up to date a minute later."""
+RETRY_SECONDS = 30.0
+"""The rest after a failure, so that a server which comes back is up to date half a minute later."""
 
 GraphState: TypeAlias = Literal["waiting", "ready", "failing"]
 
@@ -494,8 +475,7 @@ class GraphFollower:
         self.state: GraphState = "waiting"
         self._projection = projection
         self._woken = anyio.Event()
-        self._failures = 0
-        self._last_failure: str = ""
+        self._last_failure = ""
 
     def wake(self) -> None:
         """Look for what is new, unless the last attempt failed and it rests."""
@@ -510,7 +490,7 @@ class GraphFollower:
                 with anyio.move_on_after(LOOK_SECONDS):
                     await self._woken.wait()
             else:
-                await anyio.sleep(min(FIRST_RETRY_SECONDS * 2 ** (self._failures - 1), MAX_RETRY_SECONDS))
+                await anyio.sleep(RETRY_SECONDS)
 
     async def _try(self) -> bool:
         """Catch up once, and return whether that went well. The same failure is logged once."""
@@ -522,9 +502,7 @@ class GraphFollower:
                 logger.exception("the graph database is not up to date")
             if failure != self._last_failure:
                 logger.warning("%s", failure)
-            self.state, self._failures, self._last_failure = "failing", self._failures + 1, failure
+            self.state, self._last_failure = "failing", failure
             return False
-        if self._failures:
-            logger.info("the graph database is up to date again")
-        self.state, self._failures, self._last_failure = "ready", 0, ""
+        self.state, self._last_failure = "ready", ""
         return True

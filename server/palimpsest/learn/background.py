@@ -1,4 +1,4 @@
-"""Background work: learn, name and embed what waits for it, keep the vector index up to date, refresh summaries.
+"""Background work: learn and embed what waits for it, keep the vector index up to date, refresh summaries.
 
 It runs in the task group of the facade.
 """
@@ -20,7 +20,6 @@ from palimpsest.core.models import Outcome, Scope
 from palimpsest.index.backfill import Backfill, embed_gists
 from palimpsest.index.graph_database import GraphFollower, graph_projection
 from palimpsest.index.sync import Projection, finish_purge
-from palimpsest.learn.commit import Naming
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.job_runner import JobReport, JobRunner, notes_on, once_told
 from palimpsest.learn.summaries.summary_writer import DueSummaries
@@ -70,7 +69,6 @@ class BackgroundWork:
         self._many_writes_wait = anyio.Event()
         self._pending_writes = 0
         self._summaries = DueSummaries(engine)
-        self._naming = Naming(engine.ledger)
         self._change_over = Backfill(engine.ledger, engine.embedder)
         self._jobs = JobRunner(engine, self._after_job)
         self._reported: set[_JobState] = set()
@@ -146,7 +144,7 @@ class BackgroundWork:
                 self._jobs.wake()
 
     async def _embed(self) -> bool:
-        """Name and embed what is new, and then go on with what another embedder has embedded, which is done once.
+        """Embed what is new, and then go on with what another embedder has embedded, which is done once.
 
         All stop after a while, so that the index is brought up to date in between. The next round then goes on. While
         another process embeds, this one waits for the next round. Return whether nothing is left to embed.
@@ -158,7 +156,7 @@ class BackgroundWork:
         return False
 
     def _embed_in_turn(self) -> bool:
-        """Name and embed for a while unless another process does. Return whether nothing is left to do."""
+        """Embed for a while unless another process does. Return whether nothing is left to do."""
         engine, stopped = self._engine, self._projection.stopping
         end = time.monotonic() + ROUND_SECONDS
 
@@ -168,7 +166,7 @@ class BackgroundWork:
         with engine.ledger.database.alone_at("embedding") as is_our_turn:
             if not is_our_turn:
                 return False
-            is_finished = self._naming.run(is_over)
+            is_finished = True
             for what, embed in (
                 ("texts", partial(_finish, Backfill(engine.ledger, engine.embedder, only_failed=True), is_over)),
                 ("texts", partial(_finish, self._change_over, is_over)),

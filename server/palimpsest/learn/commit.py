@@ -20,9 +20,8 @@ from palimpsest.learn.engine import Engine, OfMemory
 from palimpsest.llm.user_name import is_about_user
 from palimpsest.recall.similar import SimilarMemory
 from palimpsest.store.apply import Write
-from palimpsest.store.graph.entity_edits import give_names, known_types, unnamed_memories
+from palimpsest.store.graph.entity_edits import known_types
 from palimpsest.store.jobs import JobRequest
-from palimpsest.store.ledger import Ledger
 from palimpsest.store.memories import memories_telling_name, name_of_user
 from palimpsest.store.rows import memory_hash
 from palimpsest.text.display import counted
@@ -206,12 +205,9 @@ def past_end_notes(engine: Engine, fact: Fact) -> list[str]:
     return [f"{EXPIRES_AT} {fact.metadata[EXPIRES_AT]} has passed, so this is kept as what held until then"]
 
 
-# Name the entities of facts and memories without a model, in the call or in the background.
+# Name the entities of facts and memories without a model.
 
 USER = NamedEntity("User", "person")
-
-BATCH = 50
-"""How many memories get their names in one transaction. It takes some ten milliseconds."""
 
 
 def with_names(conn: Connection, scope: Scope, fact: Fact, *, joins: bool = False) -> Fact:
@@ -273,29 +269,3 @@ _CLAUSE_END = re.compile(r"[;,.]\s")
 def _with_self_name(fact: Fact) -> Mapping[str, Any]:
     name = told_self_name(fact.text) or told_self_name(_CLAUSE_END.split(fact.text, maxsplit=1)[0])
     return {models.USER_NAME: name, **fact.metadata} if name else fact.metadata
-
-
-class Naming:
-    """One pass over the memories whose names were not looked for. It can be interrupted and continued.
-
-    Memories that were imported since are met in the next call, because they have higher numbers.
-    """
-
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
-        self._last = 0
-
-    def run(self, stopped: Callable[[], bool]) -> bool:
-        """Name memories until none waits or `stopped` says so, and return whether none waits.
-
-        Blocking. Raises LedgerError.
-        """
-        while not stopped():
-            with self._ledger.read() as conn:
-                batch = unnamed_memories(conn, self._last, BATCH)
-                named = [(memory, names_in(conn, memory.scope, memory.text)) for memory in batch.values()]
-            if not batch:
-                return True
-            self._ledger.run(give_names, named, self._ledger.clock())
-            self._last = max(batch)
-        return False

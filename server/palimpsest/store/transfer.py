@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias
 from sqlalchemy import Connection, Row, Table, and_, bindparam, delete, insert, or_, select, update
 
 from palimpsest.core.clock import exact_iso
-from palimpsest.core.models import UNDO, Provenance, Scope, name_key
+from palimpsest.core.models import IMPORT, UNDO, Provenance, Scope, name_key
 from palimpsest.store import contextual_keys, documents, entries, links, projects, rows, usage, writes
 from palimpsest.store import messages as message_queries
 from palimpsest.store import schema as db
@@ -333,7 +333,7 @@ def import_items(
     names = {project: projects.current_name(conn, user_id, project) for project in {item["project"] for item in items}}
     for item in ({**item, "project": names[item["project"]]} for item in items):
         scope = Scope(user_id, item["project"], item["agent_id"], item["run_id"])
-        tx = Transaction(conn, scope, Provenance("import", caller="cli"), now, 0, touched)
+        tx = Transaction(conn, scope, Provenance(IMPORT, caller="cli"), now, 0, touched)
         is_new = _store(tx, item, state)
         (state.stored if is_new else state.known)[item["type"]] += 1
         state.deleted += is_new and item.get("deleted_at") is not None

@@ -15,7 +15,6 @@ from palimpsest.core.models import (
     EXPIRE,
     LINK,
     MOVE,
-    RESOLVE,
     UNDO,
     Event,
     Kind,
@@ -77,7 +76,7 @@ def _newest_in_effect(tx: Transaction) -> int:
     numbers: set[int] = set()
     for _, owners, table, owner_id in HISTORIES:
         query = select(table.c.change).join(owners, owners.c.id == owner_id).where(sees(owners, tx.scope))
-        is_meant = (table.c.stage.not_in((MOVE, RESOLVE, EXPIRE, BEGIN, LINK)), table.c.caller != HOOKS)
+        is_meant = (table.c.stage.not_in((MOVE, EXPIRE, BEGIN, LINK)), table.c.caller != HOOKS)
         meant = query.where(table.c.stage.not_like(f"{UNDO}%"), *is_meant)
         numbers.update(tx.conn.execute(meant.distinct()).scalars())
     for number in sorted(numbers, reverse=True):

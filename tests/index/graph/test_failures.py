@@ -116,8 +116,7 @@ def mortal(tmp_path: Path) -> Generator[tuple[BoltServer, subprocess.Popen[str]]
 async def test_a_server_that_was_killed_is_caught_up_with_when_it_is_back(
     tmp_path: Path, mortal: tuple[BoltServer, subprocess.Popen[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(graph_database, "FIRST_RETRY_SECONDS", 0.05)
-    monkeypatch.setattr(graph_database, "MAX_RETRY_SECONDS", 0.5)
+    monkeypatch.setattr(graph_database, "RETRY_SECONDS", 0.05)
     monkeypatch.setattr(graph_database, "REST_SECONDS", 0.05)
     server, process = mortal
 

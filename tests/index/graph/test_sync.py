@@ -8,18 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import text
 
 from palimpsest.core.errors import SettingsError
-from palimpsest.core.models import NamedEntity, Scope
+from palimpsest.core.models import Scope
 from palimpsest.core.settings import load_settings
 from palimpsest.memory import Memory
-from palimpsest.store.graph.entity_edits import give_names, unnamed_memories
 from tests.support.bolt_server import BoltServer, caught_up, state
 from tests.support.command_line import palimpsest
 from tests.support.graph import Graph
 from tests.support.graph_cases import GraphCase, graph_cases
-from tests.support.ledger_access import store_memory, writing
 from tests.support.memory import ALICE, StoppedClock, memory_in
 
 pytestmark = pytest.mark.anyio
@@ -78,20 +75,6 @@ async def test_a_project_that_is_moved_takes_its_entities_with_it(memory: Memory
     await caught_up(memory)
     rows = bolt.query("MATCH (n:Entity {ledger: $ledger}) RETURN n.project AS p", ledger=memory.engine.ledger.id)
     assert rows == [{"p": "new"}, {"p": "new"}]
-
-
-async def test_names_that_are_looked_for_later_are_copied(memory: Memory, bolt: BoltServer) -> None:
-    memory_id = store_memory(memory, "Ana paints in Lyon")
-    with writing(memory.engine.ledger) as conn:
-        conn.execute(text("UPDATE memories SET entities = NULL, relations = NULL"))  # as after an upgrade
-    await caught_up(memory)
-    with memory.engine.ledger.read() as reading:
-        [unnamed] = unnamed_memories(reading, 0, 10).values()
-    assert unnamed.id == memory_id
-    named = [(unnamed, (NamedEntity("Ana", "person"), NamedEntity("Lyon", "place")))]
-    memory.engine.ledger.run(give_names, named, memory.engine.clock())
-    await caught_up(memory)
-    assert bolt.names(memory) == ["Ana", "Lyon"]
 
 
 OF_LYON = ("Ana", "lives in", "Lyon")

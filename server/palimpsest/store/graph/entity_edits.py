@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, and_, exists, select, update
 
 from palimpsest.core import models
 from palimpsest.core.errors import InputError, MemoryNotFoundError
-from palimpsest.store.entries import Transaction, next_edit_number
+from palimpsest.store.entries import Transaction
 from palimpsest.store.graph import identity
 from palimpsest.store.graph.identity import (
     ALIAS,
@@ -25,7 +24,7 @@ from palimpsest.store.graph.identity import (
     shown,
     to_state,
 )
-from palimpsest.store.graph.statements import put, put_relations
+from palimpsest.store.graph.statements import put_relations
 from palimpsest.store.memories import name_of_user
 from palimpsest.store.rows import Query, among, sees, to_memory
 from palimpsest.store.schema import entities, entity_aliases, entity_history, memories, memory_sources, mentions
@@ -281,9 +280,7 @@ def _valid_name(name: str) -> str:
     return name
 
 
-# Name what memories speak of that were stored before names were looked for: older ones, and imported ones.
-
-_IS_NULL = memories.c.entities.is_(None)
+# What a scope knows of names.
 
 
 def known_types(conn: Connection, scope: models.Scope, keys: Sequence[str]) -> dict[str, models.EntityType]:
@@ -294,29 +291,3 @@ def known_types(conn: Connection, scope: models.Scope, keys: Sequence[str]) -> d
     if told in keys:
         known[told] = "person"
     return known
-
-
-def unnamed_memories(conn: Connection, after: int, limit: int) -> dict[int, models.Memory]:
-    """Return memories of all users whose names were not looked for, those with the lowest numbers above `after`.
-
-    They are by their numbers, in the order in which they were stored.
-    """
-    query = select(memories).where(memories.c.seq > after, _IS_NULL).order_by(memories.c.seq).limit(limit)
-    return {row.seq: to_memory(row) for row in conn.execute(query)}
-
-
-def give_names(
-    conn: Connection, named: Iterable[tuple[models.Memory, Sequence[models.NamedEntity]]], now: datetime
-) -> None:
-    """Store what memories name. It is no edit of theirs: their texts say the same as before.
-
-    What is merged by it, such as the person of the user's name into the user, is an edit. A memory that was named or
-    got another text meanwhile is left as it is.
-    """
-    edit = next_edit_number(conn)
-    for memory, names in named:
-        values = {"entities": [[entity.name, entity.type] for entity in names], "relations": []}
-        is_as_read = (memories.c.id == memory.id, memories.c.text == memory.text, _IS_NULL)
-        if conn.execute(update(memories).where(*is_as_read).values(**values)).rowcount:
-            new = to_memory(conn.execute(select(memories).where(memories.c.id == memory.id)).one())
-            put(Transaction(conn, memory.scope, models.Provenance(models.RESOLVE), now, edit), new)

@@ -13,7 +13,7 @@ import numpy as np
 import sqlalchemy as sa
 
 from palimpsest.core.models import (
-    RESOLVE,
+    IMPORT,
     SELF_NAMES,
     USER_NAME,
     Entity,
@@ -591,10 +591,10 @@ def resolve(
 def _propose(tx: Transaction, memory: Memory, created: Sequence[tuple[str, str]], beside: AbstractSet[str]) -> None:
     """Tell the caller which entities new ones may be. The others that their memory names are none of them.
 
-    Nobody reads what is told of names that are looked for in the background. Who does not see what is general is told
+    Nobody reads what is told of each name of an import. Who does not see what is general is told
     nothing, because these may be known from there.
     """
-    if tx.provenance.stage == RESOLVE or not tx.scope.with_general:
+    if tx.provenance.stage == IMPORT or not tx.scope.with_general:
         return
     roots = roots_of(tx.conn, [entity_id for entity_id, _ in created])
     for entity_id, name in created:

@@ -124,14 +124,10 @@ def _node(conn: Connection, row: Row[Any], names: Mapping[str, str]) -> Properti
 
 @dataclass(frozen=True, slots=True)
 class LedgerEnd:
-    """The newest rows that a graph database outside follows: of the index log, the history of entities, and mentions.
-
-    A memory whose names were looked for later has new mentions, and no row in the index log.
-    """
+    """The newest rows that a graph database outside follows: of the index log, and of the history of entities."""
 
     log_number: int
     edit_number: int
-    mention_number: int
 
 
 def ledger_end(conn: Connection) -> LedgerEnd:
@@ -140,7 +136,7 @@ def ledger_end(conn: Connection) -> LedgerEnd:
     return LedgerEnd(*(int(number or 0) for number in numbers))
 
 
-_NEWEST = select(*(select(func.max(table.c.seq)).scalar_subquery() for table in (index_log, entity_history, mentions)))
+_NEWEST = select(*(select(func.max(table.c.seq)).scalar_subquery() for table in (index_log, entity_history)))
 
 
 def changed_memories(conn: Connection, log_number: int, limit: int) -> tuple[list[str], int]:
@@ -153,17 +149,6 @@ def changed_memories(conn: Connection, log_number: int, limit: int) -> tuple[lis
     if not rows:
         return [], ledger_end(conn).log_number
     return list(dict.fromkeys(row.memory_id for row in rows)), rows[-1].seq
-
-
-def newly_naming_memories(conn: Connection, mention_number: int, limit: int) -> tuple[list[str], int]:
-    """Return the memories of the next `limit` mentions after a number, and the number of the last of these.
-
-    If there are none, it is the number itself.
-    """
-    query = select(mentions).where(mentions.c.seq > mention_number).order_by(mentions.c.seq).limit(limit)
-    rows = conn.execute(query).all()
-    owners = dict.fromkeys(row.owner_id for row in rows if row.kind == "memory")
-    return list(owners), rows[-1].seq if rows else mention_number
 
 
 def edited_entities(conn: Connection, edit_number: int) -> list[str]:
