@@ -63,18 +63,15 @@ def test_entities_are_listed_newest_first(tmp_path: Path) -> None:
 
 
 def test_an_entity_is_shown_by_name_and_by_id(tmp_path: Path) -> None:
-    """Guards looking around: one step, two steps, and an unknown name."""
+    """Guards looking around, and an unknown name."""
     a_bakery(tmp_path)
     text = palimpsest(tmp_path, "entity", "ana")
     assert text.startswith("Ana (person)\nHolds now:\n")
     assert "Ana — works with → Tom" in text
     assert "swims" not in text
-    two = palimpsest(tmp_path, "entity", "--hops", "2", "Ana")
-    assert "Two steps away:\n- Tom — swims in → Rhône" in two
-    (shown,) = palimpsest_json(tmp_path, "entity", "show", "Ana", "--hops", "2")["entities"]
+    (shown,) = palimpsest_json(tmp_path, "entity", "show", "Ana")["entities"]
     assert [item["memory"] for item in shown["holds"]] == ["Ana works with Tom", "Ana lives in Lyon"]
     assert [item["destination"] for item in shown["relations"]] == ["Tom", "Lyon"]
-    assert [item["source"] for item in shown["two_steps_away"]] == ["Tom"]
     assert palimpsest(tmp_path, "entity", shown["id"][:8]) == text
     assert "Did you mean Ana?" in palimpsest(tmp_path, "entity", "Anna", code=1)
     early = palimpsest(tmp_path, "entity", "Ana", "--as-of", "2020-01-01", code=1)
@@ -137,11 +134,9 @@ def test_every_format_takes_every_name(tmp_path: Path) -> None:
 
 
 def test_the_graph_is_written_around_a_name(tmp_path: Path) -> None:
-    """Guards `--about`, `--hops` and `--limit`."""
+    """Guards `--about` and `--limit`."""
     a_bakery(tmp_path)
-    one = palimpsest_json(tmp_path, "graph", "--about", "Lyon")
-    assert {item["name"] for item in one["entities"]} == {"Ana", "Lyon"}
-    two = palimpsest_json(tmp_path, "graph", "--about", "Lyon", "--hops", "2")
-    assert {item["name"] for item in two["entities"]} == {"Ana", "Lyon", "Tom"}
+    near = palimpsest_json(tmp_path, "graph", "--about", "Lyon")
+    assert {item["name"] for item in near["entities"]} == {"Ana", "Lyon"}
     limited = palimpsest_json(tmp_path, "graph", "--limit", "1")
     assert [item["destination"] for item in limited["relations"]] == ["Rhône"]

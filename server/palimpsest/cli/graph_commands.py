@@ -48,11 +48,11 @@ async def entities(memory: Memory, kind: EntityType | None = None, limit: int = 
 
 
 @command(entity, "entity show")
-async def show(memory: Memory, name: str, hops: int = 1, as_of: str = "", held_at: str = "") -> Reply:
+async def show(memory: Memory, name: str, as_of: str = "", held_at: str = "") -> Reply:
     """Show what is known about somebody or something. The word show can be left out."""
     instant = parse_until(as_of, "--as-of", memory.zone) if as_of else None
     span = parse_range(held_at, "--held-at", memory.zone) if held_at else None
-    found = await memory.graph.dossiers(memory.scope, name, hops=hops, as_of=instant, held_at=span)
+    found = await memory.graph.dossiers(memory.scope, name, as_of=instant, held_at=span)
     texts = ["\n".join(lines) for lines in dossier.lines_of(found, validation.MAX_TOKENS)]
     return Reply({"entities": [replies.dossier_json(dossier) for dossier in found]}, "\n\n".join(texts))
 
@@ -89,7 +89,6 @@ async def graph(
     memory: Memory,
     form: GraphForm = "mermaid",
     about: str = "",
-    hops: int = 1,
     limit: int = 100,
     as_of: str = "",
     held_at: str = "",
@@ -98,7 +97,7 @@ async def graph(
     """Draw how people, places and things are connected now, or were at a time. --json is --format json."""
     instant = parse_until(as_of, "--as-of", memory.zone) if as_of else None
     span = parse_range(held_at, "--held-at", memory.zone) if held_at else None
-    found = await memory.graph.subgraph(memory.scope, about=about, hops=hops, limit=limit, as_of=instant, held_at=span)
+    found = await memory.graph.subgraph(memory.scope, about=about, limit=limit, as_of=instant, held_at=span)
     with output.printing():
         output.print_file([entity_graph.written(found, "json" if as_json else form)])
     if not found.relations:

@@ -161,7 +161,7 @@ class _Engine:
             else:
                 self.workers.later(self._start)
         runtime = self._runtime
-        if runtime is not None and runtime.runs_here:
+        if runtime is not None:
             vectors = self._attempt(partial(runtime.vectors, texts, is_query=is_query))
             if vectors is not None:
                 return vectors
@@ -386,12 +386,6 @@ class Runtime:
         )
         self._session._model_bytes = None  # noqa: SLF001 - 14 MB, which it keeps and has no use for
         self._model.release()
-        self._process = os.getpid()
-
-    @property
-    def runs_here(self) -> bool:
-        """Return whether this is the process that loaded it. A forked one lacks the session's threads."""
-        return self._process == os.getpid()
 
     def count_tokens(self, text: str) -> int:
         """Return how many tokens a clean text has as a passage."""

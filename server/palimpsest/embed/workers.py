@@ -81,7 +81,13 @@ class Workers:
         self._background_threads = background_threads
         self._prepare = prepare
         self._lock = threading.Lock()
-        self._reset()
+        self._has_started = False
+        self._numbers = itertools.count()
+        self._urgent: queue.PriorityQueue[tuple[int, int, Future[Any], Callable[[], Any]]] = queue.PriorityQueue()
+        self._slow: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = queue.SimpleQueue()
+        self._busy = threading.Condition()
+        self._at_work = [threading.Lock() for _ in range(1 + background_threads)]
+        self.waiting = 0
 
     def urgent(self, rank: int, work: Callable[[], _T]) -> _T:
         """Run work in the urgent thread and return its result. Work of a lower rank goes first."""
@@ -114,28 +120,16 @@ class Workers:
             return np.zeros((0, dims), dtype=np.float32)
         return np.vstack(self.background(work) if background else [self.urgent(rank, piece) for piece in work])
 
-    def _reset(self) -> None:
-        self._process: int | None = None
-        self._numbers = itertools.count()
-        self._urgent: queue.PriorityQueue[tuple[int, int, Future[Any], Callable[[], Any]]] = queue.PriorityQueue()
-        self._slow: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = queue.SimpleQueue()
-        self._busy = threading.Condition()
-        self._at_work = [threading.Lock() for _ in range(1 + self._background_threads)]
-        self.waiting = 0
-
     def _start(self) -> None:
-        """Start the threads, again in a forked process: a fork copies none of them."""
-        if self._process == os.getpid():
-            return
+        """Start the threads, once."""
         with self._lock:
-            if self._process == os.getpid():
+            if self._has_started:
                 return
-            self._reset()
+            self._has_started = True
             targets = [self._work_urgently, *[self._work_slowly] * self._background_threads]
             for target, lock in zip(targets, self._at_work, strict=True):
                 threading.Thread(target=target, args=(lock,), name="palimpsest-embedder", daemon=True).start()
-            self._process = os.getpid()
-            atexit.register(_finish, self._process, self._at_work)
+            atexit.register(_finish, self._at_work)
 
     def _work_urgently(self, at_work: threading.Lock) -> None:
         self._prepare(False)  # noqa: FBT003 - a callback takes it by position
@@ -155,11 +149,10 @@ class Workers:
                 _fulfil(future, work)
 
 
-def _finish(process: int, at_work: Sequence[threading.Lock]) -> None:
+def _finish(at_work: Sequence[threading.Lock]) -> None:
     """Wait until no thread is at a piece of work, and let none begin another one."""
-    if process == os.getpid():  # a forked process has none of the threads, and their locks stay as they were
-        for lock in at_work:
-            lock.acquire(timeout=_LAST_PIECE)
+    for lock in at_work:
+        lock.acquire(timeout=_LAST_PIECE)
 
 
 def _fulfil(future: Future[Any], work: Callable[[], Any]) -> None:

@@ -21,7 +21,7 @@ from palimpsest.core.errors import InputError
 from palimpsest.core.models import Entity, EntityEdit, EntityType, GraphForm, KnownRelation, Merge, Scope, Split
 from palimpsest.core.validation import one_line
 from palimpsest.learn.engine import OfMemory, reads
-from palimpsest.learn.summaries.dossier import MAX_HOPS, Dossier, described, find_entities, lines_of, read_dossier
+from palimpsest.learn.summaries.dossier import Dossier, described, find_entities, lines_of, read_dossier
 from palimpsest.learn.summaries.summary_kinds import SHORT_ID
 from palimpsest.store import entries
 from palimpsest.store.apply import Write
@@ -238,18 +238,15 @@ class Graph(OfMemory):
         scope: Scope,
         name: str,
         *,
-        hops: int = 1,
         as_of: datetime | None = None,
         held_at: TimeSpan | None = None,
     ) -> Sequence[Dossier]:
         """Return what is known about the entities of a name, which for most names is one.
 
-        With `hops=2` it is also what their neighbours are connected with. `as_of` is what was known then, and `held_at`
-        what held in the world then. Raises InputError if there is none.
+        `as_of` is what was known then, and `held_at` what held in the world then. Raises InputError if there is none.
         """
-        _check_hops(hops)
         found = find_entities(conn, scope, name, as_of=as_of)
-        read = partial(read_dossier, conn, scope, now=self.engine.clock(), hops=hops, as_of=as_of, held_at=held_at)
+        read = partial(read_dossier, conn, scope, now=self.engine.clock(), as_of=as_of, held_at=held_at)
         return [read(entity) for entity in found]
 
     async def lines(self, scope: Scope, name: str) -> Sequence[str]:
@@ -263,7 +260,6 @@ class Graph(OfMemory):
         scope: Scope,
         *,
         about: str = "",
-        hops: int = 1,
         limit: int = 100,
         as_of: datetime | None = None,
         held_at: TimeSpan | None = None,
@@ -272,21 +268,14 @@ class Graph(OfMemory):
 
         `as_of` and `held_at` are as in `dossiers`.
 
-        `about` is a name: then only what is at most `hops` steps away from the entities of the name, and these.
+        `about` is a name: then only what is connected with the entities of the name, and these.
         """
-        _check_hops(hops)
         relations_of = partial(self._relations, conn, scope, as_of=as_of, held_at=held_at, limit=limit)
         if not about:
             ids = entities_module.all_ids(conn, scope)
             return _subgraph(conn, scope, (), relations_of(ids))
         found = find_entities(conn, scope, about, as_of=as_of)
-        near = {entity.id for entity in found}
-        relations = relations_of(near)
-        if hops > 1 and len(relations) < limit:
-            near |= {end for item in relations for end in (item.source_id, item.destination_id)}
-            further = relations_of(near)
-            relations = list(dict.fromkeys((*relations, *further)))
-        return _subgraph(conn, scope, found, relations[:limit])
+        return _subgraph(conn, scope, found, relations_of({entity.id for entity in found}))
 
     def _relations(
         self,
@@ -389,11 +378,6 @@ class Graph(OfMemory):
             return EntityEdited("\n".join(lines) or "nothing had to change", applied.edit if lines else None)
 
         return await self.engine.write(work)
-
-
-def _check_hops(hops: int) -> None:
-    if not 1 <= hops <= MAX_HOPS:
-        raise InputError(f"hops is {hops} and must be 1 to {MAX_HOPS}")
 
 
 def _one(conn: Connection, scope: Scope, name: str, zone: tzinfo | None) -> Entity:

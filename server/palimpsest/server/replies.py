@@ -372,7 +372,6 @@ def dossier_json(dossier: Dossier) -> dict[str, Any]:
         "held": [picked(item, memory) for item in dossier.held],
         **picked(dossier, "memories=all_holds former_memories=all_held"),
         "relations": [picked(item, relation) for item in dossier.relations],
-        "two_steps_away": [picked(item, relation) for item in dossier.further],
         "named_together_with": [{**picked(other, _ENTITY), "memories": count} for other, count in dossier.beside],
     }
 

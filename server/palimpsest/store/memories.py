@@ -111,12 +111,6 @@ def newest_of_project(conn: sa.Connection, scope: Scope, limit: int) -> list[Mem
     return read_memories(conn, *is_own, order=LAST_STATED, limit=limit)
 
 
-def projects_of(conn: sa.Connection, user_id: str) -> list[str]:
-    """Return the projects in which a user has living memories. "" stands for no project."""
-    query = sa.select(memories.c.project).where(memories.c.user_id == user_id, memories.c.deleted_at.is_(None))
-    return list(conn.execute(query.distinct().order_by(memories.c.project)).scalars())
-
-
 MAX_CHAIN = 1_000
 """How many memories of a chain are followed. It also ends a circle, which only damage makes."""
 

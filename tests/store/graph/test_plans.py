@@ -102,7 +102,7 @@ async def test_calls_find_entities_by_indexes(memory: Memory) -> None:
             await memory.search(where, "Where does Ana live, and what do I know?", hops=2)
             await memory.search(where, "Ana", filters={"entity": "Ana"}, as_of=memory.engine.clock())
             await memory.list(where, filters={"entity": "Ana"})
-            await memory.graph.dossiers(where, "Ana", hops=2)
+            await memory.graph.dossiers(where, "Ana")
             await memory.graph.dossiers(where, "Ana", as_of=memory.engine.clock())
             await memory.graph.subgraph(where, about="me")
             await memory.graph.names(where, "A", 9)

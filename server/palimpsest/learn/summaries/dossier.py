@@ -48,9 +48,6 @@ of a second."""
 MAX_RELATIONS = 200
 """How many relations a dossier reads, for the same reason."""
 
-MAX_HOPS = 2
-"""How far a dossier looks. Three steps from the user reach nearly everything."""
-
 NEAR_NAMES = 5
 """How many names an error offers: what a person reads at a glance."""
 
@@ -65,10 +62,10 @@ class Dossier:
     """What is known about an entity, in a scope, now or at an instant.
 
     `holds` are the living memories that mention it and `held` those that were replaced or ended, the newest first;
-    there are `all_holds` and `all_held` of them. `relations` are its own, those that hold now before those that held,
-    and `further` those of its neighbours. `beside` are entities that memories only name together with it, with how many
-    do, and `lookalikes` those that it may be, judging by their names alone. `is_of_then`: `holds` is what held at the
-    time that was asked about. `planned` are the ids of those that hold only later.
+    there are `all_holds` and `all_held` of them. `relations` are its own, those that hold now before those that held.
+    `beside` are entities that memories only name together with it, with how many do, and `lookalikes` those that it may
+    be, judging by their names alone. `is_of_then`: `holds` is what held at the time that was asked about. `planned` are
+    the ids of those that hold only later.
     """
 
     entity: Entity
@@ -78,7 +75,6 @@ class Dossier:
     all_holds: int
     all_held: int
     relations: tuple[KnownRelation, ...]
-    further: tuple[KnownRelation, ...] = ()
     beside: tuple[tuple[Entity, int], ...] = ()
     lookalikes: tuple[Entity, ...] = ()
     is_of_then: bool = False
@@ -130,28 +126,22 @@ def read_dossier(
     entity: Entity,
     *,
     now: datetime,
-    hops: int = 1,
     as_of: datetime | None = None,
     held_at: TimeSpan | None = None,
 ) -> Dossier:
-    """Return what is known about an entity; with `as_of` what was known then. `hops` is 1 or 2.
+    """Return what is known about an entity; with `as_of` what was known then.
 
     With `held_at` it is what held in the world then, by what is known: `holds` has it, and `held` nothing.
     """
     expired = expired_ids(conn, scope, now) if as_of is None else set[str]()
-
-    def related(ids: Iterable[str]) -> list[KnownRelation]:
-        if held_at is not None:
-            ever = relation_queries.relations_of(conn, scope, ids, ever=True, limit=MAX_LOOKED_AT)
-            return [item for item in ever if item.may_hold_in(held_at)][:MAX_RELATIONS]
-        found = relation_queries.relations_of(conn, scope, ids, as_of=as_of, limit=MAX_RELATIONS)
-        return [item for item in found if item.memory_id not in expired]
-
+    relations = list[KnownRelation]()
     if held_at is not None:
         living, _ = entities.memories_about(conn, scope, entity.id, MAX_LOOKED_AT)
         closed, _ = entities.former_memories_about(conn, scope, entity.id, MAX_LOOKED_AT)
         then = [memory for memory in (*living, *closed) if memory.may_hold_in(held_at)]
         holds, all_holds = then[:MAX_MEMORIES], len(then)
+        ever = relation_queries.relations_of(conn, scope, [entity.id], ever=True, limit=MAX_LOOKED_AT)
+        relations = [item for item in ever if item.may_hold_in(held_at)][:MAX_RELATIONS]
     elif as_of is None:
         holds, all_holds = entities.memories_about(conn, scope, entity.id, MAX_MEMORIES, oldest=MAX_OLDEST)
         all_holds -= sum(memory.id in expired for memory in holds)
@@ -164,8 +154,7 @@ def read_dossier(
     else:
         then = entities.memories_about_at(conn, scope, entity.id, as_of)
         holds, all_holds = [*then[:MAX_MEMORIES], *then[MAX_MEMORIES:][-MAX_OLDEST:]], len(then)
-    held, all_held, current = list[Memory](), 0, related([entity.id])
-    relations = current
+    held, all_held = list[Memory](), 0
     if held_at is None:
         held, all_held = entities.former_memories_about(conn, scope, entity.id, MAX_MEMORIES, as_of=as_of)
         # What has ended may not be closed: somebody said until when it held.
@@ -175,9 +164,8 @@ def read_dossier(
         ever = relation_queries.relations_of(conn, scope, [entity.id], ever=True, limit=MAX_RELATIONS)
         # With `as_of` a relation of a memory that had ended by then is a former one.
         former = [item for item in ever if item.expired_at is not None and (not as_of or item.expired_at <= as_of)]
-        relations = [*current, *(item for item in former if item.memory_id not in expired)]
-    ends = {end for item in current for end in (item.source_id, item.destination_id)} - {entity.id}
-    beyond = related(ends) if hops > 1 and ends else []
+        current = relation_queries.relations_of(conn, scope, [entity.id], as_of=as_of, limit=MAX_RELATIONS)
+        relations = [item for item in (*current, *former) if item.memory_id not in expired]
     connected = {end for item in relations for end in (item.source_id, item.destination_id)}
     beside = entities.named_beside(conn, scope, entity.id, holds)
     aliases = entities.other_names(conn, scope, entity)
@@ -189,7 +177,6 @@ def read_dossier(
         all_holds,
         all_held,
         _each_once(relations),
-        _each_once(item for item in beyond if entity.id not in (item.source_id, item.destination_id)),
         tuple((other, count) for other, count in beside if other.id not in connected),
         tuple(lookalikes(conn, scope, entity, [entity.name, *aliases])),
         is_of_then=held_at is not None,
@@ -251,15 +238,13 @@ def dossier_lines(dossier: Dossier, max_tokens: int = MAX_TOKENS, *, apart: Sequ
     """
     quarter = max_tokens // 4
     never = [item for item in dossier.relations if item.expired_at is not None and item.expired_at < item.holds_from]
-    both = finest([item for item in dossier.relations if item not in never]), dossier.further
-    relations, further = ([_relation_line(item) for item in some] for some in both)
+    relations = [_relation_line(item) for item in finest([item for item in dossier.relations if item not in never])]
     planned, holding = (
         [each for each in dossier.holds if (each.id in dossier.planned) is is_it] for is_it in (True, False)
     )
     last = _section("Planned:", list(map(_memory_line, planned)), quarter, len(planned))
     last += _memories("Held before:", dossier.held, quarter, dossier.all_held)
     last += _section("Connected with:", relations, quarter, len(relations))
-    last += _section("Two steps away:", further, quarter, len(further))
     if beside := [f"{described(other)} in {counted(count, 'memory')}" for other, count in dossier.beside]:
         more = f" and {len(beside) - MAX_BESIDE:,} more" if len(beside) > MAX_BESIDE else ""
         last.append(f"Named together with: {', '.join(beside[:MAX_BESIDE])}{more}")
