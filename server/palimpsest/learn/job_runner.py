@@ -31,7 +31,6 @@ from palimpsest.learn.sanitize import Cleaner
 from palimpsest.learn.summaries.summary_kinds import how_many_fit, revisions
 from palimpsest.learn.summaries.summary_writer import summarize_due
 from palimpsest.llm import summarize as stages
-from palimpsest.llm.ask import reported_tokens
 from palimpsest.llm.summarize import Shown
 from palimpsest.recall.similar import SimilarMemory, similar_memories
 from palimpsest.store import entries, history
@@ -458,8 +457,7 @@ def next_day(now: datetime) -> datetime:
 class _CountedModel(WrappedModel):
     """A language model that counts its calls, and raises DailyLimitError in place of one that is one too many.
 
-    A call counts from its beginning with the tokens of its prompt, and at its end with those that the endpoint reports.
-    If it reports none, they are counted as everywhere else.
+    A call counts from its beginning with the tokens of its prompt, and at its end with those of its reply.
     """
 
     engine: Engine
@@ -472,24 +470,17 @@ class _CountedModel(WrappedModel):
                 f"{setting} allows no call with a prompt of {counted(prompt, 'token')} any more today. This goes on "
                 "tomorrow (UTC)."
             )
-        with reported_tokens() as reported:
-            try:
-                reply = await self.model.complete(messages, schema)
-            except errors.CutOffReplyError as error:
-                await self._count(job_queries.end_call, _beyond(prompt, reported, error.reply))
-                raise
-        await self._count(job_queries.end_call, _beyond(prompt, reported, reply))
+        try:
+            reply = await self.model.complete(messages, schema)
+        except errors.CutOffReplyError as error:
+            await self._count(job_queries.end_call, count_tokens(error.reply))
+            raise
+        await self._count(job_queries.end_call, count_tokens(reply))
         return reply
 
     async def _count(self, count: Callable[..., str | None], *values: Any) -> str | None:
         ledger = self.engine.ledger
         return await self.engine.write(lambda: ledger.run(count, self.kind, *values, ledger.clock()))
-
-
-def _beyond(prompt: int, reported: Sequence[int], reply: str) -> int:
-    """Return by how many tokens a call was longer than its prompt, as the endpoint reports it or else by the reply."""
-    total = sum(reported)
-    return total - prompt if total else count_tokens(reply)
 
 
 # Work on the jobs in the ledger: what was said is learned from, and views of what is known are made.

@@ -10,7 +10,7 @@ from typing import Any, cast
 from palimpsest.core import errors
 from palimpsest.core.settings import Endpoint, LlmConfig, is_on_this_machine
 from palimpsest.core.validation import object_of
-from palimpsest.llm.ask import list_in, report_tokens
+from palimpsest.llm.ask import list_in
 
 try:
     import anthropic
@@ -87,10 +87,7 @@ class AnthropicModel:
             # What the package types is what the newest models take.
             extra_body={**({"system": system} if system else {}), **options},
         )
-        reply = object_of(json.loads(await response.read()))
-        usage = object_of(reply.get("usage"))
-        report_tokens(sum(usage.get(key) or 0 for key in ("input_tokens", "output_tokens")))
-        return reply
+        return object_of(json.loads(await response.read()))
 
     def _to_our_error(self, error: Exception) -> errors.ModelError:
         kind, what = errors.ModelUnreachableError, f"could not be reached ({str(error)[:200]}). Check llm.config."

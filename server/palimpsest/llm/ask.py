@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Annotated, Any, ClassVar, TypeVar, cast
@@ -308,29 +306,6 @@ def _as_string(token: str) -> str:
     """Return a string or a bare key as JSON writes it."""
     inner = token[1:-1] if token[0] in "\"'\u201c\u201d\u201e" else token
     return f'"{_IN_STRING.sub(lambda found: _WRITTEN_IN_STRING.get(found[0], found[0]), inner)}"'
-
-
-# How many tokens a call of a model took, as its endpoint says. Whoever counts calls asks for it.
-
-_counts: ContextVar[list[int] | None] = ContextVar("_counts", default=None)
-
-
-def report_tokens(tokens: int) -> None:
-    """Say how many tokens a call took, prompt and reply together."""
-    counts = _counts.get()
-    if counts is not None:
-        counts.append(tokens)
-
-
-@contextmanager
-def reported_tokens() -> Generator[list[int]]:
-    """Return a list that gets what is reported in the block; it stays empty if the endpoint says nothing."""
-    counts: list[int] = []
-    token = _counts.set(counts)
-    try:
-        yield counts
-    finally:
-        _counts.reset(token)
 
 
 # Read the parts of a reply as models write them.

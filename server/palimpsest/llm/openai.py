@@ -14,7 +14,7 @@ import openai
 from palimpsest.core.errors import CutOffReplyError, ModelError, ModelRefusedError, ModelUnreachableError, ReplyError
 from palimpsest.core.settings import Endpoint, LlmConfig, is_on_this_machine
 from palimpsest.core.validation import object_of, one_line
-from palimpsest.llm.ask import list_in, report_tokens
+from palimpsest.llm.ask import list_in
 from palimpsest.text.tokenizer import count_tokens
 
 CHECK_URL = "Check llm.config.openai_base_url."
@@ -138,9 +138,6 @@ class OpenAIModel:
             raise _ComplaintError(self._to_our_error(error), _complaint(error), may_be_form=is_about_request) from error
         except (openai.OpenAIError, ValueError, AttributeError, TypeError) as error:
             raise self._to_our_error(error) from error
-        total = object_of(body.get("usage")).get("total_tokens")
-        if isinstance(total, int) and total > 0:
-            report_tokens(total)
         words, status = _error_in(body)
         if words:
             kind = ModelUnreachableError if status >= SERVER_ERROR else ModelRefusedError

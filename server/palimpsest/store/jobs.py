@@ -472,7 +472,7 @@ def begin_call(conn: sa.Connection, kind: JobKind, tokens: int, settings: Settin
 
 
 def end_call(conn: sa.Connection, kind: JobKind, tokens: int, now: datetime) -> None:
-    """Count the tokens by which a call that has ended was longer."""
+    """Count the tokens of the reply of a call."""
     _count(conn, model_use(conn, now), kind, Use(0, tokens))
 
 
