@@ -6,15 +6,14 @@ import hashlib
 import logging
 import os
 import uuid
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import anyio
 from sqlalchemy import Connection
@@ -418,10 +417,6 @@ def _reason(entry: os.DirEntry[str], ignored: Sequence[tuple[Path, GitIgnoreSpec
 MAX_TITLE_CHARS = 80
 """How much of its first line titles a text that has no name: a line of a list."""
 
-ATTEMPTS = 5
-"""How often a document is read and planned if other processes learn it at the same moment: they take
-turns, and each changes it once."""
-
 
 @dataclass(frozen=True, slots=True)
 class DocumentText:
@@ -431,10 +426,6 @@ class DocumentText:
     title: str
     text: str
     at: datetime
-
-
-Source: TypeAlias = DocumentText | Callable[[], Awaitable[DocumentText]]
-"""A document, or what reads it."""
 
 
 def is_long(text: str) -> bool:
@@ -448,19 +439,11 @@ def text_document(text: str, at: datetime) -> DocumentText:
     return DocumentText(f"text:{digest}", shorten(first_heading(text), MAX_TITLE_CHARS), text, at)
 
 
-async def learn_document(engine: Engine, scope: Scope, source: Source, caller: str) -> LearnedDocument:
+async def learn_document(engine: Engine, scope: Scope, text: DocumentText, caller: str) -> LearnedDocument:
     """Keep a document, or bring it up to date. Raises InputError if it has no text, and LedgerError.
 
-    If another process learns it at the same moment, it is read again: what was read may be the older version.
+    Raises StaleDecisionError if another process learns it at the same moment.
     """
-    for _ in range(ATTEMPTS - 1):
-        with suppress(errors.StaleDecisionError):
-            return await _learned(engine, scope, source, caller)
-    return await _learned(engine, scope, source, caller)
-
-
-async def _learned(engine: Engine, scope: Scope, source: Source, caller: str) -> LearnedDocument:
-    text = source if isinstance(source, DocumentText) else await source()
     cleaner = Cleaner(engine)
 
     def cleaned() -> DocumentText:
@@ -591,15 +574,19 @@ class Documents(Writing):
     async def learn_file(self, scope: Scope, file: Path, *, title: str = "", caller: str = "") -> LearnedDocument:
         """Keep a file as a document, or bring it up to date. Raises InputError if it cannot be read."""
         path = await anyio.Path(file).absolute()
-
-        async def read() -> DocumentText:
+        failures = (errors.InputError, errors.StaleDecisionError, OSError)
+        with errors.raised_as(errors.InputError, f"{file}", ". Nothing of it was stored", *failures):
             text = await read_file(Path(path))
             changed_at = datetime.fromtimestamp((await path.stat()).st_mtime, UTC)
-            return DocumentText(f"{FILE}{path.as_posix()}", title or path.name, text, changed_at)
+            source = DocumentText(f"{FILE}{path.as_posix()}", title or path.name, text, changed_at)
+            learned: list[LearnedDocument] = []
 
-        failures = (errors.InputError, OSError)
-        with errors.raised_as(errors.InputError, f"{file}", ". Nothing of it was stored", *failures):
-            return await self._learn(scope, read, caller)
+            async def write() -> WriteResult:
+                learned.append(await learn_document(self.engine, scope, source, caller))
+                return WriteResult()
+
+            notes = (await self._after_write(scope, write())).notes
+            return replace(learned[0], notes=(*learned[0].notes, *notes))
 
     async def learn_folder(self, scope: Scope, folder: Path, progress: Progress, *, caller: str = "") -> LearnedFolder:
         """Keep the files of a folder as documents. What cannot be read is skipped, and named with the reason."""
@@ -655,13 +642,3 @@ class Documents(Writing):
         found, pages = await self.pages(scope, document_id)
         decisions = [Decision(Event.DELETE, memory_id=page.message.id, kind="message") for page in pages]
         return found, await self._apply(scope, decisions, "delete document", caller)
-
-    async def _learn(self, scope: Scope, read: Source, caller: str) -> LearnedDocument:
-        learned: list[LearnedDocument] = []
-
-        async def write() -> WriteResult:
-            learned.append(await learn_document(self.engine, scope, read, caller))
-            return WriteResult()
-
-        notes = (await self._after_write(scope, write())).notes
-        return replace(learned[0], notes=(*learned[0].notes, *notes))
