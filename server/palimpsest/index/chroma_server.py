@@ -365,20 +365,12 @@ class SharedProjection(Projection):
         Raises VectorIndexError and LedgerError.
         """
         with closing(self._open_shared()) as server:
-            state = server.read(is_search=True)
+            seen = self._look(server)
         of_server = f"Chroma server {server.address}"
-        if state is None or state.checkpoint is None:
+        if seen is None:
             return Finding("index", f"{of_server}: no whole index yet; a server builds it at its first search")
-        checkpoint, initial = state.checkpoint, self.initial_checkpoint
-        with self._ledger.read() as conn:
-            is_ours = checkpoint.is_valid(initial, conn)
-            behind = entry_queries.newest_log_number(conn) - checkpoint.log_number
-        if is_ours:
-            return Finding("index", f"{of_server}: {counted(behind, 'change')} behind")
-        whose = f"of the embedder {checkpoint.embedder}, or of an earlier state of the ledger"
-        return Finding(
-            "index", f"{of_server}: {whose}; the next server rebuilds it", checkpoint.embedder == initial.embedder
-        )
+        behind = self._ledger.read_with(entry_queries.newest_log_number) - seen[0].log_number
+        return Finding("index", f"{of_server}: {counted(behind, 'change')} behind")
 
     def _nothing(self) -> None:
         """Let the background look what is the matter with the index."""

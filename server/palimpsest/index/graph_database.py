@@ -437,13 +437,11 @@ async def condition(projection: GraphProjection) -> Finding:
     name = f"{projection.provider} at {projection.address}"
     async with projection.connect() as copy:
         checkpoint = await copy.checkpoint()
-        if checkpoint is None:
-            return Finding("graph", f"{name}: nothing of this ledger yet; a server fills it in the background")
-        standing = await projection.read(checkpoint.standing)
+        standing: Standing = "outdated" if checkpoint is None else await projection.read(checkpoint.standing)
         if standing == "foreign":
             return Finding("graph", _foreign_text(projection.address), ok=False)
-        if standing == "outdated":
-            return Finding("graph", f"{name}: it shows an earlier state of the ledger; the next server fills it anew")
+        if checkpoint is None or standing == "outdated":
+            return Finding("graph", f"{name}: nothing of this ledger yet; a server fills it in the background")
         behind = await projection.read(checkpoint.behind)
         nodes, edges = await copy.counts()
     text = f"{name}: {counted(nodes, 'entity')}, {counted(edges, 'relation')}, {counted(behind, 'change')} behind"
