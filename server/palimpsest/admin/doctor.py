@@ -195,13 +195,12 @@ def _jobs_finding(settings: Settings, ledger: Ledger, clock: Clock) -> Finding:
 
 def _vectors_finding(ledger: Ledger, embedder: str) -> Finding:
     with ledger.read() as conn:
-        waiting = entries.waiting(conn, embedder)
+        waiting = entries.count_missing_vectors(conn, embedder)
         stored = entries.count_indexed(conn, embedder)
-    if waiting.without or waiting.partial:
+    if waiting:
         text = (
-            f"{stored} stored; waiting for a vector of this embedder: {counted(waiting.without, 'text')}; waiting for "
-            f"the rest of theirs: {counted(waiting.partial, 'long text')}. A server embeds them in the background; "
-            "palimpsest rebuild does it now"
+            f"{stored} stored; waiting for a vector of this embedder, or for the rest of it: "
+            f"{counted(waiting, 'text')}. A server embeds them in the background; palimpsest rebuild does it now"
         )
         return Finding("vectors", text, ok=False)
     return Finding("vectors", f"{stored} stored; every text has one")

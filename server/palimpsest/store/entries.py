@@ -183,14 +183,6 @@ SCAN_BATCH = 4_000
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
-    """How many living entries have no vector of an embedder, and how many only that of their first window."""
-
-    without: int
-    partial: int
-
-
-@dataclass(frozen=True, slots=True)
 class Centre:
     """How many living keys a user has, and their mean, of shape (dims,). `mean` is None if there are none.
 
@@ -308,13 +300,6 @@ def missing_vectors(
 def count_missing_vectors(conn: sa.Connection, embedder: str, *, after: int = 0, only_failed: bool = False) -> int:
     """Return how many entries `missing_vectors` would return without a limit."""
     return rows.count(conn, *_waits(embedder, after, only_failed=only_failed))
-
-
-def waiting(conn: sa.Connection, embedder: str) -> Waiting:
-    """Return how many living entries wait to be embedded by this embedder."""
-    is_live, is_partial = vectors.c.live.is_(True), vectors.c.partial.is_(True)
-    without = rows.count(conn, is_live, vectors.c.embedder != embedder)
-    return Waiting(without, rows.count(conn, is_live, vectors.c.embedder == embedder, is_partial))
 
 
 def has_partial_vectors(conn: sa.Connection, embedder: str) -> bool:
