@@ -239,7 +239,9 @@ async def test_two_processes_leave_one_version_of_each_page(tmp_path: Path, *, i
                 anyio.from_thread.run(second.documents.learn_file, ALICE, file)
 
         slow, _ = watched(first, interrupt)
-        learned = await slow.documents.learn_file(ALICE, file)
+        with pytest.raises(InputError, match="at the same moment; learn it again"):
+            await slow.documents.learn_file(ALICE, file)
+        learned = await first.documents.learn_file(ALICE, file)
         assert (learned.pages, learned.is_unchanged) == (3, True)
         assert await page_numbers(first) == [1, 2, 3]
         _, page = await first.documents.page(ALICE, learned.id, 2)
