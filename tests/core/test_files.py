@@ -124,7 +124,9 @@ def test_a_file_that_gets_a_key_is_private_and_its_copies_too(tmp_path: Path) ->
     path.write_text("explain = true\n", "utf-8")
     path.chmod(0o644)
     copies = [keep_copy(path), keep_copy(path)]
-    assert copies == [tmp_path / "config.toml.old", tmp_path / "config.toml.old1"]
+    path.write_text("explain = false\n", "utf-8")
+    copies.append(keep_copy(path))
+    assert copies == [tmp_path / f"config.toml.old{number}" for number in ("", "", "1")]
     set_values(path, {"llm.config.api_key": "k"}, private=True)
     assert {stat.S_IMODE(file.stat().st_mode) for file in (path, *copies) if file} == {0o600}
     assert (tmp_path / "config.toml.old").read_text("utf-8") == "explain = true\n"
