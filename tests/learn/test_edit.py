@@ -346,3 +346,14 @@ async def test_metadata_given_with_another_memorys_text_goes_to_that_memory(tmp_
         decision = Decision(Event.ADD, Fact("User likes oolong"), replaces=(known.nice,))
         applied = write_decisions(memory, decision)
         assert [(change.event, change.duplicate_of) for change in applied.outcomes] == [(Event.NONE, known.tea)]
+
+
+async def test_an_edit_of_a_text_names_the_hints_that_it_leaves(tmp_path: Path) -> None:
+    """They may fit the old text alone."""
+    async with memory_in(tmp_path) as memory:
+        asks = ["What will the daughter study?"]
+        added = await memory.add_text(ALICE, "Inês wants to study biology in Faro", hints=asks, infer=False)
+        memory_id = added.outcomes[0].memory.id
+        left = await memory.update(ALICE, memory_id, text="Inês finishes school in June 2027")
+        assert left.notes == ("its hints stay: What will the daughter study?; replace them if they don't fit",)
+        assert (await memory.update(ALICE, memory_id, text="Inês finishes school in July 2027", hints=[])).notes == ()

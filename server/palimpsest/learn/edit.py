@@ -145,6 +145,10 @@ async def clean_tags(engine: Engine, tags: Sequence[str]) -> tuple[tuple[str, ..
     return await engine.run(lambda: tuple(cleaner.text(tag) for tag in given)), cleaner.notes()
 
 
+MAX_HINTS_CHARS = 120
+"""How much of the hints that an edit leaves is quoted: enough to see whether they fit the new text."""
+
+
 def with_labels(memory: Memory, fact: Fact, tags: Sequence[str], hints: Sequence[str]) -> Fact:
     """Return a fact that gives a memory these tags and hints and no others, and leaves when it holds as it is."""
     return replace(
@@ -292,7 +296,9 @@ class Edits(Writing):
         sets_relations = relations is not None
         decision = Decision(Event.UPDATE, changed, memory.id, sets_labels=sets_labels, sets_relations=sets_relations)
         provenance = Provenance("update", caller=caller)
-        notes = [*notes, *embedding_notes, *commit.past_end_notes(engine, fact)]
+        stale = f"its hints stay: {', '.join(memory.keywords)[:MAX_HINTS_CHARS]}; replace them if they don't fit"
+        stays = hints is None and memory.keywords and text != memory.text
+        notes = [*notes, *embedding_notes, *([stale] if stays else []), *commit.past_end_notes(engine, fact)]
         write = Write(scope, provenance, decisions=(decision,), vectors=vectors, read=read)
         result = await apply_decisions(engine, write, notes)
         return await duplicates.with_near_duplicates(engine, scope, result, vectors)
