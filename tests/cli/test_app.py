@@ -210,5 +210,7 @@ def test_prompts_are_listed_shown_checked_and_compared(tmp_path: Path) -> None:
 def test_wrong_settings_are_one_line_on_stderr(tmp_path: Path) -> None:
     """Guards against a traceback for a mistake in the settings."""
     error_text = palimpsest_process(tmp_path, "list", code=1, settings={"PALIMPSEST_LLM__PROVIDER": "openia"})
-    assert error_text.startswith("error: llm.provider: Input should be 'auto', 'openai', 'sampling' or 'none'")
+    assert error_text.startswith(
+        "error: llm.provider: Input should be 'auto', 'openai', 'anthropic', 'sampling' or 'none'"
+    )
     assert "did you mean" in palimpsest(tmp_path, "list", code=1, settings={"PALIMPSEST_DATADIR": "x"})

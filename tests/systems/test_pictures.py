@@ -112,7 +112,7 @@ async def test_a_picture_asks_for_nothing(tmp_path: Path) -> None:
 async def test_a_captured_picture_brings_no_message_twice(tmp_path: Path) -> None:
     """The hook sees the prompt alone, the transcript the picture too. One that comes by the transcript has a mark."""
     session = ClaudeSession(tmp_path / "t.jsonl")
-    spooled(tmp_path, "prompt", SAID, message_id="p1:1", at=session.now)
+    spooled(tmp_path, "prompt", SAID, message_id="p1", at=session.now)
     session.user([{"type": "text", "text": SAID}, ANTHROPIC])
     session.user([ANTHROPIC, {"type": "text", "text": "And this one"}])
     spooled(tmp_path, "end", session="s1", transcript=str(session.path))

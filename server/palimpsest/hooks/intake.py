@@ -30,7 +30,7 @@ from palimpsest.core.validation import object_of, one_line, trimmed, well_formed
 from palimpsest.hooks import spool
 from palimpsest.hooks.events import CAPTURING, is_within
 from palimpsest.hooks.spool import VERSION, hashed, kept_part, make_private_folder, without_private
-from palimpsest.hooks.transcripts import FORMATS, Offsets, Reading, ReadPosition, read_transcript
+from palimpsest.hooks.transcripts import FORMATS, Counts, Offsets, Reading, ReadPosition, read_transcript
 from palimpsest.learn.commit import apply_write, with_named_facts
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.sanitize import Cleaner, sanitize_messages, without_blocks, without_recalled_blocks
@@ -223,21 +223,30 @@ def clean_text(role: str, text: str) -> str:
 # Deduplicate captured messages: each is kept once, whoever brought it.
 #
 # A message may come from a hook, from a transcript, or from both. A hook's has the id that the client gave it, a
-# transcript's that of its line, and the two differ. The lines of a session that goes on in a new transcript, or in a
-# fork, are copied there, with their ids or at least with their times.
+# transcript's that of its line, and the two differ. So equal texts of a session are counted: the third "yes" of a
+# transcript is new only if fewer than three are kept. The lines of a session that goes on in a new transcript, or in
+# a fork, are copied there, with their ids or at least with their times.
+
+KEY_CHARS = 16
+"""How many hexadecimal digits tell the texts of one transcript apart."""
+
+NAME_CHARS = 8
+"""How many hexadecimal digits tell the records with one text apart."""
 
 
 @dataclass(frozen=True, slots=True)
 class Captured:
     """A message that was captured, from a transcript (`is_line`) or from what a client gave to its hook.
 
-    `client` and `session` are where it was said, `origin` the session that this one was forked from, or "". Until it is
-    cleaned, the external id of the message is the one that the client gave.
+    `client` and `session` are where it was said, `origin` the session that this one was forked from, or "". `counts`
+    are those of the transcript, which deduplication changes. Until it is cleaned, the external id of the message is the
+    one that the client gave.
     """
 
     message: Message
     client: str
     session: str
+    counts: Counts
     is_line: bool = False
     origin: str = ""
 
@@ -246,25 +255,40 @@ class Captured:
         """Return the hash of the text."""
         return content_hash(self.message.content)
 
-    def is_same(self, other: StoredMessage) -> bool:
-        """Return whether a message with the same role and text that is kept is this one.
+    def count(self) -> int:
+        """Count a line, and return how many equal ones came before it."""
+        in_lines, records = self.counts.get(self._key, (0, ()))
+        self.counts[self._key] = (in_lines + 1, records)
+        return in_lines
 
-        A hook's text is not brought again by a line of its session, and a line's by no hook at its time.
+    def is_new_line(self, equal: Sequence[StoredMessage]) -> bool:
+        """Return whether a line is new by the counts, and count it. `equal` are kept with its text."""
+        before = self.count()
+        own = (session_prefix(self.client, self.session), session_prefix(self.client, self.origin or self.session))
+        kept = sum(other.external_id.startswith(own) for other in equal)
+        # A copy of an equal message of another session has its id, or at least its time.
+        line_id, said_at = self.message.external_id.rpartition(":")[2], self.message.said_at
+        return kept <= before and not any(
+            other.external_id.rpartition(":")[2] == line_id or abs(other.said_at - said_at) <= SAME_TIME
+            for other in equal
+            if other.external_id.startswith(f"{self.client}:") and not other.external_id.startswith(own)
+        )
+
+    def is_new_payload(self, same: StoredMessage | None) -> bool:
+        """Return whether what a hook was given is new, and note that it came: a line may have brought it before.
+
+        `same` is kept with its id.
         """
-        name, other_name = (each.split(":", 2)[-1] for each in (self.message.external_id, other.external_id))
-        is_in_session = other.external_id.startswith(session_prefix(self.client, self.session))
-        is_then = abs(other.said_at - self.message.said_at) <= SAME_TIME
-        if not self.is_line:
-            return is_in_session and (name == other_name or (is_then and not self._is_of_hook(other_name)))
-        if is_in_session:
-            return name == other_name or self._is_of_hook(other_name)
-        is_origin = bool(self.origin) and other.external_id.startswith(session_prefix(self.client, self.origin))
-        is_copy = name == other_name or is_then or (is_origin and self._is_of_hook(other_name))
-        return other.external_id.startswith(f"{self.client}:") and is_copy
+        in_lines, records = self.counts.get(self._key, (0, ()))
+        name = hashed(self.message.external_id)[:NAME_CHARS]
+        if name in records:
+            return False
+        self.counts[self._key] = (in_lines, (*records, name))
+        return same is None and in_lines <= len(records)
 
-    def _is_of_hook(self, name: str) -> bool:
-        """Return whether an id of a message with this text is a hook's: of a turn, or made of the text alone."""
-        return ":" in name or name == hashed(self.message.role, self.message.content)
+    @property
+    def _key(self) -> str:
+        return hashed(self.session, self.message.role, self.digest)[:KEY_CHARS]
 
 
 # Gather what records and transcripts say, cleaned and without secrets, as messages that may be new. Blocking.
@@ -292,41 +316,68 @@ class Gathering:
 
     def add_records(self, records: Sequence[Record]) -> None:
         """Add what records say, and then what is new in their transcripts."""
+        counts = {
+            record.transcript: self._offsets.position(Path(record.transcript)).counts
+            for record in records
+            if record.client in FORMATS and Path(record.transcript).is_absolute()
+        }
+        to_read = {record.transcript: record for record in records if record.event in READ_AT}
         for record in records:
             if record.role and record.text:
-                scope = scope_of(self._engine, self._settings, record.cwd)
+                scope, known = scope_of(self._engine, self._settings, record.cwd), counts.get(record.transcript)
                 message = _message(scope, record.message_id, record.role, record.text, record.at)
-                self._captured.append(Captured(message, record.client, record.session))
-        to_read = {
-            record.transcript: record for record in records if record.event in READ_AT and record.client in FORMATS
-        }
-        for path, record in ((Path(name), record) for name, record in to_read.items()):
+                of_payload = Captured(message, record.client, record.session, {} if known is None else known)
+                self._captured.append(of_payload)
+        for name, known in counts.items():
+            path, record = Path(name), to_read.get(name)
+            position = self._offsets.position(path)
+            if record is None:
+                if known is not None:
+                    self._offsets.move(path, position, known)
+                continue
             try:
-                if not path.is_absolute() or not path.is_file():  # a pipe would be waited for
+                if not path.is_file():  # a pipe would be waited for
                     continue
-                reading = read_transcript(record.client, path, self._offsets.position(path))
+                reading = read_transcript(record.client, path, position, with_before=known is None)
             except (OSError, ValueError) as error:  # it is met again later; ValueError: no file has such a path
                 logger.info("the transcript %s cannot be read: %s", path, error)
                 continue
-            self.add_lines(reading, path, record.session, record.cwd, record.at)
+            self.add_lines(reading, path, record.session, record.cwd, record.at, known)
             self._offsets.count_unknown(record.client, reading.unknown)
 
     def add_lines(
-        self, reading: Reading, path: Path, session: str, cwd: str, at: datetime, *, since: datetime = OLDEST
+        self,
+        reading: Reading,
+        path: Path,
+        session: str,
+        cwd: str,
+        at: datetime,
+        counts: Counts | None,
+        *,
+        since: datetime = OLDEST,
     ) -> None:
-        """Add the messages of a transcript that were said since a time. `at` is the time of those that have none."""
-        self._offsets.move(path, reading.position)
+        """Add the new messages of a transcript that were said since a time, and count those before them.
+
+        `at` is the time of those that have none. Without `counts` they begin with this reading.
+        """
+        counts = {} if counts is None else counts
+        if reading.is_anew:
+            counts.update({key: (0, records) for key, (_, records) in counts.items()})
+        self._offsets.move(path, reading.position, counts)
         if reading.title:
             self.titles[reading.client, session] = Cleaner(self._engine).text(reading.title)
         if reading.is_subagent:
             return
         scope = scope_of(self._engine, self._settings, cwd)
-        for line in reading.messages:
-            if (said_at := line.at or at) >= since:
-                message = _message(scope, redact(line.message_id).text, line.role, line.text, said_at)
-                own_session = redact(line.session or session).text
-                item = Captured(message, reading.client, own_session, is_line=True, origin=reading.origin)
-                self._captured.append(item)
+        before: list[Captured] = []
+        for line, is_new in [*((line, False) for line in reading.before), *((line, True) for line in reading.new)]:
+            said_at = line.at or at
+            message = _message(scope, redact(line.message_id).text, line.role, line.text, said_at)
+            own_session = redact(line.session or session).text
+            item = Captured(message, reading.client, own_session, counts, is_line=True, origin=reading.origin)
+            (self._captured if is_new and said_at >= since else before).append(item)
+        for item in self._cleaned(before):
+            item.count()
 
     def deduplicate(self) -> Gathering:
         """Find what of all that is neither stored nor was purged: what is read again does not bring that back.
@@ -350,7 +401,8 @@ class Gathering:
             message = item.message
             equal = by_text[message.role, item.digest]
             same = next((other for other in equal if other.external_id == message.external_id), None)
-            if not any(map(item.is_same, equal)) and purged.isdisjoint(names[message.id]):
+            is_new = item.is_new_line(equal) if item.is_line else item.is_new_payload(same)
+            if is_new and same is None and purged.isdisjoint(names[message.id]):
                 self.new.append(item)
                 said_at = message.said_at
                 equal.append(StoredMessage(message.id, message.external_id, message.role, item.digest, said_at))
@@ -743,7 +795,7 @@ class Capture:
             written_at = datetime.fromtimestamp(file.stat().st_mtime, UTC)
             if written_at < since:
                 return gathering
-            reading = read_transcript(request.client, file, ReadPosition())
+            reading = read_transcript(request.client, file, ReadPosition(), with_before=False)
         except OSError as error:
             logger.info("%s cannot be read: %s", file, error)
             left_out[UNREADABLE] += 1
@@ -754,7 +806,7 @@ class Capture:
         if reading.unknown:
             left_out[UNKNOWN] += reading.unknown.total()
         session = reading.session or file.stem
-        gathering.add_lines(reading, file, session, reading.cwd, written_at, since=since)
+        gathering.add_lines(reading, file, session, reading.cwd, written_at, offsets.position(file).counts, since=since)
         return gathering.deduplicate()
 
     async def _queue_learning(self, sessions: Mapping[tuple[str, str], bool], summarized_from: int = 0) -> int:

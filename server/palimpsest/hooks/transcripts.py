@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, TypeAlias, cast
 
 from pydantic import BaseModel, Field, ValidationError
 
@@ -42,24 +42,37 @@ class TranscriptMessage:
     at: datetime | None
 
 
+Counts: TypeAlias = dict[str, tuple[int, tuple[str, ...]]]
+"""How often a text was met in a transcript, and the short names of the records with it, by a key of the text.
+
+Records are named and not counted, because one that was left out comes again if its reader is killed.
+"""
+
+
 class ReadPosition(BaseModel):
-    """How far a transcript was read: its first `offset` bytes, whose beginning has the hash `head`."""
+    """How far a transcript was read: its first `offset` bytes, whose beginning has the hash `head`.
+
+    `counts` are those of its texts, None if they have to be counted again.
+    """
 
     offset: int = 0
     head: str = ""
+    counts: Counts | None = None
 
 
 @dataclass(slots=True)
 class Reading:
-    """What a client's transcript says after the position from which it was read.
+    """What a client's transcript says before the position from which it was read, and after it.
 
     `unknown` counts what is not known, by type. The rest holds for the whole file: `title` is the name of the session,
     `session` its id, and `is_subagent` says that nobody spoke in it.
     """
 
     client: str
-    messages: list[TranscriptMessage] = field(default_factory=list[TranscriptMessage])
+    before: list[TranscriptMessage] = field(default_factory=list[TranscriptMessage])
+    new: list[TranscriptMessage] = field(default_factory=list[TranscriptMessage])
     position: ReadPosition = field(default_factory=ReadPosition)
+    is_anew: bool = False
     unknown: Counter[str] = field(default_factory=Counter[str])
     title: str = ""
     session: str = ""
@@ -284,28 +297,36 @@ FORMATS = {
 """The clients whose transcripts can be read. Others say everything in what they give to their hooks."""
 
 
-def read_transcript(client: str, path: Path, since: ReadPosition) -> Reading:
-    """Read what is new in a transcript. If the file was truncated or replaced since, that is all. Raises OSError."""
+def read_transcript(client: str, path: Path, since: ReadPosition, *, with_before: bool) -> Reading:
+    """Read what is new in a transcript, and with `with_before` also what was read before.
+
+    If the file was truncated or replaced since, all of it is new. Raises OSError.
+    """
     reading = Reading(client)
     with path.open("rb") as stream:
-        is_longer = 0 < since.offset <= os.fstat(stream.fileno()).st_size
-        offset = since.offset if is_longer and _head(stream, since.offset) == since.head else 0
-        if offset:
-            stream.seek(0)
+        size = os.fstat(stream.fileno()).st_size
+        reading.is_anew = not 0 < since.offset <= size or _head(stream, since.offset) != since.head
+        offset = 0 if reading.is_anew else since.offset
+        begin = 0 if with_before else offset
+        if begin:
             _parse(stream.readline(MAX_LINE_BYTES), reading)  # it names the session
             reading.unknown.clear()  # an earlier reading has counted it
-        stream.seek(offset)
+        stream.seek(begin)
         for line in _whole_lines(stream):
-            reading.messages += _parse(line, reading)
-            offset = stream.tell()
-        reading.position = ReadPosition(offset=offset, head=_head(stream, offset))
+            is_new = stream.tell() > offset
+            (reading.new if is_new else reading.before).extend(_parse(line, reading))
+            if not is_new:
+                reading.unknown.clear()  # an earlier reading has counted it
+            begin = stream.tell()
+        reading.position = ReadPosition(offset=begin, head=_head(stream, begin))
     return reading
 
 
 def _head(stream: BinaryIO, offset: int) -> str:
-    """Return the hash of the first bytes of a file."""
+    """Return the hash of the first bytes of a file, and leave its position at the beginning."""
     stream.seek(0)
     head = stream.read(min(offset, HEAD_BYTES))
+    stream.seek(0)
     return sha256(head).hexdigest()[:32] if head else ""
 
 
@@ -379,6 +400,10 @@ def _count(counts: dict[str, Any], *names: str) -> int:
 
 logger = logging.getLogger(__name__)
 
+KEPT_COUNTS = 50
+"""Of how many transcripts the counts are kept, those that were read last: of a session that goes on after so many
+others, they are counted again."""
+
 KEPT_FILES = 5_000
 """Of more transcripts, those that no longer exist are forgotten."""
 
@@ -404,12 +429,13 @@ class Offsets(BaseModel):
             return cls(file=file)
 
     def position(self, path: Path) -> ReadPosition:
-        """Return how far a transcript was read."""
-        return self.files.get(str(path)) or ReadPosition()
+        """Return how far a transcript was read. What changes its counts is written down with `move`."""
+        return self.files.get(str(path)) or ReadPosition(counts={})
 
-    def move(self, path: Path, position: ReadPosition) -> None:
-        """Note how far a transcript was read."""
-        self.files[str(path)] = position
+    def move(self, path: Path, position: ReadPosition, counts: Counts) -> None:
+        """Note how far a transcript was read. `counts` may still change until it is written down."""
+        self.files.pop(str(path), None)
+        self.files[str(path)] = position.model_copy(update={"counts": counts})
         self.is_changed = True
 
     def count_unknown(self, client: str, unknown: Mapping[str, int]) -> None:
@@ -428,6 +454,8 @@ class Offsets(BaseModel):
             return
         if len(self.files) > KEPT_FILES:
             self.files = {name: known for name, known in self.files.items() if Path(name).exists()}
+        for name in list(self.files)[:-KEPT_COUNTS]:
+            self.files[name].counts = None
         content: dict[str, Any] = self.model_dump()
         try:
             spool.make_private_folder(str(self.file.parent))
