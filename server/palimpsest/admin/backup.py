@@ -77,9 +77,10 @@ class StoredBackup:
 
 
 def stored_backups(settings: Settings) -> list[StoredBackup]:
-    """Return the backups in the ledger's folder of backups, the newest first."""
+    """Return the backups of the ledger in its folder of backups, the newest first. Those of others do not count."""
     found: list[StoredBackup] = []
-    for file in backups_of(settings.ledger_place, settings.data_dir).files():
+    backups = backups_of(settings.ledger_place, settings.data_dir)
+    for file in (file for file in backups.files() if file.name.startswith(f"{backups.name}-")):
         with suppress(OSError):  # another process has just deleted it
             stat = file.stat()
             found.append(StoredBackup(file, datetime.fromtimestamp(stat.st_mtime, UTC), stat.st_size))
