@@ -80,7 +80,9 @@ def stored_backups(settings: Settings) -> list[StoredBackup]:
     """Return the backups of the ledger in its folder of backups, the newest first. Those of others do not count."""
     found: list[StoredBackup] = []
     backups = backups_of(settings.ledger_place, settings.data_dir)
-    for file in (file for file in backups.files() if file.name.startswith(f"{backups.name}-")):
+    for file in backups.files():
+        if not file.name.startswith(f"{backups.name}-"):
+            continue
         with suppress(OSError):  # another process has just deleted it
             stat = file.stat()
             found.append(StoredBackup(file, datetime.fromtimestamp(stat.st_mtime, UTC), stat.st_size))

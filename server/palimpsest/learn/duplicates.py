@@ -220,7 +220,7 @@ def _is_same_risk(memory: Memory, other: SimilarMemory) -> bool:
     The newer one may only name what somebody was allergic to.
     """
     people = [
-        {name_key(entity.name).split()[0] for entity in each.entities if entity.type == "person"}
+        {first for item in each.entities if item.type == "person" for first in name_key(item.name).split()[:1]}
         for each in (memory, other.memory)
     ]
     names = {word for each in (memory, other.memory) for entity in each.entities for word in search_tokens(entity.name)}

@@ -296,9 +296,10 @@ class Edits(Writing):
         sets_relations = relations is not None
         decision = Decision(Event.UPDATE, changed, memory.id, sets_labels=sets_labels, sets_relations=sets_relations)
         provenance = Provenance("update", caller=caller)
-        stale = f"its hints stay: {', '.join(memory.keywords)[:MAX_HINTS_CHARS]}; replace them if they don't fit"
-        stays = hints is None and memory.keywords and text != memory.text
-        notes = [*notes, *embedding_notes, *([stale] if stays else []), *commit.past_end_notes(engine, fact)]
+        notes = [*notes, *embedding_notes, *commit.past_end_notes(engine, fact)]
+        if hints is None and memory.keywords and text != memory.text:
+            kept_hints = ", ".join(memory.keywords)[:MAX_HINTS_CHARS]
+            notes.append(f"its hints stay: {kept_hints}; replace them if they don't fit")
         write = Write(scope, provenance, decisions=(decision,), vectors=vectors, read=read)
         result = await apply_decisions(engine, write, notes)
         return await duplicates.with_near_duplicates(engine, scope, result, vectors)

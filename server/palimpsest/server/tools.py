@@ -217,6 +217,8 @@ async def get_summary(
     except InputError as error:
         is_of_name = name in {"about", "timeline"} and context.is_home_open(None)
         elsewhere = await memory.projects_that_know(summary_scope, argument) if is_of_name else ()
+        if not elsewhere:
+            raise
         raise InputError(". ".join((str(error), *advice.elsewhere_notes(elsewhere, TOOLS)))) from error
     if isinstance(summary, types.InputRequiredResult):
         return summary

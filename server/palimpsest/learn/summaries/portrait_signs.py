@@ -139,8 +139,9 @@ def is_rule(memory: Memory, user_name: str) -> bool:
 
 def _is_about_another(memory: Memory, user_name: str) -> bool:
     """Return whether a memory begins with the name of a person who is not the user."""
-    people = tuple(entity.name.split()[0] for entity in memory.entities if entity.type == "person")
-    return memory.text.startswith(people) and not is_about(memory, user_name)
+    people = (entity.name for entity in memory.entities if entity.type == "person")
+    first_names = tuple(first for name in people for first in name.split()[:1])
+    return memory.text.startswith(first_names) and not is_about(memory, user_name)
 
 
 def is_about(memory: Memory, user_name: str) -> bool:
