@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 
 from palimpsest.core import models
 from palimpsest.core.errors import EmbedderError
-from palimpsest.core.models import EXPIRES_AT, Decision, Event, Fact, NamedEntity, Outcome, Scope, name_key
+from palimpsest.core.models import EXPIRES_AT, SELF_NAMES, Decision, Event, Fact, NamedEntity, Outcome, Scope, name_key
 from palimpsest.core.protocols import Embedder, Vector
 from palimpsest.core.validation import one_line
 from palimpsest.learn.engine import Engine, OfMemory
@@ -267,5 +267,8 @@ _CLAUSE_END = re.compile(r"[;,.]\s")
 
 
 def _with_self_name(fact: Fact) -> Mapping[str, Any]:
-    name = told_self_name(fact.text) or told_self_name(_CLAUSE_END.split(fact.text, maxsplit=1)[0])
+    clauses = _CLAUSE_END.split(fact.text, maxsplit=2)
+    stated = [f"user {each.name} {each.destination}" for each in fact.relations if name_key(each.source) in SELF_NAMES]
+    said = [fact.text, clauses[0], ", ".join(clauses[:2]), *stated]
+    name = next(filter(None, map(told_self_name, said)), "")
     return {models.USER_NAME: name, **fact.metadata} if name else fact.metadata

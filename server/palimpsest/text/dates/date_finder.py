@@ -368,6 +368,9 @@ question with a date reads the dates of all of them: one or two megabytes."""
 MAX_CHARS = 20_000
 """In how much of a text dates are looked for: a chapter, which takes a tenth of a second."""
 
+SAME_STORY = timedelta(120)
+"""How far apart two days are at most of which only the first has a year: a year of a story is told once."""
+
 MAX_DATES = 200
 """How many dates of a text are read at most in each language: a page of a calendar."""
 
@@ -451,7 +454,10 @@ def _dates_in(text: str, today: date, zone: tzinfo | None) -> tuple[DateSpan, ..
             or " " in span.phrase
             or (span.start < span.end and span.phrase.casefold() not in language.homographs)
         ]
-    return tuple(_in_joined_years([span for span in _longest(found) if span.start < span.end], text))
+    dated = _in_joined_years([span for span in _longest(found) if span.start < span.end], text)
+    words = vocabulary.WORD.findall(text.casefold())
+    is_of_life = any("yearly" in language.cues.get(word, ()) for language in languages for word in words)
+    return tuple(dated if is_of_life else _in_told_years(dated, today))
 
 
 def _in_joined_years(spans: Sequence[DateSpan], text: str) -> list[DateSpan]:
@@ -468,6 +474,25 @@ def _in_joined_years(spans: Sequence[DateSpan], text: str) -> list[DateSpan]:
             else:
                 dated[place + 1] = _in_year(second, first.start.year + is_turn)
     return dated
+
+
+def _in_told_years(spans: Sequence[DateSpan], today: date) -> Iterator[DateSpan]:
+    """Yield dates, a past day without a year in that of the day named before: "on 3 May 2024 … on 8 March".
+
+    If the two are not near in any year, its year is a guess. Not for texts of a birth or an anniversary, after which
+    anything may be told.
+    """
+    told: DateSpan | None = None  # the last day with a year
+    for span in spans:
+        if told is not None and span.is_year_guessed and span.unit == "day" and span.start.date() <= today:
+            begin = told.start
+            near = [_in_year(span, begin.year + distance) for distance in (-1, 0, 1)]
+            is_near = [each for each in near if abs(each.start - begin) <= SAME_STORY]
+            yield is_near[0] if is_near else replace(span, is_guess=True)
+            continue
+        if span.unit == "day" and not (span.is_year_guessed or span.is_relative):
+            told = span
+        yield span
 
 
 def _in_year(span: DateSpan, year: int) -> DateSpan:
