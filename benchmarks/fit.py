@@ -2,6 +2,7 @@
 
     python benchmarks/fit.py --locomo locomo.json --embedder e5
     python benchmarks/fit.py --locomo locomo.json --embedder e5 static --write
+    python benchmarks/fit.py --changes --write
     python benchmarks/fit.py --means --write
 
 The cases are the questions about the personas of `everyday.json` and `work.json`, without and with hints and other
@@ -75,6 +76,7 @@ def fit(found: list[Case], embedder: str) -> Weights:
         {mode: fitted[mode].weights("memory") for mode in PRIOR},
         {mode: fitted[mode].weights("message") for mode in ("alone", "also")},
         replacement.weights,
+        pairs.fit_changes(embedders.open_named(embedder)),
         match.fit(found),
     )
 
@@ -101,11 +103,12 @@ def _rounded(weights: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _write(name: str, key: str, values: Mapping[str, Any], fitted_on: str) -> None:
+def _write(name: str, key: str, values: Mapping[str, Any], fitted_on: str = "") -> None:
     """Replace some values of a data file, and say what they were fitted on."""
     path = TARGET / name
     content: dict[str, dict[str, Any]] = json.loads(path.read_text("utf-8"))
-    content["fitted on"] |= dict.fromkeys(values, f"{fitted_on}; {datetime.now(UTC):%Y-%m-%d}")
+    if fitted_on:
+        content["fitted on"] |= dict.fromkeys(values, f"{fitted_on}; {datetime.now(UTC):%Y-%m-%d}")
     content[key] |= values
     path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", "utf-8")
 
@@ -115,6 +118,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Fit the weights of the ranking.")
     parser.add_argument("--locomo", type=Path, help="a LoCoMo JSON file")
     parser.add_argument("--embedder", nargs="+", choices=list(SETS), default=list(SETS), help="default: both")
+    parser.add_argument("--changes", action="store_true", help="fit only what a memory with hints changes")
     parser.add_argument("--means", action="store_true", help="measure the mean vectors instead")
     parser.add_argument("--write", action="store_true", help="write the result into the package")
     arguments = parser.parse_args()
@@ -123,13 +127,24 @@ def main() -> None:
         if arguments.write:
             _write("means.json", "means", values, TEXTS_OF_MEANS)
         return
+    if arguments.changes:
+        for name in arguments.embedder:
+            print(f"\n## {name}")
+            weights = _rounded({"change": pairs.fit_changes(embedders.open_named(name))})
+            if arguments.write:
+                known = json.loads((TARGET / "weights.json").read_text("utf-8"))["weights"][SETS[name]]
+                _write("weights.json", "weights", {SETS[name]: known | weights})
+        return
     if arguments.locomo is None:
         parser.error("--locomo FILE is needed")
     for embedder in arguments.embedder:
         print(f"\n## {embedder}")
         fitted = fit(anyio.run(lambda name=embedder: _cases(arguments.locomo, name)), embedder)
         if arguments.write:
-            sets = {part: _rounded(getattr(fitted, part)) for part in ("memory", "message", "replacement", "match")}
+            sets = {
+                part: _rounded(getattr(fitted, part))
+                for part in ("memory", "message", "replacement", "change", "match")
+            }
             fitted_on = " and ".join(file.name for file in (*FACTS, arguments.locomo))
             _write("weights.json", "weights", {SETS[embedder]: sets}, fitted_on)
 

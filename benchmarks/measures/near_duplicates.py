@@ -6,14 +6,20 @@ reply names the older one. *Precision*: the share of all named memories that are
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 from measures.hand_written import read_data
 from measures.personas import Persona, read_personas
-from measures.stores import SCOPE, StoppedClock, add, new_memory
+from measures.stores import SCOPE, StoppedClock, new_memory
 from measures.tables import ALL, Table, Tally, described
+from palimpsest.core import validation
+from palimpsest.core.models import Fact
+from palimpsest.core.validation import HintsInput
+from palimpsest.learn.commit import WriteResult
 from palimpsest.memory import Memory
 
 
@@ -71,26 +77,88 @@ async def _add_facts(
             misses.append(described(fact.text, " / ".join(older_texts) or "nothing", [item.text for item in similar]))
 
 
+@dataclass(frozen=True)
+class HelpedPair:
+    """A fact that is known and one told later, with what an agent gave beside them."""
+
+    user: str
+    half: int
+    kind: str
+    changes: bool
+    old: Fact
+    new: Fact
+    times: Mapping[str, str]
+    """`since` and `until` of the newer one."""
+
+
+def helped_pairs() -> list[HelpedPair]:
+    """Return the pairs of `change_pairs.json` with `change_pairs_help.json`."""
+    pairs, given = read_data("change_pairs")["pairs"], read_data("change_pairs_help")
+    return [
+        HelpedPair(
+            pair["user"],
+            pair["half"],
+            pair["kind"],
+            pair["changes"],
+            _fact(pair["old"], old),
+            _fact(pair["new"], new),
+            {name: new.get(name, "") for name in ("since", "until")},
+        )
+        for pair, old, new in zip(pairs, given["old"], given["new"], strict=True)
+    ]
+
+
+def _fact(text: str, given: Mapping[str, Any]) -> Fact:
+    hints = validation.hints_from(HintsInput(**given.get("hints", {})))
+    return Fact(text, relations=validation.relations_from(given.get("relations", ())), keywords=hints)
+
+
 async def changes(embedder: str) -> list[Table]:
     """Tell what changes an older fact, and what does not, to a memory of all older facts of the same user.
 
     *Named*: the older fact of the pair is said to resemble the new one. *Shown*: it is named, or said to be near.
-    *Lines*: how many memories the reply names or shows.
+    *Lines*: how many memories the reply names or shows. Once with the texts alone, once with what an agent gave. To
+    name a repeated fact is right, so it is no needless one.
     """
-    pairs, tally = read_data("change_pairs")["pairs"], Tally("changes of facts")
-    for user in dict.fromkeys(pair["user"] for pair in pairs):
+    return [await _changes(embedder, with_help=False), await _changes(embedder, with_help=True)]
+
+
+def _alone(pair: HelpedPair) -> dict[str, Any]:
+    return {"old": Fact(pair.old.text), "new": Fact(pair.new.text), "times": {}}
+
+
+async def _stored(memory: Memory, fact: Fact, times: Mapping[str, str]) -> WriteResult:
+    relations = fact.relations or None
+    return await memory.add_text(
+        SCOPE,
+        fact.text,
+        relations=relations,
+        hints=fact.keywords,
+        infer=False,
+        since=times.get("since", ""),
+        until=times.get("until", ""),
+    )
+
+
+async def _changes(embedder: str, *, with_help: bool) -> Table:
+    pairs = helped_pairs() if with_help else [replace(pair, **_alone(pair)) for pair in helped_pairs()]
+    tally = Tally(f"changes of facts{', with an agent' if with_help else ''}")
+    for user in dict.fromkeys(pair.user for pair in pairs):
         clock = StoppedClock()
+
         async with new_memory(clock, embedder) as memory:
-            own = [pair for pair in pairs if pair["user"] == user]
-            ids = {text: await add(memory, text) for text in dict.fromkeys(pair["old"] for pair in own)}
+            own = [pair for pair in pairs if pair.user == user]
+            ids: dict[str, str] = {}
+            for pair in own:
+                ids[pair.old.text] = (await _stored(memory, pair.old, {})).outcomes[0].memory.id
             clock.at += timedelta(days=1)
             for pair in own:
-                result = await memory.add_text(SCOPE, pair["new"], infer=False)
+                result = await _stored(memory, pair.new, pair.times)
                 items = result.similar[result.outcomes[0].memory.id]
-                of_pair = [item for item in items if item.memory.id == ids[pair["old"]]]
+                of_pair = [item for item in items if item.memory.id == ids[pair.old.text]]
                 named = any(not item.is_only_near for item in of_pair)
-                sort = "changes" if pair["changes"] else "changes nothing"
-                rows = [f"half {pair['half']}, {sort}", f"half {pair['half']}, {pair['kind']}"]
+                sort = "changes" if pair.changes else "repeats" if pair.kind == "repeat" else "changes nothing"
+                rows = [f"half {pair.half}, {sort}", f"half {pair.half}, {pair.kind}"]
                 tally.record(rows, {"named": named, "shown": bool(of_pair), "lines": len(items)})
                 await memory.undo(SCOPE)
-    return [tally.table()]
+    return tally.table()

@@ -18,7 +18,7 @@ from palimpsest.core.threads import end_if_cancelled
 from palimpsest.learn.commit import WriteResult
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.summaries import portrait_signs
-from palimpsest.recall.similar import NewText, SimilarMemory, near_duplicates
+from palimpsest.recall.similar import SimilarMemory, near_duplicates
 from palimpsest.store import entries
 from palimpsest.store import memories as memory_queries
 from palimpsest.store.graph.entities import as_shown
@@ -114,8 +114,7 @@ def alike(engine: Engine, scope: Scope, before: int | None, is_wanted: Test) -> 
             vectors = entries.own_vectors(conn, engine.embedder.fingerprint, "memory", ids)
         for row, memory in batch:
             end_if_cancelled()
-            text = NewText(memory.id, memory.text, vectors.get(memory.id))
-            pairs += _pairs_of(engine, scope, (row, memory), text, is_wanted)
+            pairs += _pairs_of(engine, scope, (row, memory), vectors.get(memory.id), is_wanted)
             compared, position = compared + 1, row
             end = began + (SECONDS if pairs else PATIENCE * SECONDS)
             if len(pairs) >= PAIRS or (compared >= MIN_COMPARED and time.monotonic() > end):
@@ -125,12 +124,14 @@ def alike(engine: Engine, scope: Scope, before: int | None, is_wanted: Test) -> 
             return AlikePage(_groups(pairs), compared, None)
 
 
-def _pairs_of(engine: Engine, scope: Scope, newer: tuple[int, Memory], text: NewText, is_wanted: Test) -> list[Pair]:
+def _pairs_of(
+    engine: Engine, scope: Scope, newer: tuple[int, Memory], vector: Vector | None, is_wanted: Test
+) -> list[Pair]:
     """Return a memory with the older ones of its scope that are alike, in pairs."""
     row, memory = newer
     if has_expired(memory.metadata, engine.clock()):
         return []
-    found = near_duplicates(engine, scope, text, MAX_ALIKE)
+    found = near_duplicates(engine, scope, memory, vector, MAX_ALIKE)
     if not found:
         return []
     rows = engine.ledger.read_with(memory_queries.rows_of, [item.memory.id for item in found])
@@ -190,10 +191,9 @@ def _similar(
         if outcome.event is Event.ADD or (outcome.event is Event.UPDATE and outcome.previous != outcome.memory.text)
     }
     found: dict[str, list[SimilarMemory]] = {}
-    for text, outcome in new.items():
+    for outcome in new.values():
         memory, wanted = outcome.memory, 0 if outcome.replaced else nearest
-        new_text = NewText(memory.id, text, vectors.get(memory.key_text))
-        by_text = near_duplicates(engine, scope, new_text, MAX_SHOWN, nearest=wanted)
+        by_text = near_duplicates(engine, scope, memory, vectors.get(memory.key_text), MAX_SHOWN, nearest=wanted)
         by_text = [item for item in by_text if item.same > item.replaced or not item.memory.has_ended(engine.clock())]
         by_text = [replace(item, replaced=ANOTHER_STATE) if _is_same_risk(memory, item) else item for item in by_text]
         items = [*_former_states(engine, scope, memory), *by_text]

@@ -18,12 +18,13 @@ import numpy.typing as npt
 from sqlalchemy import Connection
 
 from palimpsest.core.errors import EmbedderError, FullTextError
-from palimpsest.core.models import Candidate, Hit, Kind, Scope
+from palimpsest.core.models import Candidate, Fact, Hit, Kind, Memory, Scope, name_key
 from palimpsest.core.protocols import Vector
 from palimpsest.recall.hits import HitFilter
 from palimpsest.store import entries as entry_queries
-from palimpsest.text.relation_updates import may_end, may_have_several, says_ended, without_times
+from palimpsest.text.relation_updates import ends_something, may_end, may_have_several, says_ended, without_times
 from palimpsest.text.stopwords import change_words
+from palimpsest.text.tokenizer import search_tokens
 
 # The fitted numbers of the ranking: weights of the features, and mean vectors of questions and passages.
 #
@@ -42,14 +43,16 @@ class Weights:
     """The weights for one sort of embedder, by the name of the feature.
 
     Those of the score are for a question "alone" or with other wordings ("also"), and for memories with hints ("hints",
-    or "both" with other wordings). `replacement` makes the probability that one text replaces another, and `match` the
-    one that a text is about what is asked. `alike` is as for `ALIKE`, and infinity if the weights were not fitted with
-    this embedder, so that it is not known what its cosines say.
+    or "both" with other wordings). `replacement` makes the probability that one text replaces another, `change` the one
+    that a memory with hints changes another one with hints, and `match` the one that a text is about what is asked.
+    `alike` is as for `ALIKE`, and infinity if the weights were not fitted with this embedder, so that it is not known
+    what its cosines say.
     """
 
     memory: Mapping[str, Mapping[str, float]]
     message: Mapping[str, Mapping[str, float]]
     replacement: Mapping[str, float]
+    change: Mapping[str, float]
     match: Mapping[str, float]
     alike: float = math.inf
 
@@ -364,9 +367,32 @@ def replacement_probability(
 ) -> Matrix:
     """Return the probability that the newer text of each pair replaces the older one; 0 where it is not newer."""
     fitted = probability(pair_features(vectors, words, texts, is_older), weights)
+    return np.where(is_older, np.maximum(fitted, replaced_by_words(words, texts, is_older)), 0.0)
+
+
+def replaced_by_words(words: Sequence[AbstractSet[str]], texts: Sequence[str], is_older: Matrix) -> Matrix:
+    """Return the probability that the newer text of each pair replaces the older one as far as words alone say it."""
     another = np.maximum(_differ_by_one(words), _at_another_time(texts, is_older)) * _may_have_one(texts)
-    by_words = np.maximum(OTHER_VALUE * another, ENDED * _ended(texts, is_older))
-    return np.where(is_older, np.maximum(fitted, by_words), 0.0)
+    return np.maximum(OTHER_VALUE * another, ENDED * _ended(texts, is_older))
+
+
+def change_features(cosines: Column, new: Memory | Fact, older: Sequence[Memory | Fact]) -> dict[str, Column]:
+    """Return by what a memory with hints changes older ones, by name, each of shape (n,).
+
+    `cosines` are those of the keys, which contain the hints: two that answer the same question are near whatever their
+    words. The nearest leads the others. "kept" is how much of the ends of its relations the new text still says.
+    """
+    words, sources = frozenset(search_tokens(new.text)), {name_key(each.source) for each in new.relations}
+    ends = [frozenset(search_tokens(" ".join(each.destination for each in one.relations))) for one in older]
+    best = np.sort(np.append(cosines, 0.0))[::-1]
+    has_source = [any(name_key(each.source) in sources for each in one.relations) for one in older]
+    return {
+        "cosine": cosines,
+        "lead": cosines - np.where(cosines == best[0], best[1], best[0]),
+        "ends": np.full(len(older), float(ends_something(new.relations))),
+        "same source": np.array(has_source, dtype=np.float64),
+        "kept": np.array([len(words & end) / max(len(end), 1) for end in ends]),
+    }
 
 
 def probability(features: Mapping[str, Matrix], weights: Mapping[str, float]) -> Matrix:

@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 from palimpsest.core.models import Kind, Memory, Message, Scope
 from palimpsest.core.protocols import Vector
 from palimpsest.recall import features
-from palimpsest.recall.features import CandidateRequest, Candidates, Column, Matrix, PoolSize, Ranked
+from palimpsest.recall.features import CandidateRequest, Candidates, Column, Matrix, PoolSize, Ranked, Weights
 from palimpsest.recall.hits import same_words_key
 from palimpsest.recall.retrieve import Searchable, retrieve
 from palimpsest.store import memories as memory_queries
@@ -170,30 +170,30 @@ NEARLY_AS_NEAR = 0.15
 """How much less near than the nearest one another may be and still be shown."""
 
 
-@dataclass(frozen=True, slots=True)
-class NewText:
-    """The text that a memory was just given, and its vector, of shape (dims,), if it could be embedded."""
-
-    memory_id: str
-    text: str
-    vector: Vector | None
+CHANGED_BY_HINTED = 5
+"""How many of the nearest memories a new one with hints may change. What it changes is the nearest in 98 of 100."""
 
 
 def near_duplicates(
-    searchable: Searchable, scope: Scope, new: NewText, limit: int, *, nearest: int = 0
+    searchable: Searchable, scope: Scope, new: Memory, vector: Vector | None, limit: int, *, nearest: int = 0
 ) -> list[SimilarMemory]:
-    """Return the memories visible to the scope that a new text repeats or probably replaces, the likeliest first.
+    """Return the memories visible to the scope that a new one repeats or probably replaces, the likeliest first.
 
-    Punctuation, case and white space make no difference. If there are fewer than `nearest`, those follow that are
-    nearest to it. Blocking. Raises LedgerError; a damaged full text is one too.
+    `vector`, of shape (dims,), is that of its key, and None if it could not be embedded. Punctuation, case and white
+    space make no difference. If there are fewer than `nearest`, those follow that are nearest to it. Blocking. Raises
+    LedgerError; a damaged full text is one too.
     """
-    candidates = _candidates(searchable, scope, new.text, new.vector, COMPARED, "memory")
-    row = next((row for row, entry in enumerate(candidates.entries) if entry.owner_id == new.memory_id), None)
+    candidates = _candidates(searchable, scope, new.text, vector, COMPARED, "memory")
+    row = next((row for row, entry in enumerate(candidates.entries) if entry.owner_id == new.id), None)
     if row is None or len(candidates.entries) == 1:
         return []
     weights = features.weights_for(searchable.embedder.fingerprint)
-    same, replaced = _likeness(candidates, row, weights.replacement)
-    replaced = np.where(replaced >= weights.replacement[features.THRESHOLD], replaced, 0.0)
+    same, replaced = _likeness(candidates, row, weights)
+    if candidates.vectors is not None and new.keywords:
+        cosines = candidates.vectors @ candidates.vectors[row]
+        cosines[row] = -1.0
+        changed = _changed_by_hinted(searchable, candidates, cosines, new, weights.change)
+        replaced = np.maximum(replaced, changed)
     likeness = np.maximum(same, replaced)
     likeness[row] = 0.0
     numbers = [number for number in features.best_first(likeness)[:limit] if likeness[number] > 0]
@@ -215,10 +215,11 @@ def near_duplicates(
     ]
 
 
-def _likeness(candidates: Candidates, new: int, weights: Mapping[str, float]) -> tuple[Matrix, Matrix]:
+def _likeness(candidates: Candidates, new: int, weights: Weights) -> tuple[Matrix, Matrix]:
     """Return for each candidate how much it says the same as the new one, and how probably that replaces it.
 
-    Both have the shape (n,).
+    Both have the shape (n,); what is too little to be named is 0. Of two with hints the words alone decide: their
+    vectors are near if they answer the same question.
     """
     texts = [entry.text for entry in candidates.entries]
     is_same = np.array([key == same_words_key(texts[new]) for key in map(same_words_key, texts)], dtype=np.float32)
@@ -227,9 +228,34 @@ def _likeness(candidates: Candidates, new: int, weights: Mapping[str, float]) ->
     # All others are older than the new one.
     times = [(number == new, entry.at, entry.seq) for number, entry in enumerate(candidates.entries)]
     is_older = np.array([[older < newer for older in times] for newer in times])
-    replaced = features.replacement_probability(candidates.vectors, candidates.words, texts, is_older, weights)[new]
+    words, fitted = candidates.words, weights.replacement
+    replaced: Column = features.replacement_probability(candidates.vectors, words, texts, is_older, fitted)[new]
+    is_hinted = np.array([entry.has_hints for entry in candidates.entries])
+    if is_hinted[new]:
+        replaced = np.where(is_hinted, features.replaced_by_words(words, texts, is_older)[new], replaced)
     cosines = candidates.vectors @ candidates.vectors[new]
-    for number in np.flatnonzero((replaced >= weights[features.THRESHOLD]) | (cosines >= SAME_MEANING)).tolist():
+    for number in np.flatnonzero((replaced >= fitted[features.THRESHOLD]) | (cosines >= SAME_MEANING)).tolist():
         if is_about_another(texts[new], texts[number]):
             replaced[number] = cosines[number] = 0.0
-    return np.maximum(is_same, np.where(cosines >= SAME_MEANING, cosines, 0.0)), replaced
+    same = np.maximum(is_same, np.where(cosines >= SAME_MEANING, cosines, 0.0))
+    return same, np.where(replaced >= fitted[features.THRESHOLD], replaced, 0.0)
+
+
+def _changed_by_hinted(
+    searchable: Searchable, candidates: Candidates, cosines: Column, new: Memory, weights: Mapping[str, float]
+) -> Column:
+    """Return how probably a new memory with hints changes each candidate: shape (n,), 0 for too little to be named.
+
+    `cosines` are those of the keys, and that of the new one itself is the lowest.
+    """
+    entries, changed = candidates.entries, np.zeros(len(cosines))
+    nearest = [number for number in features.best_first(cosines)[:CHANGED_BY_HINTED] if cosines[number] > -1]
+    with searchable.ledger.read() as conn:
+        known = memory_queries.memories_by_id(conn, [entries[number].owner_id for number in nearest])
+    nearest = [number for number in nearest if entries[number].owner_id in known]
+    older = [known[entries[number].owner_id] for number in nearest]
+    chances = features.probability(features.change_features(cosines[nearest], new, older), weights)
+    for number, memory, chance in zip(nearest, older, chances.tolist(), strict=True):
+        if memory.keywords and chance >= weights[features.THRESHOLD] and not is_about_another(new.text, memory.text):
+            changed[number] = chance
+    return changed

@@ -449,6 +449,17 @@ def calls_off(text: str) -> bool:
     return found is not None and bool(found.ended or found.denied)
 
 
+def ends_something(relations: Iterable[Relation]) -> bool:
+    """Return whether one of some relations denies something, or says that it has ended or is put off."""
+    for relation in relations:
+        said = f"{relation.name} {relation.destination}"
+        if calls_off(f"{relation.source} {said}") or not _WORDS["ends in relations"].isdisjoint(words_in(said)):
+            return True
+        if any(sign in said for sign in _WORDS["ends in relations signs"]):
+            return True
+    return False
+
+
 def _object_of(verb: str, behind: Sequence[str]) -> frozenset[str]:
     """Return the tokens of what a verb ends: the words behind it up to a preposition, or a place behind one."""
     words = list(behind[: _OBJECT_WORDS + 1])
