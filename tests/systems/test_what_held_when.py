@@ -17,6 +17,7 @@ from palimpsest.core.clock import TimeSpan
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Memory as StoredMemory
 from palimpsest.core.models import Relation, Undo
+from palimpsest.learn.commit import WriteResult
 from palimpsest.memory import Memory
 from tests.support.learning_jobs import do_due_jobs
 from tests.support.mcp_client import reply_text
@@ -85,6 +86,43 @@ async def test_the_line_of_a_life_names_gaps_and_plans(tmp_path: Path) -> None:
         f"- since 2024-05: Kemi [{kemi}]",
         f"- planned from 2027-02: Oulu [{oulu}]",
     ]
+
+
+async def test_what_may_hold_several_times_ends_nothing_on_the_line_of_a_life(tmp_path: Path) -> None:
+    """An allergy does not end when another one is told, nor does what one memory states of several things."""
+    clock = StoppedClock()
+    async with memory_in(tmp_path, clock) as memory:
+        for day, allergy in (("2026-11-20", "latex"), ("2026-11-23", "penicillin")):
+            stated = [Relation("Odile", "is allergic to", allergy)]
+            await tell(memory, clock, day, f"Odile is allergic to {allergy}.", relations=stated)
+        papers = [Relation("Odile", "works with", paper) for paper in ("tengujo", "washi")]
+        await tell(memory, clock, "2026-11-24", "Odile works with tengujo and washi.", relations=papers)
+        line = await memory.summary(ALICE, "timeline:Odile")
+    assert "next began" not in line.text
+    assert {"latex", "penicillin", "tengujo", "washi"} <= set(line.text.replace("[", " ").split())
+
+
+async def test_what_answers_the_same_question_is_named_as_a_change(tmp_path: Path) -> None:
+    """Hints are questions: what answers the one of a known memory otherwise changes it, in whatever words."""
+    hints = {
+        "The card game is at Muriel's on Tuesdays.": ("When does she have cards?", "Where does she go to play bridge?"),
+        "Her thesis advisor is Professor Lindqvist.": ("Who supervises her doctorate?", "Whom does she report to?"),
+        "She insures her cameras.": ("Is the equipment covered against theft?", "Has she a policy for her lenses?"),
+    }
+    cards, _, cameras = hints
+    async with memory_in(tmp_path, StoppedClock()) as memory:
+        for text, asks in hints.items():
+            await add_text(memory, text, hints=asks)
+        asks = ("When does she have cards?", "Where does she go to play bridge?")
+        moved = await memory.add_text(ALICE, "The bridge four meets at the club on Thursdays.", hints=asks, infer=False)
+        asks = ("Has she photographs of the flood?", "What did she show at the gallery?")
+        other = await memory.add_text(ALICE, "She showed pictures of the flood in May.", hints=asks, infer=False)
+
+    def named(result: WriteResult) -> list[str]:
+        return [item.memory.text for item in result.similar[result.outcomes[0].memory.id] if not item.is_only_near]
+
+    assert named(moved) == [cards]
+    assert cameras not in named(other)
 
 
 async def test_what_was_replaced_answers_questions_about_the_past_alone(tmp_path: Path) -> None:

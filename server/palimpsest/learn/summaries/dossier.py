@@ -30,7 +30,7 @@ from palimpsest.store.graph.identity import lookalikes
 from palimpsest.store.memories import expired_ids
 from palimpsest.text.dates.date_finder import date_and_sense
 from palimpsest.text.display import counted, shorten_to_tokens
-from palimpsest.text.relation_updates import finest
+from palimpsest.text.relation_updates import finest, is_several
 from palimpsest.text.tokenizer import count_tokens, lines_within, search_tokens
 
 # Find entities by what people call them, and read what is known about one: its dossier. Blocking.
@@ -426,12 +426,14 @@ def timeline_lines(dossier: Dossier, now: datetime) -> list[str]:
     for item in dossier.relations:
         chains.setdefault((item.source_id == own, relation_key(item.relationship)), []).append(item)
     lines = [_heading(dossier, None)]
-    for (is_source, _), stated in chains.items():
+    for (is_source, key), stated in chains.items():
         states = in_order(stated)
         relation = one_line(states[-1].relationship.replace("_", " "))
         lines.append(f"{relation}:" if is_source else f"{relation} {one_line(dossier.entity.name)}:")
         for state, following in zip_longest(states, states[1:]):
-            lines += _state_lines(state, following, is_source=is_source, now=now)
+            # Several may hold at a time, and what one memory states holds together.
+            is_next = following is not None and following.memory_id != state.memory_id and not is_several(key)
+            lines += _state_lines(state, following if is_next else None, is_source=is_source, now=now)
     stated = {item.memory_id for item in dossier.relations}
     others = [memory for memory in (*dossier.holds, *dossier.held) if memory.id not in stated]
     others.sort(key=lambda memory: memory.holds_from)
