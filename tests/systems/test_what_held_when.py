@@ -545,7 +545,7 @@ async def test_a_plan_that_says_its_day_in_its_text_is_dropped_for_another(tmp_p
         assert [hit.text for hit in (await memory.list(ALICE)).hits] == [new]
 
 
-@pytest.mark.parametrize("how", ["said to be off", "other news", "deleted", "undone", "purged"])
+@pytest.mark.parametrize("how", ["said to be off", "other news", "deleted", "undone", "purged", "restored"])
 async def test_a_plan_that_is_called_off_leaves_what_it_was_to_replace(tmp_path: Path, how: str) -> None:
     """However the plan goes, the other holds on, without the end that the plan gave it, and nothing states the plan."""
     clock = StoppedClock()
@@ -561,6 +561,9 @@ async def test_a_plan_that_is_called_off_leaves_what_it_was_to_replace(tmp_path:
             await memory.delete(ALICE, [plan])
         elif how == "purged":
             await memory.care.purge(ALICE, [plan], and_backups=False)
+        elif how == "restored":  # to take the place of this one was a mistake
+            await memory.restore(ALICE, old)
+            await memory.delete(ALICE, [plan])
         else:
             await memory.undo(ALICE)
         for day in (clock.at, datetime(2027, 4, 2, tzinfo=UTC)):
@@ -572,6 +575,34 @@ async def test_a_plan_that_is_called_off_leaves_what_it_was_to_replace(tmp_path:
             stated = (await memory.search(ALICE, "Where does Halina live?")).relations
             assert {relation.destination for relation in stated if relation.is_current} == {"Toruń", "User"}
         assert HOME in await lines_under(memory, "Holds now:")
+
+
+async def test_what_was_told_to_go_on_is_not_closed_by_a_later_add(tmp_path: Path) -> None:
+    """An end that is taken away by hand stays away; a relation in another language than its text is the text's own."""
+    clock = StoppedClock()
+    async with memory_in(tmp_path, clock) as memory:
+        tram, office = Relation("Yannick", "works as", "tram driver"), Relation("Yannick", "works as", "dispatcher")
+        married = [Relation("user", "is married to", "Yannick"), tram]
+        old = await tell(memory, clock, "2026-11-20", "Odile is married to Yannick, a tram driver.", relations=married)
+        text = "Yannick devient régulateur le 4 janvier 2027."
+        plan = await tell(memory, clock, "2026-11-21", text, since="2027-01-04", relations=[office], replaces=[old])
+        await memory.update(ALICE, old, until="none")
+        await tell(memory, clock, "2026-11-22", "Yannick stays a tram driver after all.", relations=[tram])
+        going_on, planned = await memory.get(ALICE, old), await memory.get(ALICE, plan)
+    assert isinstance(going_on, StoredMemory)
+    assert isinstance(planned, StoredMemory)
+    assert (going_on.until, going_on.superseded_by) == ("", None)
+    assert office.key in {relation.key for relation in planned.relations}
+
+
+async def test_what_takes_the_place_of_another_keeps_its_origin(tmp_path: Path) -> None:
+    """A reply says to add the same text with `replaces`: nobody confirms by it what a file says."""
+    async with memory_in(tmp_path, StoppedClock()) as memory:
+        old = await add_text(memory, "Goatskin costs 14.50 euros")
+        text = "Goatskin costs 15.20 euros"
+        await add_text(memory, text, metadata={"origin": "file"})
+        again = await memory.add_text(ALICE, text, replaces=[old], infer=False)
+    assert again.outcomes[0].memory.metadata["origin"] == "file"
 
 
 @pytest.mark.parametrize(("since", "left"), [("2027-06", "2027-06"), ("2026-11-24", "2026-11-24")])

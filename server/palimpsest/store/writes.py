@@ -182,7 +182,7 @@ def add(tx: Transaction, fact: Fact, replaces: Sequence[str], scope: Scope, *, s
     ]
     if duplicate is not None:
         others = [memory for memory in replaced if memory.id != duplicate.id]
-        again = replace(_said_again(duplicate, fact), text=duplicate.text)
+        again = replace(fact if others else _said_again(duplicate, fact), text=duplicate.text)
         if others:  # what the memory states already is said again, and ends what it contradicts
             known = () if sets_relations else duplicate.relations
             stated = {relation.key: relation for relation in (*known, *fact.relations)}
@@ -411,6 +411,8 @@ def change(
     )
     if sets_labels:
         new = replace(new, **{name: getattr(fact, name) for name in ("tags", "keywords", *rows.VALIDITY)})
+        if new.valid_until != memory.valid_until:  # whoever says until when it holds outranks a plan
+            new = replace(new, superseded_by=None)
     # A later date is a change if the caller gives it. With messages it comes with every mention, which is none.
     is_dated_by_caller = fact.said_at is not None and not fact.sources
     changed = new if is_dated_by_caller else replace(new, stated_at=memory.stated_at)
@@ -628,9 +630,16 @@ def keep_name(tx: Transaction) -> None:
 
 
 def restore(tx: Transaction, memory: Memory) -> Outcome:
-    """Restore a deleted memory. A living memory stays. Raises InputError if another memory has the same text."""
-    if memory.deleted_at is None:
+    """Restore a deleted memory, or one that a plan is to replace: then it goes on. Another living one stays as it is.
+
+    Raises InputError if another memory has the same text.
+    """
+    if memory.deleted_at is None and memory.superseded_by is None:
         return Outcome(Event.NONE, memory)
+    if memory.deleted_at is None:
+        going_on = update_row(tx, memory, freed(tx, memory))
+        record(tx, Event.UPDATE, going_on, old=memory.text)
+        return Outcome(Event.UPDATE, going_on, previous=memory.text)
     duplicate = find_duplicate(tx.conn, memory.scope, memory.text)
     if duplicate is not None:
         raise InputError(f"memory {duplicate.id[:8]} already says the same, so {memory.id[:8]} was left deleted")

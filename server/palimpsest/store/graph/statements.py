@@ -12,6 +12,7 @@ from sqlalchemy import Connection, bindparam, delete, insert, select, update
 from palimpsest.core.models import Fact, Memory, NamedEntity, Relation, name_key, relation_key, relation_words
 from palimpsest.store.entries import Transaction
 from palimpsest.store.graph.identity import group_of, mention_row, resolve, tell_name
+from palimpsest.store.memories import read_memories
 from palimpsest.store.rows import Query, listed, scope_values, to_memory
 from palimpsest.store.schema import memories, mentions, relations
 from palimpsest.text.dates.date_finder import dates_in
@@ -36,17 +37,22 @@ def handed_on_otherwise(conn: Connection, memory: Memory) -> list[Memory]:
         for other in map(to_memory, conn.execute(_SAME_RELATION, values).all()):
             kept = changed.get(other.id, other)
             if other.stated_at <= memory.stated_at:
-                changed[other.id] = _without_untold(kept, stated)
+                replaced = read_memories(conn, memories.c.superseded_by == other.id)
+                over = {relation.key for old in replaced for relation in old.relations}
+                changed[other.id] = _without_untold(kept, stated, over)
     return list(changed.values())
 
 
-def _without_untold(memory: Memory, stated: Relation) -> Memory:
-    """Return a memory without relations that have another value than one that is stated, and that its text lacks."""
+def _without_untold(memory: Memory, stated: Relation, over: AbstractSet[tuple[str, str, str]]) -> Memory:
+    """Return a memory without relations, handed `over`, that have another value than one that is stated.
+
+    What its text tells stays.
+    """
     words = words_in(memory.text)
     gone = [
         relation
         for relation in memory.relations
-        if relation.key[:2] == stated.key[:2] and relation.key != stated.key
+        if relation.key[:2] == stated.key[:2] and relation.key != stated.key and relation.key in over
         if not has_name(words, memory.text, relation.destination)
     ]
     relations = tuple(relation for relation in memory.relations if relation not in gone)
