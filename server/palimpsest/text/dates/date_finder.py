@@ -461,13 +461,13 @@ def _dates_in(text: str, today: date, zone: tzinfo | None) -> tuple[DateSpan, ..
 
 
 def _in_joined_years(spans: Sequence[DateSpan], text: str) -> list[DateSpan]:
-    """Return dates, a day without a year in that of the day it is joined to: "from 28 December to 3 January 2027"."""
+    """Return dates, one without a year in that of the one it is joined to: "from 28 December to 3 January 2027"."""
     dated = list(spans)
     for place, (first, second) in enumerate(pairwise(spans)):
         is_one_year_named = first.is_year_guessed is not second.is_year_guessed
-        are_days = first.unit == second.unit == "day" and not (first.is_relative or second.is_relative)
+        are_alike = first.unit == second.unit and not (first.is_relative or second.is_relative)
         between = text[first.position + len(first.phrase) : second.position]
-        if are_days and is_one_year_named and RE["joined days"].fullmatch(between):
+        if are_alike and is_one_year_named and RE["joined days"].fullmatch(between):
             is_turn = (first.start.month, first.start.day) > (second.start.month, second.start.day)
             if first.is_year_guessed:
                 dated[place] = _in_year(first, second.start.year - is_turn)
@@ -496,10 +496,12 @@ def _in_told_years(spans: Sequence[DateSpan], today: date) -> Iterator[DateSpan]
 
 
 def _in_year(span: DateSpan, year: int) -> DateSpan:
+    """Return a day or a longer period of a year as that of another year; as it is if that year has no such day."""
     if calendar.monthrange(year, span.start.month)[1] < span.start.day:
         return span
-    start = span.start.replace(year=year)
-    return replace(span, start=start, end=start + timedelta(1), is_year_guessed=False, is_guess=False)
+    start, years = span.start.replace(year=year), year - span.start.year
+    end = start + timedelta(1) if span.unit == "day" else span.end.replace(year=span.end.year + years)
+    return replace(span, start=start, end=end, is_year_guessed=False, is_guess=False)
 
 
 def _languages_of(text: str) -> list[Language]:
@@ -781,6 +783,8 @@ class _Directions:
         """
         place = bisect_left(self._starts, start)
         cues = self._cues(place - 1) if place else frozenset[Cue]()
+        if "replaced" in cues:  # "on Friday instead of Thursday"
+            return "habit"
         if cues.isdisjoint(("moved from", "moved to")):
             return ""
         is_pair = "moved to" in cues and place > 1 and self._letter(place - 2) in WEEKDAYS

@@ -49,7 +49,7 @@ Cue: TypeAlias = str
 
 CUES = frozenset(" ".join(SECTIONS["cues"].split()).split(", "))
 
-ASIDE: frozenset[Cue] = frozenset(("moved", "moved from", "moved to"))
+ASIDE: frozenset[Cue] = frozenset(("moved", "moved from", "moved to", "replaced"))
 """What a word says beside its tense."""
 
 NO_CUES: frozenset[Cue] = frozenset()
