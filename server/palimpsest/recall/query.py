@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 
 from palimpsest.core.clock import TimeSpan, parse_span
 from palimpsest.core.models import SELF_NAMES, Scope, name_key
-from palimpsest.store import messages
+from palimpsest.store import memories, messages
 from palimpsest.text.dates.date_finder import dates_in
 from palimpsest.text.dates.date_spans import DateSpan
 from palimpsest.text.names.name_finder import find_names
@@ -148,11 +148,15 @@ def _is_person(text: str) -> bool:
 def is_about(text: str, people: AbstractSet[str]) -> bool:
     """Return whether a text may be about some people, as `TimeQuestion.about` names them."""
     subject = subject_of(text)
-    if not people or subject is None:
+    if not people or subject is None or subject in people:
         return True
-    if "" in people or subject in ("", "?"):
-        return subject in people
-    return any(person in subject or subject in person for person in people)
+    return subject not in ("", "?") and any(person and (person in subject or subject in person) for person in people)
+
+
+def with_own_name(people: AbstractSet[str], name: str) -> AbstractSet[str]:
+    """Return those whom a question is about: with the user the user's name, and the other way round."""
+    is_own = bool(name) and ("" in people or any(person in name or name in person for person in people))
+    return people | {"", name} if is_own else people
 
 
 @lru_cache(maxsize=2_048)
@@ -209,7 +213,7 @@ def moment_of(
     span = _said_time(text, dates)
     if span is not None:
         return Moment("changed" if asked.sense == "changed" else "at", span)
-    if asked.sense == "now":
+    if asked.sense == "now" or (not asked.is_plan and any(date.is_now and date.unit == "day" for date in dates)):
         return Moment("now", present)
     coming = next((date for date in dates if date.end > now), None)
     if coming is not None and (asked.is_plan or coming.is_relative):
@@ -280,6 +284,8 @@ class ParsedQuery:
         }
         names = frozenset(word for speaker in speakers for word in first_names[speaker])
         dates, asked = dates_in(text, now, guesses=True), TimeQuestion.of(text, people)
+        about = with_own_name(asked.about, name_key(memories.name_of_user(conn, scope))) if asked.about else asked.about
+        asked = replace(asked, about=about)
         return cls(
             text,
             tuple(dict.fromkeys([word for word in words if word not in names] or words)),
@@ -407,9 +413,9 @@ DAYS_OF_A_YEAR = 365.2425
 def said_match(dates: Sequence[DateSpan], at: datetime) -> float:
     """Return how well the best of some dates agrees with the time at which something was said, from 0 to 1.
 
-    The year of a date may only be guessed.
+    The year of a date may only be guessed. "What does it cost today?" asks for nothing that was said today.
     """
-    return max(_said(span, at) for span in dates)
+    return max((_said(span, at) for span in dates if not span.is_now), default=0.0)
 
 
 def text_match(dates: Sequence[DateSpan], in_text: Sequence[DateSpan]) -> float:

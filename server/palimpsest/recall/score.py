@@ -19,6 +19,7 @@ from itertools import islice
 from typing import NamedTuple, TypeAlias, cast
 
 import numpy as np
+import numpy.typing as npt
 
 from palimpsest.core.clock import TimeSpan, in_zone, parse_date
 from palimpsest.core.models import Candidate, Entity, KnownRelation
@@ -186,7 +187,7 @@ def order_features(
     words, is_older = [_words_of(text) for text in texts], _may_be_replaced(entries)
     replaces = features.replacement_probability(candidates.vectors[rows], words, texts, is_older, replacement)
     # Not if the query asks for the older one by a number or by its exact words.
-    replaces = np.where(_is_asked_for(query, entries), 0.0, replaces)
+    replaces = np.where(_is_asked_for(query, entries) | _is_plan_for(query, entries), 0.0, replaces)
     lead = scores[rows][np.newaxis, :] - scores[rows][:, np.newaxis]  # by how much the column is above the row
     if query.is_about_the_past:
         columns["former"][rows] = (replaces * np.maximum(HEAD_START - lead, 0)).max(axis=0)
@@ -196,6 +197,15 @@ def order_features(
         columns["replaced"][rows] = replaces.max(axis=0)
         columns["update"][rows] = (replaces * np.maximum(lead, 0)).max(axis=1)
     return columns
+
+
+def _is_plan_for(query: ParsedQuery, entries: Sequence[Candidate]) -> npt.NDArray[np.bool_]:
+    """Return for each pair whether the newer one begins only after the time asked about, and the older one does not."""
+    if query.moment is None:
+        return np.zeros((len(entries), len(entries)), dtype=np.bool_)
+    last = query.moment.span.last
+    lies_ahead = np.array([entry.begins is not None and entry.begins > last for entry in entries])
+    return np.logical_and.outer(lies_ahead, ~lies_ahead)
 
 
 def newer_of_two(query: ParsedQuery, candidates: Candidates, scores: Column) -> Column:
@@ -217,7 +227,8 @@ def newer_of_two(query: ParsedQuery, candidates: Candidates, scores: Column) -> 
         return gains
     pair = [newer, older]
     entries = [candidates.entries[row] for row in pair]
-    if _may_be_replaced(entries)[0, 1] and not entries[1].is_closed and not _is_asked_for(query, entries)[0, 1]:
+    is_other = _is_asked_for(query, entries) | _is_plan_for(query, entries)
+    if _may_be_replaced(entries)[0, 1] and not entries[1].is_closed and not is_other[0, 1]:
         gains[newer] = lead + FIRST_BY
     return gains
 
@@ -657,6 +668,7 @@ class _Chains:
                 begins[other] > begins[row]
                 and not (is_now and self._named[row] - self._named[other])
                 and self._scores[row] - self._scores[other] <= (sure_gap if {row, other} <= sure else gap)
+                # Where relations tell a chain, what is only alike is no state of it.
                 for other in rows
             )
 

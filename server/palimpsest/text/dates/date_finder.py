@@ -608,6 +608,9 @@ def _in_language(
             is_guess = direction not in ("past", "coming") or (period.start == today and not directions.is_alone)
             weekdays.append((replace(span, is_guess=is_guess), direction))
             continue
+        elif span.is_relative and period.start <= today < period.end:
+            end = items[last - 1].end
+            span = replace(span, is_now=directions.by_words(span.position, end, is_yearly=False) != "past")
         yield span
     yield from _without_habits(weekdays, directions)
 

@@ -32,7 +32,7 @@ class DateSpan:
     month is a "week", a part of a year a "season". `is_guess` is whether nothing says if the day is the last or the
     coming one; then it is the last one. `is_placed` is whether the words around a date without a year say which one is
     meant. `disagrees` is whether a weekday stands beside the date that it is not. `is_yearly` is whether it comes again
-    every year, as a birthday does.
+    every year, as a birthday does. `is_now` is whether it is the present one, as in "today", and nothing that was.
     """
 
     start: datetime
@@ -47,6 +47,7 @@ class DateSpan:
     is_placed: bool = False
     disagrees: bool = False
     is_yearly: bool = False
+    is_now: bool = False
 
 
 def day_or_days(span: DateSpan) -> str:
