@@ -7,14 +7,14 @@ import logging
 import math
 import os
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence, Set
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta, tzinfo
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeAlias
 
 import anyio
 import anyio.to_thread
@@ -64,8 +64,6 @@ logger = logging.getLogger(__name__)
 
 # Memories as lines for a model: on one line, nothing that acts, whole sentences where there is little room.
 
-T = TypeVar("T")
-
 _SENTENCE_END = LazyPattern(r"(?<=[.!?…])[\"')\]»”’]*\s+|(?<=[。！？])")  # noqa: RUF001 - full stops are meant
 
 
@@ -86,19 +84,36 @@ def dated(memory: Memory, text: str, *, is_lasting: bool = False) -> str:
     return f"- {head}{date_and_sense(memory, text)} {text}"
 
 
-def _pinned_lines(sources: Sources) -> list[str]:
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line for a model, and the id of the memory or message that it shows, "" for none."""
+
+    text: str
+    id: str = ""
+
+
+Cost: TypeAlias = Callable[[str], int]
+"""What a line with its line break takes of a room: tokens or bytes."""
+
+Group: TypeAlias = tuple[str, Sequence[Line], float]
+"""Lines below a heading, and which share they may take of the room that is left."""
+
+
+def _pinned_lines(sources: Sources) -> list[Line]:
     """Return what is pinned with all its lines, as edits count them."""
-    return [dated(memory, "\n  ".join(plain(line) for line in memory.text.split("\n"))) for memory in sources.pinned]
+    texts = [(memory, "\n  ".join(map(plain, memory.text.split("\n")))) for memory in sources.pinned]
+    return [Line(dated(memory, text), memory.id) for memory, text in texts]
 
 
-def _cut_to(lines: Sequence[str], room: int, cost: Callable[[str], int]) -> list[str]:
+def _cut_to(lines: Sequence[Line], room: float, cost: Cost) -> list[Line]:
     """Return lines of which the longest are cut to their beginning until all fit into a room, if they can."""
     kept = list(lines)
-    for line in sorted(lines, key=cost, reverse=True):
-        if sum(map(cost, kept)) <= room:
+    for line in sorted(lines, key=lambda line: cost(line.text), reverse=True):
+        if sum(cost(each.text) for each in kept) <= room:
             break
-        whole = sentences(line, MEMORY_TOKENS)
-        kept[kept.index(line)] = shorten_to_tokens(line, MEMORY_TOKENS) if not whole else whole + " …" * (whole != line)
+        whole = sentences(line.text, MEMORY_TOKENS)
+        short = whole + " …" * (whole != line.text) if whole else shorten_to_tokens(line.text, MEMORY_TOKENS)
+        kept[kept.index(line)] = Line(short, line.id)
     return kept
 
 
@@ -115,26 +130,28 @@ def sentences(text: str, max_tokens: int) -> str:
     return fitting.rstrip()
 
 
-def beginning(lines: Sequence[str], max_tokens: int) -> list[str]:
-    """Return the first lines of a text that fit a token count, the last of them in whole sentences."""
-    kept: list[str] = []
-    for line in lines:
-        shown = sentences(line, max_tokens - 1)
-        kept += [shown] if shown else []
-        if shown != line:
-            break
-        max_tokens -= line_tokens(line)
-    return kept
-
-
-def fitting(items: Iterable[T], room: int, cost: Callable[[T], int]) -> list[T]:
+def fitting(lines: Iterable[Line], room: float, cost: Cost) -> list[Line]:
     """Return what fits into a room together. What is left out may be followed by what still fits."""
-    kept: list[T] = []
-    for item in items:
-        if (taken := cost(item)) <= room:
-            kept.append(item)
+    kept: list[Line] = []
+    for line in lines:
+        if (taken := cost(line.text)) <= room:
+            kept.append(line)
             room -= taken
     return kept
+
+
+def _sections(groups: Sequence[Group], room: int, cost: Cost) -> list[list[Line]]:
+    """Return the lines of groups that fit into a room, each group after its heading, without those that have none."""
+    sections: list[list[Line]] = []
+    for heading, lines, share in groups:
+        left = share * room - cost(heading)
+        kept = fitting(lines, left, cost)
+        if heading == PINNED and kept != lines:
+            kept = fitting([*_cut_to(lines, left - cost(ALL_PINNED), cost), Line(ALL_PINNED)], left, cost)
+        if kept:
+            sections.append([Line(heading), *kept])
+            room -= sum(cost(line.text) for line in sections[-1])
+    return sections
 
 
 def line_tokens(line: str) -> int:
@@ -220,9 +237,9 @@ class Sources:
     """What is known at the start of a session. No memory is in two of the groups.
 
     `first` never yields to anything: the user's name, what somebody's safety depends on, and who the user is. `pinned`
-    is the rest of the block of the user and of the project. `help` is how the user wants to be helped. `rules` are the
-    rules and commands of the project and `of_project` its other memories, each with the newest first;
-    `telling` are other memories of the user, the most telling first.
+    is the rest of the block of the user and of the project. `help` is how the user wants to be helped, unless the
+    profile says it. `of_project` are the memories of the project: its rules and commands, then others, each with the
+    newest first; `telling` are other memories of the user, the most telling first.
     `procedures` say how an agent should work: the lines that a model wrote of it, or else no line but the memories
     `practice`, what was corrected first, then what worked and what failed.
     `profile` are the lines of the written profile of the user, or of the summary; none if there is neither or both say
@@ -230,21 +247,15 @@ class Sources:
     says something: what the user said, and the answer if there is one.
     """
 
-    first: tuple[Memory, ...] = ()
-    pinned: tuple[Memory, ...] = ()
-    help: tuple[Memory, ...] = ()
-    practice: tuple[Memory, ...] = ()
+    first: Sequence[Memory] = ()
+    pinned: Sequence[Memory] = ()
+    help: Sequence[Memory] = ()
+    practice: Sequence[Memory] = ()
     procedures: tuple[str, ...] = ()
     profile: tuple[str, ...] = ()
-    telling: tuple[Memory, ...] = ()
-    rules: tuple[Memory, ...] = ()
-    of_project: tuple[Memory, ...] = ()
-    last_words: tuple[Message, ...] = ()
-
-    def in_zone(self, zone: tzinfo | None) -> Sources:
-        """Return the same with times of a zone."""
-        groups = ("first", "pinned", "help", "practice", "telling", "rules", "of_project", "last_words")
-        return replace(self, **{name: tuple(each.in_zone(zone) for each in getattr(self, name)) for name in groups})
+    telling: Sequence[Memory] = ()
+    of_project: Sequence[Memory] = ()
+    last_words: Sequence[Message] = ()
 
 
 def read_sources(ledger: Ledger, conn: Connection, scope: Scope, now: datetime, embedder: str) -> Sources:
@@ -261,47 +272,50 @@ def read_sources(ledger: Ledger, conn: Connection, scope: Scope, now: datetime, 
     of_project = memory_queries.newest_of_project(conn, scope, MAX_OF_PROJECT) if scope.project else []
     naming = memory_queries.memories_telling_name(conn, scope)[:1]
     pinned = memory_queries.pinned_memories(conn, scope)
-    found = (*pinned, *_never_yielding(ledger, conn, scope), *naming, *newest, *of_project)
-    known = [memory for memory in {memory.id: memory for memory in found}.values() if not _is_left_out(memory, now)]
+    found = {each.id: each for each in (*pinned, *of_project, *_never_yielding(ledger, conn, scope), *naming, *newest)}
+    known = [memory.in_zone(now.tzinfo) for memory in found.values() if not _is_left_out(memory, now)]
     times_said = Counter(owner for owner, _ in memory_queries.messages_of(conn, [memory.id for memory in known]))
     ranked = rank_by_worth(known, times_said, name, now)
     compared = [*pinned, *ranked, *of_project]
     contradicted = without_contradicted(conn, embedder, user_scope, compared, now) - {memory.id for memory in pinned}
-    blocks = {memory.id for memory in known if memory_queries.is_block(memory.metadata)}
-    held = [memory for memory in ranked if memory.id not in contradicted]
-    ranks = {memory.id: rank_of(memory, name) for memory in held}
-    alone = [memory for memory in held if memory.id not in blocks]
-    first = [memory for memory in alone if ranks[memory.id] <= (Rank.SAFETY if _is_set_apart(memory) else MUST)]
-    firsts = {memory.id for memory in first}
-    rest = {memory.id: memory for memory in held if memory.id not in firsts}
-    own = [memory for memory in of_project if memory.id in rest and not memory_queries.is_pinned(memory.metadata)]
-    of_user = [memory for memory in rest.values() if not _is_set_apart(memory)]
+    groups: defaultdict[str, list[Memory]] = defaultdict(list)
+    for memory in ranked:
+        if memory.id not in contradicted:
+            groups[_group_of(memory, name)].append(memory)
+    places = {memory_id: place for place, memory_id in enumerate(found)}  # in the order of the block, and by age
+    for group in ("pinned", "rules", "of_project"):
+        groups[group].sort(key=lambda memory: places[memory.id])
     profile = _written(conn, user_scope, KINDS, contradicted, now)
     procedures = _written(conn, scope, ("procedures",), contradicted, now)
-    helpful = [] if profile else [memory for memory in of_user if ranks[memory.id] == Rank.HELP]
-    # Of rules alone `help` and `rules` have enough; what an agent has learned to do or to avoid stands in neither.
-    places = {memory.id: place_in_procedures(name, memory) for memory in (*own, *of_user)}
-    learned = (WORKED, FAILED)
-    practice = sorted(
-        (memory for memory in (*own, *of_user) if _was_corrected(memory) or places[memory.id] in learned),
-        key=lambda memory: not _was_corrected(memory),
-    )
-    procedural = {memory.id for memory in practice}
-    own, of_user, helpful = (
-        [memory for memory in some if memory.id not in procedural] for some in (own, of_user, helpful)
-    )
+    last_words = _last_exchange(message_queries.last_conversation(conn, scope))
     return Sources(
-        first=tuple(sorted(first, key=lambda memory: ranks[memory.id] is not Rank.NAME)),
-        pinned=tuple(memory for memory in pinned if memory.id in rest),
-        help=tuple(helpful),
-        practice=() if procedures else tuple(practice),
+        first=sorted(groups["first"], key=lambda memory: rank_of(memory, name) is not Rank.NAME),
+        pinned=groups["pinned"],
+        help=[] if profile else groups["help"],
+        practice=[] if procedures else [*groups["corrected"], *groups["learned"]],
         procedures=procedures,
         profile=profile,
-        telling=tuple(memory for memory in of_user if memory not in helpful)[:MAX_TELLING],
-        rules=tuple(memory for memory in own if says_rule(memory)),
-        of_project=tuple(memory for memory in own if not says_rule(memory)),
-        last_words=_last_exchange(message_queries.last_conversation(conn, scope)),
-    ).in_zone(now.tzinfo)
+        telling=groups["telling"][:MAX_TELLING],
+        of_project=[*groups["rules"], *groups["of_project"]],
+        last_words=[message.in_zone(now.tzinfo) for message in last_words],
+    )
+
+
+def _group_of(memory: Memory, user_name: str) -> str:
+    """Return which group of what a session begins with a memory belongs to."""
+    rank, is_pinned = rank_of(memory, user_name), memory_queries.is_pinned(memory.metadata)
+    has_own_place = is_pinned or memory.scope.project  # in the pinned block, or among those of the project
+    if rank <= (Rank.SAFETY if has_own_place else MUST) and not memory_queries.is_block(memory.metadata):
+        return "first"
+    if is_pinned:
+        return "pinned"
+    if "correction" in memory.all_tags:
+        return "corrected"
+    if place_in_procedures(user_name, memory) in (WORKED, FAILED):
+        return "learned"  # rules stay with `help` and with the project
+    if memory.scope.project:
+        return "rules" if says_rule(memory) else "of_project"
+    return "help" if rank is Rank.HELP else "telling"
 
 
 def _last_exchange(messages: Sequence[Message]) -> tuple[Message, ...]:
@@ -315,15 +329,6 @@ def _last_exchange(messages: Sequence[Message]) -> tuple[Message, ...]:
         elif message.role == "assistant" and is_telling:
             last["assistant"] = message
     return tuple(last.values())
-
-
-def _was_corrected(memory: Memory) -> bool:
-    return "correction" in memory.all_tags
-
-
-def _is_set_apart(memory: Memory) -> bool:
-    """Return whether a memory has a place of its own: in the pinned block, or among those of the project."""
-    return memory_queries.is_pinned(memory.metadata) or bool(memory.scope.project)
 
 
 def _is_left_out(memory: Memory, now: datetime) -> bool:
@@ -368,9 +373,6 @@ MAX_BYTES = 2_048
 MEMORY_TOKENS = 60
 """How much of one memory is shown, in whole sentences."""
 
-PINNED_TOKENS = 300
-"""How much is shown of what is pinned: all of it, in English."""
-
 ALL_PINNED = "(get_summary shows all that is pinned)"
 """The line after pinned memories of which some are cut or left out."""
 
@@ -393,42 +395,40 @@ def instructions_with(sources: Sources) -> str:
     in whole sentences or not at all; of long pinned ones the beginning is.
     """
     room = HEAD_CHARS - len(f"{HEAD}\n\n{KNOWN}{INFORMATION}\n")
-    first = _lines(sources.first, MEMORY_TOKENS, is_lasting=True)
+    first = _lines(sources.first, is_lasting=True)
     shown = fitting(first, room, _size)
     if first[1:2] and first[1] not in shown:  # the name took the room of what somebody's safety depends on
         shown = fitting(dict.fromkeys((first[1], *first)), room, _size)
-    about = [f"- {shown}" for line in sources.profile if (shown := sentences(line, PROFILE_TOKENS))]
-    groups = (
-        (KNOWN, list(dict.fromkeys((*shown, *first)))),
-        (PINNED, _pinned_lines(sources)),
-        (PROCEDURES, _practice(sources)),
-        (HELP, _lines(sources.help, MEMORY_TOKENS)),
-        (PROJECT, _lines((*sources.rules, *sources.of_project), MEMORY_TOKENS)),
-        (ABOUT, about if sources.profile else _lines(sources.telling, MEMORY_TOKENS)),
+    groups: tuple[Group, ...] = (
+        (KNOWN, list(dict.fromkeys((*shown, *first))), 1),
+        (PINNED, _pinned_lines(sources), 1),
+        (PROCEDURES, _practice(sources), 1),
+        (HELP, _lines(sources.help), 1),
+        (PROJECT, _lines(sources.of_project), 1),
+        (ABOUT, _about(sources), 1),
     )
-    block = ""
-    for name, lines in groups:
-        heading = name if block else f"{name[:-1]}{INFORMATION}:"
-        room = MAX_BYTES - len(f"{HEAD}\n\n{block}{heading}\n\n{REST}\n".encode())
-        kept = fitting(lines, room, _size)
-        if name == PINNED and kept != lines:
-            kept = fitting((*_cut_to(lines, room - _size(ALL_PINNED), _size), ALL_PINNED), room, _size)
-        if kept:
-            block += "".join(f"{line}\n" for line in (heading, *kept))
-    return f"{HEAD}\n\n{block}\n{REST}\n" if block else INSTRUCTIONS
+    sections = _sections(groups, MAX_BYTES - len(f"{HEAD}\n\n{INFORMATION}\n{REST}\n".encode()), _size)
+    block = "".join(f"{line.text}\n" for section in sections for line in section)
+    return f"{HEAD}\n\n{block.replace(':', f'{INFORMATION}:', 1)}\n{REST}\n" if block else INSTRUCTIONS
 
 
-def _practice(sources: Sources) -> list[str]:
+def _practice(sources: Sources) -> list[Line]:
     """Return the first procedures as lines."""
-    written = [sentences(line, MEMORY_TOKENS) for line in sources.procedures]
-    lines = written or _lines(sources.practice, MEMORY_TOKENS, is_lasting=True)
-    return list(filter(None, lines))[:PROCEDURE_LINES]
+    written = [Line(text) for line in sources.procedures if (text := sentences(line, MEMORY_TOKENS))]
+    return (written or _lines(sources.practice, is_lasting=True))[:PROCEDURE_LINES]
 
 
-def _lines(memories: Sequence[Memory], max_tokens: int, *, is_lasting: bool = False) -> list[str]:
+def _about(sources: Sources) -> list[Line]:
+    """Return the lines of the profile, or those of the most telling memories without one."""
+    written = [Line(f"- {text}") for line in sources.profile if (text := sentences(line, PROFILE_TOKENS))]
+    return written if sources.profile else _lines(sources.telling)
+
+
+def _lines(memories: Sequence[Memory], *, is_lasting: bool = False) -> list[Line]:
     """Return a line for each memory whose first sentence is not too long."""
-    texts = [(memory, sentences(plain(memory.text), max_tokens)) for memory in memories]
-    return list(dict.fromkeys(dated(memory, text, is_lasting=is_lasting) for memory, text in texts if text))
+    texts = [(memory, sentences(plain(memory.text), MEMORY_TOKENS)) for memory in memories]
+    lines = [Line(dated(memory, text, is_lasting=is_lasting), memory.id) for memory, text in texts if text]
+    return list({line.text: line for line in reversed(lines)}.values())[::-1]
 
 
 def _size(line: str) -> int:
@@ -440,13 +440,9 @@ def _size(line: str) -> int:
 MAX_BRIEF_TOKENS = 500
 """The whole brief, with its tags. It is part of every session, whether it is needed there or not."""
 
-FIRST_TOKENS = 200
-"""How much is shown of what never yields: some ten facts."""
-
-
-LEAST_REST = 60
-"""How much is left for what is not pinned, however much is: a person who pins everything still sees what is new: two or
-three facts."""
+FIRST_SHARE, PINNED_SHARE = 1 / 2, 3 / 4
+"""How much of what is left is for what never yields, some ten facts, and then for what is pinned: a person who pins
+everything still sees what is new, two or three facts."""
 
 LAST_TOKENS = 45
 """How much of each of the last two messages is shown: two or three sentences."""
@@ -475,84 +471,42 @@ class ContextBlock:
 NOTHING = ContextBlock()
 
 
-class _Writer:
-    """Writes lines of a block while there is room, and keeps the ids of what it has written. `room` is in tokens."""
-
-    def __init__(self, introduction: str, max_tokens: int) -> None:
-        self._introduction = introduction
-        self.room = max_tokens - count_tokens("\n".join((BLOCK_BEGIN, introduction, BLOCK_END, "")))
-        self.ids: list[str] = []
-
-    def block(self, lines: Sequence[str], others: Iterable[str] = ()) -> ContextBlock:
-        """Return the block of lines, which also names `others` by their ids; nothing without lines."""
-        return _block(self._introduction, lines, (*self.ids, *others))
-
-    def memories(self, memories: Sequence[Memory], room: int, *, is_lasting: bool = False) -> list[str]:
-        """Return the lines of the memories that fit into a room."""
-        texts = [(memory, shorten_to_tokens(plain(memory.text), MEMORY_TOKENS)) for memory in memories]
-        return self.write(memories, [dated(memory, text, is_lasting=is_lasting) for memory, text in texts], room)
-
-    def write(self, owners: Sequence[Memory | Message | Hit], lines: Sequence[str], room: int) -> list[str]:
-        """Return the lines that fit into a room, one for each memory or message."""
-        kept = fitting(zip(owners, lines, strict=True), room, lambda owned: line_tokens(owned[1]))
-        self.room -= sum(line_tokens(line) for _, line in kept)
-        self.ids += [owner.id for owner, _ in kept]
-        return [line for _, line in kept]
+def _block(introduction: str, lines: Sequence[Line], ids: Iterable[str] = ()) -> ContextBlock:
+    """Return the block of lines, which also names some ids; nothing without lines."""
+    shown = (*(line.id for line in lines if line.id), *ids)
+    texts = (BLOCK_BEGIN, introduction, *(line.text for line in lines), BLOCK_END)
+    return ContextBlock("\n".join(texts), shown) if lines else NOTHING
 
 
-def _block(introduction: str, lines: Sequence[str], ids: Sequence[str] = ()) -> ContextBlock:
-    """Return the block of lines; nothing without any."""
-    return ContextBlock("\n".join((BLOCK_BEGIN, introduction, *lines, BLOCK_END)), tuple(ids)) if lines else NOTHING
+def _room(introduction: str, max_tokens: int) -> int:
+    """Return how many tokens the lines of a block may have."""
+    return max_tokens - count_tokens("\n".join((BLOCK_BEGIN, introduction, BLOCK_END, "")))
 
 
 def session_brief(sources: Sources, project: str) -> ContextBlock:
     """Return the brief of a session in a project, or in none."""
-    about, more = "About the user:", "More about the user:"
-    of_project = f"About the project {shorten_to_tokens(plain(project), 30)}:"
     ending = _last_session(sources.last_words)
-    headings = sum(map(line_tokens, (*ending, about, of_project, more)))
-    writer = _Writer(BRIEF_INTRODUCTION, MAX_BRIEF_TOKENS - headings)
-    first = writer.memories(sources.first, min(FIRST_TOKENS, writer.room), is_lasting=True)
-    pinned = _pinned_lines(sources)
-    room = min(PINNED_TOKENS, writer.room - LEAST_REST)
-    shown = writer.write(sources.pinned, _cut_to(pinned, room, line_tokens), room)
-    if shown != pinned:
-        shown.append(ALL_PINNED)
-        writer.room -= line_tokens(shown[-1])
-    practice = fitting(_practice(sources), writer.room // 3 - line_tokens(PROCEDURES), line_tokens)
-    writer.room -= sum(map(line_tokens, (PROCEDURES, *practice))) if practice else 0
-    helpful = writer.memories(sources.help, writer.room // 3)
-    rules = writer.memories(sources.rules, writer.room * 2 // 3)
-    for_user = writer.room // 2 if sources.of_project else writer.room
-    if sources.profile:
-        telling = beginning(sources.profile, for_user)
-        writer.room -= sum(map(line_tokens, telling))
-    else:
-        telling = writer.memories(sources.telling, for_user)
-    others = writer.memories(sources.of_project, writer.room)
-    has_project = bool(rules or others)
-    about_user = (*first, *shown, *helpful, *(() if has_project else telling))
-    lines = [
-        *_section(PROCEDURES, practice),
-        *_section(about, about_user),
-        *_section(of_project, (*rules, *others)),
-        *_section(more if about_user else about, telling if has_project else ()),
-        *ending,
-    ]
-    return writer.block(lines, (message.id for message in sources.last_words))
+    groups: tuple[Group, ...] = (
+        ("About the user:", _lines(sources.first, is_lasting=True), FIRST_SHARE),
+        (PINNED, _pinned_lines(sources), PINNED_SHARE),
+        (PROCEDURES, _practice(sources), 1 / 3),
+        (HELP, _lines(sources.help), 1 / 3),
+        (f"About the project {shorten_to_tokens(plain(project), 30)}:", _lines(sources.of_project), 2 / 3),
+        (ABOUT, _about(sources), 1),
+    )
+    room = _room(BRIEF_INTRODUCTION, MAX_BRIEF_TOKENS) - sum(line_tokens(line.text) for line in ending)
+    sections = sorted(_sections(groups, room, line_tokens), key=lambda section: section[0].text != PROCEDURES)
+    return _block(BRIEF_INTRODUCTION, [*(line for section in sections for line in section), *ending])
 
 
-def _section(heading: str, lines: Sequence[str]) -> list[str]:
-    return [heading, *lines] if lines else []
-
-
-def _last_session(messages: Sequence[Message]) -> list[str]:
+def _last_session(messages: Sequence[Message]) -> list[Line]:
     """Return the lines about where the last session ended."""
     if not messages:
         return []
     newest = max(message.said_at for message in messages)
-    said = [f'- {message.role}: "{shorten_to_tokens(plain(message.content), LAST_TOKENS)}"' for message in messages]
-    return [f"The last conversation ended on {shown_date(newest)}:", *said]
+    said = [(message, shorten_to_tokens(plain(message.content), LAST_TOKENS)) for message in messages]
+    lines = [Line(f'- {message.role}: "{text}"', message.id) for message, text in said]
+    return [Line(f"The last conversation ended on {shown_date(newest)}:"), *lines]
 
 
 # What is recalled for a prompt: the few memories and messages that probably matter to it, as facts.
@@ -623,14 +577,13 @@ def answer(
         # The prompt was said before. Beside its echo, no memory seems to answer it.
         memories = search(replace(query, filters=ONLY_MEMORIES))
         hits = [*_useful(memories, scope, request, now, floor), *(hit for hit in hits if hit.kind == "message")]
-    writer = _Writer(RECALL_INTRODUCTION, MAX_RECALL_TOKENS)
-    shown = within_budget([hit.in_zone(now.tzinfo) for hit in hits[:MAX_HITS]], writer.room)
-    lines: list[str] = []
-    for hit in shown:
+    room = _room(RECALL_INTRODUCTION, MAX_RECALL_TOKENS)
+    lines: list[Line] = []
+    for hit in within_budget([hit.in_zone(now.tzinfo) for hit in hits[:MAX_HITS]], room):
         speaker = f" {plain(hit.name) or hit.role} said:" if hit.kind == "message" else ""
         date = date_and_sense(hit, hit.text) if hit.kind == "memory" else hit.date
-        lines.append(f"- [{hit.id[:ID_CHARS]}] {date}{speaker} {plain(hit.text)}")
-    return writer.block(writer.write(shown, lines, writer.room))  # a speaker's name may be long
+        lines.append(Line(f"- [{hit.id[:ID_CHARS]}] {date}{speaker} {plain(hit.text)}", hit.id))
+    return _block(RECALL_INTRODUCTION, fitting(lines, room, line_tokens))  # a speaker's name may be long
 
 
 def _useful(result: SearchResult, scope: Scope, request: RecallRequest, now: datetime, floor: float) -> list[Hit]:
@@ -738,7 +691,7 @@ def question(
     if not lines and says_something(last) and memory_hash(last) not in request.shown:
         asked.append(memory_hash(last))
         lines.append("Was anything decided, corrected or said that holds beyond this session?")
-    return _block(ASK_INTRODUCTION, [*lines, ASK_END] if lines else (), asked)
+    return _block(ASK_INTRODUCTION, [Line(line) for line in (*lines, ASK_END)] if lines else (), asked)
 
 
 def _is_nearly_full(request: RecallRequest, tokens: int) -> bool:
@@ -1291,7 +1244,7 @@ class Briefs:
                 request = SummaryRequest(SESSION, scope, session_id, now, self._engine.embedder.fingerprint)
                 last = summaries.latest_summary(conn, scope, request.name)
                 if is_due or not self._files.has_brief(key, last and last.created_at):
-                    lines = [line for line in map(plain, session_so_far(conn, request).splitlines()) if line]
+                    lines = [Line(line) for line in map(plain, session_so_far(conn, request).splitlines()) if line]
                     self._files.write_brief(key, _block(SESSION_INTRODUCTION, lines), iso(now))
 
     def _sources(self, scope: Scope, now: datetime) -> Sources:
