@@ -962,8 +962,6 @@ class Briefs:
         self._scope = Scope(settings.user_id, settings.project, settings.agent_id, settings.run_id)
         self._projects: dict[str, str] = {}
         self._rendered: LedgerState | None = None
-        self._keys: frozenset[str] = frozenset()
-        """Keys of the briefs that were rendered last."""
         self._paused: dict[tuple[str, str], object] = {}
         """Sessions that were compacted or have ended since the last rendering, each with a mark of when."""
         self._others: set[str] = set()
@@ -1127,7 +1125,7 @@ class Briefs:
     async def _render_if_needed(self, seconds: float = math.inf, most: float = math.inf) -> bool:
         try:
             rendered = self._rendered
-            if rendered is None or await self._threads.run(lambda: self._is_outdated(rendered)):
+            if rendered is None or await self._threads.run(lambda: self._has_changed(self._scope.user_id, rendered)):
                 return await self.render(seconds, most)
             return await self._render_others(seconds, most)
         except (OSError, LedgerError) as error:
@@ -1143,14 +1141,6 @@ class Briefs:
         with self._engine.ledger.read() as conn:
             newest = summaries.newest_number(conn, user)
             return LedgerState(entries.epoch(conn), entries.newest_log_number(conn), newest)
-
-    def _is_outdated(self, state: LedgerState) -> bool:
-        """Return whether a brief is missing, or anything may have changed since all was rendered at a state.
-
-        Raises OSError and LedgerError.
-        """
-        is_missing = any(not self._files.has_brief(key) for key in self._keys)
-        return is_missing or self._has_changed(self._scope.user_id, state)
 
     def _has_changed(self, user: str, state: LedgerState) -> bool:
         """Return whether anything of a user may have changed since a state. Raises LedgerError."""
@@ -1228,14 +1218,11 @@ class Briefs:
         for session, mark in paused.items():
             if self._paused.get(session) is mark:
                 del self._paused[session]
-        keys, rendered = folders.keys_of(user), set[str]()
+        keys = folders.keys_of(user)
         for scope in [replace(self._scope, project=folders.projects.get(key, "")) for key in keys]:
             key = _key(scope)
             if key in keys:  # another agent's or run's keys are rendered by its server
-                block = session_brief(self._sources(scope, now), scope.project)
-                self._files.write_brief(key, block, iso(now))
-                rendered.update([key] if block.text else [])
-        self._keys = frozenset(rendered)
+                self._files.write_brief(key, session_brief(self._sources(scope, now), scope.project), iso(now))
 
     def _render_session(self, key: str, session: tuple[str, str], now: datetime, *, is_due: bool) -> None:
         """Render what was said in a session, if it is due, there is no file, or a model has summarized it since."""
