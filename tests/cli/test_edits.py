@@ -8,11 +8,7 @@ from typing import Any
 
 import pytest
 
-from loopback import OpenAIServer
 from tests.support.command_line import palimpsest, palimpsest_json, palimpsest_process
-from tests.support.memory import llm_settings
-
-CHANGES_AS = "import pathlib, sys; file = pathlib.Path(sys.argv[1]); file.write_text({!r}, 'utf-8')"
 
 
 def added(folder: Path, text: str, *options: str) -> str:
@@ -122,21 +118,3 @@ def test_everything_is_deleted_only_after_a_yes(tmp_path: Path) -> None:
     assert "unchanged: nothing is stored" in palimpsest(tmp_path, "delete", "--all")
     palimpsest(tmp_path, "undo")
     assert len(palimpsest_json(tmp_path, "list")["results"]) == 2
-
-
-def test_a_model_gives_old_memories_hints_that_one_undo_takes_back(tmp_path: Path) -> None:
-    """The command queues them, and says what does the work, and what takes it back."""
-    reply = {"hints": [{"memory": 0, "asks": ["When can I walk in at the surgery?"], "words": ["drop-in"]}]}
-    memory_id = added(tmp_path, "Dr. Osei sees people without an appointment on Tuesdays")
-    assert "palimpsest setup chooses one" in palimpsest(tmp_path, "enrich", code=1)
-    with OpenAIServer([json.dumps(reply)]) as server:
-        llm = {"PALIMPSEST_LLM": json.dumps(llm_settings(server.base_url))}
-        planned = palimpsest_json(tmp_path, "enrich", "--dry-run", settings=llm)
-        assert planned == {"without_hints": 1, "chosen": 1, "calls": 1, "edit": None}
-        told = palimpsest(tmp_path, "enrich", "--limit", "5", settings=llm).splitlines()
-        assert told[1] == "queued: 1 memory in about 1 call of the model, within the daily limit"
-        assert palimpsest_json(tmp_path, "jobs", "--retry", settings=llm)["jobs"][0]["state"] == "done"
-    assert whole(tmp_path, memory_id)["hints"] == ["When can I walk in at the surgery?", "drop-in"]
-    assert palimpsest(tmp_path, "enrich").startswith("0 memories of ")
-    palimpsest(tmp_path, *told[-1].removeprefix("palimpsest ").partition(" takes")[0].split())
-    assert "hints" not in whole(tmp_path, memory_id)

@@ -34,11 +34,9 @@ def memory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("condition", "complaint"),
     [
         ("garden", "has no KEY, sign and VALUE"),
-        ("=x", "has no KEY, sign and VALUE"),
         ("topic=", "has no KEY, sign and VALUE"),
         ('{"topic": ', "is not JSON"),
         ('{"topic": {"$eqq": 1}}', "unknown operator '$eqq'"),
-        ('{"at": {"after": "2026"}}', "unknown operator 'after'"),
         ('{"topic": {"not_in": ["x"]}}', "use eq, ne, gt, gte, lt, lte, in, nin"),
         ('{"$and": [{"topic": "x"}]}', "use AND"),
         ("kind=recipe", "'metadata.kind'"),
@@ -76,15 +74,10 @@ def test_a_key_that_no_memory_has_is_noted_on_the_command_line(memory: Path) -> 
     assert "'topic'" in missing
     near = palimpsest_json(memory, "search", "roses", "--filter", "topics=garden")["notes"]
     assert "no memory here has the key 'topics'; did you mean 'topic'?" in near
-    case = palimpsest(memory, "list", "--filter", "farbe=grün")
-    assert "did you mean 'Farbe'?" in case
-    assert "note:" not in palimpsest(memory, "list", "--filter", "topic=garden")
     assert "note:" not in palimpsest(memory, "list", "--filter", "topic=no such")
     negated = palimpsest(memory, "list", "--filter", "colour!=red")
     assert "Ana grows roses" in negated
     assert "no memory here has the key 'colour'" in negated
-    deleted = palimpsest(memory, "list", "--deleted", "--filter", "topic=garden")
-    assert "no memory here has the key 'topic'; none has metadata" in deleted
 
 
 @pytest.mark.anyio
@@ -101,22 +94,8 @@ async def test_the_tools_note_the_same(memory: Path) -> None:
 
 def test_metadata_that_is_named_like_a_field_is_reached_and_explained(tmp_path: Path) -> None:
     """Guards imports: `kind` of a memory is not `kind` of its metadata."""
-    (tmp_path / "mem0.json").write_text(
-        json.dumps(
-            {
-                "results": [
-                    {
-                        "id": "m1",
-                        "memory": "Pesto needs basil",
-                        "user_id": "alice",
-                        "metadata": {"role": "cook"},
-                        "created_at": "2026-01-01T00:00:00Z",
-                    }
-                ]
-            }
-        ),
-        "utf-8",
-    )
+    basil = {"id": "m1", "memory": "Pesto needs basil", "metadata": {"role": "cook"}, "created_at": "2026-01-01"}
+    (tmp_path / "mem0.json").write_text(json.dumps({"results": [basil]}), "utf-8")
     palimpsest(tmp_path, "import", "mem0.json")
     assert len(palimpsest_json(tmp_path, "list", "--filter", "metadata.role=cook")["results"]) == 1
     missed = palimpsest(tmp_path, "list", "--filter", "role=cook")

@@ -45,11 +45,6 @@ class Folders:
         (found,) = (item for item in self.json(self.root, "projects")["projects"] if item["name"] == project)
         return {(alias["kind"], alias["alias"]) for alias in found["aliases"]}
 
-    def learn(self, folder: Path, *messages: dict[str, str]) -> None:
-        """Keep messages in a folder's project."""
-        (self.root / "chat.json").write_text(json.dumps(messages), "utf-8")
-        self.run(folder, "learn", str(self.root / "chat.json"))
-
 
 @pytest.fixture
 def folders(tmp_path: Path) -> Folders:
@@ -128,22 +123,6 @@ class TestMoving:
     """`palimpsest projects move` and `merge`."""
 
     @pytest.mark.nightly
-    def test_a_project_gets_another_name_everywhere(self, folders: Folders) -> None:
-        """Guards the folder, the settings that name it as before, the full text and the index."""
-        atlas = repository(folders.root / "atlas", ATLAS)
-        folders.run(atlas, "add", "The build runs on Debian")
-        folders.learn(atlas, {"role": "user", "content": "Our lighthouse has a red door", "id": "m1"})
-        printed = folders.run(atlas, "projects", "move", "github.com/acme/atlas", "globe")
-        assert "moved from github.com/acme/atlas to globe: 1 memory and 1 message" in printed
-        assert "palimpsest undo cannot take this back; palimpsest restore" in printed
-        assert folders.projects() == {"globe": (1, 1)}
-        assert folders.texts(atlas) == ["The build runs on Debian"]
-        assert folders.texts(folders.root, "--project", "github.com/acme/atlas") == ["The build runs on Debian"]
-        hits = folders.json(atlas, "search", "lighthouse door")["results"]
-        assert hits[0]["text"] == "Our lighthouse has a red door"
-        assert folders.json(folders.root, "doctor", "--deep")["ok"]
-
-    @pytest.mark.nightly
     def test_a_merge_keeps_what_both_know(self, folders: Folders) -> None:
         """Guards memories and messages that are in both projects."""
         root = folders.root
@@ -211,28 +190,6 @@ def test_processes_that_open_a_folder_at_once_agree(folders: Folders) -> None:
         list(threads.map(add, [(folder, number) for number in range(3) for folder in (first, second)]))
     assert sorted(folders.projects().values()) == [(3, 0), (3, 0)]
     assert folders.texts(first) == folders.texts(second) == [f"Fact number {number}" for number in range(3)]
-
-
-def test_a_search_through_all_projects_names_them(folders: Folders) -> None:
-    """Guards hits of another project, which a search in one project does not find."""
-    root = folders.root
-    atlas = repository(root / "atlas")
-    folders.run(root, "add", "The lighthouse is old")
-    folders.run(root, "add", "The lighthouse door is red", "--project", "globe")
-    folders.run(atlas, "add", "The lighthouse lamp is yellow")
-    inside = folders.json(atlas, "search", "lighthouse")["results"]
-    assert {hit["text"]: hit.get("project") for hit in inside} == {
-        "The lighthouse is old": None,
-        "The lighthouse lamp is yellow": None,
-    }
-    crossing = folders.json(atlas, "search", "lighthouse", "--all-projects")["results"]
-    assert {hit["text"]: hit.get("project") for hit in crossing} == {
-        "The lighthouse is old": None,
-        "The lighthouse lamp is yellow": None,
-        "The lighthouse door is red": "globe",
-    }
-    assert "(globe) The lighthouse door is red" in folders.run(atlas, "search", "lighthouse", "--all-projects")
-    assert "there are no projects" in palimpsest(root / "data", "projects")
 
 
 def test_a_project_that_does_not_exist_is_told(tmp_path: Path) -> None:

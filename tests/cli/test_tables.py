@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import re
 from pathlib import Path
 
 import pytest
@@ -13,8 +12,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from palimpsest.cli.output import Rows, cut_to_width
-from palimpsest.server import access_tokens
-from tests.support.command_line import palimpsest, palimpsest_json, palimpsest_process
+from tests.support.command_line import palimpsest, palimpsest_process
 from tests.support.examples import examples
 
 pieces = st.lists(st.sampled_from(["北", "a", " ", "é", "👩‍👩‍👧", "🇩🇪", "。", "x" * 30, "\n"]), max_size=60).map(
@@ -70,19 +68,3 @@ def test_without_colours_no_escape_is_printed(tmp_path: Path) -> None:
 def test_an_empty_result_is_a_sentence(tmp_path: Path, command: tuple[str, ...], sentence: str) -> None:
     """Guards against the heads of a table with nothing below."""
     assert sentence in palimpsest(tmp_path, *command)
-
-
-@pytest.mark.nightly
-def test_tokens_say_until_when_they_are_valid(tmp_path: Path) -> None:
-    """Guards the whole time in 80 columns, what has expired, and what only ends when it is revoked."""
-    lasting = palimpsest_json(tmp_path, "token", "create", "--user", "ana")
-    ending = palimpsest_json(tmp_path, "token", "create", "--days", "3", "--project", "web", "--yes")
-    assert ending["expires_at"] > ending["created_at"]
-    file = tmp_path / "data" / access_tokens.FILE
-    file.write_text(file.read_text("utf-8").replace(lasting["created_at"], "2020-05-08T00:00:00Z", 1), "utf-8")
-    printed = palimpsest_process(tmp_path, "token", "list", settings={"COLUMNS": "80"})
-    assert re.search(rf"{lasting['id']}  ana .*  2020-05-08  it is revoked", printed)
-    assert re.search(rf"{ending['id']}  alice  web .*  {ending['expires_at']}", printed)
-    assert "expired" not in printed
-    file.write_text(file.read_text("utf-8").replace(ending["expires_at"], "2020-05-09T00:00:00Z"), "utf-8")
-    assert "2020-05-09T00:00:00Z (expired)" in palimpsest(tmp_path, "token", "list")
