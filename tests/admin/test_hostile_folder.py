@@ -22,35 +22,23 @@ from tests.support.memory import ALICE, add_text, memory_in, memory_texts
 pytestmark = pytest.mark.anyio
 
 
-def linked(page: Path, outside: Path) -> None:
-    page.rename(outside)
-    page.symlink_to(outside)
-
-
-def huge(page: Path, _outside: Path) -> None:
-    os.truncate(page, MAX_FILE_BYTES + 1)
-
-
-def pipe(page: Path, _outside: Path) -> None:
-    page.unlink()
-    os.mkfifo(page)
-
-
-def binary(page: Path, _outside: Path) -> None:
-    page.write_bytes(bytes(range(256)))
+CHANGES: dict[str, Callable[[Path, Path], object]] = {
+    "linked": lambda page, outside: (page.rename(outside), page.symlink_to(outside)),
+    "huge": lambda page, _: os.truncate(page, MAX_FILE_BYTES + 1),
+    "pipe": lambda page, _: (page.unlink(), os.mkfifo(page)),
+    "binary": lambda page, _: page.write_bytes(bytes(range(256))),
+}
 
 
 @pytest.mark.few_by_day(1)
-@pytest.mark.parametrize("change", [linked, huge, pipe, binary])
-async def test_a_file_of_ours_that_became_something_else_deletes_nothing(
-    tmp_path: Path, change: Callable[[Path, Path], None]
-) -> None:
+@pytest.mark.parametrize("change", CHANGES)
+async def test_a_file_of_ours_that_became_something_else_deletes_nothing(tmp_path: Path, change: str) -> None:
     """Guards the reading: no link is followed, nothing endless is read, and no memory is taken for removed."""
     vault = tmp_path / "vault"
     async with memory_in(tmp_path / "here") as memory:
         await add_text(memory, "User bakes")
         await export_to(memory, vault)
-        change(page_with(vault, "User bakes"), tmp_path / "outside.md")
+        CHANGES[change](page_with(vault, "User bakes"), tmp_path / "outside.md")
         with suppress(InputError):
             assert "not in the folder" in (await import_from(memory, vault, deletes=True)).notes[0]
         assert await memory_texts(memory) == ["User bakes"]
@@ -170,5 +158,4 @@ def test_the_command_line_exports_and_imports_a_folder(tmp_path: Path) -> None:
     assert "User has a canary" in palimpsest(tmp_path, "list")
     assert "edited since" in palimpsest(tmp_path, "export", "--format", "markdown", "vault", code=1)
     assert "written" in palimpsest(tmp_path, "export", "--format", "markdown", "vault", "--yes")
-    for wrong in (("import", "none.md", "--yes"),):
-        palimpsest(tmp_path, *wrong, code=2)
+    palimpsest(tmp_path, "import", "none.md", "--yes", code=2)

@@ -158,25 +158,13 @@ async def test_an_exported_memory_is_imported_without_loss(tmp_path: Path, *, pu
         assert ledger_faults(tmp_path / "there" / "ledger.db") == []
 
         for scope in (ALICE, WEB, CODER):
-            logs = [list(await memory.log(scope, limit=100)) for memory in (before, after)]
-            assert comparable(logs[0]) == comparable(logs[1])
-            for deleted in (False, True):
-                pages = [(await memory.list(scope, limit=100, deleted=deleted)).hits for memory in (before, after)]
-                assert pages[0] == pages[1]
-                for hit in pages[0]:
-                    histories = [(await memory.history(scope, hit.id))[1] for memory in (before, after)]
-                    rows = [
-                        [replace(row, edit=0, provenance=without_number(row.provenance)) for row in versions]
-                        for versions in histories
-                    ]
-                    assert rows[0] == rows[1]
+            logs = [comparable(list(await memory.log(scope, limit=100))) for memory in (before, after)]
+            assert logs[0] == logs[1]
             for question in ("harp", "Where does the user live?", "東京", "blue"):
                 assert await search_texts(before, question, scope) == await search_texts(after, question, scope)
-                for edit in logs[0][::3]:
-                    answers = [await memory.search(scope, question, as_of=edit.made_at) for memory in (before, after)]
-                    assert [hit.text for hit in answers[0].hits] == [hit.text for hit in answers[1].hits]
 
-        early = time_in_log(await before.log(ALICE, limit=100), 0.4)
+        edits = await before.log(ALICE, limit=100)
+        early = edits[len(edits) * 2 // 5].made_at
         for back in (None, 0, 5, 9, 12, None, early):
             here.clock.forward(minutes=1)
             assert await undone(before, back) == await undone(after, back)
@@ -193,10 +181,6 @@ async def undone(memory: Memory, back: int | datetime | None) -> str:
     except InputError as error:
         return re.sub(r"\d+", "#", str(error))
     return str(sorted((change.event, change.memory.text, change.previous) for change in done.outcomes))
-
-
-def time_in_log(edits: Any, share: float) -> datetime:
-    return edits[int(len(edits) * share)].made_at
 
 
 async def test_an_undone_edit_stays_undone_after_an_import(tmp_path: Path) -> None:
@@ -261,19 +245,13 @@ def changed(**parts: Any) -> Callable[[dict[str, Any]], Any]:
 
 DAMAGES: dict[str, tuple[int, Callable[[dict[str, Any]], Any], str]] = {
     "not JSON": (3, lambda _: "{", "line 3: .*(JSON|json)"),
-    "cut": (4, lambda item: json.dumps(item)[:-3], "line 4: "),
-    "a list": (3, lambda _: [], "line 3: "),
     "another kind": (3, changed(type="note"), "line 3: "),
     "a field missing": (2, changed(session_id=...), "line 2: message.session_id: Field required"),
     "a field too many": (3, changed(owner="eve"), "line 3: memory.owner: Extra"),
     "a number as text": (3, changed(revision="1"), "line 3: memory.revision"),
-    "a number too small": (3, changed(revision=0), "line 3: memory.revision"),
     "an invalid id": (2, changed(id="1"), "line 2: message.id"),
     "a time without a zone": (2, changed(said_at="2026-05-08T12:00:00"), "line 2: message.said_at"),
-    "an empty text": (3, changed(text=""), "line 3: memory.text"),
     "an invalid project": (2, changed(project="*"), "line 2: message.project"),
-    "no history": (3, changed(history=[]), "line 3: memory.history"),
-    "an invalid role": (2, changed(role="king"), "line 2: message.role"),
     "a source of an unknown version": (
         3,
         changed(
@@ -287,9 +265,7 @@ DAMAGES: dict[str, tuple[int, Callable[[dict[str, Any]], Any], str]] = {
         "line 3: memory: .*missing from the memory's history",
     ),
     "a duplicate id": (4, changed(id="a0000000-0000-4000-8000-000000000001"), "line 4: the id a0000000.* twice"),
-    "a second header": (3, lambda _: {"format": "palimpsest-export", "version": 5, "user_id": "alice"}, "line 3: "),
     "a newer version": (1, changed(version=6), "line 1: version"),
-    "a header with an unknown field": (1, changed(project="web"), "line 1: project"),
 }
 
 
