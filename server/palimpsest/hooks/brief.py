@@ -738,7 +738,7 @@ MAX_SCOPES = 20
 
 
 class Folders(BaseModel):
-    """Which brief a session in a folder begins with: a key by folder, of each user. `projects` are those of the keys.
+    """Which brief a session in a folder begins with: a key by folder, of each user. `scopes` are those of the keys.
 
     The folder that was used last stands last. "" stands for every folder that is not named. `sessions` are those that
     were compacted or have ended: user, client and id by the key of the file that says what was said so far.
@@ -746,18 +746,19 @@ class Folders(BaseModel):
 
     v: int = VERSION
     users: dict[str, dict[str, str]] = {}
-    projects: dict[str, str] = {}
+    scopes: dict[str, Scope] = {}
     sessions: dict[str, tuple[str, str, str]] = {}
 
-    def learn(self, user: str, folder: str, key: str, project: str) -> None:
-        """Set the key of a folder, and forget the folder used longest ago if there are too many."""
-        folders = self.users.setdefault(user, {})
+    def learn(self, folder: str, scope: Scope) -> None:
+        """Set the scope of a folder, and forget the folder used longest ago if there are too many."""
+        key = spool.hashed(scope.user_id, scope.project, scope.agent_id, scope.run_id)
+        folders = self.users.setdefault(scope.user_id, {})
         folders.pop(folder, None)
         folders[folder] = key
         for old in [name for name in folders if name][: max(len(folders) - MAX_FOLDERS, 0)]:
             del folders[old]
         used = {known for names in self.users.values() for known in names.values()}
-        self.projects = {known: name for known, name in {**self.projects, key: project}.items() if known in used}
+        self.scopes = {known: of_key for known, of_key in {**self.scopes, key: scope}.items() if known in used}
 
     def keys_of(self, user: str) -> frozenset[str]:
         """Return the keys of a user's briefs."""
@@ -843,15 +844,11 @@ class RenderedFiles:
             return
         self._write(path, json.dumps({"v": VERSION, "text": block.text, "ids": block.ids, "at": at}))
 
-    def has_brief(self, key: str, since: datetime | None = None) -> bool:
-        """Return whether a brief is rendered, and not before a time."""
-        path = Path(spool.brief_file(self._data_dir, key))
-        if since is None:
-            return path.is_file()
-        try:
-            return datetime.fromisoformat(str(spool.read_object(str(path)).get("at"))) >= since
-        except (FileNotFoundError, ValueError):
-            return False
+    def rendered_at(self, key: str) -> datetime | None:
+        """Return when a brief was rendered; None if there is none."""
+        with suppress(FileNotFoundError, ValueError):
+            return datetime.fromisoformat(str(spool.read_object(spool.brief_file(self._data_dir, key)).get("at")))
+        return None
 
     def write_instructions(self, scope: Scope, state: LedgerState, text: str, used: Iterable[str] = ()) -> None:
         """Write the instructions of a scope for all ways to start a server in it: those known, and those `used` now."""
@@ -962,8 +959,8 @@ class Briefs:
         self._scope = Scope(settings.user_id, settings.project, settings.agent_id, settings.run_id)
         self._projects: dict[str, str] = {}
         self._rendered: LedgerState | None = None
-        self._paused: dict[tuple[str, str], object] = {}
-        """Sessions that were compacted or have ended since the last rendering, each with a mark of when."""
+        self._paused: set[tuple[str, str]] = set()
+        """Sessions that were compacted or have ended since the last rendering."""
         self._others: set[str] = set()
         """Users of whom something was written, in whose other scopes instructions may be outdated."""
         self._woken = anyio.Event()
@@ -1050,7 +1047,7 @@ class Briefs:
 
     def note_pauses(self, sessions: Iterable[tuple[str, str]]) -> None:
         """Have it rendered what was said in sessions, which their next start begins with."""
-        self._paused.update(dict.fromkeys(sessions, object()))
+        self._paused.update(sessions)
         if self._paused:
             self._rendered = None
             self._woken.set()
@@ -1166,36 +1163,38 @@ class Briefs:
             return state
 
     async def _render_others(self, seconds: float, most: float) -> bool:
-        """Render the outdated instructions of other scopes in which servers were started; return whether all are.
+        """Render the outdated instructions of other scopes in which servers were started; return whether none were.
 
         From so many seconds on they are emptied instead: their next start shows less, and nothing outdated. At most so
-        many of a user are rendered; the rest waits for the next call.
+        many are rendered; the rest waits for the next call.
         """
-        until, is_all = time.monotonic() + seconds, True
-        while is_all and self._others:
-            user, is_all = self._others.pop(), False
+        until = time.monotonic() + seconds
+        for user in tuple(self._others):
+            self._others.discard(user)
             try:
-                is_all = await self._render_scopes_of(user, until, most)
-            finally:
-                self._others.update(() if is_all else (user,))
-        return is_all
-
-    async def _render_scopes_of(self, user: str, until: float, most: float) -> bool:
-        def render(scope: Scope) -> None:
-            with self._files.locked():
-                if time.monotonic() < until:
-                    self._files.write_instructions(scope, self._state(user), self._instructions(scope))
-                else:
-                    self._files.empty_instructions(user, scope)
-
-        for scope, state in (await self._threads.run(lambda: self._files.scopes_of(user))).items():
-            if scope not in self._own() and await self._threads.run(partial(self._has_changed, user, state)):
+                outdated = await self._threads.run(partial(self._outdated_scopes, user))
+            except (OSError, LedgerError):
+                self._others.add(user)
+                raise
+            self._others.update([user] if outdated else ())
+            for scope in outdated:
                 if most < 1:
                     return False
                 most -= 1
                 await anyio.sleep(LOCK_PAUSE)
-                await self._threads.write(partial(render, scope))
-        return True
+                await self._threads.write(partial(self._render_scope, scope, until))
+        return not self._others
+
+    def _outdated_scopes(self, user: str) -> list[Scope]:
+        known, own = self._files.scopes_of(user), self._own()
+        return [scope for scope, state in known.items() if scope not in own and self._has_changed(user, state)]
+
+    def _render_scope(self, scope: Scope, until: float) -> None:
+        with self._files.locked():
+            if time.monotonic() < until:
+                self._files.write_instructions(scope, self._state(scope.user_id), self._instructions(scope))
+            else:
+                self._files.empty_instructions(scope.user_id, scope)
 
     def _instructions(self, scope: Scope) -> str:
         """Return the instructions of a scope, whose project may have a new name. Raises LedgerError."""
@@ -1203,34 +1202,27 @@ class Briefs:
         return instructions_with(self._sources(replace(scope, project=project), self._engine.clock()))
 
     def _render_briefs(self, projects: Mapping[str, str]) -> None:
-        folders = self._files.folders()
-        user, default = self._scope.user_id, self._scope_of("")
-        folders.learn(user, "", _key(default), default.project)
-        for folder, project in projects.items():
-            folders.learn(user, folder, _key(self._scope_of(project)), project)
-        paused = dict(self._paused)
-        added = folders.learn_sessions(user, paused)
+        folders, user, now = self._files.folders(), self._scope.user_id, self._engine.clock()
+        for folder, project in {"": self._scope_of("").project, **projects}.items():
+            folders.learn(folder, replace(self._scope, project=project))
+        added = folders.learn_sessions(user, tuple(self._paused))
         self._files.write_folders(folders)
-        now = self._engine.clock()
         for key, (owner, client, session) in folders.sessions.items():
             if owner == user:
+                self._paused.discard((client, session))  # first: it may pause again meanwhile
                 self._render_session(key, (client, session), now, is_due=key in added)
-        for session, mark in paused.items():
-            if self._paused.get(session) is mark:
-                del self._paused[session]
-        keys = folders.keys_of(user)
-        for scope in [replace(self._scope, project=folders.projects.get(key, "")) for key in keys]:
-            key = _key(scope)
-            if key in keys:  # another agent's or run's keys are rendered by its server
+        for key, scope in folders.scopes.items():
+            if scope.user_id == user:
                 self._files.write_brief(key, session_brief(self._sources(scope, now), scope.project), iso(now))
 
     def _render_session(self, key: str, session: tuple[str, str], now: datetime, *, is_due: bool) -> None:
         """Render what was said in a session, if it is due, there is no file, or a model has summarized it since."""
+        rendered_at = None if is_due else self._files.rendered_at(key)
         with self._engine.ledger.read() as conn:
             for scope, session_id in message_queries.sessions_of(conn, self._scope.user_id, *session)[:1]:
                 request = SummaryRequest(SESSION, scope, session_id, now, self._engine.embedder.fingerprint)
                 last = summaries.latest_summary(conn, scope, request.name)
-                if is_due or not self._files.has_brief(key, last and last.created_at):
+                if rendered_at is None or (last is not None and last.created_at > rendered_at):
                     lines = [Line(line) for line in map(plain, session_so_far(conn, request).splitlines()) if line]
                     self._files.write_brief(key, _block(SESSION_INTRODUCTION, lines), iso(now))
 
@@ -1253,7 +1245,3 @@ class Briefs:
             if self._settings.repository is not None:
                 own[self._scope].append(self._launch.in_folder)
         return own if self._settings.instructions == "memories" else {}
-
-
-def _key(scope: Scope) -> str:
-    return spool.hashed(scope.user_id, scope.project, scope.agent_id, scope.run_id)
