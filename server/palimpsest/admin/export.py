@@ -26,15 +26,11 @@ from palimpsest.text.display import visible_json
 
 @dataclass(slots=True)
 class ExportChecks:
-    """The ids of the lines that were read, the project of each entity, and whether one is the user.
-
-    `edited` are the entities that edits tell of, which may come later.
-    """
+    """The ids of the lines that were read, the project of each entity, and whether one is the user."""
 
     ids: set[str] = field(default_factory=set[str])
     entities: dict[str, str] = field(default_factory=dict[str, str])
     has_user: bool = False
-    edited: set[str] = field(default_factory=set[str])
 
     def add(self, item: dict[str, Any]) -> str:
         """Remember a line, and return what does not fit the lines before it, or ""."""
@@ -50,27 +46,12 @@ class ExportChecks:
                 return "the file has two entities of the user"
             self.has_user |= item["is_user"]
             self.entities[item["id"]] = item["project"]
-            self.edited.update(entity_id for row in item["history"] for entity_id in _edited(row))
         for entity_id in named:
             if entity_id not in self.entities or entity_id == item["id"]:
                 return f"no entity {entity_id} comes before this line"
             if self.entities[entity_id] not in ("", item["project"]):
                 return f"the entity {entity_id} belongs to another project"
         return ""
-
-    def finish(self) -> str:
-        """Return what the lines together lack, or ""."""
-        missing = sorted(self.edited - self.entities.keys())
-        return f"an edit tells of the entity {missing[0]}, which is not in the file" if missing else ""
-
-
-def _edited(row: dict[str, Any]) -> Iterator[str]:
-    """Yield the entities that an edit tells of."""
-    for part, *names, value in (*row["before"], *row["after"]):
-        if part != "mention":
-            yield names[0]
-        if part == "mention" or (names[1] == "merged_into" and value is not None):
-            yield value
 
 
 # The JSON lines of an exported memory: their fields, strict reading, and writing that is the same every time.
@@ -394,8 +375,6 @@ def read_items(file: Path) -> Iterator[dict[str, Any]]:
                     if fault := checks.add(item):
                         raise InputError(f"{file}, line {number}: {fault}. Nothing was imported")
                     yield item
-        if fault := checks.finish():
-            raise InputError(f"{file}: {fault}. Nothing was imported")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{file} cannot be read: {error}. Nothing was imported") from error
     except ValidationError as error:
