@@ -151,11 +151,6 @@ def test_the_command_line_exports_and_imports_a_folder(tmp_path: Path) -> None:
     assert "in the file: User has a dog" in printed
     assert "here: User has a canary" in printed
     assert "palimpsest undo --edit 4 takes it back" in printed
-    page.write_text("\n".join(text.split("\n")[:-3]) + "\n", "utf-8")
-    removed = palimpsest_json(tmp_path, "import", "vault")
-    assert [each["after"]["text"] for each in removed["changes"]] == ["User bakes"]
-    assert [each["in_file"] for each in removed["conflicts"]] == [None]
-    assert "User has a canary" in palimpsest(tmp_path, "list")
     assert "edited since" in palimpsest(tmp_path, "export", "--format", "markdown", "vault", code=1)
     assert "written" in palimpsest(tmp_path, "export", "--format", "markdown", "vault", "--yes")
     palimpsest(tmp_path, "import", "none.md", "--yes", code=2)

@@ -106,13 +106,6 @@ def damaged(statements: str) -> str:
     return statements.replace("@entry", ENTRY).replace("@named", NAMED)
 
 
-def overwrite_page(path: Path, page: int) -> None:
-    """Overwrite one page of a database file."""
-    with path.open("r+b") as file:
-        file.seek(page * 4096)
-        file.write(b"\xa5" * 4096)
-
-
 BOB = Scope("bob")
 AGREE = "memories, messages, entities, full text, vectors and means agree"
 WHOLE = "every vector is present, equals the ledger's and is found by a query for itself"
@@ -184,22 +177,31 @@ def test_a_healthy_memory_is_found_to_agree(tmp_path: Path, settings: Settings) 
     assert table_rows(settings.ledger_path, "meta", "changes") == before, "a healthy memory is not written to"
 
 
-ONLY_SQLITE = pytest.mark.only_on("sqlite", "PostgreSQL refuses it, or has tables of its own")
-ONLY_POSTGRESQL = pytest.mark.only_on("postgres", "SQLite has tables of its own for the full text")
-
-
-@pytest.mark.few_by_day(2)
+@pytest.mark.few_by_day(1)
 @pytest.mark.anyio
-@pytest.mark.parametrize(
-    ("statements", "parts"),
-    [
-        pytest.param(*damage, id=name, marks=marks)
-        for damages, *marks in ((DAMAGES,), (IN_SQLITE, ONLY_SQLITE), (IN_POSTGRESQL, ONLY_POSTGRESQL))
-        for name, damage in damages.items()
-    ],
-)
+@pytest.mark.parametrize(("statements", "parts"), DAMAGES.values(), ids=DAMAGES)
 async def test_damage_in_the_ledger_is_found_and_repaired(settings: Settings, statements: str, parts: set[str]) -> None:
     """Guards the comparison of the ledger with itself: search and the graph are repaired, stored texts stay."""
+    await damage_is_found_and_repaired(settings, statements, parts)
+
+
+@pytest.mark.few_by_day(1)
+@pytest.mark.anyio
+@pytest.mark.only_on("sqlite", "PostgreSQL has tables of its own for the full text")
+@pytest.mark.parametrize(("statements", "parts"), IN_SQLITE.values(), ids=IN_SQLITE)
+async def test_damage_in_the_full_text_of_sqlite(settings: Settings, statements: str, parts: set[str]) -> None:
+    await damage_is_found_and_repaired(settings, statements, parts)
+
+
+@pytest.mark.few_by_day(1)
+@pytest.mark.anyio
+@pytest.mark.only_on("postgres", "SQLite has tables of its own for the full text")
+@pytest.mark.parametrize(("statements", "parts"), IN_POSTGRESQL.values(), ids=IN_POSTGRESQL)
+async def test_damage_in_the_full_text_of_postgresql(settings: Settings, statements: str, parts: set[str]) -> None:
+    await damage_is_found_and_repaired(settings, statements, parts)
+
+
+async def damage_is_found_and_repaired(settings: Settings, statements: str, parts: set[str]) -> None:
     run_sql(settings.ledger_path, damaged(statements))
     before = table_rows(settings.ledger_path)
 
@@ -239,15 +241,31 @@ async def test_damage_in_the_ledger_is_found_and_repaired(settings: Settings, st
     [
         ("UPDATE memories SET updated_at = 'yesterday' WHERE seq = 1", "yesterday"),
         ("UPDATE vectors SET vector = substr(vector, 1, 7) WHERE seq = 1", "multiple"),
-        pytest.param("DELETE FROM messages WHERE seq = 1", "rows refer to missing rows", marks=ONLY_SQLITE),
-        pytest.param("DROP TABLE lexical_content", "no such table", marks=ONLY_SQLITE),
     ],
 )
 def test_damage_that_cannot_be_repaired_is_reported_with_the_newest_backup(
     settings: Settings, statements: str, fault: str
 ) -> None:
     """Guards damage that only a backup can undo: the finding says so, without a traceback or a false "repaired"."""
+    damage_is_reported(settings, statements, fault)
+
+
+@pytest.mark.only_on("sqlite", "PostgreSQL refuses the first, and has no such table")
+@pytest.mark.parametrize(
+    ("statements", "fault"),
+    [
+        ("DELETE FROM messages WHERE seq = 1", "rows refer to missing rows"),
+        ("DROP TABLE lexical_content", "no such table"),
+    ],
+)
+def test_damage_that_only_sqlite_can_have_is_reported(settings: Settings, statements: str, fault: str) -> None:
+    damage_is_reported(settings, statements, fault)
+
+
+def damage_is_reported(settings: Settings, statements: str, fault: str) -> None:
     copy = back_up(settings, None, StoppedClock()).path
+    for other in ("ledger", "work"):  # one that cannot be read, and one of another ledger
+        (copy.parent / f"{other}-backup-20300101T000000Z.db").write_bytes(b"garbage")
     run_sql(settings.ledger_path, statements)
     for repair in (False, True, False):
         findings = verified(settings, repair=repair)
@@ -358,38 +376,6 @@ def test_the_command_exits_with_1_until_the_damage_is_repaired(tmp_path: Path, s
     assert [finding["part"] for finding in report["findings"] if not finding["ok"]] == ["rows"]
     assert f"repaired: {MEAN}" in palimpsest(tmp_path, "doctor", "--deep", "--repair", settings=EXACT)
     assert AGREE in palimpsest(tmp_path, "doctor", "--deep", settings=EXACT)
-
-
-@pytest.mark.nightly
-@pytest.mark.anyio
-@pytest.mark.only_on("sqlite", "a test cannot reach the pages of PostgreSQL")
-async def test_a_damaged_page_is_reported_with_the_newest_readable_backup(tmp_path: Path) -> None:
-    """Guards the advice after real damage: which backup is good and what it holds. No repair is tried."""
-    data = tmp_path / "data"
-    async with memory_in(data) as memory:
-        for number in range(30):
-            store_memory(memory, f"fact {number}: {'long ' * 300}")
-        older = back_up(memory.settings, None, memory.engine.clock).path
-        store_memory(memory, "User drinks green tea")
-        newer = back_up(memory.settings, None, memory.engine.clock).path
-    (data / "backups" / "work-backup-20300101T000000Z.db").write_bytes(newer.read_bytes())
-    overwrite_page(newer, 40)
-    for page in range(30, 45):
-        overwrite_page(data / "ledger.db", page)
-    before = (data / "ledger.db").read_bytes()
-    findings = {
-        finding["part"]: finding
-        for finding in palimpsest_json(tmp_path, "doctor", "--deep", code=1, settings=EXACT)["findings"]
-    }
-    assert not findings["ledger"]["ok"]
-    assert not findings["rows"]["ok"]
-    chosen = settings_in(data)
-    for text in (findings["rows"]["text"], verified(chosen, repair=True)["rows"].text):
-        assert f"The newest readable backup has 30 memories; to go back to it: palimpsest restore {older}" in text
-    assert (data / "ledger.db").read_bytes() == before
-    older.unlink()
-    text = verified(chosen)["rows"].text
-    assert "It has no readable backup" in text, "backups of another ledger in the same folder do not count"
 
 
 @pytest.mark.nightly

@@ -81,10 +81,14 @@ def test_an_installed_hook_keeps_a_prompt(tmp_path: Path, client: str) -> None:
 @pytest.mark.few_by_day(1)
 @pytest.mark.parametrize("client", CLIENTS_WITH_HOOKS)
 def test_hooks_are_installed_once_and_removed_without_a_trace(tmp_path: Path, client: str) -> None:
-    """Guards a command that is run twice, and an empty file after the removal."""
-    run(tmp_path, "install", client, "--hooks")
+    """Guards a command that is run twice, a limit of five milliseconds, and an empty file after the removal."""
+    said = run(tmp_path, "install", client, "--hooks")
+    assert client != "codex" or "Run /hooks in Codex and trust the hooks of Palimpsest" in said
     file = hooks_file(tmp_path, client)
     before = file.read_text()
+    assert client != "cursor" or content_of(file)["version"] == 1
+    limits = {handler["timeout"] for _, handler in handlers(content_of(file))}  # in the unit of the client
+    assert limits == {"claude-code": {5}, "codex": {5, 3}, "gemini": {5000}, "cursor": {5}}[client]
     events = [event for event, _ in handlers(content_of(file))]
     hooks = CLIENTS[client].hooks
     assert hooks is not None
@@ -110,17 +114,6 @@ def test_the_entry_and_the_hooks_use_the_same_memory(tmp_path: Path) -> None:
         "args": ["--client", "claude-code", "--data-dir", str(tmp_path / "there"), "--user", "alice"],
         "timeout": 5,
     }
-
-
-def test_time_limits_are_in_the_units_of_the_client(tmp_path: Path) -> None:
-    """Guards a limit of five milliseconds, one that Codex warns about at each start, and hooks that Codex skips."""
-    limits: dict[str, set[int]] = {}
-    for client in CLIENTS_WITH_HOOKS:
-        said = run(tmp_path, "install", client, "--hooks")
-        assert client != "codex" or "Run /hooks in Codex and trust the hooks of Palimpsest" in said
-        limits[client] = {handler["timeout"] for _, handler in handlers(content_of(hooks_file(tmp_path, client)))}
-    assert limits == {"claude-code": {5}, "codex": {5, 3}, "gemini": {5000}, "cursor": {5}}
-    assert content_of(hooks_file(tmp_path, "cursor"))["version"] == 1
 
 
 def test_hooks_of_others_stay_with_their_comments(tmp_path: Path) -> None:

@@ -5,36 +5,9 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
-
-import pytest
 
 from palimpsest.server import access_tokens
-from tests.support.command_line import palimpsest, palimpsest_json, palimpsest_restricted
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize(
-    ("restrictions", "reason"),
-    [({"room": 1}, "File too large"), ({"unprivileged": True}, "Permission denied")],
-    ids=["full", "read-only"],
-)
-def test_a_token_that_cannot_be_stored_is_one_line(tmp_path: Path, restrictions: dict[str, Any], reason: str) -> None:
-    """Guards `token create` and `token revoke` on a full and on a read-only disk: nothing changes."""
-    first = palimpsest_json(tmp_path, "token", "create")
-    data = tmp_path / "data"
-    if "unprivileged" in restrictions:
-        data.chmod(0o500)
-    try:
-        for command, otherwise in ((("create",), "no token was created"), (("revoke", first["id"]), "was revoked")):
-            error = palimpsest_restricted(tmp_path, restrictions, "token", *command)
-            assert error.startswith("error: the access tokens cannot be written")
-            assert error.count("\n") == 1
-            assert reason in error
-            assert otherwise in error
-    finally:
-        data.chmod(0o700)
-    assert [token["id"] for token in palimpsest_json(tmp_path, "token", "list")["tokens"]] == [first["id"]]
+from tests.support.command_line import palimpsest, palimpsest_json
 
 
 def test_what_a_token_of_a_project_opens_is_chosen_and_said(tmp_path: Path) -> None:

@@ -168,23 +168,6 @@ HERE = "http://localhost:1/v1"
 ELSEWHERE = "https://models.example/v1"
 
 
-def test_our_own_settings_win_over_the_openai_variables(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    path = settings_file(tmp_path, '[llm.config]\nopenai_base_url = "http://localhost:2/v1"')
-
-    def ports(config_file: Path | None = path) -> list[str]:
-        settings = load_settings(config_file, data_dir=tmp_path)
-        return [
-            (endpoint.base_url or "")[-4]
-            for endpoint in map(settings.endpoint_of, (settings.llm.config, settings.embedder.config))
-        ]
-
-    monkeypatch.setenv("OPENAI_BASE_URL", "http://localhost:1/v1")
-    assert ports(None) == ["1", "1"]
-    assert ports() == ["2", "1"]
-    monkeypatch.setenv("PALIMPSEST_LLM__CONFIG__OPENAI_BASE_URL", "http://localhost:4/v1")
-    assert ports() == ["4", "1"]
-
-
 @pytest.mark.parametrize(
     "variables",
     [
@@ -242,24 +225,11 @@ def test_a_key_is_never_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     assert "of-the-" not in refusal(data_dir=tmp_path, llm={"config": {"api_key": ["of-the-settings"]}})
 
 
-def test_paths_are_made_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("USERPROFILE", str(tmp_path / "home"))
-    settings = load_settings(
-        data_dir="~/memory", history_db_path="own.db", vector_store={"config": {"path": "vectors"}}
-    )
-    assert settings.data_dir == tmp_path / "home" / "memory"
-    assert settings.ledger_path == tmp_path / "own.db"
-    assert settings.index_dir == tmp_path / "vectors"
-
-
-@pytest.mark.parametrize("part", ["user_id", "project", "agent_id", "run_id"])
-@pytest.mark.parametrize("value", ["*", " * "])
-def test_a_wildcard_is_not_a_scope(part: str, value: str, tmp_path: Path) -> None:
+def test_a_wildcard_is_not_a_scope(tmp_path: Path) -> None:
     """Guards other users' memories: in Mem0, `user_id="*"` reads everybody's."""
-    text = refusal(None, data_dir=tmp_path, **{part: value})
-    assert text.startswith(f"{part}: {part} '*' is not a scope"), "in our words alone"
+    for part in ("user_id", "project", "agent_id", "run_id"):
+        text = refusal(None, data_dir=tmp_path, **{part: " * "})
+        assert text.startswith(f"{part}: {part} '*' is not a scope"), "in our words alone"
 
 
 @pytest.mark.parametrize(

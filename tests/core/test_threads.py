@@ -107,37 +107,3 @@ async def test_callers_in_debt_have_one_share_together(monkeypatch: pytest.Monke
     shares.use("second", 1)
     await shares.wait("second")
     assert waits == pytest.approx([ADVANCE_SECONDS / SHARE + 1 / (SHARE / 2)])
-
-
-async def test_what_a_thread_computes_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards the share: it is counted in the thread, and also if the work fails."""
-    monkeypatch.setattr(anyio, "current_time", lambda: 1_000.0)
-    waits: list[float] = []
-
-    async def sleep_until(deadline: float) -> None:
-        waits.append(deadline - 1_000.0)
-        monkeypatch.setattr(anyio, "current_time", lambda: deadline)
-
-    monkeypatch.setattr(anyio, "sleep_until", sleep_until)
-    shares = CpuShares()
-    threads = Threads((anyio.CapacityLimiter(1),), (anyio.CapacityLimiter(1),), shares, "greedy")
-    with pytest.raises(ZeroDivisionError):
-        await threads.run(lambda: sum(range(1_000_000)) / 0)
-    shares.use("greedy", ADVANCE_SECONDS)
-    await shares.wait("greedy")
-    assert waits, "the whole advance was used, and more"
-
-
-def test_errors_are_raised_where_the_work_was_given() -> None:
-    """A thread goes on after a failure."""
-    workers = Workers(1, _nothing)
-
-    def fail() -> None:
-        raise ValueError("wrong")
-
-    for _ in range(2):
-        with pytest.raises(ValueError, match="wrong"):
-            workers.urgent(0, fail)
-        with pytest.raises(ValueError, match="wrong"):
-            workers.background([fail])
-    assert workers.urgent(0, lambda: 1) == 1

@@ -180,20 +180,6 @@ def test_a_time_that_python_would_misread_is_refused(value: str) -> None:
         parse_until(value, "as_of")
 
 
-@pytest.mark.parametrize(
-    ("value", "until"),
-    [
-        ("2026-05-08", "2026-05-08T23:59:59Z"),
-        ("20260508", "2026-05-08T23:59:59Z"),
-        ("9999-12-31", "9999-12-31T23:59:59Z"),
-        ("2026-05-08 13", "2026-05-08T13:00:00Z"),
-        ("2026-05-08T13:56+02:00", "2026-05-08T11:56:00Z"),
-    ],
-)
-def test_a_date_without_a_time_means_the_end_of_the_day(value: str, until: str) -> None:
-    assert iso(parse_until(value, "as_of")) == until
-
-
 def test_a_message_without_a_time_was_said_with_the_one_before() -> None:
     """A time that cannot be read is counted, and refuses nothing."""
     given = [

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from palimpsest.core.protocols import Vector
 from palimpsest.core.validation import well_formed
 from palimpsest.embed.e5 import DIMS, PATIENCE, WEIGHTS, E5Embedder, Model
-from tests.support.environment import clean_environment
 from tests.support.examples import examples
 from tests.support.new_interpreter import output_of
 
@@ -70,14 +69,6 @@ try:
 except EmbedderError as error:
     print(error)
 """
-CODE_THAT_EXAMINES = """
-import anyio
-from palimpsest.admin.doctor import examine
-from palimpsest.core.settings import load_settings
-findings = {finding.part: finding for finding in anyio.run(examine, load_settings(None))}
-print(findings["embedder"].ok, findings["embedder"].text)
-"""
-
 ODD_TEXTS = (
     "",
     " ",
@@ -221,11 +212,6 @@ def test_both_engines_read_the_same_tokens(text: str) -> None:
 def test_a_process_may_end_while_texts_are_embedded() -> None:
     """Also while onnxruntime is loaded, which aborts a process that ends under it."""
     assert output_of(CODE_THAT_ENDS_AT_WORK) == "ended"
-
-
-def test_the_local_embedder_is_the_best_that_runs_here(tmp_path: Path) -> None:
-    printed = output_of(CODE_THAT_EXAMINES, **clean_environment(tmp_path, PALIMPSEST_EMBEDDER__PROVIDER="local"))
-    assert printed == f"True {E5Embedder().fingerprint} works"
 
 
 def test_weights_of_another_format_are_refused(tmp_path: Path) -> None:
