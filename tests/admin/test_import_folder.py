@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -13,17 +14,26 @@ from palimpsest.core.models import Event, Memory, Undo
 from palimpsest.memory import Memory as OpenMemory
 from tests.support.ledger_access import row_faults
 from tests.support.markdown_folder import contents, edit, export_to, import_from, manifest_of, page_with, remove_item
-from tests.support.memory import ALICE, add_text, memory_in, memory_texts
+from tests.support.memory import ALICE, add_text, memory_texts
 
 pytestmark = pytest.mark.anyio
 
 LIFE = ("User bakes", "User has a cat", "User lives in Lyon", "User plays the cello")
 
 
-async def life_in(memory: OpenMemory, folder: Path) -> dict[str, str]:
+class Life(NamedTuple):
+    """A memory, the folder that it was exported to, and the ids of its texts."""
+
+    memory: OpenMemory
+    vault: Path
+    ids: dict[str, str]
+
+
+@pytest.fixture
+async def life(memory: OpenMemory, tmp_path: Path) -> Life:
     ids = {text: await add_text(memory, text) for text in LIFE}
-    await export_to(memory, folder)
-    return ids
+    await export_to(memory, tmp_path / "vault")
+    return Life(memory, tmp_path / "vault", ids)
 
 
 async def memory_of(memory: OpenMemory, memory_id: str) -> Memory:
@@ -32,166 +42,151 @@ async def memory_of(memory: OpenMemory, memory_id: str) -> Memory:
     return found
 
 
-async def test_edits_of_a_person_are_one_edit(tmp_path: Path) -> None:
+async def test_edits_of_a_person_are_one_edit(life: Life) -> None:
     """Guards the way back: a typo, labels, a new item, a moved one; shown first, done once, undone as a whole."""
-    vault = tmp_path / "vault"
-    async with memory_in(tmp_path / "here") as memory:
-        ids = await life_in(memory, vault)
-        page = edit(vault, "User bakes\n  2026-05-08", "User bakes rye\nbread\n  2024-02 · since 2020 · #food")
-        page.write_text(page.read_text("utf-8").replace("rye\nbread", "rye\n  bread"), "utf-8")
-        page.write_text(page.read_text("utf-8") + "- User sings\n\n* User swims\n  2026-05-01 · #sport\n-\n", "utf-8")
-        cello = re.search(r"- User plays the cello\n.*\n", page.read_text("utf-8"))
-        assert cello is not None
-        page.write_text(page.read_text("utf-8").replace(cello[0], ""), "utf-8")
-        (vault / "Music.md").write_text(f"---\npalimpsest: topic\n---\n\n{cello[0]}", "utf-8")
-        (vault / "Notes.md").write_text("- User owns this file\n", "utf-8")
-        before = contents(vault)
-        preview = await import_from(memory, vault, dry_run=True)
-        assert contents(vault) == before
-        assert await memory_texts(memory) == sorted(LIFE)
-        result = await import_from(memory, vault)
-        assert [(each.event, each.where) for each in result.done] == [(each.event, each.where) for each in preview.done]
-        assert (result.removed, result.conflicts, result.notes) == ((), (), ())
-        assert await memory_texts(memory) == sorted((*LIFE[1:], "User bakes rye\nbread", "User sings", "User swims"))
-        bakes = await memory_of(memory, ids["User bakes"])
-        assert (bakes.date, bakes.since, bakes.tags) == ("2024-02", "2020", ("food",))
-        again = await import_from(memory, vault, deletes=True)
-        assert (again.done, again.edit) == ((), 0)
-        edit(vault, "2024-02 · since 2020 · #food", "2024-02")
-        await import_from(memory, vault)
-        bakes = await memory_of(memory, ids["User bakes"])
-        assert (bakes.date, bakes.since, bakes.tags) == ("2024-02", "", ())
-        await memory.undo(ALICE)
-        await memory.undo(ALICE)
-        assert await memory_texts(memory) == sorted(LIFE)
-        assert await row_faults(memory) == []
+    memory, vault, ids = life
+    page = edit(vault, "User bakes\n  2026-05-08", "User bakes rye\nbread\n  2024-02 · since 2020 · #food")
+    page.write_text(page.read_text("utf-8").replace("rye\nbread", "rye\n  bread"), "utf-8")
+    page.write_text(page.read_text("utf-8") + "- User sings\n\n* User swims\n  2026-05-01 · #sport\n-\n", "utf-8")
+    cello = re.search(r"- User plays the cello\n.*\n", page.read_text("utf-8"))
+    assert cello is not None
+    page.write_text(page.read_text("utf-8").replace(cello[0], ""), "utf-8")
+    (vault / "Music.md").write_text(f"---\npalimpsest: topic\n---\n\n{cello[0]}", "utf-8")
+    (vault / "Notes.md").write_text("- User owns this file\n", "utf-8")
+    before = contents(vault)
+    preview = await import_from(memory, vault, dry_run=True)
+    assert contents(vault) == before
+    assert await memory_texts(memory) == sorted(LIFE)
+    result = await import_from(memory, vault)
+    assert [(each.event, each.where) for each in result.done] == [(each.event, each.where) for each in preview.done]
+    assert (result.removed, result.conflicts, result.notes) == ((), (), ())
+    assert await memory_texts(memory) == sorted((*LIFE[1:], "User bakes rye\nbread", "User sings", "User swims"))
+    bakes = await memory_of(memory, ids["User bakes"])
+    assert (bakes.date, bakes.since, bakes.tags) == ("2024-02", "2020", ("food",))
+    again = await import_from(memory, vault, deletes=True)
+    assert (again.done, again.edit) == ((), 0)
+    edit(vault, "2024-02 · since 2020 · #food", "2024-02")
+    await import_from(memory, vault)
+    bakes = await memory_of(memory, ids["User bakes"])
+    assert (bakes.date, bakes.since, bakes.tags) == ("2024-02", "", ())
+    await memory.undo(ALICE)
+    await memory.undo(ALICE)
+    assert await memory_texts(memory) == sorted(LIFE)
+    assert await row_faults(memory) == []
 
 
-async def test_a_removed_item_is_deleted_only_on_request(tmp_path: Path) -> None:
+async def test_a_removed_item_is_deleted_only_on_request(life: Life) -> None:
     """Guards against silent loss: an item that is gone is listed first, and a file that is gone deletes nothing."""
-    vault = tmp_path / "vault"
-    async with memory_in(tmp_path / "here") as memory:
-        await life_in(memory, vault)
-        remove_item(vault, "User has a cat")
-        result = await import_from(memory, vault)
-        assert ([each.before.text for each in result.removed if each.before], result.edit) == (["User has a cat"], 0)
-        result = await import_from(memory, vault, deletes=True)
-        assert [each.event for each in result.done] == [Event.DELETE]
-        assert "User has a cat" not in await memory_texts(memory)
-        page = page_with(vault, "User bakes")
-        page.unlink()
-        result = await import_from(memory, vault, deletes=True)
-        assert result.done == ()
-        assert page.relative_to(vault).as_posix() in result.notes[0]
-        assert await memory_texts(memory) == ["User bakes", "User lives in Lyon", "User plays the cello"]
-        await memory.undo(ALICE)
-        assert await memory_texts(memory) == sorted(LIFE)
+    memory, vault, _ = life
+    remove_item(vault, "User has a cat")
+    result = await import_from(memory, vault)
+    assert ([each.before.text for each in result.removed if each.before], result.edit) == (["User has a cat"], 0)
+    result = await import_from(memory, vault, deletes=True)
+    assert [each.event for each in result.done] == [Event.DELETE]
+    assert "User has a cat" not in await memory_texts(memory)
+    page = page_with(vault, "User bakes")
+    page.unlink()
+    result = await import_from(memory, vault, deletes=True)
+    assert result.done == ()
+    assert page.relative_to(vault).as_posix() in result.notes[0]
+    assert await memory_texts(memory) == ["User bakes", "User lives in Lyon", "User plays the cello"]
+    await memory.undo(ALICE)
+    assert await memory_texts(memory) == sorted(LIFE)
 
 
-async def test_what_both_sides_changed_is_a_conflict(tmp_path: Path) -> None:
+async def test_what_both_sides_changed_is_a_conflict(life: Life) -> None:
     """Guards both sides: different changes are listed and the memory stays, until one side follows the other."""
-    vault = tmp_path / "vault"
-    async with memory_in(tmp_path / "here") as memory:
-        ids = await life_in(memory, vault)
-        edit(vault, "User bakes\n", "User bakes bread\n")
-        await memory.update(ALICE, ids["User bakes"], text="User bakes cakes")
-        edit(vault, "User lives in Lyon\n", "User lives in Paris\n")
-        await memory.update(ALICE, ids["User lives in Lyon"], text="User lives in Paris")
-        edit(vault, "User plays the cello\n  2026-05-08", "User plays the cello\n  2026-05-08 · #music")
-        await memory.update(ALICE, ids["User plays the cello"], text="User plays the harp")
-        edit(vault, "User has a cat\n", "User has two cats\n")
-        await memory.delete(ALICE, [ids["User has a cat"]])
-        result = await import_from(memory, vault)
-        assert result.done == ()
-        conflicts = {
-            conflict.memory_id: (conflict.in_file and conflict.in_file.text, conflict.here and conflict.here.text)
-            for conflict in result.conflicts
-        }
-        assert conflicts == {
-            ids["User bakes"]: ("User bakes bread", "User bakes cakes"),
-            ids["User has a cat"]: ("User has two cats", None),
-            ids["User plays the cello"]: ("User plays the cello", "User plays the harp"),
-        }
-        assert await memory_texts(memory) == ["User bakes cakes", "User lives in Paris", "User plays the harp"]
-        assert len((await import_from(memory, vault)).conflicts) == 3, "a conflict stays until it is settled"
-        edit(vault, "User bakes bread\n", "User bakes cakes\n")
-        edit(vault, "User plays the cello\n  2026-05-08 · #music", "User plays the harp\n  2026-05-08")
-        assert [each.memory_id for each in (await import_from(memory, vault)).conflicts] == [ids["User has a cat"]]
+    memory, vault, ids = life
+    edit(vault, "User bakes\n", "User bakes bread\n")
+    await memory.update(ALICE, ids["User bakes"], text="User bakes cakes")
+    edit(vault, "User lives in Lyon\n", "User lives in Paris\n")
+    await memory.update(ALICE, ids["User lives in Lyon"], text="User lives in Paris")
+    edit(vault, "User plays the cello\n  2026-05-08", "User plays the cello\n  2026-05-08 · #music")
+    await memory.update(ALICE, ids["User plays the cello"], text="User plays the harp")
+    edit(vault, "User has a cat\n", "User has two cats\n")
+    await memory.delete(ALICE, [ids["User has a cat"]])
+    result = await import_from(memory, vault)
+    assert result.done == ()
+    conflicts = {
+        conflict.memory_id: (conflict.in_file and conflict.in_file.text, conflict.here and conflict.here.text)
+        for conflict in result.conflicts
+    }
+    assert conflicts == {
+        ids["User bakes"]: ("User bakes bread", "User bakes cakes"),
+        ids["User has a cat"]: ("User has two cats", None),
+        ids["User plays the cello"]: ("User plays the cello", "User plays the harp"),
+    }
+    assert await memory_texts(memory) == ["User bakes cakes", "User lives in Paris", "User plays the harp"]
+    assert len((await import_from(memory, vault)).conflicts) == 3, "a conflict stays until it is settled"
+    edit(vault, "User bakes bread\n", "User bakes cakes\n")
+    edit(vault, "User plays the cello\n  2026-05-08 · #music", "User plays the harp\n  2026-05-08")
+    assert [each.memory_id for each in (await import_from(memory, vault)).conflicts] == [ids["User has a cat"]]
 
 
-async def test_a_removed_item_that_changed_here_is_a_conflict(tmp_path: Path) -> None:
+async def test_a_removed_item_that_changed_here_is_a_conflict(life: Life) -> None:
     """Guards what the person who removed it has never read."""
-    vault = tmp_path / "vault"
-    async with memory_in(tmp_path / "here") as memory:
-        ids = await life_in(memory, vault)
-        remove_item(vault, "User bakes")
-        await memory.update(ALICE, ids["User bakes"], text="User bakes for a living")
-        result = await import_from(memory, vault, deletes=True)
-        ((conflict,), done) = result.conflicts, result.done
-        assert (conflict.in_file, conflict.here and conflict.here.text, done) == (None, "User bakes for a living", ())
+    memory, vault, ids = life
+    remove_item(vault, "User bakes")
+    await memory.update(ALICE, ids["User bakes"], text="User bakes for a living")
+    result = await import_from(memory, vault, deletes=True)
+    ((conflict,), done) = result.conflicts, result.done
+    assert (conflict.in_file, conflict.here and conflict.here.text, done) == (None, "User bakes for a living", ())
 
 
-async def test_an_undone_import_is_not_done_again(tmp_path: Path) -> None:
+async def test_an_undone_import_is_not_done_again(life: Life) -> None:
     """Guards an undo: the files say what was imported, and the next import leaves the memory as the undo left it."""
-    vault = tmp_path / "vault"
-    async with memory_in(tmp_path / "here") as memory:
-        await life_in(memory, vault)
-        page = edit(vault, "User bakes\n", "User bakes bread\n")
-        page.write_text(page.read_text("utf-8") + "- User sings\n", "utf-8")
-        result = await import_from(memory, vault)
-        await memory.undo(ALICE, Undo(result.edit))
-        again = await import_from(memory, vault, deletes=True)
-        assert (again.done, again.conflicts) == ((), ())
-        assert await memory_texts(memory) == sorted(LIFE)
+    memory, vault, _ = life
+    page = edit(vault, "User bakes\n", "User bakes bread\n")
+    page.write_text(page.read_text("utf-8") + "- User sings\n", "utf-8")
+    result = await import_from(memory, vault)
+    await memory.undo(ALICE, Undo(result.edit))
+    again = await import_from(memory, vault, deletes=True)
+    assert (again.done, again.conflicts) == ((), ())
+    assert await memory_texts(memory) == sorted(LIFE)
 
 
-async def test_a_lost_mark_deletes_nothing(tmp_path: Path) -> None:
+async def test_a_lost_mark_deletes_nothing(life: Life) -> None:
     """Guards careless editing: an item without its second line, and one with its mark behind the text."""
-    vault = tmp_path / "vault"
-    async with memory_in(tmp_path / "here") as memory:
-        ids = await life_in(memory, vault)
-        page = page_with(vault, "User bakes")
-        text = re.sub(r"(- User bakes)\n.*", r"\1", page.read_text("utf-8"))
-        page.write_text(re.sub(r"(- User has a) cat\n.* (\^.*)", r"\1 dog \2", text), "utf-8")
-        result = await import_from(memory, vault, deletes=True)
-        assert [each.memory and each.memory.id for each in result.done] == [ids["User has a cat"]]
-        has_a_dog = await memory_of(memory, ids["User has a cat"])
-        assert (has_a_dog.text, has_a_dog.date) == ("User has a dog", "2026-05-08")
-        assert (await import_from(memory, vault, deletes=True)).done == ()
-        assert len(await memory_texts(memory)) == len(LIFE)
+    memory, vault, ids = life
+    page = page_with(vault, "User bakes")
+    text = re.sub(r"(- User bakes)\n.*", r"\1", page.read_text("utf-8"))
+    page.write_text(re.sub(r"(- User has a) cat\n.* (\^.*)", r"\1 dog \2", text), "utf-8")
+    result = await import_from(memory, vault, deletes=True)
+    assert [each.memory and each.memory.id for each in result.done] == [ids["User has a cat"]]
+    has_a_dog = await memory_of(memory, ids["User has a cat"])
+    assert (has_a_dog.text, has_a_dog.date) == ("User has a dog", "2026-05-08")
+    assert (await import_from(memory, vault, deletes=True)).done == ()
+    assert len(await memory_texts(memory)) == len(LIFE)
 
 
-async def test_texts_that_change_places(tmp_path: Path) -> None:
+async def test_texts_that_change_places(life: Life) -> None:
     """Guards items that were sorted without their marks: a text that another memory gives up is a conflict."""
-    vault = tmp_path / "vault"
-    async with memory_in(tmp_path / "here") as memory:
-        ids = await life_in(memory, vault)
-        edit(vault, "- User bakes\n", "- User HAS a cat\n")
-        edit(vault, "- User has a cat\n", "- User sails\n")
-        result = await import_from(memory, vault)
-        assert [each.memory_id for each in result.conflicts] == [ids["User bakes"]]
-        assert (await memory_of(memory, ids["User has a cat"])).text == "User sails"
-        result = await import_from(memory, vault)
-        assert [each.memory and each.memory.id for each in result.done] == [ids["User bakes"]], "the text is free now"
-        page = page_with(vault, "User sails")
-        text = page.read_text("utf-8").replace("User sails", "X").replace("User HAS a cat", "User sails")
-        page.write_text(text.replace("X", "User HAS a cat"), "utf-8")
-        result = await import_from(memory, vault)
-        assert (["says the same" in each.reason for each in result.conflicts], result.done) == ([True] * 2, ())
+    memory, vault, ids = life
+    edit(vault, "- User bakes\n", "- User HAS a cat\n")
+    edit(vault, "- User has a cat\n", "- User sails\n")
+    result = await import_from(memory, vault)
+    assert [each.memory_id for each in result.conflicts] == [ids["User bakes"]]
+    assert (await memory_of(memory, ids["User has a cat"])).text == "User sails"
+    result = await import_from(memory, vault)
+    assert [each.memory and each.memory.id for each in result.done] == [ids["User bakes"]], "the text is free now"
+    page = page_with(vault, "User sails")
+    text = page.read_text("utf-8").replace("User sails", "X").replace("User HAS a cat", "User sails")
+    page.write_text(text.replace("X", "User HAS a cat"), "utf-8")
+    result = await import_from(memory, vault)
+    assert (["says the same" in each.reason for each in result.conflicts], result.done) == ([True] * 2, ())
 
 
-async def test_a_secret_is_not_stored(tmp_path: Path) -> None:
+async def test_a_secret_is_not_stored(life: Life) -> None:
     """Guards every write: neither the ledger nor the manifest has a secret that was written into a file."""
-    vault, key = tmp_path / "vault", "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789ABCD"
-    async with memory_in(tmp_path / "here") as memory:
-        await life_in(memory, vault)
-        page = edit(vault, "User bakes\n", f"User bakes with {key}\n")
-        page.write_text(page.read_text("utf-8") + f"- User sings {key}\n", "utf-8")
-        result = await import_from(memory, vault)
-        assert any("replaced 2 secrets" in note for note in result.notes)
-        assert key not in str(await memory_texts(memory))
-        assert key not in manifest_of(vault).read_text("utf-8")
-        assert (await import_from(memory, vault, deletes=True)).done == ()
+    memory, vault, _ = life
+    key = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789ABCD"
+    page = edit(vault, "User bakes\n", f"User bakes with {key}\n")
+    page.write_text(page.read_text("utf-8") + f"- User sings {key}\n", "utf-8")
+    result = await import_from(memory, vault)
+    assert any("replaced 2 secrets" in note for note in result.notes)
+    assert key not in str(await memory_texts(memory))
+    assert key not in manifest_of(vault).read_text("utf-8")
+    assert (await import_from(memory, vault, deletes=True)).done == ()
 
 
 BROKEN: dict[str, tuple[Callable[[str], str], str]] = {
@@ -227,30 +222,26 @@ BROKEN: dict[str, tuple[Callable[[str], str], str]] = {
 }
 
 
-async def test_what_cannot_be_read_is_refused_with_its_line(tmp_path: Path) -> None:
+async def test_what_cannot_be_read_is_refused_with_its_line(life: Life) -> None:
     """Guards against half an import: the error names the line, and nothing is written, here or there."""
-    vault = tmp_path / "vault"
-    async with memory_in(tmp_path / "here") as memory:
-        await life_in(memory, vault)
-        page = page_with(vault, "User bakes")
-        whole = page.read_text("utf-8")
-        for name, (change, error) in BROKEN.items():
-            page.write_text(change(whole).replace("User plays the cello", "User plays"), "utf-8")
-            before = contents(vault)
-            with pytest.raises(InputError, match=error):
-                await import_from(memory, vault, deletes=True)
-            assert contents(vault) == before, name
-            assert await memory_texts(memory) == sorted(LIFE), name
+    memory, vault, _ = life
+    page = page_with(vault, "User bakes")
+    whole = page.read_text("utf-8")
+    for name, (change, error) in BROKEN.items():
+        page.write_text(change(whole).replace("User plays the cello", "User plays"), "utf-8")
+        before = contents(vault)
+        with pytest.raises(InputError, match=error):
+            await import_from(memory, vault, deletes=True)
+        assert contents(vault) == before, name
+        assert await memory_texts(memory) == sorted(LIFE), name
 
 
-async def test_editors_of_every_kind(tmp_path: Path) -> None:
+async def test_editors_of_every_kind(life: Life) -> None:
     """Guards other systems: a byte order mark, other line ends, tabs and other bullets change nothing."""
-    vault = tmp_path / "vault"
-    async with memory_in(tmp_path / "here") as memory:
-        await add_text(memory, "User likes:\n\n- tea\n\n    much code\n\t\ttabs")
-        await life_in(memory, vault)
-        page = page_with(vault, "User bakes")
-        text = page.read_text("utf-8").replace("\n- ", "\n*   ").replace("\n  20", "\n\t20").replace("\n", "\r\n")
-        page.write_bytes(b"\xef\xbb\xbf" + text.encode())
-        result = await import_from(memory, vault, deletes=True)
+    memory, vault, _ = life
+    await add_text(memory, "User likes:\n\n- tea\n\n    much code\n\t\ttabs")
+    page = page_with(vault, "User bakes")
+    text = page.read_text("utf-8").replace("\n- ", "\n*   ").replace("\n  20", "\n\t20").replace("\n", "\r\n")
+    page.write_bytes(b"\xef\xbb\xbf" + text.encode())
+    result = await import_from(memory, vault, deletes=True)
     assert (result.done, result.conflicts, result.notes) == ((), (), ())
