@@ -424,11 +424,16 @@ def _about(sources: Sources) -> list[Line]:
     return written if sources.profile else _lines(sources.telling)
 
 
-def _lines(memories: Sequence[Memory], *, is_lasting: bool = False) -> list[Line]:
-    """Return a line for each memory whose first sentence is not too long."""
-    texts = [(memory, sentences(plain(memory.text), MEMORY_TOKENS)) for memory in memories]
-    lines = [Line(dated(memory, text, is_lasting=is_lasting), memory.id) for memory, text in texts if text]
-    return list({line.text: line for line in reversed(lines)}.values())[::-1]
+def _lines(memories: Sequence[Memory], *, is_lasting: bool = False, may_cut: bool = False) -> list[Line]:
+    """Return a line for each memory in whole sentences. One whose first sentence is too long is cut, or left out."""
+    lines: dict[str, Line] = {}
+    for memory in memories:
+        whole = plain(memory.text)
+        text = sentences(whole, MEMORY_TOKENS) or (shorten_to_tokens(whole, MEMORY_TOKENS) if may_cut else "")
+        line = dated(memory, text, is_lasting=is_lasting)
+        if text:
+            lines.setdefault(line, Line(line, memory.id))
+    return list(lines.values())
 
 
 def _size(line: str) -> int:
@@ -486,12 +491,13 @@ def _room(introduction: str, max_tokens: int) -> int:
 def session_brief(sources: Sources, project: str) -> ContextBlock:
     """Return the brief of a session in a project, or in none."""
     ending = _last_session(sources.last_words)
+    of_project = f"About the project {shorten_to_tokens(plain(project), 30)}:"
     groups: tuple[Group, ...] = (
-        ("About the user:", _lines(sources.first, is_lasting=True), FIRST_SHARE),
+        ("About the user:", _lines(sources.first, is_lasting=True, may_cut=True), FIRST_SHARE),
         (PINNED, _pinned_lines(sources), PINNED_SHARE),
         (PROCEDURES, _practice(sources), 1 / 3),
-        (HELP, _lines(sources.help), 1 / 3),
-        (f"About the project {shorten_to_tokens(plain(project), 30)}:", _lines(sources.of_project), 2 / 3),
+        (HELP, _lines(sources.help, may_cut=True), 1 / 3),
+        (of_project, _lines(sources.of_project, may_cut=True), 2 / 3),
         (ABOUT, _about(sources), 1),
     )
     room = _room(BRIEF_INTRODUCTION, MAX_BRIEF_TOKENS) - sum(line_tokens(line.text) for line in ending)
