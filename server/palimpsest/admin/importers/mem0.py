@@ -21,10 +21,8 @@ from palimpsest.core.validation import MAX_METADATA_BYTES, MAX_TEXT_CHARS, has_n
 _KEPT_FIELDS = ("user_id", "agent_id", "run_id", "app_id", "attributed_to", "expiration_date")
 _SPEAKER = ("actor_id", "role")
 
-# mem0 has renamed these columns once. The present name comes first.
-_OLD_TEXT = ("old_memory", "prev_value")
-_NEW_TEXT = ("new_memory", "new_value")
-_CREATED_AT = ("created_at", "timestamp")
+_COLUMNS = {"memory_id", "event", "old_memory", "new_memory"}
+"""The columns of mem0's history. Its first versions, until 2024, called the last two otherwise, and are not read."""
 
 
 def read_history(source: records.SourceFile, now: datetime) -> ImportedFile | None:
@@ -56,7 +54,7 @@ def _has_history(file: Path, database: sqlite3.Connection) -> bool:
     columns = {row[1] for row in database.execute("PRAGMA table_info(history)")}
     if {"seq", "state", "stage"} <= columns:
         raise InputError(f"{file} is a Palimpsest ledger. palimpsest restore replaces your ledger with it")
-    return {"memory_id", "event"} <= columns and bool(columns & {*_OLD_TEXT}) and bool(columns & {*_NEW_TEXT})
+    return columns >= _COLUMNS
 
 
 def _history_memories(rows: Sequence[dict[str, Any]], reading: Reading) -> tuple[ImportedMemory, ...]:
@@ -83,7 +81,7 @@ def _dated_rows(rows: Sequence[dict[str, Any]], reading: Reading) -> list[tuple[
     """
     times: list[datetime] = []
     for row in rows:
-        at = instant_of(row.get("updated_at")) or instant_of(_either(row, _CREATED_AT))
+        at = instant_of(row.get("updated_at")) or instant_of(row.get("created_at"))
         times.append(at or (times[-1] if times else records.OLDEST))
     order = sorted(range(len(rows)), key=times.__getitem__)
     dated: list[tuple[dict[str, Any], datetime]] = []
@@ -98,7 +96,7 @@ def _versions(rows: Sequence[tuple[dict[str, Any], datetime]], reading: Reading)
     """Return the versions of one memory. The first one adds it, and each follows from the one before."""
     versions: list[records.ImportedVersion] = []
     for row, at in rows:
-        old, new = text_of(_either(row, _OLD_TEXT)), text_of(_either(row, _NEW_TEXT))
+        old, new = text_of(row["old_memory"]), text_of(row["new_memory"])
         event = text_of(row["event"]).upper()
         deletes = event == Event.DELETE or bool(row.get("is_deleted"))
         if not deletes and (event not in (Event.ADD, Event.UPDATE) or not new):
@@ -106,7 +104,7 @@ def _versions(rows: Sequence[tuple[dict[str, Any], datetime]], reading: Reading)
                 reading.skipped["history rows without text"] += 1
             continue
         if not versions and old and (deletes or event == Event.UPDATE):  # the row that added it is missing
-            created_at = reading.time_of(_either(row, _CREATED_AT))
+            created_at = reading.time_of(row.get("created_at"))
             versions.append(records.ImportedVersion(Event.ADD, old, min(created_at, at)))
         exists = bool(versions) and versions[-1].text is not None
         if not deletes:
@@ -116,10 +114,6 @@ def _versions(rows: Sequence[tuple[dict[str, Any], datetime]], reading: Reading)
         else:
             reading.skipped["deletions of memories that did not exist"] += 1
     return tuple(versions)
-
-
-def _either(row: dict[str, Any], names: tuple[str, str]) -> Any:
-    return row.get(names[0]) if names[0] in row else row.get(names[1])
 
 
 def read_export(source: records.SourceFile, now: datetime) -> ImportedFile | None:
