@@ -52,13 +52,11 @@ def _line_values(name: str, text: str) -> tuple[list[Any], InputError | None]:
     for number, line in enumerate(text.split("\n"), 1):
         try:
             values += [json.loads(line)] if line.strip() else []
-        except json.JSONDecodeError as error:
+        except (ValueError, RecursionError) as error:
             fault = fault or InputError(
-                f"{name}, line {number}: {error.msg} at column {error.colno}. Nothing was imported. "
+                f"{name}, line {number}: {getattr(error, 'msg', error)}. Nothing was imported. "
                 "Correct or delete the line: each line is one entity or relation as JSON"
             )
-        except (ValueError, RecursionError) as error:
-            fault = fault or InputError(f"{name}, line {number}: {error}. Nothing was imported")
     return values, fault
 
 
