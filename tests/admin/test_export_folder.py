@@ -174,7 +174,6 @@ async def test_links_out_of_the_folder_are_not_followed(tmp_path: Path) -> None:
 
 
 async def test_another_memory_is_not_written_over(tmp_path: Path) -> None:
-    """Guards a folder of another user or project."""
     async with memory_in(tmp_path / "here") as memory:
         store_memory(memory, "User bakes")
         await export_to(memory, tmp_path / "vault")

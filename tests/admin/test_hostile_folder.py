@@ -131,7 +131,6 @@ async def test_a_manifest_cannot_reach_memories_of_others(tmp_path: Path) -> Non
 
 @pytest.mark.nightly
 def test_the_command_line_exports_and_imports_a_folder(tmp_path: Path) -> None:
-    """Guards what a person sees: what would change, what conflicts, how to undo it, and what is refused."""
     palimpsest(tmp_path, "add", "User bakes")
     palimpsest(tmp_path, "add", "User has a cat")
     assert "exported 2 memories" in palimpsest(tmp_path, "export", "--format", "markdown", "vault")

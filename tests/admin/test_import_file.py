@@ -184,7 +184,6 @@ async def undone(memory: Memory, back: int | datetime | None) -> str:
 
 
 async def test_an_undone_edit_stays_undone_after_an_import(tmp_path: Path) -> None:
-    """Guards undo after an import: it skips the edit that was undone before the export."""
     clock = StoppedClock()
     async with memory_in(tmp_path / "here", clock) as before, memory_in(tmp_path / "there", clock) as after:
         for text in ("User lives in Paris", "User has a cat", "User has a dog"):
@@ -297,7 +296,6 @@ async def test_a_damaged_line_is_named_and_nothing_at_all_is_stored(tmp_path: Pa
 
 
 async def test_items_of_another_user_of_the_ledger_are_refused(tmp_path: Path) -> None:
-    """Guards two users of one ledger: ids are unique, and no memory cites another user's messages."""
     async with memory_in(tmp_path) as memory:
         (message,) = await store_messages(memory, ("user", "I bake"))
         store_memory(memory, "User bakes", sources=[message.id])

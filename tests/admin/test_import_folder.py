@@ -95,7 +95,6 @@ async def test_a_removed_item_is_deleted_only_on_request(life: Life) -> None:
 
 
 async def test_what_both_sides_changed_is_a_conflict(life: Life) -> None:
-    """Guards both sides: different changes are listed and the memory stays, until one side follows the other."""
     memory, vault, ids = life
     edit(vault, "User bakes\n", "User bakes bread\n")
     await memory.update(ALICE, ids["User bakes"], text="User bakes cakes")

@@ -205,7 +205,6 @@ async def test_a_text_that_other_items_contain_is_explained(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("asking", [ALICE, Scope("alice", project="app", agent_id="coder")])
 async def test_an_id_of_another_scope_is_refused_and_erases_nothing(tmp_path: Path, asking: Scope) -> None:
-    """Guards other users' memories: if one id is refused, nothing is erased."""
     async with memory_in(tmp_path) as memory:
         bobs, of_web = (
             store_memory(memory, "Bob collects stamps", scope=BOB),
@@ -337,7 +336,6 @@ async def test_a_log_that_another_process_reads_is_noted_and_emptied_by_the_next
 
 @pytest.mark.nightly
 def test_the_command_asks_first_and_reports_what_it_found(tmp_path: Path) -> None:
-    """Guards a person at the terminal: purge asks first, reports every trace, and exits with 1 if one is left."""
     with second_writer(tmp_path / "data") as sneak:
         sneak(FIRST)
     (secret,) = (row["id"] for row in table_rows(tmp_path / "data" / "ledger.db")["memories"])

@@ -152,19 +152,16 @@ def healthy(tmp_path_factory: pytest.TempPathFactory, store: Store) -> Path:  # 
 
 @pytest.fixture
 def settings(tmp_path: Path, healthy: Path) -> Settings:
-    """Return the settings of a copy of the healthy memory."""
     copy_memory(healthy, tmp_path / "data")
     return settings_in(tmp_path / "data")
 
 
 def verified(settings: Settings, *, repair: bool = False) -> dict[str, Finding]:
-    """Return the findings of `verify` by part."""
     findings = verify(settings, ignore_progress, repair=repair, clock=StoppedClock())
     return {finding.part: finding for finding in findings}
 
 
 def results(findings: dict[str, Finding]) -> dict[str, tuple[bool, str]]:
-    """Return whether each part is well, and the text about it."""
     return {part: (finding.ok, finding.text) for part, finding in findings.items()}
 
 

@@ -24,7 +24,6 @@ PROJECT = Scope("alice", "tea-shop")
 
 
 async def brief_of(memory: Memory, user: str = "alice", folder: str = "/anywhere") -> str:
-    """Render, and return the brief that the hook finds; "" if there is none."""
     await memory.briefs.render()
     brief = find_brief(str(memory.settings.data_dir), user, folder)
     return brief.text if brief is not None else ""
@@ -133,7 +132,6 @@ TRIVIA = ("film", "bus", "kite", "hill", "snow", "fair", "play", "bike", "boat",
 
 
 async def begun(memory: Memory, scope: Scope = ALICE) -> tuple[str, str]:
-    """Return what sessions begin with: the brief and the instructions."""
     await memory.briefs.render()
     brief = find_brief(str(memory.settings.data_dir), "alice", "/")
     return brief.text if brief is not None else "", await memory.briefs.instructions(scope)

@@ -33,14 +33,12 @@ DIAGNOSIS = "the diagnosis is hypertension"
 
 
 async def take_in(folder: Path, **settings: Any) -> list[tuple[str, str]]:
-    """Take in what waits, and return role and text of all messages."""
     async with memory_in(folder, **settings) as memory:
         await memory.capture.take_in()
         return kept(memory)
 
 
 async def take_in_transcript(memory: Memory, folder: Path, session: ClaudeSession, name: str = "s1") -> None:
-    """End a session, and take in what its transcript has."""
     spooled(folder, "end", session=name, transcript=str(session.path))
     await memory.capture.take_in()
 
@@ -238,7 +236,6 @@ async def test_a_purge_leaves_nothing_in_the_spool(tmp_path: Path, mode: str) ->
 
 
 async def jobs_of(memory: Memory) -> list[tuple[str, str, int]]:
-    """Return kind, state and number of messages of each job, the newest first."""
     return [(item.job.kind, item.job.state, len(item.job.message_ids)) for item in await memory.care.jobs()]
 
 
@@ -324,7 +321,6 @@ SPOOLERS, RECORDS = 10, 20
 
 
 def until_at_most(folder: Path, records: int) -> None:
-    """Wait until the spool has at most so many records."""
     deadline = time.monotonic() + 90
     while len(waiting(folder)) > records:
         assert time.monotonic() < deadline, "the spool was not taken in"

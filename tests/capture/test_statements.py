@@ -43,7 +43,6 @@ APP = Scope("alice", "app")
 
 
 def session(data_dir: Path, repository: Path, name: str) -> None:
-    """Leave a session in the spool."""
     for number, prompt in enumerate(PROMPTS):
         spooled(data_dir, "prompt", prompt, session=name, message_id=f"{name}{number}", cwd=str(repository))
         spooled(data_dir, "reply", f"Done, step {number}.", session=name, cwd=str(repository))
@@ -51,7 +50,6 @@ def session(data_dir: Path, repository: Path, name: str) -> None:
 
 
 async def captured(memory: Memory, scope: Scope) -> list[str]:
-    """Return what waits to be confirmed in a scope's own project."""
     found = await memory.corrections.captured(scope, 100)
     return sorted(item.text for item in found if item.scope.project == scope.project)
 

@@ -15,7 +15,6 @@ from tests.support.message_forms import FORMS
 
 
 def test_an_added_memory_is_found_and_listed_and_has_a_history(tmp_path: Path) -> None:
-    """Guards the everyday commands, as text and as JSON."""
     assert "added: [" in palimpsest_process(tmp_path, "add", "User's dog [Rex] is old")
     (hit,) = palimpsest_json(tmp_path, "search", "pet")["results"]
     assert hit["text"] == "User's dog [Rex] is old"
@@ -131,7 +130,6 @@ def test_an_emptied_ledger_is_not_taken_for_a_new_one(tmp_path: Path) -> None:
 
 
 def test_rebuild_makes_an_index_that_the_doctor_counts(tmp_path: Path) -> None:
-    """Guards the repair of a damaged index."""
     palimpsest(tmp_path, "add", "User likes tea")
     assert "1 full-text row, 1 vector in" in palimpsest(tmp_path, "rebuild")
     assert "folder 0 is 0 changes behind" in palimpsest(tmp_path, "doctor")

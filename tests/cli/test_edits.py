@@ -12,13 +12,11 @@ from tests.support.command_line import palimpsest, palimpsest_json, palimpsest_p
 
 
 def added(folder: Path, text: str, *options: str) -> str:
-    """Add a fact. Return its short id."""
     (outcome,) = palimpsest_json(folder, "add", text, *options)["results"]
     return outcome["id"][:8]
 
 
 def whole(folder: Path, memory_id: str) -> dict[str, Any]:
-    """Return what `get` prints as JSON."""
     return palimpsest_json(folder, "get", memory_id)
 
 
@@ -88,7 +86,6 @@ def test_a_text_is_read_from_standard_input(tmp_path: Path) -> None:
 
 
 def test_memories_are_deleted_and_restored(tmp_path: Path) -> None:
-    """Guards both ways back, and that all or none are deleted."""
     ids = [added(tmp_path, text) for text in ("Rex is old", "Ana lives in Lyon")]
     assert "Nothing was deleted" in palimpsest(tmp_path, "delete", code=1)
     assert "no memory '00000000'" in palimpsest(tmp_path, "delete", ids[0], "00000000", code=1)

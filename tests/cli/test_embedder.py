@@ -15,7 +15,6 @@ FROM_THE_FILE = {STATIC_EMBEDDER[0]: ""}
 
 
 def test_it_shows_what_there_is_and_what_is_in_use(tmp_path: Path) -> None:
-    """A person sees what could be chosen, and what that takes."""
     palimpsest(tmp_path, "add", "User's dog Rex is old")
     shown = palimpsest_json(tmp_path, "embedder")
     assert (shown["provider"], shown["fingerprint"]) == ("static", StaticEmbedder().fingerprint)
@@ -49,7 +48,6 @@ def test_a_variable_that_overrides_the_file_is_named(tmp_path: Path) -> None:
 
 
 def test_an_embedder_that_cannot_be_used_is_not_chosen(tmp_path: Path) -> None:
-    """The settings stay as they were."""
     said = palimpsest(tmp_path, "embedder", "use", "onnx", code=1, settings=FROM_THE_FILE)
     assert "embedder.config.model" in said
     assert "Nothing was changed" in said

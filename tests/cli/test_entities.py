@@ -48,7 +48,6 @@ def a_bakery(folder: Path) -> list[str]:
 
 
 def test_entities_are_listed_newest_first(tmp_path: Path) -> None:
-    """Guards the way in: names, types, and in how many memories; of one type, and as JSON."""
     assert "no names are known yet" in palimpsest(tmp_path, "entities")
     a_bakery(tmp_path)
     text = palimpsest(tmp_path, "entities")
@@ -63,7 +62,6 @@ def test_entities_are_listed_newest_first(tmp_path: Path) -> None:
 
 
 def test_an_entity_is_shown_by_name_and_by_id(tmp_path: Path) -> None:
-    """Guards looking around, and an unknown name."""
     a_bakery(tmp_path)
     text = palimpsest(tmp_path, "entity", "ana")
     assert text.startswith("Ana (person)\nHolds now:\n")
@@ -134,7 +132,6 @@ def test_every_format_takes_every_name(tmp_path: Path) -> None:
 
 
 def test_the_graph_is_written_around_a_name(tmp_path: Path) -> None:
-    """Guards `--about` and `--limit`."""
     a_bakery(tmp_path)
     near = palimpsest_json(tmp_path, "graph", "--about", "Lyon")
     assert {item["name"] for item in near["entities"]} == {"Ana", "Lyon"}

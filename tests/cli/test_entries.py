@@ -79,7 +79,6 @@ def test_an_entry_that_starts_our_server_is_ours(entry: object, arguments: tuple
 
 @pytest.mark.parametrize(("client", "home", "config", "file"), USER_FILES)
 def test_each_client_has_its_file_on_each_platform(client: str, home: Any, config: Any, file: str) -> None:
-    """Guards the paths that the clients document."""
     assert Folders(home, config, home, {}).place_of(CLIENTS[client].user_file).as_posix() == file
 
 

@@ -45,13 +45,11 @@ def memory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 def test_a_wrong_filter_names_what_would_be_right(memory: Path, condition: str, complaint: str) -> None:
-    """Guards a person who guesses."""
     for command in (("list",), ("search", "roses")):
         assert complaint.lower() in palimpsest(memory, *command, "--filter", condition, code=1).lower()
 
 
 def test_conditions_make_one_filter() -> None:
-    """Guards the form that goes to the memory."""
     assert filters_from([]) is None
     assert filters_from(["a=x"]) == {"a": {"eq": "x"}}
     assert filters_from(["a=x", '{"b": 1}']) == {"AND": [{"a": {"eq": "x"}}, {"b": 1}]}

@@ -24,7 +24,6 @@ ESCAPES = (
 
 
 def steering_in(printed: str) -> list[str]:
-    """Return the characters of an output that a terminal would act on."""
     return STEERING.findall(printed)
 
 

@@ -94,7 +94,6 @@ def test_a_model_is_fetched_once_converts_the_memory_and_can_be_left_again(tmp_p
 
 
 def test_the_licence_is_shown_and_asked_for(tmp_path: Path, hub: ModelHub) -> None:
-    """Nothing is fetched before somebody accepted it; a script says so itself."""
     env = variables(hub)
     for answer in ("n\n", ""):
         said = palimpsest(tmp_path, "embedder", "use", "tiny-embedder", answer=answer, code=1, settings=env)

@@ -115,7 +115,6 @@ def test_install_writes_a_folder_that_means_the_same_everywhere(tmp_path: Path) 
 
 
 def test_the_version_is_an_option(tmp_path: Path) -> None:
-    """Guards what every other program answers to."""
     assert palimpsest(tmp_path, "--version") == f"{__version__}\n"
 
 

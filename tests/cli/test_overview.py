@@ -12,7 +12,6 @@ from tests.support.command_line import palimpsest_json
 
 
 def finding(home: Path, *, ok: bool) -> str:
-    """Return what the doctor says about clients, which must be well or not."""
     report = palimpsest_json(home, "doctor", code=0 if ok else 1, settings={"XDG_CONFIG_HOME": str(home / ".config")})
     [found] = [found for found in report["findings"] if found["part"] == "clients"]
     assert found["ok"] is ok
@@ -30,7 +29,6 @@ def test_a_damaged_file_of_one_client_hides_no_other(tmp_path: Path) -> None:
 
 
 def test_the_doctor_names_the_clients_that_have_the_memory(tmp_path: Path) -> None:
-    """Guards a healthy installation against alarms, also that of a project."""
     assert finding(tmp_path, ok=True) == "in no client; palimpsest install CLIENT adds it"
     run(tmp_path, "install", "gemini", "--hooks")
     run(tmp_path, "install", "vscode", "--project")

@@ -193,7 +193,6 @@ def test_processes_that_open_a_folder_at_once_agree(folders: Folders) -> None:
 
 
 def test_a_project_that_does_not_exist_is_told(tmp_path: Path) -> None:
-    """Guards a misspelt `--project`, in which nothing is found and what is added is lost to the right one."""
     palimpsest(tmp_path, "add", "The lamp is yellow", "--project", "Stradishop")
     for words in (("search", "lamp"), ("list",), ("add", "The lamp is green")):
         printed = palimpsest(tmp_path, *words, "--project", "stradishop", answer="\n")  # with it, stderr is returned

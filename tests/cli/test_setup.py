@@ -55,7 +55,6 @@ def test_a_script_chooses_an_endpoint_which_is_tried_and_used(tmp_path: Path, en
 
 
 def test_a_person_is_asked_and_sees_what_is_written(tmp_path: Path, endpoint: OpenAIServer) -> None:
-    """Guards the questions: nothing is written before it was shown and confirmed."""
     answers = ["openai", endpoint.base_url, "small", "-"]
     palimpsest(tmp_path, "setup", answer="\n".join([*answers, "n"]), code=1)
     assert not file_in(tmp_path).exists()

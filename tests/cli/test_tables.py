@@ -21,7 +21,6 @@ pieces = st.lists(st.sampled_from(["北", "a", " ", "é", "👩‍👩‍👧", 
 
 
 def printed_at(width: int, rows: Rows) -> list[str]:
-    """Return the lines of a table on a terminal of this width."""
     file = io.StringIO()
     Console(file=file, width=width).print(rows)
     return file.getvalue().splitlines()

@@ -17,7 +17,6 @@ from palimpsest.core.settings_file import keep_copy, set_values
 
 
 def names(folder: Path) -> set[str]:
-    """Return the names of the files in a folder."""
     return {file.name for file in folder.iterdir()}
 
 
@@ -63,7 +62,6 @@ CASES: dict[str, dict[str, list[str]]] = json.loads((Path(__file__).parent / "se
 
 
 def changed(path: Path, text: str) -> str:
-    """Return the text of a settings file after the embedder was changed."""
     path.write_bytes(text.encode())
     set_values(path, {"embedder.provider": "e5"})
     return path.read_bytes().decode()

@@ -54,7 +54,6 @@ def test_the_error_about_a_wrong_filter_names_the_key(filters: dict[str, Any], e
 
 
 def nested(junction: str, depth: int) -> dict[str, Any]:
-    """Return a filter of so many levels."""
     filters: dict[str, Any] = {"score": 3}
     for _ in range(depth):
         filters = {junction: [filters]}
@@ -62,12 +61,10 @@ def nested(junction: str, depth: int) -> dict[str, Any]:
 
 
 def conditions(count: int) -> list[dict[str, Any]]:
-    """Return filters of one condition each."""
     return [{"score": number} for number in range(count)]
 
 
 def keys(count: int) -> dict[str, Any]:
-    """Return a filter with so many keys."""
     return {str(number): 1 for number in range(count)}
 
 

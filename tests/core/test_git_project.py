@@ -19,7 +19,6 @@ from tests.support.server_in_process import server_in_process
 
 
 def scope_line(text: str) -> str:
-    """Return the line of a reply that names its scope."""
     return next(line for line in text.splitlines() if line.startswith("scope: "))
 
 
@@ -66,7 +65,6 @@ def test_clones_of_a_repository_have_the_same_project_whatever_their_url(
 
 
 def repository(folder: Path, name: str) -> Path:
-    """Return a new repository with its own remote."""
     return cloned(folder, name, f"https://github.com/acme/{name}.git")
 
 

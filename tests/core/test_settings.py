@@ -24,27 +24,23 @@ def no_settings_of_the_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
 
 
 def settings_file(folder: Path, text: str, name: str = "settings.toml") -> Path:
-    """Write a settings file and return its path."""
     path = folder / name
     path.write_text(text, "utf-8")
     return path
 
 
 def set_variables(monkeypatch: pytest.MonkeyPatch, **values: str) -> None:
-    """Set variables with our prefix."""
     for name, value in values.items():
         monkeypatch.setenv(f"PALIMPSEST_{name}", value)
 
 
 def refusal(config_file: Path | None = None, **overrides: Any) -> str:
-    """Return the text of the error that loading raises."""
     with pytest.raises(SettingsError) as error:
         load_settings(config_file, **overrides)
     return str(error.value)
 
 
 def test_the_file_of_a_mem0_user_is_read(tmp_path: Path) -> None:
-    """Guards Mem0's key names in JSON: its users can keep their file."""
     values = json.loads((Path(__file__).parent / "mem0_settings.json").read_text("utf-8"))
     values |= {"history_db_path": str(tmp_path / "history.db")}
     values["vector_store"]["config"]["path"] = str(tmp_path / "chroma")

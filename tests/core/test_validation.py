@@ -37,7 +37,6 @@ SERVER = Scope("ana", "atlas", "otto", "run-1")
 
 
 def messages_from(*inputs: dict[str, Any]) -> tuple[Message, ...]:
-    """Return the messages that are kept of a conversation."""
     return conversation_from(inputs, SCOPE, NOW).messages
 
 

@@ -19,7 +19,6 @@ TEXT = "Anna lives in Lyon"
 
 
 def opened(folder: Path, **config: Any) -> OnnxEmbedder:
-    """Return the embedder of a folder."""
     return OnnxEmbedder(EmbedderConfig(model=str(folder), **config))
 
 

@@ -29,7 +29,6 @@ PROMPT = {
 
 
 def write(path: str, content: Any) -> None:
-    """Write a JSON value, or a text that is not one."""
     Path(path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     Path(path).write_text(content if isinstance(content, str) else json.dumps(content))
 
@@ -46,7 +45,6 @@ def brief(text: str, *ids: str) -> dict[str, Any]:
 
 
 def begun_with(data_dir: Path, cwd: str = "/", *arguments: str, source: str = "startup", **variables: str) -> str:
-    """Return the text that a session in a folder begins with, "" for none."""
     printed = handle_hook(data_dir, {**START, "source": source, "cwd": cwd}, *arguments, **variables)
     return printed["hookSpecificOutput"]["additionalContext"] if printed else ""
 

@@ -27,7 +27,6 @@ CLAUDE = {key: PROMPTS["claude-code"][key] for key in ("session_id", "transcript
 
 
 def write_brief(data_dir: Path, text: str) -> None:
-    """Write the brief of all folders as a server does."""
     for file, content in (
         (spool.brief_file(str(data_dir), "k1"), {"v": 1, "text": text, "ids": ["m1"]}),
         (spool.folders_file(str(data_dir)), {"v": 1, "users": {"": {"": "k1"}}}),
@@ -37,7 +36,6 @@ def write_brief(data_dir: Path, text: str) -> None:
 
 
 def records_of(folder: Path, *payloads: dict[str, Any], client: str = "", **variables: str) -> list[dict[str, Any]]:
-    """Return what the hook keeps of some payloads in a folder, for which it prints nothing."""
     arguments = ("--client", client) if client else ()
     for payload in payloads:
         assert handle_hook(folder / "data", payload, *arguments, **variables) is None
