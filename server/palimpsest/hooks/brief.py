@@ -1176,13 +1176,12 @@ class Briefs:
         """
         until = time.monotonic() + seconds
         for user in tuple(self._others):
-            self._others.discard(user)
+            self._others.discard(user)  # first: something of them may be written meanwhile
+            outdated = [self._scope]  # until it is known
             try:
                 outdated = await self._threads.run(partial(self._outdated_scopes, user))
-            except (OSError, LedgerError):
-                self._others.add(user)
-                raise
-            self._others.update([user] if outdated else ())
+            finally:
+                self._others.update([user] if outdated else ())
             for scope in outdated:
                 if most < 1:
                     return False
