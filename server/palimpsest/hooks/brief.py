@@ -1214,8 +1214,8 @@ class Briefs:
         self._files.write_folders(folders)
         for key, (owner, client, session) in folders.sessions.items():
             if owner == user:
-                self._paused.discard((client, session))  # first: it may pause again meanwhile
                 self._render_session(key, (client, session), now, is_due=key in added)
+                self._paused.discard((client, session))
         for key, scope in folders.scopes.items():
             if scope.user_id == user:
                 self._files.write_brief(key, session_brief(self._sources(scope, now), scope.project), iso(now))
