@@ -133,33 +133,28 @@ def read_dossier(
 
     With `held_at` it is what held in the world then, by what is known: `holds` has it, and `held` nothing.
     """
-    expired = expired_ids(conn, scope, now) if as_of is None else set[str]()
-    relations = list[KnownRelation]()
+    held, all_held = list[Memory](), 0
     if held_at is not None:
         living, _ = entities.memories_about(conn, scope, entity.id, MAX_LOOKED_AT)
         closed, _ = entities.former_memories_about(conn, scope, entity.id, MAX_LOOKED_AT)
         then = [memory for memory in (*living, *closed) if memory.may_hold_in(held_at)]
-        holds, all_holds = then[:MAX_MEMORIES], len(then)
+        holds, all_holds = _chosen(then), len(then)
         ever = relation_queries.relations_of(conn, scope, [entity.id], ever=True, limit=MAX_LOOKED_AT)
         relations = [item for item in ever if item.may_hold_in(held_at)][:MAX_RELATIONS]
-    elif as_of is None:
-        holds, all_holds = entities.memories_about(conn, scope, entity.id, MAX_MEMORIES, oldest=MAX_OLDEST)
-        all_holds -= sum(memory.id in expired for memory in holds)
-        if all_holds > len(holds):
-            looked_at, _ = entities.memories_about(conn, scope, entity.id, MAX_LOOKED_AT)
-            known = {memory.id for memory in holds}
-            between = [memory for memory in looked_at if memory.id not in known and is_safety(memory, "")]
-            holds = [*holds[:MAX_MEMORIES], *between[:MAX_OLDEST], *holds[MAX_MEMORIES:]]
-        holds = [memory for memory in holds if memory.id not in expired]
     else:
-        then = entities.memories_about_at(conn, scope, entity.id, as_of)
-        holds, all_holds = [*then[:MAX_MEMORIES], *then[MAX_MEMORIES:][-MAX_OLDEST:]], len(then)
-    held, all_held = list[Memory](), 0
-    if held_at is None:
+        if as_of is None:
+            known, total = entities.memories_about(conn, scope, entity.id, MAX_LOOKED_AT, oldest=MAX_OLDEST)
+            expired = expired_ids(conn, scope, now)
+        else:
+            known, expired = entities.memories_about_at(conn, scope, entity.id, as_of), set[str]()
+            total = len(known)
+        living = [memory for memory in known if memory.id not in expired]
+        all_holds = total - len(known) + len(living)
         held, all_held = entities.former_memories_about(conn, scope, entity.id, MAX_MEMORIES, as_of=as_of)
         # What has ended may not be closed: somebody said until when it held.
-        ended = [memory for memory in holds if memory.has_ended(as_of or now)]
-        holds = [memory for memory in holds if memory not in ended]
+        chosen = _chosen(living)
+        ended = [memory for memory in chosen if memory.has_ended(as_of or now)]
+        holds = [memory for memory in chosen if memory not in ended]
         held, all_holds, all_held = [*ended, *held], all_holds - len(ended), all_held + len(ended)
         ever = relation_queries.relations_of(conn, scope, [entity.id], ever=True, limit=MAX_RELATIONS)
         # With `as_of` a relation of a memory that had ended by then is a former one.
@@ -182,6 +177,12 @@ def read_dossier(
         is_of_then=held_at is not None,
         planned=frozenset(memory.id for memory in holds if held_at is None and memory.holds_from > (as_of or now)),
     )
+
+
+def _chosen(memories: Sequence[Memory]) -> list[Memory]:
+    """Return the newest memories and the oldest, and between them those that somebody's safety depends on."""
+    safe = [memory for memory in memories[MAX_MEMORIES:-MAX_OLDEST] if is_safety(memory, "")]
+    return [*memories[:MAX_MEMORIES], *safe[:MAX_OLDEST], *memories[MAX_MEMORIES:][-MAX_OLDEST:]]
 
 
 def _each_once(relations: Iterable[KnownRelation]) -> tuple[KnownRelation, ...]:
