@@ -233,9 +233,6 @@ is about a thousand tokens."""
 PIECES = 5
 """After how many pieces another job has its turn: with a model, about ten seconds."""
 
-MAX_TRIES = 3
-"""How often a piece is looked at again if memories change meanwhile. As for decisions."""
-
 BACKGROUND = "background"
 
 
@@ -255,27 +252,20 @@ async def link(engine: Engine, model: LanguageModel | None, job: Job) -> JobEnd:
 
 
 async def _link_piece(engine: Engine, model: LanguageModel | None, job: Job, piece: Sequence[Memory]) -> int:
-    """Link some memories and return how many were annotated. A decision that memories overtook is made again."""
-    for _ in range(MAX_TRIES):
-        near = await engine.run(partial(neighbourhoods, engine, job.scope, [memory.id for memory in piece]))
-        near = [item for item in near if item[1]]
-        if not near:
-            return 0
-        found, provenance = await _decide(engine, model, job, near)
-        known = {memory.id: memory for memory in memories_of(near)}
-        annotated = [(known[each.memory_id], each) for each in found]
-        changed = [(memory, each) for memory, each in annotated if each.context != memory.context]
-        keys = [models.key_text(memory.text, memory.keywords, each.context) for memory, each in changed]
-        vectors, _ = await embed_texts(engine, keys)  # what cannot be embedded now waits for the background
-        read = {memory.id: memory.revision for memory in known.values()}
-        write = Write(job.scope, provenance, annotations=tuple(found), read=read, vectors=vectors)
-        try:
-            await apply_write(engine, write)
-        except StaleDecisionError:
-            logger.info("linking again: memories changed meanwhile")
-        else:
-            return len(found)
-    raise StaleDecisionError("memories kept changing while their links were looked for")
+    """Link some memories and return how many were annotated. Raises StaleDecisionError if they change meanwhile."""
+    near = await engine.run(partial(neighbourhoods, engine, job.scope, [memory.id for memory in piece]))
+    near = [item for item in near if item[1]]
+    if not near:
+        return 0
+    found, provenance = await _decide(engine, model, job, near)
+    known = {memory.id: memory for memory in memories_of(near)}
+    annotated = [(known[each.memory_id], each) for each in found]
+    changed = [(memory, each) for memory, each in annotated if each.context != memory.context]
+    keys = [models.key_text(memory.text, memory.keywords, each.context) for memory, each in changed]
+    vectors, _ = await embed_texts(engine, keys)  # what cannot be embedded now waits for the background
+    read = revisions(known.values())
+    await apply_write(engine, Write(job.scope, provenance, annotations=tuple(found), read=read, vectors=vectors))
+    return len(found)
 
 
 async def _decide(
@@ -392,24 +382,18 @@ async def _give(
     edit = int(job.payload[EDIT])
     keys = [models.key_text(each.text, hints[each.id], each.context) for each in memories if each.id in hints]
     vectors, _ = await embed_texts(engine, keys)  # what cannot be embedded now waits for the background
-    revisions = {each.id: each.revision for each in memories}
-    for _ in range(MAX_TRIES):
-        present = await engine.read(lambda conn: history.left_to_enrich(conn, list(hints), edit))
-        same = [each for each in present if each.revision == revisions[each.id]]
-        decisions = [
-            Decision(Event.UPDATE, with_labels(each, Fact(""), each.tags, hints[each.id]), each.id, sets_labels=True)
-            for each in same
-        ]
-        if not decisions:
-            return False
-        read = {each.id: each.revision for each in same}
-        try:
-            write = Write(job.scope, provenance, decisions=tuple(decisions), vectors=vectors, read=read, edit=edit)
-            await apply_write(engine, write)
-        except StaleDecisionError:
-            continue
-        return True
-    raise StaleDecisionError("memories kept changing while hints were written for them")
+    shown = revisions(memories)
+    present = await engine.read(lambda conn: history.left_to_enrich(conn, list(hints), edit))
+    same = [each for each in present if each.revision == shown[each.id]]
+    decisions = [
+        Decision(Event.UPDATE, with_labels(each, Fact(""), each.tags, hints[each.id]), each.id, sets_labels=True)
+        for each in same
+    ]
+    if not decisions:
+        return False
+    write = Write(job.scope, provenance, decisions=tuple(decisions), vectors=vectors, read=revisions(same), edit=edit)
+    await apply_write(engine, write)
+    return True
 
 
 # The kinds of jobs: what does the work of each, and whether it needs a language model.
@@ -568,6 +552,8 @@ async def _attempt(engine: Engine, model: LanguageModel | None, job: Job) -> Job
         if model is None:
             return await WITHOUT_MODEL[job.kind](engine, None, job)
         return await {**WITH_MODEL, **WITHOUT_MODEL}[job.kind](engine, model, job)
+    except StaleDecisionError:  # memories have changed meanwhile: the rest of the job is decided again
+        return JobEnd(is_unfinished=True)
     except Exception as error:  # noqa: BLE001 - whatever one job meets, the memory and the other jobs go on
         return JobEnd(error=error)
 
