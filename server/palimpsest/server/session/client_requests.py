@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from urllib.parse import urlsplit
@@ -41,13 +42,14 @@ async def ask_during_call(
     return await ctx.session.send_request(request, reply, metadata=related)
 
 
-# Tell clients how their calls go on, again and again: many give up on a call that is silent for a minute.
+def reporting(ctx: Context[Any, Any]) -> ReportProgress:
+    """Return a function that reports the progress of a call, if the client asked for it. The numbers rise."""
+    numbers = count(1)
 
-REPEAT_SECONDS = 10.0
-"""How often the last report of a call is sent again: many clients give up after a minute of silence."""
+    async def report(message: str) -> None:
+        await ctx.report_progress(next(numbers), message=message)
 
-SEND_SECONDS = 1.0
-"""How long a client may take to read a repeated report. One that takes longer has no part in the others' waiting."""
+    return report
 
 
 # Calls that are answered over several requests, because they ask the client's language model or its user in between.
@@ -133,46 +135,16 @@ class Continuation:
 
 
 class OpenCalls:
-    """The calls of a server that wait for a client, and what sends the last report of each running call again."""
+    """The calls of a server that wait for a client."""
 
     def __init__(self) -> None:
         self._by_id: dict[str, Continuation] = {}
         self._tasks: anyio.abc.TaskGroup | None = None
-        self._repeats: set[Callable[[], Awaitable[None]]] = set()
 
     async def run(self) -> None:
-        """Keep the work of waiting calls going, and repeat the reports, until cancelled."""
+        """Keep the work of waiting calls going until cancelled."""
         async with anyio.create_task_group() as self._tasks:
-            while True:
-                await anyio.sleep(REPEAT_SECONDS)
-                for repeat in list(self._repeats):
-                    with anyio.move_on_after(SEND_SECONDS):
-                        try:
-                            await repeat()
-                        except (anyio.ClosedResourceError, anyio.BrokenResourceError):  # the client is gone
-                            self._repeats.discard(repeat)
-
-    @contextmanager
-    def reporting(self, ctx: Context[Any, Any]) -> Generator[ReportProgress]:
-        """Yield a function that reports the progress of a call. Until the block ends, its reports are repeated.
-
-        A report is sent if the client asked for it; the numbers rise with each. Before the first there is none.
-        """
-        reports: list[str] = []
-
-        async def report(message: str) -> None:
-            reports.append(message)
-            await ctx.report_progress(len(reports), message=message)
-
-        async def repeat() -> None:
-            if reports:
-                await report(reports[-1])
-
-        self._repeats.add(repeat)
-        try:
-            yield report
-        finally:
-            self._repeats.discard(repeat)
+            await anyio.sleep_forever()
 
     def has_room(self, user: str) -> bool:
         """Return whether another call of this user may wait."""

@@ -287,10 +287,9 @@ async def with_client_model(
         return await open_calls.go_on(ctx.request_state, ctx.input_responses or {})
     if between_requests and may_ask and open_calls.has_room(user):
         return await open_calls.begin(user, lambda continuation: work(with_model(continuation.ask)))
-    with open_calls.reporting(ctx) as report_progress:
-        if may_ask and not between_requests:
-            memory = with_model(partial(client_requests.ask_during_call, ctx, reply=CreateMessageResultWithTools))
-        return await work(memory.for_call(report_progress))
+    if may_ask and not between_requests:
+        memory = with_model(partial(client_requests.ask_during_call, ctx, reply=CreateMessageResultWithTools))
+    return await work(memory.for_call(client_requests.reporting(ctx)))
 
 
 def asks_between_requests(ctx: Context[Any, Any]) -> bool:
