@@ -23,8 +23,6 @@ import anyio
 import anyio.to_thread
 import pytest
 import sqlalchemy.event
-from hypothesis import given
-from hypothesis import strategies as st
 from mcp import Client, StdioServerParameters
 
 from palimpsest.admin.backup import back_up, restore
@@ -35,10 +33,9 @@ from palimpsest.core.models import Edit, Outcome, Undo
 from palimpsest.core.settings import load_settings
 from palimpsest.memory import Memory
 from tests.support import restricted_process
-from tests.support.command_line import palimpsest, palimpsest_json, palimpsest_restricted
+from tests.support.command_line import palimpsest
 from tests.support.environment import clean_environment
-from tests.support.examples import examples
-from tests.support.ledger_access import copy_database, do_not_wait_for_locks, row_faults
+from tests.support.ledger_access import do_not_wait_for_locks, row_faults
 from tests.support.mcp_client import TOOL_NAMES, connect_stdio, error_text, reply_results, reply_text
 from tests.support.memory import ALICE, StoppedClock, memory_in, messages_from
 
@@ -55,9 +52,6 @@ class PageLimit:
         connection.execute(f"PRAGMA max_page_count={self.pages}")
 
 
-INDEXES = ["sqlite_autoindex_memories_1", "memories_by_user", "memories_once", "vectors_by_user", "history_by_memory"]
-
-
 @contextmanager
 def limited_pages() -> Generator[PageLimit]:
     """Keep every database from growing until the limit is raised."""
@@ -69,18 +63,9 @@ def limited_pages() -> Generator[PageLimit]:
         sqlalchemy.event.remove(sqlalchemy.Engine, "checkout", bound.hold)
 
 
-TABLES = ["memories", "messages", "history", "message_history", "vectors", "means", "changes", "summaries"]
-
-
 pytestmark = pytest.mark.anyio
 
 LAUNCHER = str(Path(restricted_process.__file__))
-ROOM = 700_000
-"""The largest file, in bytes, on a full disk: enough for a new memory and a few dozen long texts."""
-
-LITTLE = "40000"
-"""The largest file that lets the database be opened and read, but not grow by a long text."""
-
 EXACT = {"provider": "exact"}
 RETREAT = "The team retreat is in Lisbon"
 
@@ -142,65 +127,6 @@ def one(number: int) -> dict[str, Any]:
 
 
 class TestFullDisk:
-    @pytest.mark.nightly
-    async def test_a_write_without_room_is_refused_and_acknowledged_writes_stay(self, tmp_path: Path) -> None:
-        """On a full disk, no acknowledged write is lost and no refused one is half stored."""
-        os.mkfifo(tmp_path / "more")
-        acknowledged: list[str] = [RETREAT]
-        async with restricted_server(tmp_path, {"room": ROOM, "room_pipe": str(tmp_path / "more")}) as memory:
-            (kept,) = reply_results(await memory.call_tool("add_memory", {"text": RETREAT}))
-            while not (added := await memory.call_tool("add_memory", one(len(acknowledged)))).is_error:
-                acknowledged.append(long_text(len(acknowledged)))
-                assert len(acknowledged) < 200, "the disk never gets full"
-            reply = error_text(added)
-            # A checkpoint could free space in the write-ahead log between two calls, so the limit is lowered further.
-            await anyio.to_thread.run_sync(limit_room, tmp_path / "more", LITTLE)
-            assert "Nothing was written" in reply
-            assert "it may be full" in reply
-            assert "try again" in reply
-            long = [{"role": "user", "content": long_text(number)} for number in range(500, 510)]
-            assert "Nothing was written" in error_text(await memory.call_tool("add_memory", {"messages": long}))
-            update = {"memory_id": kept["id"], "text": long_text(999)}
-            assert "Nothing was written" in error_text(await memory.call_tool("update_memory", update))
-            assert await all_texts(memory) == acknowledged[::-1]
-            assert await first_hit(memory, "where is the offsite?") == RETREAT
-            assert RETREAT in reply_text(await memory.call_tool("get_history", {"memory_id": kept["id"]}))
-            await anyio.to_thread.run_sync(limit_room, tmp_path / "more", "lift")
-            reply_text(await memory.call_tool("update_memory", update))
-            reply_text(await memory.call_tool("add_memory", {"text": "There is room again"}))
-        expected = ["There is room again", *acknowledged[:0:-1], long_text(999)]
-        async with connect_stdio(tmp_path) as memory:
-            assert await all_texts(memory) == expected
-            assert await first_hit(memory, "box999x7", max_tokens=20_000) == long_text(999)
-            reply_text(await memory.call_tool("add_memory", {"text": "The next process writes too"}))
-            counted = reply_results(await memory.call_tool("search_memories", {"query": "shelf 505", "limit": 100}))
-            assert [hit for hit in counted if hit["kind"] == "message"] == []
-        palimpsest(tmp_path, "rebuild")  # the server may have stopped before all pieces of the long text were embedded
-        assert palimpsest_json(tmp_path, "doctor", "--deep")["ok"]
-
-    @pytest.mark.nightly
-    async def test_a_copy_without_room_fails_and_leaves_no_partial_file(self, tmp_path: Path) -> None:
-        """Exports, backups and restores leave no partial file under their name."""
-        async with memory_in(tmp_path / "data", vector_store=EXACT) as memory:
-            await memory.add_text(ALICE, RETREAT)
-            copy_database(tmp_path / "data" / "ledger.db", tmp_path / "copy.db")
-            for number in range(4):
-                await memory.add_text(ALICE, **one(number))
-        before = stored_files(tmp_path)
-        for arguments, error in (
-            (("export", "out.jsonl"), "out.jsonl cannot be written: "),
-            (("backup",), "could not be made: "),
-            (("backup", "out.db"), "could not be made: "),
-            (("restore", "copy.db", "--yes"), "could not be made: "),
-        ):
-            assert error in await anyio.to_thread.run_sync(
-                palimpsest_restricted, tmp_path, {"room": 50_000}, *arguments
-            )
-            assert stored_files(tmp_path) == before
-        async with memory_in(tmp_path / "data", vector_store=EXACT) as memory:
-            assert len((await memory.list(ALICE)).hits) == 5
-
-    @pytest.mark.nightly
     async def test_a_write_that_fills_the_disk_leaves_everything_as_it_was(self, tmp_path: Path) -> None:
         """If SQLite reports a full disk, every kind of write leaves everything as it was."""
         async with memory_in(tmp_path, vector_store=EXACT) as memory:
@@ -232,11 +158,6 @@ def limit_room(pipe: Path, size: str) -> None:
     assert pipe.read_text() == "done"
 
 
-def stored_files(folder: Path) -> set[str]:
-    paths = (path for path in folder.rglob("*") if path.is_file() and not path.name.endswith(("-wal", "-shm")))
-    return {str(path.relative_to(folder)) for path in paths if path.stat().st_size or "half" in path.name}
-
-
 async def added(memory: Memory, text: str) -> Outcome:
     (change,) = (await memory.add_text(ALICE, text)).outcomes
     return change
@@ -258,19 +179,6 @@ class TestReadOnly:
             for part in (opened, "Nothing was written", "set data_dir to another place"):
                 assert part in reply
         assert (tmp_path / "file").read_text() == "something else"
-
-    @pytest.mark.nightly
-    async def test_a_read_only_index_costs_no_answer(self, tmp_path: Path) -> None:
-        """If the index cannot be written, a search gives the same answers without it."""
-        await indexed(tmp_path / "data")
-        index = tmp_path / "data" / "index"
-        for path in (*index.rglob("*"), index):
-            path.chmod(path.stat().st_mode & 0o555)
-        async with restricted_server(tmp_path, {"unprivileged": True}) as memory:
-            for number in range(5):
-                reply_text(await memory.call_tool("add_memory", {"text": f"Box {number} holds {'abcde'[number] * 5}"}))
-                assert await first_hit(memory, "abcde"[number] * 5) == f"Box {number} holds {'abcde'[number] * 5}"
-                assert await first_hit(memory, "where is the company offsite?") == RETREAT
 
 
 class TestLockedLedger:
@@ -461,36 +369,6 @@ class TestDamagedLedger:
             await anyio.to_thread.run_sync(restore, settings, tmp_path / "copy.db", now)
             assert await first_hit(memory, "offsite") == RETREAT
 
-    @pytest.mark.nightly
-    @pytest.mark.parametrize("damaged", [*TABLES, *INDEXES, *FULL_TEXT])
-    async def test_every_call_that_meets_a_damaged_page_gives_advice(
-        self, tmp_path: Path, rows: Rows, damaged: str
-    ) -> None:
-        """With a damaged page, a call either works or says what is damaged and what to do."""
-        rows.put(tmp_path / "data", damaged)
-        errors: list[str] = []
-        async with memory_in(tmp_path / "data", vector_store=EXACT) as memory:
-            calls: list[Work] = [
-                lambda: memory.search(ALICE, "sailing"),
-                lambda: memory.search(ALICE, "sailing", as_of=memory.engine.clock()),
-                lambda: memory.search(ALICE, "tea", filters={"topic": "food"}),
-                lambda: memory.list(ALICE),
-                lambda: memory.history(ALICE, rows.ids[1]),
-                lambda: memory.summary(ALICE),
-                lambda: memory.log(ALICE),
-                lambda: memory.add_text(ALICE, "User sails"),
-                lambda: memory.add_messages(messages_from(("user", "I sail"))),
-                lambda: memory.update(ALICE, rows.ids[1], text="User drinks coffee"),
-                lambda: memory.delete(ALICE, [rows.ids[0]]),
-                lambda: memory.undo(ALICE),
-                lambda: memory.restore(ALICE, rows.ids[2]),
-                lambda: memory.engine.run(memory.projection.open),
-            ]
-            worked = [await attempt(work, errors) for work in calls]
-        assert any(worked), "something goes on"
-        assert [text for text in errors if not re.search(DAMAGED, text, re.DOTALL)] == []
-        assert errors or damaged in ("means", "summaries"), "the damage was met"
-
 
 async def attempt(work: Work, errors: list[str]) -> bool:
     """Return whether a call works. The text of one of our errors is added to `errors`; others are raised."""
@@ -544,61 +422,6 @@ class TestClockThatJumpsBack:
                 assert {hit.text for hit in (await memory.search(ALICE, "where does the user live?")).hits} == expected
             with pytest.raises(MemoryNotFoundError):
                 await memory.update(ALICE, one.memory.id, text="User lives in Metz")
-
-    @pytest.mark.nightly
-    @examples(12)
-    @given(
-        steps=st.lists(
-            st.tuples(
-                st.sampled_from(["add", "update", "delete", "say"]),
-                st.integers(-3_000_000, 3_000_000),
-                st.integers(0, 5),
-            ),
-            min_size=1,
-            max_size=6,
-        )
-    )
-    def test_numbers_rise_and_undo_goes_back_whatever_the_clock_does(
-        self, tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int, int]]
-    ) -> None:
-        """After any jumps of the clock, numbers rise and each undo restores the state before the last step."""
-        folder = tmp_path_factory.mktemp("clock")
-
-        async def run() -> None:
-            clock = StoppedClock()
-            async with memory_in(folder, clock, vector_store=EXACT) as memory:
-                states = [await texts_at(memory)]
-                ids: list[str] = []
-                for number, (what, seconds, which) in enumerate(steps):
-                    clock.forward(seconds=seconds)
-                    living = [hit.id for hit in (await memory.list(ALICE)).hits]
-                    if what == "say":
-                        said_at = messages_from(("user", f"I said {number}"), at=clock())
-                        ids += [message.id for message in said_at]
-                        await memory.add_messages(said_at)
-                        continue
-                    if what == "add" or not living:
-                        done = await memory.add_text(ALICE, f"Fact {number}")
-                        ids.append(done.outcomes[0].memory.id)
-                    elif what == "update":
-                        await memory.update(ALICE, living[which % len(living)], text=f"Other fact {number}")
-                    else:
-                        await memory.delete(ALICE, [living[which % len(living)]])
-                    states.append(await texts_at(memory))
-                    newest = [hit.id for hit in (await memory.list(ALICE)).hits]
-                    assert newest == [memory_id for memory_id in ids[::-1] if memory_id in newest], (
-                        "newest first is by number"
-                    )
-                assert len(set(ids)) == len(ids)
-                numbers = [edit.number for edit in await memory.log(ALICE, limit=100)]
-                assert numbers == list(range(len(steps), 0, -1))
-                for edit in await memory.log(ALICE, limit=100):
-                    await memory.undo(ALICE, Undo(edit.number))
-                    if edit.steps[0].kind == "memory":
-                        states.pop()
-                    assert await texts_at(memory) == states[-1]
-
-        anyio.run(run)
 
 
 async def texts_at(memory: Memory, **when: Any) -> set[str]:
@@ -672,15 +495,6 @@ OTHER_VERSIONS = {
 }
 
 
-CHECKPOINTS = (
-    '{"format": "chroma-2-palimpsest"}',
-    '{"format": "chroma-0-palimpsest", "more": 1}',
-    "[]",
-    "",
-    "\x00" * 100,
-)
-
-
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("built")
@@ -698,34 +512,6 @@ class TestIndexOfAnotherVersion:
         data = copied(built, tmp_path)
         with closing(sqlite3.connect(data / "index" / "0" / "chroma.sqlite3")) as conn, conn:
             conn.execute(OTHER_VERSIONS[version])
-        await answers_and_follows(data)
-
-    @pytest.mark.few_by_day(1)
-    @pytest.mark.parametrize("checkpoint", CHECKPOINTS)
-    async def test_a_checkpoint_of_another_version_is_rebuilt(
-        self, tmp_path: Path, built: Path, checkpoint: str
-    ) -> None:
-        """An index that another version built in another layout is rebuilt."""
-        data = copied(built, tmp_path)
-        file = data / "index" / "0" / "checkpoint.json"
-        present = json.loads(file.read_text("utf-8"))
-        changed: Any = json.loads(checkpoint) if checkpoint.startswith("{") else None
-        file.write_text(json.dumps({**present, **changed}) if changed else checkpoint, "utf-8")
-        ((_, text),) = await index_findings(data)
-        assert "cannot follow the ledger; the next server that uses it rebuilds it" in text
-        await answers_and_follows(data)
-
-    @pytest.mark.nightly
-    @pytest.mark.parametrize("left", ["garbage", "an empty file", "a folder"])
-    async def test_a_chroma_database_that_is_not_one_is_rebuilt(self, tmp_path: Path, built: Path, left: str) -> None:
-        """A file or folder in place of the index is replaced."""
-        data = copied(built, tmp_path)
-        database = data / "index" / "0" / "chroma.sqlite3"
-        database.unlink()
-        if left == "a folder":
-            database.mkdir()
-        else:
-            database.write_bytes(b"" if left == "an empty file" else os.urandom(10_000))
         await answers_and_follows(data)
 
 

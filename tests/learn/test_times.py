@@ -95,9 +95,6 @@ def test_the_command_line_refuses_it_too(tmp_path: Path) -> None:
     assert "has passed" in palimpsest(tmp_path, "add", ON_CALL, "--metadata", "expires_at=2020-01-01")
 
 
-ROME, OSLO = "User lives in Rome.", "User lives in Oslo."
-
-
 def said(text: str, at: str) -> Any:
     return messages_from({"role": "user", "content": text, "at": f"{at}T10:00:00Z"})
 

@@ -21,7 +21,6 @@ from palimpsest.store import messages as message_queries
 from palimpsest.store.apply import Write
 from palimpsest.store.ledger import Ledger, open_ledger
 from palimpsest.store.sqlite import sqlite_database
-from palimpsest.store.sqlite.ledger_files import Backups
 from tests.support.memory import ALICE, StoppedClock, messages_from
 from tests.support.stores import ledger_address
 
@@ -131,11 +130,6 @@ async def row_faults(memory: Memory) -> list[str]:
         lambda: memory.engine.ledger.read_with(verify.verify, memory.engine.ledger.database, ignore_progress)
     )
     return faults.texts()
-
-
-def copy_database(source: Path, target: Path) -> None:
-    """Copy the database of a ledger as a backup does."""
-    Backups(source).copy(target)
 
 
 def do_not_wait_for_locks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -134,10 +134,6 @@ async def test_it_stays_within_its_tokens_and_says_what_is_left_out(tmp_path: Pa
     assert result.is_cut
 
 
-USED, FULL = 3, 21
-"""Every so many days the user says something, and every so many days much, so that the day has a summary."""
-
-
 SHOP = Scope("alice", "tea-shop")
 PROFILE = "Identity: Alice Vance, 34, of Leeds.\nPeople: Her sister is Clara.\nHow to help: Short answers."
 TABLES = json.loads(Path(__file__).with_name("portraits.json").read_text("utf-8"))
