@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Generator
 from pathlib import Path
 
 import anyio.from_thread
@@ -106,70 +103,6 @@ def test_no_stored_text_becomes_part_of_a_page(windows: Windows, hostile: Served
         assert injected(page) == [], path
         assert str(123457 * 99991) not in page.content(), path
         assert page.url.startswith(f"{hostile.base}/"), path
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("text", HOSTILE)
-def test_no_question_becomes_part_of_a_page(windows: Windows, hostile: Served, text: str) -> None:
-    page = windows.open(hostile.base, storage_state=hostile.state)
-    search = page.get_by_role("searchbox")
-    with page.expect_response(lambda response: "q=" in response.url):
-        search.fill(text)
-    page.wait_for_url(lambda url: "q=" in url)  # the address of the page follows the answer
-    expect(page.locator(".hits")).to_be_visible()
-    assert injected(page) == []
-    page.reload()
-    expect(search).to_have_value(text)
-    assert injected(page) == []
-
-
-@contextmanager
-def other_site(pages: Mapping[str, str]) -> Generator[int]:
-    """Serve other pages on this machine, by path; the port."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.send_header("content-type", "text/html; charset=utf-8")
-            self.end_headers()
-            self.wfile.write(pages.get(self.path, "").encode())
-
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name
-            """Write nothing to the log."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield server.server_port
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-
-
-@pytest.mark.few_by_day(1)
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "rebound.example"])
-def test_a_form_of_another_page_changes_nothing(windows: Windows, shown: Served, host: str) -> None:
-    """Guards against forms elsewhere. Other ports of this machine are of the same site, and get the cookie."""
-    page = windows.open(f"{shown.base}/?q=allergic", storage_state=shown.state)
-    path = page.get_by_role("link", name="Nora is allergic to hazelnuts.").get_attribute("href")
-    forms = {
-        "/form": f"<form method=post action='{shown.base}{path}/delete'><button>Win a car</button></form>",
-        "/frame": f"<iframe src='{shown.base}{path}'></iframe>",
-    }
-    with other_site(forms) as port:
-        page.goto(f"http://{host}:{port}/form")
-        with page.expect_response(f"{shown.base}{path}/delete") as answer:
-            page.get_by_role("button").click()
-        assert answer.value.status in (401, 403)
-        page.goto(f"http://{host}:{port}/frame")
-        assert "allergic" not in page.frames[-1].locator("body").inner_text()
-        reading = f"fetch('{shown.base}{path}', {{credentials: 'include'}}).then((a) => a.text(), () => 'refused')"
-        assert page.evaluate(reading) == "refused"
-    page.goto(f"{shown.base}{path}")
-    expect(page.get_by_role("button", name="Delete")).to_be_visible()
-    windows.forgive()
 
 
 def test_another_name_for_this_machine_shows_nothing(windows: Windows, shown: Served) -> None:

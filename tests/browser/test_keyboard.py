@@ -66,21 +66,3 @@ def test_the_first_stop_leads_past_the_links(windows: Windows, shown: Served) ->
     page.keyboard.press("Enter")
     page.keyboard.press("Tab")
     expect(page.locator("main").get_by_role("button", name="Undo").first).to_be_focused()
-
-
-def test_several_memories_are_chosen_and_deleted(windows: Windows, served: Served) -> None:
-    page = windows.open(f"{served.base}/?kind=memory", storage_state=served.state)
-    hits = page.locator("#hits article").count()
-    first, second = (page.locator("#hits li > input[type=checkbox]").nth(place) for place in (0, 1))
-    for box in (first, second):
-        while not box.evaluate("(element) => element === document.activeElement"):
-            page.keyboard.press("Tab")
-        page.keyboard.press("Space")
-        expect(box).to_be_checked()
-    tab_to(page, "Delete the chosen")
-    page.keyboard.press("Enter")
-    done(page, "Deleted.")
-    tab_to(page, "Undo")
-    page.keyboard.press("Enter")
-    done(page, "Undone.")
-    assert hits > 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
@@ -19,7 +20,7 @@ from palimpsest.llm.decide import Comparison, Decisions, KnownEntry, decide
 from palimpsest.llm.extract import Conversation, extract
 from palimpsest.llm.prompts import PromptFiles
 from tests.support.examples import examples
-from tests.support.hostile_replies import PROSE, hostile_texts, to_json
+from tests.support.hostile_replies import PROSE, hostile_texts
 from tests.support.scripted_model import NOW, ScriptedModel, fact, memory, message
 
 MAX_ERROR_CHARS = 500
@@ -76,7 +77,7 @@ async def run_decide(model: ScriptedModel) -> Decisions:
 )
 def test_a_truncated_reply_is_never_an_empty_result(facts: Any, prefix: str, form: str, data: st.DataObject) -> None:
     """Guards against "nothing learned" from a reply whose list of facts is cut off, whatever precedes the list."""
-    complete_reply = form.replace("BODY", to_json(facts))
+    complete_reply = form.replace("BODY", json.dumps(facts))
     start = complete_reply.index('"') + 1
     truncated = prefix + complete_reply[: data.draw(st.integers(start, len(complete_reply) - 1))]
     assert run_stage(run_extract, truncated, truncated) is None

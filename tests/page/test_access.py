@@ -78,21 +78,6 @@ async def test_an_access_token_opens_the_page_until_it_is_revoked(tmp_path: Path
     assert (await stranger.get("/")).headers["location"] == "/sign-in"
 
 
-async def test_a_visitor_sees_the_memory_of_one_user(page: OpenPage) -> None:
-    bob = Visitor(Grant("bob"))
-    async with page.browser(bob) as browser:
-        (memory_id,) = await page.add("Alice has a boat")
-        message = (await page.memory.sources(Scope("alice"), memory_id))[0:1]
-        assert "boat" not in (await browser.get("/", params={"q": "boat"})).text.replace('value="boat"', "")
-        assert (await browser.get(f"/memories/{memory_id}")).status_code == 404
-        assert (await browser.get(f"/conversations/{memory_id}")).status_code == 404
-        assert message == []
-        for action in ("delete", "restore"):
-            assert (await browser.post(f"/memories/{memory_id}/{action}")).status_code in (400, 404)
-        assert (await browser.post("/edits/1/undo")).status_code in (400, 404)
-        assert (await page.memory.get(Scope("alice"), memory_id)).deleted_at is None
-
-
 GENERAL = ("oleander", "Quentin", "Lisbon", "unspoken")
 """Words that only what belongs to no project has in the test below."""
 
@@ -210,14 +195,3 @@ async def test_who_may_not_write_or_see_changes_nothing(page: OpenPage, reader: 
         assert (await reader.get(path)).text.count('method="post"') == 1, "to sign out"
     for memory in [await page.stored(each) for each in own] + [await page.stored(each, kitchen) for each in foreign]:
         assert (memory.tags, memory.metadata, memory.deleted_at, memory.revision) == ((), {}, None, 1)
-
-
-async def test_a_visitor_of_one_project_sees_no_other(page: OpenPage) -> None:
-    shop = Visitor(Grant("alice", project="shop"))
-    async with page.browser(shop) as browser:
-        await page.add("The shop sells tea", scope=Scope("alice", "shop"))
-        await page.add("The blog is about tea", scope=Scope("alice", "blog"))
-        found = (await browser.get("/", params={"q": "tea"})).text
-        assert "The shop sells tea" in found
-        assert "The blog is about tea" not in found
-        assert (await browser.get("/", params={"q": "tea", "project": "blog"})).status_code == 404

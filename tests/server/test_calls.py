@@ -10,18 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import anyio.from_thread
 import anyio.to_thread
 import httpx2
 import pytest
 
 from loopback import OpenAIServer, word_vectors
-from palimpsest.recall import listing
 from palimpsest.server.session.rate_limits import MAX_CALLS, THREADS_PER_CALLER
 from tests.support.command_line import palimpsest
 from tests.support.http_server import ACCEPT, TIMEOUT, HttpServer, connect_http, new_access_token, run_http_server
 from tests.support.mcp_client import reply_text
-from tests.support.memory import ALICE, memory_in
 
 pytestmark = pytest.mark.anyio
 
@@ -165,27 +162,3 @@ class TestGivenUp:
                 client.sendall(f"POST /mcp HTTP/1.1\r\n{head}\r\n".encode() + request.content)
                 assert model.is_asked.wait(TIMEOUT)
             assert model.is_given_up.wait(TIMEOUT)
-
-    async def test_a_filtered_listing_ends_between_two_batches(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """Guards a thread from reading a whole memory for a call that was given up."""
-        monkeypatch.setattr(listing, "FILTERED_BATCH", 1)
-        compared = list[int]()
-        async with memory_in(tmp_path) as memory:
-            for number in range(5):
-                await memory.add_text(ALICE, f"Alice owns hive {number}", metadata={"hive": number}, infer=False)
-            with anyio.CancelScope() as scope:
-
-                class GivesUp(int):
-                    def __eq__(self, other: object) -> bool:
-                        compared.append(1)
-                        anyio.from_thread.run_sync(scope.cancel)
-                        return False
-
-                    __hash__ = int.__hash__
-
-                await memory.list(ALICE, filters={"hive": GivesUp(9)})
-            assert scope.cancelled_caught
-            assert len(compared) == 1
-            assert len((await memory.list(ALICE, filters={"hive": {"gte": 0}})).hits) == 5

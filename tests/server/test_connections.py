@@ -17,7 +17,7 @@ import uvicorn
 from starlette.types import Receive, Scope, Send
 
 from palimpsest.server.http import middleware
-from palimpsest.server.http.middleware import MAX_SESSIONS_PER_CALLER, BoundedConnection
+from palimpsest.server.http.middleware import BoundedConnection
 from palimpsest.server.session.rate_limits import FAILED_PER_MINUTE
 from tests.support.http_server import ACCEPT, INITIALIZE, TIMEOUT, HttpServer, new_access_token, run_http_server
 
@@ -197,37 +197,8 @@ class TestManyConnections:
             assert any(is_answered(port) for _ in range(1000))  # once the server has seen the end
 
 
-def opened(http: httpx2.Client, bearer: str) -> str:
-    reply = http.post("/mcp", json=INITIALIZE, headers=with_token(bearer))
-    assert reply.status_code == 200, reply.text
-    return reply.headers["mcp-session-id"]
-
-
-def ping(http: httpx2.Client, bearer: str, session: str) -> int:
-    headers = {**with_token(bearer), "mcp-session-id": session}
-    return http.post("/mcp", json={"jsonrpc": "2.0", "id": 2, "method": "ping"}, headers=headers).status_code
-
-
 def with_token(bearer: str) -> dict[str, str]:
     return {**ACCEPT, "authorization": f"Bearer {bearer}"}
-
-
-class TestSessions:
-    @pytest.mark.nightly
-    def test_a_session_with_an_open_stream_is_in_use(self, protected_server: HttpServer) -> None:
-        """Guards clients that only listen. Nobody can close their sessions by opening others."""
-        bearer = new_access_token(protected_server.data, "alice")
-        limits = httpx2.Limits(max_connections=None)
-        with (
-            httpx2.Client(base_url=protected_server.base, timeout=TIMEOUT, limits=limits) as http,
-            ExitStack() as streams,
-        ):
-            for _ in range(MAX_SESSIONS_PER_CALLER):
-                headers = {**with_token(bearer), "mcp-session-id": opened(http, bearer)}
-                streams.enter_context(http.stream("GET", "/mcp", headers=headers))
-            refused = http.post("/mcp", json=INITIALIZE, headers=with_token(bearer))
-            assert refused.status_code == 503
-            assert f"{MAX_SESSIONS_PER_CALLER} of your sessions are in use" in refused.text
 
 
 class TestProxies:

@@ -80,20 +80,6 @@ async def test_a_killed_server_loses_nothing_and_the_next_one_goes_on(tmp_path: 
         assert (job["state"], [fact["memory"] for fact in job["learned"]]) == ("done", ["Alice likes tea"])
 
 
-@pytest.mark.nightly
-async def test_two_processes_never_work_on_one_job(tmp_path: Path) -> None:
-    """While a server waits for the model, a retry on the command line leaves the job to it."""
-    with held() as model, run_http_server(tmp_path, **model.settings) as server:
-        async with connect_http(server, "auto") as client:
-            await client.call_tool("add_memory", TEA)
-            await model.wait()
-            (job,) = await anyio.to_thread.run_sync(lambda: jobs(tmp_path, "--retry", **model.settings))
-            assert job["state"] == "waiting"
-            model.may_answer.set()
-            assert LEARNED in await search_until_told(client)
-    assert model.extractions == 1
-
-
 def test_the_command_line_says_when_there_is_nothing_to_do(tmp_path: Path) -> None:
     """There may be no jobs, and without a model nothing can be tried again."""
     assert "there are no jobs" in palimpsest(tmp_path, "jobs", settings={"PALIMPSEST_LLM__PROVIDER": "none"})

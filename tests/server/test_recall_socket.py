@@ -122,21 +122,6 @@ async def test_a_killed_servers_socket_is_removed_by_the_next(tmp_path: Path) ->
 
 
 @pytest.mark.nightly
-async def test_two_users_of_one_data_directory_are_kept_apart(tmp_path: Path) -> None:
-    """Each server answers its own user alone, and nobody whose user is not known."""
-    async with connect_stdio(tmp_path, PALIMPSEST_LLM__PROVIDER="none") as alice:
-        await alice.call_tool("add_memory", {"text": FACT})
-        (of_alice,) = sockets(tmp_path)
-        async with connect_stdio(tmp_path, PALIMPSEST_LLM__PROVIDER="none", PALIMPSEST_USER_ID="bob") as bob:
-            await bob.call_tool("add_memory", {"text": "User's favourite tea is Assam"})
-            (of_bob,) = set(sockets(tmp_path)) - {of_alice}
-            assert "Assam" in (await asked(of_bob, user="bob"))["text"]
-            assert (await asked(of_bob, user="alice"))["text"] == ""
-            assert "Darjeeling" in (await asked(of_alice))["text"]
-            assert (await asked(of_alice, user="bob"))["text"] == ""
-
-
-@pytest.mark.nightly
 @pytest.mark.parametrize("mode", ["off", "capture"])
 async def test_without_recall_there_is_no_socket(tmp_path: Path, mode: str) -> None:
     """The opt-outs hold."""

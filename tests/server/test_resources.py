@@ -96,16 +96,6 @@ async def test_subscribers_of_earlier_protocols_are_notified_until_they_unsubscr
     assert uris == ["memory://recent"]
 
 
-async def test_the_list_is_announced_when_it_may_have_changed(tmp_path: Path) -> None:
-    """Guards clients that show the list."""
-    async with connect(tmp_path) as server, server.listen(resource_subscriptions=["memory://entities"]) as events:
-        await server.call_tool("add_memory", {"text": "Alice plays the violin"})
-        with anyio.fail_after(30):
-            async for event in events:
-                if str(getattr(event, "uri", "")) == "memory://entities":
-                    break
-
-
 BREAD = (
     {"role": "user", "name": "Ana", "content": "How long does rye bread keep?", "at": "2026-02-01T09:00:00Z"},
     {"role": "assistant", "content": "About a week.\nWrap it in cloth.", "at": "2026-02-01T09:00:05Z"},
