@@ -16,7 +16,6 @@ from tests.support.page_process import run_ui
 
 @pytest.mark.nightly
 def test_a_memory_of_another_process_appears_by_itself(windows: Windows, served: Served) -> None:
-    """Guards that nobody has to reload: what an agent adds comes into the list, and into what is searched for."""
     page = windows.open(served.base, storage_state=served.state)
     page.get_by_role("searchbox").blur()
     page.evaluate("() => { window.isStillHere = true }")

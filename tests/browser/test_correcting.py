@@ -13,7 +13,6 @@ LIST = "/?kind=memory"
 
 
 def test_a_hit_is_corrected_in_its_place_and_its_undo_leads_back(windows: Windows, served: Served) -> None:
-    """Guards that whoever corrects a hit stays in the list, that the focus goes along, and that it is undone there."""
     page = windows.open(served.base, storage_state=served.state)
     page.goto(served.base + LIST)
     hit = page.locator("#hits article").first

@@ -18,7 +18,6 @@ def first_hit(page: Page, text: str) -> None:
 
 @pytest.mark.nightly
 def test_hits_change_while_one_types(windows: Windows, shown: Served) -> None:
-    """Guards that nothing is reloaded, and that a search as one types is no use of what it finds."""
     page = windows.open(shown.base, storage_state=shown.state)
     page.evaluate("() => { window.isStillHere = true }")
     search = page.get_by_role("searchbox")

@@ -159,7 +159,6 @@ async def test_facts_of_one_conversation_are_one_edit(tmp_path: Path) -> None:
 
 
 async def test_an_impossible_change_is_refused_with_the_next_step(memory: Memory) -> None:
-    """The error alone tells an agent its next call, and nothing was changed."""
     known = await first_contents(memory)
     edits = await newest_edit(memory)
     wrong: list[tuple[Awaitable[object], str]] = [

@@ -55,7 +55,6 @@ async def test_since_when_it_holds_and_when_it_ends(page: OpenPage, browser: Bro
 
 
 async def test_one_or_many_are_deleted_and_restored(page: OpenPage, browser: Browser) -> None:
-    """Many are one edit."""
     ids = await page.add("Alice has a boat", "Alice has a canoe", "Alice has a kayak")
     deleted = await done(browser, f"/memories/{ids[0]}/delete")
     assert "This memory is deleted." in deleted.text
@@ -72,7 +71,6 @@ async def test_one_or_many_are_deleted_and_restored(page: OpenPage, browser: Bro
 
 
 async def test_everything_since_an_edit_is_undone(page: OpenPage, browser: Browser) -> None:
-    """What is not there is not found."""
     (boat,) = await page.add("Alice has a boat")
     (edit, *_) = await page.memory.log(ALICE)
     later = await page.add("Alice has a canoe", "Alice has a kayak")

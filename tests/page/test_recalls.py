@@ -65,7 +65,6 @@ async def test_a_token_of_a_project_sees_the_questions_of_that_project(page: Ope
 
 
 async def test_the_page_says_that_the_log_is_turned_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In both languages."""
     async with memory_in(tmp_path) as memory:
         memory_id = (await memory.add_text(ALICE, DENTIST, infer=False)).outcomes[0].memory.id
         await memory.search(ALICE, "dentist")

@@ -43,7 +43,6 @@ async def test_a_write_of_another_page_is_refused(page: OpenPage, browser: Brows
 
 
 async def test_stored_text_is_never_html(page: OpenPage, browser: Browser) -> None:
-    """Every place where a page shows what somebody stored escapes it."""
     project = Scope("alice", HOSTILE[:60])
     (memory_id,) = await page.add(f"Alice wrote {HOSTILE}", scope=project)
     await page.memory.update(project, memory_id, tags=[HOSTILE[:50]])

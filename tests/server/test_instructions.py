@@ -55,7 +55,6 @@ async def test_what_is_written_anywhere_is_known_at_the_next_start_everywhere(tm
 
 @pytest.mark.nightly
 async def test_over_http_without_tokens_they_are_static(tmp_path: Path) -> None:
-    """Whoever connects is not known."""
     with run_http_server(tmp_path) as server:
         async with connect_http(server, "auto") as client:
             await client.call_tool("add_memory", {"text": "User likes oolong"})

@@ -81,7 +81,6 @@ async def test_a_killed_server_loses_nothing_and_the_next_one_goes_on(tmp_path: 
 
 
 def test_the_command_line_says_when_there_is_nothing_to_do(tmp_path: Path) -> None:
-    """There may be no jobs, and without a model nothing can be tried again."""
     assert "there are no jobs" in palimpsest(tmp_path, "jobs", settings={"PALIMPSEST_LLM__PROVIDER": "none"})
     refused = palimpsest(tmp_path, "jobs", "--retry", code=1, settings={"PALIMPSEST_LLM__PROVIDER": "none"})
     assert "nothing was tried again" in refused

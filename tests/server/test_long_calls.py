@@ -38,7 +38,6 @@ async def connect_by(how: str, folder: Path, **settings: str) -> AsyncGenerator[
 @pytest.mark.nightly
 @EVERY_TRANSPORT
 async def test_a_cancelled_call_keeps_the_messages_and_nothing_else(tmp_path: Path, how: str) -> None:
-    """Guards cancellation: messages are kept, facts are not, and the same call sent again extracts them."""
     with slow_model() as model:
         async with connect_by(how, tmp_path, **model.settings) as memory:
             async with anyio.create_task_group() as tasks:

@@ -33,7 +33,6 @@ def target(folder: Path, transport: str) -> Generator[list[str]]:
 @pytest.mark.parametrize("transport", ["stdio", "http"])
 @pytest.mark.parametrize(("release", "version"), [("v1", "2025-11-25"), ("v2", "2026-07-28")])
 def test_the_typescript_clients_can_use_everything(tmp_path: Path, release: str, version: str, transport: str) -> None:
-    """Guards the most common clients: tools, errors, resources, prompts and completion, end to end."""
     with target(tmp_path, transport) as server:
         done = run_node("client.mjs", release, transport, *server, env=clean_environment(tmp_path))
     assert done.returncode == 0, done.stderr

@@ -58,7 +58,6 @@ async def test_a_remote_that_was_added_is_told_in_one_reply(tmp_path: Path, mode
 @pytest.mark.anyio
 @BOTH
 async def test_a_connected_client_follows_a_move(tmp_path: Path, mode: str) -> None:
-    """Guards a server that was started before the project got another name, and what it writes after."""
     atlas = repository(tmp_path / "atlas")
     async with client(tmp_path, mode, atlas) as agent:
         await agent.call_tool("add_memory", {"text": "The build runs on Debian"})

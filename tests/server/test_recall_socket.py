@@ -77,7 +77,6 @@ async def test_a_prompt_is_answered_with_what_answers_it(tmp_path: Path) -> None
 
 @pytest.mark.nightly
 async def test_bad_requests_and_hung_clients_hurt_nobody(tmp_path: Path) -> None:
-    """Whatever is sent, the answer is empty, and calls and other hooks are answered meanwhile."""
     async with connect_stdio(tmp_path, PALIMPSEST_LLM__PROVIDER="none") as client:
         await client.call_tool("add_memory", {"text": FACT})
         (path,) = sockets(tmp_path)
@@ -100,7 +99,6 @@ async def test_bad_requests_and_hung_clients_hurt_nobody(tmp_path: Path) -> None
 
 @pytest.mark.nightly
 async def test_a_killed_servers_socket_is_removed_by_the_next(tmp_path: Path) -> None:
-    """A killed server leaves its socket; the next one removes it, and nothing that is not a socket of ours."""
     async with connect_stdio(tmp_path, PALIMPSEST_LLM__PROVIDER="none") as living:
         await living.call_tool("add_memory", {"text": FACT})
         (kept,) = sockets(tmp_path)
@@ -124,7 +122,6 @@ async def test_a_killed_servers_socket_is_removed_by_the_next(tmp_path: Path) ->
 @pytest.mark.nightly
 @pytest.mark.parametrize("mode", ["off", "capture"])
 async def test_without_recall_there_is_no_socket(tmp_path: Path, mode: str) -> None:
-    """The opt-outs hold."""
     async with connect_stdio(tmp_path, PALIMPSEST_HOOKS=mode) as client:
         await client.call_tool("list_memories", {})
         assert sockets(tmp_path) == []

@@ -34,7 +34,6 @@ async def add(server: Client, text: str) -> str:
 
 
 async def test_what_a_reply_cuts_is_read_whole_by_its_id(tmp_path: Path) -> None:
-    """Guards long texts: each reply names the id of what it cuts, and the id leads to all of it."""
     text = "The rabbit stew:\n" + "stir it, then wait.  " * 400 + "At the end, add salt."
     said = "I once cooked rabbit stew. " + "Then it rained for a while. " * 400 + "We ate indoors."
     async with connect(tmp_path) as server:

@@ -237,7 +237,6 @@ async def connected(head: dict[str, Any], mode: str, folder: Path, server: HttpS
 async def test_a_scenario_is_played_to_its_end(
     tmp_path: Path, request: pytest.FixtureRequest, name: str, mode: str
 ) -> None:
-    """Guards what each scenario says that it guards."""
     script, names = SCENARIOS[name], {**KNOWN, "how": mode}
     server = request.getfixturevalue("protected_server") if "http" in script else None
     if "ledger" in script:

@@ -32,7 +32,6 @@ def readable_by_others(folder: Path) -> list[Path]:
     ("connected", "mode"), [(connect, "legacy"), (connect_stdio, "legacy"), (connect_stdio, "auto")]
 )
 async def test_a_memory_is_added_updated_deleted_and_restored(tmp_path: Path, connected: Any, mode: str) -> None:
-    """Guards every tool in both protocol eras, in the order that an agent uses them."""
     async with connected(tmp_path, mode) as memory:
         assert reply_text(await memory.call_tool("search_memories", {"query": "tea"})).startswith("nothing found")
         added = await memory.call_tool("add_memory", {"text": "User's favourite tea is Darjeeling"})
@@ -77,7 +76,6 @@ async def test_a_memory_is_added_updated_deleted_and_restored(tmp_path: Path, co
 
 
 async def test_two_servers_on_one_memory_see_each_others_writes_at_once(tmp_path: Path) -> None:
-    """Guards several clients on one memory."""
     async with connect_stdio(tmp_path) as one, connect(tmp_path) as other:
         for number in range(4):
             writer, reader = (one, other) if number % 2 else (other, one)
@@ -89,7 +87,6 @@ async def test_two_servers_on_one_memory_see_each_others_writes_at_once(tmp_path
 
 
 async def test_a_model_extracts_facts_and_v1_0_returns_a_bare_list(tmp_path: Path) -> None:
-    """Guards extraction through the tool, and Mem0's older form of replies in both eras."""
     reply = facts_reply("Ana flies to Porto in May 2026")
     for mode in ("legacy", "auto"):
         (tmp_path / mode).mkdir()
@@ -134,7 +131,6 @@ async def test_a_server_that_cannot_open_its_memory_tells_the_agent_why(
 
 
 async def test_the_tools_are_few_small_annotated_and_described(tmp_path: Path) -> None:
-    """Guards the client's context: under 7 kB for all schemas, at most 11 arguments per tool."""
     async with connect(tmp_path) as memory:
         listed = await memory.list_tools()
         assert memory.instructions == INSTRUCTIONS

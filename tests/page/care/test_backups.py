@@ -30,7 +30,6 @@ async def found(page: OpenPage) -> list[str]:
 
 
 async def test_a_backup_is_restored_and_the_page_goes_on(tmp_path: Path) -> None:
-    """Guards the whole way there and back: the open memory finds what the restored ledger has, and writes to it."""
     async with page_in(tmp_path, StoppedClock()) as page, page.browser() as browser:
         assert names((await browser.get("/care/backups")).text) == []
         await page.add("Alice has a boat")

@@ -60,7 +60,6 @@ def uploads(folder: Path) -> list[Path]:
 
 
 async def test_a_file_is_previewed_imported_and_undone(tmp_path: Path, page: OpenPage, browser: Browser) -> None:
-    """Guards the way of a file: nothing is stored before somebody says so, and one click takes it back."""
     preview = await sent(browser)
     assert all(text in preview for text in ("memories: 2", "Ana drinks green tea", "Ana keeps a parrot &lt;b&gt;"))
     assert await memory_texts(page.memory) == []
