@@ -67,17 +67,6 @@ async def test_a_cookie_ends_with_the_session_and_after_a_day_without_use(tmp_pa
         assert (await browser.get("/", headers={"cookie": f"palimpsest_page={cookie}"})).status_code == 303
 
 
-async def test_an_access_token_opens_the_page_until_it_is_revoked(tmp_path: Path, stranger: Browser) -> None:
-    text, stored = access_tokens.create(tmp_path, Grant("alice"), now())
-    refused = await stranger.post("/sign-in", data={"token": "palimpsest_guess"})
-    assert refused.status_code == 403
-    signed_in = await stranger.post("/sign-in", data={"token": text})
-    assert signed_in.headers["location"] == "/"
-    assert (await stranger.get("/")).status_code == 200
-    access_tokens.revoke(tmp_path, stored.id)
-    assert (await stranger.get("/")).headers["location"] == "/sign-in"
-
-
 GENERAL = ("oleander", "Quentin", "Lisbon", "unspoken")
 """Words that only what belongs to no project has in the test below."""
 

@@ -120,23 +120,6 @@ async def test_a_call_ends_though_the_clients_model_never_answers(tmp_path: Path
             assert "learn.call_seconds" in text
 
 
-async def test_a_call_over_several_requests_ends_though_no_answer_comes(tmp_path: Path) -> None:
-    """Guards the newer protocol: the work ends, and who comes without an answer gets its result."""
-    async with over_stdio(tmp_path, SilentClientModel(), "auto", **call_seconds("2")) as client:
-        call = client.session.call_tool
-        asked = await call("add_memory", CONVERSATION, allow_input_required=True)
-        assert isinstance(asked, InputRequiredResult)
-        with anyio.fail_after(30):
-            text = ""
-            while not text:
-                done = await call(
-                    "add_memory", CONVERSATION, request_state=asked.request_state, allow_input_required=True
-                )
-                text = "" if isinstance(done, InputRequiredResult) else reply_text(done)
-        assert "kept 1 message" in text
-        assert "learn.call_seconds" in text
-
-
 async def test_facts_are_kept_though_the_clients_model_never_decides(tmp_path: Path) -> None:
     """Guards what was found in time: the client's model is not there later to find it again."""
     async with over_stdio(tmp_path, SilentClientModel(TEA), "legacy", **call_seconds("2")) as client:
