@@ -5,15 +5,12 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import json
 import os
 import re
 import shutil
 import sqlite3
-import subprocess
-import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
-from contextlib import asynccontextmanager, closing, contextmanager
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -23,7 +20,7 @@ import anyio
 import anyio.to_thread
 import pytest
 import sqlalchemy.event
-from mcp import Client, StdioServerParameters
+from mcp import Client
 
 from palimpsest.admin.backup import back_up, restore
 from palimpsest.admin.doctor import examine
@@ -32,12 +29,11 @@ from palimpsest.core.errors import InputError, LedgerError, MemoryNotFoundError
 from palimpsest.core.models import Edit, Outcome, Undo
 from palimpsest.core.settings import load_settings
 from palimpsest.memory import Memory
-from tests.support import restricted_process
 from tests.support.command_line import palimpsest
-from tests.support.environment import clean_environment
 from tests.support.ledger_access import do_not_wait_for_locks, row_faults
-from tests.support.mcp_client import TOOL_NAMES, connect_stdio, error_text, reply_results, reply_text
+from tests.support.mcp_client import TOOL_NAMES, error_text, reply_results, reply_text
 from tests.support.memory import ALICE, StoppedClock, memory_in, messages_from
+from tests.support.server_in_process import connect
 
 
 @dataclass
@@ -65,52 +61,10 @@ def limited_pages() -> Generator[PageLimit]:
 
 pytestmark = pytest.mark.anyio
 
-LAUNCHER = str(Path(restricted_process.__file__))
 EXACT = {"provider": "exact"}
 RETREAT = "The team retreat is in Lisbon"
 
-HOLD_THE_WRITE_LOCK = """
-import sqlite3, sys
-conn = sqlite3.connect(sys.argv[1], isolation_level=None)
-conn.execute("BEGIN IMMEDIATE")
-print("held", flush=True)
-sys.stdin.read()
-conn.execute("ROLLBACK")
-"""
-
-
 Work: TypeAlias = Callable[[], Awaitable[object]]
-
-
-@asynccontextmanager
-async def restricted_server(folder: Path, restrictions: dict[str, Any], **settings: str) -> AsyncGenerator[Client]:
-    server = StdioServerParameters(
-        command=sys.executable,
-        args=[LAUNCHER, json.dumps(restrictions)],
-        env=clean_environment(folder, **settings),
-        cwd=folder,
-    )
-    async with Client(server) as connected:
-        yield connected
-
-
-async def all_texts(memory: Client) -> list[str]:
-    texts: list[str] = []
-    cursor = ""
-    while True:
-        page = await memory.call_tool("list_memories", {"limit": 100, "cursor": cursor})
-        texts += [await whole_text(memory, hit) for hit in reply_results(page)]
-        content: Any = page.structured_content
-        cursor = content["cursor"] or ""
-        if not cursor:
-            return texts
-
-
-async def whole_text(memory: Client, hit: dict[str, Any]) -> str:
-    if not hit.get("truncated"):
-        return hit["text"]
-    history: Any = (await memory.call_tool("get_history", {"memory_id": hit["id"]})).structured_content
-    return history["memory"]
 
 
 async def first_hit(memory: Client, query: str, **arguments: Any) -> str:
@@ -152,12 +106,6 @@ class TestFullDisk:
             assert await row_faults(memory) == []
 
 
-def limit_room(pipe: Path, size: str) -> None:
-    """Set the largest file size of a restricted process ("lift": any size), and wait until it is in force."""
-    pipe.write_text(size)
-    assert pipe.read_text() == "done"
-
-
 async def added(memory: Memory, text: str) -> Outcome:
     (change,) = (await memory.add_text(ALICE, text)).outcomes
     return change
@@ -185,7 +133,7 @@ class TestLockedLedger:
     async def test_a_locked_ledger_is_reported_and_can_be_searched(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """While another process holds the write lock, writes fail in the end and reads do not wait."""
+        """While somebody else holds the write lock, writes fail in the end and reads do not wait."""
         do_not_wait_for_locks(monkeypatch)
         async with memory_in(tmp_path, vector_store=EXACT) as memory:
             first, second = [await added(memory, text) for text in (RETREAT, "User drinks tea")]
@@ -201,7 +149,8 @@ class TestLockedLedger:
                 lambda: memory.care.purge(ALICE, None),
                 memory.care.rebuild,
             ]
-            with held_write_lock(tmp_path / "ledger.db"):
+            with closing(sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)) as other:
+                other.execute("BEGIN IMMEDIATE")
                 for write in writes:
                     with pytest.raises(LedgerError, match=r"is locked\. Nothing was written\. Another process is wri"):
                         await write()
@@ -218,19 +167,6 @@ class TestLockedLedger:
                 "User drinks tea",
                 "User moved to Lyon",
             ]
-
-
-@contextmanager
-def held_write_lock(ledger: Path) -> Generator[None]:
-    """Hold the write lock in another process until the block ends."""
-    arguments = [sys.executable, "-c", HOLD_THE_WRITE_LOCK, str(ledger)]
-    with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == "held\n"
-        try:
-            yield
-        finally:
-            holder.communicate()
 
 
 @dataclass
@@ -344,7 +280,6 @@ class TestDamagedLedger:
             (stored,) = conn.execute("SELECT count(*) FROM memories WHERE text LIKE 'User owns boat%'").fetchone()
         assert stored == acknowledged
 
-    @pytest.mark.nightly
     async def test_a_lost_table_affects_only_the_calls_that_read_it(self, tmp_path: Path, rows: Rows) -> None:
         """The other tools work. If the file is no database, every call gives advice that works without a restart."""
         data = tmp_path / "data"
@@ -353,16 +288,17 @@ class TestDamagedLedger:
         back_up(settings, tmp_path / "copy.db", now)
         rows.put(data, "history", b"\xff")
         damaged = "Nothing was written. The file is damaged."
-        async with connect_stdio(tmp_path) as memory:
+        async with connect(tmp_path) as memory:
             for _ in range(2):
                 reply = error_text(await memory.call_tool("get_history", {"memory_id": rows.ids[0]}))
                 assert f"malformed. {damaged} See how badly with palimpsest doctor --deep" in reply
                 assert await first_hit(memory, "where is the offsite?") == RETREAT
-                assert await all_texts(memory) == ["User drinks green tea", RETREAT]
+                listed = reply_results(await memory.call_tool("list_memories", {}))
+                assert [hit["text"] for hit in listed] == ["User drinks green tea", RETREAT]
                 assert "malformed" in error_text(await memory.call_tool("add_memory", {"text": "User sails"}))
         assert "palimpsest restore" in palimpsest(tmp_path, "doctor", "--deep", "--json", code=1)
         (data / "ledger.db").write_bytes(b"no database at all" * 1_000)
-        async with connect_stdio(tmp_path) as memory:
+        async with connect(tmp_path) as memory:
             for _ in range(2):
                 reply = error_text(await memory.call_tool("search_memories", {"query": "offsite"}))
                 assert f"not a database. {damaged} Restore a backup with palimpsest restore" in reply
@@ -547,72 +483,16 @@ async def answers_and_follows(data: Path) -> None:
     assert await index_findings(data) == [(True, f"{data}/index: folder 0 is 0 changes behind")]
 
 
-@dataclass(frozen=True)
-class Cause:
-    """Why a server cannot open its memory: what it says of it, and how that is made and removed in a folder."""
-
-    says: tuple[str, ...]
-    make: Callable[[Path], object]
-    remove: Callable[[Path], object]
-    restrictions: Callable[[Path], dict[str, Any]] | None = None
-
-
-def read_only(name: str) -> Cause:
-    """Return the cause that a place cannot be written. The owner decides who may write there."""
-
-    def close(folder: Path) -> None:
-        (folder / "data").mkdir(mode=0o700)
-        anyio.run(store_a_memory, folder / "data")
-        (folder / name).chmod((folder / name).stat().st_mode & 0o555)
-
-    def open_again(folder: Path) -> None:
-        assert (folder / name).stat().st_mode & 0o222 == 0
-        (folder / name).chmod((folder / name).stat().st_mode | 0o200)
-
-    says = ("Nothing was written", "writable for this user", "/data")
-    return Cause(says, close, open_again, restrictions=lambda _: {"unprivileged": True})
-
-
-CAUSES = {
-    "a file in place of the folder": Cause(
-        ("cannot be opened for writing",),
-        lambda folder: (folder / "data").write_text("a file"),
-        lambda folder: (folder / "data").unlink(),
-    ),
-    "a full disk": Cause(
-        ("it may be full",),
-        lambda folder: os.mkfifo(folder / "more"),
-        lambda folder: limit_room(folder / "more", "lift"),
-        restrictions=lambda folder: {"room": 20_000, "room_pipe": str(folder / "more")},
-    ),
-    "the read-only folder of a memory": read_only("data"),
-}
-
-
-class TestServerThatCannotOpen:
-    @pytest.mark.nightly
-    @pytest.mark.parametrize("name", CAUSES)
-    async def test_each_call_says_why_until_the_cause_is_gone(self, tmp_path: Path, name: str) -> None:
-        """Every call says why the memory cannot be opened. Once the cause is gone, calls work without a restart."""
-        cause = CAUSES[name]
-        await anyio.to_thread.run_sync(cause.make, tmp_path)
-        restrictions = cause.restrictions(tmp_path) if cause.restrictions is not None else {}
-        async with restricted_server(tmp_path, restrictions) as memory:
-            assert {tool.name for tool in (await memory.list_tools()).tools} == TOOL_NAMES
-            answers: list[str] = []
-
-            async def ask() -> None:
-                answers.append(error_text(await memory.call_tool("list_memories", {})))
-
-            for tool, arguments in EACH_TOOL.items():
-                answers.append(error_text(await memory.call_tool(tool, arguments)))
-            async with anyio.create_task_group() as tasks:
-                for _ in range(5):
-                    tasks.start_soon(ask)
-            assert [answer for answer in answers if not all(part in answer for part in cause.says)] == []
-            await anyio.to_thread.run_sync(cause.remove, tmp_path)
-            reply_text(await memory.call_tool("add_memory", {"text": RETREAT, "infer": False}))
-            assert await first_hit(memory, "offsite") == RETREAT
+async def test_each_call_says_why_a_memory_cannot_be_opened_until_the_cause_is_gone(tmp_path: Path) -> None:
+    """Once it is gone, calls work without a restart."""
+    (tmp_path / "data").write_text("a file in place of the folder")
+    async with connect(tmp_path) as memory:
+        assert {tool.name for tool in (await memory.list_tools()).tools} == TOOL_NAMES
+        for tool, arguments in EACH_TOOL.items():
+            assert "cannot be opened for writing" in error_text(await memory.call_tool(tool, arguments)), tool
+        (tmp_path / "data").unlink()
+        reply_text(await memory.call_tool("add_memory", {"text": RETREAT, "infer": False}))
+        assert await first_hit(memory, "offsite") == RETREAT
 
 
 EACH_TOOL: dict[str, dict[str, Any]] = {
