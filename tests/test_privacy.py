@@ -201,12 +201,12 @@ async def test_every_file_is_private(tmp_path: Path) -> None:
 
 
 @asynccontextmanager
-async def fenced(folder: Path, kind: str, **settings_: str) -> AsyncGenerator[Client]:
-    restrictions: dict[str, Any] = {"fence": kind} if CAN_FENCE else {"log": str(folder / "log")}
+async def fenced(folder: Path) -> AsyncGenerator[Client]:
+    restrictions: dict[str, Any] = {"fence": True} if CAN_FENCE else {"log": str(folder / "log")}
     server = StdioServerParameters(
         command=sys.executable,
         args=[str(LAUNCHER), json.dumps(restrictions), "serve"],
-        env=clean_environment(folder, **settings_),
+        env=clean_environment(folder),
         cwd=folder,
     )
     async with Client(server) as connected:
@@ -228,7 +228,7 @@ async def use_everything(memory: Client) -> None:
 @pytest.mark.only_on("sqlite", "PostgreSQL is reached over the network")
 async def test_the_server_opens_no_network_socket(tmp_path: Path) -> None:
     """Telemetry, a download or a look-up by any library, native code included, would kill the process."""
-    async with fenced(tmp_path, "none") as memory:
+    async with fenced(tmp_path) as memory:
         await use_everything(memory)
     log = tmp_path / "log"
     assert CAN_FENCE or not log.exists() or "connect" not in log.read_text()

@@ -4,14 +4,10 @@
 
 The first argument is a JSON object. The others are passed on to palimpsest.
 
-- `room`: the largest size of a file, in bytes. With `room_pipe`, a named pipe, another number can be written to that
-  pipe, or "lift" for no limit. "done" comes back through the pipe when the limit is in force.
+- `room`: the largest size of a file, in bytes.
 - `unprivileged`: respect the modes of files even as root.
-- `fence`: "none" forbids every network socket, also in native code: the kernel kills a process that opens one. "tcp"
-  still allows connections over IPv4.
-- `log`: a file to which one line is written for every use of a socket that Python sees, and for every import of a
-  module in `imports`.
-- `renamed`: a named pipe to which the new name of every renamed file is written.
+- `fence`: forbid every network socket, also in native code: the kernel kills a process that opens one.
+- `log`: a file to which one line is written for every use of a socket that Python sees.
 """
 
 from __future__ import annotations
@@ -25,7 +21,6 @@ import runpy
 import socket
 import struct
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +32,8 @@ IO_URING_SETUP = 425
 
 CAN_FENCE = sys.platform == "linux" and platform.machine() in SYSCALLS
 
-LOAD, EQUAL, AND, RETURN = 0x20, 0x15, 0x54, 0x06
-NUMBER, ARCHITECTURE, FAMILY, KIND = 0, 4, 16, 24
+LOAD, EQUAL, RETURN = 0x20, 0x15, 0x06
+NUMBER, ARCHITECTURE, FAMILY = 0, 4, 16
 """The offsets of the parts of a system call in what a filter sees."""
 
 ALLOW, KILL = 0x7FFF0000, 0x80000000
@@ -46,19 +41,10 @@ NO_NEW_PRIVILEGES, SET_SECCOMP, BY_FILTER = 38, 22, 2
 VERSION_3 = 0x20080522
 
 
-def limit_room(size: int, pipe_path: str | None) -> None:
+def limit_room(size: int) -> None:
     """Limit the size of files. A write beyond it fails as on a full disk, because Python ignores SIGXFSZ."""
     _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-
-    def follow(pipe: Path) -> None:
-        while True:
-            limit = pipe.read_text()
-            resource.setrlimit(resource.RLIMIT_FSIZE, (hard if limit == "lift" else int(limit), hard))
-            pipe.write_text("done")
-
-    if pipe_path is not None:
-        threading.Thread(target=follow, args=(Path(pipe_path),), daemon=True).start()
 
 
 def drop_privileges() -> None:
@@ -68,20 +54,13 @@ def drop_privileges() -> None:
         _checked(ctypes.CDLL(None, use_errno=True).capset(header, none))
 
 
-def fence(kind: str) -> None:
-    """Have the kernel kill this process if it opens a network socket of a forbidden kind."""
+def fence() -> None:
+    """Have the kernel kill this process if it opens a network socket."""
     socket.has_ipv6 = False  # urllib3 would bind a socket to ::1 to find out when it is imported
     architecture, opens = SYSCALLS[platform.machine()]
-    left = [socket.AF_UNIX]
     program = [(LOAD, 0, 0, ARCHITECTURE), (EQUAL, 1, 0, architecture), (RETURN, 0, 0, KILL), (LOAD, 0, 0, NUMBER)]
     program += [(EQUAL, 0, 1, IO_URING_SETUP), (RETURN, 0, 0, KILL), (EQUAL, 1, 0, opens), (RETURN, 0, 0, ALLOW)]
-    program += [(LOAD, 0, 0, FAMILY)]
-    for family in left:
-        program += [(EQUAL, 0, 1, family), (RETURN, 0, 0, ALLOW)]
-    if kind == "tcp":
-        stream = [(LOAD, 0, 0, KIND), (AND, 0, 0, 0xFF), (EQUAL, 0, 1, socket.SOCK_STREAM), (RETURN, 0, 0, ALLOW)]
-        program += [(EQUAL, 0, len(stream), socket.AF_INET), *stream]
-    program += [(RETURN, 0, 0, KILL)]
+    program += [(LOAD, 0, 0, FAMILY), (EQUAL, 0, 1, socket.AF_UNIX), (RETURN, 0, 0, ALLOW), (RETURN, 0, 0, KILL)]
     code = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", op, *rest) for op, *rest in program))
     held = struct.pack("@HP", len(program), ctypes.addressof(code))
     libc = ctypes.CDLL(None, use_errno=True)
@@ -94,17 +73,14 @@ def _checked(code: int) -> None:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
-def listen(log_path: str | None, imports: list[str], renamed: str | None) -> None:
-    """Log uses of sockets, imports and renamed files, as Python's audit hooks report them."""
-    log = Path(log_path).open("a", buffering=1) if log_path else None  # noqa: SIM115 - open as long as the process runs
-    pipe = os.open(renamed, os.O_WRONLY) if renamed else None
+def log_sockets(path: str) -> None:
+    """Log uses of sockets, as Python's audit hooks report them."""
+    log = Path(path).open("a", buffering=1)  # noqa: SIM115 - open as long as the process runs
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
-        if log is not None and (event.startswith("socket.") or (event == "import" and arguments[0] in imports)):
+        if event.startswith("socket."):
             log.write(json.dumps([event, *(str(part) for part in arguments if not isinstance(part, socket.socket))]))
             log.write("\n")
-        if pipe is not None and event == "os.rename":
-            os.write(pipe, os.fsencode(arguments[1]) + b"\n")
 
     sys.addaudithook(hook)
 
@@ -114,12 +90,13 @@ def main() -> None:
     restrictions: dict[str, Any] = json.loads(sys.argv[1])
     del sys.path[0]  # the folder of the tests, which palimpsest does not have in its path
     if "room" in restrictions:
-        limit_room(restrictions["room"], restrictions.get("room_pipe"))
+        limit_room(restrictions["room"])
     if restrictions.get("unprivileged"):
         drop_privileges()
-    listen(restrictions.get("log"), restrictions.get("imports", []), restrictions.get("renamed"))
+    if "log" in restrictions:
+        log_sockets(restrictions["log"])
     if "fence" in restrictions:
-        fence(restrictions["fence"])
+        fence()
     sys.argv = ["palimpsest", *sys.argv[2:]]
     runpy.run_module("palimpsest", run_name="__main__", alter_sys=True)
 
