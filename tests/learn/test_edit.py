@@ -18,11 +18,9 @@ from palimpsest.core.models import Decision, Event, Fact, Relation, Scope, Undo
 from palimpsest.learn.commit import WriteResult
 from palimpsest.memory import Memory
 from palimpsest.server import advice
-from tests.learn.decisions import ids_of
 from tests.support.command_line import palimpsest, palimpsest_json
 from tests.support.ledger_access import row_faults, write_decisions
 from tests.support.memory import ALICE, StoppedClock, add_text, memory_in, messages_from
-from tests.support.scripted_model import decision, decisions_reply, given, is_extraction, memory_with
 
 pytestmark = pytest.mark.anyio
 
@@ -126,36 +124,6 @@ async def test_every_change_is_one_edit_that_can_be_repeated_undone_and_redone(
         clock.forward(hours=1)
         await memory.undo(ALICE, Undo(edit=await newest_edit(memory)))
         assert (await contents(memory), await texts(memory)) == (after, found_after)
-
-
-async def test_facts_of_one_conversation_are_one_edit(tmp_path: Path) -> None:
-    dog = {"happened_at": "2026-05-01", "keywords": ["pet"], "tags": ["t"]}
-    facts = [{"text": "User has a dog", "sources": [1], **dog}, {"text": "User lives in Lyon", "sources": [1]}]
-
-    def chat(request: dict[str, Any]) -> str:
-        if is_extraction(request):
-            return json.dumps({"facts": facts})
-        (nice,) = ids_of(given(request, "Stored memories"), "User lives in Nice")
-        return decisions_reply(decision(0, "ADD"), decision(1, "UPDATE", nice, "Lyon"))
-
-    async with memory_with(chat, tmp_path) as (memory, _):
-        await first_contents(memory)
-        before = await contents(memory)
-        await memory.add_messages(messages_from(("user", "We have a dog, and live in Lyon now")))
-        after = await contents(memory)
-        assert len(after) == len(before) + 2
-        result = await memory.undo(ALICE)
-        assert [change.event for change in result.outcomes] == [Event.DELETE, Event.UPDATE]
-        messages = (await memory.scope_contents(ALICE)).messages
-        assert await contents(memory) == before | {message.id: message.content for message in messages}
-        # Without the facts, the messages are found as they were before the extraction.
-        then = (await memory.search(ALICE, "a dog", as_of=memory.engine.clock())).hits
-        assert then[0].text == "We have a dog, and live in Lyon now"
-        await memory.undo(ALICE)
-        assert await contents(memory) == before
-        await memory.undo(ALICE, Undo(edit=await newest_edit(memory)))
-        await memory.undo(ALICE, Undo(edit=await newest_edit(memory) - 2))
-        assert await contents(memory) == after
 
 
 async def test_an_impossible_change_is_refused_with_the_next_step(memory: Memory) -> None:

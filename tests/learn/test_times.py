@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,8 +11,7 @@ from palimpsest.core.models import EXPIRE, Event, Undo
 from palimpsest.learn.job_runner import work_on_jobs
 from palimpsest.memory import Memory
 from tests.support.command_line import palimpsest
-from tests.support.memory import ALICE, StoppedClock, add_text, messages_from
-from tests.support.scripted_model import facts_reply, memory_with
+from tests.support.memory import ALICE, StoppedClock, add_text
 
 pytestmark = pytest.mark.anyio
 
@@ -93,18 +91,3 @@ def test_the_command_line_refuses_it_too(tmp_path: Path) -> None:
     refused = palimpsest(tmp_path, "add", ON_CALL, "--metadata", "expires_at=Friday", code=1)
     assert "expires_at 'Friday' is not an ISO 8601 date or time" in " ".join(refused.split())
     assert "has passed" in palimpsest(tmp_path, "add", ON_CALL, "--metadata", "expires_at=2020-01-01")
-
-
-def said(text: str, at: str) -> Any:
-    return messages_from({"role": "user", "content": text, "at": f"{at}T10:00:00Z"})
-
-
-async def test_a_month_stays_a_month(tmp_path: Path) -> None:
-    reply = facts_reply("User moved to Rome in April 2023.", happened_at="2023-04")
-    april = {"gte": "2023-04-01", "lt": "2023-05-01"}
-    async with memory_with([reply], tmp_path) as (memory, _):
-        await memory.add_messages(said("I moved in April 2023", "2023-06-01"))
-        (hit,) = (await memory.list(ALICE)).hits
-        for at, count in (("2023-04", 1), (april, 1), ("2023-04-01", 0), ("2023", 1)):
-            assert len((await memory.list(ALICE, filters={"at": at})).hits) == count, at
-    assert hit.date == "2023-04"

@@ -55,22 +55,6 @@ async def test_what_a_reply_cuts_is_read_whole_by_its_id(tmp_path: Path) -> None
         assert "salt" not in await read(server, "recent")
 
 
-async def test_subscribers_are_notified_of_what_a_write_changed(tmp_path: Path) -> None:
-    """Guards clients that show a memory: it is announced when it changes, and so are the lists that contain it."""
-    async with connect(tmp_path) as server:
-        memory_id = await add(server, "Alice plays the violin")
-        expected = {f"memory://{memory_id}", "memory://recent"}
-        seen: set[str] = set()
-        async with server.listen(resource_subscriptions=sorted(expected)) as events:
-            await server.call_tool("update_memory", {"memory_id": memory_id, "text": "Alice plays the cello"})
-            with anyio.fail_after(30):
-                async for event in events:
-                    seen.add(str(getattr(event, "uri", "")))
-                    if seen >= expected:
-                        break
-        assert seen == expected
-
-
 async def test_subscribers_of_earlier_protocols_are_notified_until_they_unsubscribe(tmp_path: Path) -> None:
     """Guards today's clients, which subscribe to one resource and are notified over their connection."""
     uris: list[str] = []

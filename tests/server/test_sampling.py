@@ -18,7 +18,6 @@ from mcp.types import (
     TextContent,
 )
 
-from loopback import OpenAIServer
 from tests.support.http_server import connect_http, new_access_token, run_http_server
 from tests.support.mcp_client import reply_results, reply_text
 from tests.support.scripted_model import facts_reply, summary_reply
@@ -128,16 +127,6 @@ async def test_facts_are_kept_though_the_clients_model_never_decides(tmp_path: P
             added = await client.call_tool("add_memory", CONVERSATION)
         assert "learn.call_seconds" in reply_text(added)
         assert [result["memory"] for result in reply_results(added)] == ["Alice likes Darjeeling"]
-
-
-async def test_a_client_is_not_asked_if_the_settings_name_an_endpoint(tmp_path: Path) -> None:
-    """Guards users with an endpoint of their own."""
-    model = ScriptedClientModel()
-    with OpenAIServer([TEA]) as server:
-        env = {"PALIMPSEST_LLM__PROVIDER": "openai", "OPENAI_API_KEY": "k", "OPENAI_BASE_URL": server.base_url}
-        async with over_stdio(tmp_path, model, "auto", **env) as client:
-            assert reply_text(await client.call_tool("add_memory", CONVERSATION)).startswith("added: [")
-    assert model.requests == []
 
 
 @pytest.mark.few_by_day(1)
