@@ -229,25 +229,6 @@ async def test_the_work_of_somebody_whom_the_project_alone_knows_stays_in_it(
 TEXTS = ("Alice keeps bees", "Alice plays the cello", "Alice lives in Lyon")
 
 
-async def fill(memory: Memory) -> list[str]:
-    """Add three memories and return their ids."""
-    return [await add_text(memory, text) for text in TEXTS]
-
-
-async def test_one_too_many_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
-    async with memory_in(tmp_path, max_memories=3) as memory:
-        await fill(memory)
-        edits = await memory.log(ALICE)
-        with pytest.raises(InputError) as refused:
-            await add_text(memory, "Alice drinks Darjeeling")
-        for said in ("alice has 3 memories", "of 3 that a user may have", "nothing was stored", "Delete"):
-            assert said in str(refused.value)
-        assert await memory_texts(memory) == sorted(TEXTS)
-        assert await memory.log(ALICE) == edits
-        hits = (await memory.search(ALICE, "Darjeeling")).hits
-        assert not [hit for hit in hits if "Darjeeling" in hit.text]
-
-
 async def test_all_scopes_of_a_user_count_and_no_other_user_does(tmp_path: Path) -> None:
     async with memory_in(tmp_path, max_memories=2) as memory:
         for scope in (ALICE, Scope("alice", "web")):
@@ -258,9 +239,17 @@ async def test_all_scopes_of_a_user_count_and_no_other_user_does(tmp_path: Path)
         await memory.add_text(Scope("bob"), "Releases are tagged", infer=False)
 
 
-async def test_what_adds_nothing_is_done_in_a_full_memory_and_nothing_goes_round_it(tmp_path: Path) -> None:
+async def test_one_too_many_is_refused_leaves_nothing_and_finds_no_way_round(tmp_path: Path) -> None:
+    """What adds nothing is done in a full memory."""
     async with memory_in(tmp_path, max_memories=3) as memory:
-        bees, cello, _ = await fill(memory)
+        bees, cello, _ = [await add_text(memory, text) for text in TEXTS]
+        edits = await memory.log(ALICE)
+        with pytest.raises(InputError) as refused:
+            await add_text(memory, "Alice drinks Darjeeling")
+        for said in ("alice has 3 memories", "of 3 that a user may have", "nothing was stored", "Delete"):
+            assert said in str(refused.value)
+        assert (await memory_texts(memory), await memory.log(ALICE)) == (sorted(TEXTS), edits)
+        assert not [hit for hit in (await memory.search(ALICE, "Darjeeling")).hits if "Darjeeling" in hit.text]
         await add_text(memory, "Alice keeps wasps", replaces=[bees])
         await memory.update(ALICE, cello, text="Alice plays the viola")
         repeated = await memory.add_text(ALICE, TEXTS[2], infer=False)

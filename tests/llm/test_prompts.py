@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import json
-import logging
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,6 +17,7 @@ from palimpsest.llm.ask import ReplyModel, schema_for, strict_schema
 from palimpsest.llm.extract import ExtractReply
 from palimpsest.llm.prompts import Prompt, PromptFiles, parse, shipped_directory
 from palimpsest.llm.summarize import AboutReply, EnrichReply, GistReply, LinksReply
+from palimpsest.text.tokenizer import count_tokens
 
 MAX_PROMPT_TOKENS = 1_500
 
@@ -34,17 +32,6 @@ Decide, for $$5.
 Facts: $facts
 Memories: ${memories}
 """
-
-
-@pytest.fixture(scope="module")
-def tokenize() -> Callable[[str], list[int]]:
-    """Return the tokenizer that comes with the local embedder."""
-    root = logging.getLogger()
-    logger_settings = (root.level, list(root.handlers))
-    wordllama: Any = importlib.import_module("wordllama")  # it has no types
-    model: Any = wordllama.WordLlama.load(cache_dir=Path(wordllama.__file__).parent, disable_download=True)
-    root.level, root.handlers[:] = logger_settings  # the package configures the root logger when imported
-    return lambda text: model.tokenizer.encode(text).ids
 
 
 def write_prompt(folder: Path, text: str = OWN_PROMPT, name: str = "decide") -> Path:
@@ -133,12 +120,12 @@ def test_guidance_gets_the_form_of_the_reply_and_a_form_of_its_own_gets_no_schem
     assert (schema_for(messages, REPLIES[name]) is not None) is has_schema
 
 
-def test_the_needed_prompts_are_shipped_and_short(tokenize: Callable[[str], list[int]]) -> None:
+def test_the_needed_prompts_are_shipped_and_short() -> None:
     assert {path.stem for path in shipped_directory().glob("*.md")} == set(NEEDED_PROMPTS)
     prompt_files().check()
     for name in NEEDED_PROMPTS:
         prompt = prompt_files().get(name)
-        assert 100 < len(tokenize(prompt.path.read_text("utf-8"))) < MAX_PROMPT_TOKENS, name
+        assert 100 < count_tokens(prompt.path.read_text("utf-8")) < MAX_PROMPT_TOKENS, name
         system, user = prompt.render(**{variable: [variable] for variable in prompt.inputs})
         assert (system["role"], user["role"]) == ("system", "user")
         assert all(f'["{variable}"]' in user["content"] for variable in prompt.inputs), name
