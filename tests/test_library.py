@@ -293,6 +293,7 @@ print(memory.search("What whistles?", user_id="alice")["results"][0]["memory"])
 """
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize("end", ["", "raise SystemExit(0)"])
 def test_a_program_ends_though_nobody_closes_the_memory(tmp_path: Path, end: str) -> None:
     """Guards programs written for mem0, which close nothing: the thread of the loop must not keep them alive."""

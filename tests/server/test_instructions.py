@@ -10,6 +10,7 @@ from palimpsest.hooks.instructions import HEAD, INSTRUCTIONS
 from tests.support.command_line import palimpsest
 from tests.support.http_server import connect_http, run_http_server
 from tests.support.mcp_client import connect_stdio, reply_results
+from tests.support.server_in_process import connect_rendering
 
 pytestmark = pytest.mark.anyio
 
@@ -27,14 +28,14 @@ def test_our_own_text_is_short_and_its_beginning_stands_alone() -> None:
 async def test_what_is_written_anywhere_is_known_at_the_next_start_everywhere(tmp_path: Path) -> None:
     """What another project, no project or the command line added, replaced and deleted; it is one block, in order."""
     project = {"PALIMPSEST_PROJECT": "px"}
-    async with connect_stdio(tmp_path) as client:
+    async with connect_rendering(tmp_path) as client:
         trade = {"text": "The user is Jan Novak, a smith in York."}
         (jan,) = reply_results(await client.call_tool("add_memory", trade))
-    async with connect_stdio(tmp_path, **project) as client:
+    async with connect_rendering(tmp_path, **project) as client:
         pinned = {"text": "px uses tabs for indentation.", "metadata": {"pinned": True}}
         await client.call_tool("add_memory", pinned)
         await client.call_tool("add_memory", {"text": "px stores its data in Redis."})
-    async with connect_stdio(tmp_path) as client:
+    async with connect_rendering(tmp_path) as client:
         trade = {"text": "The user is Jan Novak, a baker in York.", "replaces": [jan["id"]]}
         await client.call_tool("add_memory", trade)
         pinned = {"text": "The user wants answers in Czech.", "metadata": {"pinned": True}}
