@@ -9,7 +9,7 @@ import pytest
 
 from palimpsest.core.clock import now
 from palimpsest.core.models import Relation, Scope
-from palimpsest.page.memory_page import ACTIONS, FIELDS
+from palimpsest.page.memory_page import ACTIONS, EDITS
 from palimpsest.page.page_context import Visitor
 from palimpsest.server import access_tokens
 from palimpsest.server.access_tokens import Grant
@@ -173,7 +173,7 @@ async def test_who_may_not_write_or_see_changes_nothing(page: OpenPage, reader: 
         (gardener, foreign, 404, {"project": "kitchen"}),
     ):
         form = {"kept": kept, "id": [kept, other], "tag": "x", "text": "x", "tags": "x", "since": "", "until": ""}
-        for path in (*many, *(f"/memories/{kept}/{action}" for action in (*FIELDS, "edit"))):
+        for path in (*many, *(f"/memories/{kept}/{action}" for action in (*EDITS, "edit"))):
             assert (await visitor.post(path, params=asked, data=form)).status_code == status, path
         assert (await visitor.get(f"/memories/{kept}/edit", params=asked)).status_code == status
     assert (await reader.post("/edits/1/undo")).status_code == 403

@@ -9,7 +9,6 @@ from functools import partial
 from http import HTTPStatus
 from typing import Any, TypeAlias
 
-from starlette.datastructures import FormData
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -301,53 +300,48 @@ async def correct_many(request: Request) -> Response:
 # Correct what is stored: every action is one edit, and its answer offers to undo it.
 
 
-FIELDS: Mapping[str, Sequence[str]] = {
-    "text": ("text",),
-    "tags": ("tags",),
-    "hints": ("hints",),
-    "dates": ("since", "until"),
-    "pinned": (),
-    "delete": (),
-    "restore": (),
+Edit: TypeAlias = Callable[[OpenMemory, Mapping[str, Any]], Callable[..., Awaitable[WriteResult]]]
+
+EDITS: Mapping[str, tuple[str, Sequence[str], Edit]] = {
+    "text": ("changed", ("text",), lambda memory, sent: partial(memory.update, text=sent["text"])),
+    "tags": ("changed", ("tags",), lambda memory, sent: partial(memory.update, tags=sent["tags"].split(","))),
+    "hints": ("changed", ("hints",), lambda memory, sent: partial(memory.update, hints=_hints(sent["hints"]))),
+    "dates": (
+        "changed",
+        ("since", "until"),
+        lambda memory, sent: partial(memory.corrections.set_validity, since=sent["since"], until=sent["until"]),
+    ),
+    "pinned": ("changed", (), lambda memory, sent: partial(memory.corrections.pin, pinned=sent.get("pinned") == "on")),
+    "delete": ("deleted", (), lambda memory, _: memory.delete),
+    "restore": ("restored", (), lambda memory, _: memory.restore_all),
 }
-"""What can be done with a memory, by the last part of the path, and the fields of the form that can be corrected."""
+"""By the last part of the path: the word for what was done, the fields that can be corrected, and the write, which is
+given the form. One without fields can be done with many memories."""
 
 
-async def _write(
-    memory: OpenMemory, scope: Scope, memory_id: str, action: str, sent: Mapping[str, str], form: FormData
-) -> WriteResult:
-    revision = context.number_in(form, "revision")
-    if action == "text":
-        return await memory.update(scope, memory_id, text=sent["text"], caller=CALLER, revision=revision)
-    if action == "tags":
-        return await memory.update(scope, memory_id, tags=sent["tags"].split(","), caller=CALLER, revision=revision)
-    if action == "hints":
-        hints = hints_from(HintsInput(words=sent["hints"].splitlines()))
-        return await memory.update(scope, memory_id, hints=hints, caller=CALLER, revision=revision)
-    if action == "dates":
-        return await memory.corrections.set_validity(scope, memory_id, **sent, caller=CALLER, revision=revision)
-    if action == "pinned":
-        pinned = True if form.get("pinned") == "on" else None
-        return await memory.update(scope, memory_id, metadata={PINNED: pinned}, caller=CALLER)
-    if action == "delete":
-        return await memory.delete(scope, [memory_id], caller=CALLER)
-    return await memory.restore(scope, memory_id, caller=CALLER)
+def _hints(text: str) -> tuple[str, ...]:
+    return hints_from(HintsInput(words=text.splitlines()))
 
 
 async def correct(request: Request) -> Response:
     """Do what the path says with a memory, and lead to its page. What cannot be saved is shown with the reason."""
     memory, scope, form = await context.memory_of(request), context.writable_scope_of(request), await request.form()
-    action = request.url.path.rpartition("/")[2]
-    given = {name: str(form.get(name, "")) for name in FIELDS[action]}
-    result = await _saved(request, given, _write(memory, scope, request.path_params["id"], action, given, form))
-    done, edit = "unchanged", 0
-    if isinstance(result, WriteResult):
-        done, edit = done_by(result, {"delete": "deleted", "restore": "restored"}.get(action, "changed")), result.edit
-    elif result:
+    memory_id, (word, fields, edit_with) = request.path_params["id"], EDITS[request.url.path.rpartition("/")[2]]
+    given = {name: str(form.get(name, "")) for name in fields}
+
+    async def write() -> WriteResult:
+        edit = edit_with(memory, dict(form) | given)
+        if not fields:
+            return await edit(scope, [memory_id], caller=CALLER)
+        return await edit(scope, memory_id, caller=CALLER, revision=context.number_in(form, "revision"))
+
+    result = await _saved(request, given, write())
+    if isinstance(result, str) and result:
         await memory_named(request)
         status = HTTPStatus.CONFLICT if result == CHANGED_BY_ANOTHER else HTTPStatus.BAD_REQUEST
         return await memory_page(request, given, result, status)
-    return context.answered(request, f"/memories/{request.path_params['id']}", {"done": done, "edit": edit})
+    done, number = (done_by(result, word), result.edit) if isinstance(result, WriteResult) else ("unchanged", 0)
+    return context.answered(request, f"/memories/{memory_id}", {"done": done, "edit": number})
 
 
 async def undo(request: Request) -> Response:

@@ -156,7 +156,7 @@ ROUTES = (
     Route("/memories/{id}/edit", memory_page.form),
     Route("/memories/{id}/edit", memory_page.save_hit, methods=["POST"]),
     Route("/memories/{id}/hit", memory_page.hit),
-    *(Route(f"/memories/{{id}}/{action}", memory_page.correct, methods=["POST"]) for action in memory_page.FIELDS),
+    *(Route(f"/memories/{{id}}/{action}", memory_page.correct, methods=["POST"]) for action in memory_page.EDITS),
     Route("/duplicates", memory_page.duplicates),
     Route("/duplicates/merge", memory_page.merge, methods=["POST"]),
     Route("/conflicts", memory_page.conflicts),
