@@ -114,19 +114,6 @@ async def test_a_call_ends_within_its_time_and_the_rest_goes_on(tmp_path: Path) 
                     await anyio.lowlevel.checkpoint()
 
 
-async def test_two_adds_become_one_job(tmp_path: Path) -> None:
-    clock = StoppedClock()
-    async with memory_learning(model, tmp_path, clock) as (memory, server):
-        await memory.add_messages(messages_from(("user", "I like secrets")), infer=False)
-        await memory.add_messages(messages_from(("user", "I like tea")))
-        await memory.add_messages(messages_from(("user", "I like figs")))
-        (report,) = await learning_jobs(memory)
-        assert (report.job.state, len(report.job.message_ids)) == ("waiting", 2)
-        assert await memory.care.retry_jobs() == 1
-        assert sum(map(is_extraction, server.chat_requests)) == 1
-        assert await memory_texts(memory) == ["Alice likes figs", "Alice likes tea"]
-
-
 async def test_a_purge_leaves_nothing_of_it_in_a_job(tmp_path: Path) -> None:
     async with memory_learning(model, tmp_path, StoppedClock()) as (memory, _):
         context = ("Alice was asked about gin",)

@@ -11,7 +11,6 @@ import anyio
 import anyio.to_thread
 import httpx2
 import pytest
-from mcp.shared.exceptions import MCPError
 
 from tests.support.http_server import ACCEPT, TIMEOUT, HttpServer, connect_http, run_http_server
 from tests.support.mcp_client import reply_text
@@ -85,31 +84,6 @@ class TestAnOrderlyEnd:
                 assert "Alice plays the violin" in reply_text(found)
             server.process.send_signal(signal.SIGTERM)
             await anyio.to_thread.run_sync(server.process.wait, TIMEOUT)
-
-    @pytest.mark.nightly
-    async def test_a_second_signal_does_not_wait_for_calls(self, tmp_path: Path) -> None:
-        """Guards a person who wants the process to end, whatever it does. What was given to it is kept."""
-        with (
-            slow_model() as model,
-            run_http_server(tmp_path, **model.settings) as server,
-            anyio.fail_after(2 * TIMEOUT),
-        ):
-            async with connect_http(server, "auto") as client, anyio.create_task_group() as tasks:
-
-                async def call() -> None:
-                    with pytest.raises(MCPError):
-                        await client.call_tool("add_memory", CONVERSATION)
-
-                tasks.start_soon(call)
-                assert await anyio.to_thread.run_sync(model.was_asked.wait, TIMEOUT)
-                for _ in range(2):
-                    server.process.send_signal(signal.SIGTERM)
-                await anyio.to_thread.run_sync(server.process.wait, TIMEOUT)
-                assert not model.may_answer.is_set()
-        with run_http_server(tmp_path) as server:
-            async with connect_http(server, "auto") as client:
-                found = await client.call_tool("search_memories", {"query": "Darjeeling"})
-                assert "I do like Darjeeling" in reply_text(found)
 
 
 def readiness(server: HttpServer) -> tuple[int, dict[str, str]]:
