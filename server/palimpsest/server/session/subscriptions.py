@@ -13,7 +13,6 @@ from mcp.types import INVALID_PARAMS, EmptyResult, SubscribeRequestParams, Unsub
 
 from palimpsest.core.models import ChangedMemory, Outcome
 from palimpsest.server.access_tokens import Grant, current_grant
-from palimpsest.server.replies import CONVERSATION_SCHEME
 from palimpsest.server.session.client_requests import RequestContext
 from palimpsest.text.display import visible
 
@@ -23,7 +22,6 @@ from palimpsest.text.display import visible
 # changes that it could read: those in the project, and those in no project.
 
 SCHEME = "memory://"
-ENTITY_SCHEME = "entity://"
 
 SUMMARY = "summary"
 RECENT = "recent"
@@ -31,9 +29,6 @@ ENTITIES = "entities"
 """Names that stand in `memory://{id}` in place of an id. These resources always exist."""
 
 LISTS = (RECENT, SUMMARY, ENTITIES)
-
-NOT_ANNOUNCED = ((CONVERSATION_SCHEME, "conversations", RECENT), (ENTITY_SCHEME, "single entities", ENTITIES))
-"""What cannot be subscribed to, and which list announces its changes."""
 
 MAX_ANNOUNCED = 100
 """The number of changed memories that one write announces individually."""
@@ -88,13 +83,9 @@ class Subscribers(InMemorySubscriptionBus):
     async def add(self, ctx: RequestContext, params: SubscribeRequestParams) -> EmptyResult:
         """Notify this connection when a resource changes. Raises MCPError for a URI that is not `memory://…`."""
         uri = str(params.uri)
-        for scheme, what, instead in NOT_ANNOUNCED:
-            if uri.startswith(scheme):
-                text = f"changes of {what} are not announced; subscribe to {SCHEME}{instead}"
-                raise MCPError(INVALID_PARAMS, text)
         if not uri.startswith(SCHEME) or len(uri) > MAX_URI_CHARS:
-            shown = visible(uri[:MAX_URI_CHARS])
-            raise MCPError(INVALID_PARAMS, f"there is no resource '{shown}'; resource URIs start with {SCHEME}")
+            shown, known = visible(uri[:MAX_URI_CHARS]), ", ".join(f"{SCHEME}{name}" for name in (*LISTS, "ID"))
+            raise MCPError(INVALID_PARAMS, f"changes of '{shown}' are not announced; subscribe to one of {known}")
         connection = _connection(ctx)
         subscription = self._by_connection.get(connection)
         if subscription is None:
