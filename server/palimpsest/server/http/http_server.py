@@ -292,10 +292,10 @@ LOADED_SECONDS = 15.0
 """When the memory is open and the background has loaded the vector index."""
 
 
-async def keep_pauses_short(loaded_seconds: float = LOADED_SECONDS) -> None:
+async def keep_pauses_short() -> None:
     """Collect seldom, and exclude from collections what is there once everything is loaded."""
     gc.set_threshold(*THRESHOLDS)
-    await anyio.sleep(loaded_seconds)
+    await anyio.sleep(LOADED_SECONDS)
     gc.freeze()
 
 
