@@ -9,8 +9,6 @@ import httpx
 import pytest
 
 from palimpsest.llm.prompts import shipped_directory
-from palimpsest.page.page_context import Visitor
-from palimpsest.server.access_tokens import Grant
 from tests.support.page import Browser, done, page_in
 
 pytestmark = pytest.mark.anyio
@@ -73,18 +71,6 @@ async def test_a_prompt_that_cannot_be_used_is_not_saved(tmp_path: Path, own: Pa
             for path in (name, f"{name}/shipped"):
                 answer = await browser.post(f"/care/prompts/{path}", data={"text": EDITED})
                 assert answer.status_code == 404, path
-        assert files_in(own) == []
-
-
-async def test_who_did_not_open_the_page_here_only_reads(tmp_path: Path, own: Path) -> None:
-    """Guards prompts from an HTTP server: they say what a model is told."""
-    reader = Visitor(Grant("alice"), reads_settings=True)
-    async with page_in(tmp_path / "data") as page, page.browser(reader) as browser:
-        shown = (await browser.get("/care/prompts/extract")).text
-        assert (shown.count('method="post"'), "## system" in shown) == (1, True)
-        for path in ("", "/shipped"):
-            answer = await browser.post(f"/care/prompts/extract{path}", data={"text": EDITED})
-            assert answer.status_code == 404
         assert files_in(own) == []
 
 
