@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import signal
-import subprocess
-import sys
-from collections.abc import Generator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -33,35 +30,6 @@ BOB = Scope("Bøb 船", project="web", agent_id="β")
 
 FEW = 3
 """Rows in a batch, so that a small ledger has many batches."""
-
-MOVE = """
-import os, signal, sys
-from contextlib import contextmanager
-from datetime import UTC, datetime
-from pathlib import Path
-from pydantic import SecretStr
-from palimpsest.admin.backup import move_ledger
-from palimpsest.core.settings import load_settings
-from palimpsest.store import copying
-
-folder, source, target, stage, number = sys.argv[1:]
-place = lambda text: SecretStr(text) if "://" in text else Path(text)
-copying.BATCH = 3
-left = int(number)
-
-@contextmanager
-def shown(what):
-    def progress(done, total):
-        global left
-        left -= what == stage
-        if left < 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-    yield progress
-
-url = {"ledger_url": source} if "://" in source else {}
-settings = load_settings(None, data_dir=Path(folder), user_id="alice", llm={"provider": "none"}, **url)
-move_ledger(settings, place(target), shown, lambda: datetime.now(UTC))
-"""
 
 
 @dataclass(frozen=True)
@@ -103,22 +71,12 @@ def settings_for(folder: Path, place: Address) -> Settings:
     return load_settings(None, data_dir=folder, user_id="alice", llm={"provider": "none"}, **url)
 
 
-@contextmanager
-def not_shown(_what: str) -> Generator[Progress]:
-    yield ignore_progress
-
-
-def moved(folder: Path, source: Address, target: Address, clock: StoppedClock) -> Moved:
+def moved(
+    folder: Path, source: Address, target: Address, clock: StoppedClock, progress: Progress = ignore_progress
+) -> Moved:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(copying, "BATCH", FEW)
-        return move_ledger(settings_for(folder, source), target, not_shown, clock)
-
-
-def killed_while_moving(folder: Path, source: Address, target: Address, stage: str, number: int) -> None:
-    """Move a ledger in a process that kills itself in a stage, after so many batches."""
-    arguments = (str(folder), _argument(source), _argument(target), stage, str(number))
-    done = subprocess.run([sys.executable, "-c", MOVE, *arguments], capture_output=True, text=True, check=False)
-    assert done.returncode == -signal.SIGKILL, done.stderr
+        return move_ledger(settings_for(folder, source), target, progress, clock)
 
 
 def digests(place: Address, *, without: tuple[str, ...] = ()) -> Mapping[str, str]:
@@ -132,7 +90,3 @@ def digests(place: Address, *, without: tuple[str, ...] = ()) -> Mapping[str, st
 
 def _plain(row: Mapping[str, Any]) -> list[Any]:
     return [int(value) if isinstance(value, bool) else value for value in row.values()]
-
-
-def _argument(place: Address) -> str:
-    return str(place) if isinstance(place, Path) else place.get_secret_value()

@@ -15,12 +15,13 @@ from pydantic import SecretStr
 from palimpsest.core.clock import Clock
 from palimpsest.core.errors import InputError, LedgerError, raised_as
 from palimpsest.core.files import file_lock
+from palimpsest.core.protocols import Progress
 from palimpsest.core.settings import Settings
 from palimpsest.hooks.brief import RenderedFiles
 from palimpsest.hooks.spool import hooks_dir
 from palimpsest.index.sync import delete_outdated
 from palimpsest.store import upgrade
-from palimpsest.store.copying import Moved, Shown, move, replace_rows
+from palimpsest.store.copying import Moved, move, replace_rows
 from palimpsest.store.database import Database, LedgerCopy, Restored
 from palimpsest.store.ledger import backups_of, open_database, open_ledger
 from palimpsest.store.sqlite.ledger_files import RestoreSteps
@@ -31,15 +32,15 @@ from palimpsest.store.upgrade import PendingMigration
 __all__ = ["Moved", "PendingMigration", "migrate", "move_ledger", "pending_migration"]
 
 
-def move_ledger(settings: Settings, target: Path | SecretStr, shown: Shown, clock: Clock) -> Moved:
+def move_ledger(settings: Settings, target: Path | SecretStr, progress: Progress, clock: Clock) -> Moved:
     """Copy the ledger of the settings to a new file or an empty database, and compare every row.
 
-    A second call goes on with what the first one has copied. Raises InputError if the target is not empty,
-    SettingsError for a URL that is none, and LedgerError. The ledger of the settings is not changed.
+    Raises InputError if the target is not empty, SettingsError for a URL that is none, and LedgerError. The ledger of
+    the settings is not changed.
     """
     with _present_ledger(settings) as source, closing(open_database(target)) as database:
         upgrade.upgrade(source, backups_of(settings.ledger_place, settings.data_dir), clock())
-        return move(source, database, clock, shown)
+        return move(source, database, clock, progress)
 
 
 def pending_migration(settings: Settings) -> PendingMigration:

@@ -183,12 +183,12 @@ def _notes(result: import_file.ImportResult) -> list[str]:
 def move_(settings: Settings, to: str) -> Reply:
     """Copy the whole ledger, with all users, to PostgreSQL or back to a file, and compare every row.
 
-    Meanwhile clients can only read the ledger. If the command is interrupted, run it
-    again: it goes on where it was. The ledger is not changed, and the reply says what to
-    set.
+    Meanwhile clients can only read the ledger. The ledger is not changed, and the reply
+    says what to set. If the command is interrupted, nothing was copied: run it again.
     """
     target = SecretStr(to) if "://" in to else absolute(to)
-    moved = backup.move_ledger(settings, target, progress_bar, now)
+    with progress_bar("copying") as progress:
+        moved = backup.move_ledger(settings, target, progress, now)
     content = {"to": moved.location, "until": moved.until.isoformat(), "rows": dict(moved.rows)}
     done = (
         f"copied {counted(moved.rows['memories'], 'memory')}, {counted(moved.rows['messages'], 'message')} and all "

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import sqlalchemy as sa
 from sqlalchemy.types import TypeEngine
@@ -21,7 +21,7 @@ from palimpsest.store.rows import StoredJson, UtcTime
 from palimpsest.store.schema import HEAD, index_log, vectors
 from palimpsest.store.sqlite.ledger_files import BEFORE_RESTORE, Backups, RestoreSteps
 from palimpsest.store.sqlite.sqlite_database import SqliteDatabase
-from palimpsest.store.upgrade import UNFINISHED, create_tables, revision_in, stored_revision
+from palimpsest.store.upgrade import create_tables, revision_in, stored_revision
 
 # All tables of a ledger, and their rows in a form that is the same in every database.
 #
@@ -48,31 +48,12 @@ def _kind(column: sa.Column[Any]) -> TypeEngine[Any]:
 
 
 def read_rows(
-    conn: sa.Connection, table: sa.Table, after: Key | None = None, upto: Key | None = None, limit: int | None = None
+    conn: sa.Connection, table: sa.Table, after: Key | None = None, limit: int | None = None
 ) -> list[StoredRow]:
-    """Return the rows of a table after a key up to another one, at most `limit`. None is no bound.
-
-    They are in the order of the primary key, which is by bytes for texts.
-    """
-    key = sa.tuple_(*table.primary_key)
+    """Return the rows of a table after a key, at most `limit`, in the order of the primary key, by bytes for texts."""
     query = sa.select(*map(_as_text, table.columns)).order_by(*table.primary_key).limit(limit)
-    query = query if after is None else query.where(key > after)
-    query = query if upto is None else query.where(key <= upto)
+    query = query if after is None else query.where(sa.tuple_(*table.primary_key) > after)
     return [{**row} for row in conn.execute(query).mappings()]
-
-
-def _key(table: sa.Table, row: StoredRow) -> Key:
-    return tuple(row[column.name] for column in table.primary_key)
-
-
-def _replace(conn: sa.Connection, table: sa.Table, gone: Sequence[Key], new: Sequence[StoredRow]) -> None:
-    """Delete the rows with some keys, and store new rows."""
-    names = [f"key_{column.name}" for column in table.primary_key]
-    is_row = (column == sa.bindparam(name) for column, name in zip(table.primary_key, names, strict=True))
-    if gone:
-        conn.execute(sa.delete(table).where(*is_row), [dict(zip(names, key, strict=True)) for key in gone])
-    if new:
-        conn.execute(sa.insert(table), new)
 
 
 def _as_text(column: sa.Column[Any]) -> sa.ColumnElement[Any]:
@@ -84,86 +65,42 @@ STORED = tuple(map(_as_stored, TABLES))
 """The tables as their rows are copied, in the order of `TABLES`."""
 
 
-# Make the rows of one database equal to those of another, in batches that are each stored for good.
-#
-# What is equal already is only compared. So the same function copies a ledger, and goes on with a copy that broke off.
+# Make the rows of one database those of another, in one transaction.
 
 BATCH = 1_000
 """How many rows are read at a time. Of the largest rows, those with vectors and pages, that is a few megabytes."""
 
 
-class Batch(NamedTuple):
-    """The rows of a table from after a key up to another one. The last batch of a table has no bound."""
+def _copy_rows(
+    source: Database, rows: sa.Connection, target: Database, conn: sa.Connection, progress: Progress
+) -> Mapping[str, int]:
+    """Replace all rows of the target by those that `rows` sees, and return their number by table.
 
-    table: sa.Table
-    rows: list[StoredRow]
-    after: Key | None
-    upto: Key | None
-
-    def stored(self, conn: sa.Connection) -> list[StoredRow]:
-        """Return the rows that a database has between the two keys."""
-        return read_rows(conn, self.table, self.after, self.upto)
-
-    def refuse_other(self, conn: sa.Connection, database: Database) -> None:
-        """Raise LedgerError if a database does not give back these rows."""
-        if self.stored(conn) != self.rows:
-            raise LedgerError(
-                f"{database.location} does not give back the rows of the table {self.table.name} that were written "
-                "to it. The ledger that was copied is unchanged."
-            )
-
-
-def _batches(source: sa.Connection) -> Iterator[Batch]:
+    What is written is read back. Raises LedgerError for a row that the target cannot store.
+    """
+    for table in reversed(TABLES):
+        conn.execute(sa.delete(table))
+    total = sum(rows.execute(sa.select(sa.func.count()).select_from(table)).scalar_one() for table in TABLES)
+    counted = {table.name: 0 for table in TABLES}
     for table in STORED:
         after: Key | None = None
-        while True:
-            rows = read_rows(source, table, after, limit=BATCH)
-            upto = _key(table, rows[-1]) if len(rows) == BATCH else None
-            yield Batch(table, rows, after, upto)
-            if upto is None:
-                break
-            after = upto
-
-
-def make_equal(source: sa.Connection, target: Database, progress: Progress) -> Mapping[str, int]:
-    """Make the rows of `target` those that `source` sees, and return their number by table.
-
-    What is written is read back. Raises LedgerError for a row that the target cannot store. The batches before stay.
-    """
-    total = sum(source.execute(sa.select(sa.func.count()).select_from(table)).scalar_one() for table in TABLES)
-    counted = {table.name: 0 for table in TABLES}
-    for batch in _batches(source):
-        _make_batch_equal(target, batch)
-        counted[batch.table.name] += len(batch.rows)
-        done = sum(counted.values())
-        progress(done, max(done, total))
+        while batch := read_rows(rows, table, after, BATCH):
+            conn.execute(sa.insert(table), batch)
+            if read_rows(conn, table, after, len(batch)) != batch:
+                raise LedgerError(
+                    f"{target.location} does not give back the rows of the table {table.name} that were written to "
+                    "it. The ledger that was copied is unchanged."
+                )
+            after = tuple(batch[-1][column.name] for column in table.primary_key)
+            counted[table.name] += len(batch)
+            progress(sum(counted.values()), total)
+    target.count_on(conn, source.counters(rows))
+    contextual_keys.rebuild_full_text(conn, target.full_text)
     return counted
 
 
-def _make_batch_equal(target: Database, batch: Batch) -> None:
-    with target.read() as conn:
-        stored = batch.stored(conn)
-    if stored == batch.rows:
-        return
-    table = batch.table
-    known, wanted = {_key(table, row): row for row in stored}, {_key(table, row): row for row in batch.rows}
-    gone = [key for key, row in known.items() if wanted.get(key) != row]
-    new = [row for key, row in wanted.items() if known.get(key) != row]
-    with target.write() as conn:
-        _replace(conn, table, gone, new)
-        batch.refuse_other(conn, target)
-
-
-def replace_all(source: sa.Connection, target: sa.Connection, database: Database) -> None:
-    """Replace all rows in the transaction of `target`. Raises LedgerError for a row that it cannot store."""
-    for table in reversed(TABLES):
-        target.execute(sa.delete(table))
-    for batch in _batches(source):
-        _replace(target, batch.table, (), batch.rows)
-        batch.refuse_other(target, database)
-
-
-# What makes a ledger of copied rows: a new epoch, and numbers that go on above those in use.
+def _unseen(_done: int, _total: int) -> None:
+    """Show no progress."""
 
 
 def begin_epoch(conn: sa.Connection, previous: str, now: datetime) -> None:
@@ -223,9 +160,7 @@ def replace_rows(opened: Opened, copy: Path, now: datetime, keep: Callable[[Data
         with database.write() as conn, database.without_time_limit(conn), restored.read() as rows:
             before = keep(database)
             epoch = entries.epoch(conn)
-            replace_all(rows, conn, database)
-            database.count_on(conn, restored.counters(rows))
-            contextual_keys.rebuild_full_text(conn, database.full_text)
+            _copy_rows(restored, rows, database, conn, _unseen)
             begin_epoch(conn, epoch, now)
     return before
 
@@ -234,14 +169,9 @@ def _written_to_file(database: Database, folder: Path) -> Path:
     """Write the ledger as one snapshot shows it to a file in a folder."""
     _refuse_other_schema(database)
     path = folder / "ledger.db"
-    with closing(SqliteDatabase.open(path)) as copy:
-        with copy.write() as conn:
-            create_tables(conn, copy)
-        with copy.write() as conn:
-            with database.read() as rows:
-                replace_all(rows, conn, copy)
-                copy.count_on(conn, database.counters(rows))
-            contextual_keys.rebuild_full_text(conn, copy.full_text)
+    with closing(SqliteDatabase.open(path)) as copy, copy.write() as conn, database.read() as rows:
+        create_tables(conn, copy)
+        _copy_rows(database, rows, copy, conn, _unseen)
     return path
 
 
@@ -258,12 +188,6 @@ def _refuse_other_schema(database: Database) -> None:
 
 
 # Copy a whole ledger into an empty database. It stays the same ledger, with its id, and can be moved back.
-#
-# While the copy is being made, nobody writes to the source, and the target has no revision that any version opens. A
-# copy that broke off goes on: what is there is compared and not copied again.
-
-Shown: TypeAlias = Callable[[str], AbstractContextManager[Progress]]
-"""Shows the progress of a part of the work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,64 +199,36 @@ class Moved:
     until: datetime
 
 
-def move(source: Database, target: Database, clock: Clock, shown: Shown) -> Moved:
-    """Copy the ledger of `source`, and read every row back. Blocking.
+def move(source: Database, target: Database, clock: Clock, progress: Progress) -> Moved:
+    """Copy the ledger of `source` in one transaction, and read every row back. Blocking.
 
-    Raises InputError if the target is not empty, and LedgerError. A target that is not finished is not opened by
-    anybody, and another call goes on with it. The source is not changed, and others only read it meanwhile.
+    Raises InputError if the target is not empty, and LedgerError. The target is empty then, as it is after a move that
+    broke off. The source is not changed, and others only read it meanwhile.
     """
     with source.read() as conn:
         ledger_id = entries.meta_value(conn, "ledger_id")
-    with target.migrating(), target.in_any_order():
-        _begin(target, ledger_id)
-        with source.write() as conn, source.without_time_limit(conn), shown("copying") as progress:
-            copied = make_equal(conn, target, progress)
-            counters, until = source.counters(conn), clock()
-        with target.write() as conn, target.without_time_limit(conn), shown("making the indexes") as progress:
-            _finish(conn, target, counters, clock(), progress)
+    with target.migrating():
+        _refuse_filled(target, ledger_id)
+        with (
+            source.write() as rows,
+            source.without_time_limit(rows),
+            target.write() as conn,
+            target.without_time_limit(conn),
+        ):
+            create_tables(conn, target)
+            copied, until = _copy_rows(source, rows, target, conn, progress), clock()
+            begin_epoch(conn, entries.epoch(conn), until)
     return Moved(target.location, copied, until)
 
 
-def _begin(target: Database, ledger_id: str | None) -> None:
-    """Create the tables, without what would slow down copying or refuse an order. Raises InputError."""
+def _refuse_filled(target: Database, ledger_id: str | None) -> None:
+    """Raise InputError for a database that holds a ledger already."""
     with target.read() as conn:
         revision = revision_in(conn, target.location)
-        if revision == UNFINISHED:
-            if conn.execute(_COPIED).scalar_one() == ledger_id:
-                return
-            held = "holds a part of another ledger, which palimpsest move was copying"
-        else:
-            same = revision == HEAD and entries.meta_value(conn, "ledger_id") == ledger_id
-            held = f"already holds {'this' if same else 'another'} ledger"
         if revision is not None:
-            raise InputError(f"{target.location} {held}. Nothing was changed. Name an empty database or a new file")
-    with target.write() as conn:
-        create_tables(conn, target)
-        target.drop_references(conn)
-        for table in TABLES:
-            for index in table.indexes:
-                index.drop(conn)
-        conn.execute(sa.text("CREATE TABLE unfinished_move (ledger_id TEXT NOT NULL)"))
-        conn.execute(sa.text("INSERT INTO unfinished_move VALUES (:ledger_id)"), {"ledger_id": ledger_id})
-        conn.execute(_SET_REVISION, {"revision": UNFINISHED})
-
-
-_COPIED = sa.text("SELECT ledger_id FROM unfinished_move")
-_SET_REVISION = sa.text("UPDATE alembic_version SET version_num = :revision")
-
-
-def _finish(
-    conn: sa.Connection, target: Database, counters: Mapping[str, int], now: datetime, progress: Progress
-) -> None:
-    """Create the indexes and the full text, and let the ledger be opened."""
-    for number, table in enumerate(TABLES):
-        for index in sorted(table.indexes, key=lambda index: str(index.name)):
-            index.create(conn)
-        progress(number, len(TABLES) + 1)
-    target.create_references(conn)
-    contextual_keys.rebuild_full_text(conn, target.full_text)
-    target.count_on(conn, counters)
-    begin_epoch(conn, entries.epoch(conn), now)
-    conn.execute(sa.text("DROP TABLE unfinished_move"))
-    conn.execute(_SET_REVISION, {"revision": HEAD})
-    progress(len(TABLES) + 1, len(TABLES) + 1)
+            same = revision == HEAD and entries.meta_value(conn, "ledger_id") == ledger_id
+            held = "this" if same else "another"
+            raise InputError(
+                f"{target.location} already holds {held} ledger. Nothing was changed. Name an empty database or a new "
+                "file"
+            )

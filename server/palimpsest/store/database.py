@@ -256,17 +256,7 @@ class Database(Protocol):
     def close(self) -> None:
         """Close all connections."""
 
-    # How it takes in all rows of another ledger, table after table and batch after batch.
-
-    def in_any_order(self) -> AbstractContextManager[None]:
-        """Let connections that are opened meanwhile store rows that refer to missing rows."""
-        return nullcontext()
-
-    def drop_references(self, conn: Connection) -> None:
-        """Drop the foreign keys, if the tables of this database can be without them."""
-
-    def create_references(self, conn: Connection) -> None:
-        """Create the foreign keys again. Raises LedgerError if a row refers to a missing row."""
+    # How it takes in all rows of another ledger.
 
     def counters(self, conn: Connection) -> dict[str, int]:
         """Return the highest number that was ever given to a row, by table."""

@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 
 MIGRATIONS = Path(__file__).parent / "migrations"
 
-UNFINISHED = "unfinished"
-"""What stands in place of the revision while a ledger is copied into a database. No version opens it."""
-
 
 @dataclass(frozen=True, slots=True)
 class Step:
@@ -50,9 +47,8 @@ class PendingMigration:
 def upgrade(database: Database, backups: Backups, now: datetime, *, at_opening: bool = True) -> None:
     """Create the tables of an empty database, or migrate an older schema after a backup.
 
-    Raises LedgerTooNewError for the schema of a newer version, and LedgerError for the database of another program, for
-    the unfinished copy of a ledger, and, `at_opening`, for an older schema that is not migrated by whoever opens it.
-    Nothing is changed then.
+    Raises LedgerTooNewError for the schema of a newer version, and LedgerError for the database of another program and,
+    `at_opening`, for an older schema that is not migrated by whoever opens it. Nothing is changed then.
     """
     revision = stored_revision(database)
     if at_opening and revision is not None and revision != HEAD and not database.migrates_when_opened:
@@ -101,12 +97,6 @@ _revisions = Table("alembic_version", MetaData(), Column("version_num", String(3
 
 
 def _refuse_unknown(revision: str | None, location: str) -> None:
-    if revision == UNFINISHED:
-        raise LedgerError(
-            f"{location} holds a part of a ledger that palimpsest move was copying. Nothing was changed. To finish it, "
-            "run the same palimpsest move again, with the settings of the ledger that is copied. To give it up, delete "
-            "this file or database."
-        )
     if revision is not None and revision not in KNOWN_REVISIONS:
         raise LedgerTooNewError(
             f"the ledger {location} has schema {revision}, which this version does not know (it knows up to {HEAD}). "

@@ -487,24 +487,6 @@ class PostgresDatabase(Database):
 
     # How it takes in the rows of another ledger.
 
-    def drop_references(self, conn: sa.Connection) -> None:
-        """Drop the foreign keys."""
-        inspector = sa.inspect(conn)
-        for table in metadata.sorted_tables:
-            for key in inspector.get_foreign_keys(table.name):
-                conn.exec_driver_sql(f'ALTER TABLE "{table.name}" DROP CONSTRAINT "{key["name"]}"')
-
-    def create_references(self, conn: sa.Connection) -> None:
-        """Create the foreign keys. PostgreSQL refuses if a row refers to a missing row."""
-        for table in metadata.sorted_tables:
-            for column in table.columns:
-                for key in column.foreign_keys:
-                    other = key.column
-                    conn.exec_driver_sql(
-                        f'ALTER TABLE "{table.name}" ADD FOREIGN KEY ("{column.name}") '
-                        f'REFERENCES "{other.table.name}" ("{other.name}")'
-                    )
-
     def counters(self, conn: sa.Connection) -> dict[str, int]:
         """Return the highest number that was ever given to a row, by table."""
         found: dict[str, int] = {}

@@ -303,7 +303,6 @@ class SqliteDatabase(database.Database):
         self._settled: dict[ledger_files.LedgerFiles, str] = {}
         self.full_text = SqliteFullText()
         self.backups = ledger_files.Backups(path)
-        self._checks_references = True
         self.migrates_when_opened = True
 
     @classmethod
@@ -393,21 +392,7 @@ class SqliteDatabase(database.Database):
                 f"the files of the ledger {self._path} were replaced or deleted while this process was using them. "
                 "This call did nothing. Call again; if that does not help, start the client again."
             )
-        conn = ledger_files.LedgerConnection.open(self._path, BUSY_TIMEOUT_SECONDS, self._connections)
-        if not self._checks_references:
-            conn.execute("PRAGMA foreign_keys=OFF")
-        return conn
-
-    @contextmanager
-    def in_any_order(self) -> Generator[None]:
-        """Let connections that are opened meanwhile store rows that refer to missing rows."""
-        try:
-            self._checks_references = False
-            self._engine.dispose()
-            yield
-        finally:
-            self._checks_references = True
-            self._engine.dispose()
+        return ledger_files.LedgerConnection.open(self._path, BUSY_TIMEOUT_SECONDS, self._connections)
 
     @contextmanager
     def migrating(self) -> Generator[None]:
@@ -468,12 +453,6 @@ class SqliteDatabase(database.Database):
         except LedgerError as error:
             logger.warning("%s", error)
         self._engine.dispose()
-
-    def create_references(self, conn: Connection) -> None:
-        """Raise LedgerError if a row refers to a missing row."""
-        dangling = len(conn.exec_driver_sql("PRAGMA foreign_key_check").all())
-        if dangling:
-            raise LedgerError(f"{dangling} rows of {self._path} refer to missing rows. The copy is not complete.")
 
     def counters(self, conn: Connection) -> dict[str, int]:
         """Return the highest number that was ever given to a row, by table."""
