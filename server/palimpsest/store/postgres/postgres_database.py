@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 import socket
-import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import psycopg
 import sqlalchemy as sa
 from psycopg import Connection as PsycopgConnection
+from psycopg.abc import PQGen
 from psycopg.pq import TransactionStatus
 from sqlalchemy import create_engine, event
 from sqlalchemy.exc import ArgumentError, DBAPIError
@@ -26,6 +26,8 @@ from palimpsest.store.postgres import postgres_schema
 from palimpsest.store.postgres.bm25 import PostgresFullText
 from palimpsest.store.postgres.postgres_schema import ledger_lock, user_lock
 from palimpsest.store.schema import metadata
+
+_T = TypeVar("_T")
 
 # PostgreSQL's errors as ours, with what to do.
 
@@ -107,81 +109,45 @@ def _with_advice(written: str, error: BaseException | None) -> str:
     return f"{message}. {written}{f' {advice}.' if advice else ''}"
 
 
-# A limit of time for each statement that also holds if the database does not answer any more.
-#
-# PostgreSQL ends a statement that takes too long by itself. If its machine has stopped, or the network swallows what
-# is sent, it cannot. Then a thread of this process shuts the connection down, and the statement fails at once.
+class LimitedConnection(PsycopgConnection[Any]):
+    """A connection that is given up if a statement takes longer than so many `seconds`; None is no limit.
 
-LOOK_SECONDS = 1.0
-"""How often the thread looks: a second more is nothing beside the limit."""
-
-
-UNLIMITED = "palimpsest_unlimited"
-"""The key among what SQLAlchemy keeps with a connection."""
-
-
-class TimeLimit:
-    """Shut down connections of engines on which a statement takes longer than so many seconds.
-
-    The thread starts with the first statement and ends with `close`.
+    PostgreSQL ends a statement that takes too long by itself. If its machine has stopped, or the network swallows what
+    is sent, it cannot.
     """
 
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self._began: dict[int, tuple[float, PsycopgConnection[Any]]] = {}
-        self._closing = threading.Event()
-        self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
+    seconds: float | None = None
 
-    def watch(self, engine: sa.Engine) -> None:
-        """Limit the statements of an engine."""
-        event.listen(engine, "before_cursor_execute", self._begin)
-        event.listen(engine, "after_cursor_execute", self._end)
+    def wait(self, gen: PQGen[_T], *args: Any, **options: Any) -> _T:
+        """Return what an exchange with the database returns. Raises OperationalError if it takes too long."""
+        return super().wait(gen if self.seconds is None else self._limited(gen, self.seconds), *args, **options)
 
-    @contextmanager
-    def lifted(self, conn: sa.Connection) -> Generator[None]:
-        """Let the statements of a connection take any time in the block."""
-        info = conn.info
-        info[UNLIMITED] = True
+    def _limited(self, gen: PQGen[_T], seconds: float) -> PQGen[_T]:
+        end = time.monotonic() + seconds
         try:
-            yield
-        finally:
-            del info[UNLIMITED]
-
-    def close(self) -> None:
-        """End the thread."""
-        with self._lock:
-            self._closing.set()
-        if self._thread is not None:
-            self._thread.join()
-
-    def _begin(self, conn: sa.Connection, *_: Any) -> None:
-        if conn.info.get(UNLIMITED):
-            return
-        driver = driver_of(conn)
-        self._began[id(driver)] = time.monotonic(), driver
-        if self._thread is None:
-            with self._lock:
-                if self._thread is None and not self._closing.is_set():
-                    self._thread = threading.Thread(target=self._watch, name="palimpsest-time-limit", daemon=True)
-                    self._thread.start()
-
-    def _end(self, conn: sa.Connection, *_: Any) -> None:
-        self._began.pop(id(driver_of(conn)), None)
-
-    def _watch(self) -> None:
-        while not self._closing.wait(LOOK_SECONDS):
-            for key, began in list(self._began.items()):
-                started, driver = began
-                if not driver.closed and driver.info.transaction_status is not TransactionStatus.ACTIVE:
-                    continue  # the statement has failed: the next one on this connection begins anew
-                is_too_long = time.monotonic() - started > self._seconds
-                if (driver.closed or is_too_long) and self._began.get(key) == began:
-                    self._began.pop(key, None)
-                    shut_down(driver)
+            wanted = next(gen)
+            while True:  # psycopg looks every tenth of a second, whether something came or not
+                ready = yield wanted
+                if time.monotonic() > end:
+                    self.pgconn.finish()
+                    raise psycopg.OperationalError("the database has not answered in time")
+                wanted = gen.send(ready)
+        except StopIteration as done:
+            return done.value
 
 
-def driver_of(conn: sa.Connection) -> PsycopgConnection[Any]:
+@contextmanager
+def unlimited(conn: sa.Connection) -> Generator[None]:
+    """Let the statements of a connection take any time in the block."""
+    driver = driver_of(conn)
+    seconds, driver.seconds = driver.seconds, None
+    try:
+        yield
+    finally:
+        driver.seconds = seconds
+
+
+def driver_of(conn: sa.Connection) -> LimitedConnection:
     """Return psycopg's connection."""
     driver: Any = conn.connection.driver_connection
     return driver
@@ -205,7 +171,7 @@ class PostgresListener:
         self._connect = connect
         self._location = location
         self._conn: sa.Connection | None = None
-        self._driver: psycopg.Connection[Any] | None = None
+        self._driver: LimitedConnection | None = None
         self._is_closed = False
 
     def wait(self, seconds: float) -> None:
@@ -215,6 +181,7 @@ class PostgresListener:
                 self._conn = self._connect()
                 self._conn.exec_driver_sql(f"LISTEN {postgres_schema.CHANNEL}")
                 self._driver = driver_of(self._conn)
+                self._driver.seconds = None  # it is silent until something is written
                 if self._is_closed:  # while it connected, when there was nothing to shut down yet
                     self._drop()
                 return  # what was written while nobody listened has to be looked for
@@ -309,7 +276,6 @@ class PostgresDatabase(Database):
 
     def __init__(self, url: sa.URL) -> None:
         self._url = url
-        self._limit = TimeLimit(SILENCE_SECONDS)
         self._engine = self._new_engine(
             poolclass=QueuePool,
             pool_size=KEPT_CONNECTIONS,
@@ -419,7 +385,7 @@ class PostgresDatabase(Database):
     def without_time_limit(self, conn: sa.Connection) -> Generator[None]:
         """Lift the limits of time of a transaction. The network's own still tell a database that is gone."""
         conn.exec_driver_sql("SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0")
-        with self._limit.lifted(conn):
+        with unlimited(conn):
             yield
 
     def listener(self) -> PostgresListener:
@@ -466,7 +432,7 @@ class PostgresDatabase(Database):
     @contextmanager
     def _unlimited(self) -> Generator[sa.Connection]:
         """Return a connection of its own for work that goes through whole tables, however long that takes."""
-        with as_ledger_errors(self.location), self._sessions.connect() as conn, self._limit.lifted(conn):
+        with as_ledger_errors(self.location), self._sessions.connect() as conn, unlimited(conn):
             conn.exec_driver_sql("SET statement_timeout = 0")
             yield conn
 
@@ -483,7 +449,6 @@ class PostgresDatabase(Database):
         """Close all connections. One that a thread still reads with is closed when it is given back."""
         self._is_closed = True
         self._engine.dispose()
-        self._limit.close()
 
     # How it takes in the rows of another ledger.
 
@@ -515,17 +480,18 @@ class PostgresDatabase(Database):
             **pool,
         )
 
-        @event.listens_for(engine, "connect")
-        def _(driver: Any, _: Any) -> None:
-            driver.autocommit = True
-            driver.execute(SESSION)
+        @event.listens_for(engine, "do_connect")
+        def _(_dialect: Any, _record: Any, cargs: list[Any], cparams: dict[str, Any]) -> LimitedConnection:
+            driver = LimitedConnection.connect(*cargs, **cparams, autocommit=True)
+            driver.execute(SESSION.encode())
+            driver.seconds = SILENCE_SECONDS
+            return driver
 
         @event.listens_for(engine, "checkin")
         def _(_: Any, record: ConnectionPoolEntry) -> None:
             if self._is_closed:
                 record.invalidate()
 
-        self._limit.watch(engine)
         return engine
 
 

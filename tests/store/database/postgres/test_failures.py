@@ -187,19 +187,6 @@ def test_a_write_that_a_crash_took_is_not_acknowledged(cluster: Cluster, ledger:
 
 
 @pytest.mark.nightly
-def test_time_is_limited_after_a_connection_was_lost_too(address: SecretStr, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards the thread that ends statements on a frozen connection: a lost connection must not end it."""
-    monkeypatch.setattr(postgres_database, "SILENCE_SECONDS", 0.0)
-    with closing(open_ledger(address, StoppedClock())) as ledger:
-        with pytest.raises(LedgerError, match="terminating"), ledger.read() as conn:
-            conn.exec_driver_sql("SELECT pg_terminate_backend(pg_backend_pid())")
-        lost = "server closed the connection|could not receive"
-        for _ in range(2):
-            with pytest.raises(LedgerError, match=lost), ledger.read() as conn:
-                conn.exec_driver_sql("SELECT pg_sleep(50)")
-
-
-@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("address", "part"),
     [
