@@ -6,7 +6,6 @@ from collections.abc import Generator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 
 from filelock import Timeout
@@ -24,7 +23,7 @@ from palimpsest.store import upgrade
 from palimpsest.store.copying import Moved, move, replace_rows
 from palimpsest.store.database import Database, LedgerCopy, Restored
 from palimpsest.store.ledger import backups_of, open_database, open_ledger
-from palimpsest.store.sqlite.ledger_files import RestoreSteps
+from palimpsest.store.sqlite.ledger_files import Backups, copied
 from palimpsest.store.upgrade import PendingMigration
 
 # Move the whole ledger to another database, and bring the schema of a ledger up to date. Blocking.
@@ -128,13 +127,12 @@ def restore(settings: Settings, file: Path, clock: Clock) -> Restored:
     Raises LedgerError, and changes nothing then. Clients may stay connected: they see the restored ledger from their
     next call on. A damaged ledger is replaced as a whole. For that, all clients have to be closed.
     """
-
-    def migrate(path: Path) -> None:
-        open_ledger(path, clock).close()  # migrates an older schema and refuses a newer one
-
     backups = backups_of(settings.ledger_place, settings.data_dir)
-    replace = partial(replace_rows, lambda: closing(open_database(settings.ledger_place)))
-    restored = backups.restore(file, clock(), RestoreSteps(migrate, partial(_refuse_if_in_use, settings), replace))
+    backups.inspect(file)
+    with backups.work_folder("restoring") as folder:
+        copy = copied(file, folder / "restored.db")
+        open_ledger(copy.path, clock).close()  # migrates an older schema and refuses a newer one
+        restored = Restored(copy, _put_in_place(settings, copy.path, clock, backups))
     with closing(open_ledger(settings.ledger_place, clock, data_dir=settings.data_dir)) as ledger:
         delete_outdated(settings.index_dir, ledger)
     fault = "the ledger was restored, but what new sessions begin with could not be removed"
@@ -142,6 +140,29 @@ def restore(settings: Settings, file: Path, clock: Clock) -> Restored:
     with raised_as(LedgerError, fault, advice, OSError):  # they may say what the restored ledger does not know
         RenderedFiles(settings.data_dir).remove(None)
     return restored
+
+
+def _put_in_place(settings: Settings, copy: Path, clock: Clock, backups: Backups) -> Path | None:
+    """Put a copy with the present schema in the ledger's place. Return the copy of the previous ledger, if any."""
+    place, before = settings.ledger_place, None
+    if isinstance(place, Path) and not _is_usable(place, clock, backups):
+        if place.exists():
+            _refuse_if_in_use(settings)
+            before = backups.set_aside(clock())
+        backups.replace(copy)
+        return before
+    with closing(open_database(place)) as database:
+        return replace_rows(database, copy, clock(), backups).path
+
+
+def _is_usable(file: Path, clock: Clock, backups: Backups) -> bool:
+    """Return whether a file is a ledger that can be read through, and bring its schema up to date."""
+    try:
+        backups.inspect(file)
+        open_ledger(file, clock).close()
+    except LedgerError:
+        return False
+    return True
 
 
 def _refuse_if_in_use(settings: Settings) -> None:

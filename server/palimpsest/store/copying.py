@@ -19,7 +19,7 @@ from palimpsest.store import contextual_keys, entries, schema
 from palimpsest.store.database import Database, LedgerCopy
 from palimpsest.store.rows import StoredJson, UtcTime
 from palimpsest.store.schema import HEAD, index_log, vectors
-from palimpsest.store.sqlite.ledger_files import BEFORE_RESTORE, Backups, RestoreSteps
+from palimpsest.store.sqlite.ledger_files import BEFORE_RESTORE, Backups
 from palimpsest.store.sqlite.sqlite_database import SqliteDatabase
 from palimpsest.store.upgrade import create_tables, revision_in, stored_revision
 
@@ -137,31 +137,27 @@ class DatabaseBackups(Backups):
     @contextmanager
     def _ledger_file(self) -> Generator[Path]:
         """Write the ledger to a file, and give it."""
-        with self._work_folder() as folder:
+        with self.work_folder("copying") as folder:
             with self._opened() as database:
                 path = _written_to_file(database, folder)
             yield path
 
-    def _put_in_place(self, copy: Path, now: datetime, steps: RestoreSteps) -> Path:
-        def kept(database: Database) -> LedgerCopy:
-            with self._naming():
-                return self._new_copy_of(_written_to_file(database, copy.parent), BEFORE_RESTORE, now)
 
-        return steps.replace_rows(copy, now, kept).path  # only a file has an older schema, or is replaced as a whole
-
-
-def replace_rows(opened: Opened, copy: Path, now: datetime, keep: Callable[[Database], LedgerCopy]) -> LedgerCopy:
-    """Replace all rows of a ledger by those of a copy in one transaction, and return what `keep` makes of it before.
+def replace_rows(database: Database, copy: Path, now: datetime, backups: Backups) -> LedgerCopy:
+    """Replace all rows of a ledger by those of a copy in one transaction, and return the backup that is made before.
 
     Nobody writes between the two. Clients may go on: they see the restored ledger from their next call on.
     """
-    with opened() as database, closing(SqliteDatabase.open(copy)) as restored:
-        _refuse_other_schema(database)
-        with database.write() as conn, database.without_time_limit(conn), restored.read() as rows:
-            before = keep(database)
-            epoch = entries.epoch(conn)
-            _copy_rows(restored, rows, database, conn, _unseen)
-            begin_epoch(conn, epoch, now)
+    _refuse_other_schema(database)
+    with (
+        closing(SqliteDatabase.open(copy)) as restored,
+        database.write() as conn,
+        database.without_time_limit(conn),
+        restored.read() as rows,
+    ):
+        before, epoch = backups.keep(BEFORE_RESTORE, now), entries.epoch(conn)
+        _copy_rows(restored, rows, database, conn, _unseen)
+        begin_epoch(conn, epoch, now)
     return before
 
 

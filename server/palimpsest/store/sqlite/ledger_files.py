@@ -10,17 +10,17 @@ import sqlite3
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from palimpsest.core.errors import LedgerError
 from palimpsest.core.files import OWNER_ONLY, file_lock, files_below
-from palimpsest.store.database import Database, LedgerCopy, Restored
+from palimpsest.store.database import LedgerCopy
 
 # A lock between processes that is granted about in the order in which they ask for it.
 #
@@ -287,19 +287,6 @@ BEFORE_RESTORE = "before-restore"
 """The occasion of the copies that a restore makes."""
 
 
-@dataclass(frozen=True, slots=True)
-class RestoreSteps:
-    """What a restore needs of others.
-
-    They bring a file to the present schema, refuse if a client uses the ledger, and replace all rows of the ledger by
-    those of a file. The last one copies the ledger first, by a function that it is given.
-    """
-
-    migrate: Callable[[Path], None]
-    refuse_if_in_use: Callable[[], None]
-    replace_rows: Callable[[Path, datetime, Callable[[Database], LedgerCopy]], LedgerCopy]
-
-
 class Backups:
     """Copies of one ledger, each an SQLite file in the folder `backups` beside the ledger's file. Blocking.
 
@@ -318,16 +305,19 @@ class Backups:
     def copy(self, target: Path) -> LedgerCopy:
         """Copy the ledger to a new file and read the copy back. Raises LedgerError, and leaves no file then."""
         with self._ledger_file() as ledger:
-            return _copy(ledger, target)
+            return copied(ledger, target)
 
     def keep(self, occasion: str, now: datetime) -> LedgerCopy:
-        """Copy the ledger into the backup folder and delete the oldest copies of the same occasion."""
+        """Copy the ledger into the backup folder and delete the oldest copies of the same occasion.
+
+        Those that a restore makes stay: nothing else has what it replaced.
+        """
+        start = f"{self.name}-{occasion}-"
         with self._ledger_file() as ledger, self._naming():
-            copy = self._new_copy_of(ledger, occasion, now)
-            kept = sorted(
-                self._folder.glob(f"{self.name}-{occasion}-*.db"), key=lambda file: (file.stat().st_mtime, file.name)
-            )
-            for file in kept[:-KEPT]:
+            self._delete_unfinished(start)
+            copy = copied(ledger, _free_name(self._folder, f"{start}{now:%Y%m%dT%H%M%SZ}"))
+            kept = sorted(self._folder.glob(f"{start}*.db"), key=lambda file: (file.stat().st_mtime, file.name))
+            for file in kept[:-KEPT] if occasion != BEFORE_RESTORE else ():
                 file.unlink()
         return copy
 
@@ -335,18 +325,12 @@ class Backups:
         """Give a file that holds the ledger."""
         return nullcontext(self._path)
 
-    def _new_copy_of(self, ledger: Path, occasion: str, now: datetime) -> LedgerCopy:
-        """Copy a ledger's file into the backup folder, where it stays. The caller has the lock of `_naming`."""
-        start = f"{self.name}-{occasion}-"
-        self._delete_unfinished(start)
-        return _copy(ledger, _free_name(self._folder, f"{start}{now:%Y%m%dT%H%M%SZ}"))
-
     def rescue(self, conn: sqlite3.Connection) -> LedgerCopy:
         """Copy what a connection sees, whose files may be deleted, into the backup folder. Raises LedgerError."""
         name = f"{self._path.stem}-rescued"
         with self._naming():
             self._delete_unfinished(name)
-            return _copy(conn, _free_name(self._folder, name))
+            return copied(conn, _free_name(self._folder, name))
 
     def files(self) -> list[Path]:
         """Return the files in the backup folder."""
@@ -373,23 +357,11 @@ class Backups:
         except sqlite3.Error:
             return False
 
-    def restore(self, file: Path, now: datetime, steps: RestoreSteps) -> Restored:
-        """Put a copy in the ledger's place, after a copy of the present ledger. Raises LedgerError.
-
-        Clients may stay connected: they see the restored ledger from their next call on. A ledger that SQLite cannot
-        read is moved aside as a whole, which no client may use at that moment.
-        """
-        self.inspect(file)
-        with self._work_folder() as folder:
-            copy = _copy(file, folder / "restored.db")
-            steps.migrate(copy.path)
-            return Restored(copy, self._put_in_place(copy.path, now, steps))
-
     @contextmanager
-    def _work_folder(self) -> Generator[Path]:
+    def work_folder(self, name: str) -> Generator[Path]:
         """Give an empty folder for the files that are being made, to one process at a time."""
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        folder = self._path.parent / "copying"
+        folder = self._path.parent / name
         with file_lock(folder.with_suffix(".lock")):
             shutil.rmtree(folder, ignore_errors=True)  # left over from a process that was killed
             folder.mkdir(mode=0o700)
@@ -407,23 +379,7 @@ class Backups:
         for file in self._folder.glob(f"{name}*{UNFINISHED}"):
             file.unlink(missing_ok=True)
 
-    def _put_in_place(self, copy: Path, now: datetime, steps: RestoreSteps) -> Path | None:
-        """Put a copy with the present schema in place. Return the copy of the previous ledger, if there was one."""
-        before = None
-        if self._path.exists():
-            try:
-                self.inspect(self._path)
-                steps.migrate(self._path)
-            except LedgerError:
-                steps.refuse_if_in_use()
-                before = self._set_aside(now)
-            else:
-                return steps.replace_rows(copy, now, lambda _: self._new_copy_of(self._path, BEFORE_RESTORE, now)).path
-        self._drop_log()
-        _copy(copy, self._path)
-        return before
-
-    def _set_aside(self, now: datetime) -> Path:
+    def set_aside(self, now: datetime) -> Path:
         """Copy a damaged ledger and its log byte by byte into the backup folder, so that nothing of it is lost."""
         target = _free_name(self._folder, f"{self._path.stem}-damaged-{now:%Y%m%dT%H%M%SZ}")
         try:
@@ -437,13 +393,14 @@ class Backups:
             raise LedgerError(f"the damaged ledger could not be copied: {error}. Nothing was changed.") from error
         return target
 
-    def _drop_log(self) -> None:
-        """Delete the log of a ledger file that is gone. SQLite would apply it to the file that is put there."""
-        for ending in ("-wal", "-shm"):
+    def replace(self, copy: Path) -> None:
+        """Put a copy in the place of a ledger that is missing, or that was set aside. Raises LedgerError."""
+        for ending in ("-wal", "-shm"):  # SQLite would apply them to the file that is put there
             self._path.with_name(self._path.name + ending).unlink(missing_ok=True)
+        copied(copy, self._path)
 
 
-def _copy(source: Path | sqlite3.Connection, target: Path) -> LedgerCopy:
+def copied(source: Path | sqlite3.Connection, target: Path) -> LedgerCopy:
     """Copy a file, or what a connection sees, to a new file. Raises LedgerError."""
     half = target.with_name(f"{target.name}{UNFINISHED}")
     try:
