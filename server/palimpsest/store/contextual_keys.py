@@ -263,16 +263,6 @@ def rebuild_full_text(conn: Connection, full_text: FullText) -> int:
     return full_text.count(conn)
 
 
-def rebuild(conn: Connection, full_text: FullText, now: datetime) -> None:
-    """Rebuild every key and full-text row, as after a migration."""
-    full_text.clear(conn)
-    touched = TouchedEntries()
-    for kind, table in OWNERS:
-        ids = conn.execute(select(table.c.id).order_by(table.c.seq)).scalars().all()
-        _write_entries(conn, full_text, kind, ids, touched, now)
-    _move_means(conn, touched)
-
-
 def _write_entries(
     conn: Connection, full_text: FullText, kind: Kind, owner_ids: Sequence[str], touched: TouchedEntries, now: datetime
 ) -> None:

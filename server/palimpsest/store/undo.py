@@ -168,7 +168,7 @@ def _state(row: HistoryRow) -> tuple[Any, ...]:
 def _fate(row: HistoryRow) -> tuple[str | None, str | None, bool]:
     """Return what a row of history says of a deleted memory: its successor, its end, and whether it is forgotten.
 
-    Rows of before schema 0007 do not say whether it is forgotten. There, it was if it has no successor.
+    Rows of an import from another tool do not say whether it is forgotten. There, it was if it has no successor.
     """
     state, successor = row.state, row.state.get("superseded_by")
     was_forgotten = successor is None and not row.stage.startswith(UNDO)

@@ -142,11 +142,11 @@ def _migrate(database: Database, backups: Backups, now: datetime) -> None:
                 conn.execute(meta.insert().values(key="ledger_id", value=str(uuid.uuid4())))
             else:
                 _run_migrations(conn, database)
-                contextual_keys.rebuild(conn, database.full_text, now)
+                contextual_keys.rebuild_full_text(conn, database.full_text)
 
 
 def _run_migrations(conn: Connection, database: Database) -> None:
-    """Bring the tables of an older schema up to date, whose rows may then need `contextual_keys.rebuild`."""
+    """Bring the tables of an older schema up to date. A migration that changes what keys are made of writes them."""
     import alembic.command  # noqa: PLC0415 - as in `_alembic`
 
     config = _alembic()
