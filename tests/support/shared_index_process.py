@@ -12,14 +12,16 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, TYPE_CHECKING, cast
 
 from palimpsest.core.errors import VectorIndexError
 from palimpsest.core.settings import load_settings
 from palimpsest.index.chroma_server import LAYOUT, SharedIndex, SharedProjection, StoredState
 from palimpsest.index.sync import Checkpoint
-from tests.support.chroma_server import ChromaProcess
 from tests.support.projections import EMBEDDER, add, ledger_in, nearest
+
+if TYPE_CHECKING:  # it needs a module of the benchmarks, which only pytest finds
+    from tests.support.chroma_server import ChromaProcess
 
 PAUSED = "paused"
 
