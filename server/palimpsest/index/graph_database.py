@@ -19,7 +19,7 @@ from palimpsest.core.settings import GraphStore
 from palimpsest.core.threads import Threads
 from palimpsest.store import entries
 from palimpsest.store.graph import projection as projected
-from palimpsest.store.graph.projection import Part, ledger_end
+from palimpsest.store.graph.projection import Part
 from palimpsest.store.ledger import Ledger
 from palimpsest.text.display import counted, reason_of
 
@@ -54,8 +54,8 @@ class GraphCheckpoint:
     @classmethod
     def at_start(cls, ledger: str, conn: Connection) -> GraphCheckpoint:
         """Return the checkpoint of a database that shows what the ledger is now."""
-        end = ledger_end(conn)
-        return cls(ledger, LAYOUT, end.log_number, entries.log_signature(conn, end.log_number), end.edit_number)
+        log_number, signature = entries.newest_position(conn)
+        return cls(ledger, LAYOUT, log_number, signature, projected.newest_edit(conn))
 
     def standing(self, conn: Connection) -> Standing:
         """Return whether the database can go on following the ledger.
@@ -64,19 +64,20 @@ class GraphCheckpoint:
         foreign if it shows what this ledger never said: another copy of the ledger, which was used since, wrote it.
         """
         epoch, known_epoch = int(entries.epoch(conn)), int(self.log_signature.split(" ")[0])
-        if known_epoch > epoch:
-            return "foreign"
-        if known_epoch < epoch:
-            return "outdated"
-        end = ledger_end(conn)
-        is_known = self.log_number <= end.log_number and self.edit_number <= end.edit_number
-        is_same = is_known and self.log_signature == entries.log_signature(conn, self.log_number)
-        return "ours" if is_same else "foreign"
+        if known_epoch != epoch:
+            return "foreign" if known_epoch > epoch else "outdated"
+        is_same = self.log_signature == entries.log_signature(conn, self.log_number)
+        return "ours" if is_same and self.edit_number <= projected.newest_edit(conn) else "foreign"
 
     def behind(self, conn: Connection) -> int:
         """Return how many rows of the ledger are still to be applied."""
-        end = ledger_end(conn)
-        return end.log_number - self.log_number + end.edit_number - self.edit_number
+        log_number, edit_number = ledger_end(conn)
+        return log_number - self.log_number + edit_number - self.edit_number
+
+
+def ledger_end(conn: Connection) -> tuple[int, int]:
+    """Return the newest numbers of the index log and of the history of entities."""
+    return entries.newest_log_number(conn), projected.newest_edit(conn)
 
 
 # The statements that a graph database is sent. Names and texts are parameters and never part of a statement.
@@ -281,6 +282,20 @@ def _batches(values: Sequence[_T]) -> Iterator[Sequence[_T]]:
 # changes nothing, and whoever is killed leaves work that the next one goes on with. A filling that broke off begins
 # again.
 
+logger = logging.getLogger(__name__)
+
+GraphState: TypeAlias = Literal["waiting", "ready", "failing"]
+
+LOOK_SECONDS = 30.0
+"""How often to look for what other processes wrote: a look that finds nothing asks the ledger alone, and
+takes less than a millisecond."""
+
+REST_SECONDS = 1.0
+"""The rest after each time the database has caught up, so that writes in quick succession are applied together."""
+
+RETRY_SECONDS = 30.0
+"""The rest after a failure, so that a server which comes back is up to date half a minute later."""
+
 TURN_SECONDS = 0.2
 """How often to ask whether another process that writes is done."""
 
@@ -295,7 +310,8 @@ _Step: TypeAlias = tuple[Part, GraphCheckpoint]
 class GraphProjection:
     """A Neo4j or Memgraph database that follows a ledger. One process at a time writes to it.
 
-    Every method raises LedgerError, and GraphStoreError if the database cannot be used.
+    Every method raises LedgerError, and GraphStoreError if the database cannot be used. `state` is "waiting" until an
+    attempt to `follow` has ended.
     """
 
     def __init__(self, ledger: Ledger, store: GraphStore, threads: Threads) -> None:
@@ -307,7 +323,10 @@ class GraphProjection:
         self._store = store
         self._ledger = ledger
         self._threads = threads
-        self._applied: projected.LedgerEnd | None = None
+        self._applied: tuple[int, int] | None = None
+        self.state: GraphState = "waiting"
+        self._woken = anyio.Event()
+        self._last_failure = ""
 
     async def read(self, query: Callable[[Connection], _T]) -> _T:
         """Return what a query finds in the ledger."""
@@ -334,7 +353,7 @@ class GraphProjection:
         an earlier state of it, is filled anew. One that another copy of this ledger writes to is left alone, with
         GraphStoreError.
         """
-        end = await self.read(projected.ledger_end)
+        end = await self.read(ledger_end)
         if end == self._applied:
             return
         async with self._alone(), self.connect() as copy:
@@ -394,6 +413,35 @@ class GraphProjection:
                 await copy.put(part, reached)
                 checkpoint = reached
 
+    def wake(self) -> None:
+        """Look for what is new, unless the last attempt failed and it rests."""
+        self._woken.set()
+
+    async def follow(self) -> None:
+        """Follow the ledger until cancelled. A failure is logged, and tried again after a rest."""
+        while True:
+            self._woken = anyio.Event()
+            if await self._try():
+                await anyio.sleep(REST_SECONDS)
+                with anyio.move_on_after(LOOK_SECONDS):
+                    await self._woken.wait()
+            else:
+                await anyio.sleep(RETRY_SECONDS)
+
+    async def _try(self) -> bool:
+        """Catch up once, and return whether that went well. The same failure is logged once."""
+        try:
+            await self.catch_up()
+        except Exception as error:  # one that escaped would close the memory for all its callers
+            if not isinstance(error, GraphStoreError | LedgerError):
+                logger.exception("the graph database is not up to date")
+            if str(error) != self._last_failure:
+                logger.warning("%s", error)
+            self.state, self._last_failure = "failing", str(error)
+            return False
+        self.state, self._last_failure = "ready", ""
+        return True
+
 
 def graph_projection(store: GraphStore, ledger: Ledger, threads: Threads) -> GraphProjection | None:
     """Return the graph database that the settings name, or None if the graph lies in the ledger alone."""
@@ -416,16 +464,20 @@ def _next_steps(checkpoint: GraphCheckpoint, conn: Connection) -> list[_Step] | 
     """
     if checkpoint.standing(conn) != "ours":
         return None
-    end = projected.ledger_end(conn)
-    if checkpoint.log_number < end.log_number:
-        changed, log_number = projected.changed_memories(conn, checkpoint.log_number, BATCH)
-        log = {"log_number": log_number, "log_signature": entries.log_signature(conn, log_number)}
-        return [(projected.part_of(conn, changed), replace(checkpoint, **log))]
-    if checkpoint.edit_number < end.edit_number:
+    log_number, signature = entries.newest_position(conn)
+    if checkpoint.log_number < log_number:
+        if changed := entries.changed_memories(conn, checkpoint.log_number, BATCH):
+            log_number = changed[-1].log_number
+            signature = entries.log_signature(conn, log_number)
+        memory_ids = list(dict.fromkeys(row.id for row in changed))
+        reached = replace(checkpoint, log_number=log_number, log_signature=signature)
+        return [(projected.part_of(conn, memory_ids), reached)]
+    edit_number = projected.newest_edit(conn)
+    if checkpoint.edit_number < edit_number:
         edited = projected.edited_entities(conn, checkpoint.edit_number)
         memory_ids = projected.memories_of(conn, edited)
         steps = [(projected.part_of(conn, batch), checkpoint) for batch in _batches(memory_ids)]
-        return [*steps, (projected.part_of(conn, [], edited), replace(checkpoint, edit_number=end.edit_number))]
+        return [*steps, (projected.part_of(conn, [], edited), replace(checkpoint, edit_number=edit_number))]
     return []
 
 
@@ -446,61 +498,3 @@ async def condition(projection: GraphProjection) -> Finding:
         nodes, edges = await copy.counts()
     text = f"{name}: {counted(nodes, 'entity')}, {counted(edges, 'relation')}, {counted(behind, 'change')} behind"
     return Finding("graph", text)
-
-
-# Follow the ledger with a graph database in the background, for as long as a memory is open.
-
-logger = logging.getLogger(__name__)
-
-LOOK_SECONDS = 30.0
-"""How often to look for what other processes wrote: a look that finds nothing asks the ledger alone, and
-takes less than a millisecond."""
-
-REST_SECONDS = 1.0
-"""The rest after each time the database has caught up, so that writes in quick succession are applied together. Set by
-hand."""
-
-RETRY_SECONDS = 30.0
-"""The rest after a failure, so that a server which comes back is up to date half a minute later."""
-
-GraphState: TypeAlias = Literal["waiting", "ready", "failing"]
-
-
-class GraphFollower:
-    """Keeps a graph database up to date. `state` is "waiting" before the first attempt has ended."""
-
-    def __init__(self, projection: GraphProjection) -> None:
-        self.state: GraphState = "waiting"
-        self._projection = projection
-        self._woken = anyio.Event()
-        self._last_failure = ""
-
-    def wake(self) -> None:
-        """Look for what is new, unless the last attempt failed and it rests."""
-        self._woken.set()
-
-    async def run(self) -> None:
-        """Follow the ledger until cancelled. A failure is logged, and tried again after a rest."""
-        while True:
-            self._woken = anyio.Event()
-            if await self._try():
-                await anyio.sleep(REST_SECONDS)
-                with anyio.move_on_after(LOOK_SECONDS):
-                    await self._woken.wait()
-            else:
-                await anyio.sleep(RETRY_SECONDS)
-
-    async def _try(self) -> bool:
-        """Catch up once, and return whether that went well. The same failure is logged once."""
-        try:
-            await self._projection.catch_up()
-        except Exception as error:  # one that escaped would close the memory for all its callers
-            failure = str(error)
-            if not isinstance(error, GraphStoreError | LedgerError):
-                logger.exception("the graph database is not up to date")
-            if failure != self._last_failure:
-                logger.warning("%s", failure)
-            self.state, self._last_failure = "failing", failure
-            return False
-        self.state, self._last_failure = "ready", ""
-        return True

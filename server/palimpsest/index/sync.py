@@ -76,11 +76,7 @@ class Checkpoint:
 
     def can_follow(self, ledger: str, conn: Connection) -> bool:
         """Return whether it is of this ledger, and the ledger still has the log row the index stopped at."""
-        if self.ledger != ledger:
-            return False
-        if self.log_number > entry_queries.newest_log_number(conn):
-            return False
-        return self.log_signature == entry_queries.log_signature(conn, self.log_number)
+        return self.ledger == ledger and self.log_signature == entry_queries.log_signature(conn, self.log_number)
 
     def is_from_earlier_epoch(self, initial: Checkpoint, conn: Connection) -> bool:
         """Return whether rows of the same ledger were erased, or all of them replaced, since this checkpoint."""

@@ -18,7 +18,7 @@ import anyio.abc
 from palimpsest.core.errors import EmbedderError, LedgerError, VectorIndexError, logged
 from palimpsest.core.models import Outcome, Scope
 from palimpsest.index.backfill import Backfill, embed_gists
-from palimpsest.index.graph_database import GraphFollower, graph_projection
+from palimpsest.index.graph_database import graph_projection
 from palimpsest.index.sync import Projection, finish_purge
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.job_runner import JobReport, JobRunner, notes_on, once_told
@@ -72,8 +72,7 @@ class BackgroundWork:
         self._change_over = Backfill(engine.ledger, engine.embedder)
         self._jobs = JobRunner(engine, self._after_job)
         self._reported: set[_JobState] = set()
-        graph = graph_projection(engine.settings.graph_store, engine.ledger, engine.threads)
-        self.graph = None if graph is None else GraphFollower(graph)
+        self.graph = graph_projection(engine.settings.graph_store, engine.ledger, engine.threads)
 
     def wake(self) -> None:
         """Start the next round, because there is something new."""
@@ -90,7 +89,7 @@ class BackgroundWork:
         self._tasks.start_soon(self._jobs.run)
         await self._work_waits.wait()
         if self.graph is not None:
-            self._tasks.start_soon(self.graph.run)
+            self._tasks.start_soon(self.graph.follow)
         await self._log_failure(self._finish_purge)
         await self._follow()
 

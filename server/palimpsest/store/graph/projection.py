@@ -22,7 +22,6 @@ from palimpsest.store.schema import (
     entities,
     entity_aliases,
     entity_history,
-    index_log,
     memories,
     mentions,
     relations,
@@ -122,33 +121,9 @@ def _node(conn: Connection, row: Row[Any], names: Mapping[str, str]) -> Properti
     return {**own, "name": name, "aliases": sorted(aliases)}
 
 
-@dataclass(frozen=True, slots=True)
-class LedgerEnd:
-    """The newest rows that a graph database outside follows: of the index log, and of the history of entities."""
-
-    log_number: int
-    edit_number: int
-
-
-def ledger_end(conn: Connection) -> LedgerEnd:
-    """Return the newest rows there are."""
-    numbers = conn.execute(_NEWEST).one()
-    return LedgerEnd(*(int(number or 0) for number in numbers))
-
-
-_NEWEST = select(*(select(func.max(table.c.seq)).scalar_subquery() for table in (index_log, entity_history)))
-
-
-def changed_memories(conn: Connection, log_number: int, limit: int) -> tuple[list[str], int]:
-    """Return the memories of the next `limit` rows of the index log that name one, and the number of the last row.
-
-    If there are no such rows, it is the number of the newest row of all.
-    """
-    query = select(index_log.c.seq, index_log.c.memory_id).order_by(index_log.c.seq).limit(limit)
-    rows = conn.execute(query.where(index_log.c.seq > log_number, index_log.c.memory_id.is_not(None))).all()
-    if not rows:
-        return [], ledger_end(conn).log_number
-    return list(dict.fromkeys(row.memory_id for row in rows)), rows[-1].seq
+def newest_edit(conn: Connection) -> int:
+    """Return the number of the newest row of the history of entities, or 0 if there is none."""
+    return conn.execute(select(func.max(entity_history.c.seq))).scalar_one() or 0
 
 
 def edited_entities(conn: Connection, edit_number: int) -> list[str]:
