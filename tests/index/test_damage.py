@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import TypeAlias
@@ -13,11 +13,9 @@ import numpy as np
 import pytest
 
 from palimpsest.core.errors import LedgerError
-from palimpsest.core.protocols import Vector, VectorIndex
 from palimpsest.index.chroma_folder import ChromaIndex
 from palimpsest.index.sync import FILE_NAME
 from palimpsest.store.ledger import Ledger, open_ledger
-from tests.support.exact_index import ExactIndex
 from tests.support.memory import StoppedClock
 from tests.support.projections import (
     Indexes,
@@ -27,6 +25,7 @@ from tests.support.projections import (
     direction,
     entry_of,
     facts,
+    ignore,
     nearest,
     opened,
     projected,
@@ -119,14 +118,14 @@ class TestRepair:
         """The index must not stay "building" forever."""
         add(ledger, "one")
 
-        class Locked(ExactIndex):
-            def upsert(self, user_id: str, seqs: Sequence[int], vectors: Vector) -> None:  # noqa: ARG002 - the port's
-                raise LedgerError("the ledger is locked")
+        def lock(_call: str) -> None:
+            raise LedgerError("the ledger is locked")
 
-        locked: list[VectorIndex] = [Locked()]
-        with projected(ledger, lambda folder: locked.pop() if locked else exact.open(folder), root) as projection:
+        exact.before = lock
+        with projected(ledger, exact.open, root) as projection:
             with pytest.raises(LedgerError):
                 projection.open()
             assert projection.state == "broken"
+            exact.before = ignore
             projection.open()
             assert projection.state == "ready"

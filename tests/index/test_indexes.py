@@ -16,7 +16,7 @@ from palimpsest.core.protocols import Vector, VectorIndex
 from palimpsest.index.chroma_folder import ChromaIndex
 from palimpsest.index.chroma_server import SharedIndex
 from tests.support.chroma_server import ChromaProcess
-from tests.support.exact_index import ExactIndex
+from tests.support.projections import ExactIndex
 
 PREFIX = "test"
 

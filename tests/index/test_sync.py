@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from palimpsest.core.errors import VectorIndexError
 from palimpsest.core.models import Decision, Event, Fact, Provenance, Scope
 from palimpsest.index.sync import BATCH, Projection
 from palimpsest.store import contextual_keys
@@ -16,14 +17,16 @@ from tests.support.memory import messages_from
 from tests.support.open_connections import count_connections
 from tests.support.projections import (
     EMBEDDER,
-    ConnectionCountingIndex,
+    ExactIndex,
     Indexes,
+    RecordingIndex,
     add,
     agrees,
     build,
     direction,
     entry_of,
     facts,
+    ignore,
     nearest,
     opened,
     projected,
@@ -93,8 +96,8 @@ class TestCatchingUp:
         """Changes made during the fill are applied from the log afterwards."""
         doomed, *_ = add(ledger, *facts(BATCH + 10))
 
-        def write_during_build() -> None:
-            indexes.last.before = lambda: None
+        def write_during_build(_call: str) -> None:
+            indexes.last.before = ignore
             add(ledger, "came meanwhile")
             write(ledger, Decision(Event.DELETE, memory_id=doomed.memory.id))
 
@@ -124,11 +127,15 @@ class TestQuery:
     def test_a_failed_query_makes_the_index_broken(self, ledger: Ledger, exact: Indexes, root: Path) -> None:
         """Searches go on without the index, and `fault` keeps the error for `doctor`."""
         add(ledger, "one")
+
+        def fail(_call: str) -> None:
+            raise VectorIndexError("Error finding id")
+
         with opened(ledger, exact.open, root) as projection:
-            exact.last.failing = "Error finding id"
+            exact.last.before = fail
             assert nearest(ledger, projection, "one") is None
             assert (projection.state, projection.fault) == ("broken", "Error finding id")
-            exact.last.failing = ""
+            exact.last.before = ignore
             assert nearest(ledger, projection, "one") is None, "a broken index is not queried again"
             projection.rebuild()
             assert nearest(ledger, projection, "one") == [1]
@@ -138,7 +145,8 @@ def test_no_connection_is_open_while_the_index_is_called(ledger: Ledger, root: P
     """A write to the index takes milliseconds, and a connection must not wait for it."""
     doomed, *_ = add(ledger, *facts(BATCH + 1))
     with count_connections() as connections:
-        index = ConnectionCountingIndex(connections)
+        counts: dict[str, set[int]] = {}
+        index = RecordingIndex(ExactIndex(), lambda call: counts.setdefault(call, set()).add(connections()))
         projection = Projection(ledger, EMBEDDER, lambda _: index, root, layout="test")
         projection.open()
         add(ledger, "one more")
@@ -148,8 +156,8 @@ def test_no_connection_is_open_while_the_index_is_called(ledger: Ledger, root: P
         projection.close()
         projection.open()
         projection.close()
-    assert set().union(*index.counts.values()) == {0}
-    assert index.counts.keys() == {"upsert", "delete", "query", "count"}
+    assert set().union(*counts.values()) == {0}
+    assert counts.keys() == {"upsert", "delete", "query", "count"}
 
 
 class TestStopping:
@@ -160,13 +168,13 @@ class TestStopping:
         """The end of the process does not wait for a long build, and a partial index is never used."""
         add(ledger, *facts(3 * BATCH))
         with projected(ledger, indexes.open, root) as projection:
-            indexes.before = projection.stop
+            indexes.before = lambda _: projection.stop()
             projection.open()
             assert len(indexes.last.upserted) == BATCH
             assert projection.state != "ready"
             assert nearest(ledger, projection, "fact 1") is None
         assert not (root / "0" / "checkpoint.json").exists()
-        indexes.before = lambda: None
+        indexes.before = ignore
         with opened(ledger, indexes.open, root):
             assert len(indexes.last.upserted) == 3 * BATCH
             assert agrees(ledger, indexes.last)
@@ -177,13 +185,13 @@ class TestStopping:
         build(ledger, indexes, root)
         add(ledger, *facts(2 * BATCH + 1))
         with projected(ledger, indexes.open, root) as projection:
-            indexes.before = projection.stop
+            indexes.before = lambda _: projection.stop()
             projection.open()
             assert len(indexes.last.upserted) == BATCH
             entries = nearest(ledger, projection, "fact 99", 1)
             assert entries is not None
             assert 100 in entries, "changes that were not applied are still returned"
-        indexes.before = lambda: None
+        indexes.before = ignore
         with opened(ledger, indexes.open, root):
             assert len(indexes.last.upserted) == BATCH + 1
             assert agrees(ledger, indexes.last)

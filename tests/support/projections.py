@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 import zlib
+from collections import defaultdict
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -11,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 
-from palimpsest.core.errors import VectorIndexError
 from palimpsest.core.models import Decision, Event, Fact, Outcome, Provenance, Scope
 from palimpsest.core.protocols import Vector, VectorIndex
 from palimpsest.index.chroma_folder import ChromaIndex
@@ -20,7 +20,6 @@ from palimpsest.recall.retrieve import NearestEntries
 from palimpsest.store import entries
 from palimpsest.store.apply import Write
 from palimpsest.store.ledger import Ledger, open_ledger
-from tests.support.exact_index import ExactIndex
 from tests.support.ledger_access import all_keys
 from tests.support.memory import StoppedClock
 from tests.support.stores import ledger_address
@@ -34,32 +33,66 @@ def direction(text: str, dims: int = 8) -> Vector:
     return (vector / np.linalg.norm(vector)).astype(np.float32)
 
 
-class RecordingIndex:
-    """An index that records what is written to it. `before` is called before each upsert."""
+class ExactIndex:
+    """An index in memory that compares a query with every vector. It keeps them when it is closed, like one on disk."""
 
-    def __init__(self, index: VectorIndex) -> None:
-        self.index = index
-        self.upserted: list[int] = []
-        self.deleted: list[int] = []
-        self.before: Callable[[], None] = lambda: None
-        self.failing = ""
+    def __init__(self) -> None:
+        self._users: defaultdict[str, dict[int, Vector]] = defaultdict(dict)
 
     def upsert(self, user_id: str, seqs: Sequence[int], vectors: Vector) -> None:
-        """Store vectors, or raise the error set in `failing`."""
-        self._fail()
-        self.before()
+        """Store vectors of shape (len(seqs), dims)."""
+        self._users[user_id].update(zip(seqs, vectors, strict=True))
+
+    def delete(self, user_id: str, seqs: Sequence[int]) -> None:
+        """Delete vectors. Unknown numbers are ignored."""
+        for seq in seqs:
+            self._users[user_id].pop(seq, None)
+
+    def query(self, user_id: str, vector: Vector, limit: int) -> list[int]:
+        """Return the numbers of the nearest vectors by cosine similarity, nearest first."""
+        stored = self._users[user_id]
+        return sorted(stored, key=lambda seq: -float(stored[seq] @ vector))[:limit]
+
+    def fetch(self, user_id: str, seqs: Sequence[int]) -> dict[int, Vector]:
+        """Return the stored vectors of shape (dims,) by number. Unknown numbers are left out."""
+        return {seq: self._users[user_id][seq] for seq in seqs if seq in self._users[user_id]}
+
+    def count(self) -> int:
+        """Return how many vectors are stored, of all users."""
+        return sum(map(len, self._users.values()))
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+def ignore(_call: str) -> None:
+    """Do nothing before a call of an index."""
+
+
+class RecordingIndex:
+    """An index that records what is written to it. `before` is called before each call, with its name."""
+
+    def __init__(self, index: VectorIndex, before: Callable[[str], object] = ignore) -> None:
+        self.index = index
+        self.before = before
+        self.upserted: list[int] = []
+        self.deleted: list[int] = []
+
+    def upsert(self, user_id: str, seqs: Sequence[int], vectors: Vector) -> None:
+        """Store vectors."""
+        self.before("upsert")
         self.index.upsert(user_id, seqs, vectors)
         self.upserted.extend(seqs)
 
     def delete(self, user_id: str, seqs: Sequence[int]) -> None:
-        """Delete vectors, or raise the error set in `failing`."""
-        self._fail()
+        """Delete vectors."""
+        self.before("delete")
         self.index.delete(user_id, seqs)
         self.deleted.extend(seqs)
 
     def query(self, user_id: str, vector: Vector, limit: int) -> list[int]:
-        """Query the index, or raise the error set in `failing`."""
-        self._fail()
+        """Query the index."""
+        self.before("query")
         return self.index.query(user_id, vector, limit)
 
     def fetch(self, user_id: str, seqs: Sequence[int]) -> dict[int, Vector]:
@@ -68,22 +101,12 @@ class RecordingIndex:
 
     def count(self) -> int:
         """Count vectors."""
+        self.before("count")
         return self.index.count()
 
     def close(self) -> None:
         """Close the index."""
         self.index.close()
-
-    def _fail(self) -> None:
-        if self.failing:
-            raise VectorIndexError(self.failing)
-
-
-class DurableExactIndex(ExactIndex):
-    """An exact index that keeps its vectors when it is closed, like an index on disk."""
-
-    def close(self) -> None:
-        """Keep the vectors."""
 
 
 @dataclass
@@ -92,8 +115,8 @@ class Indexes:
 
     kind: str
     opened: list[RecordingIndex] = field(default_factory=list[RecordingIndex])
-    before: Callable[[], None] = lambda: None
-    _durable: dict[str, DurableExactIndex] = field(default_factory=dict[str, DurableExactIndex])
+    before: Callable[[str], object] = ignore
+    _exact: dict[str, ExactIndex] = field(default_factory=dict[str, ExactIndex])
 
     @property
     def last(self) -> RecordingIndex:
@@ -101,50 +124,16 @@ class Indexes:
         return self.opened[-1]
 
     def open(self, folder: Path) -> RecordingIndex:
-        """Open the index in a folder."""
-        index = RecordingIndex(self._exact(folder) if self.kind == "exact" else ChromaIndex.open_folder(folder, "test"))
-        index.before = self.before
-        self.opened.append(index)
-        return index
-
-    def _exact(self, folder: Path) -> DurableExactIndex:
-        """Return the index in memory that belongs to a folder, found by an id in the folder."""
-        mark = folder / "exact.id"
-        if not mark.exists():
-            mark.write_text(uuid.uuid4().hex)
-        return self._durable.setdefault(mark.read_text(), DurableExactIndex())
-
-
-class ConnectionCountingIndex(DurableExactIndex):
-    """An exact index that notes how many database connections are in use at each call."""
-
-    def __init__(self, connections: Callable[[], int]) -> None:
-        super().__init__()
-        self.connections = connections
-        self.counts: dict[str, set[int]] = {}
-
-    def _note(self, call: str) -> None:
-        self.counts.setdefault(call, set()).add(self.connections())
-
-    def upsert(self, user_id: str, seqs: Sequence[int], vectors: Vector) -> None:
-        """Store vectors."""
-        self._note("upsert")
-        super().upsert(user_id, seqs, vectors)
-
-    def delete(self, user_id: str, seqs: Sequence[int]) -> None:
-        """Delete vectors."""
-        self._note("delete")
-        super().delete(user_id, seqs)
-
-    def query(self, user_id: str, vector: Vector, limit: int) -> list[int]:
-        """Query the index."""
-        self._note("query")
-        return super().query(user_id, vector, limit)
-
-    def count(self) -> int:
-        """Count vectors."""
-        self._note("count")
-        return super().count()
+        """Open the index in a folder. One in memory is found by an id in the folder."""
+        if self.kind == "exact":
+            mark = folder / "exact.id"
+            if not mark.exists():
+                mark.write_text(uuid.uuid4().hex)
+            index: VectorIndex = self._exact.setdefault(mark.read_text(), ExactIndex())
+        else:
+            index = ChromaIndex.open_folder(folder, "test")
+        self.opened.append(RecordingIndex(index, self.before))
+        return self.last
 
 
 @contextmanager
