@@ -166,18 +166,6 @@ async def alarms(settings: Settings) -> list[str]:
     return [finding.text for finding in findings if not finding.ok]
 
 
-async def restored_but_killed(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-
-    def end(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    copy = back_up(settings, None, StoppedClock()).path
-    with monkeypatch.context() as patch:
-        patch.setattr(backup, "delete_outdated", end)
-        with pytest.raises(KeyboardInterrupt):
-            restore(settings, copy, StoppedClock())
-
-
 async def test_a_restore_deletes_the_folders_that_nobody_uses(settings: Settings) -> None:
     """Guards `doctor`, which went on about a folder that no process will ever use again."""
     await build_indexes(settings, 3)
@@ -188,27 +176,26 @@ async def test_a_restore_deletes_the_folders_that_nobody_uses(settings: Settings
     assert await alarms(settings) == []
 
 
-async def test_the_next_server_deletes_what_a_killed_restore_left(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("by", ["the next server", "a repair"])
+async def test_what_a_killed_restore_left_is_deleted(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, by: str
 ) -> None:
-    """Guards `doctor` after a restore that was killed."""
-    await build_indexes(settings, 3)
-    await restored_but_killed(settings, monkeypatch)
-    assert names(settings) == ["0", "1", "2"]
-    assert await alarms(settings) == []
-    async with memory_in(settings.data_dir) as memory:
-        memory.projection.open()
-    assert names(settings) == ["0"]
-    assert await alarms(settings) == []
-
-
-async def test_a_repair_deletes_it(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards people who start no server."""
     await build_indexes(settings, 2)
-    await restored_but_killed(settings, monkeypatch)
-    findings = [finding.text for finding in verify(settings, ignore_progress, repair=True)]
-    assert findings[1:] == ["of an earlier state of the ledger, and in use by nobody: deleted"] * 2
-    assert names(settings) == []
+    copy = back_up(settings, None, StoppedClock()).path
+    with monkeypatch.context() as patch:
+        patch.setattr(backup, "delete_outdated", None)
+        with pytest.raises(TypeError):
+            restore(settings, copy, StoppedClock())
+    assert names(settings) == ["0", "1"]
+    assert await alarms(settings) == []
+    if by == "a repair":
+        findings = [finding.text for finding in verify(settings, ignore_progress, repair=True)]
+        assert findings[1:] == ["of an earlier state of the ledger, and in use by nobody: deleted"] * 2
+    else:
+        async with memory_in(settings.data_dir) as memory:
+            memory.projection.open()
+    assert names(settings) == ([] if by == "a repair" else ["0"])
+    assert await alarms(settings) == []
 
 
 async def test_a_folder_of_this_ledger_is_kept(settings: Settings) -> None:
