@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
@@ -12,6 +13,7 @@ from palimpsest.core.models import (
     AppliedWrite,
     Decision,
     Edit,
+    Entity,
     EntityEdit,
     EntityType,
     Event,
@@ -93,100 +95,78 @@ class Graph:
 
     def id(self, name: str) -> str:
         """Return the id of the one entity that is called so and was not merged."""
-        (found,) = {row.id for row in self._entities() if row.name == name and row.merged_into is None}
-        return str(found)
+        (found,) = self._rows(select(entities).where(entities.c.name == name, entities.c.merged_into.is_(None)))
+        return str(found.id)
+
+    def oldest(self, name: str) -> str:
+        """Return the id of the oldest entity of that name."""
+        return str(self._rows(select(entities).where(entities.c.name == name).order_by(entities.c.seq))[0].id)
 
     def names(self) -> set[str]:
         """Return the names of the entities that present memories mention, each under the one it was merged into."""
-        roots = self._roots()
-        return {roots[row.entity_id].name for row in self._mentions() if row.current and row.owner_id in self.living()}
+        return {root.name for _, _, root in self._mentioned()}
 
     def memories_about(self, name: str) -> set[str]:
         """Return the living memories that mention an entity called so, also as an alias, or what it was merged into."""
-        roots, living = self._roots(), self.living()
-        with self.ledger.read() as conn:
-            named = select(entity_aliases.c.entity_id).where(entity_aliases.c.key == name_key(name))
-            by_alias = set(conn.execute(named).scalars())
-        called = {row.id for row in self._entities() if row.name == name} or by_alias
-        wanted = {roots[entity_id].id for entity_id in called}
-        return {
-            row.owner_id
-            for row in self._mentions()
-            if row.current and row.owner_id in living and roots[row.entity_id].id in wanted
-        }
-
-    def memories_of(self, entity_id: str) -> set[str]:
-        """Return the memories whose present text mentions exactly this entity."""
-        return {row.owner_id for row in self._mentions() if row.current and row.entity_id == entity_id}
+        called = self._rows(select(entities.c.id).where(entities.c.name == name))
+        aliases = select(entity_aliases.c.entity_id.label("id")).where(entity_aliases.c.key == name_key(name))
+        roots = self._roots()
+        wanted = {roots[row.id] for row in called or self._rows(aliases)}
+        return {owner for owner, _, root in self._mentioned() if root in wanted}
 
     def partners(self, memory_id: str) -> set[str]:
         """Return the living memories that mention the first entity that a memory mentions."""
-        roots, living = self._roots(), self.living()
-        rows = [row for row in self._mentions() if row.current and row.owner_id in living]
-        wanted = next(roots[row.entity_id].id for row in rows if row.owner_id == memory_id)
-        return {row.owner_id for row in rows if roots[row.entity_id].id == wanted}
+        mentioned = self._mentioned()
+        wanted = next(root for owner, _, root in mentioned if owner == memory_id)
+        return {owner for owner, _, root in mentioned if root == wanted}
 
     def first_entity(self, memory_id: str) -> set[str]:
         """Return the id of the first entity that a memory mentions, as it was stored."""
-        return {next(row.entity_id for row in self._mentions() if row.current and row.owner_id == memory_id)}
+        return {self._rows(select(mentions).where(mentions.c.current, mentions.c.owner_id == memory_id))[0].entity_id}
 
     def spoken_ids(self, message_id: str) -> dict[str, str]:
         """Return the ids of the entities that a message mentions, by the key of the name."""
-        with self.ledger.read() as conn:
-            of_message = (mentions.c.kind == "message", mentions.c.owner_id == message_id)
-            return {row.key: row.entity_id for row in conn.execute(select(mentions).where(*of_message))}
+        of_message = (mentions.c.kind == "message", mentions.c.owner_id == message_id)
+        return {row.key: row.entity_id for row in self._rows(select(mentions).where(*of_message))}
 
     def spoken(self, message_id: str) -> dict[str, str]:
         """Return the names of the entities that a message mentions, by the key of the name."""
         roots = self._roots()
         return {key: roots[entity_id].name for key, entity_id in self.spoken_ids(message_id).items()}
 
-    def oldest(self, name: str) -> str:
-        """Return the id of the oldest entity of that name."""
-        return str(min((row for row in self._entities() if row.name == name), key=lambda row: row.seq).id)
-
     def relations(self) -> set[tuple[str, str, str]]:
         """Return the relations of all memories by the names of entities."""
         roots = self._roots()
-        with self.ledger.read() as conn:
-            rows = conn.execute(select(relations)).all()
-        return {(roots[row.source_id].name, row.name, roots[row.destination_id].name) for row in rows}
-
-    def living(self) -> set[str]:
-        """Return the ids of the living memories."""
-        with self.ledger.read() as conn:
-            return set(conn.execute(select(memories.c.id).where(memories.c.deleted_at.is_(None))).scalars())
+        stated = self._rows(select(relations))
+        return {(roots[row.source_id].name, row.name, roots[row.destination_id].name) for row in stated}
 
     def state(self) -> tuple[Any, ...]:
         """Return all that there is to see: entities, what living memories mean by their names, and their relations."""
-        roots, living = self._roots(), self.living()
-        mentioned = [row for row in self._mentions() if row.current and row.owner_id in living]
-        seen = {roots[row.entity_id].id for row in mentioned}
-        shown = {root.id: (root.name, root.type) for root in roots.values() if root.id in seen}
-        with self.ledger.read() as conn:
-            stated = conn.execute(select(relations).order_by(relations.c.memory_id, relations.c.position)).all()
-            given = conn.execute(select(entity_aliases).where(entity_aliases.c.given)).all()
+        roots, mentioned = self._roots(), self._mentioned()
+        stated = select(relations).join(memories, memories.c.id == relations.c.memory_id)
+        living = stated.where(memories.c.deleted_at.is_(None)).order_by(relations.c.memory_id, relations.c.position)
+        given = self._rows(select(entity_aliases).where(entity_aliases.c.given))
         return (
-            shown,
-            {(row.owner_id, row.key): roots[row.entity_id].id for row in mentioned},
+            {root.id: (root.name, root.type) for _, _, root in mentioned},
+            {(owner, key): root.id for owner, key, root in mentioned},
             [
                 (row.memory_id, roots[row.source_id].id, row.key, roots[row.destination_id].id)
-                for row in stated
-                if row.memory_id in living
+                for row in self._rows(living)
             ],
             {(row.entity_id, row.key, row.name) for row in given},
         )
 
-    def _entities(self) -> list[Row[Any]]:
+    def _rows(self, query: Any) -> Sequence[Row[Any]]:
         with self.ledger.read() as conn:
-            return list(conn.execute(select(entities)).all())
+            return conn.execute(query).all()
 
-    def _roots(self) -> dict[str, Any]:
+    def _roots(self) -> dict[str, Entity]:
         with self.ledger.read() as conn:
-            return dict(roots_of(conn, [row.id for row in conn.execute(select(entities))]))
+            return roots_of(conn, conn.execute(select(entities.c.id)).scalars().all())
 
-    def _mentions(self) -> list[Row[Any]]:
-        with self.ledger.read() as conn:
-            return list(
-                conn.execute(select(mentions).where(mentions.c.kind == "memory").order_by(mentions.c.seq)).all()
-            )
+    def _mentioned(self) -> list[tuple[str, str, Entity]]:
+        """Return what living memories mention in their present texts: memory, key of the name and entity."""
+        roots = self._roots()
+        query = select(mentions).join(memories, memories.c.id == mentions.c.owner_id).order_by(mentions.c.seq)
+        rows = self._rows(query.where(mentions.c.current, memories.c.deleted_at.is_(None)))
+        return [(row.owner_id, row.key, roots[row.entity_id]) for row in rows]
