@@ -1,12 +1,10 @@
-"""The ledger in PostgreSQL: the pool, locks, time limits, LISTEN, and errors in plain words."""
+"""The ledger in PostgreSQL: the pool, locks, time limits, and errors in plain words."""
 
 from __future__ import annotations
 
-import os
-import socket
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
@@ -151,60 +149,6 @@ def driver_of(conn: sa.Connection) -> LimitedConnection:
     """Return psycopg's connection."""
     driver: Any = conn.connection.driver_connection
     return driver
-
-
-def shut_down(driver: PsycopgConnection[Any]) -> None:
-    """End both directions of a connection, so that whoever waits for it goes on."""
-    with suppress(OSError, psycopg.Error):  # it is closed already
-        copy = socket.socket(fileno=os.dup(driver.fileno()))
-        with copy:
-            copy.shutdown(socket.SHUT_RDWR)
-
-
-# Hear that something was written, by any server, as PostgreSQL tells it (LISTEN).
-
-
-class PostgresListener:
-    """Implement `Listener` with a connection of its own, which is opened again when it was lost."""
-
-    def __init__(self, connect: Callable[[], sa.Connection], location: str) -> None:
-        self._connect = connect
-        self._location = location
-        self._conn: sa.Connection | None = None
-        self._driver: LimitedConnection | None = None
-        self._is_closed = False
-
-    def wait(self, seconds: float) -> None:
-        """Return when something was written, at the latest after so many seconds. Raises LedgerError."""
-        with as_ledger_errors(self._location):
-            if self._driver is None:
-                self._conn = self._connect()
-                self._conn.exec_driver_sql(f"LISTEN {postgres_schema.CHANNEL}")
-                self._driver = driver_of(self._conn)
-                self._driver.seconds = None  # it is silent until something is written
-                if self._is_closed:  # while it connected, when there was nothing to shut down yet
-                    self._drop()
-                return  # what was written while nobody listened has to be looked for
-            try:
-                for _ in self._driver.notifies(timeout=seconds, stop_after=1):
-                    pass
-            except psycopg.Error:
-                self._drop()
-                if not self._is_closed:
-                    raise
-
-    def close(self) -> None:
-        """End the wait of another thread, and the connection."""
-        self._is_closed = True
-        if self._driver is not None:
-            shut_down(self._driver)
-
-    def _drop(self) -> None:
-        conn, self._conn, self._driver = self._conn, None, None
-        if conn is not None:
-            with suppress(psycopg.Error):
-                conn.invalidate()
-                conn.close()
 
 
 # The PostgreSQL database of a ledger: how it is connected to and locked.
@@ -387,10 +331,6 @@ class PostgresDatabase(Database):
         conn.exec_driver_sql("SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0")
         with unlimited(conn):
             yield
-
-    def listener(self) -> PostgresListener:
-        """Return what hears of every write to the ledger."""
-        return PostgresListener(self._sessions.connect, self.location)
 
     @contextmanager
     def alone_at(self, work: Work) -> Generator[bool]:
