@@ -18,7 +18,7 @@ from palimpsest.core.protocols import Progress
 from palimpsest.core.settings import Settings, load_settings
 from palimpsest.memory import Memory
 from palimpsest.store import copying
-from palimpsest.store.copying import STORED, read_rows
+from palimpsest.store.copying import TABLES, read_rows
 from palimpsest.store.ledger import open_database
 from tests.support.graph_rows import store_stating
 from tests.support.ledger_access import ignore_progress, store_memory, store_messages, write_decisions
@@ -82,7 +82,7 @@ def moved(
 def digests(place: Address, *, without: tuple[str, ...] = ()) -> Mapping[str, str]:
     """Return a digest of the rows of each table of a ledger, in a form that is the same in every database."""
     with closing(open_database(place)) as database, database.read() as conn:
-        stored = {table.name: read_rows(conn, table) for table in STORED if table.name not in without}
+        stored = {table.name: read_rows(conn, table) for table in TABLES if table.name not in without}
     return {
         name: hashlib.sha256(repr([_plain(row) for row in rows]).encode()).hexdigest() for name, rows in stored.items()
     }

@@ -10,23 +10,17 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import sqlalchemy as sa
-from sqlalchemy.types import TypeEngine
 
 from palimpsest.core.clock import Clock
 from palimpsest.core.errors import InputError, LedgerError
 from palimpsest.core.protocols import Progress
 from palimpsest.store import contextual_keys, entries, schema
 from palimpsest.store.database import Database, LedgerCopy
-from palimpsest.store.rows import StoredJson, UtcTime
+from palimpsest.store.rows import UtcTime
 from palimpsest.store.schema import HEAD, index_log, vectors
 from palimpsest.store.sqlite.ledger_files import BEFORE_RESTORE, Backups
 from palimpsest.store.sqlite.sqlite_database import SqliteDatabase
 from palimpsest.store.upgrade import create_tables, revision_in, stored_revision
-
-# All tables of a ledger, and their rows in a form that is the same in every database.
-#
-# A row has texts, numbers, bytes and None, by column. Times and JSON are the very texts that are stored, so nothing
-# is rounded or ordered anew on the way.
 
 StoredRow: TypeAlias = dict[str, Any]
 Key: TypeAlias = tuple[Any, ...]
@@ -36,33 +30,13 @@ TABLES: tuple[sa.Table, ...] = tuple(schema.metadata.sorted_tables)
 """The tables of a ledger, those that others refer to first. The full text is not among them."""
 
 
-def _as_stored(table: sa.Table) -> sa.Table:
-    """Return a table whose times and JSON are the very texts that are stored."""
-    columns = (sa.Column(column.name, _kind(column), primary_key=column.primary_key) for column in table.columns)
-    return sa.Table(table.name, sa.MetaData(), *columns)
-
-
-def _kind(column: sa.Column[Any]) -> TypeEngine[Any]:
-    kind = column.type.impl_instance if isinstance(column.type, sa.TypeDecorator) else column.type
-    return StoredJson() if isinstance(kind, sa.JSON) else kind
-
-
 def read_rows(
     conn: sa.Connection, table: sa.Table, after: Key | None = None, limit: int | None = None
 ) -> list[StoredRow]:
     """Return the rows of a table after a key, at most `limit`, in the order of the primary key, by bytes for texts."""
-    query = sa.select(*map(_as_text, table.columns)).order_by(*table.primary_key).limit(limit)
+    query = sa.select(table).order_by(*table.primary_key).limit(limit)
     query = query if after is None else query.where(sa.tuple_(*table.primary_key) > after)
     return [{**row} for row in conn.execute(query).mappings()]
-
-
-def _as_text(column: sa.Column[Any]) -> sa.ColumnElement[Any]:
-    is_json = isinstance(column.type, StoredJson)
-    return sa.type_coerce(sa.cast(column, sa.Text), column.type).label(column.name) if is_json else column
-
-
-STORED = tuple(map(_as_stored, TABLES))
-"""The tables as their rows are copied, in the order of `TABLES`."""
 
 
 # Make the rows of one database those of another, in one transaction.
@@ -82,7 +56,7 @@ def _copy_rows(
         conn.execute(sa.delete(table))
     total = sum(rows.execute(sa.select(sa.func.count()).select_from(table)).scalar_one() for table in TABLES)
     counted = {table.name: 0 for table in TABLES}
-    for table in STORED:
+    for table in TABLES:
         after: Key | None = None
         while batch := read_rows(rows, table, after, BATCH):
             conn.execute(sa.insert(table), batch)

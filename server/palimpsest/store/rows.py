@@ -83,10 +83,6 @@ def minute_of(at: sa.ColumnElement[Any]) -> sa.ColumnElement[str]:
     return sa.func.substr(sa.cast(at, sa.String), 1, len("2026-11-21T09:30"))
 
 
-class StoredJson(sa.String):
-    """The text of a value of JSON, as a row that is copied has it."""
-
-
 class json_elements(FunctionElement[Any]):  # noqa: N801 - SQL functions are lower case, as in SQLAlchemy
     """The elements of a JSON array, one row each. Each database has its own function for it."""
 

@@ -15,7 +15,7 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.types import Integer
 
 from palimpsest.store.database import Work
-from palimpsest.store.rows import StoredJson, json_elements, json_numbers, next_number
+from palimpsest.store.rows import json_elements, json_numbers, next_number
 from palimpsest.store.schema import index_log, metadata
 
 AS_TEXT: Mapping[str, bool] = {"no_parameters": True}
@@ -60,10 +60,6 @@ DRIVER = "postgresql+palimpsest"
 """What the URL of an engine begins with whose tables are made by `LedgerDialect`."""
 
 
-class _JsonText(StoredJson):
-    render_bind_cast = False  # its column is no text
-
-
 class _Types(PGTypeCompiler):
     def visit_INTEGER(self, type_: Integer, **kw: Any) -> str:  # noqa: N802 - SQLAlchemy calls it by this name
         """Give every integer column 64 bits: the index log of many users has more rows than 32 bits can count."""
@@ -91,7 +87,7 @@ class LedgerDialect(PGDialect_psycopg):
     type_compiler_cls = _Types
     ddl_compiler = _Ddl
     # The driver chooses the size of a number that it sends. With a cast, all would have 32 bits.
-    colspecs: ClassVar[Any] = {**PGDialect_psycopg.colspecs, Integer: Integer, StoredJson: _JsonText}
+    colspecs: ClassVar[Any] = {**PGDialect_psycopg.colspecs, Integer: Integer}
 
 
 def register() -> None:
