@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -21,8 +22,6 @@ SYNC_THRESHOLD = 200
 1,000 takes no less time, and leaves a small memory with files almost twice as large."""
 
 CONFIGURATION = {"hnsw": {"space": "cosine", "ef_search": 200}}
-
-_T = TypeVar("_T")
 
 
 def collection_of(user_id: str, prefix: str) -> str:
@@ -53,56 +52,46 @@ class ChromaIndex:
     @classmethod
     def open_folder(cls, folder: Path, prefix: str) -> ChromaIndex:
         """Open the index in a folder that no other process has open. Raises VectorIndexError."""
+        import chromadb  # noqa: PLC0415 - takes more than a second; done after the client has its first answer
+        from chromadb.config import Settings  # noqa: PLC0415 - as above
 
-        def connect() -> ChromaIndex:
-            import chromadb  # noqa: PLC0415 - takes more than a second; done after the client has its first answer
-            from chromadb.config import Settings  # noqa: PLC0415 - as above
-
-            client: Any = chromadb.PersistentClient(str(folder), Settings(anonymized_telemetry=False))  # typed in part
+        settings = Settings(anonymized_telemetry=False)
+        # After a failure Chroma keeps a half-started system for the folder. The second attempt drops it.
+        with suppress(VectorIndexError), _chroma_errors("could not be opened"):
+            client: Any = chromadb.PersistentClient(str(folder), settings)  # typed in part
             return cls(client, prefix, client.close)
-
-        try:
-            return _mapped("could not be opened", connect)
-        except VectorIndexError:
-            # After a failure Chroma keeps a half-started system for the folder. The second attempt drops it.
-            return _mapped("could not be opened", connect)
+        with _chroma_errors("could not be opened"):
+            client = chromadb.PersistentClient(str(folder), settings)
+        return cls(client, prefix, client.close)
 
     def upsert(self, user_id: str, seqs: Sequence[int], vectors: Vector) -> None:
         """Store vectors of shape (len(seqs), dims)."""
-        ids = [str(seq) for seq in seqs]
-        _mapped("could not be written", lambda: self._collection(user_id).upsert(ids=ids, embeddings=vectors))
+        with _chroma_errors("could not be written"):
+            self._collection(user_id).upsert(ids=[str(seq) for seq in seqs], embeddings=vectors)
 
     def delete(self, user_id: str, seqs: Sequence[int]) -> None:
         """Delete vectors. Unknown numbers are ignored."""
-        ids = [str(seq) for seq in seqs]
-        _mapped("could not be written", lambda: self._collection(user_id).delete(ids=ids))
+        with _chroma_errors("could not be written"):
+            self._collection(user_id).delete(ids=[str(seq) for seq in seqs])
 
     def query(self, user_id: str, vector: Vector, limit: int) -> list[int]:
         """Return the numbers of the nearest vectors by cosine similarity, nearest first."""
         question = {"query_embeddings": [vector], "n_results": limit, "include": []}
-
-        def nearest() -> list[int]:
+        with _chroma_errors("could not be queried"):
             return [int(item) for item in self._collection(user_id).query(**question)["ids"][0]]
-
-        return _mapped("could not be queried", nearest)
 
     def fetch(self, user_id: str, seqs: Sequence[int]) -> dict[int, Vector]:
         """Return the stored vectors of shape (dims,) by number. Unknown numbers are left out."""
         if not seqs:
             return {}  # Chroma rejects an empty list
-        ids = [str(seq) for seq in seqs]
-        return _mapped(
-            "could not be read", lambda: by_number(self._collection(user_id).get(ids=ids, include=["embeddings"]))
-        )
+        with _chroma_errors("could not be read"):
+            return by_number(self._collection(user_id).get(ids=[str(seq) for seq in seqs], include=["embeddings"]))
 
     def count(self) -> int:
         """Return how many vectors are stored, of all users."""
-
-        def count() -> int:
+        with _chroma_errors("could not be counted"):
             named = [item for item in self._client.list_collections() if is_of_user(item.name, self._prefix)]
             return sum(int(item.count()) for item in named)
-
-        return _mapped("could not be counted", count)
 
     def close(self) -> None:
         """Release the folder."""
@@ -119,12 +108,10 @@ class ChromaIndex:
         return self._collections[user_id]
 
 
-def _mapped(failure: str, action: Callable[[], _T]) -> _T:
-    """Run an action and raise its errors as VectorIndexError.
-
-    Chroma raises its own errors as well as those of Rust, SQLite and pydantic.
-    """
+@contextmanager
+def _chroma_errors(failure: str) -> Generator[None]:
+    """Raise errors as VectorIndexError. Chroma raises its own as well as those of Rust, SQLite and pydantic."""
     try:
-        return action()
+        yield
     except Exception as error:  # raised again as our own
         raise VectorIndexError(f"the Chroma index {failure}: {error}") from error

@@ -339,25 +339,25 @@ class SharedProjection(Projection):
         if server is None or self.state == "broken":
             return None
         try:
-            if (seen := self._look(server)) is None:
-                return self._nothing()
-            checkpoint, build = seen
-            try:
-                entries = build.query(user_id, vector, limit)
-            except RefusalError:  # a collection that is being deleted refuses in other words than one that is gone
-                if self._look(server) == seen:
-                    raise
-                return self._nothing()
-            # A user without a collection has no vectors, or the build was deleted meanwhile.
-            if not entries and self._look(server) != seen:
-                return self._nothing()
-            return IndexHits(tuple(entries), checkpoint.log_number)
+            seen, entries, refusal = self._look(server), list[int](), None
+            if seen is not None:
+                try:
+                    entries = seen[1].query(user_id, vector, limit)
+                except RefusalError as error:
+                    refusal = error
+                # Who has no collection has no vectors, or the build is gone. One that is being deleted refuses.
+                if entries or self._look(server) == seen:
+                    if refusal is not None:
+                        raise refusal
+                    return IndexHits(tuple(entries), seen[0].log_number)
         except ReplacedError:
-            return self._nothing()
+            pass
         except VectorIndexError as error:
             if server is self._server:  # else it was closed
                 self._failed(error)
             return None
+        self._changes_seen = True  # the background looks what is the matter with the index
+        return None
 
     def condition(self) -> Finding:
         """Compare the checkpoint on the server with the ledger, for `palimpsest doctor`. Nothing is changed.
@@ -371,10 +371,6 @@ class SharedProjection(Projection):
             return Finding("index", f"{of_server}: no whole index yet; a server builds it at its first search")
         behind = self._ledger.read_with(entry_queries.newest_log_number) - seen[0].log_number
         return Finding("index", f"{of_server}: {counted(behind, 'change')} behind")
-
-    def _nothing(self) -> None:
-        """Let the background look what is the matter with the index."""
-        self._changes_seen = True
 
     def _look(self, server: SharedIndex) -> tuple[Checkpoint, SharedBuild] | None:
         """Return the checkpoint that the index has now, and its vectors. Return None if it is not complete or valid."""

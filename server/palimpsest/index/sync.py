@@ -82,10 +82,6 @@ class Checkpoint:
         """Return whether rows of the same ledger were erased, or all of them replaced, since this checkpoint."""
         return self.ledger == initial.ledger and self.log_signature.split(" ")[0] != entry_queries.epoch(conn)
 
-    def moved_to(self, log_number: int, conn: Connection) -> Checkpoint:
-        """Return the checkpoint moved to another row of the index log."""
-        return replace(self, log_number=log_number, log_signature=entry_queries.log_signature(conn, log_number))
-
     def moved_to_newest(self, conn: Connection) -> Checkpoint:
         """Return the checkpoint moved to the newest row of the index log."""
         log_number, signature = entry_queries.newest_position(conn)
@@ -400,11 +396,11 @@ class Projection:
                     return False
                 rows = entry_queries.log_rows_after(conn, self._checkpoint.log_number, self.batch)
                 keys = entry_queries.keys_of(conn, self.embedder, [row.entry_seq for row in rows])
-                reached = self._checkpoint.moved_to(rows[-1].seq, conn) if rows else self._checkpoint
-            if not rows:
-                return True
+                if not rows:
+                    return True
+                signature = entry_queries.log_signature(conn, rows[-1].seq)
             self._write(grouped((row.user_id, row.entry_seq) for row in rows), keys)
-            self._save_checkpoint(reached)
+            self._save_checkpoint(replace(self._checkpoint, log_number=rows[-1].seq, log_signature=signature))
             done += len(rows)
             if progress is not None:
                 progress(done, max(total, done))
