@@ -18,13 +18,6 @@ from tests.support.memory import ALICE, StoppedClock, add_text, memory_in
 
 pytestmark = pytest.mark.anyio
 
-TRUE = {"pinned": True}
-
-
-def unseen(done: int, total: int) -> None:
-    """Do not show progress."""
-
-
 CASES = graph_cases(Path(__file__).with_name("pinned_cases.json"))
 
 

@@ -6,20 +6,19 @@ import itertools
 import os
 import signal
 import threading
-from collections.abc import Awaitable, Callable, Generator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Generator, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import anyio
 import anyio.to_thread
 import pytest
 from pydantic import SecretStr
-from sqlalchemy import Connection, Engine, create_engine, event, select, text
+from sqlalchemy import create_engine, select, text
 
 from palimpsest.core.errors import LedgerError, SettingsError
 from palimpsest.core.models import ChangedMemory, Decision, Event, Fact, Provenance, Scope
 from palimpsest.learn import browsing
-from palimpsest.learn.commit import WriteResult
 from palimpsest.memory import Memory
 from palimpsest.store import contextual_keys, entries, verify
 from palimpsest.store.apply import Write
@@ -29,7 +28,7 @@ from palimpsest.store.postgres import postgres_database
 from palimpsest.store.schema import history, index_log, memories
 from postgresql import Cluster, own_cluster
 from tests.support.ledger_access import ignore_progress, second_writer, writing
-from tests.support.memory import ALICE, StoppedClock, messages_from
+from tests.support.memory import StoppedClock
 from tests.support.stores import ledger_address
 
 pytestmark = [pytest.mark.anyio, pytest.mark.only_on("postgres", "a file cannot be restarted")]
@@ -69,21 +68,6 @@ def texts(ledger: Ledger) -> list[str]:
 def keys(ledger: Ledger) -> set[str]:
     with ledger.read() as conn:
         return set(conn.execute(text("SELECT key FROM meta")).scalars())
-
-
-@contextmanager
-def at_commit(moment: str, do: Callable[[], object]) -> Generator[None]:
-    """Do something before or after every commit until the block ends."""
-
-    def listener(_conn: Connection, _cursor: object, statement: str, *_: object) -> None:
-        if statement.endswith("COMMIT"):
-            do()
-
-    event.listen(Engine, f"{moment}_cursor_execute", listener)
-    try:
-        yield
-    finally:
-        event.remove(Engine, f"{moment}_cursor_execute", listener)
 
 
 @pytest.mark.nightly
@@ -209,16 +193,6 @@ def test_an_error_does_not_show_the_password(cluster: Cluster) -> None:
     with pytest.raises(LedgerError, match="Create the database that ledger_url names") as caught:
         open_ledger(SecretStr(cluster.url("nowhere")), StoppedClock())
     assert cluster.password not in str(caught.value)
-
-
-WRITES: dict[str, Callable[[Memory, str], Awaitable[WriteResult]]] = {
-    "add_text": lambda memory, _: memory.add_text(ALICE, "User lives in Porto.", infer=False),
-    "add_messages": lambda memory, _: memory.add_messages(messages_from(("user", "I have moved to Porto."))),
-    "delete": lambda memory, memory_id: memory.delete(ALICE, [memory_id]),
-    "set_tags": lambda memory, memory_id: memory.update(ALICE, memory_id, tags=["home"]),
-    "delete_all": lambda memory, _: memory.delete_all(ALICE),
-    "undo": lambda memory, _: memory.undo(ALICE),
-}
 
 
 USERS = ("alice", "ben", "chloe")
