@@ -9,7 +9,8 @@ import pytest
 
 from palimpsest.store.ledger import Ledger
 from tests.support.chroma_server import ChromaProcess
-from tests.support.projections import Indexes, ledger_in
+from tests.support.ledger_access import ledger_in
+from tests.support.projections import Indexes
 
 
 @pytest.fixture(scope="session")
@@ -40,5 +41,5 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Generator[Ledger]:
-    with ledger_in(tmp_path / "ledger.db") as opened:
+    with ledger_in(tmp_path) as opened:
         yield opened

@@ -19,9 +19,9 @@ from palimpsest.index import sync
 from palimpsest.index.sync import BATCH, index_folders
 from palimpsest.memory import Memory
 from palimpsest.store.ledger import Ledger
-from tests.support.ledger_access import ignore_progress, store_memory
+from tests.support.ledger_access import ignore_progress, ledger_in, store_memory
 from tests.support.memory import StoppedClock, memory_in
-from tests.support.projections import Indexes, add, agrees, build, entry_of, facts, ledger_in, opened, projected
+from tests.support.projections import Indexes, add, agrees, build, entry_of, facts, opened, projected
 
 pytestmark = pytest.mark.anyio
 
@@ -60,7 +60,7 @@ class TestCheckpoint:
     ) -> None:
         """If two ledgers share an index folder, the entry numbers of one mean nothing in the other."""
         add(ledger, *facts(3))
-        with ledger_in(tmp_path / "other.db") as other:
+        with ledger_in(tmp_path / "other") as other:
             add(other, "something else", "and more", "and more still")
             build(other, indexes, root)
         with opened(ledger, indexes.open, root):

@@ -14,7 +14,7 @@ from palimpsest.core.models import Decision, Event, Fact, Scope
 from palimpsest.index import sync
 from palimpsest.index.sync import KeptKeys, Projection
 from palimpsest.store.ledger import Ledger
-from tests.support.ledger_access import all_keys
+from tests.support.ledger_access import all_keys, ledger_in
 from tests.support.ledger_files import run_sql
 from tests.support.projections import (
     EMBEDDER,
@@ -23,7 +23,6 @@ from tests.support.projections import (
     direction,
     entry_of,
     facts,
-    ledger_in,
     nearest,
     opened,
     projected,
@@ -114,7 +113,7 @@ class TestErasure:
         add(ledger, "of bert", user="bert")
         assert nearest(ledger, kept, "to be erased", 1) == [1]
         assert nearest(ledger, kept, "of bert", 1, user="bert") == [2]
-        with ledger_in(tmp_path / "ledger.db") as other:
+        with ledger_in(tmp_path) as other:
             other.purge(Scope("ana"), [outcome.memory.id])
         assert nearest(ledger, kept, "of bert", 1, user="bert") == [2]
         assert kept.kept_users() == ["bert"]

@@ -19,10 +19,8 @@ from palimpsest.index.sync import OpenIndex, Projection
 from palimpsest.recall.retrieve import NearestEntries
 from palimpsest.store import entries
 from palimpsest.store.apply import Write
-from palimpsest.store.ledger import Ledger, open_ledger
+from palimpsest.store.ledger import Ledger
 from tests.support.ledger_access import all_keys
-from tests.support.memory import StoppedClock
-from tests.support.stores import ledger_address
 
 EMBEDDER = "hand-made"
 
@@ -134,15 +132,6 @@ class Indexes:
             index = ChromaIndex.open_folder(folder, "test")
         self.opened.append(RecordingIndex(index, self.before))
         return self.last
-
-
-@contextmanager
-def ledger_in(path: Path) -> Generator[Ledger]:
-    opened = open_ledger(ledger_address(path), StoppedClock())
-    try:
-        yield opened
-    finally:
-        opened.close()
 
 
 @contextmanager
