@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 import anyio
+import anyio.to_thread
 from sqlalchemy import Connection
 
 from palimpsest.core.clock import Clock, exact_iso, in_zone, times_in_zone
@@ -440,10 +441,10 @@ class Changes(OfMemory):
         return Look(number, epoch, is_new)
 
 
-# Hear which memories have changed, whichever server of a database changed them.
+# Hear which memories have changed, whichever server changed them, if the database of the ledger tells.
 
-LOOK_SECONDS = 1.0
-"""How often the index log is looked at, which takes less than a millisecond."""
+LOOK_SECONDS = 5.0
+"""How often the index log is looked at if nothing is heard, because the connection may be lost."""
 
 MAX_CHANGED = 500
 """How many memories are told of at once: more changed in one moment are an import."""
@@ -454,19 +455,27 @@ logger = logging.getLogger(__name__)
 
 
 async def hear_changes(engine: Engine, on_changed: OnChanged) -> None:
-    """Await `on_changed` with the memories that change, until cancelled.
+    """Await `on_changed` with the memories that change, until cancelled. Return at once if the database does not tell.
 
     Without an answer of the database, changes are told of when it answers again.
     """
-    number: int | None = None
-    while True:
-        try:
-            number, changed = await engine.read(partial(_changed_after, number))
-            if changed:
-                await on_changed(changed)
-        except LedgerError as error:
-            logger.warning("changes by other servers are not heard for a while: %s", error)
-        await anyio.sleep(LOOK_SECONDS)
+    listener = await engine.run(engine.ledger.database.listener)
+    if listener is None:
+        return
+    limit = anyio.CapacityLimiter(1)  # a thread of its own, because it waits most of the time
+    try:
+        number: int | None = None
+        while True:
+            try:
+                await anyio.to_thread.run_sync(listener.wait, LOOK_SECONDS, limiter=limit, abandon_on_cancel=True)
+                number, changed = await engine.read(partial(_changed_after, number))
+                if changed:
+                    await on_changed(changed)
+            except LedgerError as error:
+                logger.warning("changes by other servers are not heard for a while: %s", error)
+                await anyio.sleep(LOOK_SECONDS)
+    finally:
+        listener.close()
 
 
 def _changed_after(number: int | None, conn: Connection) -> tuple[int, Sequence[ChangedMemory]]:

@@ -159,6 +159,16 @@ class Restored:
     before: Path | None
 
 
+class Listener(Protocol):
+    """Hears of every write to a ledger, whichever process makes it. Blocking."""
+
+    def wait(self, seconds: float) -> None:
+        """Return when something was written, at the latest after so many seconds. Raises LedgerError."""
+
+    def close(self) -> None:
+        """End the wait of another thread, for good."""
+
+
 class Database(Protocol):
     """The database that holds a ledger. Blocking; safe to use from several threads and processes.
 
@@ -205,6 +215,9 @@ class Database(Protocol):
     def alone_at(self, work: Work) -> AbstractContextManager[bool]:
         """Give True and keep other processes from a work in the background, or False if one is doing it."""
         ...
+
+    def listener(self) -> Listener | None:
+        """Return what hears of every write to the ledger, or None if this database does not tell."""
 
     def finish_schema(self, conn: Connection) -> None:
         """Create what this database needs beside the tables, after a migration."""

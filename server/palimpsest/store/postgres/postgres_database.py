@@ -1,10 +1,11 @@
-"""The ledger in PostgreSQL: the pool, locks, time limits, and errors in plain words."""
+"""The ledger in PostgreSQL: the pool, locks, time limits, LISTEN, and errors in plain words."""
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -149,6 +150,58 @@ def driver_of(conn: sa.Connection) -> LimitedConnection:
     """Return psycopg's connection."""
     driver: Any = conn.connection.driver_connection
     return driver
+
+
+# Hear that something was written, by any server, as PostgreSQL tells it (LISTEN).
+
+
+CLOSED_SECONDS = 0.5
+"""How often who waits looks whether the listener was closed."""
+
+
+class PostgresListener:
+    """Implement `Listener` with a connection of its own, which is opened again when it was lost."""
+
+    def __init__(self, connect: Callable[[], sa.Connection], location: str) -> None:
+        self._connect, self._location = connect, location
+        self._conn: sa.Connection | None = None
+        self._is_closed = False
+        self._waiting = threading.Lock()
+
+    def wait(self, seconds: float) -> None:
+        """Return when something was written, at the latest after so many seconds. Raises LedgerError."""
+        end = time.monotonic() + seconds
+        with as_ledger_errors(self._location), self._waiting:
+            is_new = self._conn is None
+            if self._conn is None:
+                self._conn = self._connect()
+                self._conn.exec_driver_sql(f"LISTEN {postgres_schema.CHANNEL}")
+            driver = driver_of(self._conn)
+            driver.seconds = None  # it is silent until something is written
+            try:
+                # What was written while nobody listened has to be looked for.
+                while not (is_new or self._is_closed) and time.monotonic() < end:
+                    if any(driver.notifies(timeout=min(seconds, CLOSED_SECONDS), stop_after=1)):
+                        break
+            except psycopg.Error:
+                self._drop()
+                raise
+            if self._is_closed:
+                self._drop()
+
+    def close(self) -> None:
+        """End the wait of another thread, and the connection with it."""
+        self._is_closed = True
+        if self._waiting.acquire(blocking=False):  # else the one who waits closes it
+            self._drop()
+            self._waiting.release()
+
+    def _drop(self) -> None:
+        conn, self._conn = self._conn, None
+        if conn is not None:
+            with suppress(psycopg.Error):
+                conn.invalidate()
+                conn.close()
 
 
 # The PostgreSQL database of a ledger: how it is connected to and locked.
@@ -331,6 +384,10 @@ class PostgresDatabase(Database):
         conn.exec_driver_sql("SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0")
         with unlimited(conn):
             yield
+
+    def listener(self) -> PostgresListener:
+        """Return what hears of every write to the ledger."""
+        return PostgresListener(self._sessions.connect, self.location)
 
     @contextmanager
     def alone_at(self, work: Work) -> Generator[bool]:

@@ -122,7 +122,11 @@ def _next_number(element: next_number, compiler: SQLCompiler, **options: Any) ->
 #
 # Whoever follows the index log asks for what comes after the newest number it knows. PostgreSQL gives numbers out
 # when a row is written, and a transaction that was given a lower one may commit later: its row would never be seen.
-# So a transaction takes a lock before it writes to the log and keeps it to its end.
+# So a transaction takes a lock before it writes to the log and keeps it to its end. The last trigger tells all
+# servers that something has changed.
+
+CHANNEL = "palimpsest_changes"
+"""Where servers listen for changes of others."""
 
 _CREATE = (
     f"CREATE SEQUENCE IF NOT EXISTS {EDIT_NUMBERS}",
@@ -136,8 +140,19 @@ _CREATE = (
     END $$
     """,
     f"""
+    CREATE OR REPLACE FUNCTION palimpsest_tell_change() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        PERFORM pg_notify('{CHANNEL}', '');
+        RETURN NULL;
+    END $$
+    """,
+    f"""
     CREATE OR REPLACE TRIGGER log_in_order BEFORE INSERT ON {index_log.name}
     FOR EACH STATEMENT EXECUTE FUNCTION palimpsest_log_in_order()
+    """,
+    f"""
+    CREATE OR REPLACE TRIGGER tell_change AFTER INSERT ON {index_log.name}
+    FOR EACH STATEMENT EXECUTE FUNCTION palimpsest_tell_change()
     """,
 )
 

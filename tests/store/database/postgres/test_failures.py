@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import signal
 import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from contextlib import closing
 from pathlib import Path
 
-import anyio
-import anyio.to_thread
 import pytest
 from pydantic import SecretStr
 from sqlalchemy import create_engine, select, text
 
 from palimpsest.core.errors import LedgerError, SettingsError
-from palimpsest.core.models import ChangedMemory, Decision, Event, Fact, Provenance, Scope
-from palimpsest.learn import browsing
+from palimpsest.core.models import Decision, Event, Fact, Provenance, Scope
 from palimpsest.memory import Memory
 from palimpsest.store import contextual_keys, entries, verify
 from palimpsest.store.apply import Write
 from palimpsest.store.entries import next_edit_number, reserve_edit_numbers
-from palimpsest.store.ledger import Ledger, open_ledger
+from palimpsest.store.ledger import Ledger, open_database, open_ledger
 from palimpsest.store.postgres import postgres_database
 from palimpsest.store.schema import history, index_log, memories
 from postgresql import Cluster, own_cluster
-from tests.support.ledger_access import ignore_progress, second_writer, writing
+from tests.support.ledger_access import ignore_progress, writing
 from tests.support.memory import StoppedClock
 from tests.support.stores import ledger_address
 
@@ -260,23 +256,17 @@ def test_a_reserved_edit_number_is_not_given_out(servers: list[Ledger]) -> None:
         assert next_edit_number(conn) > reserved
 
 
-async def test_what_another_server_writes_is_heard(
-    tmp_path: Path, memory: Memory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(browsing, "LOOK_SECONDS", 0.01)
-    heard: list[ChangedMemory] = []
-
-    async def note(changed: Sequence[ChangedMemory]) -> None:
-        heard.extend(changed)
-        tasks.cancel_scope.cancel()
-
-    with second_writer(tmp_path) as write:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(browsing.hear_changes, memory.engine, note)
-            with anyio.fail_after(60):
-                for number in itertools.count():
-                    await anyio.to_thread.run_sync(write, f"Ben plays flute {number}")
-    assert heard[0].user_id == "alice"
+def test_a_listener_hears_what_another_server_writes(servers: list[Ledger]) -> None:
+    first, second = servers
+    listener = first.database.listener()
+    assert listener is not None
+    listener.wait(60)  # it listens from now on
+    add(second, "Ben plays the flute", "ben")
+    listener.wait(60)
+    waiting = threading.Thread(target=listener.wait, args=(600,))
+    waiting.start()
+    listener.close()
+    waiting.join()
 
 
 @pytest.mark.anyio
@@ -312,4 +302,11 @@ def test_no_session_is_left_of_what_is_closed_while_it_is_used(database: SecretS
         driver = conn.connection.driver_connection
     assert driver is not None
     assert driver.closed
+    assert sessions(database) == 0
+    opened = open_database(database)
+    listener = opened.listener()
+    assert listener is not None
+    listener.close()
+    listener.wait(0)
+    opened.close()
     assert sessions(database) == 0
