@@ -80,3 +80,25 @@ async def test_spellings_are_one_and_lookalikes_are_told(memory: Memory, kind: s
             added = await memory.add_text(scope, text, infer=False, relations=relations)
         assert len(await memory.graph.entities(scope)) == entities, (first, second)
         assert sum("may be the same as" in note for note in added.notes) == told, (first, second)
+
+
+async def test_a_first_name_is_the_full_name_that_stands_beside_it(memory: Memory) -> None:
+    """What a text calls Tom, its relation calls Tom Reyes. The user's own first name is the user."""
+    await add_text(memory, "Odile Farrow, the user, is a bookbinder")
+    children = [Relation("user", "has child", "Tom Reyes"), Relation("user", "has child", "Ida Reyes")]
+    await memory.add_text(ALICE, "Odile has two children, Tom and Ida", relations=children, infer=False)
+    await add_text(memory, "Tom is allergic to peanuts")
+    assert "peanuts" in (await memory.summary(ALICE, "about:Tom Reyes")).text
+    own = (await memory.summary(ALICE, "about:Odile")).text
+    assert own.startswith("Odile Farrow (the user)")
+    assert "has child → Ida Reyes" in own
+
+
+async def test_a_first_name_that_one_person_has_finds_the_person(memory: Memory) -> None:
+    await add_text(
+        memory, "Maïwenn Reyes plays volleyball", relations=[Relation("Maïwenn Reyes", "plays", "volleyball")]
+    )
+    assert (await memory.summary(ALICE, "about:Maïwenn")).text.startswith("Maïwenn Reyes")
+    await add_text(memory, "Maïwenn Holub is a nurse", relations=[Relation("Maïwenn Holub", "works as", "nurse")])
+    with pytest.raises(InputError, match="Did you mean"):
+        await memory.summary(ALICE, "about:Maïwenn")

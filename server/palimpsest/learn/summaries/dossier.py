@@ -30,6 +30,7 @@ from palimpsest.store.graph.identity import lookalikes
 from palimpsest.store.memories import expired_ids
 from palimpsest.text.dates.date_finder import date_and_sense
 from palimpsest.text.display import counted, shorten_to_tokens
+from palimpsest.text.names.known_names import is_short_form
 from palimpsest.text.relation_updates import finest, is_several
 from palimpsest.text.tokenizer import count_tokens, lines_within, search_tokens
 
@@ -102,21 +103,23 @@ def find_entities(conn: Connection, scope: Scope, name: str, *, as_of: datetime 
             f"nothing was known of '{one_line(name)[:80]}' for {scope} at {local_iso(as_of)}. "
             "Leave the time out to see what is known now"
         )
-    raise InputError(
-        f"nobody and nothing called '{one_line(name)[:80]}' is known for {scope}. {_near(conn, scope, key)}"
-    )
+    known = [listed.entity for listed in entities.list_entities(conn, scope, MAX_COMPARED)]
+    people = [entity for entity in known if entity.type in ("person", "other")]
+    called_so = [entity for entity in people if is_short_form(key, name_key(entity.name))]
+    if as_of is None and " " not in key and len(called_so) == 1:
+        return called_so
+    raise InputError(f"nobody and nothing called '{one_line(name)[:80]}' is known for {scope}. {_near(known, key)}")
 
 
-def _near(conn: Connection, scope: Scope, key: str) -> str:
-    """Return which names come near one that is unknown."""
-    known = entities.list_entities(conn, scope, MAX_COMPARED)
-    by_key = {name_key(listed.entity.name): listed.entity.name for listed in reversed(known)}
+def _near(known: Sequence[Entity], key: str) -> str:
+    """Return which known names come near one that is unknown."""
+    by_key = {name_key(entity.name): entity.name for entity in reversed(known)}
     words = set(key.split())
     sharing = [other for other in by_key if not words.isdisjoint(other.split())]
     near = list(dict.fromkeys([*sharing, *difflib.get_close_matches(key, by_key, NEAR_NAMES)]))[:NEAR_NAMES]
     if near:
         return f"Did you mean {' or '.join(by_key[other] for other in near)}?"
-    newest = ", ".join(listed.entity.name for listed in known[:NEAR_NAMES])
+    newest = ", ".join(entity.name for entity in known[:NEAR_NAMES])
     return f"Known are, for example: {newest}" if newest else "No names are known yet; they come with memories"
 
 

@@ -40,6 +40,7 @@ from palimpsest.store.schema import (
 )
 from palimpsest.text.display import shorten
 from palimpsest.text.names import known_names
+from palimpsest.text.relation_updates import has_name, words_in
 
 # Which entities are the same: an entity, and everything that was merged into it, is one group with one root.
 
@@ -562,9 +563,14 @@ def resolve(
     """
     known = candidates_of(tx.conn, memory.scope, named)
     told = name_key(name_of_user(tx.conn, Scope(memory.scope.user_id, memory.scope.project)))
-    meant = {key: own_entity(tx) for key in named if key in SELF_NAMES or key == told}
+    first_name = {
+        key for key in named if " " not in key and not known.get(key) and known_names.is_short_form(key, told)
+    }
+    meant = {key: own_entity(tx) for key in named if key in SELF_NAMES or key == told or key in first_name}
     created: list[tuple[str, str]] = []
     fitting = {key: _fitting(tx, memory, key, named[key], known.get(key, ())) for key in named.keys() - meant.keys()}
+    full_names = _full_names(memory, [key for key, found in fitting.items() if not found], named)
+    fitting = {key: found for key, found in fitting.items() if key not in full_names}
     # A name that only one entity has is clear, and helps with those that several have.
     for key in sorted(fitting, key=lambda key: (len(fitting[key]) > 1, list(named).index(key))):
         others = {*mentioned_already, *meant.values()}
@@ -582,10 +588,25 @@ def resolve(
             add(tx.conn, meant[key], key, named[key].name)
         elif tx.scope.with_general:  # the others may be known from what is general
             tx.notes.append(unclear(tx, memory, named[key], fitting[key]))
-    if told in named:
-        add(tx.conn, meant[told], told, named[told].name)
+    for key, full in full_names.items():
+        if full in meant:
+            meant[key] = meant[full]
+            add(tx.conn, meant[key], key, named[key].name)
+    for key in {told, *first_name} & named.keys():
+        add(tx.conn, meant[key], key, named[key].name)
     _propose(tx, memory, created, {*mentioned_already, *meant.values()})
     return meant
+
+
+def _full_names(memory: Memory, new: Iterable[str], named: Mapping[str, NamedEntity]) -> dict[str, str]:
+    """Return the key of the full name of each new first name that a text has, and only a relation has in full.
+
+    What the text calls Tom, the relation beside it calls Tom Baker. A text that has both names may tell of two.
+    """
+    words = words_in(memory.text)
+    full = [key for key, entity in named.items() if " " in key and not has_name(words, memory.text, entity.name)]
+    found = {key: [other for other in full if known_names.is_short_form(key, other)] for key in new if " " not in key}
+    return {key: others[0] for key, others in found.items() if len(others) == 1}
 
 
 def _propose(tx: Transaction, memory: Memory, created: Sequence[tuple[str, str]], beside: AbstractSet[str]) -> None:
@@ -601,8 +622,8 @@ def _propose(tx: Transaction, memory: Memory, created: Sequence[tuple[str, str]]
         for other in lookalikes(tx.conn, memory.scope, roots[entity_id], [name]):
             if other.id not in beside:
                 tx.notes.append(
-                    f"{name} may be the same as {other.name} [{other.id[:8]}]; if so, the user joins them: "
-                    f"palimpsest entity merge {entity_id[:8]} {other.id[:8]}"
+                    f"{name} may be the same as {other.name} [{other.id[:8]}]; if so, use one name in the text, or the "
+                    f"user joins them: palimpsest entity merge {entity_id[:8]} {other.id[:8]}"
                 )
 
 
