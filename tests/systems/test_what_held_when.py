@@ -88,6 +88,51 @@ async def test_the_line_of_a_life_names_gaps_and_plans(tmp_path: Path) -> None:
     ]
 
 
+async def test_today_is_answered_by_what_holds_today(tmp_path: Path) -> None:
+    """What was said today and begins later does not come before it; how it has changed is answered by all states."""
+    clock = StoppedClock()
+    async with memory_in(tmp_path, clock) as memory:
+        cost, now = Relation("goatskin", "costs", "14 euros"), Relation("goatskin", "costs", "15 euros")
+        old = await tell(memory, clock, "2026-11-01", "A foot of goatskin costs 14 euros.", relations=[cost])
+        text = "A foot of goatskin costs 15 euros."
+        present = await tell(memory, clock, "2026-11-20", text, relations=[now], replaces=[old])
+        later = Relation("goatskin", "costs", "16 euros")
+        plan = "A foot of goatskin will cost 16 euros from January 2027."
+        await tell(memory, clock, "2026-11-29", plan, since="2027-01", relations=[later], replaces=[present])
+        for question in ("What does a foot of goatskin cost today?", "What does goatskin cost?"):
+            assert await first(memory, question, also=("goatskin costs … euros",)) == text
+        told = [hit.text for hit in (await memory.search(ALICE, "What did I tell you today?")).hits]
+        changed = {hit.text for hit in (await memory.search(ALICE, "How has the price of goatskin changed?")).hits}
+    assert told[0] == plan
+    assert changed >= {text, plan, "A foot of goatskin costs 14 euros."}
+
+
+async def test_what_is_to_be_known_before_something_is_no_question_of_the_past(tmp_path: Path) -> None:
+    clock = StoppedClock()
+    async with memory_in(tmp_path, clock) as memory:
+        old = await tell(memory, clock, "2026-11-01", "The herbarium is due on 15 January 2027.")
+        now = "The herbarium is now due on 12 February 2027."
+        await tell(memory, clock, "2026-11-20", now, replaces=[old])
+        for question in ("What must I know before the herbarium is due?", "Que faut-il savoir avant l'herbarium ?"):
+            assert [hit.text for hit in (await memory.search(ALICE, question)).hits] == [now]
+
+
+async def test_the_users_name_is_the_user_in_a_question(tmp_path: Path) -> None:
+    """What is told of the user by name is about the "I" of a question, and no chain of something else comes first."""
+    clock = StoppedClock()
+    async with memory_in(tmp_path, clock) as memory:
+        for text, place, since, until in (
+            ("The workshop of Odile is in Rue Kervégan until January 2027.", "Rue Kervégan", "", "2027-01"),
+            ("Le nouvel atelier est au quai des Antilles.", "quai des Antilles", "2027-02", ""),
+        ):
+            stated = [Relation("workshop", "is at", place)]
+            await tell(memory, clock, "2026-11-20", text, relations=stated, since=since, until=until)
+        await add_text(memory, "Odile Farrow, the user, is a bookbinder.")
+        await add_text(memory, "Odile speaks English and Breton.", relations=[Relation("user", "speaks", "Breton")])
+        answer = await first(memory, "Which languages do I speak?", also=("Odile speaks …",))
+    assert answer == "Odile speaks English and Breton."
+
+
 async def test_what_may_hold_several_times_ends_nothing_on_the_line_of_a_life(tmp_path: Path) -> None:
     """An allergy does not end when another one is told, nor does what one memory states of several things."""
     clock = StoppedClock()

@@ -220,7 +220,12 @@ def moment_of(
         return Moment("planned", TimeSpan(max(coming.start.astimezone(UTC), now), coming.end.astimezone(UTC)))
     if asked.is_plan and not dates:
         return Moment("planned", TimeSpan(now, datetime.max.replace(tzinfo=UTC)))
-    return Moment("" if dates or asked.sense or asks_for_the_past(text) else "unsaid", present)
+    return Moment("" if dates or asked.sense or _asks_for_the_past(text) else "unsaid", present)
+
+
+def _asks_for_the_past(text: str) -> bool:
+    """Return whether a question asks how something was before. What has to be done before something is to come."""
+    return asks_for_the_past(text) and not _RE["obliged"].search(text[:MAX_CHARS].casefold())
 
 
 _YEAR_IN_TEXT = re.compile(r"(?<![\d.,:-])((?:19|20)\d\d)(?![\d:-]|[.,]\d)")
@@ -235,6 +240,10 @@ def _said_time(text: str, dates: Sequence[DateSpan]) -> TimeSpan | None:
     if not years:
         return None
     return TimeSpan(parse_span(years[0], "year").first, parse_span(years[-1], "year").last)
+
+
+_OF_SEVERAL: tuple[TimeSense, ...] = ("length", "changed")
+"""What is answered by several states, also by those that have ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,7 +301,7 @@ class ParsedQuery:
             names,
             frozenset(speakers),
             dates,
-            asks_for_the_past(text),
+            _asks_for_the_past(text),
             now.tzinfo or UTC,
             tuple(tuple(dict.fromkeys(query_tokens(wording))) for wording in also),
             exact_parts(text),
@@ -305,7 +314,7 @@ class ParsedQuery:
     def asks_of_the_past(self) -> bool:
         """Return whether what was replaced or has ended may answer."""
         is_past = self.moment is not None and self.moment.sense in ("at", "changed", "before")
-        return is_past or self.is_about_the_past or self.asked.sense == "length" or bool(self.asked.clause)
+        return is_past or self.is_about_the_past or self.asked.sense in _OF_SEVERAL or bool(self.asked.clause)
 
     def part(self, text: str, known: Container[str]) -> ParsedQuery:
         """Return a part of the query as a query of its own, of the words that are known."""
