@@ -357,9 +357,17 @@ def _place_in_profile(own: AbstractSet[str], memory: Memory) -> str:
     if _subject(own, memory):
         return PEOPLE
     heading = by_tags_and_signs(PROFILE_SECTIONS, memory)
-    is_sure = heading in (HELP, PEOPLE, WORK) or by_tags(PROFILE_SECTIONS, memory)
+    is_sure = heading in (HELP, PEOPLE, WORK) or bool(by_tags(PROFILE_SECTIONS, memory))
     is_of_thing = any(memory.text.startswith(entity.name) for entity in _others(own, memory))
-    return ALSO if is_of_thing and not is_sure else heading
+    # "The tannery raised the price", "the operation was moved": words of who somebody is serve others, too.
+    is_of_other = heading == IDENTITY and bool(_others(own, memory)) and not _is_of_user(own, memory)
+    return ALSO if (is_of_thing or is_of_other) and not is_sure else heading
+
+
+def _is_of_user(own: AbstractSet[str], memory: Memory) -> bool:
+    """Return whether a memory begins with the user, by name or not."""
+    begin = f"{name_key(memory.text)} "
+    return is_about_user(memory.text) or any(begin.startswith(f"{name} ") for name in own if name)
 
 
 def _subject(own: AbstractSet[str], memory: Memory) -> str:
