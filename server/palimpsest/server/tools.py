@@ -354,7 +354,8 @@ async def add_memory(  # noqa: PLR0913 - the arguments of the tool, which client
         return result
     await context.state_of(ctx).subscribers.notify_changed(result.outcomes)
     moved = advice.general_notes(moved_from, TOOLS, is_successor=bool(replaces))
-    notes = (*moved, *unknown, *await closing_notes(memory, scope, write_scope))
+    begun = (f"{note} It begins with this memory" for note in unknown)
+    notes = (*moved, *begun, *await closing_notes(memory, scope, write_scope))
     result = replace(result, notes=(*result.notes, *notes))
     reply = replies.added_json(result, write_scope)
     answer = tool_result(replies.added_text(result, write_scope), reply)
