@@ -45,33 +45,6 @@ INITIALIZE: dict[str, Any] = {
     "capabilities": {},
     "clientInfo": {"name": "benchmark", "version": "1"},
 }
-MINIMAL_SERVER = '''\
-import sys
-
-from mcp.server import MCPServer
-
-server = MCPServer("minimal", log_level="ERROR")
-
-
-@server.tool()
-async def echo(text: str) -> str:
-    """Return the text."""
-    return text
-
-
-if sys.argv[1:] == ["http"]:
-    import socket
-
-    import uvicorn
-
-    listener = socket.create_server(("127.0.0.1", 0))
-    print(f"minimal: http://127.0.0.1:{listener.getsockname()[1]}/mcp", file=sys.stderr, flush=True)
-    uvicorn.Server(uvicorn.Config(server.streamable_http_app(), log_level="error")).run(sockets=[listener])
-else:
-    server.run("stdio")
-'''
-"""A server of the same SDK that does nothing: the least that a start or a call can take."""
-
 TIMEOUT = 600.0
 """Seconds after which a process that has not answered is killed."""
 
