@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from compare import COLOURS, OUR_COLOUR
-from harness import percentile
+from harness import percentile, plotting
 
 Answered = Mapping[str, Any]
 """An answer as `evaluate.py` keeps it."""
@@ -129,10 +129,7 @@ def by_system(answers: Sequence[Answered]) -> dict[str, list[Answered]]:
 
 def draw(answers: Sequence[Answered], file: Path) -> None:
     """Draw what each system scores against the tokens of its contexts. Needs matplotlib."""
-    matplotlib: Any = importlib.import_module("matplotlib")
-    matplotlib.use("Agg")
-    pyplot: Any = importlib.import_module("matplotlib.pyplot")
-    figure, axes = pyplot.subplots(figsize=(10, 6), layout="constrained")
+    figure, axes = plotting().subplots(figsize=(10, 6), layout="constrained")
     for number, (name, of) in enumerate(by_system(answers).items()):
         tokens = statistics.fmean(answer["context_tokens"] for answer in of)
         found = _judged("strict", of) or (statistics.fmean(f1(each["answer"], each["expected"]) for each in of), 0.0)

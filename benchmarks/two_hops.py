@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import anyio
 
 import embedders
 from harness import parser_of
 from measures.hand_written import read_data
-from measures.stores import AMPLE, LIMIT, SCOPE, StoppedClock, add, embed_waiting, new_memory
+from measures.stores import StoppedClock, add, ask, embed_waiting, new_memory, rank
 from palimpsest.learn.job_runner import work_on_jobs
 from palimpsest.memory import Memory
 
@@ -42,10 +42,8 @@ async def measure(embedder: str, half: str, links: str) -> Mapping[str, float]:
 
 async def _ranks(memory: Memory, question: Mapping[str, Any], ids: list[str]) -> tuple[int, int]:
     """Return the ranks of the fact that the question names and of the one that answers it."""
-    hits = (await memory.search(SCOPE, question["text"], limit=LIMIT, max_tokens=AMPLE)).hits
-    places = {hit.id: place for place, hit in enumerate(hits, start=1)}
-    numbers: list[int] = question["facts"]
-    first, second = (places.get(ids[number], LIMIT + 1) for number in numbers)
+    hits = await ask(memory, question["text"])
+    first, second = (rank(hits, ids[number]) for number in cast("list[int]", question["facts"]))
     return first, second
 
 

@@ -17,7 +17,6 @@ from palimpsest.core.models import Hit
 
 UPDATE = "update"
 OTHER_WORDS = ("paraphrase", "inference")
-TOP = 3
 
 
 HELP = {"question alone": (False, False), "hints": (True, False), "also": (False, True), "both": (True, True)}
@@ -96,9 +95,6 @@ def _record(
     hits: Sequence[Hit],
 ) -> None:
     answers = {ids[answer] for answer in question.answers}
-    among = {hit.id for hit in hits[: max(TOP, len(answers))]}
-    first = bool(hits) and hits[0].id in answers
-    tally.record(rows, {"first": first, f"among {TOP}": len(answers & among) / len(answers)})
-    if not first:
+    if not tally.record_answers(rows, answers, hits):
         expected = " / ".join(persona.texts[answer] for answer in question.answers)
         tally.miss(f"[{persona.name}, {question.kind}] {question.text}", expected, hits)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -12,6 +12,8 @@ from palimpsest.core.models import Hit
 
 HITS_OF_A_MISS = 3
 """The number of hits that are printed for a miss."""
+
+TOP = 3
 
 ALL = "all"
 """The row of all questions, which is printed last."""
@@ -42,6 +44,13 @@ class Tally:
         for row in rows:
             for column, value in results.items():
                 self.results.setdefault(row, {}).setdefault(column, []).append(float(value))
+
+    def record_answers(self, rows: Sequence[str], answers: Set[str], hits: Sequence[Hit]) -> bool:
+        """Record whether an answer is first, and the share among three, or as many as there are. Return the first."""
+        among = {hit.id for hit in hits[: max(TOP, len(answers))]}
+        is_first = bool(hits) and hits[0].id in answers
+        self.record(rows, {"first": is_first, f"among {TOP}": len(answers & among) / len(answers)})
+        return is_first
 
     def miss(self, question: str, expected: str, hits: Sequence[Hit]) -> None:
         """Describe a question whose answer was not found, and the first hits."""

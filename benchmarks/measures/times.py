@@ -24,7 +24,6 @@ from palimpsest.core.clock import parse_instant
 from palimpsest.core.validation import relations_from
 from palimpsest.memory import Memory
 
-TOP = 3
 NOON = timedelta(hours=12)
 
 NOTHING: Mapping[str, Any] = {"facts": {}, "questions": {}}
@@ -96,11 +95,7 @@ async def _ask(
         max_tokens=AMPLE,
     )
     answers = {ids[answer] for answer in asked["answers"]}
-    among = {hit.id for hit in found.hits[: max(TOP, len(answers))]}
-    first = bool(found.hits) and found.hits[0].id in answers
-    results = {"first": first, f"among {TOP}": len(answers & among) / len(answers)}
-    tally.record([asked["kind"], life["language"], ALL], results)
-    if not first:
+    if not tally.record_answers([asked["kind"], life["language"], ALL], answers, found.hits):
         texts = {fact["id"]: fact["text"] for fact in life["facts"]}
         expected = " / ".join(texts[answer] for answer in asked["answers"])
         tally.miss(f"[{life['persona']}, {asked['kind']}] {asked['q']}", expected, found.hits)
