@@ -45,7 +45,7 @@ from palimpsest.memory import open_memory
 from palimpsest.store import history, memories
 from palimpsest.store.ledger import Ledger
 from palimpsest.store.schema import entity_history
-from soak_worker import CALLS_PER_DAY, SCOPE, prepare, settings_for
+from soak_worker import CALLS_PER_DAY, SCOPE, export, settings_for
 
 WORKER = Path(__file__).with_name("soak_worker.py")
 KINDS = ("write", "living", "write", "rebuild", "living", "reembed", "summary", "import", "restore")
@@ -165,7 +165,8 @@ def run(folder: Path, rounds: int, seed: int, report: Callable[[str], None] = la
     with OpenAIServer(model) as server:
         for number in range(rounds):
             kind = KINDS[number % len(KINDS)]
-            prepare(kind, folder)
+            if kind == "import":
+                anyio.run(export, folder)
             model.begin()
             in_progress = _killed(kind, folder, server.base_url, rng, record)
             record.rounds[kind] += 1

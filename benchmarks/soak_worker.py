@@ -58,13 +58,8 @@ def settings_for(folder: Path, base_url: str = "", embedder: str = "local") -> S
     return load_settings(None, data_dir=folder, **values)
 
 
-def prepare(kind: str, folder: Path) -> None:
-    """Prepare the state from which a round of this kind starts."""
-    if kind == "import":
-        anyio.run(_export, folder)
-
-
-async def _export(folder: Path) -> None:
+async def export(folder: Path) -> None:
+    """Write the file that a round of the kind "import" reads."""
     (folder / "moved.jsonl").unlink(missing_ok=True)
     async with open_memory(settings_for(folder), background=False) as memory:
         await memory.care.export(folder / "moved.jsonl", lambda _done, _total: None)
