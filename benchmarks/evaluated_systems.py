@@ -29,6 +29,7 @@ from palimpsest.core.settings import load_settings
 from palimpsest.core.validation import read_conversation
 from palimpsest.memory import open_memory
 from palimpsest.text.tokenizer import count_tokens
+from peers.worker import mem0_config
 
 Search = Callable[[str], Awaitable[str]]
 """What returns the context of an answer to a question."""
@@ -243,14 +244,7 @@ async def _mem0(sample: Sample, options: Namespace, embedder: Embedder) -> Async
     folder.mkdir(parents=True, exist_ok=True)
     dims = len(embedder.embed_queries(["dims"])[0])
     with OpenAIServer(embed=served(embedder)) as server:
-        vectors = {"model": "local", "api_key": "none", "openai_base_url": server.base_url, "embedding_dims": dims}
-        store = {"path": f"{folder}/qdrant", "on_disk": True, "embedding_model_dims": dims}
-        config = {
-            "llm": {"provider": "openai", "config": _endpoint(options)},
-            "embedder": {"provider": "openai", "config": vectors},
-            "vector_store": {"provider": "qdrant", "config": store},
-            "history_db_path": f"{folder}/history.db",
-        }
+        config = mem0_config(str(folder), server.base_url, dims, _endpoint(options))
         memory: Any = await to_thread.run_sync(importlib.import_module("mem0").Memory.from_config, config)
 
         async def add(session: Sequence[Message]) -> None:

@@ -74,25 +74,27 @@ class Chroma:
         return [item["embedding"] for item in self._server.post("embeddings", json=request).json()["data"]]
 
 
+def mem0_config(folder: str, base_url: str, dims: int, llm: dict[str, Any], store: str = "qdrant") -> dict[str, Any]:
+    """Return mem0's configuration: its data in a folder, vectors of an embeddings server, and a language model."""
+    vectors = {"model": "local", "api_key": "none", "openai_base_url": base_url, "embedding_dims": dims}
+    stores: dict[str, dict[str, Any]] = {
+        "chroma": {"collection_name": "mem0", "path": f"{folder}/chroma"},
+        "qdrant": {"path": f"{folder}/qdrant", "on_disk": True, "embedding_model_dims": dims},
+    }
+    return {
+        "llm": {"provider": "openai", "config": llm},
+        "embedder": {"provider": "openai", "config": vectors},
+        "vector_store": {"provider": store, "config": stores[store]},
+        "history_db_path": f"{folder}/history.db",
+    }
+
+
 class Mem0:
     """A mem0 memory of one user with Chroma or Qdrant. Each text is stored unchanged, and its key is metadata."""
 
     def __init__(self, options: dict[str, Any]) -> None:
-        folder, store = options["folder"], options["store"]
-        connection = {"api_key": "none", "openai_base_url": options["base_url"]}
-        stores = {
-            "chroma": {"collection_name": "mem0", "path": f"{folder}/chroma"},
-            "qdrant": {"path": f"{folder}/qdrant", "on_disk": True, "embedding_model_dims": options["dims"]},
-        }
-        config = {
-            "llm": {"provider": "openai", "config": {"api_key": "none", "model": "never-called"}},
-            "embedder": {
-                "provider": "openai",
-                "config": {**connection, "model": "local", "embedding_dims": options["dims"]},
-            },
-            "vector_store": {"provider": store, "config": stores[store]},
-            "history_db_path": f"{folder}/history.db",
-        }
+        llm = {"api_key": "none", "model": "never-called"}
+        config = mem0_config(options["folder"], options["base_url"], options["dims"], llm, options["store"])
         self._memory: Any = importlib.import_module("mem0").Memory.from_config(config)
         _mark_texts(self._memory.embedding_model, options["prefixes"])
 
