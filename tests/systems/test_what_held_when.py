@@ -133,6 +133,33 @@ async def test_the_users_name_is_the_user_in_a_question(tmp_path: Path) -> None:
     assert answer == "Odile speaks English and Breton."
 
 
+async def test_a_phone_number_does_not_end_with_the_stay_it_is_told_with(tmp_path: Path) -> None:
+    async with memory_in(tmp_path, StoppedClock()) as memory:
+        stated = [Relation("Ida Tessier", "keeps", "the cat"), Relation("Ida Tessier", "has phone", "06 12 44 80 17")]
+        text = "Ida Tessier keeps the cat from 14 to 20 May; her phone is 06 12 44 80 17."
+        await add_text(memory, text, since="2026-05-14", until="2026-05-20", relations=stated)
+        told = (await memory.summary(ALICE, "about:Ida Tessier")).text.splitlines()
+    assert "- Ida Tessier — has phone → 06 12 44 80 17" in told
+    assert "- Ida Tessier — keeps → the cat (since 2026-05-14 until 2026-05-20)" in told
+
+
+async def test_the_line_of_a_life_tells_what_came_of_what(tmp_path: Path) -> None:
+    """An agent says it in words, or by the id of a memory."""
+    clock = StoppedClock()
+    async with memory_in(tmp_path, clock) as memory:
+        closed = await tell(memory, clock, "2026-11-01", "Leya, where Ada worked, closed in March 2026.")
+        home = [Relation("Ada", "lives in", "Porto")]
+        because = {"because": closed[:8]}
+        await tell(
+            memory, clock, "2026-11-02", "Ada moved to Porto.", since="2026-05", relations=home, metadata=because
+        )
+        await tell(memory, clock, "2026-11-03", "Ada rents a studio.", metadata={"because": "the flat is too small"})
+        line = (await memory.summary(ALICE, "timeline:Ada")).text
+    assert "- since 2026-05: Porto" in line
+    assert "] because: Leya, where Ada worked, closed in March 2026." in line
+    assert "Ada rents a studio. because: the flat is too small" in line
+
+
 async def test_what_may_hold_several_times_ends_nothing_on_the_line_of_a_life(tmp_path: Path) -> None:
     """An allergy does not end when another one is told, nor does what one memory states of several things."""
     clock = StoppedClock()

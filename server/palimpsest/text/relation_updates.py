@@ -96,6 +96,11 @@ def is_for_life(relation: Relation) -> bool:
     return not _WORDS["kin"].isdisjoint(relation_words(relation.name))
 
 
+def is_timeless(relation: Relation) -> bool:
+    """Return whether the times of a text are not those of a relation: of kin, a name, a birthday, a phone number."""
+    return is_for_life(relation) or not _WORDS["timeless"].isdisjoint(relation_words(relation.name))
+
+
 def words_that_ask(words: Iterable[str], name: str) -> frozenset[str]:
     """Return those of the words of a question that ask for a relation: "wife" and "married" for "married to"."""
     said, asking = _content_words(name), (word for word in words if word not in ALL_FUNCTION_WORDS)
@@ -132,7 +137,7 @@ def since_of(relation: Relation, memory_since: str) -> str:
     """Return since when a relation holds, given since when the memory does that states it; "" if that is not known."""
     if relation.since is not None:
         return relation.since
-    return "" if is_for_life(relation) else memory_since
+    return "" if is_timeless(relation) else memory_since
 
 
 def dated(owner: Memory | Fact) -> tuple[Relation, ...]:

@@ -402,6 +402,9 @@ ABOUT = LiveKind("about", "NAME", _text_about)
 
 # What `get_summary(kind="timeline:NAME")` returns: what held of an entity when, in order.
 
+BECAUSE = "because"
+"""The key of metadata that says what a fact came of."""
+
 GAP = timedelta(days=62)
 """How long nothing is known before a line says so: times are often known to the month."""
 
@@ -437,11 +440,29 @@ def timeline_lines(dossier: Dossier, now: datetime) -> list[str]:
         for state, following in zip_longest(states, states[1:]):
             # Several may hold at a time, and what one memory states holds together.
             is_next = following is not None and following.memory_id != state.memory_id and not is_several(key)
-            lines += _state_lines(state, following if is_next else None, is_source=is_source, now=now)
+            line, *gap = _state_lines(state, following if is_next else None, is_source=is_source, now=now)
+            lines += [line + _because(dossier, state.memory_id), *gap]
     stated = {item.memory_id for item in dossier.relations}
     others = [memory for memory in (*dossier.holds, *dossier.held) if memory.id not in stated]
     others.sort(key=lambda memory: memory.holds_from)
-    return [*lines, *(["Also:"] if others else []), *map(_memory_line, others)]
+    return [
+        *lines,
+        *(["Also:"] if others else []),
+        *(_memory_line(memory) + _because(dossier, memory.id) for memory in others),
+    ]
+
+
+def _because(dossier: Dossier, memory_id: str) -> str:
+    """Return what a memory came of, as whoever stored it said: in words, or by the id of a memory of the dossier.
+
+    A line of life has events with their causes, as the event graphs of LoCoMo (section 3.2) have.
+    """
+    known = {memory.id: memory for memory in (*dossier.holds, *dossier.held)}
+    said = one_line(str(known[memory_id].metadata.get(BECAUSE) or "")) if memory_id in known else ""
+    begin = said.strip("[]")
+    cause = next((memory for memory in known.values() if len(begin) >= SHORT_ID and memory.id.startswith(begin)), None)
+    text = shorten_to_tokens(one_line(cause.text) if cause else said, MAX_LINE_TOKENS)
+    return f" because: {text}" if text else ""
 
 
 def _state_lines(

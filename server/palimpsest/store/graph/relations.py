@@ -16,7 +16,7 @@ from palimpsest.store import rows as sql
 from palimpsest.store.graph.entities import as_shown, is_shown, named_at, roots_named
 from palimpsest.store.graph.identity import LAST_CHARACTER, group_of, meanings, members_of, roots_of, select_named
 from palimpsest.store.schema import entities, entity_aliases, memories, mentions, relations
-from palimpsest.text.relation_updates import is_for_life, since_of
+from palimpsest.text.relation_updates import is_timeless, since_of
 
 # Read relations between entities, with the times of the memories that state them.
 
@@ -112,7 +112,7 @@ def _relation(source_id: str, name: str, destination_id: str, memory: Memory | R
     It has the times of the memory that states it, and `since` when it holds, "" if that is not known. What is so for
     life does not end with a memory that something takes the place of on its day.
     """
-    lasts = memory.deleted_at is None and is_for_life(Relation("", name, ""))
+    lasts = memory.deleted_at is None and is_timeless(Relation("", name, ""))
     until = "" if lasts else _date(memory.valid_until, memory.valid_until_precision)
     times = (since, until, memory.created_at, memory.deleted_at, memory.stated_at)
     return KnownRelation("", name, "", source_id, destination_id, memory.id, *times)
