@@ -107,9 +107,9 @@ def _chances(pairs: Pairs, weights: dict[str, float], names: Sequence[str] = FEA
 
 CHANGES: tuple[str, ...] = ("cosine", "lead", "ends", "same source", "kept")
 
-NEEDLESS = 0.1
-"""The threshold names this share of the older facts that the newer ones do not change. Set by hand: with half of it a
-quarter of the changes would not be named any more."""
+LIKELY = 0.5
+"""The threshold: what is more probable than not is named. Set by hand: half of the pairs that change nothing were
+written to look like changes, which is rare where people tell of their days."""
 
 
 def fit_changes(embedder: Embedder) -> dict[str, float]:
@@ -122,7 +122,7 @@ def fit_changes(embedder: Embedder) -> dict[str, float]:
     fitted = logistic(rows, labels)
     weights: dict[str, float] = dict(zip((*CHANGES, CONSTANT), map(float, fitted), strict=True))
     chances = {half: _chances(found, weights, CHANGES) for half, found in halves.items()}
-    weights[THRESHOLD] = float(np.quantile(chances[1][labels == 0], 1 - NEEDLESS))
+    weights[THRESHOLD] = LIKELY
     for half, found in halves.items():
         is_named = chances[half] >= weights[THRESHOLD]
         changed, unchanged = (is_named[found.labels == label].mean() for label in (1, 0))
