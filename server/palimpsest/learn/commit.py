@@ -270,5 +270,5 @@ def _with_self_name(fact: Fact) -> Mapping[str, Any]:
     clauses = _CLAUSE_END.split(fact.text, maxsplit=2)
     stated = [f"user {each.name} {each.destination}" for each in fact.relations if name_key(each.source) in SELF_NAMES]
     said = [fact.text, clauses[0], ", ".join(clauses[:2]), *stated]
-    name = next(filter(None, map(told_self_name, said)), "")
+    name = next((told for text in said if (told := told_self_name(text))), "")
     return {models.USER_NAME: name, **fact.metadata} if name else fact.metadata
