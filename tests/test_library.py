@@ -13,10 +13,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from loopback import OpenAIServer
-from palimpsest import Memory
+from palimpsest import Memory, open_memory
 from palimpsest.core.errors import PalimpsestError
 from tests.support.environment import clean_environment
 from tests.support.memory import llm_settings
@@ -314,3 +315,37 @@ def test_importing_the_package_imports_nothing_else() -> None:
     code = "import sys; before = {*sys.modules}; import palimpsest; print(*sorted({*sys.modules} - before))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["palimpsest"]
+
+
+# Replies of older versions, and a memory without settings.
+
+
+def test_version_1_0_replies_with_the_list_of_the_results(tmp_path: Path) -> None:
+    config = {"version": "v1.0", "data_dir": tmp_path, "llm": {"provider": "none"}}
+    with Memory.from_config(config) as memory:
+        replies: list[Any] = [
+            memory.add("The canary sings at six", user_id="v1"),
+            memory.search("When does the canary sing?", user_id="v1"),
+            memory.get_all(user_id="v1"),
+        ]
+        assert [[item["memory"] for item in reply] for reply in replies] == [["The canary sings at six"]] * 3
+        empty: Any = memory.add([], user_id="v1")
+        assert empty == []
+
+
+def test_no_messages_are_no_results(m: Memory) -> None:
+    assert m.add([], user_id="v2") == {"results": [], "relations": []}
+    with pytest.raises(ValueError, match=NOWHERE):
+        m.add([])
+
+
+def test_open_memory_without_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PALIMPSEST_DATA_DIR", str(tmp_path))
+    monkeypatch.setenv("PALIMPSEST_LLM__PROVIDER", "none")
+
+    async def stored() -> tuple[str, Path]:
+        async with open_memory(background=False) as memory:
+            await memory.add_text(memory.scope, "The lighthouse is green")
+            return (await memory.list(memory.scope)).hits[0].text, memory.settings.data_dir
+
+    assert anyio.run(stored) == ("The lighthouse is green", tmp_path)

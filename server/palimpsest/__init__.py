@@ -5,12 +5,17 @@ __version__ = "0.1.0"
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from palimpsest.library import Memory as Memory
+    from palimpsest.memory import open_memory as open_memory
 
 
 def __getattr__(name: str) -> object:
-    """Import `Memory` when somebody asks for it; whoever imports the package for another reason does not pay for it."""
+    """Import what somebody asks for; whoever imports the package for another reason does not pay for it."""
     if name == "Memory":
         from palimpsest.library import Memory  # noqa: PLC0415 - as above
 
         return Memory
+    if name == "open_memory":
+        from palimpsest.memory import open_memory  # noqa: PLC0415 - as above
+
+        return open_memory
     raise AttributeError(f"module 'palimpsest' has no attribute '{name}'")

@@ -112,6 +112,8 @@ class Memory:
         async def work(memory: facade.Memory) -> list[Outcome]:
             scope = _scope(memory, user_id=user_id, agent_id=agent_id, run_id=run_id)
             labels = validation.metadata_from({**(metadata or {}), **_expiry(expiration_date)})
+            if not listed:
+                return []
             said = validation.conversation_from(listed, scope, memory.engine.clock())
             if infer and memory.engine.model is not None:
                 result = await memory.add_messages(said.messages, context=said.context, caller=CALLER)
@@ -119,15 +121,13 @@ class Memory:
             return [outcome for message in said.messages for outcome in await _stored(memory, message, labels)]
 
         outcomes = self._call(work)
-        return {
-            "results": [_outcome(outcome) for outcome in outcomes],
-            "relations": [
-                {"source": item.source, "relationship": item.name, "destination": item.destination}
-                for outcome in outcomes
-                if outcome.event in (Event.ADD, Event.UPDATE)
-                for item in outcome.memory.relations
-            ],
-        }
+        relations = [
+            {"source": item.source, "relationship": item.name, "destination": item.destination}
+            for outcome in outcomes
+            if outcome.event in (Event.ADD, Event.UPDATE)
+            for item in outcome.memory.relations
+        ]
+        return self._reply([_outcome(outcome) for outcome in outcomes], relations)
 
     def search(  # noqa: PLR0913 - the arguments of mem0
         self,
@@ -167,7 +167,7 @@ class Memory:
                 {**item, "score": hit.score, **({"score_details": dict(hit.score_parts)} if explain else {})}
                 for hit, item in await _items(memory, hits)
             ]
-            return {"results": results, "relations": _relations(found.relations, "destination")}
+            return self._reply(results, _relations(found.relations, "destination"))
 
         return self._call(work)
 
@@ -198,7 +198,7 @@ class Memory:
                     break
             graph = await memory.graph.subgraph(scope, limit=number)
             results = [item for _, item in await _items(memory, hits)]
-            return {"results": results, "relations": _relations(graph.relations, "target")}
+            return self._reply(results, _relations(graph.relations, "target"))
 
         return self._call(work)
 
@@ -289,6 +289,11 @@ class Memory:
                 await memory.delete_all(scope, caller=CALLER)
 
         self._call(work)
+
+    def _reply(self, results: list[dict[str, Any]], relations: list[dict[str, str]]) -> Any:
+        """Return a reply in the form of the configured version of mem0: v1.0 has only the list of the results."""
+        is_list = self._started.result()[1].settings.version == "v1.0"
+        return results if is_list else {"results": results, "relations": relations}
 
     def _call(self, work: Callable[[facade.Memory], Awaitable[_T]]) -> _T:
         """Do work in the thread of the memory and return its result."""

@@ -16,7 +16,7 @@ from palimpsest.core import models
 from palimpsest.core.clock import Clock, TimeSpan, in_zone, now, parse_range
 from palimpsest.core.models import SURE, Fact, Message, Relation, Scope, Version
 from palimpsest.core.protocols import LanguageModel, ReportProgress
-from palimpsest.core.settings import Settings
+from palimpsest.core.settings import Settings, load_settings
 from palimpsest.core.threads import Threads
 from palimpsest.core.validation import MAX_TOKENS, bounded, held_from, in_order
 from palimpsest.hooks.brief import Briefs
@@ -467,7 +467,7 @@ def _shown_in(result: WriteResult, zone: tzinfo) -> WriteResult:
 
 @asynccontextmanager
 async def open_memory(
-    settings: Settings,
+    settings: Settings | None = None,
     *,
     clock: Clock = now,
     background: bool = True,
@@ -476,13 +476,14 @@ async def open_memory(
 ) -> AsyncGenerator[Memory]:
     """Open the ledger, the embedder, the index and the model, and close them at the end.
 
+    Without `settings`, they are those of the server and the command line.
     With `background` the vector index is opened and kept up to date in the background. Without it, searches read the
     vectors in the ledger, which suits a process that makes a single call. `on_learned` is awaited with what was
     learned in the background. `launch` is how this process was started, if the instructions of its next start are to be
     rendered. Raises PalimpsestError.
     """
     threads = Threads((anyio.CapacityLimiter(THREADS),), (anyio.CapacityLimiter(1),))
-    opening = partial(open_parts, settings, clock, threads, background=background)
+    opening = partial(open_parts, settings or load_settings(), clock, threads, background=background)
     engine, projection, kept_keys = await threads.run(opening)
     fading, recall_log = FadingMemories(engine), RecallLog(engine)
     briefs = Briefs(engine.settings, engine, launch, recall_log)
