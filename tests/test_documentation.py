@@ -157,3 +157,19 @@ def test_the_examples_of_the_library_print_what_the_page_says(tmp_path: Path, nu
     assert done.stdout == printed
     for line in printed.splitlines():
         assert f"`{line}`" in page
+
+
+def test_the_table_of_systems_names_tests_that_exist() -> None:
+    """Guards who wants to see a mechanism at work."""
+    page = (REPOSITORY / "docs" / "memory.md").read_text("utf-8")
+    table = page.partition("## Systems whose ideas are here")[2].partition("\n## ")[0]
+    modules = {path.stem: path.read_text("utf-8") for path in (REPOSITORY / "tests" / "systems").glob("test_*.py")}
+    system, shown = "", set[str]()
+    for line in table.split("\n|---|---|---|---|\n")[1].strip().splitlines():
+        first, _, how, test = (cell.strip() for cell in line.strip("|").split("|"))
+        system = first or system
+        module = "test_" + system.partition(",")[0].lower().replace("-", "")
+        assert how
+        assert f"def {test.strip('`')}(" in modules[module]
+        shown.add(module)
+    assert len(shown) == 9
