@@ -101,22 +101,24 @@ OPERATION = 'For each fact: {"operation": "ADD", "target_memory_id": "", "update
     ("name", "text", "has_form", "has_schema"),
     [
         ("extract", "Only what is about food.", True, True),
-        ("extract", MEM0, False, False),
-        ("extract", "A fact on each line, or <none>.", False, False),
+        ("extract", MEM0, True, True),
+        ("extract", "Extract facts about JSON and YAML tooling.", True, True),
+        ("extract", MEM0 + "{messages}", False, False),
         ("extract_agent", "Only what is about food.", True, True),
         ("decide", "The newest fact is always right.", True, True),
-        ("decide", OPERATION, False, False),
-        ("decide", 'Return {"memory": [{"id": "0", "text": "…", "event": "ADD"}]}.', False, False),
+        ("decide", 'Never delete a calendar "event" once stored.', True, True),
+        ("decide", OPERATION + "{facts} {memories}", False, False),
     ],
 )
-def test_guidance_gets_the_form_of_the_reply_and_a_form_of_its_own_gets_no_schema(
+def test_guidance_gets_the_form_of_the_reply_and_a_whole_prompt_gets_no_schema(
     name: str, text: str, *, has_form: bool, has_schema: bool
 ) -> None:
     prompt = PromptFiles(NEEDED_PROMPTS, None, {name: text}).get(name)
     messages = prompt.render(**dict.fromkeys(prompt.inputs, ""))
 
-    assert messages[0]["content"].startswith(text)
-    assert ("Answer with one JSON object and nothing else." in messages[0]["content"]) is has_form
+    content = "\n".join(message["content"] for message in messages)
+    assert text.partition("{m")[0].partition("{f")[0] in content
+    assert ("Answer with one JSON object and nothing else." in content) is has_form
     assert (schema_for(messages, REPLIES[name]) is not None) is has_schema
 
 

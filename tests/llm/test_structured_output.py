@@ -224,9 +224,11 @@ OWN_FORMS: dict[str, tuple[str, str, list[str] | None]] = {
     "none": (LINES, "<none>", []),
     "none as a bullet": (LINES, "- None", []),
     "nothing in Chinese": (LINES, "<\u65e0>", []),
-    "prose": (LINES, "The user seems to like tea, and more.", None),
+    "lines": (LINES, "Name: John.\nLikes dark themes.", ["Name: John.", "Likes dark themes."]),
+    "empty": (LINES, "", []),
+    "broken": (LINES, '{"facts": ["Name: John.", "Likes', None),
     "Mem0's": ('Return JSON: {"facts": ["\u2026"]}', '{"facts": ["Name: John."]}', ["Name: John."]),
-    "bullets that nobody asked for": ("Only what is about food.", "- Hm.\n- The user says hello.", None),
+    "bullets instead of the form": ("Only what is about food.", "- Likes figs.", ["Likes figs."]),
 }
 
 

@@ -223,3 +223,64 @@ async def test_m_s_and_the_threshold_are_settings(tmp_path: Path, setting: str, 
     before = given(server.chat_requests[0], "Recent messages, for context only")
     assert [item["text"] for item in before] == ["Line 3", "Line 4"]
     assert len(given(server.chat_requests[1], "Stored memories")) == shown
+
+
+# The replies to a prompt of one's own, and a prompt about one fact.
+
+LINES = "Pick what is new, as lines."
+
+
+@pytest.mark.few_by_day(3)
+@pytest.mark.parametrize("prompt", [LINES, TELLING + LINES], ids=["guidance", "whole"])
+@pytest.mark.parametrize(
+    ("reply", "learned"),
+    [
+        ("Ina sews gloves\nIna sold the loom", ["Ina sews gloves", "Ina sold the loom"]),
+        ("\u30fbIna sews gloves\n\u30fbIna sold the loom", ["Ina sews gloves", "Ina sold the loom"]),
+        ("New facts:\n\n- Ina sews gloves\n---", ["Ina sews gloves"]),
+        ("", []),
+    ],
+    ids=["lines", "middle dots", "heading", "empty"],
+)
+async def test_a_fact_a_line_and_nothing_at_all_are_understood_at_once(
+    tmp_path: Path, prompt: str, reply: str, learned: list[str]
+) -> None:
+    """An empty reply to a prompt of one's own says that there is no fact. To the shipped one it is a failure."""
+    prompts = {"PALIMPSEST_CUSTOM_FACT_EXTRACTION_PROMPT": prompt}
+    said = {"role": "user", "content": "Ina sews gloves now, and sold the loom"}
+
+    def answer(request: dict[str, Any]) -> str:
+        del request
+        return reply if len(server.chat_requests) == 1 else '{"decisions": [{"fact": 0, "event": "ADD"}]}'
+
+    with OpenAIServer(answer) as server:
+        async with connect(tmp_path, **model_environment(server.base_url), **prompts) as agent:
+            text = reply_text(await agent.call_tool("add_memory", {"messages": [said]}))
+            listed = [hit["text"] for hit in reply_results(await agent.call_tool("list_memories", {}))]
+    assert sorted(listed) == learned
+    assert [request for request in server.chat_requests[1:] if "cannot be used" in str(request)] == []
+    assert ("found worth a memory" in text) is not learned
+
+
+async def test_an_update_prompt_for_one_fact_is_asked_once_for_each(tmp_path: Path) -> None:
+    """As in the paper: the reply is one operation, about the only candidate that was shown."""
+
+    def answer(request: dict[str, Any]) -> str:
+        if len(server.chat_requests) == 1:
+            return "- Ina sews gloves\n- Ina keeps geese"
+        candidate = str(request["messages"]).partition("Candidate: ")[2].partition("Known: ")[0]
+        assert candidate.count('"text"') == 1
+        if "geese" in candidate:
+            return '{"operation": "ADD", "target_memory_id": "", "updated_content": null}'
+        return '{"operation": "UPDATE", "target_memory_id": "0", "updated_content": "Ina sews gloves"}'
+
+    prompts = {"PALIMPSEST_CUSTOM_FACT_EXTRACTION_PROMPT": BULLETS, "PALIMPSEST_CUSTOM_UPDATE_MEMORY_PROMPT": PER_FACT}
+    said = {"role": "user", "content": "Ina sews gloves now, and keeps geese"}
+    with OpenAIServer(answer) as server:
+        async with connect(tmp_path, **model_environment(server.base_url), **prompts) as agent:
+            await agent.call_tool("add_memory", {"text": "Ina sews", "infer": False})
+            text = reply_text(await agent.call_tool("add_memory", {"messages": [said]}))
+            listed = [hit["text"] for hit in reply_results(await agent.call_tool("list_memories", {}))]
+    assert sorted(listed) == ["Ina keeps geese", "Ina sews gloves"]
+    assert len(server.chat_requests) == 3
+    assert "decided nothing" not in text

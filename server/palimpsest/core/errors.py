@@ -164,6 +164,10 @@ class ReplyError(ModelError):
     """The reply does not fit the stage, after one attempt to repair it."""
 
 
+class EmptyReplyError(ReplyError):
+    """The reply ended, and there is nothing in it."""
+
+
 class CutOffReplyError(ReplyError):
     """The reply reached the limit on its length. `reply` is what there is of it."""
 

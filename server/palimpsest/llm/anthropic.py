@@ -22,6 +22,7 @@ except ImportError as error:
 
 RETRIES = 1
 SERVER_ERROR = 500
+CUT_OFF = " Raise llm.config.max_tokens."
 _DATA_URL = re.compile(r"data:(image/[\w.+-]+);base64,(.+)", re.DOTALL)
 
 
@@ -119,8 +120,9 @@ def _text(model: str, reply: Mapping[str, Any]) -> str:
     parts = [object_of(part) for part in list_in(reply.get("content"))]
     text = "".join(str(part.get("text") or "") for part in parts if part.get("type") == "text")
     if not text.strip():
-        advice = " Raise llm.config.max_tokens." if reason == "max_tokens" else ""
-        raise errors.ReplyError(f"the model {model} sent an empty reply (stop_reason {reason}).{advice}")
+        is_cut = reason == "max_tokens"
+        kind, advice = (errors.ReplyError, CUT_OFF) if is_cut else (errors.EmptyReplyError, "")
+        raise kind(f"the model {model} sent an empty reply (stop_reason {reason}).{advice}")
     if reason == "max_tokens":
-        raise errors.CutOffReplyError(f"the reply of the model {model} was cut off. Raise llm.config.max_tokens.", text)
+        raise errors.CutOffReplyError(f"the reply of the model {model} was cut off.{CUT_OFF}", text)
     return text

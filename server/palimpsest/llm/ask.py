@@ -17,7 +17,7 @@ from typing import Annotated, Any, ClassVar, TypeVar, cast
 
 from pydantic import BaseModel, BeforeValidator, ValidationError, model_validator
 
-from palimpsest.core.errors import CutOffReplyError, ModelError, ReplyError
+from palimpsest.core.errors import CutOffReplyError, EmptyReplyError, ModelError, ReplyError
 from palimpsest.core.protocols import LanguageModel
 from palimpsest.core.validation import MAX_HINT_CHARS, NO_VALUES, fault_text, object_of, one_line, well_formed
 from palimpsest.llm.prompts import PromptMessages
@@ -442,7 +442,7 @@ async def ask(
     async def attempt(asked: Sequence[Mapping[str, str]]) -> tuple[Result, str]:
         nonlocal text
         try:
-            text = await model.complete(asked, schema)
+            text = await _completed(model, asked, schema, is_said=read_text is not None and read_text("") is not None)
             return convert(read(text, reply_type, read_text))
         except CutOffReplyError as error:
             if when_cut is None:
@@ -475,6 +475,18 @@ async def ask(
     if first is None:
         raise failure
     return first
+
+
+async def _completed(
+    model: LanguageModel, messages: Sequence[Mapping[str, str]], schema: Mapping[str, Any] | None, *, is_said: bool
+) -> str:
+    """Return the text of a reply. An empty one is an error unless it says that there is nothing."""
+    try:
+        return await model.complete(messages, schema)
+    except EmptyReplyError:
+        if not is_said:
+            raise
+        return ""
 
 
 def whole_items(text: str) -> str:

@@ -899,17 +899,56 @@ async def decide(model: LanguageModel, prompt: Prompt, comparison: Comparison) -
     """Return the decisions about facts and requests to forget. Raises ModelError.
 
     What cannot be carried out of a reply is asked for once more, and then left out of the others. A fact without a
-    decision is added, and a request without one is not granted.
+    decision is added, and a request without one is not granted. A prompt about one fact is asked once for each.
     """
+    if not prompt.takes_one_fact:
+        answer = await _ask(model, prompt, comparison)
+        return replace(settle(answer.verdicts, comparison), faults=answer.faults, is_cut=answer.is_cut)
+    answers = [await _ask(model, prompt, part) for part in _parts(comparison)]
+    verdicts = [replace(verdict, item=item) for item, answer in enumerate(answers) for verdict in answer.verdicts]
+    return replace(
+        settle(verdicts, comparison),
+        faults=tuple(dict.fromkeys(fault for answer in answers for fault in answer.faults)),
+        is_cut=any(answer.is_cut for answer in answers),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What a model said of a comparison."""
+
+    verdicts: tuple[Verdict, ...]
+    faults: tuple[str, ...]
+    is_cut: bool = False
+
+
+def _parts(comparison: Comparison) -> Iterable[Comparison]:
+    """Yield a comparison for each fact, and then for each request, held against what is stored."""
+    facts, stored = len(comparison.facts), len(comparison.entries)
+    nears = [{entry: likeness for entry, likeness in near.items() if entry < stored} for near in comparison.near]
+    for item in range(facts + len(comparison.requests)):
+        request = slice(max(item - facts, 0), max(item - facts + 1, 0))
+        yield replace(
+            comparison,
+            facts=comparison.facts[item : item + 1],
+            requests=comparison.requests[request],
+            near=tuple(nears[item : item + 1]),
+            listed_facts=(),
+            partly_shown=comparison.partly_shown[request],
+        )
+
+
+async def _ask(model: LanguageModel, prompt: Prompt, comparison: Comparison) -> _Answer:
     messages = prompt.render(facts=_shown_items(comparison), memories=_shown_entries(comparison))
 
-    def convert(reply: DecideReply) -> tuple[Decisions, str]:
+    def convert(reply: DecideReply) -> tuple[_Answer, str]:
         verdicts, faults = _verdicts(reply, comparison)
-        decided = replace(settle(verdicts, comparison), faults=tuple(dict.fromkeys(faults)))
+        decided = settle(verdicts, comparison)
         left_out = (*decided.undecided, *decided.unanswered)
         items = enumerate((*comparison.facts, *comparison.requests))
         numbers = ", ".join(str(number) for number, item in items if item in left_out)
-        return decided, next(iter(faults), f"it has no decision about fact {numbers}." if left_out else "")
+        answer = _Answer(tuple(verdicts), tuple(dict.fromkeys(faults)))
+        return answer, next(iter(faults), f"it has no decision about fact {numbers}." if left_out else "")
 
     return await ask.ask(model, messages, DecideReply, convert, when_cut=partial(replace, is_cut=True))
 

@@ -295,7 +295,7 @@ MAX_LABELS = 12
 _UNKNOWN_PARTS = LazyPattern(r"(-00)+$")
 """What stands in a date for a day or a month that is not known."""
 
-_BULLET = LazyPattern(r"(?:[-*+\u2022\u2023\u2013\u2014\u00b7]|\d{1,3}[.)\u3001])\s*(.+)")
+_BULLET = LazyPattern(r"(?:[-*+\u2022\u2023\u2013\u2014\u00b7\u30fb]|\d{1,3}[.)\u3001])\s*(.+)")
 """A line that is an item of a list."""
 
 _NO_FACTS = LazyPattern(r"^\W*<\s*(?:none|\u65e0)\s*/?>|<\s*(?:none|\u65e0)\s*/?>\W*$", re.IGNORECASE)
@@ -362,19 +362,23 @@ async def extract(model: LanguageModel, prompt: Prompt, conversation: Conversati
         ExtractReply,
         convert,
         when_cut=lambda found: replace(found, is_cut=True),
-        read_text=partial(_without_json, has_own_form=ask.schema_for(messages, ExtractReply) is None),
+        read_text=partial(
+            _without_json, has_own_form=prompt.is_custom or ask.schema_for(messages, ExtractReply) is None
+        ),
     )
 
 
 def _without_json(answer: str, *, has_own_form: bool) -> ExtractReply | None:
-    """Return what an answer without JSON says: nothing, or a fact a line if the prompt has a form of its own."""
-    if any(map(str.isalnum, answer)) and (ask.says_nothing(answer) or (has_own_form and _NO_FACTS.search(answer))):
+    """Return what an answer without JSON says: nothing, or a fact a line if the prompt may have a form of its own."""
+    if (has_own_form and (not answer.strip() or _NO_FACTS.search(answer))) or (
+        any(map(str.isalnum, answer)) and ask.says_nothing(answer)
+    ):
         return ExtractReply(user_name=None, forget=[], facts=[])
     lines = [line for line in map(str.strip, answer.splitlines()) if line]
     if lines and lines[0].endswith((":", "\uff1a")):  # a heading
         lines = lines[1:]
-    items = [found[1] for line in lines if (found := _BULLET.match(line))]
-    return ExtractReply.model_validate(items) if has_own_form and items and len(items) == len(lines) else None
+    items = [found[1] if (found := _BULLET.match(line)) else line for line in lines if any(map(str.isalnum, line))]
+    return ExtractReply.model_validate(items) if has_own_form and items else None
 
 
 def _is_copied(text: str, prompt: Sequence[Mapping[str, str]], messages: Sequence[Message]) -> bool:

@@ -11,7 +11,14 @@ from typing import Any, Literal, cast
 import httpx as _httpx  # noqa: F401  # pyright: ignore[reportUnusedImport] - see below
 import openai
 
-from palimpsest.core.errors import CutOffReplyError, ModelError, ModelRefusedError, ModelUnreachableError, ReplyError
+from palimpsest.core.errors import (
+    CutOffReplyError,
+    EmptyReplyError,
+    ModelError,
+    ModelRefusedError,
+    ModelUnreachableError,
+    ReplyError,
+)
 from palimpsest.core.settings import Endpoint, LlmConfig, is_on_this_machine
 from palimpsest.core.validation import object_of, one_line
 from palimpsest.llm.ask import list_in
@@ -261,8 +268,8 @@ def _text(model: str, body: Mapping[str, Any]) -> str:
         raise ModelRefusedError(f"the model {model} was stopped by its content filter")
     content = _written(message.get("content")) or _called(message) or _answer_in_reasoning(message, reason)
     if not content.strip():
-        advice = " Raise llm.config.max_tokens." if reason == "length" else ""
-        raise ReplyError(f"the model {model} sent an empty reply (finish_reason {reason}).{advice}")
+        kind, advice = (ReplyError, " Raise llm.config.max_tokens.") if reason == "length" else (EmptyReplyError, "")
+        raise kind(f"the model {model} sent an empty reply (finish_reason {reason}).{advice}")
     if reason == "length":
         raise CutOffReplyError(f"the reply of the model {model} was cut off. Raise llm.config.max_tokens.", content)
     return content

@@ -36,10 +36,6 @@ ADDED_PROMPTS: Mapping[str, str] = {"extract": "graph", "extract_agent": "graph"
 ADDED_FIELDS: Mapping[str, frozenset[str]] = {"graph": frozenset({"entities", "relations"})}
 """Which fields of a reply such a file asks for. If there is nothing in it, they are not wanted."""
 
-_FORM_OF_FACTS = re.compile(r"[{]|\bjson\b|<\s*(?:none|null|nothing|empty|no|\u65e0|\u7a7a)\s*>", re.IGNORECASE)
-_FORM_OF_DECISIONS = re.compile("[\"'\u201c\u201d](?:event|operation)[\"'\u201c\u201d]")
-"""What tells that instructions ask for a reply in a form of their own."""
-
 _PLACEHOLDERS: Mapping[str, str] = {
     **dict.fromkeys(("mt_1", "parsed_messages", "conversation"), "messages"),
     **dict.fromkeys(("mt", "custom_update_memory_prompt"), ""),
@@ -67,7 +63,11 @@ class PromptMessages(list[dict[str, str]]):
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One prompt. `reply` follows `system`. `unwanted` are fields of the reply that the prompt does not ask for."""
+    """One prompt. `reply` follows `system`. `unwanted` are fields of the reply that the prompt does not ask for.
+
+    `is_custom` is whether a text of the settings replaces the instructions, and `takes_one_fact` whether that is about
+    one fact at a time.
+    """
 
     name: str
     version: int
@@ -77,6 +77,8 @@ class Prompt:
     path: Path
     reply: str = ""
     unwanted: frozenset[str] = frozenset()
+    is_custom: bool = False
+    takes_one_fact: bool = False
 
     @property
     def fingerprint(self) -> str:
@@ -146,8 +148,8 @@ def _check_variables(prompt: Prompt) -> None:
 def with_text(prompt: Prompt, text: str) -> Prompt:
     """Return a prompt with a person's text in place of its instructions, in which `$` has no meaning.
 
-    A text with placeholders for all data is the whole prompt. Any other is followed by the section on the reply, unless
-    it asks for a form of its own, and by the data.
+    A text with placeholders for all data is the whole prompt. Any other is followed by the section on the reply, and by
+    the data.
     """
     named: set[str] = set()
     is_of_program = _DOUBLED.search(text) is not None
@@ -161,12 +163,11 @@ def with_text(prompt: Prompt, text: str) -> Prompt:
         named.add(name)
         return f"${{{name}}}" if name else ""
 
-    own_form = _FORM_OF_DECISIONS if prompt.name == "decide" else _FORM_OF_FACTS
-    reply = "" if own_form.search(text) else prompt.reply
+    prompt = replace(prompt, is_custom=True, takes_one_fact=re.search(r"\{\s*candidate_fact\s*\}", text) is not None)
     text = _PLACEHOLDER.sub(filled, text.replace("$", "$$"))
     if named >= prompt.inputs & _DATA:
         return replace(prompt, system="", reply="", user=text)
-    return replace(prompt, system=text, reply=reply)
+    return replace(prompt, system=text)
 
 
 def _followed_by(prompt: Prompt, text: str) -> Prompt:
