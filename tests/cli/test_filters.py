@@ -98,3 +98,14 @@ def test_metadata_that_is_named_like_a_field_is_reached_and_explained(tmp_path: 
     assert len(palimpsest_json(tmp_path, "list", "--filter", "metadata.role=cook")["results"]) == 1
     missed = palimpsest(tmp_path, "list", "--filter", "role=cook")
     assert "the key of that name in the metadata is 'metadata.role'" in missed
+
+
+def test_results_are_grouped_by_day(tmp_path: Path) -> None:
+    """The day of the best hit comes first, with all that it has; other units than days are refused."""
+    for text, day in (("Ana grows roses", "05-08"), ("Ben prunes roses", "05-09"), ("Ana waters a palm", "05-08")):
+        palimpsest(tmp_path, "add", text, "--at", f"2026-{day}")
+    asked = ("search", "Does Ana grow roses?", "--group-by")
+    found = palimpsest_json(tmp_path, *asked, "day")
+    assert [hit["text"] for hit in found["results"]] == ["Ana grows roses", "Ana waters a palm", "Ben prunes roses"]
+    assert {day: len(ids) for day, ids in found["days"].items()} == {"2026-05-08": 2, "2026-05-09": 1}
+    assert "'week'" in palimpsest(tmp_path, *asked, "week", code=2)

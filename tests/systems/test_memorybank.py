@@ -219,3 +219,18 @@ async def test_how_to_treat_the_user_develops_over_days_and_rests_on_what_was_sa
             assert "mood" not in [prompt_of(request) for request in server.chat_requests[asked:]]
             with pytest.raises(InputError, match=r"summary\.mood"):
                 await memory.summary(ALICE, "mood:2026-05-08")
+
+
+async def test_a_day_with_little_talk_has_a_note_on_the_mood_and_a_day_without_says_so(tmp_path: Path) -> None:
+    """A day needs no `summary.every` messages for it."""
+    clock = StoppedClock()
+    with OpenAIServer(MOODY) as server:
+        async with learning_memory(tmp_path, server.base_url, clock, summary={"mood": True}) as memory:
+            await live(memory, clock)
+            asked = [prompt_of(request) for request in server.chat_requests]
+            assert (asked.count("mood"), asked.count("day")) == (len(DAYS), 0)
+            notes = [(await memory.summary(ALICE, f"mood:{day}")).text for day in DAYS]
+            silent = await memory.summary(ALICE, "mood:2026-05-07")
+            assert len(server.chat_requests) == len(asked)
+    assert notes == ["Tense, and wants short steps.", *["At ease; jokes are welcome."] * 2]
+    assert silent.text == "Nothing was said on 2026-05-07."

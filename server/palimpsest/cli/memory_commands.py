@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import typer
 
@@ -299,6 +299,7 @@ async def search(  # noqa: PLR0913 - typer passes the options of a command by na
     explain: bool = False,
     all_projects: bool = False,
     hops: int = 1,
+    group_by: Literal["day"] | None = None,
 ) -> Reply:
     """Search memories and messages by meaning and by words."""
     instant = parse_until(as_of, "--as-of", memory.zone) if as_of else None
@@ -323,8 +324,10 @@ async def search(  # noqa: PLR0913 - typer passes the options of a command by na
             memory.scope, query, answer.hits, also=wordings, filters=conditions, as_of=instant, held_at=held_at
         )
         answer = replace(answer, notes=(*answer.notes, *advice.elsewhere_notes(projects, advice.COMMANDS)))
+    days = replies.by_day(answer.hits) if group_by else None
+    answer = answer if days is None else replace(answer, hits=tuple(hit for hits in days.values() for hit in hits))
     parts = search_parts(answer, query, memory.scope)
-    return Reply(replies.search_json(answer, memory.scope, advice.COMMANDS), *parts)
+    return Reply(replies.search_json(answer, memory.scope, advice.COMMANDS, by_day=days), *parts)
 
 
 @command(app, "list")
