@@ -154,7 +154,10 @@ def options_of(arguments: Sequence[str] | None) -> Namespace:
     parser.add_argument("--work", type=Path, default=Path("evaluated"), help="the folder of what was learned")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw scores against tokens into this file")
     embedders.add_option(parser)
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if not options.data.exists():
+        raise SystemExit(f"there is no file or folder {options.data}")
+    return options
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

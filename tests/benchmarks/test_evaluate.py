@@ -267,3 +267,9 @@ def test_verdicts(reply: str, is_correct: bool) -> None:  # noqa: FBT001 - an ex
 
 def test_the_ways_to_search_palimpsest_are_systems() -> None:
     assert {*FILTERS} <= {*SYSTEMS}
+
+
+def test_missing_data_are_named_in_a_line(tmp_path: Path) -> None:
+    missing = tmp_path / "locomo.json"
+    with pytest.raises(SystemExit, match=f"^there is no file or folder {missing}$"):
+        evaluate.main(["--data", str(missing), "--model", "any"])
