@@ -124,3 +124,11 @@ def test_a_misspelt_command_or_option_names_the_nearest(tmp_path: Path) -> None:
     assert "'revoke'" in palimpsest(tmp_path, "token", "revok", "x", code=2)
     assert "--limit" in palimpsest(tmp_path, "list", "--limti", "3", code=2)
     assert "--data-dir" in palimpsest(tmp_path, "list", "--datadir", "x", code=2)
+
+
+def test_the_help_says_what_an_agent_sees(tmp_path: Path) -> None:
+    """Guards against "Only what this agent stored": it sees what its user knows, too."""
+    help_text = " ".join(palimpsest(tmp_path, "--help").split())
+    assert "its own and what belongs to no agent" in help_text
+    palimpsest(tmp_path, "add", "The hall is booked for May")
+    assert "The hall is booked" in palimpsest(tmp_path, "--agent", "scribe", "list")

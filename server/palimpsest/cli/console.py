@@ -383,7 +383,9 @@ def main(
     project: Annotated[
         str | None, typer.Option(metavar="NAME", help="A project, whose memory is used beside the user's global one.")
     ] = None,
-    agent: Annotated[str | None, typer.Option(metavar="NAME", help="Only what this agent stored.")] = None,
+    agent: Annotated[
+        str | None, typer.Option(metavar="NAME", help="An agent, which sees its own and what belongs to no agent.")
+    ] = None,
     run: Annotated[str | None, typer.Option(metavar="NAME", help="Only what this run stored.")] = None,
     show_version: Annotated[  # noqa: ARG001 - it is printed before this is called
         bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
