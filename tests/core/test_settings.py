@@ -281,3 +281,13 @@ def test_a_file_that_cannot_be_read_is_refused(monkeypatch: pytest.MonkeyPatch, 
         assert f"{path} cannot be read" in refusal(path, data_dir=tmp_path)
     monkeypatch.setenv("PALIMPSEST_CONFIG", str(tmp_path / "absent.toml"))
     assert "absent.toml cannot be read" in refusal(data_dir=tmp_path)
+
+
+@pytest.mark.parametrize("section", ["llm", "embedder"])
+def test_the_note_on_an_unknown_provider_names_those_that_can_be_used(tmp_path: Path, section: str) -> None:
+    """Guards who had a provider that is not here: the next best one may be ollama or groq."""
+    values = {section: {"provider": "aws_bedrock", "config": {"model": "m"}}}
+    (note,) = load_settings(settings_file(tmp_path, json.dumps(values), "mem0.json"), data_dir=tmp_path).notes
+    usable = note.partition("(use ")[2].rstrip(")").replace(" or ", ", ").split(", ")
+    named = "ollama lmstudio vllm openrouter groq deepseek together gemini mistral azure"
+    assert {*named.split()} < {*usable}

@@ -98,7 +98,8 @@ def _section(name: str, given: Mapping[str, Any], section: type[BaseModel], sent
     if provider in PROVIDERS and name in ("llm", "embedder"):
         _name_endpoint(str(provider), config)
     elif provider is not None and provider not in choices:
-        use = f"use {', '.join(choices[:-1])} or {choices[-1]}"
+        named = sorted(PROVIDERS.keys() - {"azure_openai"}) if name in ("llm", "embedder") else ()
+        use = f"use {', '.join((*choices[:-1], *named))} or {choices[-1]}"
         sentences.append(f"{name}.provider '{provider}' cannot be used with Palimpsest: {instead} ({use})")
         return values
     if name == "embedder" and provider == "openai":
