@@ -350,3 +350,14 @@ async def fill(agent: Client) -> None:
 async def turns(agent: Client, **filters: Any) -> list[str]:
     arguments = {"filters": {"kind": "message", **filters}}
     return [hit["text"] for hit in reply_results(await agent.call_tool("list_memories", arguments))]
+
+
+async def test_an_empty_old_is_no_part_and_the_error_says_what_to_give(tmp_path: Path) -> None:
+    """Clients send empty arguments for what they leave out, so the whole text is meant; nobody else's line is lost."""
+    async with connect(tmp_path) as agent:
+        human = await block(agent, "Likes tea.", HUMAN)
+        await edited(agent, human, text="Likes rye.", line=-1)
+        refused = await agent.call_tool("update_memory", {"memory_id": human, "old": "", "text": "Likes milk."})
+        assert "meanwhile" not in error_text(refused)
+        assert "takes another part (old or line), or a whole text for its revision" in error_text(refused)
+        assert f"[{human[:8]}@2] says now: Likes tea.\nLikes rye." in error_text(refused)

@@ -108,6 +108,11 @@ def _edited(
     if memory.deleted_at is not None:
         return text, {}
     if revision is None and not is_part and text not in ("", memory.text) and memory_queries.is_block(memory.metadata):
+        if memory.revision > 1:
+            raise ChangedMeanwhileError(
+                "a block that was edited takes another part (old or line), or a whole text for its revision, so "
+                f"nothing was changed now. {_present(memory)}"
+            )
         revision = 1
     read = refuse_changed(memory, revision)
     return (_with_part(memory, text, old, line, revision), {memory.id: memory.revision}) if is_part else (text, read)
