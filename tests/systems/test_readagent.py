@@ -179,3 +179,18 @@ async def test_with_a_model_pages_end_where_it_says_that_the_text_pauses(tmp_pat
     assert not any(page.startswith(LEDE["The chart"]) for page in pages[False])
     for found in pages.values():
         assert "".join("".join(found).split()) == "".join(file.read_text("utf-8").split())
+
+
+async def test_a_page_of_the_last_conversation_needs_no_id(tmp_path: Path) -> None:
+    """As `session` alone does. A document is always named."""
+    said = [{"role": "user", "content": lede} for lede in LEDE.values()]
+    async with connect(tmp_path) as agent:
+        nothing = await agent.call_tool("get_summary", {"kind": "session", "page": 1})
+        await agent.call_tool("add_memory", {"messages": said})
+        page = await agent.call_tool("get_summary", {"kind": "session", "page": 1})
+        missing = await agent.call_tool("get_summary", {"kind": "session", "page": 2})
+        unnamed = await agent.call_tool("get_summary", {"kind": "document", "page": 2})
+    assert all(lede in reply_text(page) for lede in LEDE.values())
+    assert "it has 1 page" in error_text(missing)
+    assert "document:ID" in error_text(unnamed)
+    assert "it has 0 pages" in error_text(nothing)

@@ -264,8 +264,13 @@ class Conversations(OfMemory):
 
     @reads
     def pages(self, conn: Connection, scope: Scope, conversation_id: str) -> tuple[str, Sequence[TalkPage]]:
-        """Return the id of a conversation and its pages with their gists, in order; one page if it is not long."""
-        session_id = message_queries.find_conversation(conn, scope, conversation_id, self.zone)
+        """Return the id of a conversation, without one of the last, and its pages with their gists, in order.
+
+        It has one page if it is not long.
+        """
+        session_id = summaries.last_session(conn, scope)
+        if conversation_id:
+            session_id = message_queries.find_conversation(conn, scope, conversation_id, self.zone)
         said = summaries.messages_of_session(conn, scope, session_id, MAX_PAGED)
         said = [message.in_zone(self.zone) for message in said]
         total = sum(count_tokens(message.content) for message in said)

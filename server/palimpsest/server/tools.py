@@ -233,7 +233,7 @@ async def get_summary(
 
 async def _pages(memory: Memory, scope: Scope, name: str, owner_id: str, numbers: list[int]) -> types.CallToolResult:
     """Return pages of a document or a conversation whole, or without numbers a document's gists page by page."""
-    if name not in {"document", "session"}:
+    if name not in {"document", "session"} or (name == "document" and not owner_id):
         raise InputError("page goes with kind document:ID or session:ID")
     validation.bounded("the number of pages", len(numbers), 0, validation.MAX_IDS)
     if name == "document":
