@@ -78,3 +78,13 @@ async def test_options_that_a_model_refuses_are_left_out(tmp_path: Path) -> None
 async def test_what_fails_is_an_error_of_ours(tmp_path: Path, reply: Reply, kind: type[ModelError], words: str) -> None:
     with OpenAIServer([reply, reply]) as server, pytest.raises(kind, match=words):
         await asked(tmp_path, server)
+
+
+@pytest.mark.parametrize(("top_p", "sent"), [(None, {"temperature"}), (0.5, {"top_p"})])
+async def test_a_model_is_never_sent_both_temperature_and_top_p(
+    tmp_path: Path, top_p: float | None, sent: set[str]
+) -> None:
+    """Some models refuse both; the temperature is one that nobody has to set."""
+    with OpenAIServer(["Hello"]) as server:
+        await asked(tmp_path, server, top_p=top_p)
+    assert server.message_requests[0].keys() & {"temperature", "top_p"} == sent

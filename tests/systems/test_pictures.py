@@ -86,7 +86,7 @@ async def test_a_picture_that_cannot_be_described_loses_nothing(tmp_path: Path) 
             said = [message(OPENAI), {"role": "user", "content": "It is a lighthouse"}]
             text = reply_text(await agent.call_tool("add_memory", {"messages": said}))
             listed = [hit["text"] for hit in reply_results(await agent.call_tool("list_memories", {}))]
-    assert "0 of 1 picture described in words: the model scripted answered 400: this model has no eyes" in text
+    assert "0 of 1 picture described in words: the model blind answered 400: this model has no eyes" in text
     assert listed == ["Mira painted a lighthouse"]
 
 

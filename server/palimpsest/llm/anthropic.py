@@ -33,8 +33,9 @@ class AnthropicModel:
         self.name = config.model
         self._vision_model = config.vision_model
         self._max_tokens = config.max_tokens
-        given = {"temperature": config.temperature, "top_p": config.top_p}
-        self._options = {name: value for name, value in given.items() if value is not None}
+        # Some models refuse both. The temperature has a default; who sets top_p means that.
+        given = ("temperature", config.temperature) if config.top_p is None else ("top_p", config.top_p)
+        self._options = dict([given] if given[1] is not None else [])
         self._has_schema = True
         is_local = is_on_this_machine(endpoint.base_url)
         self._client = anthropic.AsyncAnthropic(
@@ -50,11 +51,13 @@ class AnthropicModel:
 
         Raises ModelUnreachableError, ModelRefusedError, ReplyError, and CutOffReplyError if it reached `max_tokens`.
         """
+        has_picture = any("image" in message for message in messages)
+        name = self._vision_model if has_picture and self._vision_model else self.name
         while True:
             form = {"output_config": {"format": {"type": "json_schema", "schema": schema}}}
             options = {**self._options, **(form if schema is not None and self._has_schema else {})}
             try:
-                return _text(self.name, await self._ask(messages, options))
+                return _text(name, await self._ask(name, messages, options))
             except anthropic.BadRequestError as error:
                 refused = [name for name in ("temperature", "top_p") if name in options and name in str(error)]
                 if refused:
@@ -62,27 +65,28 @@ class AnthropicModel:
                 elif "output_config" in options:
                     self._has_schema = False
                 else:
-                    raise self._to_our_error(error) from error
+                    raise self._to_our_error(error, name) from error
             except (anthropic.AnthropicError, ValueError, TypeError) as error:
-                raise self._to_our_error(error) from error
+                raise self._to_our_error(error, name) from error
 
     async def check(self) -> None:
         """Look the model up, which costs nothing. Raises ModelError."""
         try:
             await self._client.models.retrieve(self.name)
         except (anthropic.AnthropicError, ValueError) as error:
-            raise self._to_our_error(error) from error
+            raise self._to_our_error(error, self.name) from error
 
     async def aclose(self) -> None:
         """Close the connections."""
         await self._client.close()
 
-    async def _ask(self, messages: Sequence[Mapping[str, str]], options: Mapping[str, Any]) -> dict[str, Any]:
+    async def _ask(
+        self, name: str, messages: Sequence[Mapping[str, str]], options: Mapping[str, Any]
+    ) -> dict[str, Any]:
         shown = [message for message in messages if message["role"] != "system"]
         system = "\n\n".join(message["content"] for message in messages if message["role"] == "system")
-        has_image = any("image" in message for message in shown)
         response = await self._client.messages.with_raw_response.create(
-            model=self._vision_model if has_image else self.name,
+            model=name,
             max_tokens=self._max_tokens,
             messages=[{"role": cast("Any", message["role"]), "content": _content(message)} for message in shown],
             # What the package types is what the newest models take.
@@ -90,7 +94,7 @@ class AnthropicModel:
         )
         return object_of(json.loads(await response.read()))
 
-    def _to_our_error(self, error: Exception) -> errors.ModelError:
+    def _to_our_error(self, error: Exception, model: str) -> errors.ModelError:
         kind, what = errors.ModelUnreachableError, f"could not be reached ({str(error)[:200]}). Check llm.config."
         if isinstance(error, anthropic.APITimeoutError):
             what = "did not answer in time. Try again, or raise llm.config.timeout."
@@ -98,7 +102,7 @@ class AnthropicModel:
             kind = kind if error.status_code >= SERVER_ERROR else errors.ModelRefusedError
             words = object_of(object_of(error.body).get("error")).get("message") or error.message
             what = f"answered {error.status_code}: {str(words)[:300]}"
-        return kind(f"the model {self.name} {what}")
+        return kind(f"the model {model} {what}")
 
 
 def _content(message: Mapping[str, str]) -> Any:

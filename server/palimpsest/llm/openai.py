@@ -115,7 +115,7 @@ class OpenAIModel:
         try:
             await self._client.models.list()
         except (openai.OpenAIError, ValueError, AttributeError) as error:
-            raise self._to_our_error(error) from error
+            raise self._to_our_error(error, self.name) from error
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -132,29 +132,35 @@ class OpenAIModel:
             json_schema = {"name": "reply", "schema": schema, "strict": True}
             options["response_format"] = {"type": "json_schema", "json_schema": json_schema}
         sent = [_with_picture(message) for message in (messages if dialect.system else _without_system(messages))]
-        is_seen = any("image" in message for message in messages)
+        name = self._model_for(messages)
         try:
             # The reply is read as it is, because a nearly compatible server may send anything.
             create = cast("Any", self._client.chat.completions.with_raw_response.create)
-            response = await create(model=self._vision_model if is_seen else self.name, messages=sent, **options)
+            response = await create(model=name, messages=sent, **options)
             body = object_of(json.loads(response.content))
         except (openai.AuthenticationError, openai.PermissionDeniedError, openai.RateLimitError) as error:
-            raise self._to_our_error(error) from error
+            raise self._to_our_error(error, name) from error
         except openai.APIStatusError as error:
             is_about_request = isinstance(error, openai.BadRequestError | openai.UnprocessableEntityError)
-            raise _ComplaintError(self._to_our_error(error), _complaint(error), may_be_form=is_about_request) from error
+            ours = self._to_our_error(error, name)
+            raise _ComplaintError(ours, _complaint(error), may_be_form=is_about_request) from error
         except (openai.OpenAIError, ValueError, AttributeError, TypeError) as error:
-            raise self._to_our_error(error) from error
+            raise self._to_our_error(error, name) from error
         words, status = _error_in(body)
         if words:
             kind = ModelUnreachableError if status >= SERVER_ERROR else ModelRefusedError
-            told = kind(f"the model {self.name} answered with an error: {words}. {_advice(status)}")
+            told = kind(f"the model {name} answered with an error: {words}. {_advice(status)}")
             raise _ComplaintError(self._without_key(told), words, may_be_form=False)
-        return _text(self.name, body)
+        return _text(name, body)
 
-    def _to_our_error(self, error: Exception) -> ModelError:
+    def _model_for(self, messages: Sequence[Mapping[str, str]]) -> str:
+        """Return the name of the model that is asked: another one for a picture."""
+        has_picture = any("image" in message for message in messages)
+        return self._vision_model if has_picture and self._vision_model else self.name
+
+    def _to_our_error(self, error: Exception, model: str) -> ModelError:
         """Return our error for an error of the openai package."""
-        model, kind = self.name, ModelUnreachableError
+        kind = ModelUnreachableError
         match error:
             case openai.APITimeoutError():
                 text = f"the model {model} did not answer in time. Try again, or raise llm.config.timeout."
