@@ -16,6 +16,7 @@ from tests.support.command_line import palimpsest
 from tests.support.http_server import TIMEOUT, connect_http, run_http_server
 from tests.support.mcp_client import reply_text
 from tests.support.scripted_model import add_all, answering, facts_reply
+from tests.support.server_in_process import connect
 from tests.support.slow_model import HeldModel, held_model
 
 pytestmark = pytest.mark.anyio
@@ -84,3 +85,22 @@ def test_the_command_line_says_when_there_is_nothing_to_do(tmp_path: Path) -> No
     assert "there are no jobs" in palimpsest(tmp_path, "jobs", settings={"PALIMPSEST_LLM__PROVIDER": "none"})
     refused = palimpsest(tmp_path, "jobs", "--retry", code=1, settings={"PALIMPSEST_LLM__PROVIDER": "none"})
     assert "nothing was tried again" in refused
+
+
+async def test_replies_that_take_longer_than_the_timeout_lose_nothing_and_hold_nobody_up(tmp_path: Path) -> None:
+    """Guards slow models of one's own: calls end, messages are found meanwhile, and are learned from afterwards."""
+    with held() as model:
+        quick = {**model.settings, "PALIMPSEST_LLM__CONFIG__TIMEOUT": "0.3"}
+        async with connect(tmp_path, **quick) as client:
+            with anyio.fail_after(TIMEOUT):
+                added = reply_text(await client.call_tool("add_memory", TEA))
+                found = reply_text(await client.call_tool("search_memories", {"query": "tea"}))
+                summary = reply_text(await client.call_tool("get_summary", {"refresh": True}))
+        assert added.startswith("kept 1 message; learning\n")
+        assert "did not answer in time" in added
+        assert "I do like tea" in found
+        assert "I do like tea" in summary
+        assert [job["state"] for job in jobs(tmp_path)] == ["waiting"]
+        model.may_answer.set()
+        (job,) = jobs(tmp_path, "--retry", **model.settings)
+        assert (job["state"], [fact["memory"] for fact in job["learned"]]) == ("done", ["Alice likes tea"])
