@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from loopback import OpenAIServer, Reply
-from palimpsest.core.errors import ModelError, ModelRefusedError, ModelUnreachableError, ReplyError
+from palimpsest.core.errors import EmptyReplyError, ModelError, ModelRefusedError, ModelUnreachableError, ReplyError
 from palimpsest.core.settings import Endpoint, LlmConfig
 from palimpsest.llm.openai import OpenAIModel
 
@@ -190,7 +190,7 @@ FAILURES = [
     pytest.param(Reply(body=b'{"choices": [{}]}'), ModelUnreachableError, NOT_OPENAI, id="no message"),
     pytest.param(
         Reply(body=b'{"choices": [{"message": {"role": "assistant", "content": null}}]}'),
-        ReplyError,
+        EmptyReplyError,
         "sent an empty reply",
         id="null content",
     ),

@@ -16,7 +16,7 @@ from mcp import Client
 from loopback import OpenAIServer
 from tests.support.environment import model_environment
 from tests.support.mcp_client import reply_results, reply_text
-from tests.support.scripted_model import answering, decision, given, prompt_of
+from tests.support.scripted_model import answering, decision, facts_reply, given, prompt_of
 from tests.support.server_in_process import connect
 
 INVENTED = 41
@@ -284,3 +284,20 @@ async def test_an_update_prompt_for_one_fact_is_asked_once_for_each(tmp_path: Pa
     assert sorted(listed) == ["Ina keeps geese", "Ina sews gloves"]
     assert len(server.chat_requests) == 3
     assert "decided nothing" not in text
+
+
+async def test_an_update_prompt_for_one_fact_is_asked_about_a_request_to_forget_too(tmp_path: Path) -> None:
+    def answer(request: dict[str, Any]) -> str:
+        if len(server.chat_requests) == 1:
+            return facts_reply("Ina keeps geese", forget="that Ina sews")
+        is_request = '"forget"' in str(request["messages"]).partition("Known: ")[0]
+        return '{"operation": "DELETE", "target_memory_id": "0"}' if is_request else '{"operation": "ADD"}'
+
+    said = {"role": "user", "content": "I keep geese now. And forget that I sew."}
+    with OpenAIServer(answer) as server:
+        prompt = {"PALIMPSEST_CUSTOM_UPDATE_MEMORY_PROMPT": PER_FACT}
+        async with connect(tmp_path, **model_environment(server.base_url), **prompt) as agent:
+            await agent.call_tool("add_memory", {"text": "Ina sews", "infer": False})
+            await agent.call_tool("add_memory", {"messages": [said]})
+            listed = [hit["text"] for hit in reply_results(await agent.call_tool("list_memories", {}))]
+    assert listed == ["Ina keeps geese"]

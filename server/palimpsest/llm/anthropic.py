@@ -34,8 +34,8 @@ class AnthropicModel:
         self._vision_model = config.vision_model
         self._max_tokens = config.max_tokens
         # Some models refuse both. The temperature has a default; who sets top_p means that.
-        given = ("temperature", config.temperature) if config.top_p is None else ("top_p", config.top_p)
-        self._options = dict([given] if given[1] is not None else [])
+        given = {"temperature": config.temperature if config.top_p is None else None, "top_p": config.top_p}
+        self._options = {name: value for name, value in given.items() if value is not None}
         self._has_schema = True
         is_local = is_on_this_machine(endpoint.base_url)
         self._client = anthropic.AsyncAnthropic(
@@ -51,8 +51,7 @@ class AnthropicModel:
 
         Raises ModelUnreachableError, ModelRefusedError, ReplyError, and CutOffReplyError if it reached `max_tokens`.
         """
-        has_picture = any("image" in message for message in messages)
-        name = self._vision_model if has_picture and self._vision_model else self.name
+        name = self._vision_model if any("image" in message for message in messages) else self.name
         while True:
             form = {"output_config": {"format": {"type": "json_schema", "schema": schema}}}
             options = {**self._options, **(form if schema is not None and self._has_schema else {})}

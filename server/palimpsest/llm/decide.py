@@ -160,7 +160,7 @@ class Decisions:
     stored fits, `unanswered` those that the model left out, and `questioned` those that need a question first.
     `elsewhere` are texts that were meant, but are stored for all projects and stay. `doubts` are notes on decisions
     that are not believed, and `faults` says what was wrong with those that cannot be carried out. `is_cut` is whether
-    the model's reply ended too early.
+    the model's reply ended too early. `verdicts` are what all this follows from.
     """
 
     decisions: tuple[Decision, ...]
@@ -174,6 +174,7 @@ class Decisions:
     faults: tuple[str, ...] = ()
     is_cut: bool = False
     questioned: tuple[Forgotten, ...] = ()
+    verdicts: tuple[Verdict, ...] = ()
 
     @property
     def forgotten(self) -> frozenset[int]:
@@ -902,24 +903,12 @@ async def decide(model: LanguageModel, prompt: Prompt, comparison: Comparison) -
     decision is added, and a request without one is not granted. A prompt about one fact is asked once for each.
     """
     if not prompt.takes_one_fact:
-        answer = await _ask(model, prompt, comparison)
-        return replace(settle(answer.verdicts, comparison), faults=answer.faults, is_cut=answer.is_cut)
-    answers = [await _ask(model, prompt, part) for part in _parts(comparison)]
-    verdicts = [replace(verdict, item=item) for item, answer in enumerate(answers) for verdict in answer.verdicts]
-    return replace(
-        settle(verdicts, comparison),
-        faults=tuple(dict.fromkeys(fault for answer in answers for fault in answer.faults)),
-        is_cut=any(answer.is_cut for answer in answers),
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    """What a model said of a comparison."""
-
-    verdicts: tuple[Verdict, ...]
-    faults: tuple[str, ...]
-    is_cut: bool = False
+        return await _decide(model, prompt, comparison)
+    parts = [await _decide(model, prompt, part) for part in _parts(comparison)]
+    verdicts = [replace(verdict, item=item) for item, part in enumerate(parts) for verdict in part.verdicts]
+    faults = dict.fromkeys(fault for part in parts for fault in part.faults)
+    is_cut = any(part.is_cut for part in parts)
+    return replace(settle(verdicts, comparison), faults=tuple(faults), is_cut=is_cut)
 
 
 def _parts(comparison: Comparison) -> Iterable[Comparison]:
@@ -938,17 +927,18 @@ def _parts(comparison: Comparison) -> Iterable[Comparison]:
         )
 
 
-async def _ask(model: LanguageModel, prompt: Prompt, comparison: Comparison) -> _Answer:
+async def _decide(model: LanguageModel, prompt: Prompt, comparison: Comparison) -> Decisions:
+    """Return the decisions by one question to the model."""
     messages = prompt.render(facts=_shown_items(comparison), memories=_shown_entries(comparison))
 
-    def convert(reply: DecideReply) -> tuple[_Answer, str]:
+    def convert(reply: DecideReply) -> tuple[Decisions, str]:
         verdicts, faults = _verdicts(reply, comparison)
-        decided = settle(verdicts, comparison)
+        settled = settle(verdicts, comparison)
+        decided = replace(settled, verdicts=tuple(verdicts), faults=tuple(dict.fromkeys(faults)))
         left_out = (*decided.undecided, *decided.unanswered)
         items = enumerate((*comparison.facts, *comparison.requests))
         numbers = ", ".join(str(number) for number, item in items if item in left_out)
-        answer = _Answer(tuple(verdicts), tuple(dict.fromkeys(faults)))
-        return answer, next(iter(faults), f"it has no decision about fact {numbers}." if left_out else "")
+        return decided, next(iter(faults), f"it has no decision about fact {numbers}." if left_out else "")
 
     return await ask.ask(model, messages, DecideReply, convert, when_cut=partial(replace, is_cut=True))
 

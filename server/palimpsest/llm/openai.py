@@ -132,7 +132,7 @@ class OpenAIModel:
             json_schema = {"name": "reply", "schema": schema, "strict": True}
             options["response_format"] = {"type": "json_schema", "json_schema": json_schema}
         sent = [_with_picture(message) for message in (messages if dialect.system else _without_system(messages))]
-        name = self._model_for(messages)
+        name = self._vision_model if any("image" in message for message in messages) else self.name
         try:
             # The reply is read as it is, because a nearly compatible server may send anything.
             create = cast("Any", self._client.chat.completions.with_raw_response.create)
@@ -152,11 +152,6 @@ class OpenAIModel:
             told = kind(f"the model {name} answered with an error: {words}. {_advice(status)}")
             raise _ComplaintError(self._without_key(told), words, may_be_form=False)
         return _text(name, body)
-
-    def _model_for(self, messages: Sequence[Mapping[str, str]]) -> str:
-        """Return the name of the model that is asked: another one for a picture."""
-        has_picture = any("image" in message for message in messages)
-        return self._vision_model if has_picture and self._vision_model else self.name
 
     def _to_our_error(self, error: Exception, model: str) -> ModelError:
         """Return our error for an error of the openai package."""
