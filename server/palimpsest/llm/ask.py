@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Annotated, Any, ClassVar, TypeVar, cast
@@ -437,12 +438,15 @@ async def ask(
     reply can be used, and passes on every other ModelError.
     """
     schema = schema_for(messages, reply_type)
+    expected = [EmptyReplyError] if read_text is not None and read_text("") is not None else []
     text = ""
 
     async def attempt(asked: Sequence[Mapping[str, str]]) -> tuple[Result, str]:
         nonlocal text
         try:
-            text = await _completed(model, asked, schema, is_said=read_text is not None and read_text("") is not None)
+            text = ""
+            with suppress(*expected):
+                text = await model.complete(asked, schema)
             return convert(read(text, reply_type, read_text))
         except CutOffReplyError as error:
             if when_cut is None:
@@ -475,18 +479,6 @@ async def ask(
     if first is None:
         raise failure
     return first
-
-
-async def _completed(
-    model: LanguageModel, messages: Sequence[Mapping[str, str]], schema: Mapping[str, Any] | None, *, is_said: bool
-) -> str:
-    """Return the text of a reply. An empty one is an error unless it says that there is nothing."""
-    try:
-        return await model.complete(messages, schema)
-    except EmptyReplyError:
-        if not is_said:
-            raise
-        return ""
 
 
 def whole_items(text: str) -> str:
