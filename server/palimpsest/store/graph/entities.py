@@ -38,8 +38,8 @@ from palimpsest.text.names.known_names import Span, beginning, known_names, name
 
 LATEST = datetime.max.replace(tzinfo=UTC)
 
-NAMES_READ = 100
-"""How many names are read at once to complete a beginning. A client shows at most as many."""
+NAMES_READ = 1_000
+"""Among how many names a beginning is completed, the first ones. A client shows a hundred at most."""
 
 
 class ListedEntity(NamedTuple):
@@ -134,20 +134,13 @@ def list_entities(
 def names_beginning(conn: Connection, scope: Scope, beginning: str, limit: int) -> list[str]:
     """Return up to `limit` names of entities that the scope sees and that begin so, in any case, sorted."""
     first = name_key(beginning)
-    values = {"user_id": scope.user_id, "project": scope.project, "last": f"{first}{LAST_CHARACTER}"}
-    names: dict[str, None] = {}
-    skipped = 0
-    while len(names) < limit:
-        rows = conn.execute(_BEGINNING, {**values, "first": first, "limit": NAMES_READ, "skipped": skipped}).all()
-        roots = roots_of(conn, [row.id for row in rows])
-        seen = seen_roots(conn, scope, {root.id for root in roots.values()})
-        seen_rows = [row for row in rows if row.id in roots and roots[row.id].id in seen]
-        known = _known_aliases(conn, scope, [row.id for row in seen_rows])
-        names |= {row.name: None for row in seen_rows if (row.id, row.key) in known}
-        if len(rows) < NAMES_READ:
-            break
-        skipped += NAMES_READ
-    return list(names)[:limit]
+    values = {"user_id": scope.user_id, "project": scope.project, "first": first, "last": f"{first}{LAST_CHARACTER}"}
+    rows = conn.execute(_BEGINNING, values).all()
+    roots = roots_of(conn, [row.id for row in rows])
+    seen = seen_roots(conn, scope, {root.id for root in roots.values()})
+    seen_rows = [row for row in rows if row.id in roots and roots[row.id].id in seen]
+    known = _known_aliases(conn, scope, [row.id for row in seen_rows])
+    return list(dict.fromkeys(row.name for row in seen_rows if (row.id, row.key) in known))[:limit]
 
 
 def seen_roots(conn: Connection, scope: Scope, root_ids: Iterable[str], *, as_of: datetime | None = None) -> set[str]:
@@ -208,8 +201,7 @@ _BEGINNING = (
         or_(entities.c.project == "", entities.c.project == bindparam("project")),
     )
     .order_by(entity_aliases.c.key, entities.c.seq)
-    .limit(bindparam("limit"))
-    .offset(bindparam("skipped"))
+    .limit(NAMES_READ)
 )
 
 
