@@ -31,7 +31,7 @@ from tests.support.environment import STATIC_EMBEDDER
 from tests.support.examples import FULL_PROFILE, LOCAL_PROFILE
 from tests.support.memory import StoppedClock, memory_in
 from tests.support.postgres import PostgresStore, empty_database, shared_cluster
-from tests.support.stores import SqliteStore, Store, ledgers_removed, on_store
+from tests.support.stores import Store, ledgers_removed, on_store
 
 hypothesis.settings.register_profile(LOCAL_PROFILE, max_examples=25, deadline=None)
 hypothesis.settings.register_profile(FULL_PROFILE, max_examples=100, deadline=None)
@@ -256,7 +256,7 @@ def database(postgres: PostgresStore) -> Generator[SecretStr]:
 @pytest.fixture(scope="module", autouse=True)
 def store(request: pytest.FixtureRequest) -> Generator[Store]:
     """Choose where the ledgers of the tests are."""
-    chosen = SqliteStore() if getattr(request, "param", "sqlite") == "sqlite" else request.getfixturevalue("postgres")
+    chosen = Store() if getattr(request, "param", "sqlite") == "sqlite" else request.getfixturevalue("postgres")
     with on_store(chosen):
         yield chosen
 

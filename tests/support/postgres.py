@@ -16,7 +16,7 @@ from pydantic import SecretStr
 
 from palimpsest.store.ledger import open_ledger
 from postgresql import Cluster, start_for
-from tests.support.stores import creation_time
+from tests.support.stores import Store, creation_time
 
 TEMPLATE = "template_of_ledgers"
 
@@ -36,10 +36,11 @@ def shared_cluster(folder: Path, owner: int) -> Cluster:
         return Cluster(**json.loads(note.read_text()))
 
 
-class PostgresStore:
-    """Implement `tests.support.stores.Store` with a database for each ledger. `name` is that of this process."""
+class PostgresStore(Store):
+    """A database for each ledger. `name` is that of this process."""
 
     def __init__(self, cluster: Cluster, name: str) -> None:
+        super().__init__()
         self.cluster = cluster
         self._names: Iterator[str] = (f"{name}_{number}" for number in count())
         self._databases: dict[Path, str] = {}

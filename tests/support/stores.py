@@ -17,7 +17,7 @@ from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from pydantic import SecretStr
 
@@ -30,44 +30,17 @@ Address: TypeAlias = Path | SecretStr
 URL_VARIABLE = "PALIMPSEST_LEDGER_URL"
 
 
-class Store(Protocol):
-    """A kind of database that ledgers are in."""
-
-    def address(self, path: Path) -> Address:
-        """Return what `open_ledger` takes for the ledger that a test calls by a path. It has an id of its own."""
-        ...
-
-    def prepare(self, path: Path) -> None:
-        """Create the empty ledger of a path unless there is one. All ledgers made by it have the same id."""
-        ...
-
-    def copy(self, path: Path, to: Path) -> None:
-        """Copy the ledger of a path, which nobody has open, to another, unless its file was copied with its folder."""
-        ...
-
-    def tables(self, folder: Path) -> dict[Path, bytes]:
-        """Return what is in the ledgers of a folder beside its files, by a path that names ledger and table."""
-        ...
-
-    def mark(self) -> int:
-        """Return a mark of the ledgers that exist now, for `remove_since`."""
-        ...
-
-    def remove_since(self, mark: int) -> None:
-        """Remove the ledgers that were made after a mark, unless they are files in a test's folder."""
-        ...
-
-
-class SqliteStore:
-    """Implement `Store` with a file for each ledger."""
+class Store:
+    """A kind of database that ledgers are in: a file for each ledger. A store of databases overrides all of it."""
 
     def __init__(self) -> None:
         self._named: set[Path] = set()
 
-    def address(self, path: Path) -> Path:
-        """Return the path. Its ledger is there when it is first named, if its folder exists and is private.
+    def address(self, path: Path) -> Address:
+        """Return what `open_ledger` takes for the ledger that a test calls by a path. It has an id of its own.
 
-        Migrating an empty file in every test would take a quarter of the time.
+        It is there when it is first named, if its folder exists and is private: migrating an empty file in every test
+        would take a quarter of the time.
         """
         if path not in self._named and _is_private(path.parent) and not path.exists():
             self.prepare(path)
@@ -77,31 +50,31 @@ class SqliteStore:
         return path
 
     def prepare(self, path: Path) -> None:
-        """Write the file of an empty ledger."""
+        """Create the empty ledger of a path unless there is one. All ledgers made by it have the same id."""
         if not path.exists():
             path.write_bytes(_empty_sqlite_ledger())
             path.chmod(0o600)
 
     def copy(self, path: Path, to: Path) -> None:
-        """Do nothing: a ledger is a file in its folder."""
+        """Copy the ledger of a path, which nobody has open, to another, unless its file was copied with its folder."""
 
     def tables(self, folder: Path) -> dict[Path, bytes]:
-        """Return nothing: everything is in files."""
+        """Return what is in the ledgers of a folder beside its files, by a path that names ledger and table."""
         del folder
         return {}
 
     def mark(self) -> int:
-        """Return 0: the files are removed with their folder."""
+        """Return a mark of the ledgers that exist now, for `remove_since`."""
         return 0
 
     def remove_since(self, mark: int) -> None:
-        """Leave the files to whoever made their folder."""
+        """Remove the ledgers that were made after a mark, unless they are files in a test's folder."""
 
 
 class _Chosen:
     """The store of the test that runs now. A process that a test starts has the one that its environment names."""
 
-    store: Store = SqliteStore()
+    store = Store()
 
 
 @contextmanager
