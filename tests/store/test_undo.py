@@ -6,7 +6,7 @@ import contextlib
 import json
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -21,7 +21,6 @@ from palimpsest.core.models import (
     PINNED,
     AppliedWrite,
     Decision,
-    Edit,
     Event,
     Fact,
     Kind,
@@ -32,7 +31,7 @@ from palimpsest.core.models import (
     Undo,
 )
 from palimpsest.core.protocols import Vector
-from palimpsest.store import contextual_keys, verify
+from palimpsest.store import contextual_keys
 from palimpsest.store import entries as entry_queries
 from palimpsest.store import history as history_queries
 from palimpsest.store import memories as memory_queries
@@ -56,52 +55,39 @@ LiveEntries: TypeAlias = dict[str, tuple[Any, ...]]
 """Everything there is to living memories and messages, by id."""
 
 
-@dataclass
-class RecordedLedger:
+@dataclass(frozen=True)
+class RecordedLedger(Graph):
     """A ledger whose clock moves on by a minute with every write, and its state before each write.
 
     `states_by_time` pairs an instant with the state just before it. `states_by_edit` maps the number of an edit to the
     state before it.
     """
 
-    ledger: Ledger
-    clock: StoppedClock
     states_by_time: list[tuple[datetime, LiveEntries]] = field(default_factory=list[tuple[datetime, LiveEntries]])
     states_by_edit: dict[int, LiveEntries] = field(default_factory=dict[int, LiveEntries])
 
-    def apply(self, scope: Scope, *decisions: Decision, by: Provenance = BY_TEST, **rest: Any) -> AppliedWrite:
-        """Apply decisions, with a vector for every new text. `by` is what makes the edit."""
-        self.clock.forward(minutes=1)
+    def apply(self, write: Write) -> AppliedWrite:
+        """Carry out a write, with a vector for every new text."""
         state, row_count = self.live_entries(), len(self.history_rows())
-        texts = [decision.fact.text for decision in decisions if decision.fact is not None]
-        texts += [message.content for message in rest.get("messages", ())]
+        texts = [decision.fact.text for decision in write.decisions if decision.fact is not None]
+        texts += [message.content for message in write.messages]
         vectors = {text: _vector(text) for text in texts}
-        write = Write(scope, by, decisions=decisions, vectors=vectors, embedder=EMBEDDER, **rest)
-        applied = self.ledger.apply(write)
+        applied = super().apply(replace(write, vectors=vectors, embedder=EMBEDDER))
         self.states_by_time.append((self.clock.at, state))
         rows = self.history_rows()
         if len(rows) > row_count:
             self.states_by_edit[rows[-1][0]] = state
         return applied
 
-    def add(self, text: str, scope: Scope = ALICE, **labels: Any) -> Memory:
-        """Add a memory."""
-        return self.apply(scope, Decision(Event.ADD, Fact(text, **labels))).outcomes[0].memory
+    def do(self, scope: Scope, *decisions: Decision, **rest: Any) -> AppliedWrite:
+        """Carry out decisions in one write."""
+        return self.apply(Write(scope, BY_TEST, decisions=decisions, **rest))
 
     def store_messages(self, *texts: str, scope: Scope = ALICE) -> tuple[Message, ...]:
         """Store messages of the user, dated now."""
         at = self.clock.at.isoformat()
         messages = messages_from(*({"role": "user", "content": text, "at": at} for text in texts), scope=scope)
-        return self.apply(scope, messages=messages).messages
-
-    def undo(self, edit: int | None = None, since: datetime | None = None, scope: Scope = ALICE) -> AppliedWrite:
-        """Undo one edit, everything since an instant, or the newest edit in effect."""
-        return self.apply(scope, undo=Undo(edit, since))
-
-    def edits(self, scope: Scope = WEB) -> list[Edit]:
-        """Return the edits a scope sees, newest first. A project's scope sees all of Alice's."""
-        with self.ledger.read() as conn:
-            return history_queries.edits(conn, scope, 1_000)
+        return self.do(scope, messages=messages).messages
 
     def live_entries(self, scope: Scope | None = None) -> LiveEntries:
         """Return the living memories and messages of a scope itself, or of all scopes."""
@@ -129,7 +115,7 @@ class RecordedLedger:
     def entries_ever_seen(self, scope: Scope) -> list[tuple[Kind, str]]:
         """Return kind and id of every memory and message that the scope sees, deleted or not, oldest first."""
         entries: dict[tuple[Kind, str], None] = {}
-        for edit in reversed(self.edits(scope)):
+        for edit in reversed(self.log(scope)):
             entries |= {(step.kind, step.owner_id): None for step in edit.steps if step.kind != "entity"}
         return list(entries)
 
@@ -139,10 +125,6 @@ class RecordedLedger:
             entries = entry_queries.missing_vectors(conn, EMBEDDER, 100, after=0, only_failed=True)
         embedded = {seq: EmbeddedText(text, EMBEDDER, _vector(text)) for seq, text in entries.items()}
         self.ledger.run(contextual_keys.give_vectors, self.ledger.full_text, embedded, self.ledger.clock())
-
-    def faults(self) -> list[str]:
-        """Return what does not agree when every row is compared with the rows it depends on."""
-        return self.ledger.read_with(verify.verify, self.ledger.database, lambda _done, _total: None).texts()
 
 
 def memory_fields(memory: Memory) -> tuple[Any, ...]:
@@ -185,18 +167,18 @@ def test_undo(ledger: Ledger, clock: StoppedClock, case: str) -> None:
 def test_an_old_fact_that_came_late_is_undone_once(recorded: RecordedLedger) -> None:
     """It was stored as closed, and after the undo nothing says that the newer memory replaced it."""
     rome = recorded.add("User lives in Rome")
-    late = Decision(Event.NONE, memory_id=rome.id, outdated=(Fact("User lives in Oslo"),))
-    (_, oslo) = recorded.apply(ALICE, late).outcomes
+    late = Decision(Event.NONE, memory_id=rome, outdated=(Fact("User lives in Oslo"),))
+    (_, oslo) = recorded.do(ALICE, late).outcomes
     assert [change.memory.id for change in recorded.undo().outcomes] == [oslo.memory.id]
     with recorded.ledger.read() as conn:
-        assert history_queries.predecessors(conn, rome.id) == []
+        assert history_queries.predecessors(conn, rome) == []
         undone = memory_queries.memories_by_id(conn, [oslo.memory.id])[oslo.memory.id]
     assert not undone.is_forgotten
     recorded.undo()
     assert recorded.live_texts() == [], "the next undo goes one edit further back"
     recorded.undo(3)
     with recorded.ledger.read() as conn:
-        (old,) = history_queries.predecessors(conn, rome.id)
+        (old,) = history_queries.predecessors(conn, rome)
     assert (old.memory.text, old.memory.valid_until) == ("User lives in Oslo", oslo.memory.valid_until)
 
 
@@ -205,14 +187,14 @@ def test_forgetting_a_memory_forgets_what_it_replaced_until_it_is_undone(recorde
     first, second = recorded.store_messages("I'm married to Mark", "Mark and I divorced")
     old = recorded.add("User is married to Mark", sources=(first.id,))
     divorce = Fact("User and Mark divorced", sources=(second.id,))
-    (new,) = recorded.apply(ALICE, Decision(Event.ADD, divorce, replaces=(old.id,))).outcomes
+    (new,) = recorded.do(ALICE, Decision(Event.ADD, divorce, replaces=(old,))).outcomes
     messages = [first.id, second.id]
     forget = Decision(Event.DELETE, memory_id=new.memory.id, forgets=True)
-    forgotten = recorded.apply(ALICE, forget).outcomes
+    forgotten = recorded.do(ALICE, forget).outcomes
     assert [change.memory.text for change in forgotten] == ["User and Mark divorced", "User is married to Mark"]
     with recorded.ledger.read() as conn:
         assert message_queries.outdated_or_forgotten(conn, messages) == (set(), set(messages))
-    (again,) = recorded.apply(ALICE, forget).outcomes
+    (again,) = recorded.do(ALICE, forget).outcomes
     assert again.event is Event.NONE
     recorded.undo()
     with recorded.ledger.read() as conn:
@@ -223,13 +205,13 @@ def test_forgetting_a_memory_forgets_what_it_replaced_until_it_is_undone(recorde
 @pytest.mark.few_by_day(1)
 @pytest.mark.parametrize("scope", [Scope("bob"), Scope("alice", agent_id="coder")])
 def test_an_edit_of_another_scope_is_refused(recorded: RecordedLedger, scope: Scope) -> None:
-    recorded.add("Theirs", scope)
+    recorded.add("Theirs", scope=scope)
     recorded.store_messages("Theirs too", scope=scope)
     other_scope = Scope("alice", run_id="r1") if scope.user_id == "alice" else ALICE
     rows = recorded.history_rows()
     for request in (Undo(edit=1), Undo(edit=2), Undo()):
         with pytest.raises(InputError, match="in this scope"):
-            recorded.apply(other_scope, undo=request)
+            recorded.do(other_scope, undo=request)
     assert recorded.undo(since=datetime(2020, 1, 1, tzinfo=UTC), scope=other_scope).outcomes == ()
     assert recorded.history_rows() == rows
 
@@ -237,7 +219,7 @@ def test_an_edit_of_another_scope_is_refused(recorded: RecordedLedger, scope: Sc
 def test_the_log_of_a_scope_is_paged_newest_first(recorded: RecordedLedger) -> None:
     for number in range(5):
         recorded.add(f"Fact {number}")
-        recorded.add(f"Secret {number}", WEB)
+        recorded.add(f"Secret {number}", scope=WEB)
     with recorded.ledger.read() as conn:
         first = history_queries.edits(conn, ALICE, 2)
         rest = history_queries.edits(conn, ALICE, 10, before=first[-1].number)
@@ -253,7 +235,7 @@ def test_undo_since_an_instant_is_one_edit_and_includes_the_instant(recorded: Re
     recorded.store_messages("A message after")
     recorded.undo(since=instant)
     assert recorded.live_texts() == ["Before"]
-    newest = recorded.edits()[0]
+    newest = recorded.log()[0]
     assert (newest.provenance.stage, len(newest.steps)) == (f"undo since {instant:%Y-%m-%dT%H:%M:%SZ}", 3)
     recorded.undo(newest.number)
     assert recorded.live_texts() == ["A message after", "After", "At the instant", "Before"]
@@ -317,20 +299,20 @@ def _do(recorded: RecordedLedger, step: Step) -> None:
     match step.what:
         case "add" | "pin":
             pinned = Fact(f"{LONG} {step.one}", metadata={PINNED: step.one})
-            recorded.apply(step.scope, Decision(Event.ADD, fact if step.what == "add" else pinned))
+            recorded.do(step.scope, Decision(Event.ADD, fact if step.what == "add" else pinned))
         case "replace":
-            recorded.apply(step.scope, Decision(Event.ADD, fact, replaces=tuple(memory_ids)))
+            recorded.do(step.scope, Decision(Event.ADD, fact, replaces=tuple(memory_ids)))
         case "update" if memory_ids:
             fact_of_update = fact if step.other % 3 else Fact("", happened_at=step.day, **step.labels)
-            recorded.apply(step.scope, Decision(Event.UPDATE, fact_of_update, memory_ids[0]))
+            recorded.do(step.scope, Decision(Event.UPDATE, fact_of_update, memory_ids[0]))
         case "delete":
             chosen = _chosen(owners, step.one, step.other, step.one + step.other)
-            recorded.apply(
+            recorded.do(
                 step.scope, *(Decision(Event.DELETE, memory_id=owner_id, kind=kind) for kind, owner_id in chosen)
             )
         case "restore" if owners:
             ((kind, owner),) = _chosen(owners, step.one)
-            recorded.apply(step.scope, Decision(Event.ADD, memory_id=owner, kind=kind))
+            recorded.do(step.scope, Decision(Event.ADD, memory_id=owner, kind=kind))
         case "say":
             recorded.store_messages(*TEXTS[: 1 + step.one % 3], scope=step.scope)
         case "learn":
@@ -338,7 +320,7 @@ def _do(recorded: RecordedLedger, step: Step) -> None:
             facts = [Fact(text, sources, happened_at=step.day) for text in (step.text, *TEXTS[step.one % 4 :])]
             known = zip((Event.UPDATE, Event.DELETE, Event.NONE), memory_ids, strict=False)
             decisions = [Decision(event, facts[-1], memory_id) for event, memory_id in known]
-            recorded.apply(step.scope, *decisions, Decision(Event.ADD, facts[0]), learned_from=sources)
+            recorded.do(step.scope, *decisions, Decision(Event.ADD, facts[0]), learned_from=sources)
         case "embed":
             recorded.embed_missing()
         case "undo":
@@ -351,14 +333,14 @@ def _do(recorded: RecordedLedger, step: Step) -> None:
 
 def _undo(recorded: RecordedLedger, step: Step) -> None:
     """Undo one edit or the newest: what it changed is as it was before the edit. Undoing the undo restores the rest."""
-    edits = recorded.edits(step.scope)
+    edits = recorded.log(step.scope)
     number = edits[step.one % len(edits)].number if edits and step.other % 3 else None
     was = recorded.live_entries()
     recorded.undo(number, scope=step.scope)
-    undone = recorded.edits()[0]
+    undone = recorded.log()[0]
     number = int(undone.provenance.stage.removeprefix("undo "))
     then, now = recorded.states_by_edit[number], recorded.live_entries()
-    (edit,) = (candidate for candidate in recorded.edits() if candidate.number == number)
+    (edit,) = (candidate for candidate in recorded.log() if candidate.number == number)
     owners = {step.owner_id for step in edit.steps}
     assert {owner_id: now.get(owner_id) for owner_id in owners} == {owner_id: then.get(owner_id) for owner_id in owners}
     assert {owner_id: now[owner_id] for owner_id in now if owner_id not in owners} == {
@@ -402,7 +384,7 @@ def _assert_each_edit_is_undone_once(recorded: RecordedLedger) -> None:
     with contextlib.suppress(InputError):
         while len(stages) < 100:
             recorded.undo(scope=WEB)
-            stages.append(recorded.edits()[0].provenance.stage)
+            stages.append(recorded.log()[0].provenance.stage)
     assert len(set(stages)) == len(stages)
 
 
