@@ -178,10 +178,6 @@ class GraphCase:
         """Add a memory of so many characters that is pinned, with a value or true."""
         self.add(long(word, chars), metadata={"pinned": value[0] if value else True}, **options)
 
-    def label(self, number: int, **metadata: Any) -> None:
-        """Change the metadata of a memory."""
-        self.change(number, "", metadata=metadata)
-
     def lengthen(self, number: int, word: str, chars: int, **metadata: Any) -> None:
         """Give a memory a text of so many characters."""
         self.change(number, long(word, chars), metadata=metadata)
@@ -246,10 +242,6 @@ class GraphCase:
     def means(self, message: str, key: str, number: int) -> None:
         """Compare the entity that a message means by a name with the first one of a memory."""
         assert self.graph.spoken_ids(self._owner(message))[key] in self.graph.first_entity(self.ids[number])
-
-    def one(self, *numbers: int) -> None:
-        """Compare memories that are one and the same."""
-        assert len({self.ids[number] for number in numbers}) == 1
 
     def stages(self, *expected: str) -> None:
         """Compare the stages of the edits, the newest first."""
