@@ -24,7 +24,6 @@ def chroma(tmp_path_factory: pytest.TempPathFactory) -> Generator[ChromaProcess]
 
 @pytest.fixture(params=["exact", "chroma"])
 def indexes(request: pytest.FixtureRequest) -> Indexes:
-    """Yield each kind of index."""
     return Indexes(request.param)
 
 

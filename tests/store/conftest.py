@@ -15,7 +15,6 @@ from tests.support.stores import open_empty_ledger
 
 @pytest.fixture
 def ledger(tmp_path: Path, clock: StoppedClock) -> Generator[Ledger]:
-    """Yield an empty ledger."""
     opened = open_empty_ledger(tmp_path, clock)
     yield opened
     opened.close()

@@ -151,7 +151,6 @@ def recorded_ledger(folder: Path) -> Generator[RecordedLedger]:
 
 @pytest.fixture
 def recorded(tmp_path: Path) -> Generator[RecordedLedger]:
-    """Yield an empty recorded ledger."""
     with recorded_ledger(tmp_path) as opened:
         yield opened
 

@@ -18,7 +18,6 @@ async def exported(memory: Memory) -> bytes:
 
 
 async def exporting(memory: Memory, file: Path) -> None:
-    """Write an export to a file."""
     await memory.care.export(file, ignore_progress)
 
 

@@ -74,5 +74,4 @@ def chatgpt_conversation(
 
 
 def claude_conversation(*messages: dict[str, Any], **more: Any) -> dict[str, Any]:
-    """Return a Claude conversation."""
     return {"uuid": "c1", "name": "", "created_at": "2025-02-01T09:00:00Z", "chat_messages": [*messages], **more}

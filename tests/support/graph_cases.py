@@ -71,7 +71,6 @@ def entities_in(names: str) -> list[tuple[str, EntityType]]:
 
 
 def relations_in(stated: list[list[str]]) -> tuple[Relation, ...]:
-    """Return relations."""
     return tuple(Relation(*parts) for parts in stated)
 
 

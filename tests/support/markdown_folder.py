@@ -11,7 +11,6 @@ from tests.support.ledger_access import ignore_progress
 
 
 async def export_to(memory: Memory, folder: Path, *, overwrites: bool = False) -> FolderExport:
-    """Export a memory to a folder."""
     return await memory.care.export_folder(folder, ignore_progress, overwrites=overwrites)
 
 

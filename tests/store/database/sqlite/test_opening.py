@@ -15,7 +15,6 @@ from tests.support.memory import ALICE, StoppedClock
 
 
 def add(ledger: Ledger, text: str) -> None:
-    """Add a memory of alice's."""
     ledger.apply(Write(ALICE, Provenance("test"), decisions=(Decision(Event.ADD, Fact(text)),)))
 
 

@@ -47,7 +47,6 @@ def texts_in(path: Path) -> list[str]:
 
 
 def error_of(call: Callable[[], object]) -> str:
-    """Return the error of a call."""
     with pytest.raises(LedgerError) as raised:
         call()
     return str(raised.value)
@@ -176,7 +175,6 @@ def test_a_log_is_not_written_back_over_the_writes_of_another_process(path: Path
 
 
 async def add(client: Client, text: str) -> None:
-    """Add a memory. It is acknowledged."""
     reply_text(await client.call_tool("add_memory", {"text": text}))
 
 

@@ -51,12 +51,10 @@ def split_tom(memory: Memory, memory_id: str) -> None:
 
 
 def lines_of(file: Path) -> list[dict[str, Any]]:
-    """Return the lines of an export."""
     return [json.loads(line) for line in file.read_text("utf-8").splitlines()]
 
 
 def write_lines(file: Path, lines: list[dict[str, Any]]) -> None:
-    """Write the lines of an export."""
     file.write_text("".join(f"{json.dumps(line)}\n" for line in lines), "utf-8")
 
 
