@@ -29,8 +29,8 @@ from palimpsest.store.database import LedgerCopy
 #
 # The lock keeps order and nothing else. What must not happen at the same time is kept apart by the database.
 
-POLL_SECONDS = 0.002
-"""The pause between two attempts. A write takes several times as long."""
+LINE_SECONDS, TURN_SECONDS = 0.004, 0.0005
+"""The pause between two attempts: in the line, which moves on with every write, and at its head, where others wait."""
 
 
 @contextmanager
@@ -43,13 +43,13 @@ def in_turn(path: Path, timeout: float) -> Generator[None]:
     line = path.with_name(f"{path.stem}.next{path.suffix}")
     end = time.monotonic() + timeout
     if sys.platform == "win32":  # pragma: no cover
-        with file_lock(line).acquire(timeout, poll_interval=POLL_SECONDS):
-            lock = file_lock(path).acquire(max(0.0, end - time.monotonic()), poll_interval=POLL_SECONDS)
+        with file_lock(line).acquire(timeout, poll_interval=LINE_SECONDS):
+            lock = file_lock(path).acquire(max(0.0, end - time.monotonic()), poll_interval=TURN_SECONDS)
         with lock:
             yield
         return
-    with _locked(line, end):
-        held = _locked(path, end)
+    with _locked(line, end, LINE_SECONDS):
+        held = _locked(path, end, TURN_SECONDS)
     with held:
         yield
 
@@ -57,14 +57,14 @@ def in_turn(path: Path, timeout: float) -> Generator[None]:
 if sys.platform != "win32":
     import fcntl
 
-    def _locked(path: Path, end: float) -> IO[bytes]:
+    def _locked(path: Path, end: float, pause: float) -> IO[bytes]:
         """Return a file that is locked until it is closed. Raises TimeoutError if it is not before a time."""
         file = os.fdopen(os.open(path, os.O_CREAT | os.O_RDWR, OWNER_ONLY), "rb")
         while not _is_our_turn(file):
             if time.monotonic() >= end:
                 file.close()
                 raise TimeoutError
-            time.sleep(POLL_SECONDS)
+            time.sleep(pause)
         return file
 
     def _is_our_turn(file: IO[bytes]) -> bool:
