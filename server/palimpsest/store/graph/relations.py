@@ -24,11 +24,6 @@ MAX_PAST_MEMORIES = 2_000
 """How many memories of an entity are read back to an earlier state: a tenth of a second of work."""
 
 
-FIRST_LOOK = 30
-"""Among how many of the memories relations are looked for first: of well-known names the best candidates
-of a search state enough, and all of them together more than a hundred."""
-
-
 def relations_of(
     conn: Connection, scope: Scope, ids: Iterable[str], *, limit: int, as_of: datetime | None = None, ever: bool = False
 ) -> list[KnownRelation]:
@@ -55,9 +50,7 @@ def relations_found(
     memories must be living, and the scope must see them.
     """
     ids = list(members_of(conn, root_ids))
-    rows = _stated(conn, scope, ids, memory_ids[:FIRST_LOOK], limit)
-    if len(rows) < limit and len(memory_ids) > FIRST_LOOK:
-        rows = _stated(conn, scope, ids, memory_ids, limit)
+    rows = _stated(conn, scope, ids, memory_ids, limit)
     if len(rows) < limit and with_newest:
         values = {"ids": ids, "limit": limit, **sql.scope_values(scope)}
         rows += conn.execute(_of_entities(sql.scope_parts(scope), ever=False), values).all()
