@@ -36,7 +36,7 @@ FULL_STOPS = " .!。।॥۔։።။។"  # noqa: RUF001 - full stops are meant
 NFKC makes the other forms of these one of them. A question mark is not among them, because a question says nothing.
 """
 
-ListedValues: TypeAlias = "sa.Select[tuple[Any]]"
+ListedValues: TypeAlias = "sa.Select[Any]"
 
 _T = TypeVar("_T")
 _K = TypeVar("_K")
@@ -90,13 +90,6 @@ class json_elements(FunctionElement[Any]):  # noqa: N801 - SQL functions are low
     inherit_cache = True
 
 
-class json_numbers(json_elements):  # noqa: N801 - likewise
-    """The elements of a JSON array of integers, one row each."""
-
-    name = "json_numbers"
-    inherit_cache = True
-
-
 class next_number(FunctionElement[int]):  # noqa: N801 - likewise
     """The next edit number: above all its arguments, none of which is NULL.
 
@@ -113,7 +106,16 @@ def listed(name: str) -> ListedValues:
 
     The statement then has the same text for every length of the list, and is compiled and prepared once.
     """
-    return sa.select(json_elements(sa.bindparam(name, type_=sa.JSON)).table_valued("value").c.value)
+    return sa.select(_values(sa.bindparam(name, type_=sa.JSON)))
+
+
+def listed_numbers(name: str) -> ListedValues:
+    """Return a bound list of integers for IN, as `listed` does of texts."""
+    return sa.select(sa.cast(_values(sa.bindparam(name, type_=sa.JSON)), sa.BigInteger))
+
+
+def _values(array: sa.BindParameter[Any]) -> sa.ColumnElement[Any]:
+    return json_elements(array).table_valued("value").c.value
 
 
 def rows_for(conn: sa.Connection, query: Query, ids: Sequence[str]) -> Sequence[Any]:
@@ -121,19 +123,13 @@ def rows_for(conn: sa.Connection, query: Query, ids: Sequence[str]) -> Sequence[
     return conn.execute(query, {"ids": ids}).all() if ids else ()
 
 
-def listed_numbers(name: str) -> ListedValues:
-    """Return a bound list of integers for IN, as `listed` does of texts."""
-    return sa.select(json_numbers(sa.bindparam(name, type_=sa.JSON)).table_valued("value").c.value)
-
-
 def among(column: sa.ColumnElement[Any], values: Iterable[Any]) -> sa.ColumnElement[bool]:
     """Return the condition that a column of texts or integers is one of some values, however many there are.
 
     As with `listed`, they are one parameter.
     """
-    elements = json_numbers if isinstance(column.type, Integer) else json_elements
-    array = sa.bindparam(None, list(values), type_=sa.JSON, unique=True)
-    return column.in_(sa.select(elements(array).table_valued("value").c.value))
+    elements = _values(sa.bindparam(None, list(values), type_=sa.JSON, unique=True))
+    return column.in_(sa.select(sa.cast(elements, sa.BigInteger) if isinstance(column.type, Integer) else elements))
 
 
 MIN_PREFIX = 8
@@ -178,21 +174,19 @@ def unpacked(blob: bytes) -> Vector:
     return np.frombuffer(blob, dtype=np.float16).astype(np.float32)
 
 
-def unpacked_rows(blobs: Sequence[bytes]) -> Vector:
-    """Return stored vectors as one float32 matrix of shape (n, dims). Raises ValueError if their lengths differ."""
-    if len(set(map(len, blobs))) > 1:
-        raise ValueError("stored vectors have different lengths")
-    return np.frombuffer(b"".join(blobs), dtype=np.float16).reshape(len(blobs), -1).astype(np.float32)
-
-
 def unpacked_key(key: bytes, vector: bytes) -> Vector:
     """Return the stored key of an entry as a unit vector of shape (dims,). An empty key is the same as the vector."""
     return unpacked_keys([key or vector])[0]
 
 
 def unpacked_keys(blobs: Sequence[bytes]) -> Vector:
-    """Return stored keys as unit vectors of shape (n, dims), because half precision changes their length."""
-    keys = unpacked_rows(blobs)
+    """Return stored keys as unit vectors of shape (n, dims), because half precision changes their length.
+
+    Raises ValueError if they have different numbers of dimensions.
+    """
+    if len(set(map(len, blobs))) > 1:
+        raise ValueError("stored vectors have different lengths")
+    keys = np.frombuffer(b"".join(blobs), dtype=np.float16).reshape(len(blobs), -1).astype(np.float32)
     lengths = np.sqrt(np.einsum("ij,ij->i", keys, keys))[:, np.newaxis]
     return np.divide(keys, lengths, out=keys, where=lengths > 0)
 

@@ -15,7 +15,7 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.types import Integer
 
 from palimpsest.store.database import Work
-from palimpsest.store.rows import json_elements, json_numbers, next_number
+from palimpsest.store.rows import json_elements, next_number
 from palimpsest.store.schema import index_log, metadata
 
 AS_TEXT: Mapping[str, bool] = {"no_parameters": True}
@@ -101,12 +101,6 @@ def register() -> None:
 @compiles(json_elements, "postgresql")
 def _json_elements(element: json_elements, compiler: SQLCompiler, **options: Any) -> str:
     return f"json_array_elements_text({compiler.process(element.clauses, **options)})"
-
-
-@compiles(json_numbers, "postgresql")
-def _json_numbers(element: json_numbers, compiler: SQLCompiler, **options: Any) -> str:
-    texts = f"json_array_elements_text({compiler.process(element.clauses, **options)})"
-    return f"(SELECT CAST(texts.value AS BIGINT) AS value FROM {texts} AS texts)"  # noqa: S608 - no value of anybody's
 
 
 @compiles(next_number, "postgresql")

@@ -28,7 +28,7 @@ from palimpsest.core.files import file_lock, files_below, make_private, make_pri
 from palimpsest.core.models import Scope
 from palimpsest.store import database
 from palimpsest.store.database import Counts
-from palimpsest.store.rows import batched, json_elements, json_numbers, next_number
+from palimpsest.store.rows import batched, json_elements, next_number
 from palimpsest.store.schema import KNOWN_REVISIONS
 from palimpsest.store.sqlite import ledger_files
 
@@ -36,7 +36,6 @@ from palimpsest.store.sqlite import ledger_files
 
 
 @compiles(json_elements, "sqlite")
-@compiles(json_numbers, "sqlite")
 def _json_elements(element: json_elements, compiler: SQLCompiler, **options: Any) -> str:
     return f"json_each({compiler.process(element.clauses, **options)})"
 
