@@ -45,9 +45,7 @@ BATCH = 1_000
 """How many rows are read at a time. Of the largest rows, those with vectors and pages, that is a few megabytes."""
 
 
-def _copy_rows(
-    source: Database, rows: sa.Connection, target: Database, conn: sa.Connection, progress: Progress
-) -> Mapping[str, int]:
+def _copy_rows(rows: sa.Connection, target: Database, conn: sa.Connection, progress: Progress) -> Mapping[str, int]:
     """Replace all rows of the target by those that `rows` sees, and return their number by table.
 
     What is written is read back. Raises LedgerError for a row that the target cannot store.
@@ -68,7 +66,7 @@ def _copy_rows(
             after = tuple(batch[-1][column.name] for column in table.primary_key)
             counted[table.name] += len(batch)
             progress(sum(counted.values()), total)
-    target.count_on(conn, source.counters(rows))
+    target.count_on(conn)
     contextual_keys.rebuild_full_text(conn, target.full_text)
     return counted
 
@@ -130,7 +128,7 @@ def replace_rows(database: Database, copy: Path, now: datetime, backups: Backups
         restored.read() as rows,
     ):
         before, epoch = backups.keep(BEFORE_RESTORE, now), entries.epoch(conn)
-        _copy_rows(restored, rows, database, conn, _unseen)
+        _copy_rows(rows, database, conn, _unseen)
         begin_epoch(conn, epoch, now)
     return before
 
@@ -141,7 +139,7 @@ def _written_to_file(database: Database, folder: Path) -> Path:
     path = folder / "ledger.db"
     with closing(SqliteDatabase.open(path)) as copy, copy.write() as conn, database.read() as rows:
         create_tables(conn, copy)
-        _copy_rows(database, rows, copy, conn, _unseen)
+        _copy_rows(rows, copy, conn, _unseen)
     return path
 
 
@@ -186,7 +184,7 @@ def move(source: Database, target: Database, clock: Clock, progress: Progress) -
             target.without_time_limit(conn),
         ):
             create_tables(conn, target)
-            copied, until = _copy_rows(source, rows, target, conn, progress), clock()
+            copied, until = _copy_rows(rows, target, conn, progress), clock()
             begin_epoch(conn, entries.epoch(conn), until)
     return Moved(target.location, copied, until)
 

@@ -256,14 +256,8 @@ class Database(Protocol):
     def close(self) -> None:
         """Close all connections."""
 
-    # How it takes in all rows of another ledger.
-
-    def counters(self, conn: Connection) -> dict[str, int]:
-        """Return the highest number that was ever given to a row, by table."""
-        ...
-
-    def count_on(self, conn: Connection, counters: Mapping[str, int]) -> None:
-        """Let the numbers of new rows begin above these and above those in use."""
+    def count_on(self, conn: Connection) -> None:
+        """Let the numbers of new rows begin above those in use, after rows with numbers of their own were stored."""
 
 
 # The errors of all databases as ours.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, TypeVar
@@ -447,25 +447,15 @@ class PostgresDatabase(Database):
         self._is_closed = True
         self._engine.dispose()
 
-    # How it takes in the rows of another ledger.
-
-    def counters(self, conn: sa.Connection) -> dict[str, int]:
-        """Return the highest number that was ever given to a row, by table."""
-        found: dict[str, int] = {}
-        for name, sequence in _sequences(conn).items():
-            value, is_called = conn.exec_driver_sql(f"SELECT last_value, is_called FROM {sequence}").one()  # noqa: S608 - a name of our own
-            found[name] = int(value) if is_called else 0
-        return found
-
-    def count_on(self, conn: sa.Connection, counters: Mapping[str, int]) -> None:
-        """Let the numbers of new rows begin above these and above those in use."""
-        given = self.counters(conn)
-        for name, sequence in _sequences(conn).items():
-            (column,) = metadata.tables[name].primary_key
-            used = conn.exec_driver_sql(f'SELECT max("{column.name}") FROM "{name}"').scalar()  # noqa: S608 - likewise
-            highest = max(counters.get(name, 0), given[name], used or 0)
-            values = {"sequence": sequence, "value": max(highest, 1), "is_called": highest > 0}
-            conn.execute(sa.text("SELECT setval(CAST(:sequence AS regclass), :value, :is_called)"), values)
+    def count_on(self, conn: sa.Connection) -> None:
+        """Let the numbers of new rows begin above those in use, and above those that were ever given."""
+        query = (
+            "SELECT table_name::text, column_name::text, pg_get_serial_sequence(quote_ident(table_name), column_name) "
+            "FROM information_schema.columns WHERE table_schema = current_schema() AND column_default ~ '^nextval'"
+        )
+        for table, column, sequence in conn.exec_driver_sql(query).all():
+            used = f'(SELECT coalesce(max("{column}"), 0) FROM "{table}")'  # noqa: S608 - names of our own
+            conn.exec_driver_sql(f"SELECT setval('{sequence}', greatest(nextval('{sequence}'), {used}))")
 
     def _new_engine(self, **pool: Any) -> sa.Engine:
         url = self._url.set(drivername=postgres_schema.DRIVER)
@@ -522,12 +512,3 @@ def _roll_back(conn: sa.Connection) -> None:
         conn.exec_driver_sql("ROLLBACK")
     except DBAPIError:
         conn.invalidate()
-
-
-def _sequences(conn: sa.Connection) -> dict[str, str]:
-    """Return the sequence that numbers the rows of each table that has one."""
-    query = (
-        "SELECT table_name::text, pg_get_serial_sequence(quote_ident(table_name), column_name) "
-        "FROM information_schema.columns WHERE table_schema = current_schema() AND column_default ~ '^nextval'"
-    )
-    return {name: sequence for name, sequence in conn.exec_driver_sql(query).all() if name in metadata.tables}

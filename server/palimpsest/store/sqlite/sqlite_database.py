@@ -453,23 +453,6 @@ class SqliteDatabase(database.Database):
             logger.warning("%s", error)
         self._engine.dispose()
 
-    def counters(self, conn: Connection) -> dict[str, int]:
-        """Return the highest number that was ever given to a row, by table."""
-        rows = conn.execute(text("SELECT name, seq FROM sqlite_sequence"))
-        return {str(name): int(seq) for name, seq in rows}
-
-    def count_on(self, conn: Connection, counters: Mapping[str, int]) -> None:
-        """Let the numbers of new rows begin above these and above those in use."""
-        used = self.counters(conn)
-        counting = {str(name) for name in conn.execute(_COUNTING).scalars()}
-        for name in counters.keys() & counting:
-            conn.execute(text("DELETE FROM sqlite_sequence WHERE name = :name"), {"name": name})
-            highest = max(counters[name], used.get(name, 0))
-            conn.execute(text("INSERT INTO sqlite_sequence VALUES (:name, :seq)"), {"name": name, "seq": highest})
-
-
-_COUNTING = text("SELECT name FROM sqlite_master WHERE type = 'table' AND sql LIKE '%AUTOINCREMENT%'")
-
 
 def _begin(conn: Connection) -> None:
     conn.exec_driver_sql(conn.get_execution_options().get("begin", "BEGIN"))  # no BEGIN of Python's
