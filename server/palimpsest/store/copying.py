@@ -92,9 +92,6 @@ def begin_epoch(conn: sa.Connection, previous: str, now: datetime) -> None:
 # So everything that makes a backup first, or restores one, works as with a ledger in a file, and a backup can be
 # opened without a database server.
 
-Opened: TypeAlias = Callable[[], AbstractContextManager[Database]]
-"""Opens the database of a ledger, or gives the open one."""
-
 NAME = "shared"
 """What the names of the files begin with."""
 
@@ -102,7 +99,7 @@ NAME = "shared"
 class DatabaseBackups(Backups):
     """Backups of the ledger of any database, in the folder `backups` of a data directory."""
 
-    def __init__(self, opened: Opened, data_dir: Path) -> None:
+    def __init__(self, opened: Callable[[], AbstractContextManager[Database]], data_dir: Path) -> None:
         super().__init__(data_dir / f"{NAME}.db")
         self._opened = opened
 

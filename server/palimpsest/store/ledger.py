@@ -8,7 +8,7 @@ on rows that have changed since is refused with StaleDecisionError. Its caller t
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import replace
 from datetime import datetime
 from importlib.util import find_spec
@@ -186,7 +186,7 @@ def open_ledger(
     if data_dir is not None and not isinstance(place, Path):
         _make_data_dir(data_dir)
     database = open_database(place)
-    backups = backups_of(place, data_dir or Path(), database)
+    backups = backups_of(place, data_dir or Path())
     try:
         upgrade(database, backups, clock())
     except BaseException:
@@ -217,12 +217,10 @@ def open_database(place: Path | SecretStr) -> Database:
     return PostgresDatabase.open(place.get_secret_value())
 
 
-def backups_of(place: Path | SecretStr, data_dir: Path, database: Database | None = None) -> Backups:
-    """Return the copies of the ledger at a place, which may be missing or damaged if the `database` is not open."""
+def backups_of(place: Path | SecretStr, data_dir: Path) -> Backups:
+    """Return the copies of the ledger at a place, which may be missing or damaged."""
     if isinstance(place, Path):
         return Backups(place)
     from palimpsest.store.copying import DatabaseBackups  # noqa: PLC0415 - as above
 
-    return DatabaseBackups(
-        lambda: closing(open_database(place)) if database is None else nullcontext(database), data_dir
-    )
+    return DatabaseBackups(lambda: closing(open_database(place)), data_dir)
