@@ -80,43 +80,35 @@ def pending(database: Database) -> PendingMigration:
 def stored_revision(database: Database) -> str | None:
     """Return the revision of the schema of a ledger, or None for an empty database. Raises as `upgrade`."""
     with database.read() as conn:
-        revision = revision_in(conn, database.location)
-    _refuse_unknown(revision, database.location)
+        return revision_in(conn, database.location)
+
+
+def revision_in(conn: Connection, location: str) -> str | None:
+    """Return the revision of the schema, or None for an empty database. Raises as `upgrade`."""
+    tables = set(inspect(conn).get_table_names())
+    if tables and "alembic_version" not in tables:
+        raise LedgerError(
+            f"{location} is a database of another program. Nothing was changed. "
+            "Set data_dir or history_db_path to another place."
+        )
+    return refuse_newer(conn, location) if tables else None
+
+
+def refuse_newer(conn: Connection, location: str) -> str | None:
+    """Return the revision of the schema of a ledger. Raises LedgerTooNewError if a newer version has migrated it."""
+    revision = conn.execute(_STORED_REVISION).scalar_one_or_none()
+    if revision is not None and revision not in KNOWN_REVISIONS:
+        raise LedgerTooNewError(
+            f"the ledger {location} has schema {revision}, which this version does not know (it knows up to {HEAD}). "
+            "Nothing was changed. Upgrade palimpsest-mcp and start its clients again, or choose another data_dir."
+        )
     return revision
-
-
-def refuse_newer(conn: Connection, location: str) -> None:
-    """Raise LedgerTooNewError if a newer version has migrated the schema since the ledger was opened."""
-    _refuse_unknown(conn.execute(_STORED_REVISION).scalar_one_or_none(), location)
 
 
 _STORED_REVISION = text("SELECT version_num FROM alembic_version")
 
 _revisions = Table("alembic_version", MetaData(), Column("version_num", String(32), primary_key=True))
 """As Alembic makes it. It is no part of the schema, because Alembic itself reads and writes it."""
-
-
-def _refuse_unknown(revision: str | None, location: str) -> None:
-    if revision is not None and revision not in KNOWN_REVISIONS:
-        raise LedgerTooNewError(
-            f"the ledger {location} has schema {revision}, which this version does not know (it knows up to {HEAD}). "
-            "Nothing was changed. Upgrade palimpsest-mcp and start its clients again, or choose another data_dir."
-        )
-
-
-def revision_in(conn: Connection, location: str) -> str | None:
-    """Return the revision of the schema, or None for an empty database. Raises LedgerError for a foreign one."""
-    tables = set(inspect(conn).get_table_names())
-    if "alembic_version" in tables:
-        revision = conn.exec_driver_sql("SELECT version_num FROM alembic_version").scalar_one_or_none()
-        if revision is not None:
-            return str(revision)
-    elif tables:
-        raise LedgerError(
-            f"{location} is a database of another program. Nothing was changed. "
-            "Set data_dir or history_db_path to another place."
-        )
-    return None
 
 
 def create_tables(conn: Connection, database: Database) -> None:
