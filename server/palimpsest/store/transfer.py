@@ -7,7 +7,7 @@ from every ledger.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
@@ -284,8 +284,7 @@ def export_items(conn: Connection, user_id: str) -> Iterator[dict[str, Any]]:
     rank = _ranks(conn, user_id)
 
     def past(table: Table, names: Sequence[str], **owner: str) -> list[dict[str, Any]]:
-        found = _rows(conn, table, **owner)
-        return [_ranked(_version(version, names), version.change, rank) for version in found]
+        return [_ranked(version, names, rank) for version in _rows(conn, table, **owner)]
 
     for row in entities_of(conn, user_id):
         yield {**_entity_item(conn, row), "history": past(db.entity_history, ENTITY_HISTORY, entity_id=row.id)}
@@ -488,30 +487,26 @@ def _ranks(conn: Connection, user_id: str) -> dict[int, int]:
     return {number: rank for rank, number in enumerate(sorted(numbers), 1)}
 
 
-def _ranked(past: dict[str, Any], change: int, rank: Mapping[int, int]) -> dict[str, Any]:
-    """Return a row of history with ranks in place of edit numbers: of its own edit, and of the edit it undid."""
-    undone = past["stage"].removeprefix(f"{UNDO} ")
-    if past["stage"] != undone and undone.isdecimal():
-        # An edit that was purged since has no rank. "?" matches no edit.
-        past["stage"] = f"{UNDO} {rank.get(int(undone), '?')}"
-    return {**past, "change": rank[change]}
+def _ranked(row: Row[Any], names: Sequence[str], rank: Mapping[int, int]) -> dict[str, Any]:
+    """Return a row of history as JSON values, with ranks in place of edit numbers.
+
+    Only a row of an import from another tool has `recorded_at`.
+    """
+    values = _values(row, names if getattr(row, "recorded_at", None) is None else (*names, "recorded_at"))
+    # An edit that was purged since has no rank. "?" matches no edit.
+    return {**values, "stage": _undoing(row.stage, lambda number: rank.get(number, "?")), "change": rank[row.change]}
 
 
 def _edit(version: Item, names: Sequence[str], base: int) -> dict[str, Any]:
     """Return the columns of a row of history with edit numbers of this ledger."""
-    stage, change = _numbered(version["stage"], base), base + version["change"]
+    stage, change = _undoing(version["stage"], lambda number: base + number), base + version["change"]
     return {**{name: version[name] for name in names}, "stage": stage, "change": change}
 
 
-def _numbered(stage: str, base: int) -> str:
-    """Return the stage of an imported edit, with the number that the edit it undid has in this ledger."""
+def _undoing(stage: str, numbered: Callable[[int], object]) -> str:
+    """Return the stage of an edit, with another number of the edit that it undid, if it did."""
     undone = stage.removeprefix(f"{UNDO} ")
-    return f"{UNDO} {base + int(undone)}" if stage != undone and undone.isdecimal() else stage
-
-
-def _version(row: Row[Any], names: Sequence[str]) -> dict[str, Any]:
-    """Return a row of history as JSON values. Only a row of an import from another tool has `recorded_at`."""
-    return _values(row, names if getattr(row, "recorded_at", None) is None else (*names, "recorded_at"))
+    return f"{UNDO} {numbered(int(undone))}" if stage != undone and undone.isdecimal() else stage
 
 
 def _rows(conn: Connection, table: Table, **owner: str) -> Sequence[Row[Any]]:
