@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -38,7 +39,7 @@ OF_PROJECT = [
     "Never use time.Sleep in tests, use the fake clock",
     "The deploy token lies in 1Password",
 ]
-OF_USER = ["My daughter Ida is allergic to nuts"]
+OF_USER = ["My daughter Ida is allergic to nuts, suggest a cake"]
 APP = Scope("alice", "app")
 
 
@@ -107,6 +108,19 @@ async def test_a_session_without_a_model_leaves_its_rules_behind(tmp_path: Path)
         edits = [edit for edit in await memory.log(ALICE) if any(step.kind == "memory" for step in edit.steps)]
         await memory.undo(ALICE, Undo(edit=edits[-1].number))
         assert await captured(memory, ALICE) == []
+
+
+QUALIFIED: list[str] = json.loads((Path(__file__).parent.parent / "text" / "standing.json").read_text("utf-8"))[
+    "qualified"
+]
+
+
+async def test_what_is_captured_keeps_what_limits_it(tmp_path: Path) -> None:
+    async with memory_in(tmp_path) as memory:
+        for number, sentence in enumerate(QUALIFIED):
+            spooled(tmp_path, "prompt", f"{sentence}.", message_id=f"m{number}")
+        await memory.capture.take_in()
+        assert await captured(memory, ALICE) == sorted(QUALIFIED)
 
 
 async def test_with_a_model_of_its_own_the_model_learns_instead(tmp_path: Path) -> None:

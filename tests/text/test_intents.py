@@ -42,8 +42,8 @@ def test_most_of_what_is_stated_is_found() -> None:
             "Never use time.Sleep in tests, use the fake clock. thanks",
             ["Never use time.Sleep in tests, use the fake clock"],
         ),
-        ("I'm vegetarian, what can I order in a Styrian inn?", ["I'm vegetarian"]),
-        ("My landlord's name is Mr. Okafor, write to him.", ["My landlord's name is Mr. Okafor"]),
+        ("I'm vegetarian, what can I order in a Styrian inn?", ["I'm vegetarian, what can I order in a Styrian inn?"]),
+        ("My landlord's name is Mr. Okafor, write to him.", ["My landlord's name is Mr. Okafor, write to him"]),
         (
             "- always answer briefly\n- the deploy token lies in 1Password",
             ["Always answer briefly", "The deploy token lies in 1Password"],

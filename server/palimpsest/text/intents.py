@@ -260,8 +260,8 @@ MIN_SENTENCE_CHARS, MAX_SENTENCE_CHARS = 5, 240
 MIN_WORDS = 2
 """How many words a text has beside courtesies and function words that says something."""
 
-_WHOLE: tuple[StandingKind, ...] = ("fact", "decision", "rule")
-"""What is taken to the end of its sentence, in the order in which it is looked for."""
+_TOLD: tuple[StandingKind, ...] = ("fact", "decision", "rule")
+"""What no question states, in the order in which it is looked for."""
 
 MIN_RULE_WORDS = 3
 """How many words a rule has in a script with spaces. "Never returns" is a complaint."""
@@ -282,7 +282,7 @@ _NOT_SAID = "\x00"
 
 _STOP = "\x01"
 _QUESTION_MARKS = ("?", "？", "؟")
-_END = " \t.!?…。！？؟,、，"
+_END = " \t.!…。！,、，"
 
 
 def standing_statements(text: str) -> list[Statement]:
@@ -308,7 +308,7 @@ def lasting_sentences(text: str) -> list[str]:
     """
     if len(text) > MAX_STATEMENT_CHARS:
         return []
-    return [sentence for sentence in dict.fromkeys(_own_sentences(text, "lasting end")) if _may_last(sentence)]
+    return [sentence for sentence in dict.fromkeys(_own_sentences(text)) if _may_last(sentence)]
 
 
 def _may_last(sentence: str) -> bool:
@@ -326,41 +326,43 @@ def _may_last(sentence: str) -> bool:
     return signs >= MIN_SIGNS and (len(sentence.split()) >= MIN_SIGNED_WORDS or any(map(is_unspaced, sentence)))
 
 
-def _own_sentences(text: str, end: str = "sentence end") -> Iterator[str]:
-    """Yield the sentences that the person wrote as their own words. `end` names the cues of where one ends."""
+def _own_sentences(text: str) -> Iterator[str]:
+    """Yield the sentences that the person wrote as their own words."""
     own = "\n".join(
         line for line in _CUES["code block"].sub("\n", text).splitlines() if not _CUES["foreign line"].match(line)
     )
     own = _CUES["quoted"].sub(_NOT_SAID, own.replace(_NOT_SAID, " ").replace(_STOP, " "))
     own = own[: material.end()] if (material := _CUES["material"].search(own)) else own
-    for sentence in _CUES[end].split(_CUES["abbreviation"].sub(lambda found: found[0][:-1] + _STOP, own)):
+    for sentence in _CUES["sentence end"].split(_CUES["abbreviation"].sub(lambda found: found[0][:-1] + _STOP, own)):
         plain = " ".join(sentence.split()).replace(_STOP, ".").lstrip("-*•–— ")
         if MIN_SENTENCE_CHARS <= len(plain) <= MAX_SENTENCE_CHARS and _NOT_SAID not in plain:
             yield plain
 
 
 def _stated(sentence: str) -> Iterator[Statement]:
-    """Yield what a sentence states: one thing at most."""
+    """Yield a sentence that states something, whole: what stands beside a cue may turn its sense."""
     cues = _CUES
     is_question = sentence.endswith(_QUESTION_MARKS) or cues["question"].match(sentence) is not None
     if cues["once"].search(sentence) or cues["made up"].match(_without_lead(sentence)):
         return
+    stated = _without_lead(sentence).strip(_END)
+    whole = stated[:1].upper() + stated[1:]
     for start in (0, *(clause.end() for clause in _CUES["clause"].finditer(sentence))):
         rest = _without_lead(sentence[start:]).strip(_END)
         if len(rest) < MIN_SENTENCE_CHARS:
             continue
         if cues["person"].match(rest):
-            yield Statement(_of_person(rest), "person")
+            yield Statement(whole, "person")
             return
         if is_question:
             continue
-        for kind in _WHOLE:
+        for kind in _TOLD:
             is_other = _is_task(rest) or (kind == "rule" and _is_complaint(rest))
             if cues[kind].match(rest) and not is_other:
-                yield Statement(_sentence(rest), kind)
+                yield Statement(whole, kind)
                 return
-        if kin := cues["kin"].search(rest):
-            yield Statement(_of_person(rest[kin.start() :]), "person")
+        if cues["kin"].search(rest):
+            yield Statement(whole, "person")
             return
 
 
@@ -373,10 +375,6 @@ def asks_something(text: str) -> bool:
     """Return whether a sentence of a text is a question, by its mark or its first word."""
     own = (sentence for sentence in _CUES["sentence end"].split(text[:MAX_STATEMENT_CHARS]) if sentence)
     return any(mark in text for mark in _QUESTION_MARKS) or any(map(_CUES["question"].match, own))
-
-
-def _of_person(text: str) -> str:
-    return _sentence(_CUES["person ends"].split(text, maxsplit=1)[0])
 
 
 def _is_task(clause: str) -> bool:
@@ -395,9 +393,3 @@ def _without_lead(clause: str) -> str:
     """Return a clause without words such as "and" and "please" at its beginning."""
     lead = _CUES["lead"].match(clause)
     return clause if lead is None else clause[lead.end() :]
-
-
-def _sentence(text: str) -> str:
-    """Return a clause as a sentence of its own."""
-    text = text.strip(_END)
-    return text[:1].upper() + text[1:]
