@@ -83,6 +83,11 @@ def test_a_memory_is_read_updated_and_deleted_by_its_id(m: Memory) -> None:
     assert [version["event"] for version in versions] == ["ADD", "UPDATE", "UPDATE", "DELETE"]
     assert (versions[2]["old_memory"], versions[2]["new_memory"]) == ("The key is lost", "The key is found")
     assert versions[3]["is_deleted"]
+    block = {"pinned": True, "label": "keys"}
+    memory_id = m.add("One key", user_id="s07", metadata=block)["results"][0]["id"]
+    m.update(memory_id, "Two keys")
+    m.delete(memory_id)
+    assert m.get(memory_id) is None
 
 
 def test_users_agents_and_runs_are_apart(m: Memory) -> None:

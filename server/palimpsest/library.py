@@ -242,7 +242,8 @@ class Memory:
 
         async def work(memory: facade.Memory) -> None:
             owner = await _owner(memory, memory_id)
-            await memory.delete(owner.scope, [owner.id], caller=CALLER)
+            revision = f"@{owner.revision}" if isinstance(owner, StoredMemory) else ""
+            await memory.delete(owner.scope, [f"{owner.id}{revision}"], caller=CALLER)
 
         self._call(work)
         return {"message": "Memory deleted successfully!"}

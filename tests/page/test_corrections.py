@@ -148,6 +148,17 @@ async def test_a_second_save_overwrites_no_other_unseen(page: OpenPage, browser:
         assert (await page.stored(memory_id)).revision == kept.revision + 1, form
 
 
+async def test_a_block_is_deleted_as_it_was_shown(page: OpenPage, browser: Browser) -> None:
+    block = {"pinned": True, "label": "human"}
+    human = (await page.memory.add_text(ALICE, "Alice sails", metadata=block)).outcomes[0].memory.id
+    await page.memory.update(ALICE, human, text="Alice rows", line=-1)
+    for revision, status in (("1", 409), ("2", 303)):
+        assert (await page.stored(human)).deleted_at is None
+        answer = await browser.post(f"/memories/{human}/delete", data={"revision": revision})
+        assert answer.status_code == status
+    assert (await page.stored(human)).deleted_at is not None
+
+
 PART = {"hx-request": "true", "hx-current-url": f"{HOST}/?q=dentist&done=undone"}
 """What htmx says of a request for a part of a page."""
 

@@ -91,10 +91,17 @@ class TestBlocks:
             for arguments in stale:
                 refused = error_text(await other.call_tool("update_memory", arguments))
                 assert f"nothing was changed now. [{human[:8]}@14] says now: Maarten.\nRows." in refused
-            replacing = {"text": "Maarten sails.", "replaces": [f"{human[:8]}@13"]}
-            for tool, arguments in (("delete_memory", {"memory_ids": [f"{human[:8]}@13"]}), ("add_memory", replacing)):
-                assert "was changed meanwhile" in error_text(await other.call_tool(tool, arguments))
+            for unread in (human, human[:8], f"{human[:8]}@13"):
+                replacing = {"text": "Maarten sails.", "replaces": [unread]}
+                for tool, arguments in (("delete_memory", {"memory_ids": [unread]}), ("add_memory", replacing)):
+                    refused = error_text(await other.call_tool(tool, arguments))
+                    assert f"nothing was changed now. [{human[:8]}@14] says now: Maarten.\nRows." in refused
+                    assert f"the id {human[:8]}@14 takes the whole of it away" in refused
             assert await text_of_block(one, human) == "Maarten.\nRows."
+            replacing = {"text": "Maarten sails.", "replaces": [f"{human[:8]}@14"], "metadata": HUMAN}
+            (new,) = reply_results(await other.call_tool("add_memory", replacing))
+            await other.call_tool("delete_memory", {"memory_ids": [new["id"]]})
+            assert [row["event"] for row in await history_of(one, new["id"])] == ["ADD", "DELETE"]
 
     async def test_an_edit_that_is_not_exact_or_too_long_is_refused_with_the_text(self, tmp_path: Path) -> None:
         """The error has what the next try needs: the text, its address, the sizes."""
@@ -144,8 +151,11 @@ async def edited(agent: Client, memory_id: str, **arguments: Any) -> int:
 
 
 async def text_of_block(agent: Client, memory_id: str) -> str:
-    history = await agent.call_tool("get_history", {"memory_id": memory_id})
-    return history.structured_content["history"][-1]["new_memory"]
+    return (await history_of(agent, memory_id))[-1]["new_memory"]
+
+
+async def history_of(agent: Client, memory_id: str) -> list[dict[str, Any]]:
+    return (await agent.call_tool("get_history", {"memory_id": memory_id})).structured_content["history"]
 
 
 class TestRecallStorage:

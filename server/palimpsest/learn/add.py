@@ -533,7 +533,7 @@ async def add_text(
         document = text_document(fact.text, fact.said_at or engine.clock())
         learned = await learn_document(engine, scope, document, caller)
         return WriteResult(notes=learned.notes, document=learned)
-    fact, notes, replaced = await engine.run(lambda: _prepared(engine, scope, fact, replaces))
+    fact, notes, replaced, read = await engine.run(lambda: _prepared(engine, scope, fact, replaces))
     if infer and engine.model is not None and not replaces:
         now = engine.clock()
         message = models.Message(str(uuid.uuid4()), scope, "user", fact.text, fact.said_at or now, now)
@@ -556,8 +556,7 @@ async def add_text(
         count = sum(len(part.split()) >= MIN_WORDS for part in _FACT_END.split(fact.text))
         if count >= SEVERAL and not memory_queries.is_pinned(fact.metadata):
             notes.append(f"{count} sentences are one memory now; facts are found better if each is added by itself")
-    decision = models.Decision(models.Event.ADD, fact, replaces=tuple(replaced), sets_relations=sets_relations)
-    read = replaced if any(map(entries.revision_in, replaces)) else {}
+    decision = models.Decision(models.Event.ADD, fact, replaces=replaced, sets_relations=sets_relations)
     decisions = await engine.read(lambda conn: commit.with_named_facts(conn, scope, [decision]))
     vectors, embedding_notes = await embed_texts(engine, [fact.key_text], vectors)
     write = Write(scope, models.Provenance("add", caller=caller), decisions=decisions, vectors=vectors, read=read)
@@ -570,13 +569,13 @@ async def add_text(
 
 def _prepared(
     engine: Engine, scope: models.Scope, fact: models.Fact, replaces: Sequence[str]
-) -> tuple[models.Fact, list[str], dict[str, int]]:
-    """Return the fact without secrets and without the frame of a search hit, notes, and what it replaces."""
+) -> tuple[models.Fact, list[str], tuple[str, ...], dict[str, int]]:
+    """Return the fact without secrets and without the frame of a search hit, notes, and what `_ids_to_replace` does."""
     text = original_text(engine, scope, fact.text)
     sanitized, notes = sanitize_fact(engine, replace(fact, text=text))
     notes += commit.past_end_notes(engine, fact)
     notes += _notes_on_dates(sanitized, fact.said_at or engine.clock())
-    return sanitized, notes, _ids_to_replace(engine, scope, replaces, sanitized.text)
+    return sanitized, notes, *_ids_to_replace(engine, scope, replaces, sanitized.text)
 
 
 def _is_in_year_of(span: DateSpan, when: datetime) -> bool:
@@ -610,24 +609,27 @@ def _notes_on_dates(fact: models.Fact, at: datetime) -> list[str]:
     return notes
 
 
-def _ids_to_replace(engine: Engine, scope: models.Scope, ids: Sequence[str], text: str) -> dict[str, int]:
-    """Return the full ids with the revisions, without those that this very text replaced: the call is a repetition.
+def _ids_to_replace(
+    engine: Engine, scope: models.Scope, ids: Sequence[str], text: str
+) -> tuple[tuple[str, ...], dict[str, int]]:
+    """Return the full ids, without those that this very text replaced (the call is a repetition), and revisions read.
 
-    Raises MemoryNotFoundError for a memory that is deleted or was superseded by another, and ChangedMeanwhileError for
-    an older revision.
+    Raises MemoryNotFoundError for a memory that is deleted or was superseded by another, and ChangedMeanwhileError as
+    `refuse_changed`.
     """
+    read: dict[str, int] = {}
     if not ids:
-        return {}
+        return (), read
     with engine.ledger.read() as conn:
         memories = [entries.find_memory(conn, scope, memory_id) for memory_id in ids]
         successors = memory_queries.successors(conn, memories)
     for memory, memory_id in zip(memories, ids, strict=True):
         successor = successors.get(memory.id)
         if memory.deleted_at is None:
-            refuse_changed(memory, entries.revision_in(memory_id))
+            read |= refuse_changed(memory, entries.revision_in(memory_id), takes_away=True)
         elif successor is None or not commit.has_text(successor, text):
             raise _cannot_replace(memory, successor)
-    return {memory.id: memory.revision for memory in memories if memory.deleted_at is None}
+    return tuple(memory.id for memory in memories if memory.deleted_at is None), read
 
 
 def _cannot_replace(memory: models.Memory, successor: models.Memory | None) -> errors.MemoryNotFoundError:

@@ -77,16 +77,21 @@ def made_again(edit: Callable[_P, Awaitable[_T]]) -> Callable[_P, Coroutine[Any,
     return make
 
 
-def refuse_changed(memory: Memory, revision: int | None) -> Mapping[str, int]:
+def refuse_changed(memory: Memory, revision: int | None, *, takes_away: bool = False) -> Mapping[str, int]:
     """Return the revision of a memory that a caller has read, by its id; nothing if they do not say which.
 
-    Raises ChangedMeanwhileError if it is not the present one.
+    Whoever takes the whole text of a block away and does not say which knows it as it was at first. Raises
+    ChangedMeanwhileError if it is not the present one.
     """
+    if revision is None and takes_away and memory.deleted_at is None and memory_queries.is_block(memory.metadata):
+        revision = 1
     if revision is None:
         return {}
     if revision != memory.revision:
+        address = f"{memory.id[:8]}@{memory.revision}"
         raise ChangedMeanwhileError(
-            f"memory '{memory.id[:8]}' was changed meanwhile, so nothing was changed now. {_present(memory)}"
+            f"memory '{memory.id[:8]}' was changed meanwhile, so nothing was changed now. {_present(memory)}\n"
+            f"update_memory changes a part of it (old or line); the id {address} takes the whole of it away"
         )
     return {memory.id: revision}
 
@@ -101,20 +106,12 @@ def _edited(
 ) -> tuple[str, Mapping[str, int]]:
     """Return the text that an edit gives a memory, and the revision that it is made on, by the memory's id.
 
-    An edit of a part is made on the present revision. Whoever names none and gives the whole text of a block knows it
-    as it was at first, and so may not overwrite what others made of it.
+    An edit of a part is made on the present revision.
     """
     is_part = bool(old) or line is not None
     if memory.deleted_at is not None:
         return text, {}
-    if revision is None and not is_part and text not in ("", memory.text) and memory_queries.is_block(memory.metadata):
-        if memory.revision > 1:
-            raise ChangedMeanwhileError(
-                "a block that was edited takes another part (old or line), or a whole text for its revision, so "
-                f"nothing was changed now. {_present(memory)}"
-            )
-        revision = 1
-    read = refuse_changed(memory, revision)
+    read = refuse_changed(memory, revision, takes_away=not is_part and text not in ("", memory.text))
     return (_with_part(memory, text, old, line, revision), {memory.id: memory.revision}) if is_part else (text, read)
 
 
@@ -226,12 +223,14 @@ async def _embed_restored(engine: Engine) -> list[str]:
     )
 
 
-async def _owners(engine: Engine, scope: Scope, owner_ids: Sequence[str]) -> list[Memory | Message]:
-    """Return the memories and messages that ids name, each once. Raises ChangedMeanwhileError for an older revision."""
+async def _owners(
+    engine: Engine, scope: Scope, owner_ids: Sequence[str], *, takes_away: bool = False
+) -> list[Memory | Message]:
+    """Return the memories and messages that ids name, each once. Raises ChangedMeanwhileError as `refuse_changed`."""
     owners = await engine.read(lambda conn: [entries.find(conn, scope, owner_id) for owner_id in owner_ids])
     for owner, owner_id in zip(owners, owner_ids, strict=True):
         if isinstance(owner, Memory):
-            refuse_changed(owner, entries.revision_in(owner_id))
+            refuse_changed(owner, entries.revision_in(owner_id), takes_away=takes_away)
     return list({owner.id: owner for owner in owners}.values())
 
 
@@ -344,9 +343,8 @@ class Edits(Writing):
     @made_again
     async def delete(self, scope: Scope, owner_ids: Sequence[str], *, caller: str = "") -> WriteResult:
         """Delete memories and messages, all or none. One that is deleted already stays deleted."""
-        owners = await _owners(self.engine, scope, owner_ids)
-        named = any(map(entries.revision_in, owner_ids))
-        read = {owner.id: owner.revision for owner in owners if named and isinstance(owner, Memory)}
+        owners = await _owners(self.engine, scope, owner_ids, takes_away=True)
+        read = {owner.id: owner.revision for owner in owners if isinstance(owner, Memory)}
         return await self._apply(scope, _deletions(owners), models.DELETE, caller, read=read)
 
     async def forget(self, scope: Scope, owner_ids: Sequence[str], *, what: str = "", caller: str = "") -> WriteResult:

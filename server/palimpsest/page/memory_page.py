@@ -331,9 +331,10 @@ async def correct(request: Request) -> Response:
 
     async def write() -> WriteResult:
         edit = edit_with(memory, dict(form) | given)
+        revision = context.number_in(form, "revision")
         if not fields:
-            return await edit(scope, [memory_id], caller=CALLER)
-        return await edit(scope, memory_id, caller=CALLER, revision=context.number_in(form, "revision"))
+            return await edit(scope, [memory_id if revision is None else f"{memory_id}@{revision}"], caller=CALLER)
+        return await edit(scope, memory_id, caller=CALLER, revision=revision)
 
     result = await _saved(request, given, write())
     if isinstance(result, str) and result:
