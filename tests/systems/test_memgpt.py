@@ -9,6 +9,7 @@ by append, by exact replacement and at a line, are those of Letta, as MemGPT is 
 from __future__ import annotations
 
 import json
+import re
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,8 @@ from mcp import Client
 from mcp.types import TextResourceContents
 
 from loopback import OpenAIServer
-from palimpsest.core.models import Decision, Event, Fact
+from palimpsest.core.models import Decision, Event, Fact, Scope
+from palimpsest.hooks.events import find_brief
 from palimpsest.learn.job_runner import work_on_jobs
 from tests.support.hook_program import run_hook
 from tests.support.ledger_access import write_decisions
@@ -70,6 +72,43 @@ class TestBlocks:
         assert "".join(blocks) in whole
         async with connect_stdio(tmp_path) as agent:
             assert all(shown in (agent.instructions or "") for shown in blocks)
+
+    async def test_a_block_of_up_to_the_total_begins_each_session_whole(self, tmp_path: Path) -> None:
+        """In any language. Of those of several scopes that do not fit, what is left out is counted."""
+        for place, words in enumerate(("Maarten rows each Thursday. ", "马尔滕每周四都去划船。")):
+            data, text = tmp_path / str(place), (words * 200)[:1_150].strip()
+            async with memory_in(data) as memory:
+                await memory.add_text(ALICE, text, metadata=BIG, infer=False)
+                boats = Scope("alice", "boats")
+                await memory.add_text(boats, "Ships on Mondays", metadata=BIG | {"label": "ships"}, infer=False)
+                await memory.add_text(boats, "B" * 1_000, metadata=BIG | {"label": "boats"}, infer=False)
+            for begin in await begins(data):
+                assert f" human: {text}\n" in begin
+            for begin in await begins(data, project="boats"):
+                assert "] ships: Ships on Mondays\n" in begin
+                assert f"] boats: {'B' * 1_000}\n" in begin
+                assert re.search(rf"] human: {text[:170]}\S* … \(9\d\d characters left out; get_summary", begin)
+                assert begin.index("human:") > begin.index("boats:")
+
+    async def test_other_agents_blocks_never_push_out_those_of_the_user(self, tmp_path: Path) -> None:
+        """A client without an agent sees all of them in the summary, with whose they are."""
+        async with memory_in(tmp_path) as memory:
+            for number in range(6):
+                scope = Scope("alice", agent_id=f"agent{number}")
+                await memory.add_text(
+                    scope, f"Persona {number}. " * 70, metadata=BIG | {"label": "persona"}, infer=False
+                )
+            await memory.add_text(ALICE, "Human. " * 100, metadata=BIG, infer=False)
+            human = "Human. " * 99 + "Human."
+            summary = (await memory.summary(ALICE)).text
+            assert summary.index(human) < summary.index("Persona")
+            assert re.findall(r"- of agent (agent\d): \[", summary) == [f"agent{number}" for number in range(6)]
+        for begin in await begins(tmp_path):
+            assert f" human: {human}\n" in begin
+            assert "Persona" not in begin
+        for begin in await begins(tmp_path, agent_id="agent2"):
+            assert f" human: {human}\n" in begin
+            assert "persona: Persona 2. Persona 2." in begin
 
     async def test_two_writers_never_overwrite_each_other(self, tmp_path: Path) -> None:
         """All of twelve lines that two clients append at once are there, and no edit is made on what changed since."""
@@ -148,6 +187,17 @@ async def block(agent: Client, text: str, metadata: dict[str, Any]) -> str:
 async def edited(agent: Client, memory_id: str, **arguments: Any) -> int:
     (outcome,) = reply_results(await agent.call_tool("update_memory", {"memory_id": memory_id, **arguments}))
     return outcome["revision"]
+
+
+BIG = {"pinned": True, "label": "human"}
+
+
+async def begins(data: Path, **settings: Any) -> tuple[str, str]:
+    """Return the instructions and the brief that sessions with some settings begin with."""
+    async with memory_in(data, **settings) as memory:
+        await memory.briefs.render()
+        brief = find_brief(str(data), "alice", "/")
+        return await memory.briefs.instructions(memory.scope), "" if brief is None else brief.text
 
 
 async def text_of_block(agent: Client, memory_id: str) -> str:

@@ -100,21 +100,33 @@ Group: TypeAlias = tuple[str, Sequence[Line], float]
 
 
 def _pinned_lines(sources: Sources) -> list[Line]:
-    """Return what is pinned with all its lines, as edits count them."""
-    texts = [(memory, "\n  ".join(map(plain, memory.text.split("\n")))) for memory in sources.pinned]
-    return [Line(dated(memory, text), memory.id) for memory, text in texts]
+    """Return what is pinned with all its lines, as edits count them, up to what one scope may pin.
+
+    If that of several scopes is more, each scope's shortest are whole, by turns, and come first. Of others the
+    beginning is shown, or how many they are.
+    """
+    used: Counter[Scope] = Counter()
+    places: dict[str, int] = {}
+    for memory in sorted(sources.pinned, key=memory_queries.pinned_size):
+        used[memory.scope] += memory_queries.pinned_size(memory)
+        places[memory.id] = used[memory.scope]
+    room, whole = memory_queries.MAX_CHARS, set[str]()
+    for memory in sorted(sources.pinned, key=lambda memory: places[memory.id]):
+        if (size := memory_queries.pinned_size(memory)) <= room:
+            whole.add(memory.id)
+            room -= size
+    cut = [memory for memory in sources.pinned if memory.id not in whole]
+    long = [memory for memory in cut if len(memory.text) >= MIN_CUT_CHARS]
+    lines = [_pinned_line(memory, len(memory.text)) for memory in sources.pinned if memory.id in whole]
+    lines += [_pinned_line(memory, room // len(long)) for memory in long]
+    left_out = f"({len(cut) - len(long)} more are left out; get_summary shows all that is pinned)"
+    return [*lines, Line(left_out)] if len(long) < len(cut) else lines
 
 
-def _cut_to(lines: Sequence[Line], room: float, cost: Cost) -> list[Line]:
-    """Return lines of which the longest are cut to their beginning until all fit into a room, if they can."""
-    kept = list(lines)
-    for line in sorted(lines, key=lambda line: cost(line.text), reverse=True):
-        if sum(cost(each.text) for each in kept) <= room:
-            break
-        whole = sentences(line.text, MEMORY_TOKENS)
-        short = whole + " …" * (whole != line.text) if whole else shorten_to_tokens(line.text, MEMORY_TOKENS)
-        kept[kept.index(line)] = Line(short, line.id)
-    return kept
+def _pinned_line(memory: Memory, chars: int) -> Line:
+    text, left_out = memory.text[:chars], len(memory.text) - chars
+    note = f" … ({left_out:,} characters left out; get_summary shows them)" if left_out > 0 else ""
+    return Line(dated(memory, "\n  ".join(map(plain, text.split("\n"))) + note), memory.id)
 
 
 def sentences(text: str, max_tokens: int) -> str:
@@ -141,16 +153,17 @@ def fitting(lines: Iterable[Line], room: float, cost: Cost) -> list[Line]:
 
 
 def _sections(groups: Sequence[Group], room: int, cost: Cost) -> list[list[Line]]:
-    """Return the lines of groups that fit into a room, each group after its heading, without those that have none."""
+    """Return the lines of groups that fit into a room, each group after its heading, without those that have none.
+
+    What is pinned is shown in any case; others have what its share leaves them.
+    """
     sections: list[list[Line]] = []
+    left: float = room
     for heading, lines, share in groups:
-        left = share * room - cost(heading)
-        kept = fitting(lines, left, cost)
-        if heading == PINNED and kept != lines:
-            kept = fitting([*_cut_to(lines, left - cost(ALL_PINNED), cost), Line(ALL_PINNED)], left, cost)
+        kept = lines if heading == PINNED else fitting(lines, share * left - cost(heading), cost)
         if kept:
             sections.append([Line(heading), *kept])
-            room -= sum(cost(line.text) for line in sections[-1])
+            left = max(left - sum(cost(line.text) for line in sections[-1]), (1 - share) * left)
     return sections
 
 
@@ -290,7 +303,7 @@ def read_sources(ledger: Ledger, conn: Connection, scope: Scope, now: datetime, 
     last_words = _last_exchange(message_queries.last_conversation(conn, scope))
     return Sources(
         first=sorted(groups["first"], key=lambda memory: rank_of(memory, name) is not Rank.NAME),
-        pinned=groups["pinned"],
+        pinned=[memory for memory in groups["pinned"] if not memory_queries.whose(memory, scope)],
         help=[] if profile else groups["help"],
         practice=[] if procedures else [*groups["corrected"], *groups["learned"]],
         procedures=procedures,
@@ -368,13 +381,13 @@ HEAD_CHARS = 512
 """How much of the instructions Codex shows."""
 
 MAX_BYTES = 2_048
-"""How much of the instructions Claude Code shows."""
+"""How much of the instructions Claude Code shows. They are longer only if what is pinned needs it: `REST` is last."""
 
 MEMORY_TOKENS = 60
 """How much of one memory is shown, in whole sentences."""
 
-ALL_PINNED = "(get_summary shows all that is pinned)"
-"""The line after pinned memories of which some are cut or left out."""
+MIN_CUT_CHARS = 80
+"""A shorter pinned text is shown whole or not at all."""
 
 PROFILE_TOKENS = 120
 """How much of one line of a profile is shown, in whole sentences: a section has two or three."""
@@ -391,8 +404,8 @@ PROJECT, ABOUT = "About the project:", "More about the user:"
 def instructions_with(sources: Sources) -> str:
     """Return the instructions with what fits: what never yields, the pinned block, the project, the rest of the user.
 
-    The rest is the profile or the most telling memories. Without any of these it is the static text. A memory is shown
-    in whole sentences or not at all; of long pinned ones the beginning is.
+    The rest is the profile or the most telling memories. Without any of these it is the static text. What is not pinned
+    is shown in whole sentences or not at all.
     """
     room = HEAD_CHARS - len(f"{HEAD}\n\n{KNOWN}{INFORMATION}\n")
     first = _lines(sources.first, is_lasting=True)
@@ -400,7 +413,7 @@ def instructions_with(sources: Sources) -> str:
     if first[1:2] and first[1] not in shown:  # the name took the room of what somebody's safety depends on
         shown = fitting(dict.fromkeys((first[1], *first)), room, _size)
     groups: tuple[Group, ...] = (
-        (KNOWN, list(dict.fromkeys((*shown, *first))), 1),
+        (KNOWN, list(dict.fromkeys((*shown, *first))), FIRST_SHARE if sources.pinned else 1),
         (PINNED, _pinned_lines(sources), 1),
         (PROCEDURES, _practice(sources), 1),
         (HELP, _lines(sources.help), 1),
@@ -443,11 +456,11 @@ def _size(line: str) -> int:
 # The brief of a session: what never yields, what holds in the project, who the user is, where the last one ended.
 
 MAX_BRIEF_TOKENS = 500
-"""The whole brief, with its tags. It is part of every session, whether it is needed there or not."""
+"""The whole brief, with its tags, unless what is pinned needs more. It is part of every session."""
 
 FIRST_SHARE, PINNED_SHARE = 1 / 2, 3 / 4
-"""How much of what is left is for what never yields, some ten facts, and then for what is pinned: a person who pins
-everything still sees what is new, two or three facts."""
+"""How much of what is left is for what never yields, some ten facts, and then for what is pinned, which may take more:
+a person who pins everything still sees what is new, two or three facts."""
 
 LAST_TOKENS = 45
 """How much of each of the last two messages is shown: two or three sentences."""

@@ -326,6 +326,13 @@ def block_head(memory: Memory) -> str:
     return f"{address}{named}: " if named else address
 
 
+def whose(memory: Memory, scope: Scope) -> str:
+    """Return "of agent NAME: " or "of run NAME: " for what a scope sees without naming that agent or run, else ""."""
+    own, named = memory.scope, scope
+    parts = (("agent", own.agent_id, named.agent_id), ("run", own.run_id, named.run_id))
+    return "".join(f"of {part} {owner}: " for part, owner, given in parts if owner not in ("", given))
+
+
 def _labels(metadata: Mapping[str, Any]) -> list[str]:
     """Return the label and the description as they are shown."""
     return [
@@ -377,7 +384,7 @@ def note_change(blocks: GrownBlocks, old: Memory | None, new: Memory, *, is_undo
             f"changed. Shorten it, or raise metadata.{LIMIT}"
         )
     if old is None or _shown_values(old) != _shown_values(new):
-        before, after = 0 if old is None else _size(old), _size(new)
+        before, after = 0 if old is None else pinned_size(old), pinned_size(new)
         if before or after:
             blocks[new.scope] += after - before
 
@@ -389,7 +396,7 @@ def _shown_values(memory: Memory) -> tuple[object, ...]:
 def _excess(memory: Memory) -> float:
     """Return by how many characters the text of a pinned memory is beyond its limit."""
     limit = memory.metadata.get(LIMIT)
-    return len(memory.text) - limit if _size(memory) and _is_number(limit) else 0
+    return len(memory.text) - limit if pinned_size(memory) and _is_number(limit) else 0
 
 
 def _check_metadata(metadata: Mapping[str, Any], old: Mapping[str, Any]) -> None:
@@ -412,7 +419,7 @@ def check(conn: sa.Connection, blocks: GrownBlocks, *, may_exceed: bool) -> list
     notes: list[str] = []
     for scope, grown in blocks.items():
         block = _pinned(conn, rows.is_scope(memories, scope))
-        chars = sum(map(_size, block))
+        chars = sum(map(pinned_size, block))
         if chars > MAX_CHARS and grown > 0 and not may_exceed:
             raise InputError(_refusal(block, chars), Remedy.UNPIN)
         notes.append(_use(chars))
@@ -424,15 +431,17 @@ def _use(chars: int) -> str:
     return f"pinned: {chars:,} of {MAX_CHARS:,} characters{beyond}"
 
 
-def _size(memory: Memory) -> int:
+def pinned_size(memory: Memory) -> int:
     """Return how many characters a memory takes in the block; 0 if it is not in it."""
     is_in_block = memory.deleted_at is None and is_pinned(memory.metadata)
     return len(memory.text) + sum(map(len, _labels(memory.metadata))) if is_in_block else 0
 
 
 def _refusal(block: list[Memory], chars: int) -> str:
-    longest = sorted(block, key=_size, reverse=True)[:LISTED]
-    named = (f"[{each.id[:8]}] {_size(each):,} ({shorten(one_line(each.text), LISTED_CHARS)})" for each in longest)
+    longest = sorted(block, key=pinned_size, reverse=True)[:LISTED]
+    named = (
+        f"[{each.id[:8]}] {pinned_size(each):,} ({shorten(one_line(each.text), LISTED_CHARS)})" for each in longest
+    )
     return (
         f"what is pinned would have {chars:,} characters, and at most {MAX_CHARS:,} are shown in every session, so "
         f"nothing was changed. The longest would be: {'; '.join(named)}"

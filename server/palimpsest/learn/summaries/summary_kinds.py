@@ -17,10 +17,10 @@ from palimpsest.learn.summaries.extractive import Passage, most_telling
 from palimpsest.recall.features import centred_vectors
 from palimpsest.store import memories as memory_queries
 from palimpsest.store import summaries
-from palimpsest.store.memories import block_head, is_pinned, pinned_memories
+from palimpsest.store.memories import block_head, is_pinned, pinned_memories, whose
 from palimpsest.store.messages import ConversationSummary
 from palimpsest.text.dates.date_finder import date_and_sense
-from palimpsest.text.display import counted, shorten, shorten_to_tokens
+from palimpsest.text.display import counted, shorten, shorten_to_tokens, visible
 from palimpsest.text.tokenizer import count_tokens, lines_within
 
 # What a kind of summary is: what it is made from, by which prompt, when it is due, and its form without a model.
@@ -377,9 +377,14 @@ HEADING = "Pinned:"
 
 
 def pinned_block(conn: Connection, scope: Scope, now: datetime) -> str:
-    """Return what is pinned for a scope, in order and word for word, with what to edit it by; "" if nothing is."""
-    pinned = pinned_memories(conn, scope)
-    held = [memory for memory in pinned if not memory.has_ended(now)]
-    # Further lines of a text are indented, so that they are seen to belong to it.
-    lines = [f"- {block_head(memory)}" + "\n  ".join(memory.text.splitlines()) for memory in held]
+    """Return what is pinned for a scope, in order and word for word, with what to edit it by; "" if nothing is.
+
+    What belongs to agents or runs that the scope does not name follows, with whose it is.
+    """
+    lines: list[str] = []
+    held = [memory for memory in pinned_memories(conn, scope) if not memory.has_ended(now)]
+    for memory in sorted(held, key=lambda memory: whose(memory, scope) != ""):
+        owner = visible(whose(memory, scope))
+        # Further lines of a text are indented, so that they are seen to belong to it.
+        lines.append(f"- {owner}{block_head(memory)}" + "\n  ".join(memory.text.splitlines()))
     return "\n".join((HEADING, *lines)) if lines else ""
