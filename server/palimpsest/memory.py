@@ -20,7 +20,6 @@ from palimpsest.core.settings import Settings, load_settings
 from palimpsest.core.threads import Threads
 from palimpsest.core.validation import MAX_TOKENS, bounded, held_from, in_order
 from palimpsest.hooks.brief import Briefs
-from palimpsest.hooks.instructions import Launch
 from palimpsest.hooks.intake import Capture, write_hook_settings
 from palimpsest.index.sync import KeptKeys, Projection
 from palimpsest.learn import add, browsing, document_pages, entity_graph, job_runner, reconcile
@@ -472,21 +471,19 @@ async def open_memory(
     clock: Clock = now,
     background: bool = True,
     on_learned: OnLearned = adapters.ignore,
-    launch: Launch | None = None,
 ) -> AsyncGenerator[Memory]:
     """Open the ledger, the embedder, the index and the model, and close them at the end.
 
     Without `settings`, they are those of the server and the command line.
     With `background` the vector index is opened and kept up to date in the background. Without it, searches read the
     vectors in the ledger, which suits a process that makes a single call. `on_learned` is awaited with what was
-    learned in the background. `launch` is how this process was started, if the instructions of its next start are to be
-    rendered. Raises PalimpsestError.
+    learned in the background. Raises PalimpsestError.
     """
     threads = Threads((anyio.CapacityLimiter(THREADS),), (anyio.CapacityLimiter(1),))
     opening = partial(open_parts, settings or load_settings(), clock, threads, background=background)
     engine, projection, kept_keys = await threads.run(opening)
     fading, recall_log = FadingMemories(engine), RecallLog(engine)
-    briefs = Briefs(engine.settings, engine, launch, recall_log)
+    briefs = Briefs(engine.settings, engine, recall_log)
     failure: Exception | None = None
     try:
         async with anyio.create_task_group() as tasks:

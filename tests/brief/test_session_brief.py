@@ -220,9 +220,14 @@ async def test_a_server_in_a_repository_begins_with_its_rules(tmp_path: Path, mo
     repository, data = tmp_path / "app", tmp_path / "data"
     (repository / ".git").mkdir(parents=True)
     monkeypatch.chdir(repository)
-    here, elsewhere = Launch(data, "all", "here", "any"), Launch(data, "all", "elsewhere", "any")
+    (tmp_path / "elsewhere").mkdir()
+    given = {"data_dir": data, "user_id": "alice", "project": "auto"}
+    here = launch_of(None, given)
+    with monkeypatch.context() as other:
+        other.chdir(tmp_path / "elsewhere")
+        elsewhere = launch_of(None, given)
     settings = settings_in(data, project="auto")
-    async with open_memory(settings, clock=StoppedClock(), background=False, launch=here) as memory:
+    async with open_memory(settings, clock=StoppedClock(), background=False) as memory:
         await add_text(memory, "User likes tea")
         await memory.add_text(Scope("alice", "app"), "Never use time.Sleep in tests", infer=False)
         await memory.briefs.render()
@@ -239,12 +244,12 @@ async def test_a_server_in_a_repository_begins_with_its_rules(tmp_path: Path, mo
 async def test_the_first_start_in_a_new_project_knows_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def started(project: str) -> Launch:
         monkeypatch.setenv("PALIMPSEST_PROJECT", project)
-        launch = launch_of(None, {"data_dir": str(tmp_path)})
+        launch = launch_of(None, {"data_dir": str(tmp_path), "user_id": "alice"})
         assert launch is not None
         return launch
 
     app = started("app")
-    async with open_memory(settings_in(tmp_path, project="app"), clock=StoppedClock(), launch=app) as memory:
+    async with open_memory(settings_in(tmp_path, project="app"), clock=StoppedClock()) as memory:
         await add_text(memory, "User takes warfarin")
         await memory.add_text(Scope("alice", "app"), "Never use time.Sleep in tests", infer=False)
         await memory.briefs.render()
@@ -264,45 +269,44 @@ async def test_a_write_reaches_the_scopes_used_lately_and_no_other_user(
     Scopes used longest ago lose their memories, and so do all where the end of a server leaves no time.
     """
 
-    def launched(place: str) -> Launch:
-        return Launch(tmp_path, place, f"{place} folder", "any" if place in ("old", "app") else place)
+    def given(scope: Scope) -> dict[str, str]:
+        return {"user_id": scope.user_id, "project": scope.project, "agent_id": scope.agent_id}
 
-    async def start(place: str, scope: Scope, text: str) -> None:
-        parts = {"user_id": scope.user_id, "project": scope.project, "agent_id": scope.agent_id}
-        settings = settings_in(tmp_path, **{name: part for name, part in parts.items() if part})
-        async with open_memory(settings, clock=StoppedClock(), background=False, launch=launched(place)) as memory:
+    async def start(scope: Scope, text: str) -> None:
+        async with open_memory(settings_in(tmp_path, **given(scope)), clock=StoppedClock(), background=False) as memory:
             await memory.add_text(scope, text, infer=False)
             await memory.briefs.render()
 
-    def begun(place: str) -> str:
-        return rendered_instructions(launched(place))
+    def begun(scope: Scope) -> str:
+        return rendered_instructions(launch_of(None, {"data_dir": tmp_path, **given(scope)}))
 
-    monkeypatch.setattr("palimpsest.hooks.brief.MAX_SCOPES", 3)
-    await start("old", Scope("alice", "old"), "The parser is written in Perl")
-    await start("app", Scope("alice", "app"), "The logo is green")
-    await start("coder", Scope("alice", agent_id="coder"), "Every test runs on Debian")
-    await start("bob", Scope("bob"), "User grows leeks")
+    app, coder, bob = Scope("alice", "app"), Scope("alice", agent_id="coder"), Scope("bob")
+    monkeypatch.setattr("palimpsest.hooks.brief.MAX_SCOPES", 4)
+    await start(Scope("alice", "old"), "The parser is written in Perl")
+    await start(app, "The logo is green")
+    await start(coder, "Every test runs on Debian")
+    await start(bob, "User grows leeks")
     async with memory_in(tmp_path) as memory:  # of alice, of no project or agent
         warfarin = await add_text(memory, "User takes warfarin")
         await memory.add_text(Scope("bob"), "User takes insulin", infer=False)
         async with memory.briefs.kept_current():
             tea = await add_text(memory, "User likes tea")
-        for place, own in (("app", "logo"), ("coder", "Debian")):
-            assert all(words in begun(place) for words in ("takes warfarin", "likes tea", own)), place
-            assert not any(words in begun(place) for words in ("insulin", "leeks", "Perl")), place
-        assert "likes tea" in begun("old")
-        assert "Perl" not in begun("old")
-        assert "insulin" in begun("bob")
-        assert "warfarin" not in begun("bob")
+        for scope, own in ((app, "logo"), (coder, "Debian")):
+            assert all(words in begun(scope) for words in ("takes warfarin", "likes tea", own)), scope
+            assert not any(words in begun(scope) for words in ("insulin", "leeks", "Perl")), scope
+        assert "likes tea" in begun(Scope("alice", "old"))
+        assert "Perl" not in begun(Scope("alice", "old"))
+        assert "insulin" in begun(bob)
+        assert "warfarin" not in begun(bob)
         await memory.delete(ALICE, [warfarin])
-        assert begun("app") == INSTRUCTIONS
-        assert "insulin" in begun("bob")
+        assert begun(app) == INSTRUCTIONS
+        assert "insulin" in begun(bob)
         await memory.briefs.render()
-        assert "likes tea" in begun("app")
+        assert "likes tea" in begun(app)
         monkeypatch.setattr("palimpsest.hooks.brief.END_SECONDS", 0)
         async with memory.briefs.kept_current():
             await memory.update(ALICE, tea, text="User likes coffee")
-        assert "likes coffee" in begun("app")
-        assert "logo" not in begun("app")
+        assert "likes coffee" in begun(app)
+        assert "logo" not in begun(app)
         await memory.briefs.render()
-        assert "logo" in begun("app")
+        assert "logo" in begun(app)

@@ -96,6 +96,9 @@ async def test_what_an_agent_replaces_of_its_users_stays_its_users(tmp_path: Pat
     async with connect_stdio(tmp_path, PALIMPSEST_AGENT_ID="coder") as agent:
         told = agent.instructions or ""
         assert ("lives in Lyon" in told, "Tests come first" in told, "salt" in told) == (True, True, False)
+    async with connect_stdio(tmp_path, PALIMPSEST_AGENT_ID="baker", PALIMPSEST_MIN_SCORE="0.01") as agent:
+        told = agent.instructions or ""  # at its very first start
+        assert ("lives in Lyon" in told, "Tests come first" in told, "salt" in told) == (True, False, False)
     async with connect(tmp_path, PALIMPSEST_AGENT_ID="cook") as agent:
         seen = ["Invoices go out on Mondays", "The user lives in Lyon", "The sauce needs salt"]
         assert await texts(agent, "list_memories") == seen

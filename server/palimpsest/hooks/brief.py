@@ -32,7 +32,17 @@ from palimpsest.core.validation import MAX_TOKENS as MAX_SEARCH_TOKENS
 from palimpsest.core.validation import one_line
 from palimpsest.hooks import spool
 from palimpsest.hooks.events import CAPTURING
-from palimpsest.hooks.instructions import HEAD, INSTRUCTIONS, MAX_FILE_BYTES, REST, SIGN, VERSION, Launch
+from palimpsest.hooks.instructions import (
+    HEAD,
+    INSTRUCTIONS,
+    MAX_FILE_BYTES,
+    NEW_AGENT,
+    REST,
+    SIGN,
+    VERSION,
+    in_folder,
+    key_of,
+)
 from palimpsest.hooks.intake import clean_text, read_records, scope_of, waiting_files
 from palimpsest.hooks.spool import BLOCK_BEGIN, BLOCK_END
 from palimpsest.hooks.transcripts import context_tokens
@@ -870,10 +880,10 @@ class RenderedFiles:
         return None
 
     def write_instructions(self, scope: Scope, state: LedgerState, text: str, used: Iterable[str] = ()) -> None:
-        """Write the instructions of a scope for all ways to start a server in it: those known, and those `used` now."""
+        """Write the instructions of a scope to all its files: those known, and those with the keys `used` now."""
         files = {file.path: file.used_at for file in self._instruction_files() if file.scope == scope}
-        for launch in used:
-            files[Path(spool.instructions_file(self._data_dir, launch))] = time.time_ns()
+        for key in used:
+            files[Path(spool.instructions_file(self._data_dir, key))] = time.time_ns()
         for path, at in files.items():
             self._write(path, f"{SIGN}{_HEAD.dump_json((scope, state)).decode()}\n{text}")
             os.utime(path, ns=(at, at))
@@ -967,12 +977,12 @@ GIVING_MODES = ("on", "recall")
 class Briefs:
     """What sessions of the settings' user begin with, as `memory.briefs`.
 
-    `launch` is how this process was started, if known. Private methods without `async` are blocking.
+    Private methods without `async` are blocking.
     """
 
-    def __init__(self, settings: Settings, engine: Engine, launch: Launch | None, recall_log: RecallLog) -> None:
+    def __init__(self, settings: Settings, engine: Engine, recall_log: RecallLog) -> None:
         limit = anyio.CapacityLimiter(THREADS)
-        self._settings, self._engine, self._launch, self._recall_log = settings, engine, launch, recall_log
+        self._settings, self._engine, self._recall_log = settings, engine, recall_log
         self._threads = Threads((limit,), (limit,))
         self._files = RenderedFiles(settings.data_dir)
         self._scope = Scope(settings.user_id, settings.project, settings.agent_id, settings.run_id)
@@ -1177,8 +1187,8 @@ class Briefs:
             state = self._state(self._scope.user_id)
             if self._settings.hooks in GIVING_MODES:
                 self._render_briefs({folder: self._current_name(name) for folder, name in projects.items()})
-            for scope, launches in self._own().items():
-                self._files.write_instructions(scope, state, self._instructions(scope), launches)
+            for scope, keys in self._own().items():
+                self._files.write_instructions(scope, state, self._instructions(scope), keys)
             return state
 
     async def _render_others(self, seconds: float, most: float) -> bool:
@@ -1250,16 +1260,18 @@ class Briefs:
             return read_sources(engine.ledger, conn, scope, now, engine.embedder.fingerprint)
 
     def _own(self) -> dict[Scope, list[str]]:
-        """Return the scopes that a next start may be in, with its keys, if instructions have memories.
+        """Return the scopes that a next start may be in, with the keys of their files, if instructions have memories.
 
-        A server in a project also has those without one, for projects that no server has worked in yet. A server that
-        finds its project by its folder has others for that folder.
+        A server also has those without a project, for projects that no server has worked in yet, and those of an agent
+        that is new.
         """
-        default = self._scope_of("")
-        own: dict[Scope, list[str]] = {self._scope: [], default: [], replace(default, project=""): []}
-        if self._launch is not None:
-            own[default].append(self._launch.key)
-            own[replace(default, project="")].append(self._launch.general)
-            if self._settings.repository is not None:
-                own[self._scope].append(self._launch.in_folder)
-        return own if self._settings.instructions == "memories" else {}
+        settings, own = self._settings, self._scope
+        scopes = [(own, own.project), (replace(own, project=""), ""), (Scope(own.user_id, agent_id=NEW_AGENT), "")]
+        if settings.repository is not None:
+            scopes.append((own, in_folder(Path.cwd())))
+        ledger = settings.ledger_url.get_secret_value() if settings.ledger_url else str(settings.history_db_path or "")
+        keys: dict[Scope, list[str]] = {}
+        for scope, project in scopes if settings.instructions == "memories" else ():
+            key = key_of(ledger, scope.user_id, project, scope.agent_id, scope.run_id)
+            keys.setdefault(scope, []).append(key)
+        return keys

@@ -63,7 +63,7 @@ def build_server(
     a single user was started; that user's memories are then in the instructions.
     """
     subscribers = Subscribers()
-    memory = LazyMemory(load_settings, subscribers.notify_changed, subscribers.notify_external, launch)
+    memory = LazyMemory(load_settings, subscribers.notify_changed, subscribers.notify_external)
     state = ServerState(memory, Calls(READING_TOOLS), subscribers, Roots(memory.learn_folder))
 
     @asynccontextmanager

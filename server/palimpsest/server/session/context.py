@@ -29,7 +29,6 @@ from palimpsest.text.intents import FORGOTTEN
 if TYPE_CHECKING:
     from palimpsest.core.models import ChangedMemory, Outcome
     from palimpsest.core.settings import Settings
-    from palimpsest.hooks.instructions import Launch
     from palimpsest.memory import Memory
 
 
@@ -46,14 +45,12 @@ class LazyMemory:
     """A memory that is opened on first use, and then is `opened`. If that fails, every waiting request gets the error.
 
     The next request after a failure tries to open the memory again. `on_learned` is awaited with what was learned in
-    the background, `on_changed` with what other servers have changed. `launch` is how this process was started, if the
-    instructions of its next start are to be rendered.
+    the background, `on_changed` with what other servers have changed.
     """
 
     load_settings: Callable[[], Settings]
     on_learned: Callable[[Sequence[Outcome]], Awaitable[None]]
     on_changed: Callable[[Sequence[ChangedMemory]], Awaitable[None]]
-    launch: Launch | None = None
     opened: Memory | None = None
     _settings: Settings | None = None
     _settings_loaded: anyio.Event = field(default_factory=anyio.Event)
@@ -121,7 +118,7 @@ class LazyMemory:
         module = await anyio.to_thread.run_sync(importlib.import_module, "palimpsest.memory")
         settings = self._settings = self.load_settings()
         self._settings_loaded.set()
-        async with module.open_memory(settings, on_learned=self.on_learned, launch=self.launch) as memory:
+        async with module.open_memory(settings, on_learned=self.on_learned) as memory:
             self.opened = memory
             self._settled.set()
             try:
