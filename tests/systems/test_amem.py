@@ -195,3 +195,35 @@ async def test_what_a_note_belongs_to_is_in_its_key_and_made_anew_when_it_change
             await write(memory, clock, "The folder was moved to the desk by Wout")
             (evolved, *_) = (await memory.search(ALICE, "Where are the notes for Sunday's singing?")).hits
             assert (evolved.text, evolved.context) == (DESK[1], meant[DESK[1]])
+
+
+TAGGED = {
+    "The receipt lies in the lower drawer": "bookkeeping",
+    "Mika sleeps behind the stove": "cats",
+    "The last chapter is finished": "dissertation",
+    "Green crate, third shelf": "bulbs",
+    "Ask Oana before ten": "plumbing",
+}
+
+
+async def test_tags_that_an_agent_gives_find_the_note(tmp_path: Path) -> None:
+    """By words and by meaning, as the hints do; changed tags find it instead, and other hints stay."""
+    async with connect(tmp_path) as agent:
+
+        async def first(query: str) -> str:
+            return reply_results(await agent.call_tool("search_memories", {"query": query}))[0]["text"]
+
+        ids: list[str] = []
+        for text, tag in TAGGED.items():
+            arguments: dict[str, Any] = {"text": text, "metadata": {"tags": [tag]}, "hints": {"words": ["household"]}}
+            ids.append(reply_results(await agent.call_tool("add_memory", arguments))[0]["id"])
+        assert [await first(tag) for tag in TAGGED.values()] == [*TAGGED]
+        changed = {"memory_id": ids[1], "metadata": {"tags": ["allotment"]}}
+        await agent.call_tool("update_memory", changed)
+        assert await first("allotment") == "Mika sleeps behind the stove"
+        weak = reply_text(await agent.call_tool("search_memories", {"query": "kittens"}))
+        assert "Weak matches" in weak
+        history = reply_text(await agent.call_tool("get_history", {"memory_id": ids[1]}))
+        assert "household" in history
+        await agent.call_tool("update_memory", {"memory_id": ids[1], "hints": {"words": ["home"]}})
+        assert await first("allotment") == "Mika sleeps behind the stove"

@@ -572,7 +572,8 @@ def _prepared(
 ) -> tuple[models.Fact, list[str], tuple[str, ...], dict[str, int]]:
     """Return the fact without secrets and without the frame of a search hit, notes, and what `_ids_to_replace` does."""
     text = original_text(engine, scope, fact.text)
-    sanitized, notes = sanitize_fact(engine, replace(fact, text=text))
+    hints = tuple(dict.fromkeys((*fact.keywords, *models.tags_given(fact.metadata))))
+    sanitized, notes = sanitize_fact(engine, replace(fact, text=text, keywords=hints))
     notes += commit.past_end_notes(engine, fact)
     notes += _notes_on_dates(sanitized, fact.said_at or engine.clock())
     return sanitized, notes, *_ids_to_replace(engine, scope, replaces, sanitized.text)

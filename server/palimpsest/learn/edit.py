@@ -255,7 +255,7 @@ class Edits(Writing):
         old: str = "",
         line: int | None = None,
         metadata: Mapping[str, Any] | None = None,
-        hints: Sequence[str] | None = None,
+        hints: Iterable[str] | None = None,
         tags: Sequence[str] | None = None,
         since: str = "",
         until: str = "",
@@ -267,6 +267,7 @@ class Edits(Writing):
 
         `old` is the exact part of its text that `text` replaces, which must be there once; `line` is the line after
         which `text` is inserted (0: first, -1: last). Hints, tags and relations take the place of those that it has.
+        Tags in the metadata are among the hints.
         `since` and `until` are as in `add_text`, or "none" for what is not known. The history keeps the old ones.
         If `revision` is given, or named in the id (27e8f74a@3), and is no longer the present one, raises
         ChangedMeanwhileError.
@@ -276,6 +277,10 @@ class Edits(Writing):
         held = held_from(since, until, zone)
         memory = await engine.read(lambda conn: entries.find_memory(conn, scope, memory_id))
         text, read = _edited(memory, text or "", old, line, revision)
+        changed_metadata = {**memory.metadata, **(metadata or {})}
+        if hints is not None or changed_metadata.get("tags") != memory.metadata.get("tags"):
+            other = [word for word in memory.keywords if word not in models.tags_given(memory.metadata)]
+            hints = dict.fromkeys((*(other if hints is None else hints), *models.tags_given(changed_metadata)))
         given = Fact(text, metadata=metadata or {}, keywords=tuple(hints or ()), relations=tuple(relations or ()))
         fact, notes = await engine.run(lambda: sanitize_fact(engine, given))
         if memory.deleted_at is not None:
