@@ -490,10 +490,11 @@ SESSION_INTRODUCTION = (
 
 @dataclass(frozen=True, slots=True)
 class ContextBlock:
-    """A text that is put before a model, "" for nothing, and the ids of the memories and messages in it."""
+    """A text that is put before a model, "" for nothing, the ids of the memories and messages in it, and its lines."""
 
     text: str = ""
     ids: tuple[str, ...] = ()
+    lines: tuple[Line, ...] = ()
 
 
 NOTHING = ContextBlock()
@@ -503,7 +504,7 @@ def _block(introduction: str, lines: Sequence[Line], ids: Iterable[str] = ()) ->
     """Return the block of lines, which also names some ids; nothing without lines."""
     shown = (*(line.id for line in lines if line.id), *ids)
     texts = (BLOCK_BEGIN, introduction, *(line.text for line in lines), BLOCK_END)
-    return ContextBlock("\n".join(texts), shown) if lines else NOTHING
+    return ContextBlock("\n".join(texts), shown, tuple(lines)) if lines else NOTHING
 
 
 def _room(introduction: str, max_tokens: int) -> int:
@@ -526,6 +527,19 @@ def session_brief(sources: Sources, project: str) -> ContextBlock:
     room = _room(BRIEF_INTRODUCTION, MAX_BRIEF_TOKENS) - sum(line_tokens(line.text) for line in ending)
     sections = sorted(_sections(groups, room, line_tokens), key=lambda section: section[0].text != PROCEDURES)
     return _block(BRIEF_INTRODUCTION, [*(line for section in sections for line in section), *ending])
+
+
+def _lines_of(lines: Iterable[Line], ids: Set[str]) -> list[Line]:
+    """Return the lines of some memories, each group after its heading, and none that does not say what it is of."""
+    kept: list[Line] = []
+    heading: list[Line] = []
+    for line in lines:
+        if not line.id:
+            heading = [line]
+        elif line.id in ids:
+            kept += [*heading, line]
+            heading = []
+    return kept
 
 
 def _last_session(messages: Sequence[Message]) -> list[Line]:
@@ -831,6 +845,13 @@ class InstructionFile:
 _HEAD = TypeAdapter(tuple[Scope, LedgerState])
 
 
+class _Brief(BaseModel):
+    """What the file of a brief says of its lines: text and id of each, and when they were rendered."""
+
+    lines: list[tuple[str, str]]
+    at: datetime
+
+
 class RenderedFiles:
     """The rendered files in the folder of the hooks. Every method raises OSError."""
 
@@ -871,7 +892,8 @@ class RenderedFiles:
         if not block.text:
             path.unlink(missing_ok=True)
             return
-        self._write(path, json.dumps({"v": VERSION, "text": block.text, "ids": block.ids, "at": at}))
+        lines = [(line.text, line.id) for line in block.lines]
+        self._write(path, json.dumps({"v": VERSION, "text": block.text, "ids": block.ids, "lines": lines, "at": at}))
 
     def rendered_at(self, key: str) -> datetime | None:
         """Return when a brief was rendered; None if there is none."""
@@ -912,11 +934,25 @@ class RenderedFiles:
                 os.truncate(file.path, file.head_bytes)
                 os.utime(file.path, ns=(file.used_at, file.used_at))
 
-    def remove(self, user: str | None) -> None:
-        """Remove everything rendered of a user, or of all if it is None, and what cannot be assigned to a user."""
+    def remove(self, user: str | None, unchanged: Callable[[Set[str], datetime], Set[str]] | None = None) -> None:
+        """Remove everything rendered of a user, or of all if it is None, and what cannot be assigned to a user.
+
+        Briefs keep the lines of memories that are `unchanged`: given ids and an instant, it returns those of memories
+        that are as they were then.
+        """
         with self.locked():
-            self._remove(user or "", Folders() if user is None else self.folders())
+            folders = Folders() if user is None else self.folders()
+            kept: dict[str, tuple[ContextBlock, str]] = {}
+            for key in folders.keys_of(user or "") if unchanged is not None else ():
+                with suppress(FileNotFoundError, ValidationError):
+                    brief = _Brief.model_validate_json(Path(spool.brief_file(self._data_dir, key)).read_bytes())
+                    lines = [Line(*line) for line in brief.lines]
+                    ids = unchanged({line.id for line in lines}, brief.at) if unchanged is not None else ()
+                    kept[key] = _block(BRIEF_INTRODUCTION, _lines_of(lines, frozenset(ids))), iso(brief.at)
+            self._remove(user or "", folders)
             self.empty_instructions(user)
+            for key, (block, at) in kept.items():
+                self.write_brief(key, block, at)
 
     def _remove(self, user: str, folders: Folders) -> None:
         kept = {key for other in folders.users if other not in ("", user) for key in folders.keys_of(other)}
@@ -1033,14 +1069,14 @@ class Briefs:
             await self._render_if_needed(END_SECONDS)
 
     async def after_write(self, user: str, outcomes: Sequence[Outcome]) -> tuple[str, ...]:
-        """Follow a write of a user: remove what may say what was deleted or changed, and have it rendered anew.
+        """Follow a write of a user: remove what may say what was deleted or changed, and have it rendered anew soon.
 
         Return notes on what could not be removed.
         """
         self._others.add(user)
         try:
             if any(outcome.event in (Event.UPDATE, Event.DELETE) or outcome.replaced for outcome in outcomes):
-                await self._engine.run(lambda: self._files.remove(user))
+                await self._engine.run(lambda: self._files.remove(user, self._unchanged))
                 self._rendered = None
         except OSError as error:
             note = "what new sessions begin with may still name it, because a file could not be removed"
@@ -1048,6 +1084,14 @@ class Briefs:
         finally:
             self._woken.set()
         return ()
+
+    def _unchanged(self, ids: Set[str], since: datetime) -> Set[str]:
+        """Return the ids of memories that are living and as they were at an instant; none if they cannot be read."""
+        try:
+            found = self._engine.ledger.read_with(memory_queries.memories_by_id, [*ids])
+        except LedgerError:
+            return set()
+        return {each.id for each in found.values() if each.deleted_at is None and each.updated_at < since}
 
     def before(self, on_learned: OnLearned) -> OnLearned:
         """Return a function that follows work in the background, and then passes on what was learned.
