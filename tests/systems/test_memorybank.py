@@ -173,6 +173,20 @@ async def test_a_recall_strengthens_what_was_used_and_not_what_stood_beside_it(t
         assert {item.memory.id: item.fading.strength for item in known} == dict(zip(ids, (2, 2, 1), strict=True))
 
 
+async def test_a_question_that_nothing_answers_strengthens_nothing(tmp_path: Path) -> None:
+    """Also if what comes first is not marked as weak."""
+    texts = ("The amber necklace lies in the blue chest", "Onions are in the cellar", "The bus stops at Linden Square")
+    async with connect(tmp_path, PALIMPSEST_FORGETTING="rank") as agent:
+        for text in texts:
+            await agent.call_tool("add_memory", {"text": text})
+        for query in ("How tall is Everest?", "What is the capital of Peru?", "How many legs has a spider?"):
+            assert reply_results(await agent.call_tool("search_memories", {"query": query}))
+        await agent.call_tool("search_memories", {"query": "Where does the bus stop?"})
+    async with memory_in(tmp_path / "data", forgetting="rank") as memory:
+        known = (await memory.fading.report(Scope("alice"))).fading
+        assert {item.memory.text: item.fading.strength for item in known} == dict(zip(texts, (1, 1, 2), strict=True))
+
+
 async def test_a_search_shows_what_was_said_by_days(tmp_path: Path) -> None:
     """The day of the best hit comes first; each day is named once, above all that it has."""
     async with connect(tmp_path) as agent:

@@ -30,6 +30,9 @@ from palimpsest.text.display import shorten
 
 logger = logging.getLogger(__name__)
 
+PROBABLE = 0.5
+"""The score from which on a hit is rather about what is asked than not. What lies beside it has a tenth or two."""
+
 MAX_SHOWN = 500
 """Of how many hits a process knows that they were shown: those of the last fifty searches."""
 
@@ -77,17 +80,18 @@ class FadingMemories(OfMemory):
         self.forgetting = forgetting_of(engine.settings)
 
     def after_search(self, result: SearchResult) -> None:
-        """Collect what a search used, if it probably answers: the first hit, or what was learned from it.
+        """Collect what a search used, if it probably answers (`PROBABLE`): the first hit, or what was learned from it.
 
         The other hits were shown. They count once they turn out to be the answer (`after_read`, `after_write`).
         """
         memories = [hit for hit in result.hits if hit.kind == "memory"]
         first = {hit.id for hit in memories if result.hits[0].id in (hit.id, *hit.message_ids)}
-        if result.confident:
+        is_used = result.confident and any(hit.score >= PROBABLE for hit in result.hits[:1])
+        if is_used:
             self._collect(first, times=1)
         for hit in memories:
             self._shown.pop(hit.id, None)
-            if hit.id not in first or not result.confident:
+            if hit.id not in first or not is_used:
                 self._shown[hit.id] = None
         while len(self._shown) > MAX_SHOWN:
             del self._shown[next(iter(self._shown))]
