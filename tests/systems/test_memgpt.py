@@ -419,5 +419,5 @@ async def test_an_empty_old_is_no_part_and_the_error_says_what_to_give(tmp_path:
         await edited(agent, human, text="Likes rye.", line=-1)
         refused = await agent.call_tool("update_memory", {"memory_id": human, "old": "", "text": "Likes milk."})
         assert "meanwhile" not in error_text(refused)
-        assert "takes another part (old or line), or a whole text for its revision" in error_text(refused)
+        assert "update_memory changes a part of it (old or line)" in error_text(refused)
         assert f"[{human[:8]}@2] says now: Likes tea.\nLikes rye." in error_text(refused)
