@@ -133,6 +133,23 @@ async def test_the_users_name_is_the_user_in_a_question(tmp_path: Path) -> None:
     assert answer == "Odile speaks English and Breton."
 
 
+async def test_an_update_drops_the_relation_whose_number_it_changes(tmp_path: Path) -> None:
+    """However the number is written; who somebody's mother is outlives a visit that is called off."""
+    clock = StoppedClock()
+    async with memory_in(tmp_path, clock) as memory:
+        cost = [Relation("Cermenati 4", "costs", "1450 euro a month")]
+        rent = await add_text(memory, "The rent of Cermenati 4 is 1.450 euro a month.", relations=cost)
+        updated = await memory.update(ALICE, rent, text="1.380", old="1.450")
+        mother, visit = Relation("user", "has mother", "Wanda Rota"), Relation("Wanda Rota", "visits", "Lecco")
+        text = "Wanda Rota, the user's mother, visits Lecco on 9 December 2026."
+        plan = await tell(memory, clock, "2026-11-20", text, since="2026-12-09", relations=[mother, visit])
+        off = await memory.add_text(ALICE, "The visit of Wanda Rota is called off.", replaces=[plan], infer=False)
+    assert updated.outcomes[0].memory.relations == ()
+    assert [each.key for each in updated.outcomes[0].unstated] == [cost[0].key]
+    assert [each.key for each in off.outcomes[0].memory.relations] == [mother.key]
+    assert mother.key not in {each.key for each in off.outcomes[0].closed}
+
+
 async def test_a_phone_number_does_not_end_with_the_stay_it_is_told_with(tmp_path: Path) -> None:
     async with memory_in(tmp_path, StoppedClock()) as memory:
         stated = [Relation("Ida Tessier", "keeps", "the cat"), Relation("Ida Tessier", "has phone", "06 12 44 80 17")]

@@ -83,14 +83,15 @@ def refuse_changed(memory: Memory, revision: int | None, *, takes_away: bool = F
     Whoever takes the whole text of a block away and does not say which knows it as it was at first. Raises
     ChangedMeanwhileError if it is not the present one.
     """
+    reason = "was changed meanwhile"
     if revision is None and takes_away and memory.deleted_at is None and memory_queries.is_block(memory.metadata):
-        revision = 1
+        revision, reason = 1, "is a block that was edited"
     if revision is None:
         return {}
     if revision != memory.revision:
         address = f"{memory.id[:8]}@{memory.revision}"
         raise ChangedMeanwhileError(
-            f"memory '{memory.id[:8]}' was changed meanwhile, so nothing was changed now. {_present(memory)}\n"
+            f"memory '{memory.id[:8]}' {reason}, so nothing was changed now. {_present(memory)}\n"
             f"update_memory changes a part of it (old or line); the id {address} takes the whole of it away"
         )
     return {memory.id: revision}

@@ -53,7 +53,7 @@ from palimpsest.store.schema import (
 )
 from palimpsest.text.dates.date_finder import dates_in
 from palimpsest.text.names.known_names import told_self_name
-from palimpsest.text.relation_updates import calls_off, dated, has_name, words_in
+from palimpsest.text.relation_updates import calls_off, dated, has_name, is_for_life, words_in
 
 # The rows that several steps of a write need.
 
@@ -244,12 +244,12 @@ def with_handed_on(
 def _over(tx: Transaction, memory: Memory, fact: Fact) -> Memory:
     """Return a replaced memory with those of its relations that may hold on in the fact that replaces it.
 
-    Of a plan that is called off nothing is left.
+    Of a plan that is called off nothing is left but who somebody's relatives are.
     """
     relations: Sequence[Relation] = memory.relations
     is_plan = _lies_ahead(tx, memory)
     if is_plan and calls_off(fact.text):
-        relations = ()
+        relations = [each for each in relations if is_for_life(each)]
     elif is_plan and fact.valid_from is None:
         words = words_in(fact.text)
         relations = [each for each in relations if has_name(words, fact.text, each.destination)]

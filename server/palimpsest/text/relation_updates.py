@@ -79,6 +79,14 @@ def words_in(text: str) -> list[str]:
     return [word for part in text.split() if (word := name_key(part))]
 
 
+_NUMBER = re.compile(r"\d+(?:[.,'\u202f ]\d{3})*(?!\d)")
+
+
+def numbers_in(text: str) -> frozenset[int]:
+    """Return the whole numbers of a text, however thousands are written in it. A date has three."""
+    return frozenset(int("".join(filter(str.isdecimal, number))) for number in _NUMBER.findall(text))
+
+
 def has_name(words: Sequence[str], text: str, name: str) -> bool:
     """Return whether a text has a name: its words side by side, or its characters in a script without spaces.
 

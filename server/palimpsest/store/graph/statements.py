@@ -17,7 +17,16 @@ from palimpsest.store.rows import Query, listed, scope_values, to_memory
 from palimpsest.store.schema import memories, mentions, relations
 from palimpsest.text.dates.date_finder import dates_in
 from palimpsest.text.names.known_names import says_another
-from palimpsest.text.relation_updates import SINGLE_VALUED, begun, dated, has_name, negations_of, outliving, words_in
+from palimpsest.text.relation_updates import (
+    SINGLE_VALUED,
+    begun,
+    dated,
+    has_name,
+    negations_of,
+    numbers_in,
+    outliving,
+    words_in,
+)
 from palimpsest.text.stopwords import change_words
 
 
@@ -126,8 +135,11 @@ def stated_with(memory: Memory, fact: Fact, *, sets_relations: bool = False) -> 
     """
 
     def has_still(name: str) -> bool:
+        if gone & numbers_in(name):  # "1,450 euros a month" of a text that says 1.380 now
+            return False
         return has_name(after, fact.text, name) or not has_name(before, memory.text, name)
 
+    gone = numbers_in(memory.text) - numbers_in(fact.text)
     before, after = words_in(memory.text), words_in(fact.text)
     is_more = set(before) <= set(after)
     stays = change_words(fact.text) <= change_words(memory.text) and not (set(after) - set(before)) & negations_of(
@@ -140,7 +152,7 @@ def stated_with(memory: Memory, fact: Fact, *, sets_relations: bool = False) -> 
         for relation in (dated(memory) if fact.valid_from else memory.relations)
         if stays
         and not sets_relations
-        and (is_more or all(map(has_still, (relation.source, relation.destination))))
+        and (all(map(has_still, (relation.source, relation.destination))) or (is_more and not gone))
         and (is_more or set(relation_words(relation.name)) & set(before) <= set(after))
     ]
     relations = {relation.key: relation for relation in (*stated, *fact_relations(fact))}
