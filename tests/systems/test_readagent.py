@@ -194,3 +194,14 @@ async def test_a_page_of_the_last_conversation_needs_no_id(tmp_path: Path) -> No
     assert "it has 1 page" in error_text(missing)
     assert "document:ID" in error_text(unnamed)
     assert "it has 0 pages" in error_text(nothing)
+
+
+async def test_what_has_no_sentences_has_gists_of_its_beginnings(tmp_path: Path) -> None:
+    """A chat of short lines is found by its pages, too: none of its gists is a bare number."""
+    chat = [{"role": "user", "content": "\n".join([f"brb {number}", "ok cool", "lol"] * 200)} for number in range(12)]
+    async with connect(tmp_path) as agent:
+        await agent.call_tool("add_memory", {"messages": chat})
+        summary = reply_text(await agent.call_tool("get_summary", {"kind": "session"}))
+    gists = [line for line in summary.partition("Gists;")[2].splitlines() if line[:1].isdigit()]
+    assert gists
+    assert all("brb" in line for line in gists)

@@ -37,7 +37,7 @@ from palimpsest.store.documents import CLIENT, Document, Gist, PagesRead, PageWi
 from palimpsest.store.jobs import Job, JobEnd, JobRequest
 from palimpsest.store.rows import content_hash
 from palimpsest.store.writes import Conversation, session_id_of
-from palimpsest.text.display import shorten
+from palimpsest.text.display import shorten, shorten_to_tokens
 from palimpsest.text.tokenizer import WORD_CHARS, count_words
 from palimpsest.text.word_lists import LazyPattern
 
@@ -287,7 +287,8 @@ def plain_gist(page: str, headings: Sequence[str]) -> Gist:
     lines = [" ".join(sentence.split()) for sentence in sentences(_WRAP.sub(" ", page))]
     told = [line for line in lines if len(line) >= MIN_SENTENCE_CHARS and not line.startswith(("#", "|", "```"))]
     chosen = sorted(most_telling([Passage(line) for line in told], GIST_TOKENS))
-    text = " ".join(told[place] for place in chosen)
+    # A poem, a table, a chat of short lines have no sentence that says enough: their beginning does.
+    text = " ".join(told[place] for place in chosen) or shorten_to_tokens(" ".join(page.split()), GIST_TOKENS)
     return Gist(": ".join(filter(None, (TRAIL.join(headings), text))))
 
 
