@@ -172,6 +172,8 @@ class PostgresListener:
         """Return when something was written, at the latest after so many seconds. Raises LedgerError."""
         end = time.monotonic() + seconds
         with as_ledger_errors(self._location), self._waiting:
+            if self._is_closed:
+                return
             is_new = self._conn is None
             if self._conn is None:
                 self._conn = self._connect()
