@@ -213,8 +213,9 @@ def moment_of(
     span = _said_time(text, dates)
     if span is not None:
         return Moment("changed" if asked.sense == "changed" else "at", span)
-    if asked.sense == "now" or (not asked.is_plan and any(date.is_now and date.unit == "day" for date in dates)):
+    if asked.sense == "now":
         return Moment("now", present)
+    dates = [date for date in dates if asked.is_plan or not (date.is_now and date.unit == "day")]  # "today" is now
     coming = next((date for date in dates if date.end > now), None)
     if coming is not None and (asked.is_plan or coming.is_relative):
         return Moment("planned", TimeSpan(max(coming.start.astimezone(UTC), now), coming.end.astimezone(UTC)))
