@@ -150,6 +150,13 @@ async def test_an_update_drops_the_relation_whose_number_it_changes(tmp_path: Pa
     assert mother.key not in {each.key for each in off.outcomes[0].closed}
 
 
+async def test_a_number_of_any_length_can_be_changed(tmp_path: Path) -> None:
+    async with memory_in(tmp_path, StoppedClock()) as memory:
+        long = await add_text(memory, f"Pi begins with {'31' * 2_500}", relations=[Relation("Pi", "begins with", "3")])
+        updated = await memory.update(ALICE, long, text="Pi begins with 3")
+    assert updated.outcomes[0].memory.text == "Pi begins with 3"
+
+
 async def test_a_phone_number_does_not_end_with_the_stay_it_is_told_with(tmp_path: Path) -> None:
     async with memory_in(tmp_path, StoppedClock()) as memory:
         stated = [Relation("Ida Tessier", "keeps", "the cat"), Relation("Ida Tessier", "has phone", "06 12 44 80 17")]

@@ -155,7 +155,8 @@ def is_about(text: str, people: AbstractSet[str]) -> bool:
 
 def with_own_name(people: AbstractSet[str], name: str) -> AbstractSet[str]:
     """Return those whom a question is about: with the user the user's name, and the other way round."""
-    is_own = bool(name) and ("" in people or any(person in name or name in person for person in people))
+    own = set(name.split())
+    is_own = own and any(not person or own >= set(person.split()) or own <= set(person.split()) for person in people)
     return people | {"", name} if is_own else people
 
 

@@ -82,9 +82,9 @@ def words_in(text: str) -> list[str]:
 _NUMBER = re.compile(r"\d+(?:[.,'\u202f ]\d{3})*(?!\d)")
 
 
-def numbers_in(text: str) -> frozenset[int]:
-    """Return the whole numbers of a text, however thousands are written in it. A date has three."""
-    return frozenset(int("".join(filter(str.isdecimal, number))) for number in _NUMBER.findall(text))
+def numbers_in(text: str) -> frozenset[str]:
+    """Return the whole numbers of a text, however thousands and leading zeros are written. A date has three."""
+    return frozenset("".join(filter(str.isdecimal, number)).lstrip("0") for number in _NUMBER.findall(text))
 
 
 def has_name(words: Sequence[str], text: str, name: str) -> bool:

@@ -11,7 +11,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import replace
-from datetime import date, datetime, time, timedelta, tzinfo
+from datetime import MAXYEAR, MINYEAR, date, datetime, time, timedelta, tzinfo
 from functools import cache, cached_property, lru_cache
 from itertools import islice, pairwise, takewhile
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -465,7 +465,7 @@ def _in_joined_years(spans: Sequence[DateSpan], text: str) -> list[DateSpan]:
     dated = list(spans)
     for place, (first, second) in enumerate(pairwise(spans)):
         is_one_year_named = first.is_year_guessed is not second.is_year_guessed
-        are_alike = first.unit == second.unit and not (first.is_relative or second.is_relative)
+        are_alike = first.unit == second.unit in ("day", "month") and not (first.is_relative or second.is_relative)
         between = text[first.position + len(first.phrase) : second.position]
         if are_alike and is_one_year_named and RE["joined days"].fullmatch(between):
             is_turn = (first.start.month, first.start.day) > (second.start.month, second.start.day)
@@ -496,11 +496,11 @@ def _in_told_years(spans: Sequence[DateSpan], today: date) -> Iterator[DateSpan]
 
 
 def _in_year(span: DateSpan, year: int) -> DateSpan:
-    """Return a day or a longer period of a year as that of another year; as it is if that year has no such day."""
-    if calendar.monthrange(year, span.start.month)[1] < span.start.day:
+    """Return a day or a month of a year as that of another year; as it is if the calendar has no such day."""
+    if not MINYEAR < year < MAXYEAR or calendar.monthrange(year, span.start.month)[1] < span.start.day:
         return span
-    start, years = span.start.replace(year=year), year - span.start.year
-    end = start + timedelta(1) if span.unit == "day" else span.end.replace(year=span.end.year + years)
+    start = span.start.replace(year=year)
+    end = start + timedelta(1 if span.unit == "day" else calendar.monthrange(year, start.month)[1])
     return replace(span, start=start, end=end, is_year_guessed=False, is_guess=False)
 
 
