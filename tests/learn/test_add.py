@@ -529,3 +529,15 @@ async def test_every_tool_that_writes_can_be_called_again(tmp_path: Path) -> Non
         await twice("update_memory", "unchanged (not deleted): ", memory_id=tea["id"], restore=True)
         confirmed = {"all": True, "confirm": "delete 1 memory and 4 messages"}
         await twice("delete_memory", "unchanged: nothing is stored in this scope", **confirmed)
+
+
+async def test_a_wrong_id_in_replaces_is_noticed(memory: Memory) -> None:
+    """What shares no word with what it replaced may have been meant for another memory."""
+    nuts = await add_text(memory, "Tobia is allergic to hazelnuts")
+    hours = await memory.add_text(ALICE, "Miriam works 38 hours a week", replaces=[nuts], infer=False)
+    (note,) = hours.notes
+    assert note.startswith(f"[{nuts[:8]}], which it replaced, shares no word with it: Tobia is allergic to hazelnuts")
+    less = await memory.add_text(
+        ALICE, "Miriam works 30 hours a week", replaces=[hours.outcomes[0].memory.id], infer=False
+    )
+    assert less.notes == ()

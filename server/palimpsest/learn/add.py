@@ -42,7 +42,8 @@ from palimpsest.text.dates.date_finder import dates_in, resolved_dates
 from palimpsest.text.dates.date_spans import DateSpan, day_or_days
 from palimpsest.text.display import counted, shorten
 from palimpsest.text.intents import Asking, asks_to_forget, question_note
-from palimpsest.text.tokenizer import count_tokens, lines_within, windows
+from palimpsest.text.stopwords import without_function_words
+from palimpsest.text.tokenizer import count_tokens, lines_within, search_tokens, windows
 
 # Split what is to be learned from into pieces that a small model can read.
 
@@ -563,8 +564,19 @@ async def add_text(
     result = await apply_decisions(engine, write, [*notes, *embedding_notes])
     memories = [outcome.memory for outcome in result.outcomes if outcome.duplicate_of is not None]
     later = [memory.date for memory in memories if fact.said_at is not None and memory.at > fact.said_at]
-    result = _with_notes(result, *(f"its date stays {day}, which is later" for day in later))
+    unlike = [note for outcome in result.outcomes for note in _unlike(fact.text, outcome)]
+    result = _with_notes(result, *(f"its date stays {day}, which is later" for day in later), *unlike)
     return await with_near_duplicates(engine, scope, result, vectors, nearest=NEAREST_SHOWN)
+
+
+def _unlike(text: str, outcome: models.Outcome) -> Iterator[str]:
+    """Yield notes on what a text replaced and shares no word with: its id may be that of another memory."""
+    said = set(without_function_words(search_tokens(text)))
+    for memory_id, replaced in zip(outcome.replaced, outcome.replaced_texts, strict=True):
+        if said.isdisjoint(search_tokens(replaced)):
+            told = shorten(one_line(replaced), BEGINNING_CHARS)
+            note = f"[{memory_id[:8]}], which it replaced, shares no word with it: {told}"
+            yield f"{note}; if that was a mistake, restore it"
 
 
 def _prepared(
