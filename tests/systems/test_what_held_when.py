@@ -88,6 +88,20 @@ async def test_the_line_of_a_life_names_gaps_and_plans(tmp_path: Path) -> None:
     ]
 
 
+async def test_an_appointment_on_another_day_is_named(tmp_path: Path) -> None:
+    clock = StoppedClock()
+    async with memory_in(tmp_path, clock) as memory:
+        asks = ("When is the book presented?", "Which evening is the party at the bookshop?")
+        launch = [Relation("launch", "takes place at", "Vent d'Ouest")]
+        days: dict[str, Any] = {"hints": asks, "relations": launch}
+        first = {"since": "2027-03-20", "until": "2027-03-20"}
+        old = await tell(memory, clock, "2026-11-20", "The launch of the book is on 20 March 2027.", **first, **days)
+        text = "The launch of the book moves to 27 March 2027."
+        moved = await memory.add_text(ALICE, text, since="2027-03-27", until="2027-03-27", infer=False, **days)
+    similar = moved.similar[moved.outcomes[0].memory.id]
+    assert [item.memory.id for item in similar if not item.is_only_near] == [old]
+
+
 async def test_today_is_answered_by_what_holds_today(tmp_path: Path) -> None:
     """What was said today and begins later does not come before it; how it has changed is answered by all states."""
     clock = StoppedClock()

@@ -209,7 +209,12 @@ def _similar(
 
 
 def _hold_apart(memory: Memory, other: Memory) -> bool:
-    """Return whether one of two memories ends before the other begins: then neither replaces the other."""
+    """Return whether one of two memories ends before the other begins: then neither replaces the other.
+
+    Two days may be those of one appointment, which was moved.
+    """
+    if memory.since == memory.until and other.since == other.until:
+        return False
     pairs = ((memory.valid_until, other.valid_from), (other.valid_until, memory.valid_from))
     return any(end is not None and begin is not None and end <= begin for end, begin in pairs)
 
