@@ -17,6 +17,7 @@ from palimpsest.hooks.instructions import HEAD, INSTRUCTIONS, REST, Launch, laun
 from palimpsest.memory import Memory, open_memory
 from tests.support.ledger_access import ignore_progress, store_memory
 from tests.support.memory import ALICE, StoppedClock, add_text, memory_in, messages_from, settings_in
+from tests.support.stores import ledger_variables
 
 pytestmark = pytest.mark.anyio
 
@@ -220,10 +221,17 @@ async def test_instructions_are_never_too_long(tmp_path: Path) -> None:
         assert not text[512:].startswith(lines[0])
 
 
+def name_ledger(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Let a server that is started from now on find the ledger of a folder, as its environment would say."""
+    for name, value in ledger_variables(folder).items():
+        monkeypatch.setenv(name, value)
+
+
 async def test_a_server_in_a_repository_begins_with_its_rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     repository, data = tmp_path / "app", tmp_path / "data"
     (repository / ".git").mkdir(parents=True)
     monkeypatch.chdir(repository)
+    name_ledger(monkeypatch, data)
     (tmp_path / "elsewhere").mkdir()
     given = {"data_dir": data, "user_id": "alice", "project": "auto"}
     here = launch_of(None, given)
@@ -246,6 +254,8 @@ async def test_a_server_in_a_repository_begins_with_its_rules(tmp_path: Path, mo
 
 
 async def test_the_first_start_in_a_new_project_knows_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name_ledger(monkeypatch, tmp_path)
+
     def started(project: str) -> Launch:
         monkeypatch.setenv("PALIMPSEST_PROJECT", project)
         launch = launch_of(None, {"data_dir": str(tmp_path), "user_id": "alice"})
@@ -272,6 +282,7 @@ async def test_a_write_reaches_the_scopes_used_lately_and_no_other_user(
 
     Scopes used longest ago lose their memories, and so do all where the end of a server leaves no time.
     """
+    name_ledger(monkeypatch, tmp_path)
 
     def given(scope: Scope) -> dict[str, str]:
         return {"user_id": scope.user_id, "project": scope.project, "agent_id": scope.agent_id}
