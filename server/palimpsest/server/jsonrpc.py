@@ -143,7 +143,7 @@ def fault_of_body(text: bytes | bytearray) -> Refused | None:
 
 
 def read_message(text: bytes | bytearray) -> types.JSONRPCMessage | Refused:
-    """Return the message in a JSON text, or why it is refused.
+    """Return the message in a JSON text, or why it is refused. A faulty reply to the server becomes an error reply.
 
     Of two equal keys the last counts.
     """
@@ -178,7 +178,10 @@ def read_message(text: bytes | bytearray) -> types.JSONRPCMessage | Refused:
 
 
 def _message(members: dict[str, Any], faults: list[str]) -> types.JSONRPCMessage | Refused:
-    """Return a message, or why it is refused. One with a method and without an id is a notification."""
+    """Return a message, or why it is refused. One with a method and without an id is a notification.
+
+    If the client's reply to a request of the server is faulty, the request must not wait any longer.
+    """
     is_call, request_id = "method" in members, _id_of(members)
     is_notification = is_call and "id" not in members and isinstance(members["method"], str)
     if is_call:
@@ -193,8 +196,13 @@ def _message(members: dict[str, Any], faults: list[str]) -> types.JSONRPCMessage
             return kind.model_validate(members)
     except ValidationError as error:
         fault = error.errors(include_url=False, include_input=False)[0]
-        reason = f"{fault['loc'][0]} is not valid: {fault['msg']}"
-    return Refused(types.INVALID_REQUEST, reason, request_id, expects_answer=is_call and not is_notification)
+        reason, faults = f"{fault['loc'][0]} is not valid: {fault['msg']}", ["not the form of a reply"]
+    if is_call:
+        return Refused(types.INVALID_REQUEST, reason, request_id, expects_answer=not is_notification)
+    if request_id is None:
+        return Refused(types.INVALID_REQUEST, f"a reply has {faults[0]}", expects_answer=False)
+    data = types.ErrorData(code=types.INVALID_REQUEST, message=f"the client's reply has {faults[0]}")
+    return types.JSONRPCError(jsonrpc="2.0", id=request_id, error=data)
 
 
 def _id_of(members: dict[str, Any]) -> types.RequestId | None:
