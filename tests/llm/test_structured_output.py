@@ -221,6 +221,7 @@ async def test_the_last_whole_reply_counts_and_never_a_draft(prompt: Prompt) -> 
 OWN_FORMS: dict[str, tuple[str, str, list[str] | None]] = {
     "bullets": (LINES, "Facts:\n- Name: John.\n- Likes dark themes.", ["Name: John.", "Likes dark themes."]),
     "numbers": (LINES, "1. Name: John.\n2) Likes dark themes.", ["Name: John.", "Likes dark themes."]),
+    "bullets between words": (LINES, "Sure, here they are.\n- Likes figs.\nShall I go on?", ["Likes figs."]),
     "none": (LINES, "<none>", []),
     "none as a bullet": (LINES, "- None", []),
     "nothing in Chinese": (LINES, "<\u65e0>", []),

@@ -570,7 +570,7 @@ async def add_text(
 
 
 def _unlike(text: str, outcome: models.Outcome) -> Iterator[str]:
-    """Yield notes on what a text replaced and shares no word with: its id may be that of another memory."""
+    """Yield a note on each replaced memory that shares no word with the text: its id may have been a mistake."""
     said = set(without_function_words(search_tokens(text)))
     for memory_id, replaced in zip(outcome.replaced, outcome.replaced_texts, strict=True):
         if said.isdisjoint(search_tokens(replaced)):

@@ -369,15 +369,18 @@ async def extract(model: LanguageModel, prompt: Prompt, conversation: Conversati
 
 
 def _without_json(answer: str, *, has_own_form: bool) -> ExtractReply | None:
-    """Return what an answer without JSON says: nothing, or a fact a line if the prompt may have a form of its own."""
-    if (has_own_form and (not answer.strip() or _NO_FACTS.search(answer))) or (
-        any(map(str.isalnum, answer)) and ask.says_nothing(answer)
-    ):
+    """Return what an answer without JSON says: nothing, or a fact a line if the prompt may have a form of its own.
+
+    Beside bullets, other lines are what a model says of its answer.
+    """
+    is_empty = has_own_form and (not answer.strip() or _NO_FACTS.search(answer) is not None)
+    if is_empty or (any(map(str.isalnum, answer)) and ask.says_nothing(answer)):
         return ExtractReply(user_name=None, forget=[], facts=[])
     lines = [line for line in map(str.strip, answer.splitlines()) if line]
     if lines and lines[0].endswith((":", "\uff1a")):  # a heading
         lines = lines[1:]
-    items = [found[1] if (found := _BULLET.match(line)) else line for line in lines if any(map(str.isalnum, line))]
+    bullets = [found[1] for line in lines if (found := _BULLET.match(line))]
+    items = bullets or [line for line in lines if any(map(str.isalnum, line))]
     return ExtractReply.model_validate(items) if has_own_form and items else None
 
 

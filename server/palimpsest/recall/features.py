@@ -377,10 +377,11 @@ def replaced_by_words(words: Sequence[AbstractSet[str]], texts: Sequence[str], i
 
 
 def change_features(cosines: Column, new: Memory | Fact, older: Sequence[Memory | Fact]) -> dict[str, Column]:
-    """Return by what a memory with hints changes older ones, by name, each of shape (n,).
+    """Return the signs that a memory with hints changes each of n older ones, by name. Each has the shape (n,).
 
-    `cosines` are those of the keys, which contain the hints: two that answer the same question are near whatever their
-    words. The nearest leads the others. "kept" is how much of the ends of its relations the new text still says.
+    `cosines` are those of the keys. A key contains the hints, so two that answer the same question are near, whatever
+    their words. "lead" is how much nearer one is than the next, and "kept" how much of what its relations lead to the
+    new text still says.
     """
     words, sources = frozenset(search_tokens(new.text)), {name_key(each.source) for each in new.relations}
     ends = [frozenset(search_tokens(" ".join(each.destination for each in one.relations))) for one in older]

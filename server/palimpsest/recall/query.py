@@ -154,7 +154,7 @@ def is_about(text: str, people: AbstractSet[str]) -> bool:
 
 
 def with_own_name(people: AbstractSet[str], name: str) -> AbstractSet[str]:
-    """Return those whom a question is about: with the user the user's name, and the other way round."""
+    """Return the people whom a question is about. The user and the user's name stand for each other."""
     own = set(name.split())
     is_own = own and any(not person or own >= set(person.split()) or own <= set(person.split()) for person in people)
     return people | {"", name} if is_own else people
@@ -226,7 +226,7 @@ def moment_of(
 
 
 def _asks_for_the_past(text: str) -> bool:
-    """Return whether a question asks how something was before. What has to be done before something is to come."""
+    """Return whether a question asks how something was before. "What must I do before the meeting?" does not."""
     return asks_for_the_past(text) and not _RE["obliged"].search(text[:MAX_CHARS].casefold())
 
 
@@ -245,7 +245,7 @@ def _said_time(text: str, dates: Sequence[DateSpan]) -> TimeSpan | None:
 
 
 _OF_SEVERAL: tuple[TimeSense, ...] = ("length", "changed")
-"""What is answered by several states, also by those that have ended."""
+"""The senses of questions that several states answer together, those that have ended too."""
 
 
 @dataclass(frozen=True, slots=True)

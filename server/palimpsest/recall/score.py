@@ -200,7 +200,7 @@ def order_features(
 
 
 def _is_plan_for(query: ParsedQuery, entries: Sequence[Candidate]) -> npt.NDArray[np.bool_]:
-    """Return for each pair whether the newer one begins only after the time asked about, and the older one does not."""
+    """Return for each pair whether only the newer one begins after the time that is asked about."""
     if query.moment is None:
         return np.zeros((len(entries), len(entries)), dtype=np.bool_)
     last = query.moment.span.last

@@ -218,8 +218,8 @@ def near_duplicates(
 def _likeness(candidates: Candidates, new: int, weights: Weights) -> tuple[Matrix, Matrix]:
     """Return for each candidate how much it says the same as the new one, and how probably that replaces it.
 
-    Both have the shape (n,); what is too little to be named is 0. Of two with hints the words alone decide: their
-    vectors are near if they answer the same question.
+    Both have the shape (n,), with 0 for what is too little to be named. Between two memories with hints only the words
+    count here, because their vectors are near as soon as they answer the same question.
     """
     texts = [entry.text for entry in candidates.entries]
     is_same = np.array([key == same_words_key(texts[new]) for key in map(same_words_key, texts)], dtype=np.float32)
@@ -244,9 +244,9 @@ def _likeness(candidates: Candidates, new: int, weights: Weights) -> tuple[Matri
 def _changed_by_hinted(
     searchable: Searchable, candidates: Candidates, cosines: Column, new: Memory, weights: Mapping[str, float]
 ) -> Column:
-    """Return how probably a new memory with hints changes each candidate: shape (n,), 0 for too little to be named.
+    """Return how probably a new memory with hints changes each candidate. Shape (n,); 0 is too little to be named.
 
-    `cosines` are those of the keys, and that of the new one itself is the lowest.
+    `cosines` are those of the keys; the new one's own is -1.
     """
     entries, changed = candidates.entries, np.zeros(len(cosines))
     nearest = [number for number in features.best_first(cosines)[:CHANGED_BY_HINTED] if cosines[number] > -1]

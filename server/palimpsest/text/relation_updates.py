@@ -83,7 +83,7 @@ _NUMBER = re.compile(r"\d+(?:[.,'\u202f ]\d{3})*(?!\d)")
 
 
 def numbers_in(text: str) -> frozenset[str]:
-    """Return the whole numbers of a text, however thousands and leading zeros are written. A date has three."""
+    """Return the whole numbers of a text, without separators and leading zeros: 1.450 is 1450. A date has three."""
     return frozenset("".join(filter(str.isdecimal, number)).lstrip("0") for number in _NUMBER.findall(text))
 
 
@@ -105,7 +105,7 @@ def is_for_life(relation: Relation) -> bool:
 
 
 def is_timeless(relation: Relation) -> bool:
-    """Return whether the times of a text are not those of a relation: of kin, a name, a birthday, a phone number."""
+    """Return whether a relation has none of the times of its text: kinship, a name, a birthday, a phone number."""
     return is_for_life(relation) or not _WORDS["timeless"].isdisjoint(relation_words(relation.name))
 
 
@@ -463,7 +463,7 @@ def calls_off(text: str) -> bool:
 
 
 def ends_something(relations: Iterable[Relation]) -> bool:
-    """Return whether one of some relations denies something, or says that it has ended or is put off."""
+    """Return whether a relation denies something, or says that it has ended or is put off."""
     for relation in relations:
         said = f"{relation.name} {relation.destination}"
         if calls_off(f"{relation.source} {said}") or not _WORDS["ends in relations"].isdisjoint(words_in(said)):

@@ -455,7 +455,7 @@ def timeline_lines(dossier: Dossier, now: datetime) -> list[str]:
 def _because(dossier: Dossier, memory_id: str) -> str:
     """Return what a memory came of, as whoever stored it said: in words, or by the id of a memory of the dossier.
 
-    A line of life has events with their causes, as the event graphs of LoCoMo (section 3.2) have.
+    Events with their causes are the event graph of LoCoMo (section 3.2).
     """
     known = {memory.id: memory for memory in (*dossier.holds, *dossier.held)}
     said = one_line(str(known[memory_id].metadata.get(BECAUSE) or "")) if memory_id in known else ""

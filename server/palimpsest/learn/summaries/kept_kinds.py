@@ -359,7 +359,7 @@ def _place_in_profile(own: AbstractSet[str], memory: Memory) -> str:
     heading = by_tags_and_signs(PROFILE_SECTIONS, memory)
     is_sure = heading in (HELP, PEOPLE, WORK) or bool(by_tags(PROFILE_SECTIONS, memory))
     is_of_thing = any(memory.text.startswith(entity.name) for entity in _others(own, memory))
-    # "The tannery raised the price", "the operation was moved": words of who somebody is serve others, too.
+    # "Raised" and "moved" also tell of prices and appointments.
     is_of_other = heading == IDENTITY and bool(_others(own, memory)) and not _is_of_user(own, memory)
     return ALSO if (is_of_thing or is_of_other) and not is_sure else heading
 

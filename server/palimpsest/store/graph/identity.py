@@ -599,9 +599,9 @@ def resolve(
 
 
 def _full_names(memory: Memory, new: Iterable[str], named: Mapping[str, NamedEntity]) -> dict[str, str]:
-    """Return the key of the full name of each new first name that a text has, and only a relation has in full.
+    """Return the full names that new first names of a text have in its relations, by their keys.
 
-    What the text calls Tom, the relation beside it calls Tom Baker. A text that has both names may tell of two.
+    The text says Tom, and a relation beside it Tom Baker. A text that has both names may tell of two people.
     """
     words = words_in(memory.text)
     full = [key for key, entity in named.items() if " " in key and not has_name(words, memory.text, entity.name)]

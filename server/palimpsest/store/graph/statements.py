@@ -53,9 +53,9 @@ def handed_on_otherwise(conn: Connection, memory: Memory) -> list[Memory]:
 
 
 def _without_untold(memory: Memory, stated: Relation, over: AbstractSet[tuple[str, str, str]]) -> Memory:
-    """Return a memory without relations, handed `over`, that have another value than one that is stated.
+    """Return a memory without the relations that were handed `over` to it and now have another value.
 
-    What its text tells stays.
+    Relations that its text tells stay.
     """
     words = words_in(memory.text)
     gone = [

@@ -369,7 +369,7 @@ MAX_CHARS = 20_000
 """In how much of a text dates are looked for: a chapter, which takes a tenth of a second."""
 
 SAME_STORY = timedelta(120)
-"""How far apart two days are at most of which only the first has a year: a year of a story is told once."""
+"""How far apart two days of one story are at most. Its year is told with the first of them."""
 
 MAX_DATES = 200
 """How many dates of a text are read at most in each language: a page of a calendar."""
@@ -461,7 +461,7 @@ def _dates_in(text: str, today: date, zone: tzinfo | None) -> tuple[DateSpan, ..
 
 
 def _in_joined_years(spans: Sequence[DateSpan], text: str) -> list[DateSpan]:
-    """Return dates, one without a year in that of the one it is joined to: "from 28 December to 3 January 2027"."""
+    """Return dates. One without a year takes that of the date it is joined to: "from 28 December to 3 January 2027"."""
     dated = list(spans)
     for place, (first, second) in enumerate(pairwise(spans)):
         is_one_year_named = first.is_year_guessed is not second.is_year_guessed
@@ -477,10 +477,10 @@ def _in_joined_years(spans: Sequence[DateSpan], text: str) -> list[DateSpan]:
 
 
 def _in_told_years(spans: Sequence[DateSpan], today: date) -> Iterator[DateSpan]:
-    """Yield dates, a past day without a year in that of the day named before: "on 3 May 2024 … on 8 March".
+    """Yield dates. A past day without a year takes that of the day named before: "on 3 May 2024 … on 8 March".
 
-    If the two are not near in any year, its year is a guess. Not for texts of a birth or an anniversary, after which
-    anything may be told.
+    If the two are far apart in every year, its year is a guess. Texts of a birth or an anniversary are not read so:
+    they go on with what came many years later.
     """
     told: DateSpan | None = None  # the last day with a year
     for span in spans:
@@ -496,7 +496,7 @@ def _in_told_years(spans: Sequence[DateSpan], today: date) -> Iterator[DateSpan]
 
 
 def _in_year(span: DateSpan, year: int) -> DateSpan:
-    """Return a day or a month of a year as that of another year; as it is if the calendar has no such day."""
+    """Return a day or a month in another year. It stays as it is if that year has no such day."""
     if not MINYEAR < year < MAXYEAR or calendar.monthrange(year, span.start.month)[1] < span.start.day:
         return span
     start = span.start.replace(year=year)

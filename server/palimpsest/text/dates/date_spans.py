@@ -32,7 +32,7 @@ class DateSpan:
     month is a "week", a part of a year a "season". `is_guess` is whether nothing says if the day is the last or the
     coming one; then it is the last one. `is_placed` is whether the words around a date without a year say which one is
     meant. `disagrees` is whether a weekday stands beside the date that it is not. `is_yearly` is whether it comes again
-    every year, as a birthday does. `is_now` is whether it is the present one, as in "today", and nothing that was.
+    every year, as a birthday does. `is_now` is whether it means the present, as in "what does it cost today".
     """
 
     start: datetime
