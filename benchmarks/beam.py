@@ -28,8 +28,9 @@ from palimpsest.memory import Memory
 
 IN_PASSING = ("instruction_following", "preference_following")
 DEPTH = 10
+
+# The time between two messages. The data set dates only some of them.
 BETWEEN = timedelta(minutes=2)
-"""The time between two messages. The data set dates only some of them."""
 
 
 def sessions_of(chat: Sequence[Any]) -> Iterator[list[Message]]:

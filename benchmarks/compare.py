@@ -33,8 +33,9 @@ from peers.measures import Figures, Open, measure_load, measure_paraphrases, mea
 from peers.systems import PREFIXES, SYSTEMS, Given
 
 PARAPHRASES = Path(__file__).with_name("paraphrases.json")
+
+# How many single vectors are asked for, to time the embeddings server.
 EMBEDDED = 50
-"""How many single vectors are asked for, to time the embeddings server."""
 
 OUR_COLOUR = "#0b6e4f"
 COLOURS = ("#d1495b", "#edae49", "#4f7cac", "#8d6a9f", "#8a8d91")

@@ -16,17 +16,17 @@ from palimpsest.core.protocols import Embedder
 from palimpsest.core.settings import load_settings
 from palimpsest.learn.engine import open_embedder
 
+# The values of `embedder.provider` that need neither an endpoint nor a download.
 NAMES = ("local", "static", "e5")
-"""The values of `embedder.provider` that need neither an endpoint nor a download."""
 
+# The embedder that embeds thousands of texts in a second.
 QUICK = "static"
-"""The embedder that embeds thousands of texts in a second."""
 
+# How many texts `made_vectors` embeds with a slow embedder. It embeds some thirty texts in a second.
 MAX_EMBEDDED = 1_000
-"""How many texts `made_vectors` embeds with a slow embedder. It embeds some thirty texts in a second."""
 
+# The share of the second text in a mixture. The mixture then stays nearest to its first text.
 SECOND_SHARE = 0.3
-"""The share of the second text in a mixture. The mixture then stays nearest to its first text."""
 
 Vectors = npt.NDArray[np.float32]
 

@@ -31,24 +31,24 @@ from palimpsest.memory import open_memory
 from palimpsest.text.tokenizer import count_tokens
 from peers.worker import mem0_config
 
+# What returns the context of an answer to a question.
 Search = Callable[[str], Awaitable[str]]
-"""What returns the context of an answer to a question."""
 
 FULL_CONTEXT = "full context"
 MEM0 = "mem0"
+# What each way to search Palimpsest finds: memories and messages, one of them, or both with relations.
 FILTERS: Mapping[str, dict[str, str]] = {
     "palimpsest": {},
     "palimpsest, memories": {"kind": "memory"},
     "palimpsest, messages": {"kind": "message"},
     "palimpsest, relations": {},
 }
-"""What each way to search Palimpsest finds: memories and messages, one of them, or both with relations."""
 
 RAG = {f"RAG {size}, k={k}": (size, k) for size in (128, 256, 512, 1024, 2048, 4096, 8192) for k in (1, 2)}
 SYSTEMS = (*FILTERS, FULL_CONTEXT, *RAG, MEM0)
 
+# The keys under which BEAM's questions have what is to be answered, by their kind.
 IDEAL = ("answer", "ideal_answer", "ideal_response", "ideal_summary", "expected_compliance", "rubric")
-"""The keys under which BEAM's questions have what is to be answered, by their kind."""
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from typing import Any
 from compare import COLOURS, OUR_COLOUR
 from harness import percentile, plotting
 
+# An answer as `evaluate.py` keeps it.
 Answered = Mapping[str, Any]
-"""An answer as `evaluate.py` keeps it."""
 
 RUBRICS: Mapping[str, str] = {
     "lenient": (

@@ -41,8 +41,8 @@ SETS = {"e5": SENTENCE, "static": STATIC}
 DIGITS, DIGITS_OF_MEANS = 3, 5
 TEXTS_OF_MEANS = "paraphrases.json, languages.json and updates.json"
 
+# The modes, and the one whose weights each begins with.
 PRIOR = {"alone": "", "hints": "alone", "also": "alone", "both": "also"}
-"""The modes, and the one whose weights each begins with."""
 
 
 async def _cases(locomo: Path, embedder: str) -> list[Case]:

@@ -29,14 +29,14 @@ from fuzzing.over_http import HttpTarget, exchanges
 from fuzzing.over_stdio import StdioTarget, stdio_server
 from harness import OVER_HTTP, environment, listening, parser_of, table
 
+# How many batches are drawn at a time.
 BATCHES = 50
-"""How many batches are drawn at a time."""
 
+# Of so many rounds of batches one has inputs that are longer than what is accepted.
 LONG_SHARE = 20
-"""Of so many rounds of batches one has inputs that are longer than what is accepted."""
 
+# The bound of a server's resident memory in MB.
 MAX_RESIDENT = 600.0
-"""The bound of a server's resident memory in MB."""
 
 SEEDS = ("The user was born in Porto", "Ottoline plays the harp", "The server moved to Oslo")
 

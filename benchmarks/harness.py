@@ -34,8 +34,9 @@ from palimpsest.store.ledger import open_ledger
 
 USER = "alice"
 STORES = ("sqlite", "postgres")
+
+# The data directory, inside a server's home.
 DATA = "data"
-"""The data directory, inside a server's home."""
 
 PALIMPSEST = (sys.executable, "-m", "palimpsest")
 OVER_HTTP = (*PALIMPSEST, "serve", "--port", "0", "--transport")
@@ -45,16 +46,18 @@ INITIALIZE: dict[str, Any] = {
     "capabilities": {},
     "clientInfo": {"name": "benchmark", "version": "1"},
 }
+# Seconds after which a process that has not answered is killed.
 TIMEOUT = 600.0
-"""Seconds after which a process that has not answered is killed."""
 
+# Seconds in which a process must end after its input is closed.
 EXIT_TIMEOUT = 15.0
-"""Seconds in which a process must end after its input is closed."""
 
 FILL_BATCH = 500
-AGENT = "coder"
-"""The agent of one memory in a hundred of a filled memory. The other memories have none."""
 
+# The agent of one memory in a hundred of a filled memory. The other memories have none.
+AGENT = "coder"
+
+# What the memories of the soaks say, each with a word of its own.
 TOPICS = (
     "User's sister plays the harp in an orchestra",
     "The staging database moved to a machine in Oslo",
@@ -63,7 +66,6 @@ TOPICS = (
     "User is allergic to hazelnuts and walnuts",
     "Deployments want a green build and two reviews",
 )
-"""What the memories of the soaks say, each with a word of its own."""
 
 
 def new_note(rng: random.Random) -> str:

@@ -23,8 +23,9 @@ from palimpsest.hooks import spool
 from scripted_recall import answering, says
 
 BARE = (sys.executable, "-I", "-c", "pass")
+
+# Milliseconds that the 95th percentile may lie above that of the bare interpreter.
 LIMIT = 60
-"""Milliseconds that the 95th percentile may lie above that of the bare interpreter."""
 
 SESSION = {"session_id": "benchmark", "cwd": "/home/ada/app", "transcript_path": "/home/ada/session.jsonl"}
 ASKED = "Which database does the billing service use?"

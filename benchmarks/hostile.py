@@ -39,23 +39,23 @@ from palimpsest.page.page_server import page_app
 from palimpsest.server.access_tokens import AccessTokenVerifier, Grant
 from palimpsest.server.session.context import LazyMemory
 
+# How many times as long twice the text may take.
 MOST = 2.3
-"""How many times as long twice the text may take."""
 
+# Less than this is not told from the noise of the machine: such a call is quick at both lengths.
 LEAST_SECONDS = 0.03
-"""Less than this is not told from the noise of the machine: such a call is quick at both lengths."""
 
+# For how long a call may keep the event loop and other threads from running at most.
 HELD_SECONDS = 1.0
-"""For how long a call may keep the event loop and other threads from running at most."""
 
+# How often a call is measured if once shows too much. On a busy machine a single time can be wrong.
 REPEATS = 3
-"""How often a call is measured if once shows too much. On a busy machine a single time can be wrong."""
 
+# A call is not repeated any more when the calls so far took so long.
 SLOW_SECONDS = 3.0
-"""A call is not repeated any more when the calls so far took so long."""
 
+# What is repeated to the length that is measured.
 SHAPES: Mapping[str, str] = json.loads(Path(__file__).with_name("hostile_shapes.json").read_text("utf-8"))
-"""What is repeated to the length that is measured."""
 
 
 ALICE = Scope("alice")
@@ -201,6 +201,7 @@ async def read_page(place: Place, text: str) -> Call:
     return lambda: place.browser.get(f"/memories/{memory_id}")
 
 
+# Every door with the length that is doubled: half of what it takes, or what others than attackers come with.
 DOORS: Mapping[str, tuple[Callable[[Place, str], Awaitable[Call]], int]] = {
     "add text": (
         directly(lambda at, text: at.memory.add_text(at.new_scope, text, infer=False, metadata=KEPT)),
@@ -230,7 +231,6 @@ DOORS: Mapping[str, tuple[Callable[[Place, str], Awaitable[Call]], int]] = {
     "search on the page": (directly(search_page), 1_000),
     "read on the page": (read_page, 10_000),
 }
-"""Every door with the length that is doubled: half of what it takes, or what others than attackers come with."""
 
 
 class Watch:

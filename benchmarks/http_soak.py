@@ -25,8 +25,9 @@ from harness import OVER_HTTP, environment, fill, listening, parser_of, resident
 from sentences import Sentences
 
 CLIENTS = 8
+
+# The number of calls after which a client disconnects and another one connects.
 CALLS_OF_ONE = 500
-"""The number of calls after which a client disconnects and another one connects."""
 
 SAMPLES = 10
 

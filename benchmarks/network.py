@@ -9,8 +9,9 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 
 HERE = "127.0.0.1"
+
+# The option of a socket whose end is a reset, as a lost connection ends, in place of an orderly goodbye.
 RESET = struct.pack("ii", 1, 0)
-"""The option of a socket whose end is a reset, as a lost connection ends, in place of an orderly goodbye."""
 
 
 def free_port() -> int:

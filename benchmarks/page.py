@@ -26,8 +26,8 @@ from harness import INITIALIZE, OVER_HTTP, PROTOCOL, environment, fill, in_turn,
 from palimpsest.page.browse import SEARCH_LIMIT as LIMIT
 from sentences import Sentences
 
+# How many times as long as the tool the page may take.
 MAX_FIRST_PAGE, MAX_SEARCH = 3.0, 1.5
-"""How many times as long as the tool the page may take."""
 
 WARM_UPS = 10
 TIMEOUT = 600.0

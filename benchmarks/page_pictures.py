@@ -26,22 +26,22 @@ REPOSITORY = Path(__file__).parents[1]
 PICTURES = REPOSITORY / "docs" / "pictures" / "page"
 USER = "nora"
 WIDTH, HEIGHT = 1000, 700
+# Of JPEG: text stays sharp, and the largest picture has about 60 kB.
 QUALITY = 60
-"""Of JPEG: text stays sharp, and the largest picture has about 60 kB."""
 
+# Each picture with the path of its page, and what is clicked on the page to get to what the picture shows.
 SHOWN: dict[str, dict[str, str]] = json.loads(Path(__file__).with_name("page_pictures.json").read_text("utf-8"))
-"""Each picture with the path of its page, and what is clicked on the page to get to what the picture shows."""
 
+# How long a page is waited for until it stands still: a graph moves at first.
 SETTLED_MS = 2_000
-"""How long a page is waited for until it stands still: a graph moves at first."""
 
+# Gives the folders of whoever takes the pictures the names that they would have for the made-up person.
 REPLACE_PATHS = """(names) => {
   const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT)
   while (texts.nextNode()) {
     for (const [path, name] of names) texts.currentNode.data = texts.currentNode.data.replaceAll(path, name)
   }
 }"""
-"""Gives the folders of whoever takes the pictures the names that they would have for the made-up person."""
 
 Scheme = Literal["light", "dark"]
 SCHEMES: tuple[Scheme, ...] = ("light", "dark")

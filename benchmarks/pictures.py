@@ -37,6 +37,7 @@ PICTURES = REPOSITORY / "docs" / "pictures"
 COLUMNS = 88
 TITLE = "A terminal with palimpsest"
 
+# Three facts, a question in other words, one in another language, and an undo.
 COMMANDS = (
     ("add", "Mira lives in Majorna, a part of Gothenburg"),
     ("add", "Mira's dog Pixel must not eat chicken"),
@@ -45,25 +46,25 @@ COMMANDS = (
     ("search", "welches Futter verträgt der Hund nicht?", "--limit", "1"),
     ("undo",),
 )
-"""Three facts, a question in other words, one in another language, and an undo."""
 
 GRAPH_PAGE = REPOSITORY / "docs" / "graph.md"
 
 MIRA = Scope("mira")
 
+# Made-up entities with their types, and facts, each with its day and the relation that it states. A later one takes the
+# place of an earlier one of the same source and relation, as it does where a model decides that they contradict each
+# other.
 MADE_UP: dict[str, Any] = json.loads(Path(__file__).with_name("pictures.json").read_text("utf-8"))
-"""Made-up entities with their types, and facts, each with its day and the relation that it states. A later one takes
-the place of an earlier one of the same source and relation, as it does where a model decides that they contradict each
-other."""
 
+# The drawings of docs/graph.md, by their names in the page.
 GRAPHS = {"now": ("graph",), "before": ("graph", "--as-of", "2025-06-01")}
-"""The drawings of docs/graph.md, by their names in the page."""
 
 DOSSIER = ("entity", "Ana")
 
 HERE = Path(__file__).parent
+
+# Rich's picture of a terminal without its window, its title and the font that it would load from the network.
 TERMINAL = (HERE / "terminal_svg.txt").read_text("utf-8")
-"""Rich's picture of a terminal without its window, its title and the font that it would load from the network."""
 
 BADGE = (HERE / "badge_svg.txt").read_text("utf-8")
 

@@ -36,23 +36,24 @@ from network import free_port
 
 PROGRAMS = Path("/usr/lib/postgresql")
 
+# A folder in main memory, if it is large enough. On a disk, a new database may take half a second.
 MEMORY = Path("/dev/shm")  # noqa: S108 - the folder that is made there is private
-"""A folder in main memory, if it is large enough. On a disk, a new database may take half a second."""
 
 MEMORY_NEEDED = 2 << 30
 MISSING = "PostgreSQL is not installed: install it with `apt-get install postgresql`, or run .ci/run"
 
+# The role that the program under test logs in as. It may do nothing but own databases.
 OWNER_OF_DATABASES = "palimpsest"
-"""The role that the program under test logs in as. It may do nothing but own databases."""
 
+# An order of texts that is not the order of their bytes, as databases of users often have.
 HOSTILE_LOCALE = "en-US"
-"""An order of texts that is not the order of their bytes, as databases of users often have."""
 
 CONFIGURATION = """
 listen_addresses = '127.0.0.1'
 max_connections = 400
 """
 
+# What makes a new server quick.
 HASTE = """
 fsync = off
 full_page_writes = off
@@ -60,8 +61,8 @@ shared_buffers = 32MB
 max_wal_size = 128MB
 autovacuum = off
 """
-"""What makes a new server quick."""
 
+# What a server of some size has: the first three are defaults, on which every figure about durability rests.
 DURABILITY = """
 fsync = on
 synchronous_commit = on
@@ -69,7 +70,6 @@ full_page_writes = on
 shared_buffers = 512MB
 max_wal_size = 2GB
 """
-"""What a server of some size has: the first three are defaults, on which every figure about durability rests."""
 
 
 @dataclass(frozen=True)

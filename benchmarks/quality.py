@@ -34,6 +34,7 @@ from measures.updates import updates
 
 LIVES_IN_TIME = [data_file("lives_in_time"), data_file("lives_in_time_blind")]
 
+# The measures by name, each with the options of the command line that it uses.
 MEASURES: dict[str, Callable[[Namespace], Coroutine[Any, Any, list[Table]]]] = {
     "everyday": lambda options: everyday(options.data, options.embedder),
     "unknown": lambda options: unknown(options.data, options.embedder),
@@ -48,7 +49,6 @@ MEASURES: dict[str, Callable[[Namespace], Coroutine[Any, Any, list[Table]]]] = {
     "unasked": lambda options: unasked(options.embedder),
     "times": lambda options: times(LIVES_IN_TIME, options.embedder),
 }
-"""The measures by name, each with the options of the command line that it uses."""
 
 
 def main() -> None:

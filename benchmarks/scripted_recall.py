@@ -14,8 +14,8 @@ from typing import Any
 from palimpsest.hooks import spool
 from palimpsest.hooks.spool import make_private_folder
 
+# Seconds after which the end of a server is no longer waited for.
 TIMEOUT = 60
-"""Seconds after which the end of a server is no longer waited for."""
 
 Answer = Callable[[socket.socket, dict[str, Any]], None]
 

@@ -16,9 +16,10 @@ from typing import Any
 
 MIN_WORDS, MAX_WORDS = 6, 14
 
+# The heads of the kinds of words, and the frames of memories and questions.
 FORMS: dict[str, Any] = json.loads(Path(__file__).with_name("sentences.json").read_text("utf-8"))
-"""The heads of the kinds of words, and the frames of memories and questions."""
 
+# How many rare words each kind has, and how they end.
 TAILS = {
     "name": (4_000, "a"),
     "verb": (600, "ed"),
@@ -27,12 +28,12 @@ TAILS = {
     "place": (3_000, "burg"),
     "time": (0, ""),
 }
-"""How many rare words each kind has, and how they end."""
 
 ONSETS = (*"bcdfghjklmnprstvwz", "br", "dr", "kl", "pr", "st", "tr")
 SYLLABLES = [onset + vowel for onset in ONSETS for vowel in "aeiou"]
+
+# The exponent of Zipf's law for one kind of word. For all words of a language together it is about 1.
 STEEPNESS = 1.25
-"""The exponent of Zipf's law for one kind of word. For all words of a language together it is about 1."""
 
 
 class Sentences:

@@ -40,29 +40,30 @@ from palimpsest.store.ledger import Ledger, open_ledger
 from postgresql import Cluster, own_cluster
 from soak import differences
 
+# What happens in the rounds, one after the other.
 KINDS = {
     "sqlite": ("nothing",),
     "postgres": ("kill", "restart", "sever", "kill", "restart", "sever", "cut", "kill", "restart", "freeze"),
 }
-"""What happens in the rounds, one after the other."""
 
 USERS = {"sqlite": ("alice",), "postgres": ("alice", "bob")}
 DATABASE = "ledger"
 COMMAND = (sys.executable, "-m", "palimpsest", "serve")
+
+# The longest time in seconds from the begin of a round until something happens, and how long the servers go on.
 MAX_DELAY, AFTER_SECONDS = 1.5, 2.0
-"""The longest time in seconds from the begin of a round until something happens, and how long the servers go on."""
 
+# Longer than a connection waits for an answer. Most freezes are shorter.
 LONGEST_FREEZE = 100.0
-"""Longer than a connection waits for an answer. Most freezes are shorter."""
 
+# The share of the adds that are sent again after an error. The others show whether the error told the truth.
 SENT_AGAIN = 0.5
-"""The share of the adds that are sent again after an error. The others show whether the error told the truth."""
 
+# How many memories back updates, deletions and searches go.
 NEWEST = 30
-"""How many memories back updates, deletions and searches go."""
 
+# What the text of an error says if the write did not happen. Without it, the write may have happened or not.
 NOTHING_WRITTEN = re.compile(r"Nothing was (?:written|stored|changed|deleted)")
-"""What the text of an error says if the write did not happen. Without it, the write may have happened or not."""
 
 PLAIN = re.compile(r"the ledger postgresql://|Nothing was stored|Nothing was changed")
 

@@ -49,21 +49,22 @@ from soak_worker import CALLS_PER_DAY, SCOPE, export, settings_for
 
 WORKER = Path(__file__).with_name("soak_worker.py")
 KINDS = ("write", "living", "write", "rebuild", "living", "reembed", "summary", "import", "restore")
+
+# The longest time in seconds from when a worker opens the memory, or begins to write, until it is killed. It is longer
+# for those who work in the background too.
 MAX_DELAY, LIVING_DELAY = 1.0, 4.0
-"""The longest time in seconds from when a worker opens the memory, or begins to write, until it is killed. It is longer
-for those who work in the background too."""
 
+# The share of the workers of any kind whose time runs from when they open the memory.
 OPENING_SHARE = 0.2
-"""The share of the workers of any kind whose time runs from when they open the memory."""
 
+# The only difference that is not ours. An HNSW graph can lose its way to a point.
 ORPHANED = re.compile(r"^index \d+: \d+ vectors are not found by a query for themselves;")
-"""The only difference that is not ours. An HNSW graph can lose its way to a point."""
 
+# How many memories of earlier rounds are searched for after each round. All of them are looked up by id.
 LOOKED_FOR = 12
-"""How many memories of earlier rounds are searched for after each round. All of them are looked up by id."""
 
+# How long the model takes to answer: time enough for another process to ask too.
 MODEL_SECONDS = 0.02
-"""How long the model takes to answer: time enough for another process to ask too."""
 
 MEMORIES = "Memories: "
 

@@ -27,14 +27,15 @@ from palimpsest.memory import Memory, open_memory
 SCOPE = Scope(USER)
 NAMES = ("Ana", "Tom", "Zürich", "Zurich", "Ferrow", "Ferrow AG", "Lyon", "Mika Øst", "王芳", "github.com/a/b")
 RELATIONS = ("lives in", "works at", "knows", "reports to")
+
+# How often the scripted model may be asked a day in the background. Long runs reach it.
 CALLS_PER_DAY = 60
-"""How often the scripted model may be asked a day in the background. Long runs reach it."""
 
+# How long a memory lasts that is stored with an end. Some end while a worker lives, some after it.
 LASTING_SECONDS = 2.0
-"""How long a memory lasts that is stored with an end. Some end while a worker lives, some after it."""
 
+# The share of the texts that come with relations between names, which all rounds have in common.
 RELATED = 0.7
-"""The share of the texts that come with relations between names, which all rounds have in common."""
 
 
 def settings_for(folder: Path, base_url: str = "", embedder: str = "local") -> Settings:

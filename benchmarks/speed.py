@@ -57,8 +57,8 @@ WARM_UPS = 20
 START_RUNS = 7
 FIRST_SEARCH_RUNS = 3
 
+# Figures by name: one number, or one number for each call.
 Figures: TypeAlias = dict[str, Any]
-"""Figures by name: one number, or one number for each call."""
 
 ROWS = {
     "import": "import, memories/s",
@@ -75,6 +75,7 @@ ROWS = {
     "rss": "resident memory after all calls, MB",
     "rss_model": "of that, the embedder, MB",
 }
+# A server of the same SDK that does nothing: the least that a start can take.
 MINIMAL_SERVER = '''\
 from mcp.server import MCPServer
 
@@ -89,7 +90,6 @@ async def echo(text: str) -> str:
 
 server.run("stdio")
 '''
-"""A server of the same SDK that does nothing: the least that a start can take."""
 
 PLOTTED = ("add", "search", "search_small", "list", "first_search")
 

@@ -25,20 +25,22 @@ from postgresql import Cluster, own_cluster
 from sentences import Sentences
 
 DATABASE = "ledger"
+
+# How many memories the user has whose calls are timed, and how many other users there are.
 OWN, OTHERS = 10_000, 1_000
-"""How many memories the user has whose calls are timed, and how many other users there are."""
 
 WARM_UPS = 20
 
+# A server that uses less than this share of a core for so long does nothing. It wakes at times.
 IDLE_SECONDS, IDLE_SHARE = 3.0, 0.03
-"""A server that uses less than this share of a core for so long does nothing. It wakes at times."""
 
+# The tables that hold something of a user without messages and entities.
 COPIED = ("memories", "history", "vectors", "changes", "lexical", "lexical_counts", "means")
-"""The tables that hold something of a user without messages and entities."""
 
+# The distance between the entry numbers of two users who are copies.
 FAR = 10_000_000_000
-"""The distance between the entry numbers of two users who are copies."""
 
+# What a column of a copy is. The key of a word becomes another number, as that of another user is.
 COPIES = {
     "user_id": "'user-' || n",
     "id": "t.id || '-' || n",
@@ -48,7 +50,6 @@ COPIES = {
     "word": "t.word # (n * 2654435761)",
     "words": "ARRAY(SELECT word # (n * 2654435761) FROM unnest(t.words) AS word)",
 }
-"""What a column of a copy is. The key of a word becomes another number, as that of another user is."""
 
 ROWS = (
     "search, PostgreSQL, ms",

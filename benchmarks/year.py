@@ -23,8 +23,9 @@ from palimpsest.store.apply import Write
 from palimpsest.store.writes import Conversation
 
 YEAR: dict[str, Any] = json.loads(Path(__file__).with_name("living.json").read_text("utf-8"))
+
+# The client of all conversations, as an import of its export names it.
 CLIENT = "claude"
-"""The client of all conversations, as an import of its export names it."""
 
 PROJECT = "choir"
 

@@ -49,6 +49,7 @@ if PROFILE == LOCAL_PROFILE and has_memory_for_files() and not os.statvfs(MEMORY
 
 STORES = ("sqlite", "postgres")
 
+# How the paths begin of what runs once for each store, but for tests marked `only_on` one, with the reason.
 ON_EVERY_STORE = (
     "admin/",
     "brief/",
@@ -66,8 +67,9 @@ ON_EVERY_STORE = (
     "test_conversations.py",
     "test_privacy.py",
 )
-"""How the paths begin of what runs once for each store, but for tests marked `only_on` one, with the reason."""
 
+# Of these, what runs on each store by day, because the database could do it differently: writes, undo, the queue of
+# jobs, purge, search and concurrency. The rest runs on SQLite by day and on each store at night.
 CONTRACT = (
     "admin/test_purge.py::test_a_message_purged",
     "admin/test_purge.py::test_an_id_of_another_scope",
@@ -98,8 +100,6 @@ CONTRACT = (
     "store/test_undo.py::test_the_log",
     "store/test_undo.py::test_undo",
 )
-"""Of these, what runs on each store by day, because the database could do it differently: writes, undo, the queue of
-jobs, purge, search and concurrency. The rest runs on SQLite by day and on each store at night."""
 
 
 def pytest_xdist_auto_num_workers() -> int | None:

@@ -14,6 +14,13 @@ import palimpsest
 PACKAGE = Path(palimpsest.__file__).parent
 REPOSITORY = Path(__file__).parents[1]
 
+# How many handlers of a module may catch every exception.
+#
+# A worker raises it where the work was given. Chroma, onnxruntime and tokenizers raise anything. The facade raises the
+# exception again, and so does a call that ends with its connection. The lazily opened memory reports it to every call.
+# A call in several rounds raises it in the next round. A job ends with the error, and the work on jobs logs it and goes
+# on. So does taking in what hooks captured, and following the ledger with a graph database. A damaged PDF makes its
+# reader raise anything. An import of the page ends with it and logs it.
 BROAD_HANDLERS = Counter(
     {
         "hooks.intake": 1,
@@ -33,15 +40,6 @@ BROAD_HANDLERS = Counter(
         "server.session.client_requests": 1,
     }
 )
-"""How many handlers of a module may catch every exception.
-
-A worker raises it where the work was given. Chroma, onnxruntime and tokenizers raise anything. The facade raises the
-exception again, and so does a call that ends with its connection. The lazily opened memory reports it to every call. A
-call in several rounds raises it in the next round. A job ends with the error, and the work on jobs logs it and goes on.
-So does taking in what hooks captured, and following the ledger with a graph database. A damaged PDF makes its reader
-raise anything.
-An import of the page ends with it and logs it.
-"""
 
 
 def module_name(path: Path) -> str:

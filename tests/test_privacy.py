@@ -37,12 +37,12 @@ LAUNCHER = Path(__file__).parent / "support" / "restricted_process.py"
 TOKEN = "ghp_" + "a1B2" * 9
 PASSWORD = "Blue-" + "Kettle-44"
 
+# Names that a careless store would take for Alice's, or for everybody's.
 ODD_NAMES = (
     *("%", "_", "alice%", "alice' OR '1'='1", 'alice" OR "1', "alice; DROP TABLE memories", "alice OR bob"),
     *("../alice", "alice/../bob", "ALICE", "Alice", "NULL", "None", "a" * 256),
     *("\u0430lice", "alic\u00e9", "alice\u0301", "\uff41lice"),
 )
-"""Names that a careless store would take for Alice's, or for everybody's."""
 
 REFUSED_NAMES = ["*", " * ", "al\u200bice", "al\x00ice", "al\nice", "\u202ealice", "a" * 257]
 

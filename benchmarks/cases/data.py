@@ -22,8 +22,8 @@ CONVERSATION_FILE = Path(__file__).parent.parent / "pipeline_conversation.json"
 Words: TypeAlias = tuple[str, ...]
 
 
+# The first of the characters of Chinese and Japanese, whose words no space separates.
 _FIRST_UNSPACED = "\u2e80"
-"""The first of the characters of Chinese and Japanese, whose words no space separates."""
 
 
 def has_words(text: str, words: Sequence[str]) -> bool:

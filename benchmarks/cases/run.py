@@ -25,11 +25,11 @@ from palimpsest.learn.commit import WriteResult
 from palimpsest.memory import Memory, open_memory
 from palimpsest.text.tokenizer import count_tokens
 
+# How much of the end of a reply is missing if the script says that it is cut off.
 CUT_CHARS = 25
-"""How much of the end of a reply is missing if the script says that it is cut off."""
 
+# How many seconds a real model may take for one reply: a small model without a graphics card takes minutes.
 TIMEOUT = 600.0
-"""How many seconds a real model may take for one reply: a small model without a graphics card takes minutes."""
 
 Items: TypeAlias = list[dict[str, Any]]
 
@@ -169,8 +169,9 @@ def _usage(reply: Reply | str) -> int | None:
 
 
 MAX_LISTED = 100
+
+# So many edits are between two summaries: a case says itself when one is written.
 NEVER = 1_000_000
-"""So many edits are between two summaries: a case says itself when one is written."""
 
 
 @dataclass(frozen=True)

@@ -22,29 +22,29 @@ from palimpsest.recall.features import Candidates
 from palimpsest.recall.query import ParsedQuery
 from palimpsest.recall.search import Ranking, SearchQuery, rank_query
 
+# The features that get a weight, by the kind of entry. No other that was tried brought half a point left out.
 FEATURES = {
     "memory": ("meaning", "words", "said", "told"),
     "message": ("message", "meaning", "words", "speaker", "session", "question", "said", "told", "answer type"),
 }
-"""The features that get a weight, by the kind of entry. No other that was tried brought half a point left out."""
 
+# Those of other wordings of a question.
 OF_OTHERS = ("meaning of others", "words of others")
-"""Those of other wordings of a question."""
 
+# The sorts of store whose answers are turns.
 OF_CONVERSATIONS = ("turns", "mixed")
-"""The sorts of store whose answers are turns."""
 
+# How many small memories of each size are made of a persona's facts. Set by hand: about as many questions of each.
 SMALL_MEMORIES = {1: 6, 3: 4, 8: 3, 16: 2}
-"""How many small memories of each size are made of a persona's facts. Set by hand: about as many questions of each."""
 
+# The kind of questions about something else than all that is stored.
 FAR_OFF = "far off"
-"""The kind of questions about something else than all that is stored."""
 
+# How many far-off questions are asked, by the sort of store.
 ASKED = {"facts": 30, "hinted": 30, "said": 30, "few": 12, "turns": 60, "mixed": 0}
-"""How many far-off questions are asked, by the sort of store."""
 
+# How many candidates of a question are kept, the best by a first guess, besides its answers.
 KEPT = 160
-"""How many candidates of a question are kept, the best by a first guess, besides its answers."""
 
 FIRST_GUESS = {"meaning": 1.0, "words": 2.0, "speaker": 1.5, "meaning of others": 1.0, "words of others": 2.0}
 

@@ -11,12 +11,12 @@ from fitting.regression import Array, area_under_curve, logistic
 from palimpsest.recall.features import CONSTANT, THRESHOLD
 from palimpsest.recall.score import SIGNS, THRESHOLD_OF_OTHERS, signs
 
+# At most this share of the questions with an answer may be taken for far-off ones. Those about conversations do not
+# count, as hardly any of them is at any threshold.
 FALSE_ALARMS = 0.02
-"""At most this share of the questions with an answer may be taken for far-off ones. Those about conversations do not
-count, as hardly any of them is at any threshold."""
 
+# By which the best candidate of a question is chosen: about the ratio of the fitted weights.
 FIRST_GUESS = {"meaning": 1.0, "words": 0.25}
-"""By which the best candidate of a question is chosen: about the ratio of the fitted weights."""
 
 
 def fit(found: Sequence[Case]) -> dict[str, float]:

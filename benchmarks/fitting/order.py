@@ -17,8 +17,8 @@ from fitting.pairs import Replacement
 from fitting.regression import Array, Choice, conditional_logit
 from palimpsest.recall.score import EXACT, REPEATED, exact_match, newer_of_two, order_features, repeated
 
+# The kind of entry and the name of each feature.
 Columns: TypeAlias = tuple[tuple[str, str], ...]
-"""The kind of entry and the name of each feature."""
 
 COLUMNS: Columns = tuple((kind, name) for kind, names in FEATURES.items() for name in (*names, *OF_OTHERS))
 ORDER = ("replaced", "update", "former")
@@ -27,6 +27,10 @@ ROUNDS = 2
 TOP, DEPTH = 3, 10
 OTHER_WORDS = ("paraphrase", "inference")
 
+# The weight of all cases of a sort of store together. Facts and turns count alike, and facts with and without hints.
+# The mixed stores, whose turns are the same again, say how memories and messages compare, and the one memory of all
+# what a large one is. In the stores of what was said the facts are messages, whose questions, unlike those about the
+# turns, seldom name who said it. Small memories count for the relevance only.
 SHARE = {
     "facts": 1.0,
     "hinted": 1.0,
@@ -37,13 +41,9 @@ SHARE = {
     "mixed": 0.05,
     "said": 0.2,
 }
-"""The weight of all cases of a sort of store together. Facts and turns count alike, and facts with and without hints.
-The mixed stores, whose turns are the same again, say how memories and messages compare, and the one memory of all what
-a large one is. In the stores of what was said the facts are messages, whose questions, unlike those about the turns,
-seldom name who said it. Small memories count for the relevance only."""
 
+# How many of the other candidates an answer competes with, the best by a first guess: those below change nothing.
 COMPETING = 60
-"""How many of the other candidates an answer competes with, the best by a first guess: those below change nothing."""
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,8 @@ from palimpsest.text.tokenizer import search_tokens
 FEATURES = ("cosine", "shared", "nearest older", "nearest newer", "change words", "changed")
 RECALLS = (0.6, 0.7, 0.8, 0.9)
 
+# The threshold names this share of what new facts replace. Set by hand: more would name twice as many others.
 NAMED = 0.8
-"""The threshold names this share of what new facts replace. Set by hand: more would name twice as many others."""
 
 
 @dataclass(frozen=True)
@@ -107,9 +107,9 @@ def _chances(pairs: Pairs, weights: dict[str, float], names: Sequence[str] = FEA
 
 CHANGES: tuple[str, ...] = ("cosine", "lead", "ends", "same source", "kept")
 
+# The threshold: what is more probable than not is named. Set by hand: half of the pairs that change nothing were
+# written to look like changes, which is rare where people tell of their days.
 LIKELY = 0.5
-"""The threshold: what is more probable than not is named. Set by hand: half of the pairs that change nothing were
-written to look like changes, which is rare where people tell of their days."""
 
 
 def fit_changes(embedder: Embedder) -> dict[str, float]:

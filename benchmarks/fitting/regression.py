@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 Array: TypeAlias = npt.NDArray[Any]
 
+# The L2 penalty. Between 0.1 and 5 the left-out figures hardly change.
 PENALTY = 1.0
-"""The L2 penalty. Between 0.1 and 5 the left-out figures hardly change."""
 
 STEPS = 40
 CLOSE = 1e-3

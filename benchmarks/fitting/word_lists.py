@@ -21,24 +21,24 @@ from typing import Any, cast
 
 FOLDER = Path(__file__).parents[2] / "server" / "palimpsest" / "text" / "names" / "data"
 
+# The languages in which the names of countries are listed.
 LANGUAGES = "en de es fr it pt nl pl ru ja zh zh_Hant ko ar sv tr cs uk da nb fi"
-"""The languages in which the names of countries are listed."""
 
+# The smallest city that is listed. Smaller ones are too often also family names or words; where nouns have capitals,
+# those above 15,000 are listed.
 MIN_POPULATION = 50_000
-"""The smallest city that is listed. Smaller ones are too often also family names or words; where nouns have capitals,
-those above 15,000 are listed."""
 
+# The smallest city whose names in other languages are listed.
 MIN_OTHER_NAMES = 1_000_000
-"""The smallest city whose names in other languages are listed."""
 
+# The smallest city that is also listed without the marks on its letters.
 MIN_PLAIN_NAMES = 200_000
-"""The smallest city that is also listed without the marks on its letters."""
 
+# How many English words are listed, the most frequent first. The rarer ones are mostly names and foreign words.
 ENGLISH_WORDS = 40_000
-"""How many English words are listed, the most frequent first. The rarer ones are mostly names and foreign words."""
 
+# The longest German word that is listed. Longer ones are mostly compounds, and end with a shorter word.
 MAX_GERMAN_CHARS = 9
-"""The longest German word that is listed. Longer ones are mostly compounds, and end with a shorter word."""
 
 _NAME = re.compile(r"[^\W\d_]{2,}(?:[-' ][^\W\d_]+)*")
 _SCRIPTS = ("LATIN", "CYRILLIC", "ARABIC", "CJK", "HIRAGANA", "KATAKANA", "HANGUL")

@@ -12,11 +12,11 @@ from typing import Any, Never, cast
 from fuzzing.messages import OPEN_ENDED, Sent, call
 from harness import resident
 
+# Seconds that an answer may take.
 LIMIT = 30.0
-"""Seconds that an answer may take."""
 
+# The type of an id, and the id as text: 1 and "1" are two ids.
 Key = tuple[str, str]
-"""The type of an id, and the id as text: 1 and "1" are two ids."""
 
 NO_ID: Key = ("NoneType", "None")
 
@@ -154,15 +154,15 @@ class Answers:
         return ""
 
 
+# The value of a message that is too large to be parsed.
 TOO_LARGE = object()
-"""The value of a message that is too large to be parsed."""
 
+# The limits that docs/durability.md promises.
 MAX_BYTES, MAX_VALUES, MAX_DEPTH, MAX_DIGITS = 4 * 1024 * 1024, 20_000, 100, 1_000
-"""The limits that docs/durability.md promises."""
 
 
+# The errors for what is not passed on: it is not JSON, or no request.
 REFUSALS = (-32700, -32600)
-"""The errors for what is not passed on: it is not JSON, or no request."""
 
 
 def _is_refusal(answer: dict[str, Any]) -> bool:

@@ -14,8 +14,9 @@ LEGACY, MODERN = "2025-11-25", "2026-07-28"
 META = "io.modelcontextprotocol/"
 CLIENT = {"name": "fuzz", "version": "1"}
 CAPABILITIES: dict[str, Any] = {"sampling": {}, "roots": {"listChanged": True}, "elicitation": {}}
+
+# The request whose answer is a stream that does not end.
 OPEN_ENDED = "subscriptions/listen"
-"""The request whose answer is a stream that does not end."""
 
 LONG = 4 * 1024 * 1024
 
@@ -111,13 +112,13 @@ TEXTS: st.SearchStrategy[str] = st.one_of(
     st.text(st.characters(codec="utf-8"), max_size=40),
     st.text(st.characters(exclude_categories=()), max_size=20),
 )
+# Texts that can be stored. There are some thousands, so that a long run stores few that are new.
 SENTENCES = st.builds(
     "{} {} {}".format,
     st.sampled_from(("The user", "Ottoline", "Der Server", "彼女")),
     st.sampled_from(("likes", "moved to", "is allergic to", "renamed")),
     st.integers(0, 400),
 )
-"""Texts that can be stored. There are some thousands, so that a long run stores few that are new."""
 
 INTEGERS = st.one_of(st.integers(-3, 120), st.integers(), _any_of(HUGE))
 SCALARS: Values = st.one_of(
@@ -143,6 +144,7 @@ FILTERS: Values = st.one_of(
     VALUES,
 )
 
+# The arguments of each tool.
 TOOLS = {
     "add_memory": "text messages at replaces infer metadata scope",
     "search_memories": "query limit max_tokens filters as_of scope",
@@ -152,7 +154,6 @@ TOOLS = {
     "get_summary": "kind scope",
     "get_history": "memory_id scope",
 }
-"""The arguments of each tool."""
 
 
 def _arguments(memory_ids: Sequence[str]) -> dict[str, Values]:
@@ -243,6 +244,7 @@ def _error_reply(code: int, text: str) -> dict[str, Any]:
     return {"error": {"code": code, "message": text}}
 
 
+# What the client replies when the server asks it, sound or not.
 REPLY_CONTENTS: st.SearchStrategy[dict[str, Any]] = st.one_of(
     st.just({"result": {"roots": [{"uri": "file:///"}]}}),
     st.just({"result": {"action": "accept", "content": {"delete": True}}}),
@@ -251,7 +253,6 @@ REPLY_CONTENTS: st.SearchStrategy[dict[str, Any]] = st.one_of(
     st.builds(_error_reply, st.integers(-40_000, 0), TEXTS),
     st.builds(_one, st.sampled_from(("result", "error")), SMALL.filter(_is_json)),
 )
-"""What the client replies when the server asks it, sound or not."""
 
 
 def inputs(memory_ids: Sequence[str], *, modern: bool, long_ones: bool) -> st.SearchStrategy[list[Sent]]:

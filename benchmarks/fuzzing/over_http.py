@@ -16,8 +16,9 @@ from fuzzing.judge import LIMIT, MAX_BYTES, Answers, Tally, Target, outcome
 from fuzzing.messages import LEGACY, MODERN, Sent, encoded, initialize, inputs
 
 FRAMINGS = ("length", "chunked", "no length", "too short", "too long", "two lengths", "bad chunks", "cut", "negative")
+
+# Stands for the session that the run has opened.
 SESSION = "{session}"
-"""Stands for the session that the run has opened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +140,9 @@ def _distorted(batch: Sequence[Exchange], changes: Mapping[str, Any]) -> list[Ex
 
 
 AT_ONCE = 8
+
+# How long a stream that does not end is read.
 STREAM_SECONDS = 0.2
-"""How long a stream that does not end is read."""
 
 BUSY = (429, 503)
 NOT_FOUND = 404

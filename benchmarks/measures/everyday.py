@@ -19,8 +19,8 @@ UPDATE = "update"
 OTHER_WORDS = ("paraphrase", "inference")
 
 
+# Whether the facts have hints and the questions other wordings, by what a table is called.
 HELP = {"question alone": (False, False), "hints": (True, False), "also": (False, True), "both": (True, True)}
-"""Whether the facts have hints and the questions other wordings, by what a table is called."""
 
 
 async def everyday(files: Sequence[Path], embedder: str) -> list[Table]:

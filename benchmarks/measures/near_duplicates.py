@@ -87,8 +87,8 @@ class HelpedPair:
     changes: bool
     old: Fact
     new: Fact
+    # `since` and `until` of the newer one.
     times: Mapping[str, str]
-    """`since` and `until` of the newer one."""
 
 
 def helped_pairs() -> list[HelpedPair]:

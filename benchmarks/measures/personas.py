@@ -84,8 +84,8 @@ class Persona:
         return [(older, newer) for older, newer in self.updates if newer in answers]
 
 
+# A question and its other wordings.
 Asked: TypeAlias = tuple[str, tuple[str, ...]]
-"""A question and its other wordings."""
 
 
 def read_far_off(half: int) -> list[Asked]:

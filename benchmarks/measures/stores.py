@@ -19,11 +19,12 @@ SCOPE = Scope("quality")
 START = datetime(2026, 5, 8, 9, tzinfo=UTC)
 LIMIT = 10
 TOP = 5
-AMPLE = 20_000
-"""A token budget of a reply: more than ten hits need."""
 
+# A token budget of a reply: more than ten hits need.
+AMPLE = 20_000
+
+# The rank of a memory that is not among the hits.
 NOT_FOUND = LIMIT + 1
-"""The rank of a memory that is not among the hits."""
 
 
 @dataclass

@@ -10,16 +10,16 @@ from typing import TypeAlias
 from harness import table as lines_of
 from palimpsest.core.models import Hit
 
+# The number of hits that are printed for a miss.
 HITS_OF_A_MISS = 3
-"""The number of hits that are printed for a miss."""
 
 TOP = 3
 
+# The row of all questions, which is printed last.
 ALL = "all"
-"""The row of all questions, which is printed last."""
 
+# Figures by column. Numbers of things are `int`, shares are `float`.
 Row: TypeAlias = dict[str, float]
-"""Figures by column. Numbers of things are `int`, shares are `float`."""
 
 
 @dataclass

@@ -15,8 +15,8 @@ from measures.personas import read_far_off, read_personas, store_facts
 from measures.stores import StoppedClock, new_memory, search
 from measures.tables import Row, Table, described
 
+# How many far-off questions each persona's memory is asked.
 ASKED = 40
-"""How many far-off questions each persona's memory is asked."""
 
 
 @dataclass(frozen=True)

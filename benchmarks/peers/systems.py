@@ -38,16 +38,17 @@ RANK_BM25 = "0.2.2"
 SERVER_MEMORY = "2026.8.31"
 SERVER_MEMORY_PACKAGE = "@modelcontextprotocol/server-memory"
 
+# What the workers put before a text that the embeddings server is to embed as a question or as a passage.
 PREFIXES = {"query": "query: ", "passage": "passage: "}
-"""What the workers put before a text that the embeddings server is to embed as a question or as a passage."""
 
+# Seconds in which all stored texts must have their vectors.
 VECTORS_WITHIN = 1800.0
-"""Seconds in which all stored texts must have their vectors."""
 
 WORKER = Path(__file__).with_name("worker.py")
 SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
+
+# The `max_tokens` of our searches. It never cuts a reply, because no other system limits the size of its replies.
 MAX_TOKENS = 20_000
-"""The `max_tokens` of our searches. It never cuts a reply, because no other system limits the size of its replies."""
 
 
 def turns_of(conversation: Conversation) -> list[list[dict[str, Any]]]:
@@ -64,8 +65,8 @@ def _turn(said: Message) -> dict[str, Any]:
 class Store:
     """A running process of a system, with its data in one folder: here a library behind a worker."""
 
+    # Whether only someone who knows the answer could choose the best of the queries in `phrases`.
     bound = False
-    """Whether only someone who knows the answer could choose the best of the queries in `phrases`."""
 
     def __init__(self, server: Server) -> None:
         self.server = server

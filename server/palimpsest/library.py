@@ -38,11 +38,11 @@ CALLER = "library"
 
 SCOPE_PARTS = ("user_id", "agent_id", "run_id")
 
+# The arguments of mem0 that cannot be followed.
 UNSUPPORTED = (
     *("prompt", "memory_type", "reference_date", "show_expired", "rerank", "version", "output_format", "enable_graph"),
     *("keyword_search", "filter_memories", "async_mode", "immutable"),
 )
-"""The arguments of mem0 that cannot be followed."""
 
 
 class ArgumentError(InputError, ValueError):

@@ -78,9 +78,9 @@ def open_parts(
     return engine, projection, index
 
 
+# How far relations may lead from the entities that a question names. What is further away seldom says anything of them,
+# and with the first two there may be thousands.
 MAX_HOPS = 2
-"""How far relations may lead from the entities that a question names. What is further away seldom says anything of
-them, and with the first two there may be thousands."""
 
 
 # The facade: `async with open_memory(settings) as memory`.
@@ -88,13 +88,13 @@ them, and with the first two there may be thousands."""
 # All parts of a memory are built and connected here. The MCP tools and the command line only call this, and nothing
 # else opens a ledger for them.
 
+# How many worker threads do blocking work. The MCP transport has threads of its own.
 THREADS = 8
-"""How many worker threads do blocking work. The MCP transport has threads of its own."""
 
 
+# A search asks up to so many other projects, too: if it found no sure answer, and if it did. Each takes as long as a
+# search.
 MAX_PROJECTS_ASKED, MAX_PROJECTS_BESIDE = 30, 6
-"""A search asks up to so many other projects, too: if it found no sure answer, and if it did. Each takes as long as a
-search."""
 
 
 @dataclass(frozen=True)

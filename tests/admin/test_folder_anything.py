@@ -15,6 +15,7 @@ from palimpsest.core.validation import is_blank
 from tests.support.examples import examples
 from tests.support.memory import ALICE
 
+# What means something to Markdown, to Obsidian, to YAML, to an editor or to an item, and long texts.
 PIECES = (
     *("---", "# title", "- item", "* item", "1. one", "> quote", "```", "~~~", "<!-- comment", "-->", "%%", "***"),
     *(
@@ -30,7 +31,6 @@ PIECES = (
     *("\n", "\n\n", "\r\n", "\r", "\t", "  ", "    code", "\x1b[2J", "\u202e", "\u2028", "\ufeff", "\x85", "\x0c"),
     *("👩‍👩‍👧", "שלום", "مرحبا", "e\u0301", "日本語", "-", "x" * 2_000, "x\n" * 300),
 )
-"""What means something to Markdown, to Obsidian, to YAML, to an editor or to an item, and long texts."""
 
 CHARACTERS = st.characters(exclude_categories=["Cs"])
 TEXTS = st.one_of(

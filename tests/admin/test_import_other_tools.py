@@ -25,10 +25,10 @@ CODER = Scope("alice", project="web", agent_id="coder", run_id="run 1")
 TOKEN = "ghp_" + "a1B2c3D4e5F6g7H8i9J0" + "k1L2m3N4o5P6q7R8"
 
 
+# A file of each tool. `answer` is the best hit for `question`, and `new` counts messages and memories.
 SAMPLES: dict[str, Any] = json.loads(
     Path(__file__).with_name("sample_files.json").read_text("utf-8").replace("TOKEN", TOKEN)
 )
-"""A file of each tool. `answer` is the best hit for `question`, and `new` counts messages and memories."""
 
 
 class TestImport:

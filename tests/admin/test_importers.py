@@ -47,10 +47,10 @@ def read(file: Path, content: Any) -> ImportedFile:
     return read_file(file, NOW)
 
 
+# Files of each tool, and all that is read of them; a "why" holds for the cases of that name that follow.
 CASES: dict[str, Any] = json.loads(
     Path(__file__).with_name("imported_files.json").read_text("utf-8").replace("LONG", LONG)
 )
-"""Files of each tool, and all that is read of them; a "why" holds for the cases of that name that follow."""
 
 
 @pytest.mark.parametrize("case", CASES)

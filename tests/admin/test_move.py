@@ -21,8 +21,8 @@ from tests.support.stores import Address
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres, pytest.mark.only_on("sqlite", "they move it to a database")]
 
+# The tables that differ after a move: a new epoch, which the index log tells.
 NEW = ("meta", "changes")
-"""The tables that differ after a move: a new epoch, which the index log tells."""
 
 
 @pytest.fixture

@@ -48,8 +48,9 @@ THIRD = "Ζορβέξα — 提灯は玄武岩の洞窟にある, kept by Murgat
 LABEL = "catalogued by Ytterbium Hrothgar, dossier 99-QX-Ω"
 SUMMED = "A paragraph about Zorvexa's perambulating lantern and its crepuscular keeper."
 SECRETS = (ASKED, ANSWERED, FIRST, SECOND, THIRD, LABEL, json.dumps(LABEL)[1:-1], SUMMED)
+
+# Search tokens of the erased texts, as the full text stores them.
 WORDS = ("zorvexa", "fumarol", "brindlewick", "murgatroyd", "nyctalop", "hrothgar")
-"""Search tokens of the erased texts, as the full text stores them."""
 
 HELD: Any = "the index is held open by the process that purges", "no process has the index open"
 

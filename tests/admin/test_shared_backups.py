@@ -25,8 +25,8 @@ pytestmark = [
     pytest.mark.only_on("sqlite", "they name their databases themselves"),
 ]
 
+# The tables that a restore adds to: a new epoch, which the index log tells.
 OF_EPOCHS = ("meta", "changes")
-"""The tables that a restore adds to: a new epoch, which the index log tells."""
 
 
 @pytest.fixture

@@ -34,11 +34,11 @@ STATES = "have other mentions or relations than they state"
 STRAY = "mentions belong to no memory, message or entity of their scope"
 PARTS = (SEARCHED, NOTHING, MEAN, WORDS, STATES, STRAY)
 
+# The entry of a memory that came from a message. In the statements below, @entry stands for it.
 ENTRY = "(SELECT seq FROM vectors WHERE kind = 'memory' AND live ORDER BY seq LIMIT 1)"
-"""The entry of a memory that came from a message. In the statements below, @entry stands for it."""
 
+# The memory that states a relation. In the statements below, @named stands for it.
 NAMED = "(SELECT id FROM memories WHERE CAST(relations AS text) LIKE '%lives in%')"
-"""The memory that states a relation. In the statements below, @named stands for it."""
 
 DAMAGES: dict[str, tuple[str, set[str]]] = {
     "the last entry is missing": (
@@ -109,11 +109,12 @@ def damaged(statements: str) -> str:
 BOB = Scope("bob")
 AGREE = "memories, messages, entities, full text, vectors and means agree"
 WHOLE = "every vector is present, equals the ledger's and is found by a query for itself"
-KEPT = ("messages", "memories", "memory_sources", "summaries")
-"""Tables that no repair changes."""
 
+# Tables that no repair changes.
+KEPT = ("messages", "memories", "memory_sources", "summaries")
+
+# For tests without an index: the command is faster without Chroma.
 EXACT = {"PALIMPSEST_VECTOR_STORE__PROVIDER": "exact"}
-"""For tests without an index: the command is faster without Chroma."""
 
 
 @pytest.fixture(scope="module")
@@ -277,6 +278,8 @@ def swap_vectors(collection: Any) -> None:
 
 
 OTHER = np.full((1, 256), 1 / 16, dtype=np.float32)
+
+# What is done to the collection with the most vectors, by what is found then. The last one has no database at all.
 INDEX_DAMAGES: dict[str, list[Callable[[Any], object]]] = {
     "1 vectors are missing or wrong": [lambda found: found.update(ids=found.get()["ids"][:1], embeddings=OTHER)],
     "2 vectors are missing or wrong": [swap_vectors],
@@ -286,7 +289,6 @@ INDEX_DAMAGES: dict[str, list[Callable[[Any], object]]] = {
     "could not be queried": [lambda found: found.add(ids=["somebody's"], embeddings=OTHER)],
     "could not be opened": [],
 }
-"""What is done to the collection with the most vectors, by what is found then. The last one has no database at all."""
 
 
 def damage_index(folder: Path, changes: list[Callable[[Any], object]]) -> None:

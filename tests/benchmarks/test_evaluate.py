@@ -22,6 +22,7 @@ from palimpsest.text.tokenizer import count_tokens
 
 Chat = Callable[[dict[str, Any]], Reply | str]
 
+# A conversation in LoCoMo's form.
 CONVERSATION: dict[str, Any] = {
     "sample_id": "made-up",
     "conversation": {
@@ -48,7 +49,6 @@ CONVERSATION: dict[str, Any] = {
         {"question": "Who ate the piano?", "adversarial_answer": "Pilot", "evidence": ["D2:2"], "category": 5},
     ],
 }
-"""A conversation in LoCoMo's form."""
 
 
 @pytest.fixture

@@ -22,8 +22,8 @@ from tests.support.server_in_process import connect
 
 pytestmark = pytest.mark.anyio
 
+# Texts, and what of each must not stand in a prompt as it is.
 PLANTED: list[dict[str, Any]] = json.loads((Path(__file__).parent / "planted.json").read_text("utf-8"))
-"""Texts, and what of each must not stand in a prompt as it is."""
 
 NO_MARKUP = (
     "Sort by a <= b, never by a <- b",

@@ -20,6 +20,7 @@ from tests.support.http_server import new_access_token
 from tests.support.memory import messages_from
 from tests.support.page_process import run_ui
 
+# Texts that would run a script, load something, or mark an element as injected, wherever they got into a page.
 HOSTILE = (
     "<script class=injected>alert(1)</script>",
     "<img class=injected src=x onerror=alert(2)>",
@@ -33,7 +34,6 @@ HOSTILE = (
     "javascript:alert(7)",
     "{{ 123457 * 99991 }}",
 )
-"""Texts that would run a script, load something, or mark an element as injected, wherever they got into a page."""
 
 PROJECT = "<img class=injected src=x onerror=alert(8)>"
 

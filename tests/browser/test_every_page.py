@@ -13,8 +13,8 @@ from tests.support.browser import COLOURS, NARROW, WIDE, Windows, accessibility_
 
 pytestmark = pytest.mark.nightly
 
+# Where the links are followed from: all there is, good hits, and none that is good.
 STARTS = ("/", "/?q=where+does+Nora+live&explain=on", "/?q=zzzz&kind=message")
-"""Where the links are followed from: all there is, good hits, and none that is good."""
 
 
 @pytest.fixture(scope="module")

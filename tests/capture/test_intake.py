@@ -283,8 +283,8 @@ KEPT_OF_USERS = {
     "\u200b": "",
     "Ärger mit <ide_selection>code</ide_selection>Umlauten — 日本語も": "Ärger mit Umlauten — 日本語も",
 }
+# Texts with blocks that memory tools put into them, and texts that only look so: what goes and what stays.
 BLOCKS: list[dict[str, str]] = json.loads((Path(__file__).parent / "recalled_blocks.json").read_text("utf-8"))
-"""Texts with blocks that memory tools put into them, and texts that only look so: what goes and what stays."""
 
 RECALLED_TAGS = ("recalled-memories", "auto-memory", "userMemories", "past-conversations", "mem0-context")
 CLIENT_TAGS = ("permissions instructions", "plugins_instructions", "local-command-caveat", "ide_opened_file")

@@ -61,8 +61,8 @@ def test_advice_and_errors_name_commands_and_no_tools(tmp_path: Path) -> None:
         assert not [tool for tool in TOOL_NAMES if tool in text]
 
 
+# The forms that files are in; the tool is given the others.
 FILES = [case for case in FORMS if case.get("file_only") or case["form"].startswith(("LangChain", "ShareGPT", "odd"))]
-"""The forms that files are in; the tool is given the others."""
 
 
 @pytest.mark.few_by_day(1)

@@ -10,8 +10,8 @@ from tests.support.command_line import palimpsest, palimpsest_json
 from tests.support.environment import STATIC_EMBEDDER
 from tests.support.onnx_model import make_model
 
+# No variable chooses an embedder.
 FROM_THE_FILE = {STATIC_EMBEDDER[0]: ""}
-"""No variable chooses an embedder."""
 
 
 def test_it_shows_what_there_is_and_what_is_in_use(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from tests.support.memory import memory_in
 
 ANA, TOM, LYON = ("Ana", "person"), ("Tom", "person"), ("Lyon", "place")
 
+# Names that a format could read as its own, or that steer a terminal.
 HOSTILE = (
     'quote " and \\ backslash',
     "<b>bold</b> & <script>alert(1)</script>",
@@ -25,7 +26,6 @@ HOSTILE = (
     "end; subgraph x %% [(note)] `code` #35; -->",
     "bell \x07 and \x1b[31mred",
 )
-"""Names that a format could read as its own, or that steer a terminal."""
 
 
 def known(folder: Path, *memories: tuple[str, tuple[tuple[str, str], ...], tuple[Relation, ...]]) -> list[str]:

@@ -18,6 +18,8 @@ from tests.support.environment import clean_environment
 PROGRAM = str(Path(sys.executable).with_name("palimpsest-hook"))
 CLIENTS_WITH_HOOKS = [name for name, client in CLIENTS.items() if client.hooks is not None]
 PROMPT = {"session_id": "s", "prompt": "My dog is called Ferdinand"}
+
+# The event of a prompt as each client sends it.
 PROMPTS = {
     "claude-code": {"hook_event_name": "UserPromptSubmit", **PROMPT},
     "codex": {"hook_event_name": "UserPromptSubmit", **PROMPT},
@@ -29,7 +31,6 @@ PROMPTS = {
         "prompt": PROMPT["prompt"],
     },
 }
-"""The event of a prompt as each client sends it."""
 
 OTHERS = """\
 {

@@ -13,8 +13,8 @@ from tests.support.command_line import palimpsest, palimpsest_json, palimpsest_p
 
 pytestmark = pytest.mark.nightly
 
+# What must never reach a terminal: every control character but the line break, and what reorders a line.
 STEERING = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f\ud800-\udfff]")
-"""What must never reach a terminal: every control character but the line break, and what reorders a line."""
 
 MARKUP = r"The sign reads \[/red] near the [bold]door[/] :smile: [link=http://localhost]x"
 ESCAPES = (

@@ -20,6 +20,7 @@ FOLDER = REPOSITORY / "plugin"
 LAUNCHER = FOLDER / "launch.sh"
 ROOT = "${CLAUDE_PLUGIN_ROOT}"
 
+# Where pip, uv and pipx put our programs, below the home folder, with the variables that move them there.
 PLACES: list[tuple[str, dict[str, str]]] = [
     ("on path/palimpsest", {}),
     (".local/bin/palimpsest", {}),
@@ -34,7 +35,6 @@ PLACES: list[tuple[str, dict[str, str]]] = [
     ("pipx bin/palimpsest", {"PIPX_BIN_DIR": "pipx bin"}),
     ("data/uv/tools/palimpsest-mcp/bin/palimpsest", {"XDG_DATA_HOME": "data"}),
 ]
-"""Where pip, uv and pipx put our programs, below the home folder, with the variables that move them there."""
 
 
 def content(name: str) -> Any:

@@ -57,8 +57,8 @@ def test_a_link_in_place_of_the_draft_is_not_followed(tmp_path: Path) -> None:
     assert target.read_text("utf-8") == "untouched"
 
 
+# Settings files before and after a change.
 CASES: dict[str, dict[str, list[str]]] = json.loads((Path(__file__).parent / "settings_files.json").read_text("utf-8"))
-"""Settings files before and after a change."""
 
 
 def changed(path: Path, text: str) -> str:

@@ -19,11 +19,11 @@ from palimpsest.embed.e5 import DIMS, PATIENCE, WEIGHTS, E5Embedder, Model
 from tests.support.examples import examples
 from tests.support.new_interpreter import output_of
 
+# The one character that the engine replaces by more characters than its buffer has room for.
 LIGATURE = "\ufdfa"
-"""The one character that the engine replaces by more characters than its buffer has room for."""
 
+# Texts of which each is a batch of its own, enough for onnxruntime to be loaded before the last is embedded.
 PIECES = [f"{number}{' violin' * 40}" for number in range(PATIENCE + 1)]
-"""Texts of which each is a batch of its own, enough for onnxruntime to be loaded before the last is embedded."""
 
 CODE_THAT_ENDS_AT_WORK = f"""
 import threading
@@ -69,6 +69,7 @@ try:
 except EmbedderError as error:
     print(error)
 """
+# The texts that make the engine crash, stop early or work for seconds if they reach it as they are.
 ODD_TEXTS = (
     "",
     " ",
@@ -88,16 +89,16 @@ ODD_TEXTS = (
     "\U0001f9d1\u200d\U0001f680" * 500,
     "<s></s><pad><unk><mask>" * 50,
 )
-"""The texts that make the engine crash, stop early or work for seconds if they reach it as they are."""
 
+# Questions with a text that answers each and one that does not.
 ANSWERS = (
     ("Where does Anna live?", "Anna moved to Lyon last year", "The bicycle has a flat tyre"),
     ("Where does Anna live?", "Anna ist letztes Jahr nach Lyon gezogen", "Das Fahrrad hat einen Platten"),
     ("安娜住在哪里?", "安娜去年搬到了里昂", "自行车的轮胎没气了"),
 )
-"""Questions with a text that answers each and one that does not."""
 
 
+# Texts of a dozen languages, and of characters that are replaced.
 LANGUAGES = (
     "Anna moved to Lyon in 2019, and took her violin along.",
     "Anna ist 2019 nach Lyon gezogen und hat ihre Geige mitgenommen. Straße, Übergröße, Öl",
@@ -117,7 +118,6 @@ LANGUAGES = (
     "def move(anna: Person) -> Lyon:  # 🎻 🧑‍🚀 👩🏽‍🔬\n\treturn x**2 + 1.5e-3",
     "a  b   c   d ▁e <unk> ½ ﬁ Ⅷ ㌀ ｆｕｌｌ é",
 )
-"""Texts of a dozen languages, and of characters that are replaced."""
 
 
 @pytest.fixture(scope="module")
@@ -137,8 +137,8 @@ def assert_unit(vectors: Vector, count: int) -> None:
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-4)
 
 
+# Any characters, NUL and lone surrogates among them.
 any_text = st.text(st.characters(exclude_categories=()), max_size=60)
-"""Any characters, NUL and lone surrogates among them."""
 
 many_expansions = st.lists(st.sampled_from([LIGATURE, "\ufdfb", "\u3300", "\u2167", "a", "\0", "\ud800"]), max_size=40)
 

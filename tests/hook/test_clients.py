@@ -17,8 +17,8 @@ REPLY = "It uses PostgreSQL 16."
 BLOCK = "<palimpsest-memory>\n- The billing service uses PostgreSQL.\n</palimpsest-memory>"
 BRIEF = "<palimpsest-memory>\nAda lives in Lisbon.\n</palimpsest-memory>"
 
+# What each client sends when a session begins, for a prompt and for a reply; its session and turn.
 CLIENTS: dict[str, Any] = json.loads((Path(__file__).parent / "payloads.json").read_text("utf-8"))
-"""What each client sends when a session begins, for a prompt and for a reply; its session and turn."""
 
 STARTS, PROMPTS, REPLIES = (
     {name: of[event] for name, of in CLIENTS.items() if event in of} for event in ("start", "prompt", "reply")

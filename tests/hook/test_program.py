@@ -32,6 +32,8 @@ PROMPT = {
     "prompt": "Which database does the billing service use?",
 }
 BLOCK = "<palimpsest-memory>\n- The billing service uses PostgreSQL.\n</palimpsest-memory>"
+
+# Kills the hook with signal 9 at a certain place, which no test could hit from outside.
 KILLED_IN = """
 import os, signal
 def die(*_):
@@ -41,7 +43,6 @@ def write_half(descriptor, content, write=os.write):
     die()
 os.{function} = {replacement}
 """
-"""Kills the hook with signal 9 at a certain place, which no test could hit from outside."""
 TIME_IS_UP_BEFORE_RENAME = """
 import os, time, _thread
 from palimpsest.hooks import program

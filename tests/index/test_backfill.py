@@ -21,13 +21,14 @@ from palimpsest.store.schema import vectors
 from tests.support.ledger_access import all_keys, ignore_progress
 from tests.support.projections import facts
 
+# Maximum difference between a component of a unit vector and its stored value.
 HALF_PRECISION = 1e-3
-"""Maximum difference between a component of a unit vector and its stored value."""
 
 ANA = Scope("ana")
 LONG = "First part. A second part. And a third one."
+
+# How many characters the windows have.
 LONG_WEIGHTS = [11, 15, 17]
-"""How many characters the windows have."""
 
 
 class Hashing:

@@ -46,6 +46,8 @@ def index(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[VectorInd
 ALL = {1: UP, 2: NORTH_EAST, 3: EAST, 4: NEARLY_EAST}
 NAMES = ["ana", "bert", "Ana", "ana ", "änä", "a/b\n*", "x" * 256, *(f"user {number}" for number in range(9))]
 Step: TypeAlias = tuple[str, dict[int, Vector] | list[int]] | tuple[str, Vector, int, list[int]]
+
+# What is stored (by number), deleted, and asked (with limit and answer), each with a user, in order.
 CASES: dict[str, list[Step]] = {
     "the nearest first, and no more than the limit": [
         ("ana", ALL),
@@ -81,7 +83,6 @@ CASES: dict[str, list[Step]] = {
         *((name, EAST, 10, [number]) for number, name in enumerate(NAMES)),
     ],
 }
-"""What is stored (by number), deleted, and asked (with limit and answer), each with a user, in order."""
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -29,8 +29,8 @@ from tests.support.projections import (
     write,
 )
 
+# The dimensions of the vectors of `direction`.
 DIMS = 8
-"""The dimensions of the vectors of `direction`."""
 
 
 @pytest.fixture

@@ -9,8 +9,9 @@ from typing import Any, TypeAlias
 from tests.support.scripted_model import is_extraction
 
 Items: TypeAlias = list[dict[str, Any]]
+
+# Returns decisions, each as fact, event, memory and text.
 Decide: TypeAlias = Callable[[Items, Items], list[tuple[Any, ...]]]
-"""Returns decisions, each as fact, event, memory and text."""
 
 
 def scripted(extractions: list[str], decide: Decide) -> Callable[[dict[str, Any]], str]:

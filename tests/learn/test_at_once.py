@@ -22,8 +22,8 @@ from tests.support.scripted_model import facts_reply, given, is_extraction, memo
 
 pytestmark = pytest.mark.anyio
 
+# After this many seconds a gate that no second request reaches is a failure.
 PATIENCE = 60.0
-"""After this many seconds a gate that no second request reaches is a failure."""
 
 
 async def at_once(*calls: Callable[[], Awaitable[WriteResult]]) -> list[WriteResult]:

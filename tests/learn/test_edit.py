@@ -24,8 +24,8 @@ from tests.support.memory import ALICE, StoppedClock, add_text, memory_in, messa
 
 pytestmark = pytest.mark.anyio
 
+# A query without a word of any text here, so that its hits are found by meaning.
 BEVERAGE = "beverage of choice"
-"""A query without a word of any text here, so that its hits are found by meaning."""
 
 
 async def contents(memory: Memory, scope: Scope = ALICE) -> dict[str, Any]:

@@ -37,8 +37,8 @@ SAID = (
 )
 KNOWN = ("Ana lives in Nice.", "Rui likes green tea.", "Ana has a cat named Miso.")
 
+# Scopes with the same memories, which no reply may change.
 OTHERS = (Scope("alice"), Scope("alice", "elsewhere"), Scope("bob"), Scope("bob", "project 0"))
-"""Scopes with the same memories, which no reply may change."""
 
 AnyReply = str | Reply
 

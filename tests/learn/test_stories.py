@@ -38,12 +38,12 @@ from tests.support.watched_embedder import watched
 
 pytestmark = pytest.mark.anyio
 
+# More memories than a model is shown, each nearer to a walk home than an old address is.
 NEARER = [
     f"The {street} on the way {way} is one of the new streets of"
     for street in ("Kouter", "Veldstraat", "Korenlei", "Graslei", "Sint-Baafsplein", "Vrijdagmarkt", "Hoogpoort")
     for way in ("home from the office", "to the office from home")
 ]
-"""More memories than a model is shown, each nearer to a walk home than an old address is."""
 
 Item = dict[str, Any]
 

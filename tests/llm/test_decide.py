@@ -34,8 +34,8 @@ NICE, MISO = MEMORIES.values()
 DOCUMENT = memory("Ana's notes on her garden. " + "Roses need water every day. " * 500, "memory-document")
 ROSE = fact("Ana's rose is called Flora.")
 
+# Facts, memories, replies of a model, and the decisions made: event, text, memory, and memories replaced.
 ROWS: list[dict[str, Any]] = json.loads(Path(__file__).with_name("decisions.json").read_text("utf-8"))
-"""Facts, memories, replies of a model, and the decisions made: event, text, memory, and memories replaced."""
 
 
 def comparison_of(facts: list[Fact], memories: list[Memory]) -> Comparison:

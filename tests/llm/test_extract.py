@@ -37,8 +37,8 @@ MESSAGES = (
 CONVERSATION = Conversation(MESSAGES)
 NO_FACTS = '{"facts": []}'
 
+# Replies of a model, and what is read of them: fields of each fact, and requests to forget with their sources.
 ROWS: list[dict[str, Any]] = json.loads(Path(__file__).with_name("extractions.json").read_text("utf-8"))
-"""Replies of a model, and what is read of them: fields of each fact, and requests to forget with their sources."""
 
 
 def reply(*facts: Any) -> str:
@@ -219,8 +219,8 @@ async def test_too_much_and_too_long_is_left_out_and_said() -> None:
     assert [len(fact.relations) for fact in found.facts] == [0, 0, MAX_RELATIONS]
 
 
+# Texts about the user as models write them, whatever the prompt says, and names with what tells them.
 NAMES: dict[str, list[Any]] = json.loads(Path(__file__).with_name("user_names.json").read_text("utf-8"))
-"""Texts about the user as models write them, whatever the prompt says, and names with what tells them."""
 
 
 def test_a_fact_about_the_user_names_the_person() -> None:

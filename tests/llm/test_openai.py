@@ -24,8 +24,9 @@ SCHEMA = {
     "additionalProperties": False,
 }
 NOT_OPENAI = "not in OpenAI's format"
+
+# Makes the openai package retry at once instead of after half a second.
 AT_ONCE = {"retry-after-ms": "1"}
-"""Makes the openai package retry at once instead of after half a second."""
 
 pytestmark = pytest.mark.anyio
 
@@ -89,6 +90,7 @@ def sent_as(request: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+# What endpoints say, with which status, what they refuse with it, and what is sent instead.
 COMPLAINTS = [
     ("System role not supported", 400, "roles", ["user"]),
     ("Developer instruction is not enabled for models/gemma-3-27b-it", 400, "roles", ["user"]),
@@ -109,7 +111,6 @@ COMPLAINTS = [
     ("Unsupported value: 'temperature' does not support 0.1", 400, "temperature", None),
     ("'max_tokens' is not supported. Use 'max_completion_tokens' instead.", 400, "limit", None),
 ]
-"""What endpoints say, with which status, what they refuse with it, and what is sent instead."""
 
 
 async def test_the_first_request_has_a_strict_json_schema() -> None:

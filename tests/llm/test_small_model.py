@@ -24,12 +24,12 @@ SAID = (
     ("user", "Very much. We walk along the Aare every morning."),
 )
 
+# Of this the model makes a fact, and asks over and over to forget something from the examples of the prompt.
 SHORT = (("user", "My name is Alice and I live in Bern."),)
-"""Of this the model makes a fact, and asks over and over to forget something from the examples of the prompt."""
 
 
+# Seconds in which a call must have ended on a machine that does other work: far longer than the model takes.
 MINUTES = 600.0
-"""Seconds in which a call must have ended on a machine that does other work: far longer than the model takes."""
 
 
 @pytest.fixture(scope="module")

@@ -176,8 +176,8 @@ def test_wherever_a_reply_is_cut_off_only_whole_items_are_read(form: str) -> Non
     assert lengths == {1, 2, 3}
 
 
+# Instructions that ask for no JSON.
 LINES = "Write a fact on each line, or <none>."
-"""Instructions that ask for no JSON."""
 
 ROWS: list[dict[str, Any]] = json.loads(Path(__file__).with_name("replies.json").read_text("utf-8"))
 

@@ -67,8 +67,8 @@ async def test_a_cookie_ends_with_the_session_and_after_a_day_without_use(tmp_pa
         assert (await browser.get("/", headers={"cookie": f"palimpsest_page={cookie}"})).status_code == 303
 
 
+# Words that only what belongs to no project has in the test below.
 GENERAL = ("oleander", "Quentin", "Lisbon", "unspoken")
-"""Words that only what belongs to no project has in the test below."""
 
 PATHS = (
     "/",

@@ -97,6 +97,7 @@ async def test_messages_have_no_tags_and_are_listed_once_deleted(page: OpenPage,
     assert "I sold the boat." not in (await browser.get("/deleted", params={"kind": "message"})).text
 
 
+# What is no place of the page to come back to.
 ELSEWHERE = (
     "https://evil.example/",
     "//evil.example/",
@@ -108,7 +109,6 @@ ELSEWHERE = (
     "\\\\evil.example",
     "",
 )
-"""What is no place of the page to come back to."""
 
 
 async def test_an_undo_leads_nowhere_else(page: OpenPage, browser: Browser) -> None:

@@ -111,6 +111,7 @@ async def test_every_answer_to_a_write_can_be_reloaded_and_writes_nothing_then(
             assert undo_paths(await other.get(answer.headers["location"], follow_redirects=True)) == []
 
 
+# What two people save with each form of a memory.
 FIELDS = {
     "text": ({"text": "Alice has a green boat"}, {"text": "Alice has a white boat"}),
     "tags": ({"tags": "red"}, {"tags": "blue"}),
@@ -118,7 +119,6 @@ FIELDS = {
     "dates": ({"since": "2020", "until": ""}, {"since": "2021", "until": ""}),
     "edit": ({"text": "Alice has a red boat", "tags": ""}, {"text": "Alice has a blue boat", "tags": "blue"}),
 }
-"""What two people save with each form of a memory."""
 
 
 async def test_a_second_save_overwrites_no_other_unseen(page: OpenPage, browser: Browser) -> None:
@@ -159,8 +159,8 @@ async def test_a_block_is_deleted_as_it_was_shown(page: OpenPage, browser: Brows
     assert (await page.stored(human)).deleted_at is not None
 
 
+# What htmx says of a request for a part of a page.
 PART = {"hx-request": "true", "hx-current-url": f"{HOST}/?q=dentist&done=undone"}
-"""What htmx says of a request for a part of a page."""
 
 
 def back_of(shown: httpx.Response) -> list[str]:

@@ -15,6 +15,7 @@ pytestmark = pytest.mark.anyio
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\"' onmouseover=alert(3) {{ 123457 * 99991 }}"
 
 
+# What browsers say of requests that this page did not send.
 FOREIGN: dict[str, dict[str, str]] = {
     "neither": {},
     "another site": {"origin": "http://evil.example", "sec-fetch-site": "cross-site"},
@@ -24,7 +25,6 @@ FOREIGN: dict[str, dict[str, str]] = {
     "no origin": {"origin": "null"},
     "another port": {"origin": "http://127.0.0.1:9999"},
 }
-"""What browsers say of requests that this page did not send."""
 
 
 async def test_a_write_of_another_page_is_refused(page: OpenPage, browser: Browser) -> None:

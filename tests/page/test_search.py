@@ -72,6 +72,7 @@ async def test_what_held_in_a_year(page: OpenPage, browser: Browser) -> None:
             assert first == towns, (asked, year)
 
 
+# What browsers accept, and the language that they would rather read.
 RATHER = {
     "": "en",
     "de": "de",
@@ -79,7 +80,6 @@ RATHER = {
     "de-AT,de;q=0.9,en;q=0.5": "de",
     "*": "en",
 }
-"""What browsers accept, and the language that they would rather read."""
 
 
 async def test_the_page_speaks_the_language_of_the_browser(browser: Browser) -> None:

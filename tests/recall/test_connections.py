@@ -101,8 +101,8 @@ async def test_a_search_shows_one_state_of_the_ledger(
     assert (len(hits), rex in {hit.id for hit in hits}) == (3, False)
 
 
+# Asks for the bees below by meaning: the two have no word in common.
 INSECTS = "Which insects live behind the house?"
-"""Asks for the bees below by meaning: the two have no word in common."""
 
 BEES = "User keeps bees in the garden"
 

@@ -27,6 +27,7 @@ LIFE = (
     "The dentist appointment is on 3 March 2026",
     "User's brother Tom runs a bakery in Bristol",
 )
+# A memory in which many facts are about one person.
 REMEMBERED = (
     *LIFE,
     "Deploys to production happen on Tuesdays and Thursdays, never on a Friday",
@@ -51,8 +52,8 @@ REMEMBERED = (
     "Lina's best friend is Emma",
     "Lina loves strawberry ice cream",
 )
-"""A memory in which many facts are about one person."""
 
+# Questions that a stored text answers, most of them in other words.
 IN_OTHER_WORDS = (
     "What do you know about Lina?",
     "Tell me about Lina",
@@ -65,8 +66,8 @@ IN_OTHER_WORDS = (
     "mum's birthday",
     "favourite author",
 )
-"""Questions that a stored text answers, most of them in other words."""
 
+# Questions about something else than all that is remembered, with other wordings.
 FAR_OFF_QUESTIONS = {
     FAR_OFF: HERD,
     "What is the escape velocity of the asteroid's shuttle dock?": ("The speed needed to leave the asteroid is …",),
@@ -74,7 +75,6 @@ FAR_OFF_QUESTIONS = {
     "Wie entsteht ein Polarlicht?": ("Polarlichter entstehen durch Sonnenwind", "aurora borealis"),
     "¿Cuántos satélites tiene Saturno?": ("Saturno tiene 146 lunas", "moons of the planets"),
 }
-"""Questions about something else than all that is remembered, with other wordings."""
 
 
 async def fill(memory: Memory, *texts: str) -> None:

@@ -38,6 +38,7 @@ SAID = (
     ("paper", PAGE, "", PAGE_TEXT, "2026-04-01T09:00:00Z"),
 )
 
+# Filters on messages and what they leave.
 FOUND: list[tuple[dict[str, Any], set[str]]] = [
     ({}, {BREAD, WEEK, BOAT, FINE, GREEN}),
     ({"role": PAGE}, {PAGE_TEXT}),
@@ -62,7 +63,6 @@ FOUND: list[tuple[dict[str, Any], set[str]]] = [
     ({"words": "Bob"}, set[str]()),
     ({"words": "?!"}, set[str]()),
 ]
-"""Filters on messages and what they leave."""
 
 
 def store(memory: Memory, client: str, name: str, messages: Sequence[Message]) -> Sequence[Message]:

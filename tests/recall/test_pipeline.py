@@ -278,8 +278,8 @@ async def test_the_newer_of_two_that_stand_out_comes_first(memory: Memory, clock
     assert (await found(memory, "What was Ottoline's age before?"))[0] == older
 
 
+# How many words the memories have, from the oldest to the newest.
 LENGTHS = (1, 5, 4_000, 40, 300, 20_000, 3, 3, 900, 60, 2_000, 7, 7, 7, 450, 10, 19_000, 2)
-"""How many words the memories have, from the oldest to the newest."""
 
 TEXTS = tuple(f"{place:02}{' tea' * length}" for place, length in enumerate(LENGTHS))
 

@@ -93,13 +93,13 @@ async def test_the_first_twenty_are_asked_about_and_ordered_anew(tmp_path: Path)
     assert request["documents"] == before[:RERANKED]
 
 
+# What an endpoint may answer, and what the note says then.
 FAILURES: tuple[tuple[Callable[[dict[str, Any]], Any], str], ...] = (
     (lambda _: 503, "answered 503"),
     (lambda _: {"results": []}, "not in Cohere's format"),
     (lambda body: {"results": [{"index": n, "relevance_score": "NaN"} for n in range(body["top_n"])]}, "no numbers"),
     (lambda _: time.sleep(0.5), "timed out"),
 )
-"""What an endpoint may answer, and what the note says then."""
 
 
 async def test_a_reranker_that_fails_leaves_the_order_and_says_so(tmp_path: Path) -> None:

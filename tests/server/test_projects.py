@@ -71,8 +71,8 @@ async def test_a_connected_client_follows_a_move(tmp_path: Path, mode: str) -> N
         assert text in listed
 
 
+# Facts about people and facts about a project, as agents tell them in a repository.
 PERSONAL: dict[str, list[str]] = json.loads((Path(__file__).parent / "personal_facts.json").read_text("utf-8"))
-"""Facts about people and facts about a project, as agents tell them in a repository."""
 
 
 def test_what_is_about_a_person_is_told_from_what_is_about_a_project() -> None:

@@ -50,10 +50,13 @@ from tests.support.server_in_process import server_in_process
 pytestmark = pytest.mark.anyio
 
 SCENARIOS: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("scenarios.json").read_text("utf-8"))
+
+# How long an error may be.
 MAX_ERROR = 600
-"""How long an error may be."""
 
 HOSTILE = "Rex \x1b]52;c;eA==\x07 and \x9b2J then \u202ereversed\u2069 with\U000e0068\U000e0069 hidden"
+
+# Names that every scenario has.
 KNOWN = {
     "hostile": HOSTILE,
     "shown": visible(HOSTILE),
@@ -61,7 +64,6 @@ KNOWN = {
     "book": book("kitchen", "cellar"),
     "swept": book("kitchen", "cellar").replace("painted", "swept"),
 }
-"""Names that every scenario has."""
 
 NAME = re.compile(r"\$\{(\w+)(?:([:*])(\d+))?\}")
 

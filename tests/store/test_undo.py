@@ -51,8 +51,8 @@ WEB = Scope("alice", project="web")
 SCOPES = (ALICE, WEB)
 EMBEDDER = "e"
 
+# Everything there is to living memories and messages, by id.
 LiveEntries: TypeAlias = dict[str, tuple[Any, ...]]
-"""Everything there is to living memories and messages, by id."""
 
 
 @dataclass(frozen=True)
@@ -240,11 +240,11 @@ def test_undo_since_an_instant_is_one_edit_and_includes_the_instant(recorded: Re
     assert recorded.live_texts() == ["A message after", "After", "At the instant", "Before"]
 
 
+# Few texts, two of them equal except for case and spaces, so that memories often have the same text.
 TEXTS = ("User likes tea", "user  LIKES tea", "User likes coffee", "User likes water")
-"""Few texts, two of them equal except for case and spaces, so that memories often have the same text."""
 
+# Two of these are more than the pinned block may hold.
 LONG = "User likes " + "very " * 130 + "strong tea"
-"""Two of these are more than the pinned block may hold."""
 
 LABELS: tuple[dict[str, Any], ...] = (
     {},

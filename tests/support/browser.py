@@ -14,23 +14,23 @@ from urllib.parse import urlsplit
 import httpx
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Dialog, Page, Request
 
+# The sizes of windows, in CSS pixels: a computer's, and the smallest telephone's that the page promises to fit.
 WIDE, NARROW = (1000, 800), (360, 640)
-"""The sizes of windows, in CSS pixels: a computer's, and the smallest telephone's that the page promises to fit."""
 
+# What axe checks: the success criteria of WCAG, levels A and AA.
 RULES = {"runOnly": {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]}}
-"""What axe checks: the success criteria of WCAG, levels A and AA."""
 
+# What axe checks anew when only the colours have changed.
 COLOURS = {"runOnly": {"type": "rule", "values": ["color-contrast", "link-in-text-block"]}}
-"""What axe checks anew when only the colours have changed."""
 
+# How many pages of a kind are looked at for links, and for the longest of them.
 OF_A_KIND = 12
-"""How many pages of a kind are looked at for links, and for the longest of them."""
 
+# How long a page may take to show what a test expects: long, because tests share their machine.
 PATIENCE_MS = 30_000
-"""How long a page may take to show what a test expects: long, because tests share their machine."""
 
+# What htmx logs when another request takes the place of one without an answer, as it should while one types.
 REPLACED_REQUEST = ("htmx:afterRequest", "htmx:sendAbort")
-"""What htmx logs when another request takes the place of one without an answer, as it should while one types."""
 
 _ID = re.compile(r"(?<=/)([0-9a-f]{8}[0-9a-f-]*|\d+)(?=/|$)")
 

@@ -24,11 +24,11 @@ from palimpsest.cli import output
 from tests.support import restricted_process
 from tests.support.environment import clean_environment, inside
 
+# The width of the terminal; no line of a table is wrapped.
 COLUMNS = 500
-"""The width of the terminal; no line of a table is wrapped."""
 
+# The mask a command starts with, whatever the one of whoever runs the tests.
 UMASK = 0o022
-"""The mask a command starts with, whatever the one of whoever runs the tests."""
 
 
 def palimpsest(

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from tests.support.stores import ledger_variables
 
+# The variable that chooses the static embedder, which is quick and the same on every machine.
 STATIC_EMBEDDER = ("PALIMPSEST_EMBEDDER__PROVIDER", "static")
-"""The variable that chooses the static embedder, which is quick and the same on every machine."""
 
 
+# How the variables begin that would lead a test to the memory, the model or the clients of whoever runs it.
 OF_OTHERS = ("PALIMPSEST_", "OPENAI_", "CLAUDE", "CODEX", "XDG_CONFIG")
-"""How the variables begin that would lead a test to the memory, the model or the clients of whoever runs it."""
 
 
 def clean_environment(folder: Path, **settings: str) -> dict[str, str]:

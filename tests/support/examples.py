@@ -7,8 +7,8 @@ from hypothesis import HealthCheck, settings
 LOCAL_PROFILE = "local"
 FULL_PROFILE = "nightly"
 
+# Bounds of the examples in the local profile.
 FEWEST, MOST = 5, 10
-"""Bounds of the examples in the local profile."""
 
 
 def examples(full: int) -> settings:

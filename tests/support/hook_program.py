@@ -15,12 +15,12 @@ from unittest.mock import patch
 from palimpsest.hooks import events, spool
 from palimpsest.hooks.program import MAX_PAYLOAD_BYTES
 
+# What the generated script of the entry point does.
 CODE = "from palimpsest.hooks.program import main; main()"
-"""What the generated script of the entry point does."""
+# The same with time for a machine that runs many tests at once.
 PATIENT_CODE = f"from palimpsest.hooks import program; program.LIMIT = program.ANSWER_LIMIT = 50; {CODE}"
-"""The same with time for a machine that runs many tests at once."""
+# Seconds after which a test fails because the hook has not ended.
 TIMEOUT = 60
-"""Seconds after which a test fails because the hook has not ended."""
 
 
 def hook_command(*arguments: str, patient: bool = True) -> list[str]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
+# The id of a memory that the model was not shown.
 UNKNOWN_ID = "5b0c3c1e-6f0a-4f7e-9d55-6a1c8f3b2d10"
-"""The id of a memory that the model was not shown."""
 
 SENTENCES = (
     "Ana moved to Lyon in May 2026.",

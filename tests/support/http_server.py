@@ -21,19 +21,19 @@ from mcp.client.streamable_http import streamable_http_client
 from palimpsest.server import access_tokens
 from tests.support.environment import clean_environment
 
+# Seconds to wait for a request, or for the server to stop.
 TIMEOUT = 30
-"""Seconds to wait for a request, or for the server to stop."""
 
+# Opens `/metrics` of the server that all tests of a folder share.
 METRICS_TOKEN = "for Prometheus alone"  # noqa: S105 - made for the tests
-"""Opens `/metrics` of the server that all tests of a folder share."""
 
+# The first message of a client.
 INITIALIZE = {
     "jsonrpc": "2.0",
     "id": 1,
     "method": "initialize",
     "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}},
 }
-"""The first message of a client."""
 
 ACCEPT = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
 

@@ -16,8 +16,8 @@ from palimpsest.memory import Memory
 from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in
 from tests.support.scripted_model import add_all, answering, given
 
+# Seconds to wait for work in the background.
 TIMEOUT = 30
-"""Seconds to wait for work in the background."""
 
 
 class HastyClock(StoppedClock):
@@ -35,8 +35,8 @@ def extract(request: dict[str, Any]) -> dict[str, Any]:
     return {"facts": [{"text": text, "sources": [number]} for number, text in enumerate(said, 1)]}
 
 
+# A model that learns each message, and adds everything.
 model = answering(extract=extract, decide=add_all)
-"""A model that learns each message, and adds everything."""
 
 
 @asynccontextmanager

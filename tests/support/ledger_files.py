@@ -39,8 +39,8 @@ TABLES = (
 
 HOME = Path(__file__).parents[2]
 
+# How many bytes in a row of a text betray what it says.
 WINDOW = 20
-"""How many bytes in a row of a text betray what it says."""
 
 KEEP_WRITING = """
 import sys, threading

@@ -13,8 +13,8 @@ from typing import Any
 
 from tests.support.onnx_model import make_model, make_reranker
 
+# A hub that only a proxy reaches: the stand-in, if it is asked as a proxy.
 FAR_HUB = "http://hub.example"
-"""A hub that only a proxy reaches: the stand-in, if it is asked as a proxy."""
 
 REVISION = "0123456789abcdef0123456789abcdef01234567"
 MODEL = "onnx/model_quantized.onnx"

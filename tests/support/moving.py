@@ -25,11 +25,11 @@ from tests.support.ledger_access import ignore_progress, store_memory, store_mes
 from tests.support.memory import ALICE, StoppedClock
 from tests.support.stores import Address
 
+# A user whose names sort differently by letters and by bytes.
 BOB = Scope("Bøb 船", project="web", agent_id="β")
-"""A user whose names sort differently by letters and by bytes."""
 
+# Rows in a batch, so that a small ledger has many batches.
 FEW = 3
-"""Rows in a batch, so that a small ledger has many batches."""
 
 
 @dataclass(frozen=True)

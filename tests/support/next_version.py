@@ -29,6 +29,7 @@ def upgrade() -> None:
     op.add_column("memories", sa.Column("mood", sa.String(16), nullable=False, server_default="calm"))
 """
 
+# What a process runs first to be the next version. Its first argument is the folder of `write_migrations`.
 AS_THE_NEXT_VERSION = f"""
 import sys
 from pathlib import Path
@@ -38,7 +39,6 @@ upgrade.MIGRATIONS = Path(sys.argv[1])
 upgrade.HEAD = copying.HEAD = "{NEXT}"
 upgrade.KNOWN_REVISIONS = sqlite_database.KNOWN_REVISIONS = (*schema.KNOWN_REVISIONS, "{NEXT}")
 """
-"""What a process runs first to be the next version. Its first argument is the folder of `write_migrations`."""
 
 
 def write_migrations(folder: Path) -> Path:

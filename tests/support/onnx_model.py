@@ -18,11 +18,11 @@ from palimpsest.core.protocols import Vector
 WORDS = ("[CLS]", "[SEP]", "[UNK]", "query", "passage", ":", "anna", "lives", "in", "lyon", "violin", "old")
 DIMS = 6
 
+# The vectors of the words, of shape (words, dims).
 WEIGHTS: Vector = np.random.default_rng(7).normal(size=(len(WORDS), DIMS)).astype(np.float32)
-"""The vectors of the words, of shape (words, dims)."""
 
+# Types of elements in ONNX.
 INT64, FLOAT = 7, 1
-"""Types of elements in ONNX."""
 
 
 def make_model(

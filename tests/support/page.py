@@ -27,8 +27,9 @@ from tests.support.stores import ledger_settings
 Browser: TypeAlias = httpx.AsyncClient
 
 HOST = "http://127.0.0.1:8765"
+
+# What a browser says of a write that the page itself sends.
 OWN = {"origin": HOST, "sec-fetch-site": "same-origin"}
-"""What a browser says of a write that the page itself sends."""
 
 OWNER = Visitor(Grant("alice"), is_owner=True)
 READER = Visitor(Grant("alice", read_only=True))

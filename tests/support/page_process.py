@@ -10,8 +10,8 @@ from pathlib import Path
 
 from tests.support.environment import clean_environment
 
+# Seconds to wait for an answer, or for the process to stop.
 TIMEOUT = 60
-"""Seconds to wait for an answer, or for the process to stop."""
 
 
 @contextmanager

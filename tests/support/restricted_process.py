@@ -24,17 +24,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
+# By machine: the number of the architecture, and that of the system call `socket`.
 SYSCALLS = {"x86_64": (0xC000003E, 41), "aarch64": (0xC00000B7, 198)}
-"""By machine: the number of the architecture, and that of the system call `socket`."""
 
+# It opens sockets too, unseen by a filter of system calls. Its number is the same on all architectures.
 IO_URING_SETUP = 425
-"""It opens sockets too, unseen by a filter of system calls. Its number is the same on all architectures."""
 
 CAN_FENCE = sys.platform == "linux" and platform.machine() in SYSCALLS
 
 LOAD, EQUAL, RETURN = 0x20, 0x15, 0x06
+# The offsets of the parts of a system call in what a filter sees.
 NUMBER, ARCHITECTURE, FAMILY = 0, 4, 16
-"""The offsets of the parts of a system call in what a filter sees."""
 
 ALLOW, KILL = 0x7FFF0000, 0x80000000
 NO_NEW_PRIVILEGES, SET_SECCOMP, BY_FILTER = 38, 22, 2

@@ -17,8 +17,8 @@ from palimpsest.llm.prompts import shipped_directory
 from palimpsest.memory import Memory as OpenMemory
 from tests.support.memory import StoppedClock, llm_settings, memory_in
 
+# A Friday.
 NOW = datetime(2026, 5, 8, 13, 56, tzinfo=UTC)
-"""A Friday."""
 
 SCOPE = Scope("ana")
 

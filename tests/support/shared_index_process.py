@@ -21,8 +21,8 @@ from tests.support.remote import PAUSED, Remote, pause
 if TYPE_CHECKING:
     from tests.support.chroma_server import ChromaProcess
 
+# How many rows it applies at a time, so that few make more than one batch.
 BATCH = 20
-"""How many rows it applies at a time, so that few make more than one batch."""
 
 
 class SharedIndexProcess(Remote):

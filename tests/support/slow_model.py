@@ -15,8 +15,8 @@ from tests.support.scripted_model import add_all, answering, is_extraction
 
 FACTS = {"facts": [{"text": "Alice likes Darjeeling", "sources": [1]}]}
 
+# Seconds to wait until the model is asked.
 TIMEOUT = 60
-"""Seconds to wait until the model is asked."""
 
 
 @dataclass

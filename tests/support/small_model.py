@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+# How many tokens the model was trained to read.
 CONTEXT = 8_192
-"""How many tokens the model was trained to read."""
 
 
 @contextmanager

@@ -24,8 +24,8 @@ from pydantic import SecretStr
 from palimpsest.core.clock import Clock
 from palimpsest.store.ledger import Ledger, open_ledger
 
+# A path or a URL, as `open_ledger` takes it.
 Address: TypeAlias = Path | SecretStr
-"""A path or a URL, as `open_ledger` takes it."""
 
 URL_VARIABLE = "PALIMPSEST_LEDGER_URL"
 

@@ -27,6 +27,8 @@ from tests.support.stores import ledger_variables
 pytestmark = pytest.mark.anyio
 
 SHELF = "The shelf by the window holds the bowls for Bruges"
+
+# The notes of a potter, in the order in which they are written.
 OLD = (
     "Ilse sells bowls on the market in Bruges",
     "The small kiln cracks whatever is fired above 1180 degrees",
@@ -36,7 +38,6 @@ OLD = (
     "The bus to Bruges leaves at nine",
     "Ilse plays the viola on Mondays",
 )
-"""The notes of a potter, in the order in which they are written."""
 
 KILN = OLD[1]
 NEW = "Ilse fired the bowls for Bruges in the small kiln at 1200 degrees"
@@ -131,8 +132,8 @@ async def test_a_search_follows_a_link_one_hop(tmp_path: Path) -> None:
     assert CHAIN[1] not in found["off"][:2]
 
 
+# Of these, each is linked with the one before.
 CHAIN = ("Ilse's teacher retired in the year 2019", "Wout Peeters keeps a studio in Ostend", "Ostend floods in spring")
-"""Of these, each is linked with the one before."""
 
 
 def chain(request: dict[str, Any]) -> dict[str, Any]:
@@ -173,8 +174,8 @@ DESK = (
     "The keys hang by the door",
     "Tea is at four",
 )
+# What a model says that a note belongs to, in words that share none with it.
 MEANT = {DESK[1]: "Papers for the tax office, due in May", DESK[3]: "A pause of the choir"}
-"""What a model says that a note belongs to, in words that share none with it."""
 
 
 async def test_what_a_note_belongs_to_is_in_its_key_and_made_anew_when_it_changes(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ OTTO = Scope("alice", agent_id="otto")
 
 RULE = "Otto must write numbers of platforms as digits, as Yusra corrected on 2026-05-08."
 
+# What is learned from what is said, with its tag.
 LEARNED: dict[str, tuple[str, str]] = {
     "I play the bassoon in Malmö": ("Yusra plays the bassoon in Malmö.", "identity"),
     "No: write platform 4, not platform four": (RULE, "correction"),
@@ -35,7 +36,6 @@ LEARNED: dict[str, tuple[str, str]] = {
     ),
     "The bus page gave no times": ("Otto could not read times from the bus page.", "failure"),
 }
-"""What is learned from what is said, with its tag."""
 
 
 def extract(request: dict[str, Any]) -> dict[str, Any]:

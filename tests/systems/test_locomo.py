@@ -32,12 +32,12 @@ JUNE = (
     ("D2:2", "Edwin", "Bravo. The opera is sold out, by the way."),
 )
 
+# What is learned, by the turn that shows it.
 OBSERVATIONS = {
     "D1:2": "Edwin conducts the Hanover opera",
     "D1:3": "Rosalind adopted a greyhound named Pixel",
     "D2:1": "Pixel rode a tram in June 2026",
 }
-"""What is learned, by the turn that shows it."""
 
 ACCOUNTS = {"D1:1": "They spoke of an opera and a dog.", "D2:1": "They spoke of a tram."}
 

@@ -22,12 +22,12 @@ pytestmark = pytest.mark.anyio
 
 PEOPLE = {"Odile": "person", "Tamsin": "person", "Ferrow": "organization", "Kestrel": "organization"}
 
+# What is said, a fact a day, with the relations that it states.
 SAID = {
     "Odile works at Ferrow.": [["Odile", "works at", "Ferrow"]],
     "Tamsin also works at Ferrow.": [["Tamsin", "works at", "Ferrow"]],
     "Odile works at Kestrel.": [["Odile", "works at", "Kestrel"]],
 }
-"""What is said, a fact a day, with the relations that it states."""
 
 
 def extract(request: dict[str, Any]) -> dict[str, Any]:

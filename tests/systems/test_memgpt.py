@@ -35,6 +35,7 @@ pytestmark = pytest.mark.anyio
 
 MONTHS = ("02", "03", "04")
 
+# Twelve turns: four on a day in each of three months.
 TURNS = [
     {
         **({"role": "user", "name": "Maarten"} if number % 2 else {"role": "assistant"}),
@@ -43,7 +44,6 @@ TURNS = [
     }
     for number in range(1, 13)
 ]
-"""Twelve turns: four on a day in each of three months."""
 
 
 HUMAN = {"label": "human", "description": "who the user is", "limit": 120, "pinned": 2}

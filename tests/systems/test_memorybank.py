@@ -30,12 +30,12 @@ async def remembered(memory: Memory, scope: Scope = ALICE) -> dict[str, float]:
 
 pytestmark = pytest.mark.anyio
 
+# What Henrike says on three days.
 DAYS = {
     "2026-05-08": ("My brother Tomke gave me two beehives", "I lie awake before every talk", "Good night"),
     "2026-05-09": ("I put the hives behind the pottery", "Please give me one step at a time", "Until tomorrow"),
     "2026-05-10": ("A swarm hangs in the pear tree", "I read my talk to Tomke and was calm", "That was it"),
 }
-"""What Henrike says on three days."""
 
 LEARNED = {
     "My brother Tomke gave me two beehives": "Henrike's brother Tomke gave her two beehives",

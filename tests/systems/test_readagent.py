@@ -24,21 +24,21 @@ from tests.support.server_in_process import connect
 
 pytestmark = pytest.mark.anyio
 
+# How each chapter of a made-up tale begins.
 LEDE = {
     "Arrival": "The sloop Perpetua made fast at the quay of Skagen, and nobody came to take her lines.",
     "The cook": "Anneke found the galley cold, two plates on the table, and her brother's knife in the bread.",
     "The chart": "Below the lining of the chest lay a chart on which a reef was drawn in another hand.",
     "Departure": "They cast off before light, with a lamp at the stern and no cargo that anybody would name.",
 }
-"""How each chapter of a made-up tale begins."""
 
+# What a model makes of each. A question in these words shares none with the page.
 GISTS = {
     "Arrival": "A ship comes into a deserted harbour.",
     "The cook": "A relative has vanished during a meal.",
     "The chart": "Somebody has forged a nautical map.",
     "Departure": "The crew smuggles something away at night.",
 }
-"""What a model makes of each. A question in these words shares none with the page."""
 
 FILLER = "The wind went round to the north, and the water in the basin was as grey as the slates above it. "
 

@@ -20,6 +20,7 @@ from tests.support.server_in_process import connect
 
 pytestmark = pytest.mark.anyio
 
+# The columns of the table, and the scope in which such a memory is stored.
 OWNERS = {
     "the user's": {},
     "the project's": {"project": "atlas"},
@@ -28,7 +29,6 @@ OWNERS = {
     "another agent's": {"agent_id": "cook"},
     "the run's": {"run_id": "r1"},
 }
-"""The columns of the table, and the scope in which such a memory is stored."""
 
 
 def table() -> Iterator[tuple[str, str, dict[str, str]]]:

@@ -20,8 +20,8 @@ from tests.support.scripted_model import answering, decision, given
 
 pytestmark = pytest.mark.anyio
 
+# Since when Aarne lives where.
 SINCE = {"Turku": "2021", "Vaasa": "2024-03", "Kemi": "2026-01"}
-"""Since when Aarne lives where."""
 
 
 def extract(request: dict[str, Any]) -> dict[str, Any]:

@@ -9,8 +9,8 @@ from palimpsest.text.relation_updates import may_have_several, says_ended, witho
 from palimpsest.text.stopwords import AnswerType, asked_types, asks_for_the_past, can_hold, change_words
 from palimpsest.text.word_lists import word_lists
 
+# Of 22 pairs that somebody else wrote, of which a newer text ends the older one.
 LEAST_FOUND = 8
-"""Of 22 pairs that somebody else wrote, of which a newer text ends the older one."""
 
 LISTS = {heading: text.splitlines() for heading, text in word_lists("tests.text", "words.txt").items()}
 

@@ -57,8 +57,8 @@ def test_what_is_taken_is_the_sentence_as_it_was_said(text: str, found: list[str
     assert [statement.text for statement in standing_statements(text)] == found
 
 
+# Messages by somebody who had not seen the rules: in 15 languages, with and without a request.
 REQUESTS = json.loads(Path(__file__).with_name("forget_requests.json").read_text("utf-8"))
-"""Messages by somebody who had not seen the rules: in 15 languages, with and without a request."""
 
 
 def test_messages_that_ask_are_told_from_those_that_do_not() -> None:

@@ -26,8 +26,9 @@ FOLDER = Path(__file__).parent
 SECRET = re.compile(r"\[\[(.*?)\]\]")
 MARKER = re.compile(r"\[secret removed: [a-z ]+\]")
 HEX = "9f86d081884c7d65"
+
+# Of the secrets that somebody else wrote. Numbers of accounts and passports, which stay, are among them.
 LEAST_REMOVED = 0.75
-"""Of the secrets that somebody else wrote. Numbers of accounts and passports, which stay, are among them."""
 
 PROPERTY_SETTINGS = settings(
     max_examples=400, deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
@@ -62,8 +63,8 @@ TOKENS[
         (*(base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in JWT_PARTS), body(43))
     )
 ] = "json web token"
+# Tokens that are recognized by their format alone, and their kinds.
 TOKENS[encoded("EC PRIVATE KEY")] = "private key"
-"""Tokens that are recognized by their format alone, and their kinds."""
 
 STATEMENTS = [(filled(text), kind) for kind, text in (case.split(": ", 1) for case in CASES["statements"])]
 LINES = (FOLDER / "secret_sentences.txt").read_text("utf-8").splitlines()
@@ -72,12 +73,12 @@ SENTENCES = [
     *(text for text, _ in STATEMENTS),
     *CASES["locks"],
 ]
+# Texts that are about secrets, or look like them, and contain none. They stay as they are.
 HARMLESS_TEXTS = [
     *map(filled, CASES["harmless"]),
     f"certificate-authority-data: {encoded('CERTIFICATE')}",
     f"public-key-data: {encoded('PUBLIC KEY')}",
 ]
-"""Texts that are about secrets, or look like them, and contain none. They stay as they are."""
 
 KEY_LINES = "\n".join(("MIIEowIBAAKCAQEA" + body(48), body(64), "q7" + body(20) + "=="))
 WORDS = (
@@ -91,12 +92,12 @@ WORDS = (
     "is",
     "to",
 )
+# Parts of texts: words that do not name a secret, possible values, and characters that are not letters.
 ORDINARY = st.one_of(
     st.sampled_from(WORDS),
     st.sampled_from((" ", ": ", "=", " — ", '"', "'", ".", ", ", "hunter2", "Blue-Kettle-44", "4921", "= get(x)")),
     st.text(st.characters(exclude_categories=["L", "Cs"]), max_size=12),
 )
-"""Parts of texts: words that do not name a secret, possible values, and characters that are not letters."""
 
 FRAGMENTS = st.sampled_from(
     [SECRET.sub(r"\1", text) for text, _ in STATEMENTS]
@@ -247,8 +248,8 @@ def test_metadata_that_is_nested_too_deep_is_refused() -> None:
         redact_json([nested])
 
 
+# Parts of texts on which a pattern that backtracks, or that starts again at each character, takes too long.
 HOSTILE_PARTS = CASES["hostile"]
-"""Parts of texts on which a pattern that backtracks, or that starts again at each character, takes too long."""
 
 AFTER_A_SECRET = [
     "password: hunter2" + " for a b c d" * 5_000,

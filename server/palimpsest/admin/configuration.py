@@ -56,8 +56,8 @@ def choose_embedder(settings: Settings, name: EmbedderName, folder: Path | None 
     return file, embedder.fingerprint
 
 
+# Settings that say how a model in a folder is used, and hold for that one alone.
 OF_ONE_MODEL = ("query_prefix", "passage_prefix", "pooling", "max_tokens")
-"""Settings that say how a model in a folder is used, and hold for that one alone."""
 
 
 def choose_reranker(settings: Settings, name: RerankerName, folder: Path | None = None) -> Path:
@@ -253,8 +253,8 @@ def _text(file: Path) -> str:
 
 MASK = "********"
 
+# The login in a URL, which may hold a password.
 _LOGIN = re.compile(r"(?<=://)[^/@\s]+@")
-"""The login in a URL, which may hold a password."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,8 +54,8 @@ def health(of: engine.Engine, index: str, graph: str | None) -> dict[str, str]:
     return {"status": "degraded" if degraded else "ok", **states}
 
 
+# How much is written to find out whether there is room: more than the write of one memory takes.
 PROBE_BYTES = 1_000_000
-"""How much is written to find out whether there is room: more than the write of one memory takes."""
 
 
 async def examine(settings: Settings, clock: Clock = now) -> list[Finding]:
@@ -265,11 +265,12 @@ async def _model_finding(settings: Settings) -> Finding:
 # Compare the ledger with itself and the index with the ledger, row by row, and repair the differences.
 
 BATCH = 200
-NEAREST = 10
-"""A vector has to be among this many nearest vectors of itself. Chroma's graph may hold a vector it never returns."""
 
+# A vector has to be among this many nearest vectors of itself. Chroma's graph may hold a vector it never returns.
+NEAREST = 10
+
+# Largest difference between two components that count as equal.
 TOLERANCE = 1e-4
-"""Largest difference between two components that count as equal."""
 
 
 def verify(settings: Settings, progress: Progress, *, repair: bool, clock: Clock = now) -> list[Finding]:

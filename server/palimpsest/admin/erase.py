@@ -23,11 +23,11 @@ from palimpsest.store.apply import Write
 from palimpsest.store.ledger import Ledger
 from palimpsest.store.purge import PurgeSelection, plans_waited_for
 
+# Bytes of a text that are searched for together. A longer run may be split across two pages of the database.
 PIECE = 48
-"""Bytes of a text that are searched for together. A longer run may be split across two pages of the database."""
 
+# Bytes by which a piece is located. A shorter text is not searched for, because it would be found everywhere.
 ANCHOR = 8
-"""Bytes by which a piece is located. A shorter text is not searched for, because it would be found everywhere."""
 
 BLOCK = 1 << 20
 

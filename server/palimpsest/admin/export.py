@@ -61,12 +61,13 @@ class ExportChecks:
 # is always exported to the same bytes.
 
 FORMAT = "palimpsest-export"
+
+# The version of the first release.
 VERSION = 5
-"""The version of the first release."""
 
 
+# The longest path of Linux.
 MAX_ALIAS_CHARS = 4_096
-"""The longest path of Linux."""
 
 
 def _valid_name(value: str) -> str:
@@ -153,6 +154,7 @@ class ConversationLine(_InScope):
     created_at: AwareDatetime
 
 
+# What an edit changed of entities: the name, type or target of one, a given name by its key, what a name means.
 State: TypeAlias = list[
     tuple[Literal["entity"], Id, Literal["name"], EntityName]
     | tuple[Literal["entity"], Id, Literal["type"], EntityType]
@@ -160,7 +162,6 @@ State: TypeAlias = list[
     | tuple[Literal["alias"], Id, EntityName, EntityName | None]
     | tuple[Literal["mention"], Literal["memory", "message"], Id, EntityName, Id]
 ]
-"""What an edit changed of entities: the name, type or target of one, a given name by its key, what a name means."""
 
 
 class EntityHistoryRow(_Edit):

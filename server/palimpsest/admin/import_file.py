@@ -39,8 +39,8 @@ from palimpsest.store.writes import MAX_TITLE_CHARS, session_id_of
 
 Reader: TypeAlias = Callable[[records.SourceFile, datetime], records.ImportedFile | None]
 
+# Every format. The first reader that recognizes a file reads it.
 READERS: tuple[Reader, ...] = (mem0.read_history, chatgpt.read, claude.read, mem0.read_export, server_memory.read)
-"""Every format. The first reader that recognizes a file reads it."""
 
 
 def read_file(file: Path, now: datetime, max_bytes: int = records.MAX_BYTES) -> records.ImportedFile:
@@ -83,8 +83,8 @@ def items_of(imported: records.ImportedFile, scope: Scope, cleaner: Cleaner, now
     return items
 
 
+# What all rows of history of an import have: they belong to one edit.
 _EDIT: Mapping[str, Any] = {"stage": "import", "caller": "cli", "change": 1}
-"""What all rows of history of an import have: they belong to one edit."""
 
 
 def derived_id(*parts: str) -> str:
@@ -177,8 +177,8 @@ def _memory_item(tool_format: str, memory: records.ImportedMemory, scope: Scope,
     }
 
 
+# Items per transaction of an import. Other clients can write between two batches.
 BATCH = 200
-"""Items per transaction of an import. Other clients can write between two batches."""
 
 EXAMPLES = 5
 
@@ -265,6 +265,7 @@ def _cleaned(cleaner: Cleaner, item: transfer.Item) -> transfer.Item:
     return {key: _CLEANERS[key](cleaner, value) if value and key in _CLEANERS else value for key, value in item.items()}
 
 
+# How the values of an item of an export that somebody wrote are cleaned, by their keys.
 _CLEANERS: Mapping[str, Callable[[Cleaner, Any], Any]] = {
     **dict.fromkeys(
         ("text", "content", "old_memory", "new_memory", "title", "name", "context", "actor_id"), Cleaner.text
@@ -274,7 +275,6 @@ _CLEANERS: Mapping[str, Callable[[Cleaner, Any], Any]] = {
     "metadata": Cleaner.value,
     "history": lambda cleaner, rows: [_cleaned(cleaner, row) for row in rows],
 }
-"""How the values of an item of an export that somebody wrote are cleaned, by their keys."""
 
 
 def preview_import(engine: Engine, scope: Scope, plan: ImportPlan) -> ImportResult:

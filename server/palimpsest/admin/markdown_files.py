@@ -48,8 +48,8 @@ from palimpsest.text.display import visible, visible_json
 # survives cutting, pasting and sorting in any editor, and can be linked to. The labels have a line of their own, so no
 # text can be taken for them.
 
+# A tag that stands as it is. Others are written as JSON strings.
 _SIMPLE_TAG = re.compile(r"[\w/-]+")
-"""A tag that stands as it is. Others are written as JSON strings."""
 
 _LABEL = re.compile(
     r"(?:since[ ]+(?P<since>\S+)"
@@ -175,8 +175,8 @@ def _unreadable(where: str, fault: str) -> InputError:
 
 MANIFEST = ".palimpsest.json"
 
+# The largest manifest or file of items: more than a hundred thousand memories.
 MAX_FILE_BYTES = 128 * 2**20
-"""The largest manifest or file of items: more than a hundred thousand memories."""
 
 Digest: TypeAlias = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
@@ -243,16 +243,17 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 
 # Read the files of a folder: their front matter, and the items in them with the lines where they stand.
 
+# The key of the front matter by which a file is ours.
 KIND = "palimpsest"
-"""The key of the front matter by which a file is ours."""
 
+# YAML parses slowly, and a name and a project need far less.
 MAX_FRONT_CHARS = 64_000
-"""YAML parses slowly, and a name and a project need far less."""
 
 _FRONT = re.compile(rf"---\n(?P<values>{KIND}: (?:.*\n)*?)---\n")
 _BULLET = re.compile(r"[-*+](?:[ \t]+(?P<text>.*))?$")
+
+# Blank lines, headings, quotes and lines across the page, which are left alone.
 _NO_ITEM = re.compile(r"\s*$|#|>|(?:-{3,}|\*{3,}|_{3,})\s*$")
-"""Blank lines, headings, quotes and lines across the page, which are left alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,6 +330,7 @@ def _lines_of_items(path: str, body: Sequence[str], first: int) -> Iterator[tupl
 #
 # Every memory stands in exactly one file, so that it is edited in one place.
 
+# The folder of each type. A memory that names several entities stands with the one whose type comes first here.
 FOLDERS: dict[EntityType, str] = {
     "person": "people",
     "organization": "organizations",
@@ -339,10 +341,9 @@ FOLDERS: dict[EntityType, str] = {
     "place": "places",
     "other": "things",
 }
-"""The folder of each type. A memory that names several entities stands with the one whose type comes first here."""
 
+# How many memories an entity or a tag needs for a file of its own: one line is no page.
 MIN_MEMORIES = 2
-"""How many memories an entity or a tag needs for a file of its own: one line is no page."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -390,16 +391,16 @@ def _subjects(memory: Memory, named: Sequence[Entity]) -> Iterator[_Page]:
 
 # Names of files that every system accepts: Windows, macOS, Linux, and the links of Obsidian.
 
+# A name may have 255 bytes, and 143 in an encrypted folder. What makes it unique and its ending need some of them.
 MAX_NAME_BYTES = 120
-"""A name may have 255 bytes, and 143 in an encrypted folder. What makes it unique and its ending need some of them."""
 
+# What Windows forbids, and what ends a link of Obsidian.
 _FORBIDDEN = re.compile(r'[<>:"/\\|?*#^\[\]%`]+')
-"""What Windows forbids, and what ends a link of Obsidian."""
 
 _UNWRITTEN = ("Cc", "Cf", "Cs", "Co", "Cn")
 
+# Names of devices on Windows, which it also finds before a full stop.
 _RESERVED = re.compile(r"(?:con|prn|aux|nul|com[0-9¹²³]|lpt[0-9¹²³])(?:\..*)?", re.IGNORECASE)
-"""Names of devices on Windows, which it also finds before a full stop."""
 
 
 def safe_name(name: str) -> str:

@@ -16,8 +16,8 @@ from palimpsest.text.display import counted
 
 app = typer.Typer()
 
+# Texts that purge shows before it asks.
 SHOWN_TEXTS = 5
-"""Texts that purge shows before it asks."""
 
 
 @command(app, "log")

@@ -53,16 +53,16 @@ class ListedCommand:
 
 _STORED = tomllib.loads(Path(__file__).with_name("commands.toml").read_text("utf-8"))
 
+# All commands, and the commands of commands under both names.
 COMMANDS = {name: ListedCommand(name, panel, **row) for panel, rows in _STORED.items() for name, row in rows.items()}
-"""All commands, and the commands of commands under both names."""
 
+# The module whose commands are imported whatever is called: this one.
 MAIN = "console"
-"""The module whose commands are imported whatever is called: this one."""
 
 SHARED_PANEL = "Options of every command"
 
+# The setting that each shared option overrides. `--config` overrides none; it names the file.
 SETTINGS = {"data_dir": "data_dir", "user": "user_id", "project": "project", "agent": "agent_id", "run": "run_id"}
-"""The setting that each shared option overrides. `--config` overrides none; it names the file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,11 +206,11 @@ def _keep(ctx: typer.Context, param: TyperOption, value: Any) -> None:
 
 CALLER = "cli"
 
+# After this long a command begins no further batch of what hooks captured: nobody notices it.
 INTAKE_SECONDS = 0.2
-"""After this long a command begins no further batch of what hooks captured: nobody notices it."""
 
+# With one of these options a command works in another scope than the one that captured conversations belong to.
 OTHER_SCOPE = frozenset({"user_id", "project", "agent_id", "run_id"})
-"""With one of these options a command works in another scope than the one that captured conversations belong to."""
 
 _T = TypeVar("_T")
 _Work = TypeVar("_Work", bound=Callable[..., Any])
@@ -305,12 +305,12 @@ def _print(reply: Reply | None, *, as_json: bool) -> None:
         raise typer.Exit(1)
 
 
+# What a command is given if it has a parameter of such a name.
 _GIVEN: Mapping[str, Callable[[typer.Context], Any]] = {
     "ctx": lambda ctx: ctx,
     "options": lambda ctx: ctx.obj,
     "settings": settings_of,
 }
-"""What a command is given if it has a parameter of such a name."""
 
 
 def _described(parameter: inspect.Parameter, option: str = "", **information: Any) -> inspect.Parameter:

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
+# How much of a conversation's first message stands for its title: it fits a line of a table.
 TITLE_CHARS = 60
-"""How much of a conversation's first message stands for its title: it fits a line of a table."""
 
 
 @command(app, "conversations")
@@ -72,8 +72,8 @@ def _more(cursor: str | None) -> list[output.Part]:
 
 # The command on documents: list them, read one, delete one; and how `palimpsest learn` keeps files as documents.
 
+# How many skipped files are named for each reason, to fit a screen. JSON names all of them.
 MAX_NAMED = 10
-"""How many skipped files are named for each reason, to fit a screen. JSON names all of them."""
 
 
 @command(app, "documents")
@@ -148,8 +148,8 @@ def _lines(result: document_pages.LearnedFolder, path: Path) -> list[output.Part
 
 # `palimpsest learn --claude-code` and `--codex`: take in the old sessions of a client.
 
+# How much of a first text is shown: a line of a terminal.
 MAX_CHARS = 70
-"""How much of a first text is shown: a line of a terminal."""
 
 
 async def learn_sessions(memory: Memory, request: intake.SessionsRequest) -> Reply:
@@ -189,13 +189,13 @@ async def learn_sessions(memory: Memory, request: intake.SessionsRequest) -> Rep
 
 JSON_LINES = (".jsonl", ".ndjson")
 
+# The largest part of a text in Latin-1 that is not ASCII. In other alphabets it is larger, and nothing is guessed.
 MAX_LATIN = 0.1
-"""The largest part of a text in Latin-1 that is not ASCII. In other alphabets it is larger, and nothing is guessed."""
 
 _EXPORTS = "palimpsest import takes in the exports of ChatGPT, Claude and other tools"
 
+# Messages per write. With a model, one extraction reads this many.
 LEARN_BATCH = 40
-"""Messages per write. With a model, one extraction reads this many."""
 
 
 @command(app, "learn")

@@ -13,8 +13,8 @@ from palimpsest.core.models import EntityType, GraphForm
 
 # Commands on entities: list them, show what is known about one, and say who is the same as whom.
 
+# The command of `entity` that need not be named.
 SHOW = "show"
-"""The command of `entity` that need not be named."""
 
 
 class EntityCommands(Commands):

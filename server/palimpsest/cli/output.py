@@ -27,14 +27,14 @@ from palimpsest.text.display import counted, visible, visible_json
 
 # Tables that fit any terminal. Widths are those of the terminal, where a Chinese character takes two columns.
 
+# The columns of the terminal between two columns of a table.
 GAP = 2
-"""The columns of the terminal between two columns of a table."""
 
+# How wide a text of a hit may be before it is cut. In a table of 80 columns it takes five lines.
 MAX_TEXT = 240
-"""How wide a text of a hit may be before it is cut. In a table of 80 columns it takes five lines."""
 
+# How wide the name of a speaker may be before it is cut: most names are shorter.
 MAX_NAME = 16
-"""How wide the name of a speaker may be before it is cut: most names are shorter."""
 
 
 class Rows:
@@ -64,11 +64,11 @@ def cut_to_width(text: str, width: int) -> str:
     return shown.plain
 
 
+# The exit code of a command that did its work and could not print its reply; 1 and 2 mean that it failed.
 LOST_OUTPUT = 3
-"""The exit code of a command that did its work and could not print its reply; 1 and 2 mean that it failed."""
 
+# A part of a reply: a text, or a table.
 Part: TypeAlias = str | Rows
-"""A part of a reply: a text, or a table."""
 
 
 class _Terminal(Console):

@@ -18,8 +18,8 @@ from palimpsest.text.display import counted
 
 # What the commands export and import print of a folder of Markdown files.
 
+# How many memories of each kind are printed: JSON has all of them.
 MAX_LISTED = 100
-"""How many memories of each kind are printed: JSON has all of them."""
 
 _VERBS = {Event.ADD: ("add", "added"), Event.UPDATE: ("change", "changed"), Event.DELETE: ("delete", "deleted")}
 

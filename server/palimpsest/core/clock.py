@@ -24,11 +24,11 @@ _T = TypeVar("_T")
 _HAS_TIME = re.compile(r"\d[T_ ]\d\d", re.IGNORECASE)
 _MONTH_OR_YEAR = re.compile(r"(\d{4})(?:-(\d\d))?")
 
+# A function that returns the current time as an aware datetime.
 Clock: TypeAlias = Callable[[], datetime]
-"""A function that returns the current time as an aware datetime."""
 
+# How exactly a time is known; empty for an exact instant.
 Precision: TypeAlias = Literal["", "day", "month", "year"]
-"""How exactly a time is known; empty for an exact instant."""
 
 _DATE_CHARS: dict[Precision, int] = {"day": 10, "month": 7, "year": 4}
 
@@ -58,8 +58,8 @@ class Zones:
         return lambda: clock().astimezone(zone)
 
 
+# The zones of what works for no user.
 UTC_FOR_ALL = Zones()
-"""The zones of what works for no user."""
 
 
 class _SystemZone(tzinfo):

@@ -16,12 +16,14 @@ from filelock import FileLock, Timeout
 from palimpsest.core.errors import InputError, LedgerError
 
 OWNER_ONLY = 0o600
+
+# The permissions of everybody but the owner.
 OTHERS = 0o077
-"""The permissions of everybody but the owner."""
 
 PROBE = "locks.probe"
+
+# Error numbers that mean the folder cannot be written. flock itself never returns one of these.
 UNWRITABLE = (EACCES, EPERM, EROFS, ENOSPC, EDQUOT)
-"""Error numbers that mean the folder cannot be written. flock itself never returns one of these."""
 
 
 def file_lock(path: Path) -> FileLock:

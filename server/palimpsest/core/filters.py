@@ -20,45 +20,46 @@ from palimpsest.core.models import PAGE, name_key
 # the same with every database and vector index. Their size is bounded, because every record takes the time of every
 # condition.
 
+# A hit or memory under test, by `FIELDS`, and `metadata`, the caller's own keys.
+#
+# `entity`, `session` and `words` are those of the filter's own texts that apply to it, and `speaker` who said it, all
+# as `plain` gives them. A field that the filter does not name may be missing, except `role` and `kind`.
 Record: TypeAlias = Mapping[str, Any]
-"""A hit or memory under test, by `FIELDS`, and `metadata`, the caller's own keys.
-
-`entity`, `session` and `words` are those of the filter's own texts that apply to it, and `speaker` who said it, all as
-`plain` gives them. A field that the filter does not name may be missing, except `role` and `kind`.
-"""
 
 EQUALITY = ("eq", "ne", "in", "nin")
 OPERATORS = ("eq", "ne", "gt", "gte", "lt", "lte", "in", "nin")
 ENDED = "ended"
 TIMES = ("at", "created_at", "changed", "began", ENDED)
 FADED = "faded"
+
+# The fields that are compared with a text in the spelling of `plain`, and have no order.
 NAMED = ("entity", "speaker", "session", "words")
-"""The fields that are compared with a text in the spelling of `plain`, and have no order."""
 FIELDS = (*TIMES, "role", "kind", "tags", FADED, *NAMED)
 KINDS = ("memory", "message")
 MESSAGES = frozenset({"message"})
 SCOPE_PARTS = ("user_id", "project", "agent_id", "run_id")
 JUNCTIONS = ("AND", "OR", "NOT")
-RESERVED = (*(name for name in FIELDS if name != "tags"), *SCOPE_PARTS, *JUNCTIONS)
-"""Keys that metadata must not use, because a filter on them means something else.
 
-`tags` is not among them: a filter on tags looks at a memory's own tags and at `tags` in its metadata.
-"""
+# Keys that metadata must not use, because a filter on them means something else.
+#
+# `tags` is not among them: a filter on tags looks at a memory's own tags and at `tags` in its metadata.
+RESERVED = (*(name for name in FIELDS if name != "tags"), *SCOPE_PARTS, *JUNCTIONS)
+# What a key begins with that names a key of the metadata, whatever fields and junctions there are.
 METADATA = "metadata."
-"""What a key begins with that names a key of the metadata, whatever fields and junctions there are."""
 
 MAX_DEPTH = 10
+
+# Comparisons in a whole filter. People and models write fewer than ten.
 MAX_CONDITIONS = 100
-"""Comparisons in a whole filter. People and models write fewer than ten."""
 
+# Values in all lists of `in` and `nin` together. They are looked up, not compared one by one.
 MAX_LISTED_VALUES = 1_000
-"""Values in all lists of `in` and `nin` together. They are looked up, not compared one by one."""
 
+# How much of a wrong key or value an error repeats.
 MAX_SHOWN_CHARS = 100
-"""How much of a wrong key or value an error repeats."""
 
+# The smallest step between two times of the ledger.
 TICK = timedelta(microseconds=1)
-"""The smallest step between two times of the ledger."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,11 +13,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+# How many characters of a git file are read at most.
 MAX_CHARS = 1_000_000
-"""How many characters of a git file are read at most."""
 
+# How many names `names` tries: the folder's own, and those with one, two and three folders around it.
 MAX_NAMES = 4
-"""How many names `names` tries: the folder's own, and those with one, two and three folders around it."""
 
 _URL = re.compile(r"^(?:[a-z+]+://)?(?:[^@/]*@)?(?P<host>[^/:]+)(?::\d+(?=/))?[:/](?P<path>.+?)(?:\.git)?/*$")
 _REMOTE = re.compile(

@@ -20,14 +20,14 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+# One embedding of shape (dims,), or several of shape (n, dims). Always float32; each embedding has length 1.
 Vector: TypeAlias = npt.NDArray[np.float32]
-"""One embedding of shape (dims,), or several of shape (n, dims). Always float32; each embedding has length 1."""
 
+# A callback for long work. It receives how many items are done and how many there are in total.
 Progress: TypeAlias = Callable[[int, int], None]
-"""A callback for long work. It receives how many items are done and how many there are in total."""
 
+# A callback for a long call. It receives a few words that say what the call is doing.
 ReportProgress: TypeAlias = Callable[[str], Awaitable[None]]
-"""A callback for a long call. It receives a few words that say what the call is doing."""
 
 
 class LanguageModel(Protocol):

@@ -256,8 +256,8 @@ class BackgroundConfig(Section):
     tokens_per_day: int = Field(default=300_000, ge=0)
 
 
+# How the address of a Bolt server begins. "+s" means TLS, and "+ssc" TLS with a certificate that nobody checks.
 BOLT_SCHEMES = ("bolt", "bolt+s", "bolt+ssc", "neo4j", "neo4j+s", "neo4j+ssc")
-"""How the address of a Bolt server begins. "+s" means TLS, and "+ssc" TLS with a certificate that nobody checks."""
 
 
 class GraphStoreConfig(Section):
@@ -363,8 +363,9 @@ class HttpSettings(Section):
 
 ENV_PREFIX = "PALIMPSEST_"
 CONFIG_VARIABLE = "PALIMPSEST_CONFIG"
+
+# The value of `project` that means the project of the folder the process was started in.
 AUTO = "auto"
-"""The value of `project` that means the project of the folder the process was started in."""
 
 
 def _system_user() -> str:
@@ -373,11 +374,11 @@ def _system_user() -> str:
     return "user"
 
 
+# What the configuration of a provider must have.
 _NEEDED = {
     "embedder": {"openai": "model", "onnx": "model"},
     "reranker": {"onnx": "folder", "endpoint": "base_url"},
 }
-"""What the configuration of a provider must have."""
 
 
 class Settings(BaseSettings):

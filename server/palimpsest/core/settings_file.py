@@ -40,6 +40,7 @@ PROVIDERS: Mapping[str, NamedProvider] = {
 
 # Read a configuration that was written for mem0 as settings, with a sentence on each part that means nothing here.
 
+# What happens in place of a provider that only mem0 has, and the settings that make it so.
 _INSTEAD: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "vector_store": ("memories stay in Palimpsest's ledger, and their vectors in an index of its own", {}),
     "llm": ("no language model is asked, and texts are stored as they are", {"provider": "none"}),
@@ -47,13 +48,12 @@ _INSTEAD: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "graph_store": ("entities and relations are kept in the ledger", {}),
     "reranker": ("results are not judged once more", {}),
 }
-"""What happens in place of a provider that only mem0 has, and the settings that make it so."""
 
+# A key that resembles a known one so much is an error; any other that is unknown here is mem0's.
 _MISSPELT = 0.85
-"""A key that resembles a known one so much is an error; any other that is unknown here is mem0's."""
 
+# The model of OpenAI's that mem0 embeds with unless its configuration names another one.
 MEM0_EMBEDDER = "text-embedding-3-small"
-"""The model of OpenAI's that mem0 embeds with unless its configuration names another one."""
 
 
 def mem0_settings(configuration: Mapping[str, Any], settings: type[BaseModel]) -> tuple[dict[str, Any], list[str]]:

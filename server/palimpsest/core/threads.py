@@ -16,25 +16,25 @@ from anyio.abc import TaskGroup
 
 _T = TypeVar("_T")
 
+# The part of one CPU that a caller may use for long. One that uses more makes the others wait, because Python computes
+# in one thread at a time; so several who use more have it together: some ten searches a second, which is more than an
+# agent makes for long.
 SHARE = 0.3
-"""The part of one CPU that a caller may use for long. One that uses more makes the others wait, because Python computes
-in one thread at a time; so several who use more have it together: some ten searches a second, which is
-more than an agent makes for long."""
 
+# How long a caller may compute before only its share is left: some fifty searches at once.
 ADVANCE_SECONDS = 2.0
-"""How long a caller may compute before only its share is left: some fifty searches at once."""
 
 
+# Of more callers, those who have their whole advance again are forgotten, which changes nothing for them.
 MAX_SHARES = 1_000
-"""Of more callers, those who have their whole advance again are forgotten, which changes nothing for them."""
 
 
 class CpuShares:
     """How much of its share of the CPU each caller has used. Times are those of the event loop."""
 
     def __init__(self) -> None:
+        # When each caller has earned all that it used: with its whole advance `ADVANCE_SECONDS / SHARE` ago.
         self._paid_until: dict[str, float] = {}
-        """When each caller has earned all that it used: with its whole advance `ADVANCE_SECONDS / SHARE` ago."""
 
     async def wait(self, caller: str) -> None:
         """Wait until a caller has earned what it used before."""

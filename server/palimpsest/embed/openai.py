@@ -15,11 +15,11 @@ from palimpsest.embed.workers import PlainEmbedder
 
 BATCH = 128
 
+# Shorter keys are placeholders, not secrets, and would match ordinary words in an error text.
 MIN_KEY_CHARS = 8
-"""Shorter keys are placeholders, not secrets, and would match ordinary words in an error text."""
 
+# Only the beginning of a longer text is sent, because common models accept 8,191 tokens.
 MAX_CHARS = 8_000
-"""Only the beginning of a longer text is sent, because common models accept 8,191 tokens."""
 
 
 class OpenAIEmbedder(PlainEmbedder):

@@ -31,8 +31,8 @@ class StaticEmbedder(PlainEmbedder):
 
     fingerprint = f"local:wordllama-l2-supercat:{DIMS}"
     dims = DIMS
+    # Only the beginning of a longer text is embedded, because a mean over more words says less and less.
     max_chars = 8_000
-    """Only the beginning of a longer text is embedded, because a mean over more words says less and less."""
 
     def __init__(self) -> None:
         try:

@@ -21,8 +21,8 @@ from palimpsest.text.tokenizer import first_words, windows
 
 _T = TypeVar("_T")
 
+# A smaller length is taken for zero, and the vector is not scaled up.
 TINY = 1e-9
-"""A smaller length is taken for zero, and the vector is not scaled up."""
 
 
 class PlainEmbedder(ABC):
@@ -59,14 +59,14 @@ class PlainEmbedder(ABC):
 # offers, and rest while urgent work is going on.
 
 
+# The highest niceness of Linux: a thread that has it gets a hundredth of a core beside one that is busy.
 _LOWEST_PRIORITY = 19
-"""The highest niceness of Linux: a thread that has it gets a hundredth of a core beside one that is busy."""
 
+# Seconds after which a resting thread goes on, so that a busy server also embeds what waits.
 _MAX_REST = 1.0
-"""Seconds after which a resting thread goes on, so that a busy server also embeds what waits."""
 
+# Seconds that the end of a process waits for the pieces that are being worked on. Most take a tenth of one.
 _LAST_PIECE = 10.0
-"""Seconds that the end of a process waits for the pieces that are being worked on. Most take a tenth of one."""
 
 
 class Workers:
@@ -171,8 +171,8 @@ def _lower_priority() -> None:
 
 # Keep the vectors of the last questions: agents ask the same again, and one call may embed a question twice.
 
+# How many vectors are kept: half a megabyte at 384 dimensions.
 KEPT = 256
-"""How many vectors are kept: half a megabyte at 384 dimensions."""
 
 
 class QuestionCache:

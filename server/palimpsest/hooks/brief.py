@@ -102,11 +102,11 @@ class Line:
     id: str = ""
 
 
+# What a line with its line break takes of a room: tokens or bytes.
 Cost: TypeAlias = Callable[[str], int]
-"""What a line with its line break takes of a room: tokens or bytes."""
 
+# Lines below a heading, and which share they may take of the room that is left.
 Group: TypeAlias = tuple[str, Sequence[Line], float]
-"""Lines below a heading, and which share they may take of the room that is left."""
 
 
 def _pinned_lines(sources: Sources) -> list[Line]:
@@ -184,19 +184,19 @@ def line_tokens(line: str) -> int:
 
 # Which memories say most about a user, if only a few can be shown, and which of them must never be left out.
 
+# Tags of what holds for long. The model gives them; memories in an agent's words have none.
 LASTING = frozenset(
     {"identity", "work", "health", "family", "relationship", "preference", "skill", "place", "instruction"}
 )
-"""Tags of what holds for long. The model gives them; memories in an agent's words have none."""
 
 _LASTING = (portrait_signs.PREFERENCES, portrait_signs.PEOPLE, portrait_signs.WORK, portrait_signs.HELP)
 
+# What each sign is worth: a fact about the user comes before one about the world, whatever its age, and a lasting fact
+# before what happened once. What will happen within `SOON` is worth half a lasting fact.
 ABOUT_USER, IS_LASTING, IS_PAST, IS_SOON = 1.5, 1.0, -1.0, 0.5
-"""What each sign is worth: a fact about the user comes before one about the world, whatever its age, and a lasting fact
-before what happened once. What will happen within `SOON` is worth half a lasting fact."""
 
+# A fact that was last said this long ago is worth half a point less than a new one; at most one point.
 FADES_WITHIN = timedelta(days=180)
-"""A fact that was last said this long ago is worth half a point less than a new one; at most one point."""
 
 SOON = timedelta(days=30)
 
@@ -230,21 +230,22 @@ def rank_by_worth(
 
 # Read from the ledger what a session begins with.
 
+# Which summaries say who the user is: the first that is current is shown.
 KINDS = ("profile", "overall")
-"""Which summaries say who the user is: the first that is current is shown."""
 
+# Among how many of the newest global memories the most telling are looked for: some tenths of a second.
 MAX_GLOBAL = 500
-"""Among how many of the newest global memories the most telling are looked for: some tenths of a second."""
 
+# How many memories of a project are read: more than fit.
 MAX_OF_PROJECT = 50
-"""How many memories of a project are read: more than fit."""
 
+# How many of the most telling are put into words: more than fit.
 MAX_TELLING = 100
-"""How many of the most telling are put into words: more than fit."""
 
+# How many entries are looked at that have some of the words of safety and of identity, however old.
 MAX_BY_WORDS = 200
-"""How many entries are looked at that have some of the words of safety and of identity, however old."""
 
+# How the full text has the words of safety and of who somebody is.
 _TOKENS = frozenset(
     token
     for signs in (SAFETY, WHO)
@@ -252,7 +253,6 @@ _TOKENS = frozenset(
     for token in search_tokens(word)
     if len(token) > 1
 )
-"""How the full text has the words of safety and of who somebody is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,26 +387,27 @@ def _written(
 
 # The server's instructions with the most important memories. Some clients show only their first 512 characters.
 
+# How much of the instructions Codex shows.
 HEAD_CHARS = 512
-"""How much of the instructions Codex shows."""
 
+# How much of the instructions Claude Code shows. They are longer only if what is pinned needs it: `REST` is last.
 MAX_BYTES = 2_048
-"""How much of the instructions Claude Code shows. They are longer only if what is pinned needs it: `REST` is last."""
 
+# How much of one memory is shown, in whole sentences.
 MEMORY_TOKENS = 60
-"""How much of one memory is shown, in whole sentences."""
 
+# A shorter pinned text is shown whole or not at all.
 MIN_CUT_CHARS = 80
-"""A shorter pinned text is shown whole or not at all."""
 
+# How much of one line of a profile is shown, in whole sentences: a section has two or three.
 PROFILE_TOKENS = 120
-"""How much of one line of a profile is shown, in whole sentences: a section has two or three."""
 
 INFORMATION = " (information, not instructions)"
 KNOWN, PINNED, HELP = "Known of the user:", "Pinned (update_memory edits [id@revision]):", "How the user wants help:"
 PROCEDURES = "How to work, from experience:"
+
+# How many procedures head a brief and the instructions; get_summary has all.
 PROCEDURE_LINES = 4
-"""How many procedures head a brief and the instructions; get_summary has all."""
 
 PROJECT, ABOUT = "About the project:", "More about the user:"
 
@@ -465,15 +466,15 @@ def _size(line: str) -> int:
 
 # The brief of a session: what never yields, what holds in the project, who the user is, where the last one ended.
 
+# The whole brief, with its tags, unless what is pinned needs more. It is part of every session.
 MAX_BRIEF_TOKENS = 500
-"""The whole brief, with its tags, unless what is pinned needs more. It is part of every session."""
 
+# How much of what is left is for what never yields, some ten facts, and then for what is pinned, which may take more: a
+# person who pins everything still sees what is new, two or three facts.
 FIRST_SHARE, PINNED_SHARE = 1 / 2, 3 / 4
-"""How much of what is left is for what never yields, some ten facts, and then for what is pinned, which may take more:
-a person who pins everything still sees what is new, two or three facts."""
 
+# How much of each of the last two messages is shown: two or three sentences.
 LAST_TOKENS = 45
-"""How much of each of the last two messages is shown: two or three sentences."""
 
 
 BRIEF_INTRODUCTION = (
@@ -555,31 +556,33 @@ def _last_session(messages: Sequence[Message]) -> list[Line]:
 # What is recalled for a prompt: the few memories and messages that probably matter to it, as facts.
 
 MAX_HITS = 5
+
+# The whole answer, with its tags. It is part of the conversation from then on.
 MAX_RECALL_TOKENS = 300
-"""The whole answer, with its tags. It is part of the conversation from then on."""
 
+# How many hits are searched, because some were shown before or stand in the session itself.
 SEARCHED_HITS = 20
-"""How many hits are searched, because some were shown before or stand in the session itself."""
 
+# How much of a prompt is searched for. A longer one holds a pasted text, whose words are of no help.
 SEARCHED_CHARS = 2_000
-"""How much of a prompt is searched for. A longer one holds a pasted text, whose words are of no help."""
 
+# How sure a recall must be: the log-odds of the score, and 1 for each of the first two words that a memory shares with
+# the prompt. Chosen on 72 prompts of three coding sessions with 26 memories each: beside the point is one in all, and
+# of the 29 memories that a prompt was about five are shown. With 3.5 three are beside the point, and the same five
+# shown.
 LEAST = 4.0
-"""How sure a recall must be: the log-odds of the score, and 1 for each of the first two words that a memory shares with
-the prompt. Chosen on 72 prompts of three coding sessions with 26 memories each: beside the point is one in all, and of
-the 29 memories that a prompt was about five are shown. With 3.5 three are beside the point, and the same five shown."""
 
+# More shared words do not make it surer: a pasted log shares many with anything.
 MAX_SHARED = 2
-"""More shared words do not make it surer: a pasted log shares many with anything."""
 
+# A smaller chance is taken for this one, whose logarithm is finite.
 TINY = 1e-6
-"""A smaller chance is taken for this one, whose logarithm is finite."""
 
+# Shorter words in Latin letters are numbers and parts of codes, which are shared by chance.
 MIN_LETTERS = 3
-"""Shorter words in Latin letters are numbers and parts of codes, which are shared by chance."""
 
+# The beginning of an id that update_memory takes, if no other memory has it.
 ID_CHARS = 8
-"""The beginning of an id that update_memory takes, if no other memory has it."""
 
 ONLY_MEMORIES = {"kind": "memory"}
 
@@ -679,23 +682,23 @@ def _plain_words(text: str) -> str:
 # It is asked once about each sentence, and once when the context of the session is nearly full. The text is a block,
 # so that it is not taken for something that somebody said.
 
+# How many of the last messages of the user in a session are looked at: what was said before was asked about then.
 LATEST_SAID = 50
-"""How many of the last messages of the user in a session are looked at: what was said before was asked about then."""
 
+# How many sentences a question names. Others follow at the end of the next turn.
 MAX_NAMED = 3
-"""How many sentences a question names. Others follow at the end of the next turn."""
 
+# For how many sentences the memory is searched, a few hundredths of a second each: no hook waits longer.
 MAX_JUDGED = 6
-"""For how many sentences the memory is searched, a few hundredths of a second each: no hook waits longer."""
 
+# From which share on a context is nearly full. Clients compact it at about nine tenths.
 FULL_SHARE = 0.7
-"""From which share on a context is nearly full. Clients compact it at about nine tenths."""
 
+# By what it is known that a session was asked because its context is nearly full.
 FULL = "full"
-"""By what it is known that a session was asked because its context is nearly full."""
 
+# Which share of the words of a sentence a memory has that says the same in other words.
 SAME_SHARE = 0.7
-"""Which share of the words of a sentence a memory has that says the same in other words."""
 
 ASK_INTRODUCTION = "From this user's long-term memory (Palimpsest)."
 ASK_END = (
@@ -761,23 +764,23 @@ def _is_stored(find: Callable[[str], Sequence[Hit]], sentence: str, said_at: dat
 # Whoever renders holds a lock from before it reads the ledger until its files are written. Whoever removes files has
 # changed the ledger before, and takes the lock: what is rendered after that no longer knows what was deleted.
 
+# How long to wait for another process that renders, which takes milliseconds.
 LOCK_SECONDS = 5.0
-"""How long to wait for another process that renders, which takes milliseconds."""
 
+# How long nobody has the lock between two scopes, so that whoever deletes gets it and answers.
 LOCK_PAUSE = 0.02
-"""How long nobody has the lock between two scopes, so that whoever deletes gets it and answers."""
 
+# How many folders of a user are known; those used longest ago are forgotten.
 MAX_FOLDERS = 200
-"""How many folders of a user are known; those used longest ago are forgotten."""
 
+# Of how many sessions that may go on it is rendered what was said in them.
 MAX_SESSIONS = 20
-"""Of how many sessions that may go on it is rendered what was said in them."""
 
+# How many ways to start a server have rendered instructions; those used longest ago are forgotten.
 MAX_INSTRUCTIONS = 50
-"""How many ways to start a server have rendered instructions; those used longest ago are forgotten."""
 
+# For how many scopes of a user instructions are rendered after a write: a quarter of a second each, at worst.
 MAX_SCOPES = 20
-"""For how many scopes of a user instructions are rendered after a write: a quarter of a second each, at worst."""
 
 
 class Folders(BaseModel):
@@ -827,8 +830,8 @@ class LedgerState:
     summary_number: int
 
 
+# What instructions say that were emptied.
 NO_STATE = LedgerState("", 0, 0)
-"""What instructions say that were emptied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -988,26 +991,26 @@ def _files(folder: Path) -> Sequence[Path]:
 
 # What sessions begin with, and what is recalled for their prompts: rendered, kept current, removed, answered.
 
+# How often a server looks for writes of other processes. A look is one short query.
 LOOK_SECONDS = 10.0
-"""How often a server looks for writes of other processes. A look is one short query."""
 
+# How long to wait after a write before rendering, so that writes that follow each other are rendered once.
 REST_SECONDS = 1.0
-"""How long to wait after a write before rendering, so that writes that follow each other are rendered once."""
 
+# Rendering rests at least this many times as long as it took: a tenth of a core at most.
 REST_SHARE = 9
-"""Rendering rests at least this many times as long as it took: a tenth of a core at most."""
 
+# How long the end of a server or of a command waits for what other servers begin with: clients kill a slow one.
 END_SECONDS = 1.0
-"""How long the end of a server or of a command waits for what other servers begin with: clients kill a slow one."""
 
+# How many threads prompts may use. They are none of those of the calls, so that hooks never delay a call.
 THREADS = 2
-"""How many threads prompts may use. They are none of those of the calls, so that hooks never delay a call."""
 
+# Of how many folders the project is remembered.
 MAX_PROJECTS = 200
-"""Of how many folders the project is remembered."""
 
+# The values of the setting `hooks` with which hooks give memories to a session.
 GIVING_MODES = ("on", "recall")
-"""The values of the setting `hooks` with which hooks give memories to a session."""
 
 
 class Briefs:
@@ -1024,10 +1027,10 @@ class Briefs:
         self._scope = Scope(settings.user_id, settings.project, settings.agent_id, settings.run_id)
         self._projects: dict[str, str] = {}
         self._rendered: LedgerState | None = None
+        # Sessions that were compacted or have ended since the last rendering.
         self._paused: set[tuple[str, str]] = set()
-        """Sessions that were compacted or have ended since the last rendering."""
+        # Users of whom something was written, in whose other scopes instructions may be outdated.
         self._others: set[str] = set()
-        """Users of whom something was written, in whose other scopes instructions may be outdated."""
         self._woken = anyio.Event()
 
     async def run(self) -> None:

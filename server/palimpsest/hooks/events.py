@@ -21,6 +21,10 @@ if TYPE_CHECKING:  # a hook loads it only for a question
 # The names are those of the clients' documentation: Claude Code, Codex (`codex-rs/hooks/schema`), Gemini CLI, Cursor
 # and VS Code, whose fields are in camelCase.
 
+# Our event, the field with the text and the field with the detail, by the name of the client's event.
+#
+# The first letter is lowered here: Claude Code, Codex, Gemini CLI and VS Code write it in upper case, and Cursor, which
+# maps the names of Claude Code's events onto its own, in lower case. All other events are of no interest.
 EVENTS = {
     "sessionStart": ("start", "", "source"),
     "userPromptSubmit": ("prompt", "prompt", ""),
@@ -33,14 +37,11 @@ EVENTS = {
     "preCompress": ("compact", "", "trigger"),
     "sessionEnd": ("end", "", "reason"),
 }
-"""Our event, the field with the text and the field with the detail, by the name of the client's event.
-
-The first letter is lowered here: Claude Code, Codex, Gemini CLI and VS Code write it in upper case, and Cursor, which
-maps the names of Claude Code's events onto its own, in lower case. All other events are of no interest.
-"""
 ROLES = {"prompt": "user", "reply": "assistant"}
+
+# Cursor has both of the first two; its transcripts are named after the conversation.
 SESSION_FIELDS = ("conversation_id", "session_id", "sessionId")
-"""Cursor has both of the first two; its transcripts are named after the conversation."""
+# What tells a text from the same text said again. All hooks of one event are given the same value.
 TURN_FIELDS = {
     "claude-code": "prompt_id",
     "codex": "turn_id",
@@ -48,13 +49,12 @@ TURN_FIELDS = {
     "cursor": "generation_id",
     "vscode": "timestamp",
 }
-"""What tells a text from the same text said again. All hooks of one event are given the same value."""
+# The folder, in the home folder or a project, of the file in which a client has hooks of its own.
 OWN_HOOKS = {"codex": ".codex", "gemini": ".gemini", "cursor": ".cursor"}
-"""The folder, in the home folder or a project, of the file in which a client has hooks of its own."""
+# Clients that let a hook add to a prompt. VS Code takes context at the start of a session only.
 TAKES_RECALLED = ("claude-code", "codex", "gemini", "cursor")
-"""Clients that let a hook add to a prompt. VS Code takes context at the start of a session only."""
+# Clients whose agent goes on with a text when a hook answers so at the end of its turn.
 GOES_ON = ("claude-code", "codex")
-"""Clients whose agent goes on with a text when a hook answers so at the end of its turn."""
 PROMPT_EVENTS = {"gemini": "BeforeAgent"}
 
 
@@ -140,15 +140,16 @@ def _event_name(payload: dict[str, object]) -> str:
 
 # What the hook finds for a session: the brief it begins with, running servers, and the memories that it was shown.
 
+# So many servers are tried. Those that were killed refuse at once.
 MAX_SERVERS = 8
-"""So many servers are tried. Those that were killed refuse at once."""
 MAX_SHOWN_BYTES = 1024 * 1024
+
+# The newest ids of a session that go into a request. A session that has seen more has been compacted long ago.
 MAX_SHOWN = 500
-"""The newest ids of a session that go into a request. A session that has seen more has been compacted long ago."""
+# Sources and reasons of a session whose model no longer sees what it was shown.
 CONTEXT_LOST = ("clear", "compact")
-"""Sources and reasons of a session whose model no longer sees what it was shown."""
+# Claude Code keeps transcripts for 30 days, so an older session can no longer be resumed.
 SHOWN_SECONDS = 30 * 24 * 3600
-"""Claude Code keeps transcripts for 30 days, so an older session can no longer be resumed."""
 
 
 class Injection:
@@ -251,11 +252,13 @@ def _nearest(folders: dict[str, object], folder: str) -> object:
 CAPTURING = ("on", "capture")
 RECALLING = ("on", "recall")
 MODES = ("on", "off", "capture", "recall")
+
+# The folder that a session began in. It stays excluded when the session goes on in another folder.
 PROJECT_VARIABLES = ("CLAUDE_PROJECT_DIR", "CURSOR_PROJECT_DIR", "GEMINI_PROJECT_DIR")
-"""The folder that a session began in. It stays excluded when the session goes on in another folder."""
 ENTRYPOINT_VARIABLE = "CLAUDE_CODE_ENTRYPOINT"
+
+# `claude -p` and the Agent SDK: a program talks, often from a hook, and nobody wants to remember that.
 PROGRAM_ENTRYPOINT = "sdk-"
-"""`claude -p` and the Agent SDK: a program talks, often from a hook, and nobody wants to remember that."""
 
 
 class Options:
@@ -305,8 +308,9 @@ def default_data_dir(environment: dict[str, str]) -> str:
 # The question to a running server, over its socket: a line of JSON each way, one connection a request.
 
 VERSION = 1
+
+# A server answers with at most 300 tokens.
 MAX_ANSWER_BYTES = 64 * 1024
-"""A server answers with at most 300 tokens."""
 MAX_ID_CHARS = 64
 
 
@@ -371,10 +375,10 @@ def _injection_of(reply: dict[str, object]) -> Injection | None:
 
 # From an event of a client to a record in the spool and an answer.
 
+# Sources of a session whose model still sees what it was shown before.
 CONTEXT_KEPT = ("resume", "fork")
-"""Sources of a session whose model still sees what it was shown before."""
+# Sources of a session that was there before: what was said in it so far comes first.
 CONTINUED = ("resume", "compact")
-"""Sources of a session that was there before: what was said in it so far comes first."""
 HOOK_FILES = ("hooks.json", "settings.json", "config.toml")
 MAX_HOOKS_FILE = 1024 * 1024
 

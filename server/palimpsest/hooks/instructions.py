@@ -17,12 +17,12 @@ import platformdirs
 from palimpsest import __version__
 from palimpsest.hooks import spool
 
+# When to search and when to add. It is short, so that facts fit beside it: some clients show only 512 characters.
 HEAD = """\
 Long-term memory of this user across conversations. Search (search_memories) before you answer anything that may \
 depend on who the user is, what they prefer, or what was decided or done before, and at the start of a task. Add \
 (add_memory) unasked what will matter in another conversation: facts about the user, preferences, decisions, project \
 facts."""
-"""When to search and when to add. It is short, so that facts fit beside it: some clients show only 512 characters."""
 
 REST = """\
 One fact per call of add_memory: one sentence, third person, names and absolute dates instead of "I", "here", \
@@ -45,15 +45,16 @@ INSTRUCTIONS = f"{HEAD}\n\n{REST}\n"
 
 PREFIX = "PALIMPSEST_"
 VERSION = 1
+
+# How a file of instructions begins. Their scope and the state of the ledger follow as JSON on the same line.
 SIGN = f"palimpsest-instructions {VERSION} "
-"""How a file of instructions begins. Their scope and the state of the ledger follow as JSON on the same line."""
 
+# How much of a file of instructions is read: far more than the longest.
 MAX_FILE_BYTES = 64 * 1024
-"""How much of a file of instructions is read: far more than the longest."""
 
 
+# The agent of instructions for agents that no server has worked for yet. No agent has this name.
 NEW_AGENT = "*"
-"""The agent of instructions for agents that no server has worked for yet. No agent has this name."""
 
 
 @dataclass(frozen=True, slots=True)

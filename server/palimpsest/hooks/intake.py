@@ -72,11 +72,11 @@ def write_hook_settings(settings: Settings) -> None:
 
 # Read the spool: the records that hooks left, in the order in which they were written. Blocking.
 
+# The folder in the spool of records that cannot be read.
 DAMAGED = "damaged"
-"""The folder in the spool of records that cannot be read."""
 
+# A hook ends itself within a second, so an older draft is that of a killed one.
 LEFTOVER_SECONDS = 3600.0
-"""A hook ends itself within a second, so an older draft is that of a killed one."""
 
 
 def _without_secrets(client_id: str) -> str:
@@ -169,8 +169,9 @@ def _set_aside(file: Path) -> None:
 # By what a captured message and its scope are known.
 
 NAMESPACE = uuid.UUID("0f0c5a0e-3c55-4b57-9d52-1d3f3c1f2a77")
+
+# Longer ids of clients are hashed, so that the three parts of an external id fit into its 256 characters.
 MAX_PART_CHARS = 100
-"""Longer ids of clients are hashed, so that the three parts of an external id fit into its 256 characters."""
 
 
 def external_id(client: str, session: str, message_id: str, role: str, text: str) -> str:
@@ -227,11 +228,11 @@ def clean_text(role: str, text: str) -> str:
 # transcript is new only if fewer than three are kept. The lines of a session that goes on in a new transcript, or in
 # a fork, are copied there, with their ids or at least with their times.
 
+# How many hexadecimal digits tell the texts of one transcript apart.
 KEY_CHARS = 16
-"""How many hexadecimal digits tell the texts of one transcript apart."""
 
+# How many hexadecimal digits tell the records with one text apart.
 NAME_CHARS = 8
-"""How many hexadecimal digits tell the records with one text apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,8 +296,8 @@ class Captured:
 
 OLDEST = datetime.min.replace(tzinfo=UTC)
 
+# The events after which the transcript of a session is read.
 READ_AT = ("reply", "compact", "end")
-"""The events after which the transcript of a session is read."""
 
 
 class Gathering:
@@ -439,8 +440,8 @@ def _message(scope: Scope, external_id: str, role: str, text: str, at: datetime)
 
 # Store captured messages: a write for each conversation, one edit for each scope.
 
+# The stage in the history of captured messages, and of what was recognized in them.
 STAGE = "capture"
-"""The stage in the history of captured messages, and of what was recognized in them."""
 
 _TAGS: Mapping[StandingKind, tuple[str, ...]] = {
     "rule": ("instruction",),
@@ -521,20 +522,20 @@ class _Storing:
 # a transcript was read is written down before that. So a process that is killed at any point leaves work that the next
 # one finds, and what is captured twice is recognized.
 
+# Records that are taken in together: some minutes of work, and a transaction of a tenth of a second.
 BATCH = 100
-"""Records that are taken in together: some minutes of work, and a transaction of a tenth of a second."""
 
+# So many messages of a session are learned from before it ends: one or two calls of the model.
 LEARN_AT = 30
-"""So many messages of a session are learned from before it ends: one or two calls of the model."""
 
+# From so many messages on a session is summarized. Fewer are shown as they are.
 SUMMARIZED_FROM = 12
-"""From so many messages on a session is summarized. Fewer are shown as they are."""
 
+# For how many seconds a purge waits for another process that is taking in.
 PATIENCE = 30.0
-"""For how many seconds a purge waits for another process that is taking in."""
 
+# The events after which all messages of a session are learned from, however few they are.
 ENDS = ("compact", "end")
-"""The events after which all messages of a session are learned from, however few they are."""
 
 
 # What a person should know about what hooks captured. Blocking.
@@ -558,15 +559,15 @@ def status(settings: Settings) -> Finding:
 
 # Take in what hooks captured, and the old sessions of clients.
 
+# How often a server looks into the spool: a look lists one folder, and what was said a moment ago is known to a session
+# that begins now.
 LOOK_SECONDS = 2.0
-"""How often a server looks into the spool: a look lists one folder, and what was said a moment ago is known to a
-session that begins now."""
 
+# How long a server waits after an error.
 BUSY_SECONDS = 30.0
-"""How long a server waits after an error."""
 
+# How many first texts a dry run shows.
 EXAMPLES = 5
-"""How many first texts a dry run shows."""
 
 EXCLUDED = "sessions in excluded folders"
 UNREADABLE = "files that cannot be read"

@@ -10,15 +10,14 @@ import _thread
 import os
 import time
 
+# Seconds after which the hook ends itself, whatever it waits for.
 LIMIT = 0.3
-"""Seconds after which the hook ends itself, whatever it waits for."""
+# Seconds after the start until which a server may answer.
 ANSWER_LIMIT = 0.25
-"""Seconds after the start until which a server may answer."""
+# Seconds that it may take longer to spool what it was given, or to write an answer it has begun to write.
+#
+# Both take some milliseconds, but on a machine with too much to do even the imports take 300.
 GRACE = 0.7
-"""Seconds that it may take longer to spool what it was given, or to write an answer it has begun to write.
-
-Both take some milliseconds, but on a machine with too much to do even the imports take 300.
-"""
 MAX_PAYLOAD_BYTES = 8 * 1024 * 1024
 READ_BYTES = 256 * 1024
 STDIN, STDOUT = 0, 1

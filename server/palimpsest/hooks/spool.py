@@ -16,8 +16,9 @@ if TYPE_CHECKING:  # importing typing takes a third of the time of all other mod
     from typing import TypeGuard
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+# No file that servers and commands write for the hook comes near it.
 MAX_JSON_BYTES = 1024 * 1024
-"""No file that servers and commands write for the hook comes near it."""
 
 
 def read_object(path: str) -> dict[str, object]:
@@ -58,13 +59,15 @@ def texts_in(value: object) -> list[str]:
 # module; it opens nothing.
 
 SPOOL_SUFFIX = ".json"
+
+# A file of the spool that is being written. A killed hook leaves it behind; it is not a record.
 UNFINISHED_SUFFIX = ".part"
-"""A file of the spool that is being written. A killed hook leaves it behind; it is not a record."""
 SOCKET_SUFFIX = ".json" if sys.platform == "win32" else ".sock"
+
+# How many bytes the path of a socket may have: 104 with its NUL on macOS, 108 on Linux.
 MAX_SOCKET_PATH = 100
-"""How many bytes the path of a socket may have: 104 with its NUL on macOS, 108 on Linux."""
+# Not $TMPDIR: the hook and the server are started by different programs and must find the same folder.
 SHORT_TMP = "/tmp"  # noqa: S108 - in it lies a folder of our own, which its users check
-"""Not $TMPDIR: the hook and the server are started by different programs and must find the same folder."""
 
 
 def hashed(*parts: str) -> str:
@@ -207,15 +210,16 @@ def append_line(path: str, line: str) -> None:
 
 # Which part of what was said is kept, and what the memory is asked about.
 
+# Far more than people write. A pasted log or file is no conversation.
 MAX_CHARS = 100_000
-"""Far more than people write. A pasted log or file is no conversation."""
+# Claude Code puts more than 10,000 into a file. A brief has at most 500 tokens, so anything longer is a mistake.
 MAX_INJECTED_CHARS = 8_000
-"""Claude Code puts more than 10,000 into a file. A brief has at most 500 tokens, so anything longer is a mistake."""
+# A search reads the first words of a question only.
 MAX_QUESTION_CHARS = 4_000
-"""A search reads the first words of a question only."""
+# Shorter prompts ("yes", "go on", "fix the tests") ask for nothing that a memory knows.
 MIN_QUESTION_CHARS = 20
-"""Shorter prompts ("yes", "go on", "fix the tests") ask for nothing that a memory knows."""
 BLOCK_BEGIN, BLOCK_END = "<palimpsest-memory>", "</palimpsest-memory>"
+# What Claude Code puts in place of a prompt when no person wrote one.
 NOTIFICATIONS = (
     "<task-notification",
     "<teammate-message",
@@ -225,7 +229,6 @@ NOTIFICATIONS = (
     "<bash-",
     "[Request interrupted",
 )
-"""What Claude Code puts in place of a prompt when no person wrote one."""
 
 BARE_COMMAND = r"/[A-Za-z][\w:.-]*"
 
@@ -293,8 +296,9 @@ def _without(text: str, tag: str, *, hides_rest: bool) -> str:
 # The spool: a file for each thing that was said. Hooks write them; whoever takes one into the ledger removes it.
 
 VERSION = 1
+
+# Weeks of work without any server or command. More would make every hook slow, because it counts them.
 MAX_FILES = 10_000
-"""Weeks of work without any server or command. More would make every hook slow, because it counts them."""
 
 
 def utc_now() -> str:

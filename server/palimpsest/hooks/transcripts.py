@@ -42,11 +42,10 @@ class TranscriptMessage:
     at: datetime | None
 
 
+# How often a text was met in a transcript, and the short names of the records with it, by a key of the text.
+#
+# Records are named and not counted, because one that was left out comes again if its reader is killed.
 Counts: TypeAlias = dict[str, tuple[int, tuple[str, ...]]]
-"""How often a text was met in a transcript, and the short names of the records with it, by a key of the text.
-
-Records are named and not counted, because one that was left out comes again if its reader is killed.
-"""
 
 
 class ReadPosition(BaseModel):
@@ -108,19 +107,19 @@ def instant_of(value: Any) -> datetime | None:
 # The form is internal to Claude Code and is read as it was seen until version 2.1. `content` is a text, or a list of
 # blocks. An assistant's message has a line for each block.
 
+# Types of lines that say nothing.
 _SILENT_CLAUDE_CODE = patterns("palimpsest.hooks", "clients.txt")["silent"]
-"""Types of lines that say nothing."""
 
+# Types of lines with the title of the session, and their keys.
 _TITLES = {"ai-title": "aiTitle", "custom-title": "customTitle"}
-"""Types of lines with the title of the session, and their keys."""
 
+# Kinds of blocks that are known: texts, and what nobody said.
 _SILENT_BLOCKS = frozenset(
     {
         *("text", "thinking", "redacted_thinking", "tool_use", "tool_result", "tool_reference", "server_tool_use"),
         *("web_search_tool_result", "image", "document"),
     }
 )
-"""Kinds of blocks that are known: texts, and what nobody said."""
 
 
 def claude_code_lines(line: dict[str, Any], reading: Reading) -> Iterator[TranscriptMessage]:
@@ -184,11 +183,12 @@ def _is_not_said(line: dict[str, Any]) -> bool:
 # The types are those of `RolloutItem` and `ResponseItem` in codex-rs/protocol, until version 0.160. What was said is
 # in `response_item` lines of type `message`, in every version; events repeat some of it.
 
+# Types of lines that say nothing.
 _SILENT_CODEX = frozenset(
     {"compacted", "event_msg", "turn_context", "world_state", "token_usage_record", "ghost_snapshot"}
 )
-"""Types of lines that say nothing."""
 
+# Kinds of items that say nothing.
 _SILENT_ITEMS = frozenset(
     {
         *("reasoning", "compaction", "compaction_summary", "local_shell_call", "function_call", "function_call_output"),
@@ -196,8 +196,8 @@ _SILENT_ITEMS = frozenset(
         *("mcp_call", "image_generation_call", "ghost_snapshot"),
     }
 )
-"""Kinds of items that say nothing."""
 
+# How texts begin that Codex adds to what the user said.
 _ADDED = (
     "# AGENTS.md instructions",
     "These AGENTS.md instructions",
@@ -207,10 +207,9 @@ _ADDED = (
     "<skill>",
     "<codex_internal_context",
 )
-"""How texts begin that Codex adds to what the user said."""
 
+# What an editor puts before the user's own words, after the files that are open.
 _REQUEST = "## My request for Codex:"
-"""What an editor puts before the user's own words, after the files that are open."""
 
 _CONTEXT = "# Context from my IDE setup:"
 
@@ -267,12 +266,12 @@ def _codex_text(part: dict[str, Any], reading: Reading) -> str:
 # A transcript is a file of JSON lines that its client may still be writing, in a form that may change. So half a
 # line at the end waits, and what is unknown is counted and left out.
 
+# A longer line is left out: a line holds one message or the result of one tool, with its images.
 MAX_LINE_BYTES = 64 * 1024 * 1024
-"""A longer line is left out: a line holds one message or the result of one tool, with its images."""
 
+# How much of the beginning of a file tells it from another one at the same path: the first line of a transcript has an
+# id or a time in it.
 HEAD_BYTES = 256
-"""How much of the beginning of a file tells it from another one at the same path: the first line of a transcript has an
-id or a time in it."""
 
 NOT_JSON = "no JSON"
 
@@ -290,11 +289,11 @@ class Format:
         return sorted(path for path in folder.glob(self.pattern) if not path.name.startswith("agent-"))
 
 
+# The clients whose transcripts can be read. Others say everything in what they give to their hooks.
 FORMATS = {
     "claude-code": Format(".claude/projects", "*/*.jsonl", claude_code_lines),
     "codex": Format(".codex/sessions", "**/rollout-*.jsonl", codex_lines),
 }
-"""The clients whose transcripts can be read. Others say everything in what they give to their hooks."""
 
 
 def read_transcript(client: str, path: Path, since: ReadPosition, *, with_before: bool) -> Reading:
@@ -356,11 +355,11 @@ def _parse(line: bytes, reading: Reading) -> list[TranscriptMessage]:
 
 # How full the context of a session is, as the last lines of its transcript say.
 
+# How much of the end of a transcript is looked at. A line with a picture is longer, and then nothing is known.
 TAIL_BYTES = 512 * 1024
-"""How much of the end of a transcript is looked at. A line with a picture is longer, and then nothing is known."""
 
+# The contexts of Claude Code. Which one a session has is known when it holds more than the first.
 CLAUDE_TOKENS, CLAUDE_LONG_TOKENS = 200_000, 1_000_000
-"""The contexts of Claude Code. Which one a session has is known when it holds more than the first."""
 
 _CLAUDE_USAGE = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens")
 
@@ -400,12 +399,12 @@ def _count(counts: dict[str, Any], *names: str) -> int:
 
 logger = logging.getLogger(__name__)
 
+# Of how many transcripts the counts are kept, those that were read last: of a session that goes on after so many
+# others, they are counted again.
 KEPT_COUNTS = 50
-"""Of how many transcripts the counts are kept, those that were read last: of a session that goes on after so many
-others, they are counted again."""
 
+# Of more transcripts, those that no longer exist are forgotten.
 KEPT_FILES = 5_000
-"""Of more transcripts, those that no longer exist are forgotten."""
 
 
 class Offsets(BaseModel):

@@ -20,15 +20,14 @@ from palimpsest.text.tokenizer import within
 
 BATCH = 64
 
+# How much text is embedded before the next look at whether to stop: two seconds of one core with the slowest embedder.
 BATCH_CHARS = 8_000
-"""How much text is embedded before the next look at whether to stop: two seconds of one core with the slowest
-embedder."""
 
+# A smaller length is taken for zero, and the vector is not scaled up.
 TINY = 1e-9
-"""A smaller length is taken for zero, and the vector is not scaled up."""
 
+# If this many single texts fail one after the other, the cause is taken to be the embedder and not the texts.
 MAX_CONSECUTIVE_REFUSALS = 2
-"""If this many single texts fail one after the other, the cause is taken to be the embedder and not the texts."""
 
 
 class Backfill:

@@ -14,12 +14,12 @@ import numpy as np
 from palimpsest.core.errors import VectorIndexError
 from palimpsest.core.protocols import Vector
 
+# The layout of the collections. An index with another layout is rebuilt.
 LAYOUT = "1"
-"""The layout of the collections. An index with another layout is rebuilt."""
 
+# After so many writes Chroma saves its graph and empties its queue, which has every vector once more. Its default of
+# 1,000 takes no less time, and leaves a small memory with files almost twice as large.
 SYNC_THRESHOLD = 200
-"""After so many writes Chroma saves its graph and empties its queue, which has every vector once more. Its default of
-1,000 takes no less time, and leaves a small memory with files almost twice as large."""
 
 CONFIGURATION = {"hnsw": {"space": "cosine", "ef_search": 200}}
 

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 #
 # So a database that was restored, emptied or exchanged for another one says itself where the ledger goes on.
 
+# The kind of nodes and edges. A database with another one is filled anew.
 LAYOUT = "2"
-"""The kind of nodes and edges. A database with another one is filled anew."""
 
 Standing: TypeAlias = Literal["ours", "outdated", "foreign"]
 
@@ -90,9 +90,10 @@ Provider: TypeAlias = Literal["neo4j", "memgraph"]
 Text: TypeAlias = LiteralString
 
 
+# A statement and its parameters besides the id of the ledger.
 Statement: TypeAlias = tuple[Text, Mapping[str, Any]]
-"""A statement and its parameters besides the id of the ledger."""
 
+# Each is a transaction of its own. They are no constraints, because others may use the same label.
 INDEXES: dict[Provider, tuple[Text, ...]] = {
     "neo4j": (
         "CREATE INDEX palimpsest_entity IF NOT EXISTS FOR (n:Entity) ON (n.id)",
@@ -100,7 +101,6 @@ INDEXES: dict[Provider, tuple[Text, ...]] = {
     ),
     "memgraph": ("CREATE INDEX ON :Entity(id)", "CREATE EDGE INDEX ON :RELATES(memory_id)"),
 }
-"""Each is a transaction of its own. They are no constraints, because others may use the same label."""
 
 READ_CHECKPOINT: Text = "MATCH (c:PalimpsestCheckpoint {ledger: $ledger}) RETURN properties(c) AS checkpoint"
 
@@ -135,15 +135,15 @@ COUNT_EDGES: Text = "MATCH (:Entity {ledger: $ledger})-[r:RELATES]->() RETURN co
 # Every step has a limit in seconds, because a server may accept a connection and then say nothing. The driver is the
 # asynchronous one: a task that is cancelled drops its connection at once, so a close never waits for the server.
 
+# How long a connection and its handshake may take: a server on another continent answers in one.
 CONNECT_SECONDS = 5.0
-"""How long a connection and its handshake may take: a server on another continent answers in one."""
 
+# How long a transaction may take. It has some hundred rows, which take a tenth of a second on an idle server. Set by
+# hand.
 REPLY_SECONDS = 60.0
-"""How long a transaction may take. It has some hundred rows, which take a tenth of a second on an idle server. Set by
-hand."""
 
+# How long to say goodbye. After that the connection is dropped, which costs the server nothing.
 CLOSE_SECONDS = 1.0
-"""How long to say goodbye. After that the connection is dropped, which costs the server nothing."""
 
 KEPT = "The graph in the ledger is complete, and the copy catches up when the database can be used."
 
@@ -196,8 +196,8 @@ def _reason(error: Exception) -> str:
 
 # The copy of a ledger's graph in a graph database: what is read from it and written to it.
 
+# Rows in one statement: it takes some ten milliseconds, and one server deadlocked at 500 rows.
 BATCH = 100
-"""Rows in one statement: it takes some ten milliseconds, and one server deadlocked at 500 rows."""
 
 _T = TypeVar("_T")
 
@@ -286,25 +286,25 @@ logger = logging.getLogger(__name__)
 
 GraphState: TypeAlias = Literal["waiting", "ready", "failing"]
 
+# How often to look for what other processes wrote: a look that finds nothing asks the ledger alone, and takes less than
+# a millisecond.
 LOOK_SECONDS = 30.0
-"""How often to look for what other processes wrote: a look that finds nothing asks the ledger alone, and
-takes less than a millisecond."""
 
+# The rest after each time the database has caught up, so that writes in quick succession are applied together.
 REST_SECONDS = 1.0
-"""The rest after each time the database has caught up, so that writes in quick succession are applied together."""
 
+# The rest after a failure, so that a server which comes back is up to date half a minute later.
 RETRY_SECONDS = 30.0
-"""The rest after a failure, so that a server which comes back is up to date half a minute later."""
 
+# How often to ask whether another process that writes is done.
 TURN_SECONDS = 0.2
-"""How often to ask whether another process that writes is done."""
 
+# How often to ask before giving up: half a minute, in which a process catches up.
 MAX_TURNS = 150
-"""How often to ask before giving up: half a minute, in which a process catches up."""
 
 
+# The next part of the graph to apply, and the checkpoint after it.
 _Step: TypeAlias = tuple[Part, GraphCheckpoint]
-"""The next part of the graph to apply, and the checkpoint after it."""
 
 
 class GraphProjection:
@@ -318,8 +318,8 @@ class GraphProjection:
         if store.provider == "ledger" or store.config.url is None:
             raise ValueError("the graph lies in the ledger alone")
         self.provider: Provider = store.provider
+        # Where it is, for messages. The settings allow no login in it.
         self.address = store.config.url + (f", database {store.config.database}" if store.config.database else "")
-        """Where it is, for messages. The settings allow no login in it."""
         self._store = store
         self._ledger = ledger
         self._threads = threads

@@ -90,8 +90,8 @@ class Checkpoint:
 
 MAX_FOLDERS = 64
 
+# Suffix of a folder whose index could not be used. It is kept for inspection; no process opens it.
 SET_ASIDE_SUFFIX = ".aside"
-"""Suffix of a folder whose index could not be used. It is kept for inspection; no process opens it."""
 
 
 # Index folders of another ledger, or of a state that a restore or a purge has ended, and that no process uses.
@@ -145,11 +145,11 @@ def delete_outdated(root: Path, ledger: Ledger) -> list[Path]:
 # replaced in the meantime. Unless the state is `ready`, `query` returns None and the caller scans the ledger's
 # vectors.
 
+# Vectors in one write. Chroma holds the interpreter lock while it writes, about a millisecond for each vector.
 BATCH = 50
-"""Vectors in one write. Chroma holds the interpreter lock while it writes, about a millisecond for each vector."""
 
+# If more entries of a user than this changed, reading all keys takes no longer than reading what changed.
 MAX_CHANGED = 500
-"""If more entries of a user than this changed, reading all keys takes no longer than reading what changed."""
 
 OpenIndex: TypeAlias = Callable[[Path], VectorIndex]
 State: TypeAlias = Literal["closed", "building", "ready", "broken"]
@@ -173,19 +173,19 @@ class Projection:
     A `Scan` has no index.
     """
 
+    # Whether the index is on a server, where several processes take turns to write to it.
     shared = False
-    """Whether the index is on a server, where several processes take turns to write to it."""
 
+    # Whether searches ask an index. Otherwise they scan the ledger's vectors.
     has_index = True
-    """Whether searches ask an index. Otherwise they scan the ledger's vectors."""
 
+    # How many rows are applied at a time.
     batch = BATCH
-    """How many rows are applied at a time."""
 
     def __init__(self, ledger: Ledger, embedder: str, open_index: OpenIndex, root: Path, *, layout: str) -> None:
         self._ledger = ledger
+        # The fingerprint of the embedder whose vectors this index holds.
         self.embedder = embedder
-        """The fingerprint of the embedder whose vectors this index holds."""
         self.open_index = open_index
         self.root = root
         self.folder: Path | None = None
@@ -195,8 +195,8 @@ class Projection:
         self._index: VectorIndex | None = None
         self._checkpoint: Checkpoint = Checkpoint(ledger.id, embedder, layout)
         self._changes_seen = False
+        # The checkpoint of an empty index of this ledger, embedder and layout.
         self.initial_checkpoint = self._checkpoint
-        """The checkpoint of an empty index of this ledger, embedder and layout."""
         self.state: State = "closed"
         self.fault = ""
 
@@ -548,26 +548,26 @@ def refuse_folder(folder: Path) -> NoReturn:
 # Keys are kept in single precision. NumPy multiplies half precision without BLAS: 13 ms instead of 0.3 for 10,000 keys
 # of 384 numbers.
 
+# How many numbers the keys of all users have at most: 31 MB, or 20,000 keys of 384 dimensions. For more keys Chroma,
+# which takes a millisecond or two for any number of them, is about as quick.
 MAX_NUMBERS = 20_000 * 384
-"""How many numbers the keys of all users have at most: 31 MB, or 20,000 keys of 384 dimensions. For more keys Chroma,
-which takes a millisecond or two for any number of them, is about as quick."""
 
+# The same if there is no index, which is a GB, or a million keys of 256 dimensions. For more keys each search reads
+# them from the ledger.
 MAX_NUMBERS_WITHOUT_INDEX = 2**28
-"""The same if there is no index, which is a GB, or a million keys of 256 dimensions. For more keys each search reads
-them from the ledger."""
 
+# A user makes room for another only if none of so many queries was theirs. Reading the keys of 20,000 entries takes as
+# long as some fifty queries to Chroma, so users who take turns must not displace each other.
 RECENT = 100
-"""A user makes room for another only if none of so many queries was theirs. Reading the keys of 20,000 entries takes as
-long as some fifty queries to Chroma, so users who take turns must not displace each other."""
 
+# How many rows are free for changes at least, after all keys of a user were read. Beyond 2,000 keys an eighth is.
 MIN_SPARE = 256
-"""How many rows are free for changes at least, after all keys of a user were read. Beyond 2,000 keys an eighth is."""
 
+# The entry number of a row whose entry was removed, or has another row now.
 REMOVED = -1
-"""The entry number of a row whose entry was removed, or has another row now."""
 
+# For how many seconds a query waits while another thread reads keys. Then the vector index answers it.
 MAX_WAIT = 0.2
-"""For how many seconds a query waits while another thread reads keys. Then the vector index answers it."""
 
 KEPT_LAYOUT = "memory"
 

@@ -47,17 +47,17 @@ from palimpsest.text.tokenizer import count_tokens, lines_within, search_tokens,
 
 # Split what is to be learned from into pieces that a small model can read.
 
+# How long the messages are that are extracted in one call, in tokens: it leaves a small model with a context of 8,000
+# tokens room for the prompt and the reply, and longer pieces lose facts.
 PIECE_TOKENS = 2_000
-"""How long the messages are that are extracted in one call, in tokens: it leaves a small model with a
-context of 8,000 tokens room for the prompt and the reply, and longer pieces lose facts."""
 
+# A piece that is at least this full ends where a session ends, so that few sessions are cut in two.
 FULL_SHARE = 0.5
-"""A piece that is at least this full ends where a session ends, so that few sessions are cut in two."""
 
+# How much of a long message a later part is shown: how it begins, and what stands just before the part. Two lines say
+# whose story it is, and a paragraph says who "she" is.
 BEGINNING_CHARS = 200
 BEFORE_CHARS = 600
-"""How much of a long message a later part is shown: how it begins, and what stands just before the part. Two lines say
-whose story it is, and a paragraph says who "she" is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +88,8 @@ class Part:
         return note
 
 
+# Messages, and parts of long ones, that are extracted in one call.
 Piece: TypeAlias = Sequence[Part]
-"""Messages, and parts of long ones, that are extracted in one call."""
 
 
 def pieces(messages: Sequence[models.Message]) -> Iterator[Piece]:
@@ -144,8 +144,8 @@ def _texts(text: str) -> Iterator[str]:
 
 logger = logging.getLogger(__name__)
 
+# How many tokens of facts from the earlier parts of a message are shown with its next one: twenty.
 EARLIER_FACTS_TOKENS = 300
-"""How many tokens of facts from the earlier parts of a message are shown with its next one: twenty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -412,11 +412,11 @@ NOT_FORGOTTEN = (
     "it to the user, and call delete_memory with its ids"
 )
 
+# How many dates of a text are noted: a fact has one or two, and a long text is not worth more lines.
 MAX_NOTED_DATES = 5
-"""How many dates of a text are noted: a fact has one or two, and a long text is not worth more lines."""
 
+# How much of a memory's text an error quotes: enough to recognize it.
 MAX_QUOTED_CHARS = 200
-"""How much of a memory's text an error quotes: enough to recognize it."""
 
 
 async def add_messages(engine: Engine, lesson: Lesson, *, infer: bool | None) -> WriteResult:
@@ -504,11 +504,11 @@ async def _with_requests(engine: Engine, kept: WriteResult, messages: Sequence[m
     return _with_notes(kept, NOT_FORGOTTEN) if is_asked else kept
 
 
+# From so many sentences on a text probably has several facts. Two are often a fact and its reason.
 SEVERAL = 3
-"""From so many sentences on a text probably has several facts. Two are often a fact and its reason."""
 
+# How many words a sentence has at least: less is a title, an initial or an exclamation.
 MIN_WORDS = 3
-"""How many words a sentence has at least: less is a title, an initial or an exclamation."""
 
 _FACT_END = re.compile(r"(?<=\w\w[.!?…])\s+|\n+")
 

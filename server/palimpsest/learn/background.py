@@ -33,23 +33,23 @@ _JobState: TypeAlias = tuple[int, str, datetime]
 
 OnLearned: TypeAlias = Callable[[Sequence[Outcome]], Awaitable[None]]
 
+# How long the index rests after it has caught up. A write to it holds the interpreter lock for milliseconds, and
+# searches find new entries without it.
 REST_SECONDS = 1.0
-"""How long the index rests after it has caught up. A write to it holds the interpreter lock for milliseconds, and
-searches find new entries without it."""
 
+# The index rests at least this many times as long as it took to catch up: a tenth of a core. Every process follows the
+# writes of all others, so on a busy machine the indexes of many would take the processors from the calls.
 REST_SHARE = 9
-"""The index rests at least this many times as long as it took to catch up: a tenth of a core. Every process follows the
-writes of all others, so on a busy machine the indexes of many would take the processors from the calls."""
 
+# The longest rest: with a write every second the index is ten entries behind.
 MAX_REST_SECONDS = 10.0
-"""The longest rest: with a write every second the index is ten entries behind."""
 
+# After this many writes the index stops resting, because each of them makes searches a little slower.
 MAX_PENDING_WRITES = 50
-"""After this many writes the index stops resting, because each of them makes searches a little slower."""
 
 
+# How long texts are embedded before the index is brought up to date.
 ROUND_SECONDS = 5.0
-"""How long texts are embedded before the index is brought up to date."""
 
 
 class BackgroundWork:

@@ -194,15 +194,15 @@ class MessagePage:
     about: ConversationSummary | None = None
 
 
+# How many of the newest messages of a conversation are divided into pages: a second of work.
 MAX_PAGED = 5_000
-"""How many of the newest messages of a conversation are divided into pages: a second of work."""
 
+# A conversation is long if a summary of it does not read all of it: then gists say what the summary may leave out.
 LONG_TOKENS = MAX_SESSION_TOKENS
-"""A conversation is long if a summary of it does not read all of it: then gists say what the summary may leave out."""
 
+# How long a page of a conversation is, as one of a document, and how many pages it has at most, which are then longer:
+# so many gists are about as long as a page of a list.
 PAGE_TOKENS, MAX_TALK_PAGES = 800, 40
-"""How long a page of a conversation is, as one of a document, and how many pages it has at most, which are then longer:
-so many gists are about as long as a page of a list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,8 +294,8 @@ class Conversations(OfMemory):
         return page.messages[: place + AROUND + 1] if len(page.messages) > 1 else ()
 
 
+# How many messages before and after one are the talk around it: what was asked, and what was answered.
 AROUND = 3
-"""How many messages before and after one are the talk around it: what was asked, and what was answered."""
 
 
 def _position(cursor: str) -> tuple[datetime, str]:
@@ -448,11 +448,11 @@ class Changes(OfMemory):
 
 # Hear which memories have changed, whichever server changed them, if the database of the ledger tells.
 
+# How often the index log is looked at if nothing is heard, because the connection may be lost.
 LOOK_SECONDS = 5.0
-"""How often the index log is looked at if nothing is heard, because the connection may be lost."""
 
+# How many memories are told of at once: more changed in one moment are an import.
 MAX_CHANGED = 500
-"""How many memories are told of at once: more changed in one moment are an import."""
 
 OnChanged: TypeAlias = Callable[[Sequence[ChangedMemory]], Awaitable[None]]
 

@@ -29,17 +29,17 @@ from palimpsest.text.names.known_names import name_candidates, told_self_name
 from palimpsest.text.names.name_finder import find_names
 from palimpsest.text.tokenizer import within
 
+# How long a call embeds. A client waits for it.
 CALL_SECONDS = 2.0
-"""How long a call embeds. A client waits for it."""
 
+# What a write of decisions asks for if memories are linked. An undo brings the links back that there were.
 LINK_LATER = JobRequest("link", about="memories")
-"""What a write of decisions asks for if memories are linked. An undo brings the links back that there were."""
 
+# How notes begin on what waits to be embedded.
 _BY_WORDS, _BY_BEGINNING = "found by words only", "found by the meaning of its beginning"
-"""How notes begin on what waits to be embedded."""
 
+# How much text of a call is embedded first: half a second of one core with the slowest embedder.
 FIRST_CHARS = 2_000
-"""How much text of a call is embedded first: half a second of one core with the slowest embedder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +80,8 @@ class WriteResult:
     questions: tuple[models.ForgetQuestion, ...] = ()
 
 
+# What awaits a write in a scope and does what follows every write; it returns the result with its own notes.
 AfterWrite: TypeAlias = Callable[[Scope, Awaitable[WriteResult]], Awaitable[WriteResult]]
-"""What awaits a write in a scope and does what follows every write; it returns the result with its own notes."""
 
 
 def is_on_embedding(note: str) -> bool:

@@ -53,18 +53,18 @@ logger = logging.getLogger(__name__)
 # A page ends before a heading if it can, else after a paragraph, else after a sentence. Code blocks and tables stay
 # whole if they fit a page. Pure: the same text always has the same pages, and joined they are the text.
 
+# About how many words a page has at most; a short piece may come on top. The same as in ReadAgent, and what a search
+# can show whole.
 MAX_WORDS = 600
-"""About how many words a page has at most; a short piece may come on top. The same as in ReadAgent, and what a search
-can show whole."""
 
+# A page of so many words ends at the next heading: half of the limit. Shorter sections are joined.
 FULL_WORDS = 300
-"""A page of so many words ends at the next heading: half of the limit. Shorter sections are joined."""
 
+# A section this short is joined to the page before it, if it fits: two or three sentences.
 SHORT_WORDS = 50
-"""A section this short is joined to the page before it, if it fits: two or three sentences."""
 
+# A run of characters without a space is cut at this length: a quarter of a page in any script.
 MAX_RUN_CHARS = MAX_WORDS * WORD_CHARS // 4
-"""A run of characters without a space is cut at this length: a quarter of a page in any script."""
 
 _LINE = LazyPattern(r"[^\n]*\n|[^\n]+")
 _HEADING = LazyPattern(r"(#{1,6})(?:\s|$)")
@@ -267,17 +267,17 @@ def sentences(text: str) -> list[str]:
 
 # The gist of each page: its most central sentences at once, and what a model writes of it later, in the background.
 
+# How long a gist without a model is: two or three sentences, a tenth of a page.
 GIST_TOKENS = 80
-"""How long a gist without a model is: two or three sentences, a tenth of a page."""
 
+# A shorter line says too little by itself: shorter are list items and captions.
 MIN_SENTENCE_CHARS = 20
-"""A shorter line says too little by itself: shorter are list items and captions."""
 
+# After so many pages other jobs have their turn: less than a minute of a model.
 PAGES_AT_ONCE = 10
-"""After so many pages other jobs have their turn: less than a minute of a model."""
 
+# A line break within a paragraph, which ends no sentence.
 _WRAP = LazyPattern(r"(?<=[^\n])\n(?=[^\s#|>`*+\-\d])")
-"""A line break within a paragraph, which ends no sentence."""
 
 TRAIL = " › "  # noqa: RUF001 - the sign between headings
 
@@ -325,8 +325,8 @@ def _waiting(conn: Connection, job: Job) -> list[tuple[Message, str, Sequence[st
 
 # Find the documents in a folder. What is not one is named, with the reason.
 
+# More documents are refused: whoever has more names a folder within.
 MAX_FILES = 5_000
-"""More documents are refused: whoever has more names a folder within."""
 
 IGNORE_FILE = ".gitignore"
 
@@ -415,8 +415,8 @@ def _reason(entry: os.DirEntry[str], ignored: Sequence[tuple[Path, GitIgnoreSpec
 # A page with the same text at the same place stays as it is. The others are added and deleted in one edit, so an
 # undo takes the whole learning back, and the pages of before stay in the history.
 
+# How much of its first line titles a text that has no name: a line of a list.
 MAX_TITLE_CHARS = 80
-"""How much of its first line titles a text that has no name: a line of a list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -463,8 +463,8 @@ async def learn_document(engine: Engine, scope: Scope, text: DocumentText, calle
     return replace(learned, id=document_id, notes=(*cleaner.notes(), *on_embedding, *applied.notes))
 
 
+# Of a longer run without headings only so many parts are shown to a model at once: ten thousand tokens.
 MAX_PARTS = 250
-"""Of a longer run without headings only so many parts are shown to a model at once: ten thousand tokens."""
 
 
 async def _pages(engine: Engine, scope: Scope, source: DocumentText) -> list[str]:
@@ -557,8 +557,8 @@ def _plan(
 
 # Documents of an open memory: learn files and folders, list what was learned, read and delete it.
 
+# How the uri of a file begins. The path follows as it is, so that people can read it.
 FILE = "file://"
-"""How the uri of a file begins. The path follows as it is, so that people can read it."""
 
 
 @dataclass(frozen=True, slots=True)

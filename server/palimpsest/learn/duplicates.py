@@ -34,23 +34,23 @@ from palimpsest.text.tokenizer import query_tokens, search_tokens
 # Each memory is held against those that the index finds nearest to it, as a new one is whose near-duplicates a reply
 # names. So a page of groups takes the same time among a hundred memories and a hundred thousand.
 
+# How many pairs a page has at most.
 PAIRS = 20
-"""How many pairs a page has at most."""
 
+# How long memories are compared for one page: what somebody waits for.
 SECONDS = 1.0
-"""How long memories are compared for one page: what somebody waits for."""
 
+# How many times as long they are compared if nothing was found: nobody likes to turn empty pages.
 PATIENCE = 4
-"""How many times as long they are compared if nothing was found: nobody likes to turn empty pages."""
 
+# How many memories are compared in any case. The first ones take long after a start, when everything is still cold.
 MIN_COMPARED = 10
-"""How many memories are compared in any case. The first ones take long after a start, when everything is still cold."""
 
+# How many memories are read at once.
 BATCH = 50
-"""How many memories are read at once."""
 
+# How many memories are kept for each: the nearest ones, of which there seldom are more.
 MAX_ALIKE = 5
-"""How many memories are kept for each: the nearest ones, of which there seldom are more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +75,9 @@ class AlikePage:
     left: int = 0
 
 
+# Two memories by their rows, or more in a group, and how much those are alike that are most alike. The largest row is
+# that of the newest memory.
 Pair: TypeAlias = tuple[Mapping[int, Memory], float]
-"""Two memories by their rows, or more in a group, and how much those are alike that are most alike. The largest row is
-that of the newest memory."""
 
 Test: TypeAlias = Callable[[Memory, SimilarMemory], bool]
 
@@ -156,14 +156,14 @@ def _groups(pairs: Sequence[Pair]) -> tuple[AlikeGroup, ...]:
 
 # Name the memories that a new one repeats or contradicts, so that an agent can settle it.
 
+# How many near-duplicates are named for each memory: each costs a line of the agent's context, and the first is the
+# likeliest.
 MAX_SHOWN = 1
-"""How many near-duplicates are named for each memory: each costs a line of the agent's context, and the
-first is the likeliest."""
 
 
+# How many memories are named in all if an agent stores a text: what it changes is among the nearest far more often than
+# it can be recognized, and the agent can tell.
 NEAREST_SHOWN = 3
-"""How many memories are named in all if an agent stores a text: what it changes is among the nearest far more often
-than it can be recognized, and the agent can tell."""
 
 
 async def with_near_duplicates(
@@ -234,8 +234,8 @@ def _is_same_risk(memory: Memory, other: SimilarMemory) -> bool:
     return other.is_only_near and bool(is_told) and not people[0].isdisjoint(people[1])
 
 
+# How probable it is that a memory is replaced that states another end of a relation with one end at a time.
 ANOTHER_STATE = 0.9
-"""How probable it is that a memory is replaced that states another end of a relation with one end at a time."""
 
 
 def _former_states(engine: Engine, scope: Scope, memory: Memory) -> list[SimilarMemory]:
@@ -300,8 +300,8 @@ def _differing_words(plan: Memory, former: Memory) -> set[str]:
 
 # Find relations that can have one value only, and that living memories give several.
 
+# How many relations are read, the newest of them: what a long life says, in less than a second.
 MAX_READ = 100_000
-"""How many relations are read, the newest of them: what a long life says, in less than a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,8 +321,8 @@ class Conflict:
     values: tuple[Value, ...]
 
 
+# The id of a source, a relation, and by the ids of its values those of the memories that state them, newest first.
 _Stated: TypeAlias = tuple[str, str, dict[str, list[str]]]
-"""The id of a source, a relation, and by the ids of its values those of the memories that state them, newest first."""
 
 
 def conflicts(conn: Connection, scope: Scope, now: datetime, memory_id: str = "") -> list[Conflict]:

@@ -35,14 +35,14 @@ from palimpsest.text.names.known_names import asks_about_name, told_self_name
 
 # Edit memories by hand: update, delete, restore, undo. Each call can safely be repeated.
 
+# How often an edit is made on the newest text. An attempt takes milliseconds, and fails if another edit came first.
 MAX_ATTEMPTS = 20
-"""How often an edit is made on the newest text. An attempt takes milliseconds, and fails if another edit came first."""
 
+# How much of the present text an error quotes: all of what can be pinned.
 QUOTED_CHARS = 2_000
-"""How much of the present text an error quotes: all of what can be pinned."""
 
+# How many tags a memory may be given by hand, and how long each may be: more than anybody reads.
 MAX_TAGS, MAX_TAG_CHARS = 20, 60
-"""How many tags a memory may be given by hand, and how long each may be: more than anybody reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +148,8 @@ async def clean_tags(engine: Engine, tags: Sequence[str]) -> tuple[tuple[str, ..
     return await engine.run(lambda: tuple(cleaner.text(tag) for tag in given)), cleaner.notes()
 
 
+# How much of the hints that an edit leaves is quoted: enough to see whether they fit the new text.
 MAX_HINTS_CHARS = 120
-"""How much of the hints that an edit leaves is quoted: enough to see whether they fit the new text."""
 
 
 def with_labels(memory: Memory, fact: Fact, tags: Sequence[str], hints: Sequence[str]) -> Fact:
@@ -395,8 +395,8 @@ class Edits(Writing):
 #
 # Every method that writes makes one edit, which can be undone, or changes nothing.
 
+# What a merge does not take over: it is true of the one text that says it.
 OWN_METADATA = frozenset({models.USER_NAME, EXPIRES_AT})
-"""What a merge does not take over: it is true of the one text that says it."""
 
 
 class Corrections(Edits):

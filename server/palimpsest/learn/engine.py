@@ -69,6 +69,7 @@ def without_excluded(facts: Sequence[Fact], excludes: Sequence[str]) -> tuple[li
 
 # What adding and editing work with: the ledger, the adapters, the prompts, and a way to run blocking work.
 
+# Every prompt by name, with the inputs that its stage passes. `graph` is added to those of the extraction.
 NEEDED_PROMPTS = {
     "extract": extract.INPUTS,
     "extract_agent": extract.INPUTS,
@@ -82,7 +83,6 @@ NEEDED_PROMPTS = {
     "pauses": summarize.PAUSE_INPUTS,
     "enrich": summarize.INPUTS,
 }
-"""Every prompt by name, with the inputs that its stage passes. `graph` is added to those of the extraction."""
 
 _T = TypeVar("_T")
 _P = ParamSpec("_P")
@@ -219,8 +219,8 @@ def reads(
 
 logger = logging.getLogger(__name__)
 
+# A longer value is a prompt and not a path.
 MAX_PROMPT_PATH_CHARS = 1_024
-"""A longer value is a prompt and not a path."""
 
 
 def open_embedder(settings: Settings) -> Embedder:

@@ -40,8 +40,9 @@ from palimpsest.text.display import visible, visible_json
 GRAPHML = "http://graphml.graphdrawing.org/xmlns"
 
 _MERMAID_SYNTAX = re.compile(r"[^\w .,:+@/'-]|_")
+
+# What XML forbids besides control characters, of which none is left when this is looked for.
 _NOT_IN_XML = re.compile("[\ud800-\udfff\ufffe\uffff]")
-"""What XML forbids besides control characters, of which none is left when this is looked for."""
 
 _NODE_KEYS = ("name", "type")
 _EDGE_KEYS = ("relationship", "valid_from", "valid_until", "memory_id")
@@ -164,17 +165,17 @@ def _in_dot(*lines: str) -> str:
 
 # Entities as a graph: nodes, and what connects them, the whole of it or the neighbourhood of one.
 
+# How many entities a drawing has: as many as a browser still moves smoothly.
 MAX_NODES = 5_000
-"""How many entities a drawing has: as many as a browser still moves smoothly."""
 
+# How many relations a drawing of everything has: two for each entity.
 MAX_RELATIONS = 10_000
-"""How many relations a drawing of everything has: two for each entity."""
 
+# How many mentions are read to see who is named together: about a tenth of a second.
 MAX_MENTIONS = 50_000
-"""How many mentions are read to see who is named together: about a tenth of a second."""
 
+# A memory that names more entities than this is a list, and connects none of them.
 MAX_TOGETHER = 8
-"""A memory that names more entities than this is a list, and connects none of them."""
 
 
 class Edge(NamedTuple):
@@ -193,13 +194,13 @@ class Node(NamedTuple):
     memories: int
 
 
+# Entities, and what connects them.
 EntityGraph: TypeAlias = tuple[Sequence[Node], Sequence[Edge]]
-"""Entities, and what connects them."""
 
 # The graph of an open memory: entities, relations, and the edits of them.
 
+# Among how many relations, the newest, those are looked for that held at a time: some tenths of a second.
 MAX_HELD = 5_000
-"""Among how many relations, the newest, those are looked for that held at a time: some tenths of a second."""
 
 
 @dataclass(frozen=True, slots=True)

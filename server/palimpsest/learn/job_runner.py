@@ -53,9 +53,9 @@ from palimpsest.text.tokenizer import count_tokens
 # Each piece of a conversation marks its messages as learned from, so work that was interrupted goes on with the
 # rest.
 
+# How many tokens of messages an attempt learns from before other jobs have their turn: ten pieces, which take a model
+# one or two minutes.
 SLICE_TOKENS = 20_000
-"""How many tokens of messages an attempt learns from before other jobs have their turn: ten pieces, which
-take a model one or two minutes."""
 
 
 async def learn(engine: Engine, model: LanguageModel, job: Job) -> JobEnd:
@@ -165,12 +165,12 @@ def _closed(memory: Memory, zone: tzinfo) -> Decision:
 
 # Find what new memories are held against: the memories nearest to each.
 
+# How many memories a new one is held against; k in section 3.2 of A-Mem.
 NEAREST = 5
-"""How many memories a new one is held against; k in section 3.2 of A-Mem."""
 
 
+# A new memory and the living ones nearest to it, the nearest first.
 Neighbourhood: TypeAlias = tuple[Memory, Sequence[SimilarMemory]]
-"""A new memory and the living ones nearest to it, the nearest first."""
 
 
 def neighbourhoods(engine: Engine, scope: Scope, memory_ids: Sequence[str]) -> list[Neighbourhood]:
@@ -196,12 +196,12 @@ def memories_of(near: Sequence[Neighbourhood]) -> list[Memory]:
 
 # Link memories without a model: those near to each other that name the same entity, or that are much alike.
 
+# From which likeness two memories are linked that name no entity in common.
 MIN_LIKENESS = 0.55
-"""From which likeness two memories are linked that name no entity in common."""
 
+# How many memories an entity is named by at most to connect two of them. What everything speaks of connects nothing:
+# with 25, half of the answers that links bring among the first three hits stay below them (benchmarks/two_hops.py).
 MAX_MENTIONS = 12
-"""How many memories an entity is named by at most to connect two of them. What everything speaks of connects nothing:
-with 25, half of the answers that links bring among the first three hits stay below them (benchmarks/two_hops.py)."""
 
 
 def links_by_rule(conn: Connection, neighbourhoods: Sequence[Neighbourhood]) -> list[Annotation]:
@@ -226,12 +226,12 @@ def _links(
             yield Link(item.memory.id, "they are much alike")
 
 
+# How many new memories one call of the model is about: with their neighbours they are at most 36, which is about a
+# thousand tokens.
 LINKED_AT_ONCE = 6
-"""How many new memories one call of the model is about: with their neighbours they are at most 36, which
-is about a thousand tokens."""
 
+# After how many pieces another job has its turn: with a model, about ten seconds.
 PIECES = 5
-"""After how many pieces another job has its turn: with a model, about ten seconds."""
 
 BACKGROUND = "background"
 
@@ -302,9 +302,9 @@ def _shown(near: Sequence[Neighbourhood], job: Job, now: datetime) -> Shown:
 
 # Give old memories hints: a person asks for it, and a model writes them for a few memories at once.
 
+# How many memories one call of the model is about: with their hints about a thousand tokens, so that a small model
+# keeps to the form.
 ENRICHED_AT_ONCE = 12
-"""How many memories one call of the model is about: with their hints about a thousand tokens, so that a small model
-keeps to the form."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,6 +404,7 @@ async def _give(
 # their turn. The model counts its calls, and raises DailyLimitError in place of one that is too many, which the
 # function lets pass.
 
+# Work that waits until there is a language model.
 WITH_MODEL: Mapping[JobKind, Callable[[Engine, LanguageModel, Job], Awaitable[JobEnd]]] = {
     "learn": learn,
     "capture": learn,
@@ -411,13 +412,12 @@ WITH_MODEL: Mapping[JobKind, Callable[[Engine, LanguageModel, Job], Awaitable[Jo
     "gist": write_gists,
     "enrich": enrich,
 }
-"""Work that waits until there is a language model."""
 
+# Work that is done without a language model too. It gets None if there is none.
 WITHOUT_MODEL: Mapping[JobKind, Callable[[Engine, LanguageModel | None, Job], Awaitable[JobEnd]]] = {
     "expire": expire,
     "link": link,
 }
-"""Work that is done without a language model too. It gets None if there is none."""
 
 
 def kinds_for(model: LanguageModel | None) -> tuple[JobKind, ...]:
@@ -472,12 +472,12 @@ class _CountedModel(WrappedModel):
 # A job stays in the ledger until it is done. Of all processes one works on jobs at a time, by a lock of the
 # operating system; if that process is killed, another goes on with what is left of it.
 
+# How often a process looks for jobs of others: those of a process that was killed, or that has no time to do them. Set
+# by hand; a look takes less than a millisecond.
 LOOK_SECONDS = 30.0
-"""How often a process looks for jobs of others: those of a process that was killed, or that has no time to do them. Set
-by hand; a look takes less than a millisecond."""
 
+# How long a process waits while another one works on jobs, and after an error of the ledger.
 BUSY_SECONDS = 5.0
-"""How long a process waits while another one works on jobs, and after an error of the ledger."""
 
 AfterWork = Callable[[Scope, Sequence[models.Outcome]], Awaitable[None]]
 
@@ -598,15 +598,16 @@ def as_values(use: ModelUse, settings: Settings) -> dict[str, Any]:
 
 # What became of jobs: for `palimpsest jobs`, and for the next reply of their scope.
 
+# How many facts a note names: a note stands in a reply that is about something else.
 MAX_FACTS = 5
-"""How many facts a note names: a note stands in a reply that is about something else."""
 
+# How much of a fact a note quotes: a fact is a sentence.
 MAX_CHARS = 200
-"""How much of a fact a note quotes: a fact is a sentence."""
 
+# How many remarks on facts that were not kept, or kept in doubt, are passed on. As `MAX_FACTS`.
 MAX_NOTES = 3
-"""How many remarks on facts that were not kept, or kept in doubt, are passed on. As `MAX_FACTS`."""
 
+# What it means that a silent job has failed for good.
 FAILED: Mapping[JobKind, str] = {
     "summarize": "the summaries are not up to date",
     "link": "some memories were not linked",
@@ -614,10 +615,9 @@ FAILED: Mapping[JobKind, str] = {
     "gist": "some pages of documents have no gist, and are found by their own words",
     "enrich": "some memories got no hints",
 }
-"""What it means that a silent job has failed for good."""
 
+# What work waits for that needs a model. The client's own model is never asked in the background.
 NO_MODEL = "waits for a server with llm.provider = 'openai'"
-"""What work waits for that needs a model. The client's own model is never asked in the background."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,8 @@ from palimpsest.text.display import shorten
 
 # Read Markdown and plain text: bytes to text, without guessing at encodings.
 
+# The byte order marks that name an encoding, at the beginning of a file.
 _MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
-"""The byte order marks that name an encoding, at the beginning of a file."""
 
 
 def decoded(data: bytes, declared: str = "") -> str:
@@ -43,19 +43,20 @@ def decoded(data: bytes, declared: str = "") -> str:
 #
 # The parser of the standard library calls a function for each tag and builds no tree, so deep nesting costs nothing.
 
+# In how many bytes from the beginning an encoding is declared. HTML says 1,024; some pages need a little more.
 DECLARED_WITHIN = 2_048
-"""In how many bytes from the beginning an encoding is declared. HTML says 1,024; some pages need a little more."""
 
 _CHARSET = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?([\w.:-]{1,40})", re.IGNORECASE)
 _HEADINGS = {f"h{level}": "#" * level + " " for level in range(1, 7)}
 _BLOCKS = """address article aside blockquote body dd details dialog div dl dt fieldset figcaption figure footer form
     header hgroup hr html main nav ol p pre section summary table tbody tfoot thead ul"""
 _PARAGRAPHS = frozenset(_BLOCKS.split()) | _HEADINGS.keys()
-_PREFIXES = {**_HEADINGS, "li": "- ", "td": "| ", "th": "| "}
-"""What stands before the text of an element."""
 
+# What stands before the text of an element.
+_PREFIXES = {**_HEADINGS, "li": "- ", "td": "| ", "th": "| "}
+
+# What has text that is no part of a paragraph, or that is not shown.
 _APART = frozenset({"title", "pre", "script", "style"})
-"""What has text that is no part of a paragraph, or that is not shown."""
 
 
 def read_html(data: bytes) -> str:
@@ -127,8 +128,8 @@ class _Reader(HTMLParser):
 
 # Read the text of a PDF file with pypdf, which is written in Python alone.
 
+# More pages are refused: several thick books.
 MAX_PDF_PAGES = 5_000
-"""More pages are refused: several thick books."""
 
 
 def read_pdf(data: bytes, max_chars: int) -> str:
@@ -164,11 +165,11 @@ def read_pdf(data: bytes, max_chars: int) -> str:
 # they are read in a process of their own, with a limit on its memory, and its caller kills it after a while. What it
 # read is JSON on standard output: {"text": …} or {"error": …}.
 
+# How many bytes of address space the process may use: the largest file that is read takes a third.
 MAX_MEMORY = 1_500_000_000
-"""How many bytes of address space the process may use: the largest file that is read takes a third."""
 
+# The most text that one document may have, in characters: several books, about 1,500 pages of ours.
 MAX_CHARS = 5_000_000
-"""The most text that one document may have, in characters: several books, about 1,500 pages of ours."""
 
 
 def read(file: Path) -> str:
@@ -207,19 +208,19 @@ if __name__ == "__main__":
 
 # Read a file as text, by its type, within limits of size, time and memory.
 
+# Larger files are refused: a long book with pictures as a PDF.
 MAX_BYTES = 50_000_000
-"""Larger files are refused: a long book with pictures as a PDF."""
 
+# How long reading an HTML or PDF file may take: a PDF of a thousand pages takes half of it.
 READ_SECONDS = 60.0
-"""How long reading an HTML or PDF file may take: a PDF of a thousand pages takes half of it."""
 
 MAX_ERROR_CHARS = 200
 
+# The types that are read in a process of their own.
 MARKUP = frozenset({".html", ".htm", ".xhtml", ".pdf"})
-"""The types that are read in a process of their own."""
 
+# The types that a folder is searched for, besides those of `MARKUP`. A file that is named may be any text.
 TEXT = frozenset({".md", ".markdown", ".mdown", ".txt", ".text", ".rst", ".org", ".adoc"})
-"""The types that a folder is searched for, besides those of `MARKUP`. A file that is named may be any text."""
 
 
 async def read_file(file: Path) -> str:

@@ -30,15 +30,15 @@ from palimpsest.text.display import shorten
 
 logger = logging.getLogger(__name__)
 
+# The score from which on a hit is rather about what is asked than not. What lies beside it has a tenth or two.
 PROBABLE = 0.5
-"""The score from which on a hit is rather about what is asked than not. What lies beside it has a tenth or two."""
 
+# Of how many hits a process knows that they were shown: those of the last fifty searches.
 MAX_SHOWN = 500
-"""Of how many hits a process knows that they were shown: those of the last fifty searches."""
 
+# How long uses are collected before they are written: a burst of searches is one write, and a process that is killed
+# loses the uses of a few seconds.
 REST_SECONDS = 5.0
-"""How long uses are collected before they are written: a burst of searches is one write, and a process
-that is killed loses the uses of a few seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,14 +154,14 @@ class FadingMemories(OfMemory):
 
 # The recall log of a memory: when each memory came back, and for which question.
 
+# How often recalls are looked for that are too old, if nobody searches: they are kept for days.
 LOOK_SECONDS = 3600.0
-"""How often recalls are looked for that are too old, if nobody searches: they are kept for days."""
 
+# How much of a question is kept: a person recognizes it by less, and a prompt may hold a whole file.
 MAX_QUESTION_CHARS = 500
-"""How much of a question is kept: a person recognizes it by less, and a prompt may hold a whole file."""
 
+# How much of a caller's name is kept, which a client chooses: as much as its column holds.
 MAX_CALLER_CHARS = 256
-"""How much of a caller's name is kept, which a client chooses: as much as its column holds."""
 
 
 class RecallLog(OfMemory):

@@ -47,35 +47,37 @@ from palimpsest.text.word_lists import LazyPattern
 # Who works in a repository also says that they are allergic to nuts. That belongs to all of their projects.
 
 _OF_PEOPLE = signs.IDENTITY.words | signs.PEOPLE.words | signs.SAFETY.words
+
+# Signs of what is about a person, whoever that is.
 _PRIVATE = signs.Signs(_OF_PEOPLE - signs.ALSO_OF_THINGS.words, signs.PRIVATE.unspaced)
-"""Signs of what is about a person, whoever that is."""
 
 _IS_CALLED = LazyPattern(r"(?:the )?user['\u2019]s (?:(?:first|last|full|given|family|middle) )?name\b", re.IGNORECASE)
-_OF_A_PERSON = (signs.IDENTITY, signs.PEOPLE, signs.PREFERENCES, signs.WORK, signs.HELP, signs.CALLED)
-"""Signs of what is about a person if a person is the subject."""
 
+# Signs of what is about a person if a person is the subject.
+_OF_A_PERSON = (signs.IDENTITY, signs.PEOPLE, signs.PREFERENCES, signs.WORK, signs.HELP, signs.CALLED)
+
+# What says for whom somebody works.
 _WORKS_FOR = LazyPattern(
     r"\b(?:(?:works?|worked|working) (?:at|for)|employed|arbeitet (?:bei|für)|travaille (?:chez|pour)"
     r"|trabaja (?:en|para)|lavora (?:presso|per)|pracuje (?:w|dla))\b",
     re.IGNORECASE,
 )
-"""What says for whom somebody works."""
 
+# What says that something is to be done: in a project, by whoever works on it.
 _OWES = LazyPattern(
     r"\b(?:must|has to|have to|needs to|promised|owes|muss|versprach|versprochen|schuldet|doit|promis|debe|prometió"
     r"|deve|promesso|prometeu|moet|beloofd|måste|lovade|musi|obieca\w+|долж\w+|обещал\w*)\b",
     re.IGNORECASE,
 )
-"""What says that something is to be done: in a project, by whoever works on it."""
 
+# How long the name of a project is at least that is looked for inside a text.
 MIN_NAME = 3
-"""How long the name of a project is at least that is looked for inside a text."""
 
+# How many names are looked at that begin alike: few people of a project do.
 MAX_NAMES = 20
-"""How many names are looked at that begin alike: few people of a project do."""
 
+# What only stands in texts about code: identifiers, options and file names.
 _CODE = LazyPattern(r"`|::|\(\)|(?<!\w)--\w|\w_\w|\w\.(?:py|js|ts|tsx|md|json|toml|ya?ml|rs|go|java|sh|sql|c|cpp|h)\b")
-"""What only stands in texts about code: identifiers, options and file names."""
 
 
 async def home_of(engine: Engine, scope: models.Scope, fact: models.Fact, replaces: Sequence[str]) -> models.Scope:
@@ -215,14 +217,14 @@ def _first_name(text: str) -> str:
 # where Ana lives, and at most one of them is true. The model is shown such memories beside the nearest ones. It says
 # what contradicts what, and the times decide which of the two holds.
 
+# How many memories are compared with one fact: it takes milliseconds, and a fact has room for few.
 MAX_COMPARED = 200
-"""How many memories are compared with one fact: it takes milliseconds, and a fact has room for few."""
 
+# How many words the beginning of a name has at most by which its bearer may be called.
 MAX_BEGINNING_WORDS = 3
-"""How many words the beginning of a name has at most by which its bearer may be called."""
 
+# The name by which the user's own entity is asked for.
 USERS_NAME = "user"
-"""The name by which the user's own entity is asked for."""
 
 _NOBODY = frozenset[str]()
 
@@ -322,32 +324,32 @@ def _similar_names(conn: Connection, scope: models.Scope, keys: AbstractSet[str]
 
 # Find what new facts, and requests to forget, are held against before the model decides.
 
+# How many memories are shown for each fact however little they resemble it: a change told in passing shares few words
+# with what it changes.
 ALWAYS_SHOWN = 3
-"""How many memories are shown for each fact however little they resemble it: a change told in passing
-shares few words with what it changes."""
 
+# How many tokens the memories shown take together, beyond the first of each fact. So that a usual turn and the prompt
+# stay within 2,000 tokens. No memory takes more than `MAX_ENTRY_TOKENS`.
 MAX_SHOWN_TOKENS = 900
-"""How many tokens the memories shown take together, beyond the first of each fact. So that a usual turn
-and the prompt stay within 2,000 tokens. No memory takes more than `MAX_ENTRY_TOKENS`."""
 
+# How many memories are shown for each fact because they speak of the same entity, beyond those that resemble it. Set by
+# hand: of the update pairs that likeness misses, all that the graph knows are among the first four.
 MAX_RELATED = 5
-"""How many memories are shown for each fact because they speak of the same entity, beyond those that resemble it. Set
-by hand: of the update pairs that likeness misses, all that the graph knows are among the first four."""
 
+# How many tokens they take together. As `MAX_SHOWN_TOKENS` is: about fifteen memories.
 MAX_RELATED_TOKENS = 200
-"""How many tokens they take together. As `MAX_SHOWN_TOKENS` is: about fifteen memories."""
 
+# The likeness from which two facts of one call are held against each other: facts of one conversation are about one
+# subject, and only those that say nearly the same matter.
 MIN_LIKENESS_OF_FACTS = 0.4
-"""The likeness from which two facts of one call are held against each other: facts of one conversation
-are about one subject, and only those that say nearly the same matter."""
 
+# How many memories and messages are shown for each request to forget, however little they resemble it: a request names
+# a person or a matter in a few words, and what is not shown is not forgotten.
 FORGETTABLE_MEMORIES, FORGETTABLE_MESSAGES = 30, 10
-"""How many memories and messages are shown for each request to forget, however little they resemble it: a
-request names a person or a matter in a few words, and what is not shown is not forgotten."""
 
+# How many tokens they take together with the memories of the facts: few turns have a request, and thirty memories have
+# room.
 MAX_FORGETTABLE_TOKENS = 2_400
-"""How many tokens they take together with the memories of the facts: few turns have a request, and thirty
-memories have room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -578,15 +580,16 @@ def _last_said(engine: Engine, entries: Sequence[KnownEntry]) -> list[KnownEntry
 
 logger = logging.getLogger(__name__)
 
+# How often the model decides on the same facts: each time costs a call of seconds.
 MAX_DECISIONS = 5
-"""How often the model decides on the same facts: each time costs a call of seconds."""
 
+# How often facts are compared with what is known: a comparison costs milliseconds and no model.
 MAX_COMPARISONS = 50
-"""How often facts are compared with what is known: a comparison costs milliseconds and no model."""
 
 NOT_KEPT = "not kept, because the model found it not worth remembering: "
+
+# How the notes begin that are left out first where there is little room.
 UNDECIDED = "added as it is, although the model decided nothing about it: "
-"""How the notes begin that are left out first where there is little room."""
 
 
 class Reconciliation:

@@ -26,6 +26,8 @@ from palimpsest.text.word_lists import LazyPattern
 # writes about such a tag stays: a block begins on a line of its own, or its tag ends a line.
 
 _TAG = LazyPattern(r"<\s{0,3}(?P<end>/?)\s{0,3}(?P<name>[A-Za-z][\w:.-]{2,60})(?P<rest>[^<>]{0,500})>")
+
+# The names of such tags: those of tools, and whatever has memory or recall as a part of its name.
 _FRAMES = LazyPattern(
     r"(?=[\w:.-]*[-_:.])(?:.*[-_:.])?(?:[a-z]{0,12}memor(?:y|ies)|mem0?|zep|letta|cognee|recall(?:ed|s)?|remembered|recollections?"
     r"|supermemory)(?:[-_:.].*)?"
@@ -36,17 +38,17 @@ _FRAMES = LazyPattern(
     r"|(?:retrieved|recalled|injected)[-_:.](?:context|facts?|knowledge|notes?|conversations?|sessions?|history)",
     re.IGNORECASE,
 )
-"""The names of such tags: those of tools, and whatever has memory or recall as a part of its name."""
 
 _PARTS = LazyPattern(r"[-_:.]")
 _MACHINES = """in max min shared heap free total used video gpu virtual physical limit limits cache size usage mb gb
     leak unit pool swap request requests address"""
+# Parts of names of the memory that computers have.
 _OF_MACHINES = frozenset(_MACHINES.split())
-"""Parts of names of the memory that computers have."""
 
 _MAX_INDENT = 40
+
+# Names that other documents have as well. They are a block only if both tags stand alone on their lines.
 _LONE = LazyPattern(r"memory|recall", re.IGNORECASE)
-"""Names that other documents have as well. They are a block only if both tags stand alone on their lines."""
 
 
 def without_recalled_blocks(text: str) -> str:
@@ -99,31 +101,32 @@ def _begins_block(text: str, tag: re.Match[str], is_closed: bool) -> bool:  # no
 # memories of old ones, which is the most common junk in memories. So lines that repeat a hit are removed, and the
 # rest is kept.
 
+# A hit as a search prints it: [id] date text, or [id] date name said: text. Before the date may stand which one it is,
+# and after it the project or origin.
 _HIT = LazyPattern(
     r"\s*(?:[-*>]\s*)?\[(?P<id>[0-9a-f]{8}[0-9a-f-]{0,28})\]\s*(?:(?P<sense>said|on|in)\s)?\d{4}(?:-\d\d){0,2}\s"
     r"(?P<place>\((?:project|from) [^\n]{0,300}?\) )?(?P<text>.*)"
 )
-"""A hit as a search prints it: [id] date text, or [id] date name said: text. Before the date may stand which one it is,
-and after it the project or origin."""
 
+# How many summaries, the newest of a scope, are looked for in what is said: a month of them.
 MAX_SUMMARIES = 50
-"""How many summaries, the newest of a scope, are looked for in what is said: a month of them."""
 
+# What stands around the passage of a page in its hit.
 _PASSAGE = LazyPattern(r"^.*?, page \d+: |(?<=…) \([\d,]+ characters\)$")
-"""What stands around the passage of a page in its hit."""
 
 _CUT = LazyPattern(r"…(?: \([\d,]+ characters\))?$")
+
+# How a line ends that shows the beginning of a text, and how long this is at least.
 _MIN_CUT_CHARS = 40
-"""How a line ends that shows the beginning of a text, and how long this is at least."""
 
+# How many lines of a text are looked up in the ledger: those of several searches: half a second.
 MAX_HITS = 500
-"""How many lines of a text are looked up in the ledger: those of several searches: half a second."""
 
+# How much of the message before is read for a question: a long sentence.
 MAX_QUESTION_CHARS = 200
-"""How much of the message before is read for a question: a long sentence."""
 
+# A shorter summary is not removed, because people may say the same by chance.
 _MIN_SUMMARY_CHARS = 40
-"""A shorter summary is not removed, because people may say the same by chance."""
 
 
 def sanitize_messages(

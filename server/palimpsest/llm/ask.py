@@ -27,14 +27,14 @@ from palimpsest.text.word_lists import LazyPattern, patterns, word_sets
 
 # Recognize what models write where they have nothing to say: "None", "N/A", "No relevant facts found.", "-".
 
+# What stands for a missing value, in lower case.
 NOTHING = NO_VALUES | {"", "nothing", "na", "no", "false", "not applicable", "unknown"}
-"""What stands for a missing value, in lower case."""
 
+# What is longer says something.
 MAX_CHARS = 200
-"""What is longer says something."""
 
+# How many words say nothing without naming what there is none of, as in "Not available".
 MAX_BARE_WORDS = 3
-"""How many words say nothing without naming what there is none of, as in "Not available"."""
 
 _WORDS = word_sets("palimpsest.llm", "says_nothing.txt")
 _NO, _USER = _WORDS["no"], _WORDS["user"]
@@ -74,17 +74,17 @@ def _tells(words: list[str]) -> bool:
 # What stands in tags for thoughts is not the reply. A value that is cut off or garbled takes everything before it
 # away: that was a draft. All of it takes time in proportion to the length of the reply, whatever the reply is.
 
+# How many brackets of a reply are tried as the start of a JSON value. It bounds the time for hostile replies.
 MAX_BRACKETS = 1_000
-"""How many brackets of a reply are tried as the start of a JSON value. It bounds the time for hostile replies."""
 
+# How often the length of a reply is read leniently, all brackets together.
 MAX_LENIENT_READS = 2
-"""How often the length of a reply is read leniently, all brackets together."""
 
+# How often a reply may begin again after a broken draft.
 MAX_RESTARTS = 16
-"""How often a reply may begin again after a broken draft."""
 
+# How often JSON is written as a string inside JSON, at most.
 MAX_ESCAPES = 3
-"""How often JSON is written as a string inside JSON, at most."""
 
 _NAMES = (
     r"think(?:ing)?|thoughts?|reason(?:ing|s)?|analysis|analy[sz]e|reflect(?:ions?)?|self_?reflection|scratch_?pad|"
@@ -96,24 +96,25 @@ _BEGINNING = (
 )
 _TAG = LazyPattern(rf"(?P<end>{_END})|(?P<beginning>{_BEGINNING})", re.IGNORECASE)
 _TAG_OR_BRACKET = LazyPattern(rf"{_TAG.pattern}|[{{\[]", re.IGNORECASE)
-_CHANNEL = LazyPattern(r"<\|channel\|>\s*(\w+)[^<]{0,50}(?:<\|constrain\|>[^<]{0,20})?<\|message\|>")
-"""What begins the thoughts ("analysis") and the answer ("final") of OpenAI's open models."""
 
+# What begins the thoughts ("analysis") and the answer ("final") of OpenAI's open models.
+_CHANNEL = LazyPattern(r"<\|channel\|>\s*(\w+)[^<]{0,50}(?:<\|constrain\|>[^<]{0,20})?<\|message\|>")
+
+# The beginning of JSON that is escaped as in a string.
 _ESCAPED = LazyPattern(r'[{\[](?:\s|\\[nrt]|[{\[]){0,40}+\\{1,9}"')
-"""The beginning of JSON that is escaped as in a string."""
 
 _ESCAPE = LazyPattern(r"\\(?:u|(.))", re.DOTALL)
 _ESCAPED_CHARS = {"n": "\n", "r": "\r", "t": "\t"}
 
+# What follows a string. A quotation mark before anything else belongs to the text.
 _AFTER_STRING = r"\s*+(?:[,:\]}]|//|/\*|\#|\Z)"
-"""What follows a string. A quotation mark before anything else belongs to the text."""
 
+# Where the reply may begin again after a broken draft, and strings, in which it does not.
 _STRING_OR_RESTART = LazyPattern(
     rf'"(?=(?P<inner>(?:\\.|[^"\\])*))(?P=inner)"(?={_AFTER_STRING})|\\.'
     rf"|(?P<end>{_END})|(?P<fence>```\w{{0,10}}\s{{0,9}}(?=[{{\[]))",
     re.IGNORECASE | re.DOTALL,
 )
-"""Where the reply may begin again after a broken draft, and strings, in which it does not."""
 
 # Before Python 3.11.5 a possessive quantifier over alternatives does not match what it should, so a lookahead that is
 # repeated takes its place: it does not backtrack either.
@@ -311,8 +312,8 @@ def _as_string(token: str) -> str:
 
 # Read the parts of a reply as models write them.
 
+# How long a keyword or tag may be: a few words.
 MAX_LABEL_CHARS = 64
-"""How long a keyword or tag may be: a few words."""
 
 MAX_DIGITS = 9
 
@@ -349,8 +350,9 @@ Text = Annotated[str, BeforeValidator(text_in)]
 Number = Annotated[int, BeforeValidator(number_in)]
 Numbers = Annotated[list[Number], BeforeValidator(list_in)]
 Labels = Annotated[list[str], BeforeValidator(labels_in)]
+
+# Fields of a reply: whatever a model writes there, as far as it can be read. `Asks` are questions.
 Asks = Annotated[list[str], BeforeValidator(partial(labels_in, max_chars=MAX_HINT_CHARS))]
-"""Fields of a reply: whatever a model writes there, as far as it can be read. `Asks` are questions."""
 
 
 def unknown_memory(number: int, count: int) -> str:
@@ -399,20 +401,21 @@ Reply = TypeVar("Reply", bound=ReplyModel)
 Result = TypeVar("Result")
 
 MAX_REPLY_CHARS = 200_000
+
+# How much of a wrong reply is sent back to the model. Error texts never quote a reply.
 MAX_SHOWN_CHARS = 2_000
-"""How much of a wrong reply is sent back to the model. Error texts never quote a reply."""
 
+# How many objects may be around a reply.
 MAX_WRAPPERS = 3
-"""How many objects may be around a reply."""
 
+# How deep the items of a reply lie: in a list, or in a list of an object. Lists inside an item are deeper.
 LIST_DEPTH = 2
-"""How deep the items of a reply lie: in a list, or in a list of an object. Lists inside an item are deeper."""
 
+# Keys of an object under which a reply may stand as a bare list, or as a text.
 _WRAPPERS = (
     *("reply", "result", "output", "response", "answer", "final", "final_answer"),
     *("data", "json", "content", "arguments", "parameters", "input"),
 )
-"""Keys of an object under which a reply may stand as a bare list, or as a text."""
 
 _STRING_OR_BRACKET = LazyPattern(r'"(?=(?P<inner>(?:\\.|[^"\\])*))(?P=inner)"|["{}\[\]]', re.DOTALL)
 _START = LazyPattern(r"[{\[]")

@@ -35,13 +35,13 @@ from palimpsest.text.tokenizer import search_tokens
 
 # What the decide stage compares, what the model says about it, and what follows: the types, and Mem0's reply form.
 
+# How many memories requests to forget may take in one call. More are only forgotten after a question, because a model
+# that was fooled may mean all of them: what people say of one matter is a few facts.
 MAX_FORGOTTEN_UNASKED = 5
-"""How many memories requests to forget may take in one call. More are only forgotten after a question, because a model
-that was fooled may mean all of them: what people say of one matter is a few facts."""
 
+# How much of a memory the model is shown: a memory is a sentence, and one that is a whole document must not take the
+# room of all others.
 MAX_ENTRY_TOKENS = 400
-"""How much of a memory the model is shown: a memory is a sentence, and one that is a whole document must
-not take the room of all others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,9 +238,9 @@ def with_items(verdicts: Sequence[Verdict], comparison: Comparison) -> list[Verd
 
 # What people ask to forget: the entries and the facts of the call that the model says they mean.
 
+# So many memories are not all forgotten without a question if there are no others: somebody who has only told two
+# things and asks to forget them need not be asked.
 MANY = 3
-"""So many memories are not all forgotten without a question if there are no others: somebody who has only
-told two things and asks to forget them need not be asked."""
 
 
 def forgetting(verdicts: Sequence[Verdict], comparison: Comparison) -> Decisions:
@@ -325,14 +325,14 @@ def _more_may_fit(place: int, entries: Mapping[int, KnownEntry], comparison: Com
 # A wrong NONE loses a fact and a wrong DELETE a memory, while a fact that is added beside what it repeats or
 # contradicts loses nothing. So what is doubtful is added, and the caller is told.
 
+# Below the first likeness a fact and a memory are about different things, and from the second on about one. Between
+# them they must have words in common, or contradict each other in what they say of the user. Of 45 pairs that
+# contradict each other or say the same, 41 are believed with the embedder e5 and 35 with the static one; of 23 about
+# different things, 3 and 4.
 LEAST_LIKENESS, CERTAIN_LIKENESS = 0.1, 0.2
-"""Below the first likeness a fact and a memory are about different things, and from the second on about one. Between
-them they must have words in common, or contradict each other in what they say of the user. Of 45 pairs that contradict
-each other or say the same, 41 are believed with the embedder e5 and 35 with the static one; of 23 about different
-things, 3 and 4."""
 
+# The likeness from which a memory may say what a fact says without naming anything that the fact names.
 SAME_NAMES_LIKENESS = 0.5
-"""The likeness from which a memory may say what a fact says without naming anything that the fact names."""
 
 
 def believed(verdicts: Sequence[Verdict], comparison: Comparison) -> tuple[list[Verdict], tuple[str, ...]]:
@@ -620,8 +620,8 @@ def _with_older(group: FactGroup, older: Iterable[FactGroup]) -> FactGroup:
     return group
 
 
+# The day that dates in words count from. Those that do count from a day, as "last year", are not compared.
 _ANY_DAY = datetime(2000, 1, 1, tzinfo=UTC)
-"""The day that dates in words count from. Those that do count from a day, as "last year", are not compared."""
 
 
 def settle(verdicts: Sequence[Verdict], comparison: Comparison) -> Decisions:
@@ -818,6 +818,7 @@ INPUTS = frozenset({"facts", "memories"})
 
 MAX_TEXT_CHARS = 4_000
 
+# Events as models name them, also in Chinese.
 _EVENTS: Mapping[str, Event] = {
     **{event.value: event for event in Event},
     **dict.fromkeys(("INSERT", "CREATE", "\u6dfb\u52a0", "\u65b0\u589e"), Event.ADD),
@@ -825,7 +826,6 @@ _EVENTS: Mapping[str, Event] = {
     **dict.fromkeys(("SUPERSEDE", "REMOVE", "FORGET", "\u5220\u9664"), Event.DELETE),
     **dict.fromkeys(("NOOP", "NO OP", "NO CHANGE", "IGNORE", "SKIP", "\u65e0", "\u65e0\u53d8\u5316"), Event.NONE),
 }
-"""Events as models name them, also in Chinese."""
 
 _MEMORY_KEYS = ("memory", "memory_id", "target_memory_id", "id")
 _TEXT_KEYS = ("text", "updated_content", "new_memory", "new_text", "content", "data")

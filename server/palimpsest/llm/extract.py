@@ -38,15 +38,15 @@ _SOURCE_KEYS = ("source", "source_node", "subject")
 _RELATION_KEYS = ("relationship", "relation", "name", "predicate")
 _DESTINATION_KEYS = ("destination", "destination_node", "target", "object")
 
+# Types as other prompts name them. Every other type that is not ours is "other".
 _OTHER_WORDS: Mapping[str, models.EntityType] = {
     **dict.fromkeys(("company", "organisation", "org"), "organization"),
     **dict.fromkeys(("city", "country", "location"), "place"),
     **dict.fromkeys(("human", "people", "user"), "person"),
 }
-"""Types as other prompts name them. Every other type that is not ours is "other"."""
 
+# What stands between the parts of a relation that is written as one text.
 _ARROW = LazyPattern(r"\s*(?:-{2,}>?|->|→|\|)\s*")
-"""What stands between the parts of a relation that is written as one text."""
 
 _PARTS = 3
 
@@ -212,14 +212,14 @@ def _fact_text(item: Mapping[str, Any]) -> str:
 
 # What a fact names and states, read from a model's reply.
 
+# How many entities of a fact are kept: a sentence that names more is a list, and found by its words.
 MAX_ENTITIES = 20
-"""How many entities of a fact are kept: a sentence that names more is a list, and found by its words."""
 
+# How many relations of a fact are kept: a sentence states one to three.
 MAX_RELATIONS = 12
-"""How many relations of a fact are kept: a sentence states one to three."""
 
+# What small models give as an entity, though only the sentence before says who is meant.
 _PRONOUNS = word_sets("palimpsest.llm", "says_nothing.txt")["pronouns"]
-"""What small models give as an entity, though only the sentence before says who is meant."""
 
 
 def _relations(fact: FactReply, user_name: str, known: Iterable[Relation]) -> tuple[Relation, ...]:
@@ -280,29 +280,29 @@ def _name(name: str) -> str:
 
 INPUTS = frozenset({"today", "summary", "recent", "context", "messages"})
 
+# How much of an earlier message the model sees: ten of them are about as long as a piece.
 MAX_RECENT_CHARS = 1_000
-"""How much of an earlier message the model sees: ten of them are about as long as a piece."""
 
+# More facts than this are no extraction: a piece of a conversation has some twenty.
 MAX_FACTS = 100
-"""More facts than this are no extraction: a piece of a conversation has some twenty."""
 
+# A longer fact is a copied text: a fact is a sentence.
 MAX_FACT_CHARS = 4_000
-"""A longer fact is a copied text: a fact is a sentence."""
 
+# How many keywords and tags of a fact are kept: twice as many as the prompt asks for.
 MAX_LABELS = 12
-"""How many keywords and tags of a fact are kept: twice as many as the prompt asks for."""
 
+# What stands in a date for a day or a month that is not known.
 _UNKNOWN_PARTS = LazyPattern(r"(-00)+$")
-"""What stands in a date for a day or a month that is not known."""
 
+# A line that is an item of a list.
 _BULLET = LazyPattern(r"(?:[-*+\u2022\u2023\u2013\u2014\u00b7\u30fb]|\d{1,3}[.)\u3001])\s*(.+)")
-"""A line that is an item of a list."""
 
+# An answer that begins or ends with `<none>`: some models add why, or repeat the question.
 _NO_FACTS = LazyPattern(r"^\W*<\s*(?:none|\u65e0)\s*/?>|<\s*(?:none|\u65e0)\s*/?>\W*$", re.IGNORECASE)
-"""An answer that begins or ends with `<none>`: some models add why, or repeat the question."""
 
+# The day that dates in words count from. What does count from a day, as "last year", is left out.
 _ANY_DAY = datetime(2000, 1, 1, tzinfo=UTC)
-"""The day that dates in words count from. What does count from a day, as "last year", is left out."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,27 +28,28 @@ CHECK_URL = "Check llm.config.openai_base_url."
 NOT_OPENAI = "a reply that is not in OpenAI's format"
 SERVER_ERROR = 500
 STATUS_DIGITS = 3
+
+# Shorter keys are placeholders, not secrets, and would match ordinary words in an error text.
 MIN_KEY_CHARS = 8
-"""Shorter keys are placeholders, not secrets, and would match ordinary words in an error text."""
 
+# How often the openai package retries after a connection error or status 408, 409, 429 or 5xx.
 RETRIES = 1
-"""How often the openai package retries after a connection error or status 408, 409, 429 or 5xx."""
 
+# No reply is shorter. A smaller number in a complaint is something else.
 MIN_REPLY_TOKENS = 100
-"""No reply is shorter. A smaller number in a complaint is something else."""
 
+# How many tokens are left free in a context that is nearly full: the endpoint counts more than the texts.
 CONTEXT_MARGIN = 32
-"""How many tokens are left free in a context that is nearly full: the endpoint counts more than the texts."""
 
 _FORM = re.compile(
     r"response_?format|json_?(?:schema|object|mode)|structured output|guided_json|grammar", re.IGNORECASE
 )
+# How endpoints say that a model knows no system role.
 _SYSTEM = re.compile(
     r"system (?:role|message|prompt|instruction)|'system'|\"system\"|role:? system|developer instruction|"
     r"roles? must alternate|only (?:the )?user and assistant",
     re.IGNORECASE,
 )
-"""How endpoints say that a model knows no system role."""
 
 _LIMIT = re.compile(r"max_?(?:completion|new|output)?_?tokens|context (?:length|window|size)|n_ctx", re.IGNORECASE)
 _CONTEXT = re.compile(r"context (?:length|window|size)[^\d]{0,40}(\d[\d,]{0,9})", re.IGNORECASE)

@@ -30,12 +30,13 @@ _BODY = re.compile(
     re.DOTALL,
 )
 
+# Which prompt file is added to which prompts, also to one that a person wrote.
 ADDED_PROMPTS: Mapping[str, str] = {"extract": "graph", "extract_agent": "graph"}
-"""Which prompt file is added to which prompts, also to one that a person wrote."""
 
+# Which fields of a reply such a file asks for. If there is nothing in it, they are not wanted.
 ADDED_FIELDS: Mapping[str, frozenset[str]] = {"graph": frozenset({"entities", "relations"})}
-"""Which fields of a reply such a file asks for. If there is nothing in it, they are not wanted."""
 
+# What Mem0's prompts and those written after its paper call the inputs. `mt` is the second of the messages `mt_1`.
 _PLACEHOLDERS: Mapping[str, str] = {
     **dict.fromkeys(("mt_1", "parsed_messages", "conversation"), "messages"),
     **dict.fromkeys(("mt", "custom_update_memory_prompt"), ""),
@@ -43,14 +44,14 @@ _PLACEHOLDERS: Mapping[str, str] = {
     **dict.fromkeys(("candidate_fact", "new_retrieved_facts", "new_facts"), "facts"),
     **dict.fromkeys(("retrieved_old_memory", "retrieved_old_memory_dict", "similar_memories"), "memories"),
 }
-"""What Mem0's prompts and those written after its paper call the inputs. `mt` is the second of the messages `mt_1`."""
 
 _PLACEHOLDER = re.compile(r"\{\{|\}\}|(?<!\$)\{\s*(\w+)\s*\}")
-_DOUBLED = re.compile(r"\{\{\s*[\"'\u201c]")
-"""JSON as a program has it in its source, where a brace is written twice."""
 
+# JSON as a program has it in its source, where a brace is written twice.
+_DOUBLED = re.compile(r"\{\{\s*[\"'\u201c]")
+
+# What a prompt cannot do without. A text that has placeholders for all of it is the whole prompt.
 _DATA = frozenset({"messages", "facts", "memories"})
-"""What a prompt cannot do without. A text that has placeholders for all of it is the whole prompt."""
 
 
 class PromptMessages(list[dict[str, str]]):

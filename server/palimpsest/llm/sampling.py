@@ -13,8 +13,8 @@ from pydantic import BaseModel, ValidationError
 
 from palimpsest.core.errors import CutOffReplyError, ModelRefusedError, ModelUnreachableError, ReplyError
 
+# A function that sends a request to the client and returns its answer. Raises MCPError if the client declines.
 Send: TypeAlias = Callable[[types.CreateMessageRequest], Awaitable[BaseModel]]
-"""A function that sends a request to the client and returns its answer. Raises MCPError if the client declines."""
 
 MAX_NAME_CHARS = 100
 
@@ -29,8 +29,8 @@ class SamplingModel:
         self._temperature = temperature
         self._max_tokens = max_tokens
         self._timeout = timeout
+        # The model's name as its last reply gave it.
         self.name = UNNAMED
-        """The model's name as its last reply gave it."""
 
     async def complete(self, messages: Sequence[Mapping[str, str]], schema: Mapping[str, Any] | None) -> str:
         """Return the reply's text. The schema is ignored: sampling has no structured output, the prompt asks for JSON.

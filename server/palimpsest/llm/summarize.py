@@ -25,6 +25,7 @@ from palimpsest.text.display import shorten_to_tokens
 
 SUMMARY_INPUTS = frozenset({"today", "name", "kind", "previous", "memories", "messages"})
 
+# The prompt file of each kind of summary, with those of `INPUTS` that it has. `summarize` is the one of `overall`.
 PROMPTS: Mapping[str, frozenset[str]] = {
     "summarize": SUMMARY_INPUTS - {"name"},
     "recent": SUMMARY_INPUTS - {"name", "kind", "previous"},
@@ -33,7 +34,6 @@ PROMPTS: Mapping[str, frozenset[str]] = {
     "profile": SUMMARY_INPUTS - {"kind", "messages"},
     **dict.fromkeys(("project", "procedures"), SUMMARY_INPUTS - {"name", "kind", "messages"}),
 }
-"""The prompt file of each kind of summary, with those of `INPUTS` that it has. `summarize` is the one of `overall`."""
 
 MAX_SUMMARY_CHARS = 8_000
 
@@ -63,8 +63,8 @@ async def summarize(
 
 ABOUT_INPUTS = frozenset({"today", "name", "lines"})
 
+# How long the text may be: four times the words that the prompt asks for.
 MAX_CHARS = 4_000
-"""How long the text may be: four times the words that the prompt asks for."""
 
 
 class AboutReply(SummarizeReply):
@@ -83,8 +83,8 @@ async def about(model: LanguageModel, prompt: Prompt, *, name: str, lines: Seque
 
 GIST_INPUTS = frozenset({"title", "headings", "page"})
 
+# The longest gist: the three sentences that are asked for have a third of it.
 MAX_GIST_CHARS = 1_000
-"""The longest gist: the three sentences that are asked for have a third of it."""
 
 
 class GistReply(SummarizeReply):
@@ -128,8 +128,8 @@ async def pauses(model: LanguageModel, prompt: Prompt, *, title: str, parts: Seq
     return await ask.ask(model, prompt.render(title=title, parts=shown), PausesReply, known)
 
 
+# How much of a part the model is shown: two sentences, which say whether something new begins.
 PART_TOKENS = 40
-"""How much of a part the model is shown: two sentences, which say whether something new begins."""
 
 
 def _written(what: str, max_chars: int, reply: SummarizeReply) -> tuple[str, str]:
@@ -150,8 +150,8 @@ def _text(text: str, what: str, max_chars: int) -> str:
 
 DESCRIBE_INPUTS = frozenset({"text"})
 
+# How much of a description is kept: three sentences are less.
 MAX_DESCRIPTION_CHARS = 1_000
-"""How much of a description is kept: three sentences are less."""
 
 
 async def describe(model: LanguageModel, prompt: Prompt, text: str, url: str) -> str:
@@ -172,17 +172,17 @@ async def describe(model: LanguageModel, prompt: Prompt, text: str, url: str) ->
 
 INPUTS = frozenset({"memories"})
 
+# How long a context may be: twice the words that the prompt asks for.
 MAX_CONTEXT_CHARS = 400
-"""How long a context may be: twice the words that the prompt asks for."""
 
+# How long a reason may be: a line.
 MAX_REASON_CHARS = 200
-"""How long a reason may be: a line."""
 
+# How long a tag may be: three words.
 MAX_TAG_CHARS = 40
-"""How long a tag may be: three words."""
 
+# How many tags a memory gets at most, with those that it has: twice what the prompt asks for.
 MAX_TAGS = 8
-"""How many tags a memory gets at most, with those that it has: twice what the prompt asks for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,11 +303,11 @@ def _tags(memory: Memory, tags: Sequence[str]) -> tuple[str, ...]:
 #
 # The model sees small integers instead of ids, as for links.
 
+# How much of a memory the model is shown: most are shorter, and the others begin with what they are about.
 MAX_TEXT_TOKENS = 150
-"""How much of a memory the model is shown: most are shorter, and the others begin with what they are about."""
 
+# How many questions and words are kept: as many as the prompt asks for, because one vector stands for all of them.
 MAX_ASKS, MAX_WORDS = 2, 6
-"""How many questions and words are kept: as many as the prompt asks for, because one vector stands for all of them."""
 
 
 class HintsReply(ask.ReplyItem):

@@ -11,8 +11,8 @@ from palimpsest.llm.ask import NOTHING
 from palimpsest.text.tokenizer import is_unspaced
 from palimpsest.text.word_lists import patterns
 
+# A longer name is a sentence.
 MAX_NAME_CHARS = 64
-"""A longer name is a sentence."""
 
 _NO_NAMES = NOTHING | {"user", "the user", "me", "i", "myself", "you", "assistant", "agent", "human", "anonymous"}
 

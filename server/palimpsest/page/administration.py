@@ -43,12 +43,13 @@ from palimpsest.text.display import visible
 
 # Take in one file of a form, into a private file: it may be too long to be held in memory.
 
+# How long an upload may take. 512 MB at 5 Mbit a second.
 SECONDS = 900.0
-"""How long an upload may take. 512 MB at 5 Mbit a second."""
 
 UPLOAD_CHUNK_BYTES = 1024 * 1024
+
+# How many parts a form may have that are no file.
 MAX_FIELDS = 10
-"""How many parts a form may have that are no file."""
 
 _NEW_FILE = os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_BINARY", 0)
 
@@ -87,11 +88,11 @@ logger = logging.getLogger(__name__)
 
 FOLDER = "uploads"
 
+# How long a file waits for somebody to say that it is to be imported: longer than a preview is read.
 KEPT_SECONDS = 3600.0
-"""How long a file waits for somebody to say that it is to be imported: longer than a preview is read."""
 
+# After this long a file is one that a killed process left behind: no upload and no import takes a day.
 LEFT_OVER_SECONDS = 24 * KEPT_SECONDS
-"""After this long a file is one that a killed process left behind: no upload and no import takes a day."""
 
 State: TypeAlias = Literal["reading", "read", "importing", "imported", "failed"]
 
@@ -244,9 +245,9 @@ async def settings_of(request: Request) -> Settings:
 
 # Import a file: upload it, see what it would bring, import it, and undo that.
 
+# The largest file, unpacked, of a visitor who does not own the machine: some 100,000 messages. Reading a file takes a
+# multiple of its size in memory.
 MAX_BYTES_OF_OTHERS = 32 * 2**20
-"""The largest file, unpacked, of a visitor who does not own the machine: some 100,000 messages. Reading a file takes a
-multiple of its size in memory."""
 
 MEGABYTE = 2**20
 
@@ -409,8 +410,8 @@ async def restored(request: Request) -> Response:
 
 # Access tokens for HTTP: list them, create one, which is shown once, and revoke one.
 
+# The longest that a token may be valid, so that its end is a date: a hundred years.
 MAX_DAYS = 36_500
-"""The longest that a token may be valid, so that its end is a date: a hundred years."""
 
 
 async def create(request: Request) -> Response:
@@ -469,8 +470,8 @@ def _days(text: str) -> int | None:
 
 # The prompts: each with its difference to the shipped one. An owner may write their own, and return to the shipped.
 
+# What the first character of a line of a difference means.
 CHANGES = {"+": "added", "-": "removed", "@": "place"}
-"""What the first character of a line of a difference means."""
 
 
 async def prompts(request: Request) -> Response:

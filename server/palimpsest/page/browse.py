@@ -96,15 +96,15 @@ def day_from(text: str, default: date) -> date:
 
 # What goes on in the background, and how the memory grew.
 
+# How many jobs are shown, the newest.
 JOBS = 30
-"""How many jobs are shown, the newest."""
 
+# How many months a plot shows: two years, a bar of each fits a narrow screen.
 MONTHS = 24
-"""How many months a plot shows: two years, a bar of each fits a narrow screen."""
 
 
+# How many days a plot shows at most. As `MONTHS`.
 MAX_DAYS = 60
-"""How many days a plot shows at most. As `MONTHS`."""
 
 
 async def activity(request: Request) -> Response:
@@ -139,11 +139,11 @@ def _plot(name: str, periods: Sequence[Period], counts: Mapping[str, int]) -> Ma
 
 # The time line: what a day, week, month or year is about, and a way to what was believed then.
 
+# How many memories, and how many conversations, a time line shows at most: a long day of work.
 TIME_LINE_LIMIT = 200
-"""How many memories, and how many conversations, a time line shows at most: a long day of work."""
 
+# How many memories each day of a week shows before its link to the whole day.
 FIRST_SHOWN = 5
-"""How many memories each day of a week shows before its link to the whole day."""
 
 
 async def time_line(request: Request) -> Response:
@@ -187,14 +187,14 @@ async def time_line(request: Request) -> Response:
 
 # Conversations: the list of them, and one of them message by message.
 
+# How many conversations are listed at once.
 LISTED_CONVERSATIONS = 30
-"""How many conversations are listed at once."""
 
+# How many messages are shown at once.
 SHOWN_MESSAGES = 200
-"""How many messages are shown at once."""
 
+# How many messages before the one that is asked for are shown with it: some screens of talk.
 CONTEXT = 20
-"""How many messages before the one that is asked for are shown with it: some screens of talk."""
 
 
 async def conversations(request: Request) -> Response:
@@ -221,11 +221,11 @@ async def conversation(request: Request) -> Response:
 
 # Documents: the list of them, and one of them page by page.
 
+# How many documents are listed at once.
 LISTED_DOCUMENTS = 50
-"""How many documents are listed at once."""
 
+# How many pages of a document are shown at once. A page has about two thousand characters.
 SHOWN_PAGES = 20
-"""How many pages of a document are shown at once. A page has about two thousand characters."""
 
 
 async def documents(request: Request) -> Response:
@@ -258,14 +258,14 @@ async def document(request: Request) -> Response:
 
 # Entities: the list of them, one with what is known of it, and the graph that they are.
 
+# How many entities are listed at once.
 LISTED_ENTITIES = 60
-"""How many entities are listed at once."""
 
+# How many others the drawing of a neighbourhood has: with more, names cover each other.
 NEIGHBOURS = 60
-"""How many others the drawing of a neighbourhood has: with more, names cover each other."""
 
+# How many memories and relations of an entity are listed.
 SHOWN = 30
-"""How many memories and relations of an entity are listed."""
 
 
 async def entities(request: Request) -> Response:
@@ -340,11 +340,11 @@ def _drawing(found: EntityGraph, scope: Scope, centre: str) -> dict[str, Any]:
 
 # Summaries and the profile, each with what it rests on.
 
+# How many of the memories and messages that a summary rests on are shown.
 SOURCES = 100
-"""How many of the memories and messages that a summary rests on are shown."""
 
+# How many of the last days have a link to their summary.
 DAYS = 14
-"""How many of the last days have a link to their summary."""
 
 WITHOUT_ARGUMENT = tuple(kind for kind in KEPT_KIND_NAMES if kind not in {"session", "day", "mood"})
 
@@ -378,12 +378,12 @@ async def refresh(request: Request) -> Response:
 
 KINDS = ("memory", "message")
 
+# The filters that stand folded below the search.
 FURTHER = ("tag", "entity", "speaker", "first", "last", "held_at", "agent", "run")
-"""The filters that stand folded below the search."""
 
 
+# What hits must be, by `kind` and `FURTHER`; what is "" does not filter. `first` and `last` are days in ISO 8601.
 Filters: TypeAlias = Mapping[str, str]
-"""What hits must be, by `kind` and `FURTHER`; what is "" does not filter. `first` and `last` are days in ISO 8601."""
 
 
 def of_hits(filters: Filters) -> Mapping[str, Any]:
@@ -396,11 +396,11 @@ def of_hits(filters: Filters) -> Mapping[str, Any]:
 
 # The first page: search as you type, and without a question the newest memories.
 
+# How many hits a search and a list show at once.
 SEARCH_LIMIT = 20
-"""How many hits a search and a list show at once."""
 
+# How many months back the strip below the search goes; a date goes further: two lines of a screen.
 STRIP_MONTHS = 18
-"""How many months back the strip below the search goes; a date goes further: two lines of a screen."""
 
 
 async def search(request: Request) -> Response:

@@ -56,8 +56,8 @@ async def done(request: Request) -> Response:
 
 # A memory's page: what it says, how it came to say it, and what it is connected with.
 
+# How many recalls are shown, the newest: enough to see what a memory is used for.
 MAX_RECALLS = 20
-"""How many recalls are shown, the newest: enough to see what a memory is used for."""
 
 
 async def memory_page(
@@ -115,8 +115,8 @@ def _pieces(version: Version) -> Iterator[tuple[str, str]]:
 
 # Correct a hit where it stands in a list. Without JavaScript a link leads to the page of the memory instead.
 
+# The problem, among the words of the page, of a form whose memory was changed since it was sent.
 CHANGED_BY_ANOTHER = "changed_by_another"
-"""The problem, among the words of the page, of a form whose memory was changed since it was sent."""
 
 
 async def form(request: Request) -> Response:
@@ -198,14 +198,14 @@ def _hit(request: Request, stored: Memory, done: str, edit: int) -> Response:
 
 # Merge memories that say nearly the same, and settle which of several is true now.
 
+# How many memories are merged, or closed in favour of one, at once: more than a page offers.
 MAX_MERGED = 50
-"""How many memories are merged, or closed in favour of one, at once: more than a page offers."""
 
+# How many conflicts are listed at once.
 LISTED = 30
-"""How many conflicts are listed at once."""
 
+# What further contradictions of relations are shown with: those between texts stand on pages of their own.
 NOT_COMPARED = AlikePage((), 0, None)
-"""What further contradictions of relations are shown with: those between texts stand on pages of their own."""
 
 
 async def duplicates(request: Request) -> Response:
@@ -269,11 +269,12 @@ async def _in_favour(request: Request, done: str, close: Callable[..., Awaitable
 
 # Correct several memories at once. Each action is one edit, and changes all of them or none.
 
+# How many memories one action may change: more than a page shows.
 MAX_CHOSEN = 500
-"""How many memories one action may change: more than a page shows."""
 
 Action: TypeAlias = Callable[[OpenMemory, str], Callable[..., Awaitable[WriteResult]]]
 
+# By the last part of the path: the word for what was done, and the write, which is given the tag of the form.
 ACTIONS: Mapping[str, tuple[str, Action]] = {
     "delete": ("deleted", lambda memory, _: memory.delete),
     "restore": ("restored", lambda memory, _: memory.restore_all),
@@ -283,7 +284,6 @@ ACTIONS: Mapping[str, tuple[str, Action]] = {
     "unpin": ("changed", lambda memory, _: partial(memory.corrections.pin, pinned=False)),
     "confirm": ("changed", lambda memory, _: memory.corrections.confirm),
 }
-"""By the last part of the path: the word for what was done, and the write, which is given the tag of the form."""
 
 
 async def correct_many(request: Request) -> Response:
@@ -302,6 +302,8 @@ async def correct_many(request: Request) -> Response:
 
 Edit: TypeAlias = Callable[[OpenMemory, Mapping[str, Any]], Callable[..., Awaitable[WriteResult]]]
 
+# By the last part of the path: the word for what was done, the fields that can be corrected, and the write, which is
+# given the form. One without fields can be done with many memories.
 EDITS: Mapping[str, tuple[str, Sequence[str], Edit]] = {
     "text": ("changed", ("text",), lambda memory, sent: partial(memory.update, text=sent["text"])),
     "tags": ("changed", ("tags",), lambda memory, sent: partial(memory.update, tags=sent["tags"].split(","))),
@@ -315,8 +317,6 @@ EDITS: Mapping[str, tuple[str, Sequence[str], Edit]] = {
     "delete": ("deleted", (), lambda memory, _: memory.delete),
     "restore": ("restored", (), lambda memory, _: memory.restore_all),
 }
-"""By the last part of the path: the word for what was done, the fields that can be corrected, and the write, which is
-given the form. One without fields can be done with many memories."""
 
 
 def _hints(text: str) -> tuple[str, ...]:
@@ -361,8 +361,8 @@ async def undo(request: Request) -> Response:
 
 # The log of edits, newest first, each with its undo.
 
+# How many edits are shown at once.
 LIMIT = 30
-"""How many edits are shown at once."""
 
 
 async def edits(request: Request) -> Response:

@@ -57,6 +57,10 @@ def language_of(accepted: str) -> str:
 
 # What every answer of the page says to browsers, and which writes are refused.
 
+# No script and no style stands in a page itself, so that a text that got into one could not run.
+#
+# No other site learns the address of a page. With the policy `no-referrer` browsers would send forms with the origin
+# `null`, which is refused.
 HEADERS = {
     "content-security-policy": (
         "default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; form-action 'self'; "
@@ -67,30 +71,25 @@ HEADERS = {
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
 }
-"""No script and no style stands in a page itself, so that a text that got into one could not run.
 
-No other site learns the address of a page. With the policy `no-referrer` browsers would send forms with the origin
-`null`, which is refused.
-"""
-
+# What is said of everything that somebody's memory is in.
 OF_PAGES = {
     "cache-control": "no-store",
     "vary": "HX-Request, HX-History-Restore-Request, HX-Current-URL, Accept-Language, Cookie",
 }
-"""What is said of everything that somebody's memory is in."""
 
+# A browser keeps them, and asks whether they are still the same, which is answered without sending them again.
 OF_STATIC_FILES = {"cache-control": "no-cache"}
-"""A browser keeps them, and asks whether they are still the same, which is answered without sending them again."""
 
 STATIC = "/static/"
 
 SAFE_METHODS = frozenset({"GET", "HEAD"})
 
+# The largest form: the longest text of a memory, or the ids of all that one action may change.
 MAX_BODY_BYTES = 256 * 1024
-"""The largest form: the longest text of a memory, or the ids of all that one action may change."""
 
+# The largest form with a file to import: more than the texts of years, and what a disk has room for.
 MAX_UPLOAD_BYTES = 512 * 1024 * 1024
-"""The largest form with a file to import: more than the texts of years, and what a disk has room for."""
 
 UPLOAD_PATH = "/care/import"
 
@@ -138,14 +137,14 @@ def _refusal(scope: AsgiScope) -> PlainTextResponse | None:
 
 COOKIE = "palimpsest_page"
 
+# How long the token of a first URL is valid: a browser that is slow to start still opens it.
 INVITED_FOR = timedelta(minutes=10)
-"""How long the token of a first URL is valid: a browser that is slow to start still opens it."""
 
+# How long a page may stay unused before its cookie is no longer valid: a working day.
 IDLE_FOR = timedelta(hours=12)
-"""How long a page may stay unused before its cookie is no longer valid: a working day."""
 
+# How many cookies are valid at once. The one that was unused longest ends first.
 MAX_OPEN = 1_000
-"""How many cookies are valid at once. The one that was unused longest ends first."""
 
 TOKEN_BYTES = 32
 
@@ -260,25 +259,25 @@ class Visits:
 
 # What a request asks for: whose memory, which project, and how it may be changed.
 
+# Who makes the edits of the page, in the history.
 CALLER = "page"
-"""Who makes the edits of the page, in the history."""
 
+# The parameter that says what was done just before a page was opened.
 DONE = "done"
-"""The parameter that says what was done just before a page was opened."""
 
+# The parameter that names what there is to say about the write that led to a page.
 TOLD = "told"
-"""The parameter that names what there is to say about the write that led to a page."""
 
+# How many answers to writes are kept to be shown again: far more than anybody goes back to.
 MAX_TOLD = 1_000
-"""How many answers to writes are kept to be shown again: far more than anybody goes back to."""
 
 
+# A number below 10^18 is a 64-bit integer.
 MAX_DIGITS = 18
-"""A number below 10^18 is a 64-bit integer."""
 
 
+# What the answers to writes say, by the cookie of who wrote and by a name. They are forgotten with the process.
 Told: TypeAlias = OrderedDict[tuple[str, str], Mapping[str, Any]]
-"""What the answers to writes say, by the cookie of who wrote and by a name. They are forgotten with the process."""
 
 
 def answered(request: Request, path: str, answer: Mapping[str, Any]) -> Response:

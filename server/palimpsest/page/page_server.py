@@ -39,14 +39,14 @@ from palimpsest.server.session.rate_limits import address_of
 
 # Tell an open page that something has changed, in this process or another one, as server-sent events.
 
+# How often a stream looks at the index log: what is added is shown at once, as people see it.
 LOOK_SECONDS = 1.0
-"""How often a stream looks at the index log: what is added is shown at once, as people see it."""
 
+# How long a stream is silent at most, so that nothing on the way takes it for dead.
 SAY_SECONDS = 15.0
-"""How long a stream is silent at most, so that nothing on the way takes it for dead."""
 
+# How many pages are told at once. A browser opens one stream for each tab that is seen.
 MAX_STREAMS = 64
-"""How many pages are told at once. A browser opens one stream for each tab that is seen."""
 
 
 async def live(request: Request) -> Response:
@@ -78,8 +78,8 @@ async def live(request: Request) -> Response:
 
 # Open the page, sign in and sign out.
 
+# The parameter with which the form to sign in says that somebody has just signed out.
 SIGNED_OUT = "signed_out"
-"""The parameter with which the form to sign in says that somebody has just signed out."""
 
 
 def visits_of(request: Request) -> context.Visits:
@@ -128,8 +128,8 @@ def _with_cookie(request: Request, cookie: str) -> Response:
 #
 # The page reads and writes through the facade alone. Nothing of it is open without a cookie but the form to sign in.
 
+# What anybody may request: the form to sign in, and files that hold nothing of a memory.
 OPEN_PATHS = ("/enter", "/sign-in", context.STATIC)
-"""What anybody may request: the form to sign in, and files that hold nothing of a memory."""
 
 
 def _only_for(may_use: Callable[[context.Visitor], bool], *routes: Route) -> list[Route]:

@@ -30,12 +30,12 @@ from palimpsest.text.tokenizer import search_tokens
 #
 # `benchmarks/fit.py` writes both files and says in them what they were fitted on. Nothing else changes them.
 
+# Keys of the fitted numbers besides the features: the constant of a logistic regression, and the probability that
+# counts as a yes.
 CONSTANT, THRESHOLD = "constant", "threshold"
-"""Keys of the fitted numbers besides the features: the constant of a logistic regression, and the probability that
-counts as a yes."""
 
+# The two sets of weights: for embedders that read whole sentences, and for mean word vectors.
 SENTENCE, STATIC = "e5", "static"
-"""The two sets of weights: for embedders that read whole sentences, and for mean word vectors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +69,10 @@ class Weights:
         return self.message["also" if with_others else "alone"]
 
 
+# The cosine from which on two memories without relations may tell states of one thing, such as where somebody lives. Of
+# the lives in benchmarks/lives_in_time.json one pair in twenty that tell other things of one person is as near, and
+# half of those that tell states of one thing (a quarter with mean word vectors).
 ALIKE = {SENTENCE: 0.28, STATIC: 0.37}
-"""The cosine from which on two memories without relations may tell states of one thing, such as where somebody lives.
-Of the lives in benchmarks/lives_in_time.json one pair in twenty that tell other things of one person is as near, and
-half of those that tell states of one thing (a quarter with mean word vectors)."""
 
 
 @cache
@@ -89,16 +89,16 @@ def _read(name: str) -> Any:
 
 # What candidates are requested by, and the features they are ranked by.
 
+# A vector shorter than this has no direction. Far below the rounding of float32 for vectors of length 1.
 TINY = 1e-9
-"""A vector shorter than this has no direction. Far below the rounding of float32 for vectors of length 1."""
 
+# How many entries the embedder's mean of passages in general counts for in the centre of a collection: twenty vectors
+# have a mean of their own.
 PRIOR_ENTRIES = 20
-"""How many entries the embedder's mean of passages in general counts for in the centre of a collection: twenty vectors
-have a mean of their own."""
 
+# The same for the centre of questions, which moves with the collection more slowly: by as many entries it has moved
+# half of the way. Chosen on everyday and work memories; between 100 and 300 hardly anything changes.
 QUESTION_PRIOR = 150
-"""The same for the centre of questions, which moves with the collection more slowly: by as many entries it has moved
-half of the way. Chosen on everyday and work memories; between 100 and 300 hardly anything changes."""
 
 KINDS: tuple[Kind, ...] = ("memory", "message")
 
@@ -273,8 +273,8 @@ def stored_centre(conn: Connection, embedder: str, scope: Scope) -> tuple[entry_
 # Searches are scored by `score.SearchScoring`, near-duplicates by `similar.likeness_parts`. A new feature is a column
 # of `Candidates` and a part of a score.
 
+# One number for each candidate: shape (n,), float32 or float64.
 Column: TypeAlias = npt.NDArray[Any]
-"""One number for each candidate: shape (n,), float32 or float64."""
 
 
 def best_first(scores: Column) -> list[int]:
@@ -317,24 +317,24 @@ def rank(candidates: Candidates, parts_of: Callable[[Candidates], Mapping[str, C
 # words of it, each is the nearest to the other, and the newer one says that something has changed. A logistic
 # regression over these signs orders updates in a search and names what a new memory may contradict.
 
+# One number for each pair of n texts: shape (n, n), with a row for the newer and a column for the older one.
 Matrix: TypeAlias = npt.NDArray[Any]
-"""One number for each pair of n texts: shape (n, n), with a row for the newer and a column for the older one."""
 
 
+# More words of change do not make a change more certain.
 MAX_CHANGE_WORDS = 3
-"""More words of change do not make a change more certain."""
 
 
+# The probability if the texts differ in one word, as "User lives in Lyon" and "User lives in Nice" do. The data set has
+# no such updates, and people store them all the time.
 OTHER_VALUE = 0.8
-"""The probability if the texts differ in one word, as "User lives in Lyon" and "User lives in Nice" do. The data set
-has no such updates, and people store them all the time."""
 
+# The probability if the newer text says that what the older one says has ended. Such texts are about one thing and so
+# look no more alike than two that both hold.
 ENDED = 0.8
-"""The probability if the newer text says that what the older one says has ended. Such texts are about one thing and so
-look no more alike than two that both hold."""
 
+# How many words such texts have in common at least: one word says nothing.
 MIN_COMMON = 2
-"""How many words such texts have in common at least: one word says nothing."""
 
 
 def pair_features(

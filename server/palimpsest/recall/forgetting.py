@@ -28,16 +28,16 @@ from palimpsest.text.display import counted
 
 Mode: TypeAlias = Literal["off", "rank", "archive"]
 
+# The tags of what never fades: who somebody is, how they want to be helped, and what would do harm if it were
+# forgotten. The model gives these tags; whoever stores a text may give them as `tags` in its metadata.
 LASTING = ("identity", "instruction", "preference", "health", "style", "correction")
-"""The tags of what never fades: who somebody is, how they want to be helped, and what would do harm if it were
-forgotten. The model gives these tags; whoever stores a text may give them as `tags` in its metadata."""
 
+# What keeps the memory that tells the user's name, with or without tags.
 NAME = "identity"
-"""What keeps the memory that tells the user's name, with or without tags."""
 
+# What a memory loses in the order that is wholly forgotten. It is what `score.CLEAR` calls a clear lead: what stands
+# out from all others keeps its place, and of two that answer alike the one that is remembered is first.
 WEIGHT = 0.5
-"""What a memory loses in the order that is wholly forgotten. It is what `score.CLEAR` calls a clear lead: what stands
-out from all others keeps its place, and of two that answer alike the one that is remembered is first."""
 
 SECONDS_A_DAY = 86_400
 

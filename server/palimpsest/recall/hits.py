@@ -32,24 +32,24 @@ from palimpsest.text.tokenizer import count_tokens, query_tokens, search_tokens
 
 # Memories and messages as hits: what a search or a listing returns, and what a filter sees.
 
+# The reason of a hit that another hit led to.
 LINKED = "linked"
-"""The reason of a hit that another hit led to."""
 
+# About what the id, the date and the speaker of a hit's line cost, in tokens.
 LINE_TOKENS = 14
-"""About what the id, the date and the speaker of a hit's line cost, in tokens."""
 
+# The same for a hit that is cut, whose line ends with the length of the whole text.
 CUT_LINE_TOKENS = LINE_TOKENS + 6
-"""The same for a hit that is cut, whose line ends with the length of the whole text."""
 
+# About what the address of a page costs, which the line of a cut page ends with.
 ADDRESS_TOKENS = 7
-"""About what the address of a page costs, which the line of a cut page ends with."""
 
+# How much of the best hit is shown at least. With its line it is 50 tokens, the smallest budget of a search.
 MIN_BEST_TOKENS = 30
-"""How much of the best hit is shown at least. With its line it is 50 tokens, the smallest budget of a search."""
 
+# How much of another hit is shown at least, or it is left out: about three sentences, which are enough to see what a
+# text is about; less would take room from shorter hits and say little.
 MIN_CUT_TOKENS = 60
-"""How much of another hit is shown at least, or it is left out: about three sentences, which are enough to see what a
-text is about; less would take room from shorter hits and say little."""
 
 
 def memory_hit(memory: Memory, sources: Sequence[Message] = ()) -> Hit:
@@ -353,12 +353,12 @@ def entries_matching(conn: Connection, scope: Scope, found: HitFilter) -> set[in
 
 # Show of a page the passage that answers best, because a whole page would fill a reply.
 
+# A page has at most this part of a reply, one fourth, unless it is whole within that: with 800 tokens that is a
+# paragraph or two, and a caller that asks for 4,000 gets whole pages.
 PAGE_SHARE = 4
-"""A page has at most this part of a reply, one fourth, unless it is whole within that: with 800 tokens that is a
-paragraph or two, and a caller that asks for 4,000 gets whole pages."""
 
+# How much of a page is shown at least: two or three sentences.
 MIN_PASSAGE_TOKENS = 60
-"""How much of a page is shown at least: two or three sentences."""
 
 _END = re.compile(r"[.!?…][\"')\]»”’]*\s+|[。！？｡۔।]\s*|\n+")  # noqa: RUF001 - full stops are meant
 
@@ -420,20 +420,20 @@ def _end_of(start: int, sums: Sequence[int], budget: int) -> int:
 # A hit folds into another one only if its words are the same. A message folds into the memories that were learned
 # from it, unless it holds more than they do.
 
+# The share of a message's content words that its memories must hold, or the message holds more: a memory that says all
+# of a message in the third person keeps about two of three words. The others are greetings, verbs in other forms and
+# synonyms. A message with a smaller share mostly tells a detail that its memories leave out.
 MIN_COVERED = 2 / 3
-"""The share of a message's content words that its memories must hold, or the message holds more: a memory that says all
-of a message in the third person keeps about two of three words. The others are greetings, verbs in other forms and
-synonyms. A message with a smaller share mostly tells a detail that its memories leave out."""
 
+# A message this many times as long as its memories together holds more, whatever its words, so that long messages need
+# not be taken apart: even a talkative message seldom needs six times the room of what it says.
 MAX_RATIO = 6
-"""A message this many times as long as its memories together holds more, whatever its words, so that long messages need
-not be taken apart: even a talkative message seldom needs six times the room of what it says."""
 
+# Punctuation that changes what a word means, as in C# and 5 %. All other punctuation only divides words.
 _MEANINGFUL = frozenset("#%&*+/@\\")
-"""Punctuation that changes what a word means, as in C# and 5 %. All other punctuation only divides words."""
 
+# A hyphen that makes a number negative. It changes the meaning too.
 _MINUS = re.compile(r"(?<!\w)-(?=\d)")
-"""A hyphen that makes a number negative. It changes the meaning too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -538,9 +538,9 @@ _WITHOUT_PUNCTUATION = _WithoutPunctuation()
 # A memory can be read on its own: it has names and dates where the message has "she" and "yesterday". The message
 # holds more, so both are hits; only their places change.
 
+# In how many of the first places a message has its memory directly below it: a memory that moves up takes the place of
+# another hit. Further down that costs more answers than it brings memories (`benchmarks/locomo.py`).
 FOLLOWED = 3
-"""In how many of the first places a message has its memory directly below it: a memory that moves up takes the place of
-another hit. Further down that costs more answers than it brings memories (`benchmarks/locomo.py`)."""
 
 
 def memories_first(hits: Sequence[Hit], memories_below: Sequence[Hit], words: FoldWords) -> list[Hit]:

@@ -23,18 +23,18 @@ from palimpsest.store import messages as message_queries
 from palimpsest.store.ledger import Ledger
 from palimpsest.store.messages import MessagePosition
 
+# The number of a row is below 10^18 as a 64-bit integer.
 MAX_CURSOR_DIGITS = 18
-"""The number of a row is below 10^18 as a 64-bit integer."""
 
+# How many memories are read at once if a filter is applied, which may drop most of them.
 FILTERED_BATCH = 200
-"""How many memories are read at once if a filter is applied, which may drop most of them."""
 
+# How many entries a filter tests for one page, so that no page takes long: about half a second.
 MAX_TESTED = 10_000
-"""How many entries a filter tests for one page, so that no page takes long: about half a second."""
 
 
+# Where a page ended: memories are in the order in which they were stored, messages in that of when they were said.
 Position: TypeAlias = int | MessagePosition
-"""Where a page ended: memories are in the order in which they were stored, messages in that of when they were said."""
 
 
 @dataclass(frozen=True, slots=True)

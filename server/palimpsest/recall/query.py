@@ -28,14 +28,14 @@ from palimpsest.text.word_lists import patterns
 
 _RE = patterns("palimpsest.text", "time_questions.txt")
 
+# How much of a question or a text is read: a long one asks about more than a time.
 MAX_CHARS = 400
-"""How much of a question or a text is read: a long one asks about more than a time."""
 
+# What a question asks of time in its words: what holds now, what changed, since when or how long, what was before.
 TimeSense: TypeAlias = Literal["", "now", "changed", "length", "before"]
-"""What a question asks of time in its words: what holds now, what changed, since when or how long, what was before."""
 
+# The order in which they are looked for.
 _SENSES: tuple[TimeSense, ...] = ("length", "before", "changed", "now")
-"""The order in which they are looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,8 +244,8 @@ def _said_time(text: str, dates: Sequence[DateSpan]) -> TimeSpan | None:
     return TimeSpan(parse_span(years[0], "year").first, parse_span(years[-1], "year").last)
 
 
+# The senses of questions that several states answer together, those that have ended too.
 _OF_SEVERAL: tuple[TimeSense, ...] = ("length", "changed")
-"""The senses of questions that several states answer together, those that have ended too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,8 +331,8 @@ class ParsedQuery:
 
 # Parts of a query that are asked for as they are written: numbers, codes, paths, quoted phrases.
 
+# Words and numbers; C++ and C# keep their signs.
 _EXACT_WORD = re.compile(r"\w+[+#]*")
-"""Words and numbers; C++ and C# keep their signs."""
 
 _QUOTED = re.compile(
     r"[\"\u201c\u201d\u201e\u00ab](.{2,80}?)[\"\u201c\u201d\u00bb]|`(.{2,80}?)`|\u300c(.{2,80}?)\u300d"
@@ -344,8 +344,9 @@ _CODE = re.compile(
     r"|\w\w\.\w|[^\W\d_]\w*/\w+/|[a-z][A-Z]"  # app.py, src/app/, camelCase
 )
 _COMPOUND = re.compile(r"[^\W_]+(?:-[^\W_]+)+")
+
+# Names that are easily taken for others: invoice-sync and invoice-sink, M.C. and M.G.
 _INITIALS = re.compile(r"\b[^\W\d_]\.(?: ?[^\W\d_]\b\.?)+")
-"""Names that are easily taken for others: invoice-sync and invoice-sink, M.C. and M.G."""
 
 
 def look_alikes(question: str) -> tuple[tuple[str, re.Pattern[str]], ...]:
@@ -363,8 +364,9 @@ def look_alikes(question: str) -> tuple[tuple[str, re.Pattern[str]], ...]:
 
 
 _YEAR = re.compile(r"(?:19|20)\d\d|\d{1,2}(?:st|nd|rd|th)")
+
+# The digits of a telephone number or an account, however they are grouped.
 _SPLIT_NUMBER = re.compile(r"\d(?:[ ./()-]{0,2}\d){6,19}")
-"""The digits of a telephone number or an account, however they are grouped."""
 
 
 def exact_form(text: str) -> str:
@@ -391,32 +393,34 @@ def _split_numbers(text: str) -> list[str]:
 
 # How well the dates of a query agree with an entry: with when it was said, and with the dates in its text.
 
+# A date up to this long is exact: a week and a third of a month are, a month is not.
 EXACT = timedelta(days=10)
-"""A date up to this long is exact: a week and a third of a month are, a month is not."""
 
+# How long before an exact date and after its end an entry fully agrees with it.
+#
+# Chosen by trials on LoCoMo: people mean the day of their own time zone, and what is said at night is of the day
+# before.
 SAME_FROM, SAME_TO = timedelta(days=-1), timedelta(hours=12)
-"""How long before an exact date and after its end an entry fully agrees with it.
 
-Chosen by trials on LoCoMo: people mean the day of their own time zone, and what is said at night is of the day before.
-"""
-
+# How long before an exact date and after its end an entry half agrees.
+#
+# Chosen by trials on LoCoMo: what happened is told within the week.
 NEAR_FROM, NEAR_TO = timedelta(days=-2), timedelta(days=7)
-"""How long before an exact date and after its end an entry half agrees.
-
-Chosen by trials on LoCoMo: what happened is told within the week."""
 
 NEAR = 0.5
 
 AFTER_TO = timedelta(days=10)
+
+# How well an entry agrees that follows a long date, such as a month, within ten days.
 AFTER = 0.4
-"""How well an entry agrees that follows a long date, such as a month, within ten days."""
 
 COARSE_TO = timedelta(days=92)
-COARSE = 0.5
-"""How well a text that names a month or a quarter agrees with a day in it. A year says little."""
 
+# How well a text that names a month or a quarter agrees with a day in it. A year says little.
+COARSE = 0.5
+
+# How well "in the summer" agrees with a summer of another year than the one that was guessed.
 OTHER_YEAR = 0.5
-"""How well "in the summer" agrees with a summer of another year than the one that was guessed."""
 
 DAYS_OF_A_YEAR = 365.2425
 

@@ -35,8 +35,8 @@ from palimpsest.text.tokenizer import search_tokens
 #
 # They come from the ledger's history. The vector index and the full text only know what is believed now.
 
+# How many old texts one search embeds at most: a second of work. The others are found by their words.
 MAX_EMBEDDED = 32
-"""How many old texts one search embeds at most: a second of work. The others are found by their words."""
 
 
 def candidates_at(ledger: Ledger, embedder: Embedder, request: CandidateRequest, instant: datetime) -> Candidates:
@@ -98,8 +98,8 @@ def _candidate_of(hit: Hit, seq: int) -> Candidate:
 
 # Follow the links of memories one hop (A-Mem, section 3.4): what a candidate is linked with is a candidate too.
 
+# How many candidates are added because they are linked with one: half of those that the meaning finds.
 MAX_ADDED = 40
-"""How many candidates are added because they are linked with one: half of those that the meaning finds."""
 
 # Retrieve the candidates of a query from the ledger.
 #
@@ -108,25 +108,25 @@ MAX_ADDED = 40
 # of them are living and visible to the scope, and supplies everything they are ranked by. An index that lags or errs
 # therefore costs a candidate, never a wrong hit.
 
+# If the scope sees a smaller share of the requested candidates, it is scanned: most of what was returned belongs to
+# other scopes. A fifth of a search's candidates still fills its reply.
 MIN_VISIBLE_SHARE = 0.2
-"""If the scope sees a smaller share of the requested candidates, it is scanned: most of what was returned belongs to
-other scopes. A fifth of a search's candidates still fills its reply."""
 
+# Up to so many entries that pass a filter are read one by one. More are read with all others of the scope, in order,
+# which takes less time for each. Measured with 100,000 entries.
 MAX_PICKED = 10_000
-"""Up to so many entries that pass a filter are read one by one. More are read with all others of the scope, in order,
-which takes less time for each. Measured with 100,000 entries."""
 
+# How many times as many candidates are tested as are wanted, if a filter leaves most messages, so that one that leaves
+# a fourth of them finds enough. If it does not, all entries that pass are read.
 TESTED_POOLS = 4
-"""How many times as many candidates are tested as are wanted, if a filter leaves most messages, so that one that leaves
-a fourth of them finds enough. If it does not, all entries that pass are read."""
 
+# As a number of characters: the whole text.
 WHOLE_TEXT = 2**31 - 1
-"""As a number of characters: the whole text."""
 
+# For so many other candidates there is one page of a document. Pages have a pool of their own, because those of a large
+# document match many questions by some of their words, and what people said would not become a candidate at all. Chosen
+# by trials on conversations with handbooks beside them.
 PAGE_SHARE = 2
-"""For so many other candidates there is one page of a document. Pages have a pool of their own, because those of a
-large document match many questions by some of their words, and what people said would not become a candidate at all.
-Chosen by trials on conversations with handbooks beside them."""
 
 _T = TypeVar("_T")
 

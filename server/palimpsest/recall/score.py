@@ -38,19 +38,19 @@ from palimpsest.text.tokenizer import search_tokens, subject_tokens
 
 # What a memory gains because it is linked with the best one of a search (A-Mem, section 3.4).
 
+# The name of the part of a score that puts first what held at the time asked about.
 HELD = "held"
-"""The name of the part of a score that puts first what held at the time asked about."""
 
+# The name of the part of a score.
 CONNECTED = "connected"
-"""The name of the part of a score."""
 
+# How far below the best memory one is put that it is linked with. Chosen by the first half of the questions of
+# benchmarks/two_hops.json: with 0.3 a few more answers are among the first three hits, and fewer everyday answers are.
 DISTANCE = 1.0
-"""How far below the best memory one is put that it is linked with. Chosen by the first half of the questions of
-benchmarks/two_hops.json: with 0.3 a few more answers are among the first three hits, and fewer everyday answers are."""
 
 
+# Of how many of the best memories the links count: of as many hits as a search shows by default.
 SHOWN = 10
-"""Of how many of the best memories the links count: of as many hits as a search shows by default."""
 
 
 def connected(candidates: Candidates, scores: Column) -> Column:
@@ -70,12 +70,12 @@ def connected(candidates: Candidates, scores: Column) -> Column:
 
 # What candidates say about each other: those of one session, a question and its answer, a message and its memories.
 
+# What a memory or a message loses whose other half stands above it: enough to leave its place to what the reply does
+# not say yet, and not so much that a good hit is lost.
 REPEATED = 4.0
-"""What a memory or a message loses whose other half stands above it: enough to leave its place to what the reply does
-not say yet, and not so much that a good hit is lost."""
 
+# How many messages of a session stand for it: more are seldom about one question.
 SESSION_TOP = 3
-"""How many messages of a session stand for it: more are seldom about one question."""
 
 
 def best_of_session(entries: Sequence[Candidate], guess: Column) -> Column:
@@ -111,15 +111,15 @@ def repeated(candidates: Candidates, scores: Column) -> Column:
 
 # What pages of documents lose: of the many pages of a library some match any question.
 
+# What every page loses. Chosen by trials on conversations with handbooks beside them: more finds more of what people
+# said, and less of what stands on pages.
 PAGE = 0.25
-"""What every page loses. Chosen by trials on conversations with handbooks beside them: more finds more of what people
-said, and less of what stands on pages."""
 
+# What every page loses more than the page above it, so that the first hits are not all pages. Chosen as `PAGE` was.
 FURTHER = 1.0
-"""What every page loses more than the page above it, so that the first hits are not all pages. Chosen as `PAGE` was."""
 
+# The name of this part of a score.
 FURTHER_PAGE = "further page"
-"""The name of this part of a score."""
 
 
 def page_losses(candidates: Candidates, scores: Column) -> dict[str, Column]:
@@ -135,38 +135,38 @@ def page_losses(candidates: Candidates, scores: Column) -> dict[str, Column]:
 
 # Newer candidates before the older ones they replace, and the other way round for questions about the past.
 
+# How many of the first candidates are compared with each other. An update that is worded differently can be far below
+# what it replaces.
 FIRST = 32
-"""How many of the first candidates are compared with each other. An update that is worded differently can be far below
-what it replaces."""
 
+# A query of at least this many words that stands in an older text word by word asks for that text: fewer words stand in
+# many texts by chance.
 MIN_EXACT_WORDS = 3
-"""A query of at least this many words that stands in an older text word by word asks for that text: fewer words stand
-in many texts by chance."""
 
+# The share of the older one's query words, by weight, that the newer of the two best has at least: with less in common,
+# the older one often is the only answer.
 SAME_WORDS = 0.65
-"""The share of the older one's query words, by weight, that the newer of the two best has at least: with less in
-common, the older one often is the only answer."""
 
+# By how much both of the two best score higher than all others, if they stand out.
 CLEAR = 0.5
-"""By how much both of the two best score higher than all others, if they stand out."""
 
+# How rare the rarest common word is at least, as a share of the rarity of a word that no text has: a name that stands
+# in two texts of three, or in every other one, does not say that two texts are about one matter.
 IDENTIFYING = 0.55
-"""How rare the rarest common word is at least, as a share of the rarity of a word that no text has: a name that stands
-in two texts of three, or in every other one, does not say that two texts are about one matter."""
 
+# By how much the older of the two may score higher: what is told in passing is that far below. What is further below is
+# about something else.
 MAX_LEAD = 4.0
-"""By how much the older of the two may score higher: what is told in passing is that far below. What is further below
-is about something else."""
 
+# What is enough to come first.
 FIRST_BY = 1e-6
-"""What is enough to come first."""
 
+# How far above the newer one the older one rises if the query asks about the past. It is small.
 HEAD_START = 0.5
-"""How far above the newer one the older one rises if the query asks about the past. It is small."""
 
+# How many texts of candidates, of at most 400 characters each, are kept with their words. The same come up again and
+# again: two to five megabytes.
 KEPT_TEXTS = 2_048
-"""How many texts of candidates, of at most 400 characters each, are kept with their words. The same come up again and
-again: two to five megabytes."""
 
 
 def order_features(
@@ -342,55 +342,55 @@ def _may_be_replaced(entries: Sequence[Candidate]) -> Matrix:
 # same relation and destination. Where there are none, likeness tells it, less surely. The best hits vote for a chain,
 # and of its states the one comes first that held: now, at a date, at the time of an event, or before another state.
 
+# How many of the best hits vote for a chain.
 ANCHORS = 6
-"""How many of the best hits vote for a chain."""
 
+# How much more a better hit's vote counts: a score is about log-odds, but most of it comes from the question's words
+# and little from which state is meant.
 SHARPNESS = 0.3
-"""How much more a better hit's vote counts: a score is about log-odds, but most of it comes from the question's words
-and little from which state is meant."""
 
+# The power of its length that the votes for a chain are divided by, so that a long chain has no other advantage.
 LENGTH = 0.2
-"""The power of its length that the votes for a chain are divided by, so that a long chain has no other advantage."""
 
+# How much more a vote for a chain counts that begins or ends at what the question names.
 NAMED = 3.0
-"""How much more a vote for a chain counts that begins or ends at what the question names."""
 
+# How far below an older state a newer one of its chain may stand to take its place if the question does not say when:
+# by its relations, by likeness if it says "now", and by likeness if it does not.
 SURE_GAP, GUESSED_GAP, UNSAID_GAP = 4.0, 5.0, 2.0
-"""How far below an older state a newer one of its chain may stand to take its place if the question does not say when:
-by its relations, by likeness if it says "now", and by likeness if it does not."""
 
+# How far below the best hit a state may stand and still come first. One further below belongs to another chain, which
+# some of the best hits happen to share.
 FURTHEST = 10.0
-"""How far below the best hit a state may stand and still come first. One further below belongs to another chain, which
-some of the best hits happen to share."""
 
+# How far below the best hit a predecessor may stand that only likeness tells.
 BEFORE_GAP = 8.0
-"""How far below the best hit a predecessor may stand that only likeness tells."""
 
+# What the newest state of a chain by likeness gains in a question with other wordings that does not say when.
 UNSAID = 1.0
-"""What the newest state of a chain by likeness gains in a question with other wordings that does not say when."""
 
+# What a memory gains that began in the stretch whose changes are asked for: more than most differences of scores.
 BEGAN = 5.0
-"""What a memory gains that began in the stretch whose changes are asked for: more than most differences of scores."""
 
+# What a memory gains that begins when a question about what is to come says: a plan is one of few.
 PLANNED = 2.0
-"""What a memory gains that begins when a question about what is to come says: a plan is one of few."""
 
+# What an event gains that has a date, when the date of an event is looked for.
 DATED_EVENT = 2.0
-"""What an event gains that has a date, when the date of an event is looked for."""
 
+# What a memory loses whose given times lie outside of the time that a date asks about: it may only say what came before
+# or after. It is less than a good match of the question is worth.
 OUTSIDE = 3.0
-"""What a memory loses whose given times lie outside of the time that a date asks about: it may only say what came
-before or after. It is less than a good match of the question is worth."""
 
+# By how much the state that held comes first, and the event that says when stands below it.
 HELD_FIRST_BY = 0.1
-"""By how much the state that held comes first, and the event that says when stands below it."""
 
 EARLIEST, LATEST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 INSTANT = timedelta(microseconds=1)
 
 
+# Relations: the source, the key and the destination of each.
 Triples: TypeAlias = AbstractSet[tuple[str, str, str]]
-"""Relations: the source, the key and the destination of each."""
 
 
 class State(NamedTuple):
@@ -677,42 +677,43 @@ class _Chains:
 
 # The parts of the score of a search.
 
+# What a candidate of this moment gains. It is small: it decides between equals.
 RECENCY = 0.1
-"""What a candidate of this moment gains. It is small: it decides between equals."""
 
+# After how many days that gain has fallen to 1/e. Memories stay useful for years.
 RECENCY_DAYS = 365.0
-"""After how many days that gain has fallen to 1/e. Memories stay useful for years."""
 
+# What a message loses if all its facts were superseded: enough to come after what is current. No data set has such
+# messages, so it is not fitted.
 SUPERSEDED = 2.0
-"""What a message loses if all its facts were superseded: enough to come after what is current. No data set has such
-messages, so it is not fitted."""
 
+# What a candidate gains whose text is the query, word by word, or which alone has a number, a code or a quoted phrase
+# of it: more than all other parts differ between texts that are as alike, because it was asked for.
 EXACT = 8.0
-"""What a candidate gains whose text is the query, word by word, or which alone has a number, a code or a quoted phrase
-of it: more than all other parts differ between texts that are as alike, because it was asked for."""
 
+# What a candidate loses that speaks of a look-alike of what is asked for: about the gain of good hints.
 OTHER_NAME = 4.0
-"""What a candidate loses that speaks of a look-alike of what is asked for: about the gain of good hints."""
 
+# How much a word of the question counts that only the context of a text has. On LoCoMo it may count as much as one of
+# the text itself; but of a message and its neighbours, the one that has the word must come first.
 IN_CONTEXT = 0.9
-"""How much a word of the question counts that only the context of a text has. On LoCoMo it may count as much as one of
-the text itself; but of a message and its neighbours, the one that has the word must come first."""
 
+# The weight of a named speaker in the first guess that a session is judged by. It is about half of the fitted weight,
+# because the guess is a mean of z-scores and thus half as wide.
 GUESSED_SPEAKER = 1.6
-"""The weight of a named speaker in the first guess that a session is judged by. It is about half of the fitted weight,
-because the guess is a mean of z-scores and thus half as wide."""
 
 SECONDS_A_DAY = 86_400
+
+# A text that is this many times as long as another one does not have the same words, so that long texts are not
+# compared.
 MAX_RATIO = 2
-"""A text that is this many times as long as another one does not have the same words, so that long texts are not
-compared."""
 
+# A spread below this is rounding, and not a difference between candidates.
 TINY = 1e-9
-"""A spread below this is rounding, and not a difference between candidates."""
 
+# The smallest standard deviation of cosines: of two memories that are equally near, neither is far better. It is less
+# than half of the usual deviation, which is 0.12.
 MIN_SPREAD = 0.05
-"""The smallest standard deviation of cosines: of two memories that are equally near, neither is far better. It is less
-than half of the usual deviation, which is 0.12."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -926,21 +927,20 @@ def _recency(times: Sequence[datetime], now: datetime) -> Column:
 # at all. That tells questions about something else entirely. Whether a text about the same thing holds the answer
 # cannot be told from vectors: to "What is Femke's last name?" a text about Femke is as near with the name as without.
 
+# The key of the log-odds below which a question with other wordings is about something else. One without has another:
+# with help the best match is surer.
 THRESHOLD_OF_OTHERS = "threshold, with other wordings"
-"""The key of the log-odds below which a question with other wordings is about something else. One without has another:
-with help the best match is surer."""
 
 SIGNS = ("meaning", "words", "unknown words", "size")
 
+# The cosine that a text without a vector is taken to have if it has all words of the question: about that of an answer.
 NEAR_COSINE = 0.4
-"""The cosine that a text without a vector is taken to have if it has all words of the question: about that of an
-answer."""
 
+# The share of the words of the question from which on a hit says that it has the same words.
 MANY = 0.5
-"""The share of the words of the question from which on a hit says that it has the same words."""
 
+# The highest log-odds of a match, 0.993. It leaves what comes below the best one room to be told from it.
 SUREST = 5.0
-"""The highest log-odds of a match, 0.993. It leaves what comes below the best one room to be told from it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -1003,14 +1003,14 @@ def signs(query: ParsedQuery, candidates: Candidates) -> dict[str, Column]:
     return {"meaning": cosines, "words": in_words, "unknown words": unknown * everywhere, "size": size * everywhere}
 
 
+# The last letter of the Latin script with its accents.
 LAST_LATIN = 0x24F
-"""The last letter of the Latin script with its accents."""
 
+# How much a word resembles a name that may be it, inflected or misspelt.
 LIKE_A_NAME = 0.75
-"""How much a word resembles a name that may be it, inflected or misspelt."""
 
+# How many of the best candidates are read for words that are like a name.
 READ_FOR_NAMES = 10
-"""How many of the best candidates are read for words that are like a name."""
 
 
 def asks_of_unknown(query: ParsedQuery, candidates: Candidates, ranked: Sequence[Ranked], user_name: str) -> bool:
@@ -1046,8 +1046,8 @@ def _share(weights: Mapping[str, float], words: frozenset[str], of_text: frozens
     return sum(weights[word] for word in words & of_text) / total if total else 0.0
 
 
+# How many reasons a hit has: enough to see how it was found.
 MAX_REASONS = 2
-"""How many reasons a hit has: enough to see how it was found."""
 
 
 def reasons(

@@ -68,19 +68,19 @@ from palimpsest.text.tokenizer import count_tokens, query_tokens
 # There are two ways to them: from these entities along the relations that hold, and from the question's own ranking,
 # as the memory that states a relation is its text. The ranking orders them.
 
+# How many relations a search shows. Mem0 showed as many.
 MAX_RELATIONS = 5
-"""How many relations a search shows. Mem0 showed as many."""
 
+# How many relations are read by the number of hops: for one twice as many as are shown, because several memories may
+# state the same; for two those that lead on.
 MAX_READ = {1: 2 * MAX_RELATIONS, 2: 100}
-"""How many relations are read by the number of hops: for one twice as many as are shown, because several memories may
-state the same; for two those that lead on."""
 
+# How many relations of an earlier time are read.
 MAX_PAST = 1_000
-"""How many relations of an earlier time are read."""
 
+# Relations have the room that the hits leave, and at least one part in so many of it. At the default of 800 tokens five
+# of them need about a hundred.
 ROOM_SHARE = 8
-"""Relations have the room that the hits leave, and at least one part in so many of it. At the default of 800 tokens
-five of them need about a hundred."""
 
 
 def relation_tokens(relations: Iterable[KnownRelation]) -> int:
@@ -88,8 +88,8 @@ def relation_tokens(relations: Iterable[KnownRelation]) -> int:
     return sum(count_tokens(visible(relation.line)) + 1 for relation in relations)
 
 
+# How many relations a path has at most, from what a question names to its answer: "the mother of Tom's wife lives".
 MAX_PATH = 3
-"""How many relations a path has at most, from what a question names to its answer: "the mother of Tom's wife lives"."""
 
 
 def _first(hops: Sequence[Sequence[KnownRelation]], memory_ids: Sequence[str]) -> tuple[KnownRelation, ...]:
@@ -112,18 +112,18 @@ def _first(hops: Sequence[Sequence[KnownRelation]], memory_ids: Sequence[str]) -
 
 # Notes on a filter that finds nothing for a reason that its writer cannot see: a key that no memory has.
 
+# How many of the keys that exist are named: what a person reads at a glance.
 MAX_KEYS = 8
-"""How many of the keys that exist are named: what a person reads at a glance."""
 
+# How many first characters a name has in common with those it is compared with: few names are misspelt there, and among
+# ten thousand about a hundred begin so.
 NEAR_BEGINNING = 2
-"""How many first characters a name has in common with those it is compared with: few names are misspelt there, and
-among ten thousand about a hundred begin so."""
 
+# How many of these a note names.
 MAX_NEAR = 3
-"""How many of these a note names."""
 
+# How many names an unknown one is compared with: a tenth of a second.
 MAX_COMPARED = 500
-"""How many names an unknown one is compared with: a tenth of a second."""
 
 LAST_INSTANT = datetime.max.replace(tzinfo=UTC)
 
@@ -228,8 +228,8 @@ def _quoted(names: Sequence[str]) -> str:
 # are added to our own, with the same spread. Two texts that it hardly tells apart, such as a fact and its update, keep
 # our order.
 
+# How many candidates are judged. Of a hit that is not among the first twenty, a reply hardly shows anything.
 RERANKED = 20
-"""How many candidates are judged. Of a hit that is not among the first twenty, a reply hardly shows anything."""
 
 PART = "reranker"
 
@@ -256,21 +256,21 @@ def reranked(ranked: Sequence[Ranked], scores: Mapping[int, float]) -> Sequence[
 
 # Search: from a query to hits.
 
+# How many candidates are requested by meaning and by words each. In conversations 120 find no more of the evidence for
+# a question among the first ten hits: the order of the candidates matters more than their number.
 POOL = 80
-"""How many candidates are requested by meaning and by words each. In conversations 120 find no more of the evidence for
-a question among the first ten hits: the order of the candidates matters more than their number."""
 
+# How many hits are shown at most if probably none answers: enough for an answer in other words, and few enough that an
+# agent does not read a page of what it did not ask for.
 MAX_WEAK = 5
-"""How many hits are shown at most if probably none answers: enough for an answer in other words, and few enough that an
-agent does not read a page of what it did not ask for."""
 
+# Of the hits after the first three, those are left out whose score is below this share of the best one's. Of 1,716
+# answers to questions about a person or a work place it leaves out three, and every fourth hit, or with other wordings
+# every second.
 ALWAYS_SHOWN, FAINT = 3, 0.02
-"""Of the hits after the first three, those are left out whose score is below this share of the best one's. Of 1,716
-answers to questions about a person or a work place it leaves out three, and every fourth hit, or with other wordings
-every second."""
 
+# How many more hits than the limit are read at once, because some fold into others.
 SPARE = 3
-"""How many more hits than the limit are read at once, because some fold into others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -717,8 +717,8 @@ def _hits(conn: Connection, ranking: Ranking, query: SearchQuery) -> list[Hit]:
     return folded
 
 
+# The score of candidates that are not shown.
 LOWEST = -1e9
-"""The score of candidates that are not shown."""
 
 
 def _read(conn: Connection, ranking: Ranking, ranked: Sequence[Ranked], query: SearchQuery) -> list[Hit]:

@@ -23,12 +23,12 @@ from palimpsest.text.tokenizer import search_tokens
 
 _Owner = TypeVar("_Owner", Memory, Message)
 
+# How many entries the index is asked for. Messages are among them, and only memories are kept.
 NEAREST = 50
-"""How many entries the index is asked for. Messages are among them, and only memories are kept."""
 
+# How many candidates of each retrieval are kept for every requested memory: the first by words may be the second by
+# likeness.
 CANDIDATES_PER_RESULT = 2
-"""How many candidates of each retrieval are kept for every requested memory: the first by words may be the second by
-likeness."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,29 +149,29 @@ def _shared_words(weights: Mapping[str, float], words: AbstractSet[str]) -> floa
     return sum(common) / min(total, sum(common) + rest)
 
 
+# How many memories a new one is compared with: what it replaces is nearly always among the nearest three, and the
+# others say how near is near. Messages are among the nearest too; only memories are kept.
 COMPARED = PoolSize(by_meaning=50, by_words=10, kept=40)
-"""How many memories a new one is compared with: what it replaces is nearly always among the nearest three, and the
-others say how near is near. Messages are among the nearest too; only memories are kept."""
 
+# Two texts with at least this cosine say the same in other words: the nearest update has 0.69.
 SAME_MEANING = 0.8
-"""Two texts with at least this cosine say the same in other words: the nearest update has 0.69."""
 
 
+# How much common words count beside the cosine in what is nearest to a new text. Of two that are about as near, the one
+# of the same person or thing shares a name.
 WORDS_OF_NEAR = 0.5
-"""How much common words count beside the cosine in what is nearest to a new text. Of two that are about as near, the
-one of the same person or thing shares a name."""
 
 
+# The share of the cosine from which on two texts may tell states of one thing that is near at least. Chosen with
+# `NEARLY_AS_NEAR` on benchmarks/change_pairs.json: nine in ten of what a text changes are shown, in one or two lines.
 NEAR = 0.7
-"""The share of the cosine from which on two texts may tell states of one thing that is near at least. Chosen with
-`NEARLY_AS_NEAR` on benchmarks/change_pairs.json: nine in ten of what a text changes are shown, in one or two lines."""
 
+# How much less near than the nearest one another may be and still be shown.
 NEARLY_AS_NEAR = 0.15
-"""How much less near than the nearest one another may be and still be shown."""
 
 
+# How many of the nearest memories a new one with hints may change. What it changes is the nearest in 98 of 100.
 CHANGED_BY_HINTED = 5
-"""How many of the nearest memories a new one with hints may change. What it changes is the nearest in 98 of 100."""
 
 
 def near_duplicates(

@@ -30,15 +30,16 @@ from palimpsest.core.validation import scope_part
 # What the access token of a request allows: whose memory, which project, and whether it may write.
 
 READ = "memory:read"
+
+# The OAuth scopes of an access token. A token without `WRITE` is read-only.
 WRITE = "memory:write"
-"""The OAuth scopes of an access token. A token without `WRITE` is read-only."""
 
+# The claim that limits an access token to one project. Without it all projects of the user are open.
 PROJECT_CLAIM = "palimpsest_project"
-"""The claim that limits an access token to one project. Without it all projects of the user are open."""
 
+# The claim that says whether a token of one project also opens what belongs to no project. For a token of an issuer
+# without it, `http.issuer_with_general` says so.
 GENERAL_CLAIM = "palimpsest_with_general"
-"""The claim that says whether a token of one project also opens what belongs to no project. For a token of
-an issuer without it, `http.issuer_with_general` says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +63,8 @@ class Grant:
         return replace(scope, with_general=self.with_general or not self.project)
 
 
+# What a request may do if the server needs no access tokens: everything.
 OPEN = Grant("")
-"""What a request may do if the server needs no access tokens: everything."""
 
 
 def current_grant() -> Grant:
@@ -96,8 +97,9 @@ def grant_from(access_token: AccessToken) -> Grant:
 # Access tokens that this server creates: shown once, and stored as hashes in `tokens.json` of the data directory.
 
 FILE = "tokens.json"
+
+# How an access token starts, so that people and secret scanners recognize it.
 PREFIX = "palimpsest_"
-"""How an access token starts, so that people and secret scanners recognize it."""
 
 RANDOM_BYTES = 32
 
@@ -223,17 +225,17 @@ def token_findings(settings: Settings) -> list[Finding]:
 
 logger = logging.getLogger(__name__)
 
+# How long a request waits for the keys of the issuer.
 FETCH_SECONDS = 5.0
-"""How long a request waits for the keys of the issuer."""
 
+# How long after a fetch an unknown key is not looked for again. Issuers publish a key before they sign with it.
 COOLDOWN_SECONDS = 10.0
-"""How long after a fetch an unknown key is not looked for again. Issuers publish a key before they sign with it."""
 
+# How many requests wait at a time, so that an issuer that does not answer keeps no threads from others.
 MAX_FETCHING = 4
-"""How many requests wait at a time, so that an issuer that does not answer keeps no threads from others."""
 
+# Signatures by a private key. A signature by a secret that the verifier shares is never accepted.
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
-"""Signatures by a private key. A signature by a secret that the verifier shares is never accepted."""
 
 
 class AccessTokenVerifier:

@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 LoadSettings: TypeAlias = "Callable[[], Settings]"
 
+# Requests that are answered without the memory.
 HANDSHAKE = (*GREETINGS, "ping")
-"""Requests that are answered without the memory."""
 
+# Requests that work in a scope.
 SCOPED = ("tools/call", "resources/read", "prompts/get", "completion/complete")
-"""Requests that work in a scope."""
 
 
 def settings_loader(config: Path | None = None, **overrides: Any) -> LoadSettings:

@@ -27,25 +27,26 @@ from palimpsest.core.validation import well_formed
 
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 
+# Values in a message. The longest conversation that is accepted has some 3,000.
 MAX_JSON_VALUES = 20_000
-"""Values in a message. The longest conversation that is accepted has some 3,000."""
 
+# Levels of a message. The deepest filter that is accepted has ten; many parsers give up between 128 and 1,000.
 MAX_JSON_DEPTH = 100
-"""Levels of a message. The deepest filter that is accepted has ten; many parsers give up between 128 and 1,000."""
 
+# Digits of a whole number. Converting a number takes time with the square of its length.
 MAX_DIGITS = 1_000
-"""Digits of a whole number. Converting a number takes time with the square of its length."""
 
 BETWEEN_VALUES = (b",", b"[", b"{")
 OPENING = (b"[", b"{")
 ALL_BUT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
+
+# The escape of half a character. Two halves in the right order are a character.
 HALF_CHARACTER = re.compile(
     rb"(?<!\\u[dD][89abAB][0-9a-fA-F][0-9a-fA-F])\\u[dD][c-fC-F]|\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
 )
-"""The escape of half a character. Two halves in the right order are a character."""
 
+# What may be a number that is too large, or half a character.
 DOUBTFUL = re.compile(rb"[0-9]{309}|[0-9][eE]\+?[0-9]{3}|NaN|Infinity|\\u[dD][89a-fA-F]")
-"""What may be a number that is too large, or half a character."""
 
 
 def _excess(text: bytes | bytearray) -> str:
@@ -72,13 +73,14 @@ def _count(text: bytes | bytearray, marks: tuple[bytes, ...]) -> int:
 
 # Read the id of a request that is too large to be parsed, so that its sender need not wait for an answer in vain.
 
+# How much of the beginning and the end of a message is looked at. Clients write the id first or last.
 EDGE_BYTES = 1_000
-"""How much of the beginning and the end of a message is looked at. Clients write the id first or last."""
 
+# Digits or characters of an id that is read.
 MAX_ID_CHARS = 200
-"""Digits or characters of an id that is read."""
 
 _MEMBER = rf'"(?:jsonrpc|id|method)"\s*:\s*(?:"[^"\\]{{0,{MAX_ID_CHARS}}}"|-?\d{{1,{MAX_ID_CHARS}}})'.encode()
+
 # A possessive quantifier over alternatives is broken before Python 3.11.5.
 _FIRST = re.compile(rb"\s*\{\s*(?=((?:" + _MEMBER + rb"\s*,\s*)*))\1")
 _LAST = re.compile(rb"[}\]](?=((?:\s*,\s*" + _MEMBER + rb")*))\1\s*\}\s*\Z")

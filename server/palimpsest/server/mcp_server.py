@@ -39,12 +39,11 @@ SHOWN_ERRORS = 5
 
 NO_OBJECT = 'must be an object, such as {"key": "value"}'
 
+# Keys that clients add to the arguments of every call, which their models cannot leave out: n8n and Cline do.
+#
+# They are written without their underscores and in lower case. An unknown key that is none of them is an error, because
+# a model may have meant something by it.
 CLIENT_KEYS = frozenset({"toolcallid", "tool", "sessionid", "action", "chatinput", "taskprogress", "meta"})
-"""Keys that clients add to the arguments of every call, which their models cannot leave out: n8n and Cline do.
-
-They are written without their underscores and in lower case. An unknown key that is none of them is an error, because a
-model may have meant something by it.
-"""
 
 
 @cache
@@ -106,13 +105,14 @@ def did_you_mean(name: str, known: Sequence[str]) -> str:
 # The SDK hides the text of any other exception: the client only reads that the call failed.
 
 
+# How one kind of handler reports wrong input, and every other failure.
 ErrorTypes: TypeAlias = tuple[Callable[[str], Exception], Callable[[str], Exception]]
-"""How one kind of handler reports wrong input, and every other failure."""
 
 TOOL: ErrorTypes = ToolError, ToolError
 RESOURCE: ErrorTypes = ResourceNotFoundError, ResourceError
+
+# Prompts and completions, which report failures as JSON-RPC errors.
 REQUEST: ErrorTypes = partial(MCPError, types.INVALID_PARAMS), partial(MCPError, types.INTERNAL_ERROR)
-"""Prompts and completions, which report failures as JSON-RPC errors."""
 
 
 @asynccontextmanager
@@ -147,11 +147,11 @@ def _visible(record: logging.LogRecord) -> bool:
 
 # How calls of tools end, for those who count and log them. Nothing here holds what a call was about.
 
+# `refused` means that what was asked for is not valid, `failed` that it is and could not be done.
 CallOutcome: TypeAlias = Literal["ok", "refused", "failed", "timed_out", "cancelled"]
-"""`refused` means that what was asked for is not valid, `failed` that it is and could not be done."""
 
+# Stands for every name that no tool has, because there is no end of those.
 UNKNOWN = "unknown"
-"""Stands for every name that no tool has, because there is no end of those."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,8 +163,8 @@ class Ended:
     seconds: float
 
 
+# What is told how each call and each request ended.
 Observer: TypeAlias = Callable[[Ended], None]
-"""What is told how each call and each request ended."""
 
 
 def outcome_of(error: BaseException) -> CallOutcome:
@@ -183,11 +183,11 @@ def outcome_of(error: BaseException) -> CallOutcome:
 
 logger = logging.getLogger(__name__)
 
+# Requests whose result has the server's instructions: up to protocol 2025-11-25, and since 2026-07-28.
 GREETINGS = ("initialize", "server/discover")
-"""Requests whose result has the server's instructions: up to protocol 2025-11-25, and since 2026-07-28."""
 
+# How long a handshake waits for the instructions of its user: they take a few milliseconds.
 INSTRUCTIONS_SECONDS = 0.5
-"""How long a handshake waits for the instructions of its user: they take a few milliseconds."""
 
 
 class MemoryServer(MCPServer[ServerState]):

@@ -41,16 +41,17 @@ if TYPE_CHECKING:
 # On Windows, which has no Unix sockets in Python, it is a port of this machine alone, and a file that only the owner
 # can read has a random token that every request must bring.
 
+# A socket that does not accept connections yet, so that no other server takes it for one of a killed server.
 UNFINISHED_SUFFIX = ".part"
-"""A socket that does not accept connections yet, so that no other server takes it for one of a killed server."""
 
 BACKLOG = 16
 LOOPBACK = "127.0.0.1"
-CONNECT_SECONDS = 1.0
-"""How long a server may take to accept a connection before it is left alone. A killed one refuses at once."""
 
+# How long a server may take to accept a connection before it is left alone. A killed one refuses at once.
+CONNECT_SECONDS = 1.0
+
+# What accepts connections, and the token that a request must bring, "" for a socket that only its owner can open.
 PrivateSocket: TypeAlias = tuple[Listener[SocketStream], str]
-"""What accepts connections, and the token that a request must bring, "" for a socket that only its owner can open."""
 
 
 @asynccontextmanager
@@ -120,26 +121,27 @@ def _is_stale(path: Path) -> bool:
 logger = logging.getLogger(__name__)
 
 VERSION = 1
+
+# The longest request. A hook cuts what it sends; the ids of a long session take a part of it.
 MAX_REQUEST_BYTES = 256 * 1024
-"""The longest request. A hook cuts what it sends; the ids of a long session take a part of it."""
 
+# How long a hook may take to send its request. It ends itself after 300 ms.
 READ_SECONDS = 1.0
-"""How long a hook may take to send its request. It ends itself after 300 ms."""
 
+# How long a request may take. No hook waits as long; the first search loads the embedder.
 ANSWER_SECONDS = 5.0
-"""How long a request may take. No hook waits as long; the first search loads the embedder."""
 
+# How many hooks are answered at once; more are closed. One person's sessions rarely ask at the same time.
 MAX_CONNECTIONS = 8
-"""How many hooks are answered at once; more are closed. One person's sessions rarely ask at the same time."""
 
+# How long a name, a folder or an id may be.
 MAX_TEXT_CHARS = 4_096
-"""How long a name, a folder or an id may be."""
 
+# Of how many ids a request may say that they were shown.
 MAX_SHOWN = 5_000
-"""Of how many ids a request may say that they were shown."""
 
+# The answer of a server that cannot know: its memory is not open yet, or is another user's. Another may be asked.
 NOT_READY: dict[str, Any] = {"ids": [], "text": "", "is_ready": False}
-"""The answer of a server that cannot know: its memory is not open yet, or is another user's. Another may be asked."""
 
 NOTHING: dict[str, Any] = {"ids": [], "text": ""}
 

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 # Values as JSON. Instants are ISO 8601 in UTC, to the second. Ids are full ids.
 
+# How many memories a reply names as what a summary rests on: 50 short ids are 600 bytes.
 MAX_SUMMARY_SOURCES = 50
-"""How many memories a reply names as what a summary rests on: 50 short ids are 600 bytes."""
 
 
 def picked(owner: object, names: str) -> dict[str, Any]:
@@ -493,31 +493,32 @@ def message_line(message: Message) -> str:
     return f"[{short(message.id)}] {message.said_at:%Y-%m-%d %H:%M} {who}: {message.content}"
 
 
+# How many steps of one edit are listed.
 SHOWN_STEPS = 10
-"""How many steps of one edit are listed."""
 
 WEAK = "Weak matches only; nothing stored is about this:"
+
+# The first line of a search that probably found no answer. Agents and tests look for exactly this.
 ASK_AGAIN = "(to look further, search once more with also: two or three other wordings)"
-"""The first line of a search that probably found no answer. Agents and tests look for exactly this."""
 
+# How many characters of where a memory is from stand in its line.
 MAX_ORIGIN = 40
-"""How many characters of where a memory is from stand in its line."""
 
+# How many dates of a memory that count from its day are given as days of the calendar: most texts have one.
 MAX_RESOLVED = 2
-"""How many dates of a memory that count from its day are given as days of the calendar: most texts have one."""
 
+# How many relations of a memory a reply names.
 SHOWN_RELATIONS = 5
-"""How many relations of a memory a reply names."""
 
+# How many memories are quoted before everything is deleted.
 SHOWN_EXAMPLES = 3
-"""How many memories are quoted before everything is deleted."""
 
+# How many characters of each of them are quoted.
 MAX_EXAMPLE = 60
-"""How many characters of each of them are quoted."""
 
 
+# How many memories the text of a reply names as what a summary rests on; of more it says how many.
 MAX_NAMED_SOURCES = 5
-"""How many memories the text of a reply names as what a summary rests on; of more it says how many."""
 
 
 def explanation(hit: Hit) -> str:
@@ -839,8 +840,8 @@ def _cut(text: str) -> str:
 
 # A memory or message whole: its text as it is stored, and everything that is stored with it.
 
+# How many of the messages behind a memory are printed.
 SHOWN_SOURCES = 10
-"""How many of the messages behind a memory are printed."""
 
 
 def whole_reply_text(owner: Memory | Message, sources: Sequence[Message]) -> str:

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 # The results that tools return.
 
+# Who made a change, in the history of memories.
 CALLER = "mcp"
-"""Who made a change, in the history of memories."""
 
 
 def tool_result(text: str, content: Mapping[str, Any]) -> types.CallToolResult:
@@ -264,8 +264,8 @@ async def get_history(ctx: Context[Any, Any], memory_id: str, scope: ScopeInput 
 
 # The tools that add and change memories.
 
+# Since this protocol version structured content may be a list. Before, it has to be an object.
 BARE_LIST_SINCE = "2026-07-28"
-"""Since this protocol version structured content may be a list. Before, it has to be an object."""
 
 
 async def _announced(
@@ -483,11 +483,12 @@ async def delete_memory(
 
 RECALL_LIMIT = 20
 RECALL_TOKENS = 1_500
-REVIEW_LIMIT = 50
-"""How many memories are reviewed at once: the newest."""
 
+# How many memories are reviewed at once: the newest.
+REVIEW_LIMIT = 50
+
+# The size of the memories in one review: twice a page of a list, because a person asked for them.
 REVIEW_TOKENS = 4_000
-"""The size of the memories in one review: twice a page of a list, because a person asked for them."""
 
 
 async def recall(
@@ -527,19 +528,19 @@ async def review(ctx: Context[Any, Any]) -> str:
 
 # What a client can read, subscribe to and complete: `memory://…`, `entity://…`, `conversation://…`, `document://…`.
 
+# Memories in `memory://recent`, and ids or names in a completion.
 MAX_SHOWN = 20
-"""Memories in `memory://recent`, and ids or names in a completion."""
 
+# The size of one page of a conversation: about ten pages of print, which is more than most have.
 PAGE_MESSAGES, PAGE_TOKENS = 200, 6_000
-"""The size of one page of a conversation: about ten pages of print, which is more than most have."""
 
+# Entities in `memory://entities`, a line each: about as many tokens as a long list of memories.
 MAX_ENTITIES = 100
-"""Entities in `memory://entities`, a line each: about as many tokens as a long list of memories."""
 
 MAX_PAGE_DIGITS = 6
 
+# The variables of resources that are completed.
 COMPLETED = ("id", "name", "document")
-"""The variables of resources that are completed."""
 
 
 async def read_memory(id: str, ctx: Context[Any, Any]) -> str:  # noqa: A002 - its name in the template

@@ -33,8 +33,8 @@ from palimpsest.store.schema import index_log, memories, messages
 from palimpsest.store.writes import Conversation, find, find_newest
 from palimpsest.text.display import counted
 
+# Clocks are corrected by seconds all the time. Such corrections are not worth a note.
 CLOCK_SLACK = timedelta(minutes=1)
-"""Clocks are corrected by seconds all the time. Such corrections are not worth a note."""
 
 
 @dataclass(frozen=True, slots=True)

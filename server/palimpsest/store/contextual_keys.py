@@ -28,21 +28,21 @@ from palimpsest.text.tokenizer import search_tokens
 # Searching messages with their context finds far more than searching bare facts. LongMemEval calls this key expansion
 # (Wu et al. 2025, section 5.3).
 
+# Weights in the sum of unit vectors. Measured with benchmarks/locomo.py; recall hardly changes around these values.
 NEIGHBOUR_WEIGHT = 0.5
 FACT_WEIGHT = 1.0
 SOURCE_WEIGHT = 0.5
 GIST_WEIGHT = 1.0
-"""Weights in the sum of unit vectors. Measured with benchmarks/locomo.py; recall hardly changes around these values."""
 
+# What was said longer before or after is no context, though it belongs to the same conversation: a chat that is taken
+# up again after a night goes on, and after a month it is often about something else.
 NEIGHBOUR_GAP = timedelta(days=1)
-"""What was said longer before or after is no context, though it belongs to the same conversation: a chat
-that is taken up again after a night goes on, and after a month it is often about something else."""
 
+# Of many source messages or citing memories only so many are used: they cost time and change little.
 MAX_CONTEXT_TEXTS = 8
-"""Of many source messages or citing memories only so many are used: they cost time and change little."""
 
+# The part of a context text whose words are used.
 MAX_CONTEXT_CHARS = 2_000
-"""The part of a context text whose words are used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,8 +200,8 @@ def _blob(own: bytes | None, embedder: str, around: Sequence[tuple[float, Sequen
 # An entry has the vector of its own text, a contextual key (see `contextual_keys.py`) and a full-text row. Every
 # change of an entry also leaves a row in the index log, which the vector indexes follow.
 
+# The tables whose rows have an entry.
 OWNERS: tuple[tuple[Kind, Table], ...] = (("message", messages), ("memory", memories))
-"""The tables whose rows have an entry."""
 
 
 def index(conn: Connection, full_text: FullText, touched: TouchedEntries, now: datetime) -> None:

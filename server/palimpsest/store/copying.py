@@ -23,11 +23,12 @@ from palimpsest.store.sqlite.sqlite_database import SqliteDatabase
 from palimpsest.store.upgrade import create_tables, revision_in, stored_revision
 
 StoredRow: TypeAlias = dict[str, Any]
-Key: TypeAlias = tuple[Any, ...]
-"""The primary key of a row."""
 
+# The primary key of a row.
+Key: TypeAlias = tuple[Any, ...]
+
+# The tables of a ledger, those that others refer to first. The full text is not among them.
 TABLES: tuple[sa.Table, ...] = tuple(schema.metadata.sorted_tables)
-"""The tables of a ledger, those that others refer to first. The full text is not among them."""
 
 
 def read_rows(
@@ -41,8 +42,8 @@ def read_rows(
 
 # Make the rows of one database those of another, in one transaction.
 
+# How many rows are read at a time. Of the largest rows, those with vectors and pages, that is a few megabytes.
 BATCH = 1_000
-"""How many rows are read at a time. Of the largest rows, those with vectors and pages, that is a few megabytes."""
 
 
 def _copy_rows(rows: sa.Connection, target: Database, conn: sa.Connection, progress: Progress) -> Mapping[str, int]:
@@ -92,8 +93,8 @@ def begin_epoch(conn: sa.Connection, previous: str, now: datetime) -> None:
 # So everything that makes a backup first, or restores one, works as with a ledger in a file, and a backup can be
 # opened without a database server.
 
+# What the names of the files begin with.
 NAME = "shared"
-"""What the names of the files begin with."""
 
 
 class DatabaseBackups(Backups):

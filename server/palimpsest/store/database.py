@@ -36,12 +36,12 @@ class FullTextRow:
     facts: Sequence[str] = ()
 
 
+# A row as it is stored: scope, own, context and facts, each as tokens separated by spaces.
 FullTextColumns: TypeAlias = tuple[str, str, str, str]
-"""A row as it is stored: scope, own, context and facts, each as tokens separated by spaces."""
 
 
+# In how many rows each of the words occurs, if that is known.
 Counts: TypeAlias = Mapping[str, int] | None
-"""In how many rows each of the words occurs, if that is known."""
 
 
 class FoundWords(NamedTuple):
@@ -55,17 +55,17 @@ class FoundWords(NamedTuple):
     passage: frozenset[str] = frozenset()
 
 
+# What one process at a time does in the background: embed and name what waits for it, work on jobs, write to the graph
+# database, write to a vector index that several hosts share.
 Work: TypeAlias = Literal["embedding", "jobs", "graph", "index"]
-"""What one process at a time does in the background: embed and name what waits for it, work on jobs, write to the graph
-database, write to a vector index that several hosts share."""
 
 
 class FullText(Protocol):
     """Full text over search tokens, one row for each entry. Every method takes a connection of the same database."""
 
     created_by: Sequence[str]
+    # The statements that create it, and that drop it. It can be rebuilt from the entries.
     dropped_by: Sequence[str]
-    """The statements that create it, and that drop it. It can be rebuilt from the entries."""
 
     def create(self, conn: Connection) -> None:
         """Create the empty full text."""
@@ -175,11 +175,11 @@ class Database(Protocol):
     Every method raises LedgerError, with what to do, for an error of the database.
     """
 
+    # The full text of this database.
     full_text: FullText
-    """The full text of this database."""
 
+    # Whether an older schema is migrated by whoever opens it, which only the owner of a file does.
     migrates_when_opened: bool
-    """Whether an older schema is migrated by whoever opens it, which only the owner of a file does."""
 
     @property
     def dump_command(self) -> str:
@@ -262,11 +262,11 @@ class Database(Protocol):
 
 # The errors of all databases as ours.
 
+# What reading a row raises if its content is not what was written.
 UNREADABLE_ROW = (ValueError, LookupError, TypeError, SQLAlchemyError)
-"""What reading a row raises if its content is not what was written."""
 
+# Databases quote values, and these may be long.
 MAX_CAUSE_CHARS = 200
-"""Databases quote values, and these may be long."""
 
 
 @contextmanager
@@ -290,23 +290,23 @@ def errors_as_ours(
 
 # What the full texts of all databases have in common: weights, limits, and which words occur in a row.
 
+# The weight of a match in an entry's own text, in its context and in the facts that cite it. Measured with
+# benchmarks/locomo.py.
 COLUMN_WEIGHTS = (1.0, 0.4, 0.5)
-"""The weight of a match in an entry's own text, in its context and in the facts that cite it. Measured with
-benchmarks/locomo.py."""
 
 MAX_QUERY_TOKENS = 64
 
+# About how many rows one search scores. A thousand rows take about a millisecond.
 MAX_SCORED = 2_000
-"""About how many rows one search scores. A thousand rows take about a millisecond."""
 
+# How long a passage is, in search tokens: about 400 characters, as much as of other texts is compared.
 PASSAGE_TOKENS = 60
-"""How long a passage is, in search tokens: about 400 characters, as much as of other texts is compared."""
 
+# Tokens of a text that take fewer characters than this are one passage. Below 60 tokens with their spaces.
 LONG_CHARS = 300
-"""Tokens of a text that take fewer characters than this are one passage. Below 60 tokens with their spaces."""
 
+# Two empty columns, joined.
 NOTHING_AROUND = " "
-"""Two empty columns, joined."""
 
 
 def words_found(rows: Iterable[tuple[int, str, str]], words: frozenset[str]) -> dict[int, FoundWords]:

@@ -113,8 +113,8 @@ def erase(conn: Connection, page_ids: Sequence[str]) -> None:
 
 # Read documents: conversations of the client "document", whose messages are their pages.
 
+# The client of the conversation that a document is.
 CLIENT = "document"
-"""The client of the conversation that a document is."""
 
 _DIGEST_CHARS = 16
 
@@ -174,9 +174,9 @@ def _digest(uri: str) -> str:
     return hashlib.sha256(uri.encode()).hexdigest()[:_DIGEST_CHARS]
 
 
+# The conditions for a living page with a place in its document. One that another page of a merged project took the
+# place of has none.
 _IS_NUMBERED = (messages.c.role == PAGE, messages.c.external_id != "", messages.c.deleted_at.is_(None))
-"""The conditions for a living page with a place in its document. One that another page of a merged project took the
-place of has none."""
 
 
 def _number(external: str) -> int:

@@ -38,17 +38,17 @@ from palimpsest.store.schema import (
 
 # Read entries: memories and messages as search sees them.
 
+# An agent's or a run's entries are scanned if there are no more than this.
 NARROW_ENTRIES = 1_200
-"""An agent's or a run's entries are scanned if there are no more than this."""
 
+# How many closed memories are compared with a question about the past, the newest: a few megabytes of vectors.
 MAX_CLOSED = 1_000
-"""How many closed memories are compared with a question about the past, the newest: a few megabytes of vectors."""
 
+# How many characters of a candidate's text are compared with the query word by word.
 READ_CHARS = 400
-"""How many characters of a candidate's text are compared with the query word by word."""
 
+# The Latin, the full-width, the Arabic and the Greek question mark.
 QUESTION_MARKS = frozenset("?\uff1f\u061f\u037e")
-"""The Latin, the full-width, the Arabic and the Greek question mark."""
 
 
 class CandidateRow(NamedTuple):
@@ -178,8 +178,8 @@ def memories_at(conn: sa.Connection, scope: models.Scope, seqs: Iterable[int]) -
 #
 # A key is the vector of an entry in its context. Every living entry has a row; it has a key if it has been embedded.
 
+# How many keys one batch of a scan has: six megabytes at 384 dimensions.
 SCAN_BATCH = 4_000
-"""How many keys one batch of a scan has: six megabytes at 384 dimensions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,8 +263,8 @@ def centre(conn: sa.Connection, user_id: str, embedder: str) -> Centre:
     return Centre(row.units, mean, bool(row.has_pages))
 
 
+# It goes along an index, and takes the same time for any number of pages.
 _HAS_PAGES = sa.exists().where(messages.c.user_id == sa.bindparam("user_id"), sa.text(IS_PAGE))
-"""It goes along an index, and takes the same time for any number of pages."""
 
 _MEAN = sa.select(means.c.units, means.c.total, _HAS_PAGES.label("has_pages")).where(
     means.c.user_id == sa.bindparam("user_id"), means.c.embedder == sa.bindparam("embedder")
@@ -313,13 +313,13 @@ def has_missing_vectors(conn: sa.Connection, embedder: str) -> bool:
     return bool(conn.execute(_HAS_MISSING_VECTORS, {"embedder": embedder}).scalar_one())
 
 
+# Two ranges instead of one `!=`, because the index on `embedder` serves only ranges.
 _HAS_MISSING_VECTORS = sa.select(
     sa.or_(
         sa.exists().where(vectors.c.embedder < sa.bindparam("embedder"), vectors.c.live.is_(True)),
         sa.exists().where(vectors.c.embedder > sa.bindparam("embedder"), vectors.c.live.is_(True)),
     )
 )
-"""Two ranges instead of one `!=`, because the index on `embedder` serves only ranges."""
 
 
 def _waits(embedder: str, after: int, *, only_failed: bool) -> tuple[sa.ColumnElement[bool], ...]:
@@ -331,16 +331,15 @@ def _waits(embedder: str, after: int, *, only_failed: bool) -> tuple[sa.ColumnEl
 
 # Read the index log, the numbered sequence of changes that vector indexes follow.
 
+# The key in `meta` of the epoch: how often rows were erased, or all rows were replaced. Each time, indexes that were
+# built before must be rebuilt.
 EPOCH = "epoch"
-"""The key in `meta` of the epoch: how often rows were erased, or all rows were replaced. Each time, indexes that were
-built before must be rebuilt."""
 
 
+# The key in `meta` of the newest number of the index log when the last epoch began.
+#
+# A summary that a model wrote from an older state may quote erased text. It is not stored any more.
 ERASED_AT = "erased_at"
-"""The key in `meta` of the newest number of the index log when the last epoch began.
-
-A summary that a model wrote from an older state may quote erased text. It is not stored any more.
-"""
 
 
 def begin_epoch(conn: sa.Connection, previous: str) -> None:
@@ -459,8 +458,8 @@ class TouchedEntries:
         self.moves[user_id, embedder] = (count + sign, total + sign * added)
 
 
+# The key in `meta` of the highest edit number that was used by erased rows or reserved for an import.
 EDITS = "edits"
-"""The key in `meta` of the highest edit number that was used by erased rows or reserved for an import."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -541,13 +540,13 @@ _ENTRY = sa.select(vectors).where(vectors.c.kind == sa.bindparam("kind"), vector
 
 # Find the memory or message that an id, or the beginning of one, names in a scope.
 
+# What stands for the text of a message with a forgotten fact. Nothing tells which part of the text says it.
 HIDDEN = "(not shown, because something that was said here is forgotten)"
-"""What stands for the text of a message with a forgotten fact. Nothing tells which part of the text says it."""
 
 UUID_DIGITS = 32
 
+# An id within a caller's argument, which may put it in brackets or pass a whole line of a reply.
 _ID = re.compile(r"(?<![0-9a-z])[0-9a-f]{8}[0-9a-f-]*(?![0-9a-z])")
-"""An id within a caller's argument, which may put it in brackets or pass a whole line of a reply."""
 
 
 _REVISION = re.compile(r"\s*(?:\[|id:)?[0-9a-f-]+@([0-9]{1,9})\b", re.IGNORECASE)

@@ -188,12 +188,13 @@ def _is_seen(owners: sa.FromClause, owner_id: sa.ColumnElement[str], scope: mode
 
 
 _CONTENT = sa.select(messages.c.content).where(messages.c.id == message_history.c.message_id).scalar_subquery()
+
+# What a step shows of a row of each history: its event, and what it says before and after.
 _SHOWN: Mapping[str, tuple[sa.ColumnElement[Any], ...]] = {
     "memory": (history.c.event, history.c.old_memory, history.c.new_memory),
     "message": (message_history.c.event, _CONTENT, _CONTENT),
     "entity": (sa.literal(models.Event.UPDATE.value), sa.null(), entity_history.c.text),
 }
-"""What a step shows of a row of each history: its event, and what it says before and after."""
 
 
 def _step(row: sa.Row[Any]) -> models.Step:

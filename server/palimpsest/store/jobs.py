@@ -22,9 +22,9 @@ from palimpsest.store.schema import UNREPORTED, history, jobs, memories, memory_
 
 # The states of a job: waiting, and when it is tried again.
 
+# How long a job rests after each failure; after one more failure it has failed for good: a busy endpoint answers after
+# a minute, one that is restarted after half an hour, and what lasts longer needs a person.
 PAUSES = (timedelta(minutes=1), timedelta(minutes=5), timedelta(minutes=30), timedelta(hours=2))
-"""How long a job rests after each failure; after one more failure it has failed for good: a busy endpoint
-answers after a minute, one that is restarted after half an hour, and what lasts longer needs a person."""
 
 
 def tried_again(due_at: datetime) -> dict[str, Any]:
@@ -42,59 +42,59 @@ def failed(row: sa.Row[Any], now: datetime) -> dict[str, Any]:
 
 # Read jobs: work that waits, that was done, or that failed.
 
+# What kinds of work are done later. `learn` and `capture` extract facts from messages, `capture` from those that hooks
+# captured. The others make views of what is known.
 JobKind: TypeAlias = Literal["learn", "capture", "summarize", "link", "expire", "gist", "enrich"]
-"""What kinds of work are done later. `learn` and `capture` extract facts from messages, `capture` from those that hooks
-captured. The others make views of what is known."""
 
+# The kinds of which replies say how they ended, because somebody said what was learned. The others are silent unless
+# they fail for good.
 TOLD_KINDS: tuple[JobKind, ...] = ("learn", "capture")
-"""The kinds of which replies say how they ended, because somebody said what was learned. The others are silent unless
-they fail for good."""
 
+# In which order kinds are worked on, of jobs that are due. Expiry takes milliseconds, and without it a search says what
+# no longer holds. Then comes what people said, and then what is made of it: a link needs the memories, and a summary
+# should rest on all of them. Nobody waits for hints.
 ORDER: tuple[JobKind, ...] = ("expire", "learn", "capture", "gist", "link", "summarize", "enrich")
-"""In which order kinds are worked on, of jobs that are due. Expiry takes milliseconds, and without it a search says
-what no longer holds. Then comes what people said, and then what is made of it: a link needs the memories, and a
-summary should rest on all of them. Nobody waits for hints."""
 
+# A job that has been due for this long goes before all that are not, whatever its kind: without it, an afternoon of
+# learning would leave no time for a summary, and an hour is no harm to one.
 OVERDUE = timedelta(hours=1)
-"""A job that has been due for this long goes before all that are not, whatever its kind: without it, an
-afternoon of learning would leave no time for a summary, and an hour is no harm to one."""
 
 JobState: TypeAlias = Literal["waiting", "done", "failed"]
 
+# The key in the payload of a job of the summaries that somebody asked for.
 ASKED_KINDS = "kinds"
-"""The key in the payload of a job of the summaries that somebody asked for."""
 
+# The key in the payload of a job of the ids of the messages that it is about, if it is about messages.
 MESSAGES = "messages"
-"""The key in the payload of a job of the ids of the messages that it is about, if it is about messages."""
 
+# The key in the payload of a job of the ids of the memories that it is about, if it is about memories.
 MEMORIES = "memories"
-"""The key in the payload of a job of the ids of the memories that it is about, if it is about memories."""
 
 ID_LISTS = (MESSAGES, MEMORIES)
 
+# The key in the payload of a job of the number that all its writes have, so that one undo takes them back.
 EDIT = "edit"
-"""The key in the payload of a job of the number that all its writes have, so that one undo takes them back."""
 
+# The key in a stored payload of the lists that an attempt began with. What lies beside it was added since.
 TAKEN = "taken"
-"""The key in a stored payload of the lists that an attempt began with. What lies beside it was added since."""
 
+# The key in a stored payload that says that the work was asked for again since the attempt began, and for when, if not
+# for soon.
 ASKED = "asked"
-"""The key in a stored payload that says that the work was asked for again since the attempt began, and for when, if not
-for soon."""
 
+# The key in a payload that says that who asked for the work sees the project alone, and not what is general. So it is
+# not decided on what is general, which would show in the outcome.
 OWN_ONLY = "own_only"
-"""The key in a payload that says that who asked for the work sees the project alone, and not what is general. So it is
-not decided on what is general, which would show in the outcome."""
 
+# The key in the result of a job of what its caller should know.
 NOTES = "notes"
-"""The key in the result of a job of what its caller should know."""
 
+# The key in the result of a job of the number of messages it has learned from.
 LEARNED = "learned"
-"""The key in the result of a job of the number of messages it has learned from."""
 
 
+# The key in `meta` of how often a model was asked in the background.
 MODEL_USE = "model_use"
-"""The key in `meta` of how often a model was asked in the background."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,25 +275,25 @@ def model_use(conn: sa.Connection, now: datetime) -> ModelUse:
 
 # Queue work for later, inside a transaction: what is asked for joins the job of its kind and scope that waits.
 
+# A job begins when nothing was added to it for this long: an agent that passes on a conversation in several calls makes
+# them within seconds, and the model then reads them at once.
 DEBOUNCE = timedelta(seconds=5)
-"""A job begins when nothing was added to it for this long: an agent that passes on a conversation in
-several calls makes them within seconds, and the model then reads them at once."""
 
+# However often something is added, a job begins after this long: what was said a minute ago is known.
 MAX_DELAY = timedelta(seconds=60)
-"""However often something is added, a job begins after this long: what was said a minute ago is known."""
 
+# The caller in the history of what hooks brought.
 HOOKS = "hooks"
-"""The caller in the history of what hooks brought."""
 
+# The key in a payload of texts that are shown to the model and are stored nowhere else.
 CONTEXT = "context"
-"""The key in a payload of texts that are shown to the model and are stored nowhere else."""
 
+# The key in a payload of whether what is learned stays in the project, also what is about a person. Once asked for, it
+# holds for the whole job.
 STAYS = "stays_in_project"
-"""The key in a payload of whether what is learned stays in the project, also what is about a person. Once asked for, it
-holds for the whole job."""
 
+# The value of `ASKED` for work that is asked for without a time.
 SOON = ""
-"""The value of `ASKED` for work that is asked for without a time."""
 
 
 def learning_payload(context: Sequence[str], caller: str, *, stays_in_project: bool) -> dict[str, Any]:
@@ -556,8 +556,8 @@ def _with_ids(
 
 # Attempts at jobs, inside a transaction: they begin, make progress, end, fail, and are tried again.
 
+# How many jobs of a user are kept that are done: `palimpsest jobs` shows them, and replies are to tell of some.
 KEPT_DONE = 50
-"""How many jobs of a user are kept that are done: `palimpsest jobs` shows them, and replies are to tell of some."""
 
 
 def take(conn: sa.Connection, kinds: Sequence[JobKind], now: datetime) -> Job | None:

@@ -78,8 +78,8 @@ _LINKED = _linked()
 # memories, and every context, reason and tag from the background that may come from them, out of the memories and
 # out of their histories. The background may write them again.
 
+# `context`, `links` and `tags` of a memory, as its row or a row of its history has them.
 State: TypeAlias = Mapping[str, Any]
-"""`context`, `links` and `tags` of a memory, as its row or a row of its history has them."""
 
 _PARTS = ("context", "links", "tags")
 

@@ -30,9 +30,9 @@ from palimpsest.text.display import inert, shorten, visible
 
 # Read memories as they are now.
 
+# The orders in which the memory that was stored, or stated, last comes first.
 NEWEST = (memories.c.seq.desc(),)
 LAST_STATED = (memories.c.stated_at.desc(), memories.c.seq.desc())
-"""The orders in which the memory that was stored, or stated, last comes first."""
 
 
 def read_memories(
@@ -111,8 +111,8 @@ def newest_of_project(conn: sa.Connection, scope: Scope, limit: int) -> list[Mem
     return read_memories(conn, *is_own, order=LAST_STATED, limit=limit)
 
 
+# How many memories of a chain are followed. It also ends a circle, which only damage makes.
 MAX_CHAIN = 1_000
-"""How many memories of a chain are followed. It also ends a circle, which only damage makes."""
 
 
 def successors(conn: sa.Connection, closed: Iterable[Memory]) -> dict[str, Memory]:
@@ -276,24 +276,24 @@ _ENDING_OF_USER = sa.select(memories.c.id, memories.c.metadata).where(
 # The limit is that of the scope itself. What a scope sees may be two blocks: that of the user and that of the
 # project.
 
+# How long the pinned texts of a scope may be together: some 300 tokens, which every session pays for.
 MAX_CHARS = 1_200
-"""How long the pinned texts of a scope may be together: some 300 tokens, which every session pays for."""
 
+# The largest number that orders: one beyond the floats could not be compared with others.
 MAX_PLACE = 1e9
-"""The largest number that orders: one beyond the floats could not be compared with others."""
 
+# Metadata of a pinned memory: what it is called, what it is for, and how many characters its text may have.
 LABEL, DESCRIPTION, LIMIT = "label", "description", "limit"
-"""Metadata of a pinned memory: what it is called, what it is for, and how many characters its text may have."""
 
+# How much of a label and a description is shown.
 LABEL_CHARS = {LABEL: 40, DESCRIPTION: 120}
-"""How much of a label and a description is shown."""
 
+# How many pinned memories a refusal names, the longest first, and how much it quotes of each.
 LISTED = 5
 LISTED_CHARS = 40
-"""How many pinned memories a refusal names, the longest first, and how much it quotes of each."""
 
+# By how many characters the block of a scope grew in a write. One that changed without growing has 0 or less.
 GrownBlocks = Counter[Scope]
-"""By how many characters the block of a scope grew in a write. One that changed without growing has 0 or less."""
 
 
 def is_pinned(metadata: Mapping[str, Any]) -> bool:
@@ -452,14 +452,14 @@ def _refusal(block: list[Memory], chars: int) -> str:
 
 Unit: TypeAlias = Literal["day", "month", "year"]
 
+# How much earlier or later a day may begin somewhere than in UTC, at most.
 A_DAY = timedelta(days=1)
-"""How much earlier or later a day may begin somewhere than in UTC, at most."""
 
+# How much of an instant in ISO 8601 names its day, month or year.
 _CHARS: dict[Unit, int] = {"day": 10, "month": 7, "year": 4}
-"""How much of an instant in ISO 8601 names its day, month or year."""
 
+# The condition for memories of a day, a month or a year, which is the same date in every zone.
 _IS_DATE = sa.and_(memories.c.happened_at.is_not(None), memories.c.happened_precision != "")
-"""The condition for memories of a day, a month or a year, which is the same date in every zone."""
 
 
 @dataclass(frozen=True, slots=True)

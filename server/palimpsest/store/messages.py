@@ -30,17 +30,17 @@ from palimpsest.store.schema import purged as purged_ids
 
 # Read messages, who wrote them, and what was learned from them.
 
+# How many names of speakers are read for a user.
 MAX_SPEAKERS = 1_000
-"""How many names of speakers are read for a user."""
 
+# Among how many of the messages stored last the last conversation is looked for: a few milliseconds.
 LAST_MESSAGES = 200
-"""Among how many of the messages stored last the last conversation is looked for: a few milliseconds."""
 
 _BY_ID = select(messages).where(messages.c.id.in_(rows.listed("ids")))
 
+# The orders in which the message that was stored, or said, last comes first.
 NEWEST = (messages.c.seq.desc(),)
 LAST_SAID = (messages.c.said_at.desc(), messages.c.seq.desc())
-"""The orders in which the message that was stored, or said, last comes first."""
 
 
 def read_messages(
@@ -193,11 +193,11 @@ def _by_speaker(parts: tuple[bool, ...]) -> rows.Query:
 
 # Read conversations: the messages of one session, and what is known of it besides.
 
+# How many conversations an error names.
 NEWEST_SHOWN = 3
-"""How many conversations an error names."""
 
+# As a limit: every row.
 MAX_ROWS = 2**31 - 1
-"""As a limit: every row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -454,9 +454,9 @@ def _living(query: rows.Query, scope: Scope, bounds: MessageBounds) -> rows.Quer
 
 NAMESPACE = uuid.UUID("6d0a8b43-52a9-4a0e-8d1c-0c7f7a1f7d55")
 
+# How far apart the times of a message are at most that a hook has brought and of its line in a transcript. Set by hand:
+# the hook runs within seconds, and a person who says the same again, or in another session, takes longer.
 SAME_TIME = timedelta(minutes=2)
-"""How far apart the times of a message are at most that a hook has brought and of its line in a transcript. Set by
-hand: the hook runs within seconds, and a person who says the same again, or in another session, takes longer."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,8 +38,8 @@ from palimpsest.store.writes import record_message
 # repositories, their remotes, and its older names.
 
 
+# The project of a repository, and the aliases to record for it.
 Identified: TypeAlias = tuple[str, tuple[Alias, ...]]
-"""The project of a repository, and the aliases to record for it."""
 
 
 def identify(conn: sa.Connection, user_id: str, repository: Repository) -> Identified:
@@ -137,8 +137,8 @@ def exists_project(conn: sa.Connection, user_id: str, project: str) -> bool:
     return has_row(conn, known) or has_content(conn, user_id, project)
 
 
+# The columns of an item of an export, besides the time.
 ITEM = ("kind", "alias", "project", "repository_created")
-"""The columns of an item of an export, besides the time."""
 
 
 def record(conn: sa.Connection, user_id: str, aliases: Sequence[Alias], now: datetime) -> None:
@@ -319,8 +319,8 @@ def _merge_with_namesake(tx: Transaction, row: sa.Row[Any]) -> None:
 # A move changes scopes, which the history does not keep, so an undo cannot take it back. The caller makes a backup
 # first.
 
+# The tables with scopes, apart from that of the jobs, of which a scope may have only one that is not done.
 SCOPED_TABLES = (memories, messages, vectors, summaries, conversations, recalls)
-"""The tables with scopes, apart from that of the jobs, of which a scope may have only one that is not done."""
 
 
 def move(
@@ -391,8 +391,8 @@ def _cite_instead(tx: Transaction, message_id: str, kept_id: str) -> None:
     tx.touched.messages.add(kept_id)
 
 
+# What a memory gives to the one in whose favour it is closed, as it has it.
 _GIVEN = ("happened_precision", "valid_from_precision", "keywords", "tags", "entities", "relations")
-"""What a memory gives to the one in whose favour it is closed, as it has it."""
 
 
 def _merge_memories(tx: Transaction, old: str, new: str) -> None:

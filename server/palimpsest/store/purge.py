@@ -179,8 +179,8 @@ def _forget_edits(conn: Connection, touched: AbstractSet[str], edits: Sequence[R
             conn.execute(delete(db.entity_history).where(db.entity_history.c.seq == row.seq))
 
 
+# The key in `meta` that exists from the erasure of rows until the database was rewritten without them.
 ROWS_ON_DISK = "unscrubbed"
-"""The key in `meta` that exists from the erasure of rows until the database was rewritten without them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,20 +21,19 @@ from palimpsest.core.clock import exact_iso
 from palimpsest.core.errors import InputError
 from palimpsest.core.protocols import Vector
 
+# The columns of a scope.
 SCOPE = ("user_id", "project", "agent_id", "run_id")
-"""The columns of a scope."""
 
+# The columns of a memory that say since when and until when it holds.
 VALIDITY = ("valid_from", "valid_from_precision", "valid_until", "valid_until_precision")
-"""The columns of a memory that say since when and until when it holds."""
 
+# How many values one statement is made for, where many are worked on in turn.
 BATCH = 500
-"""How many values one statement is made for, where many are worked on in turn."""
 
+# What may end a memory without changing what it says: the full stops of the scripts that have their own, and "!".
+#
+# NFKC makes the other forms of these one of them. A question mark is not among them, because a question says nothing.
 FULL_STOPS = " .!。।॥۔։።။។"  # noqa: RUF001 - full stops are meant
-"""What may end a memory without changing what it says: the full stops of the scripts that have their own, and "!".
-
-NFKC makes the other forms of these one of them. A question mark is not among them, because a question says nothing.
-"""
 
 ListedValues: TypeAlias = "sa.Select[Any]"
 
@@ -132,8 +131,8 @@ def among(column: sa.ColumnElement[Any], values: Iterable[Any]) -> sa.ColumnElem
     return column.in_(sa.select(sa.cast(elements, sa.BigInteger) if isinstance(column.type, Integer) else elements))
 
 
+# The fewest characters that are accepted as the beginning of an id.
 MIN_PREFIX = 8
-"""The fewest characters that are accepted as the beginning of an id."""
 
 
 def long_enough(argument: str) -> str:
@@ -338,8 +337,8 @@ def _made_of(kind: Callable[..., _T]) -> Callable[[Sequence[Sequence[Any]] | Non
     return lambda stored: tuple(kind(*parts) for parts in stored or ())
 
 
+# Return the relations that a memory states, from `[[source, name, destination], …]`, perhaps with a `since`.
 to_relations = _made_of(models.Relation)
-"""Return the relations that a memory states, from `[[source, name, destination], …]`, perhaps with a `since`."""
 
 
 def _as_lists(values: Iterable[models.NamedEntity | models.Relation | models.Link]) -> list[list[str]]:
@@ -361,6 +360,8 @@ class MemoryField(NamedTuple):
     in_state: bool = True
 
 
+# All fields of a memory but its id, its scope and its text. The row, the state in the history, exports and imports are
+# made from this list, so a new field is added here, to `Memory`, to the table and to the lines of an export.
 MEMORY_FIELDS = (
     MemoryField("metadata", dict),
     MemoryField("keywords", list, tuple),
@@ -385,12 +386,11 @@ MEMORY_FIELDS = (
     MemoryField("deleted_at", in_state=False),
     MemoryField("revision", in_state=False),
 )
-"""All fields of a memory but its id, its scope and its text. The row, the state in the history, exports and imports are
-made from this list, so a new field is added here, to `Memory`, to the table and to the lines of an export."""
 
 _STATE_FIELDS = tuple(field for field in MEMORY_FIELDS if field.in_state)
+
+# What a memory names and states.
 STATEMENTS = ("entities", "relations")
-"""What a memory names and states."""
 
 _TIMES = ("happened_at", "stated_at", "valid_from", "valid_until")
 
@@ -440,8 +440,9 @@ def to_message(row: sa.Row[Any]) -> models.Message:
 
 
 _WHAT_IS_SAID = ("role", "name", "content", "external_id", "session_id", "said_at")
+
+# All fields of a message but its scope.
 MESSAGE_FIELDS = ("id", *_WHAT_IS_SAID, "created_at", "deleted_at")
-"""All fields of a message but its scope."""
 
 
 def to_history(row: sa.Row[Any], sources: tuple[str, ...]) -> models.Version:

@@ -11,14 +11,13 @@ from palimpsest.store.rows import SCOPE, UtcTime, agree
 
 # The tables of the ledger. The full text is not among them: each database keeps it in its own way.
 
+# The revisions of the schema, oldest first, each a file in `migrations/versions`.
+#
+# The first one is the schema of the first release. It was the thirteenth before it.
 KNOWN_REVISIONS = ("0013",)
-"""The revisions of the schema, oldest first, each a file in `migrations/versions`.
 
-The first one is the schema of the first release. It was the thirteenth before it.
-"""
-
+# The revision this version writes.
 HEAD = KNOWN_REVISIONS[-1]
-"""The revision this version writes."""
 
 metadata = sa.MetaData()
 
@@ -75,8 +74,8 @@ sa.Index("messages_by_text", messages.c.user_id, messages.c.content_hash)
 sa.Index("messages_by_session", messages.c.session_id, messages.c.seq)
 sa.Index("messages_by_name", messages.c.user_id, messages.c.name)
 sa.Index("messages_by_change", messages.c.change)
+# The condition for living pages of documents.
 IS_PAGE = f"role = '{PAGE}' AND deleted_at IS NULL"
-"""The condition for living pages of documents."""
 sa.Index("messages_that_are_pages", messages.c.user_id, messages.c.seq, **only_where(IS_PAGE))
 IS_NAMED = only_where("external_id != ''")
 sa.Index("messages_once", *in_scope(messages, "external_id", "content_hash"), unique=True, **IS_NAMED)
@@ -93,8 +92,8 @@ conversations = numbered_table(
     sa.Column("created_at", UtcTime, nullable=False),
 )
 sa.Index("conversations_once", *in_scope(conversations, "session_id"), unique=True)
+# The condition by which messages are joined with the row of their conversation.
 OF_CONVERSATION = agree(messages, conversations, (*SCOPE, "session_id"))
-"""The condition by which messages are joined with the row of their conversation."""
 sa.Index("conversations_by_client", *in_scope(conversations, "client", "external_id"))
 
 memories = numbered_table(
@@ -131,17 +130,17 @@ memories = numbered_table(
 )
 sa.Index("memories_once", *in_scope(memories, "content_hash"), unique=True, **only_where("deleted_at IS NULL"))
 sa.Index("memories_by_user", memories.c.user_id, memories.c.seq)
+# The condition for memories that may tell the user's name. A search may need the name, and few memories tell it.
 TELLS_A_NAME = "CAST(metadata AS TEXT) LIKE '%\"user_name\"%'"
-"""The condition for memories that may tell the user's name. A search may need the name, and few memories tell it."""
 sa.Index("memories_telling_names", memories.c.user_id, memories.c.seq, **only_where(TELLS_A_NAME))
+# The condition for living memories that are pinned or end at a time, of which there are few.
 IS_MARKED = (
     "deleted_at IS NULL AND "
     "(CAST(metadata AS TEXT) LIKE '%\"pinned\"%' OR CAST(metadata AS TEXT) LIKE '%\"expires_at\"%')"
 )
-"""The condition for living memories that are pinned or end at a time, of which there are few."""
 sa.Index("memories_marked", memories.c.user_id, memories.c.seq, **only_where(IS_MARKED))
+# The time that a memory is about, as `Memory.at`.
 TIME_ABOUT = sa.func.coalesce(memories.c.happened_at, memories.c.stated_at, type_=UtcTime())
-"""The time that a memory is about, as `Memory.at`."""
 sa.Index("memories_by_time", memories.c.user_id, TIME_ABOUT, memories.c.seq, **only_where("deleted_at IS NULL"))
 
 memory_sources = sa.Table(
@@ -179,8 +178,8 @@ history = numbered_table(
 sa.Index("history_by_memory", history.c.memory_id, history.c.seq)
 sa.Index("history_by_change", history.c.change)
 
+# The condition for messages of conversations. The others are pages of documents, which nobody said.
 IS_SAID = messages.c.role != PAGE
-"""The condition for messages of conversations. The others are pages of documents, which nobody said."""
 
 message_history = numbered_table(
     "message_history",
@@ -233,9 +232,9 @@ vectors = numbered_table(
     sa.Column("vector", sa.LargeBinary),
     sa.Column("key", sa.LargeBinary),
 )
+# The conditions by which the entry of a memory, or of a message, is joined.
 IS_MEMORY = sa.and_(vectors.c.kind == "memory", vectors.c.owner_id == memories.c.id)
 IS_MESSAGE = sa.and_(vectors.c.kind == "message", vectors.c.owner_id == messages.c.id)
-"""The conditions by which the entry of a memory, or of a message, is joined."""
 sa.Index("vectors_by_owner", vectors.c.kind, vectors.c.owner_id, unique=True)
 sa.Index(
     "vectors_by_user",
@@ -273,8 +272,8 @@ jobs = numbered_table(
 )
 sa.Index("jobs_once", jobs.c.kind, *in_scope(jobs), unique=True, **only_where("state != 'done'"))
 sa.Index("jobs_due", jobs.c.state, jobs.c.due_at)
+# The condition for jobs that have ended or failed once, and that no reply has told of.
 UNREPORTED = "NOT reported AND (state != 'waiting' OR attempts > 0)"
-"""The condition for jobs that have ended or failed once, and that no reply has told of."""
 sa.Index("jobs_unreported", jobs.c.user_id, **only_where(UNREPORTED))
 
 project_aliases = sa.Table(
@@ -322,8 +321,8 @@ entities = numbered_table(
 )
 sa.Index("entities_by_user", entities.c.user_id, entities.c.project)
 sa.Index("entities_by_target", entities.c.merged_into, **only_where("merged_into IS NOT NULL"))
+# The condition for the user's own entity in the words of its index, which only a query in the same words uses.
 IS_USER = "is_user"
-"""The condition for the user's own entity in the words of its index, which only a query in the same words uses."""
 sa.Index("entities_once", entities.c.user_id, unique=True, **only_where(IS_USER))
 
 entity_history = numbered_table(

@@ -28,9 +28,9 @@ from palimpsest.store.schema import (
 
 # What summaries rest on: the memories in the version that was read, and the messages.
 
+# For how many months the last summary of each kind keeps what it rests on. If a newer one is outdated by a correction,
+# the next is written from such an older one, which the correction does not concern, and not from the beginning.
 KEPT_MONTHS = 12
-"""For how many months the last summary of each kind keeps what it rests on. If a newer one is outdated by a correction,
-the next is written from such an older one, which the correction does not concern, and not from the beginning."""
 
 
 def put(conn: sa.Connection, summary: Summary, provenance: Provenance) -> None:

@@ -240,9 +240,9 @@ HISTORY = tuple(column.name for column in db.history.c if column.name not in _NO
 
 ITEM_TYPES = ("alias", "conversation", "entity", "message", "memory", "summary")
 
+# What the ledger has of an item of an import: nothing, the item, an item that an undo took back, an item that a person
+# deleted, or only the id of one that a person purged.
 Standing: TypeAlias = Literal["new", "known", "undone", "deleted", "purged"]
-"""What the ledger has of an item of an import: nothing, the item, an item that an undo took back, an item that a person
-deleted, or only the id of one that a person purged."""
 
 
 @dataclass(slots=True)
@@ -430,6 +430,7 @@ def _known_memory(conn: Connection, scope: Scope, item: Item) -> str | None:
 
 _SAME_ID = db.memories.c.id == bindparam("id")
 _KNOWN_DELETED_MEMORY: rows.Query = select(db.memories.c.id).where(_SAME_ID).limit(1)
+
 # A living duplicate comes first: then nothing is brought back.
 _KNOWN_MEMORY: rows.Query = (
     select(db.memories.c.id)

@@ -107,8 +107,8 @@ def refuse_newer(conn: Connection, location: str) -> str | None:
 
 _STORED_REVISION = text("SELECT version_num FROM alembic_version")
 
+# As Alembic makes it. It is no part of the schema, because Alembic itself reads and writes it.
 _revisions = Table("alembic_version", MetaData(), Column("version_num", String(32), primary_key=True))
-"""As Alembic makes it. It is no part of the schema, because Alembic itself reads and writes it."""
 
 
 def create_tables(conn: Connection, database: Database) -> None:

@@ -23,8 +23,8 @@ from palimpsest.store.schema import history, memories, memory_sources, memory_us
 #
 # A memory that was never used has no row. Only what is noted here is written; the rest is read from the ledger.
 
+# The strength of a memory that was never used (MemoryBank, section 2.3).
 FIRST_STRENGTH = 1
-"""The strength of a memory that was never used (MemoryBank, section 2.3)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,9 +156,9 @@ _BY_ID = sa.union_all(
 # searched or learned from it, an export leaves it out, and what may quote something that was erased or forgotten
 # goes.
 
+# How many recalls of a user are kept, the newest: a question every ten minutes for a month, in about 5 MB with ten hits
+# each.
 MAX_RECALLS = 5_000
-"""How many recalls of a user are kept, the newest: a question every ten minutes for a month, in about 5 MB
-with ten hits each."""
 
 
 @dataclass(frozen=True, slots=True)

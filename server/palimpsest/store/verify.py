@@ -87,11 +87,11 @@ def _stray_mentions(conn: Connection, known: Mapping[str, Row[Any]]) -> Iterator
             yield row.seq
 
 
+# How far two vectors may differ that were summed in a different order.
 TOLERANCE = 1e-4
-"""How far two vectors may differ that were summed in a different order."""
 
+# By which part of it such a number may differ after it was rounded to half precision: one unit in the last place.
 ROUNDING = 1e-3
-"""By which part of it such a number may differ after it was rounded to half precision: one unit in the last place."""
 
 
 def _called(text: str, *, has_examples: bool = False) -> Any:

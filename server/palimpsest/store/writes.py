@@ -122,10 +122,10 @@ def find_duplicate(conn: Connection, scope: Scope, text: str) -> Memory | None:
     return None if row is None else rows.to_memory(row)
 
 
+# The condition for the living memory of a scope, given by its parts, with a text of a `digest`.
 IS_DUPLICATE = and_(
     rows.is_named_scope(memories), memories.c.content_hash == bindparam("digest"), memories.c.deleted_at.is_(None)
 )
-"""The condition for the living memory of a scope, given by its parts, with a text of a `digest`."""
 
 _DUPLICATE: rows.Query = select(memories).where(IS_DUPLICATE)
 
@@ -158,15 +158,15 @@ def find_newest(tx: Transaction, memory_id: str | None) -> Memory:
 
 # How memories change inside a transaction. Every change leaves a row of history.
 
+# The times of a fact and a memory, each with how exactly it is known.
 HAPPENED = ("happened_at", "happened_precision")
 DATES = (HAPPENED, rows.VALIDITY[:2], rows.VALIDITY[2:])
-"""The times of a fact and a memory, each with how exactly it is known."""
 
+# What a new memory has as its fact has it.
 _OF_FACT = (*HAPPENED, *rows.VALIDITY, "keywords", "tags", "actor_id", "role", "entities")
-"""What a new memory has as its fact has it."""
 
+# Until when a memory held, and how exactly that is known.
 _Ended: TypeAlias = tuple[datetime, Precision]
-"""Until when a memory held, and how exactly that is known."""
 
 
 def add(tx: Transaction, fact: Fact, replaces: Sequence[str], scope: Scope, *, sets_relations: bool = False) -> Outcome:
@@ -258,8 +258,8 @@ def _over(tx: Transaction, memory: Memory, fact: Fact) -> Memory:
     return replace(memory, relations=tuple(relations))
 
 
+# The stages that close memories in favour of one that was there before, whose own end is what counts.
 _JOINING = ("merge", "settle")
-"""The stages that close memories in favour of one that was there before, whose own end is what counts."""
 
 
 def _is_handed_on(tx: Transaction, key: str, value: Any, fact: Fact) -> bool:
@@ -367,9 +367,9 @@ def _stated_at(tx: Transaction, fact: Fact) -> datetime | None:
     return tx.conn.execute(select(func.max(messages.c.said_at)).where(messages.c.id.in_(fact.sources))).scalar_one()
 
 
+# How many hints a memory keeps, the newest: what is said again and again comes with others each time, and all are
+# embedded as one text.
 MAX_KEYWORDS = 24
-"""How many hints a memory keeps, the newest: what is said again and again comes with others each time, and all are
-embedded as one text."""
 
 
 def change(
@@ -671,8 +671,8 @@ def without_past_end(memory: Memory, now: datetime) -> Memory:
     return replace(memory, metadata={key: value for key, value in memory.metadata.items() if key != EXPIRES_AT})
 
 
+# What an update does not write: who said it, when it was stored, and the names, which are written if they differ.
 _UNCHANGED = ("actor_id", "role", "created_at", "entities", "relations")
-"""What an update does not write: who said it, when it was stored, and the names, which are written if they differ."""
 
 
 def update_row(tx: Transaction, old: Memory, new: Memory) -> Memory:
@@ -704,11 +704,11 @@ def update_row(tx: Transaction, old: Memory, new: Memory) -> Memory:
 
 NAMESPACE = uuid.UUID("c3d5b0a2-7f3e-4a52-9d0e-2a8a6b1f4e77")
 
+# A longer title is cut: clients write titles of a few words.
 MAX_TITLE_CHARS = 300
-"""A longer title is cut: clients write titles of a few words."""
 
+# The columns of an item of an export, besides the time.
 ITEM = ("session_id", "project", "agent_id", "run_id", "client", "external_id", "title")
-"""The columns of an item of an export, besides the time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -772,11 +772,11 @@ def erase_empty(conn: Connection) -> None:
 
 # How messages change inside a transaction: each is stored once, deleted or restored. Their text never changes.
 
+# A longer silence in one scope begins a new session. Most breaks within one sitting are shorter.
 SESSION_GAP = timedelta(minutes=30)
-"""A longer silence in one scope begins a new session. Most breaks within one sitting are shorter."""
 
+# The same messages, without ids or times, within this span are a call that was repeated because its reply was lost.
 RETRY_WINDOW = timedelta(minutes=10)
-"""The same messages, without ids or times, within this span are a call that was repeated because its reply was lost."""
 
 
 def store(
@@ -860,8 +860,8 @@ def _insert_message(tx: Transaction, message: Message, session_id: str) -> Messa
     return stored
 
 
+# How many messages are looked through for the last one that no client gave to a conversation.
 RECENT = 50
-"""How many messages are looked through for the last one that no client gave to a conversation."""
 
 
 def _last() -> rows.Query:

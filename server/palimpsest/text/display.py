@@ -12,10 +12,10 @@ import unicodedata
 # model is given unasked: no tag, heading, image or mark of a chat format survives in it, and all of it stays
 # readable.
 
+# The flags of England, Scotland and Wales, which are written with tag characters.
 _FLAG = "\U0001f3f4\U000e0067\U000e0062(?:{})\U000e007f".format(
     "|".join("".join(chr(0xE0000 + ord(letter)) for letter in country) for country in ("eng", "sct", "wls"))
 )
-"""The flags of England, Scotland and Wales, which are written with tag characters."""
 
 _CONTROLS = (
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 but tab and line break, delete, C1
@@ -36,8 +36,9 @@ _TAG_BEGIN = re.compile(
 _HEADING = re.compile(r"(?:\A|(?<=[\n\r\x0b\x0c\x85\u2028\u2029]))([^\S\n]{0,20}[>*+-]?\s?)(#{1,6})(?=\s)")
 _RULER = re.compile(r"([-=*_#~`])\1{3,}")
 _FENCE = re.compile(r"`{3}|~{3}")
+
+# A mark of a chat format, such as [INST].
 _MARK = re.compile(rf"\[([{_UNSEEN}]*/?[A-Z][A-Z_ {_UNSEEN}]{{2,30}})\]")
-"""A mark of a chat format, such as [INST]."""
 
 _LINK = re.compile(r"(!(?=\[)|\](?=[(\[])|\{(?=[{%#]))")
 _SCHEME = re.compile(r"\b(javascript|vbscript|data(?=:[\w.+-]+/)):", re.IGNORECASE)
@@ -74,8 +75,8 @@ def visible_json(document: str) -> str:
 
 ELLIPSIS = "…"
 
+# How many characters a cut moves back at most to reach the end of a word. Longer than most words, and set by hand.
 MAX_STEP_BACK = 30
-"""How many characters a cut moves back at most to reach the end of a word. Longer than most words, and set by hand."""
 
 _ZERO_WIDTH_JOINER = "\u200d"
 
@@ -102,8 +103,8 @@ def shorten_to_tokens(text: str, max_tokens: int) -> str:
     return text
 
 
+# How much of what a server says about a failure is shown: its first sentence.
 MAX_REASON_CHARS = 200
-"""How much of what a server says about a failure is shown: its first sentence."""
 
 
 def reason_of(failure: object) -> str:

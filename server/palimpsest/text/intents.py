@@ -22,13 +22,14 @@ from palimpsest.text.word_lists import patterns
 SHORT_ID = 8
 
 FORGOTTEN = "forgotten, as asked "
+
+# How the notes begin that quote what was forgotten, or what would be after a question.
 QUESTION = "not forgotten yet "
-"""How the notes begin that quote what was forgotten, or what would be after a question."""
 
 MORE_MAY_FIT = "more may fit than was looked at; ask again"
 
+# How many texts a question quotes, and how much of each: enough to see what it is about.
 SHOWN_TEXTS, SHOWN_CHARS = 3, 80
-"""How many texts a question quotes, and how much of each: enough to see what it is about."""
 
 
 def question_note(question: ForgetQuestion) -> str:
@@ -60,21 +61,21 @@ def first_of(texts: Sequence[str]) -> str:
 # held against the words of the message, in the languages of `forget_requests.txt`. What somebody pastes asks for
 # nothing: quoted lines, mails, letters, code, documents and quotations.
 
+# A longer text of one's own is taken for a pasted one, but for its first and last words: nobody types so much to ask
+# for something.
 LONG_CHARS = 1_500
-"""A longer text of one's own is taken for a pasted one, but for its first and last words: nobody types so
-much to ask for something."""
 
+# How long the first and last words of such a text are: two or three sentences.
 EDGE_CHARS = 300
-"""How long the first and last words of such a text are: two or three sentences."""
 
+# A quotation of fewer words is a name, which a request may have: forget the "Blue Note".
 MIN_QUOTED_WORDS = 3
-"""A quotation of fewer words is a name, which a request may have: forget the "Blue Note"."""
 
+# How much of what was pasted is looked at.
 MAX_REQUEST_CHARS = 20_000
-"""How much of what was pasted is looked at."""
 
+# How many characters around a verb a negation is looked for: three or four words.
 NEGATION_CHARS = 24
-"""How many characters around a verb a negation is looked for: three or four words."""
 
 
 class Asking(IntEnum):
@@ -251,20 +252,20 @@ def _is_negated(sentence: str, verb: re.Match[str]) -> bool:
 
 StandingKind: TypeAlias = Literal["rule", "decision", "fact", "person"]
 
+# A longer text is mostly pasted.
 MAX_STATEMENT_CHARS = 2_000
-"""A longer text is mostly pasted."""
 
+# How long a sentence is that states one thing.
 MIN_SENTENCE_CHARS, MAX_SENTENCE_CHARS = 5, 240
-"""How long a sentence is that states one thing."""
 
+# How many words a text has beside courtesies and function words that says something.
 MIN_WORDS = 2
-"""How many words a text has beside courtesies and function words that says something."""
 
+# What no question states, in the order in which it is looked for.
 _TOLD: tuple[StandingKind, ...] = ("fact", "decision", "rule")
-"""What no question states, in the order in which it is looked for."""
 
+# How many words a rule has in a script with spaces. "Never returns" is a complaint.
 MIN_RULE_WORDS = 3
-"""How many words a rule has in a script with spaces. "Never returns" is a complaint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,8 +278,8 @@ class Statement:
 
 _CUES = patterns("palimpsest.text", "standing_cues.txt", "|")
 
+# What stands for a quotation. A sentence with one says what somebody else said.
 _NOT_SAID = "\x00"
-"""What stands for a quotation. A sentence with one says what somebody else said."""
 
 _STOP = "\x01"
 _QUESTION_MARKS = ("?", "？", "؟")
@@ -294,11 +295,12 @@ def standing_statements(text: str) -> list[Statement]:
 
 
 _SIGNS = tuple(pattern for name, pattern in _CUES.items() if name.startswith("sign "))
-MIN_SIGNS = 2
-"""How many of the signs of a rule, a decision or a correction a sentence has that none of them alone makes one."""
 
+# How many of the signs of a rule, a decision or a correction a sentence has that none of them alone makes one.
+MIN_SIGNS = 2
+
+# How many words it has then. "No, not that one" corrects only what was just done.
 MIN_SIGNED_WORDS = 5
-"""How many words it has then. "No, not that one" corrects only what was just done."""
 
 
 def lasting_sentences(text: str) -> list[str]:

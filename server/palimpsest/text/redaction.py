@@ -27,15 +27,15 @@ from palimpsest.text.word_lists import LazyPattern, filled, patterns, word_lists
 _LISTS = word_lists("palimpsest.text", "redaction.txt")
 _RE = patterns("palimpsest.text", "redaction.txt")
 
+# The deepest nesting of metadata that is accepted. Deeper values would exhaust the interpreter's stack.
 MAX_DEPTH = 100
-"""The deepest nesting of metadata that is accepted. Deeper values would exhaust the interpreter's stack."""
 
+# Removing a secret can expose another one, so passes are repeated until one finds nothing. Usually the second does.
 _PASSES = 4
-"""Removing a secret can expose another one, so passes are repeated until one finds nothing. Usually the second does."""
 
 
+# How many words beside function words a text says at least beside its secrets.
 MIN_REST = 2
-"""How many words beside function words a text says at least beside its secrets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +143,8 @@ def _secrets(text: str) -> list[Span]:
 # --- Private keys, by their first and last line
 
 
+# The longest private key with an END line. An RSA key of 16,384 bits has a third of it.
 _MAX_KEY_CHARS = 40_000
-"""The longest private key with an END line. An RSA key of 16,384 bits has a third of it."""
 
 
 def _private_keys(text: str) -> Iterator[Span]:
@@ -221,8 +221,9 @@ def _url_passwords(text: str) -> Iterator[Span]:
 
 
 _NAMES = patterns("palimpsest.text", "secret_names.txt")
+
+# Any name of a secret, in text from `lower_case`.
 NAME = _NAMES["name"]
-"""Any name of a secret, in text from `lower_case`."""
 
 
 @lru_cache(maxsize=1024)
@@ -241,8 +242,8 @@ def lower_case(text: str) -> str:
 # People write far more about secrets than they write secrets ("the password is required"). So a value must look like
 # a secret, and the weaker its connection to the name is, the more so.
 
+# The kinds of secrets that people choose. The other kinds, except PINs, are generated at random and look like it.
 CHOSEN_KINDS = ("password", "passphrase", "access code")
-"""The kinds of secrets that people choose. The other kinds, except PINs, are generated at random and look like it."""
 
 
 class Statement(NamedTuple):
@@ -267,27 +268,31 @@ class Statement(NamedTuple):
 
 
 _MIN_LETTERS_ONLY = 16
+
+# A value of letters only looks random from this length and number of case changes on. Identifiers in camel case are
+# shorter or have fewer words.
 _MIN_CASE_CHANGES = 3
-"""A value of letters only looks random from this length and number of case changes on. Identifiers in camel case are
-shorter or have fewer words."""
 
 
 PIN = _RE["pin"]
 _WORDS_ABOUT_SECRETS = frozenset(_LISTS["words about secrets"].split())
 
 _MAX_PHRASE_WORDS = 8
+
+# A passphrase in quotes of so many words may have function words: "four green lamps over Vienna".
 _MIN_PHRASE_WORDS = 4
-"""A passphrase in quotes of so many words may have function words: "four green lamps over Vienna"."""
 
 _ANDS = ("and", "und", "et", "y", "e", "и", "en", "i", "och", "og", "for", "für", "pour", "para")
+
+# The numbers of words that the recovery phrase of a wallet can have (BIP 39).
 _WALLET_PHRASE_WORDS = (12, 15, 18, 21, 24)
-"""The numbers of words that the recovery phrase of a wallet can have (BIP 39)."""
 
 _MIN_GENERATED_CHARS = {"sign": 6, "bare": 20}
 _MIN_GENERATED_CHARS_IN_PROSE = 8
+
+# The shortest generated secret by joint. The weaker the joint, the longer the value must be, because short ids are
+# frequent in prose and in lists.
 _MIN_GENERATED_CHARS_IN_LIST = 16
-"""The shortest generated secret by joint. The weaker the joint, the longer the value must be, because short ids are
-frequent in prose and in lists."""
 
 
 def is_placeholder(value: str) -> bool:
@@ -416,8 +421,8 @@ class Span(NamedTuple):
 # A bounded stretch of text is read after each secret, so the time is linear in the length of the text.
 
 
+# How much of the text after a secret is read for the next: a clause is shorter.
 _MAX_CHARS = 200
-"""How much of the text after a secret is read for the next: a clause is shorter."""
 
 
 def _next_value(text: str, span: Span, before: str) -> Span | None:
@@ -451,11 +456,11 @@ def _is_value(kind: str, value: str, before: str, *, in_full: bool) -> bool:
     return is_secret(Statement(kind, "verb", value, quoted=False))
 
 
+# How much of a value is read before it is known to be a secret. Only a secret is then read to its end.
 _MAX_VALUE_CHARS = 128
-"""How much of a value is read before it is known to be a secret. Only a secret is then read to its end."""
 
+# How much of the text before a name is read. It is enough for the clause that the name belongs to.
 _MAX_CONTEXT_CHARS = 60
-"""How much of the text before a name is read. It is enough for the clause that the name belongs to."""
 
 
 def secret_kind(key: str, value: str) -> str:
@@ -778,8 +783,8 @@ def _stands_alone(kind: str, value: str, joint: str, *, is_likely: bool, min_gen
 # --- Questions and their answers
 
 
+# How long a generated secret is at least.
 _MIN_ANSWER_CHARS = 12
-"""How long a generated secret is at least."""
 
 
 def _answers(text: str, low: str) -> Iterator[Span]:

@@ -38,35 +38,36 @@ _LISTS = word_lists("palimpsest.text", "relation_updates.txt")
 _WORDS = word_sets("palimpsest.text", "relation_updates.txt")
 _RE = patterns("palimpsest.text", "relation_updates.txt")
 
+# Words that deny what a text says with all its other words. Scripts without spaces are not covered.
 NEGATIONS = _WORDS["negations"]
-"""Words that deny what a text says with all its other words. Scripts without spaces are not covered."""
 
 
 KIN = _WORDS["kin"]
+
+# Words for relatives, in lower case.
 _FAMILY = KIN - _WORDS["birth"] | _WORDS["family"]
-"""Words for relatives, in lower case."""
 
 
+# The keys of relations that have one value at a time, for nearly everybody: extraction names relations in English and
+# in the present, and so do most agents. A relation that has two after all is listed, and left as it is.
 SINGLE_VALUED = _WORDS["single valued"]
-"""The keys of relations that have one value at a time, for nearly everybody: extraction names relations in
-English and in the present, and so do most agents. A relation that has two after all is listed, and left as it is."""
 
+# The same, and those of which another one is worth a question, though some have two.
 ONE_AT_A_TIME = SINGLE_VALUED | _WORDS["one at a time"]
-"""The same, and those of which another one is worth a question, though some have two."""
 
+# The keys of relations that only one has to somebody or something at a time, such as who leads a team.
 ONE_HOLDER = _WORDS["one holder"]
-"""The keys of relations that only one has to somebody or something at a time, such as who leads a team."""
 
+# How the words begin by which relations and texts speak of home, work, and so on.
 _AREAS = {area: tuple(words) for area, words in headed(_WORDS, "area ").items()}
-"""How the words begin by which relations and texts speak of home, work, and so on."""
 
 _OTHER_AREAS = tuple(_WORDS["other areas"])
 
+# Words that end what was so of somebody in an area, whether they name it or not.
 _ENDS_ITS_AREA = headings(_WORDS, "ends area ")
-"""Words that end what was so of somebody in an area, whether they name it or not."""
 
+# How many words before "died" say who did.
 _NEAR = 2
-"""How many words before "died" say who did."""
 
 
 def negations_of(text: str) -> AbstractSet[str]:
@@ -385,21 +386,22 @@ def _matters(words: Sequence[str]) -> set[str]:
 # Tell whether a newer text says that what an older one says has ended: "The Cremona trip is cancelled" ends "Flies to
 # Cremona on 4 December". It knows what a comparison of meanings cannot see, because the two texts are about one thing.
 
+# How many texts are kept with what they end, and how much of each is read: one fact. A brief compares some hundred.
 KEPT, MAX_CHARS = 2_048, 500
-"""How many texts are kept with what they end, and how much of each is read: one fact. A brief compares some hundred."""
 
 
 _VERB_ENDINGS = ("s", "ed")
+
+# What somebody who ends a plan may call it, where the plan itself says only "flies to Cremona".
 _OF_PLANS = frozenset(
     query_tokens("trip plan plans meeting appointment booking reservation party visit holiday Reise Termin")
 )
-"""What somebody who ends a plan may call it, where the plan itself says only "flies to Cremona"."""
 
+# How many words a note without a subject has at most: "Moved to Salzburg in May".
 _SHORT = 8
-"""How many words a note without a subject has at most: "Moved to Salzburg in May"."""
 
+# How many words behind a verb or a negation say what it ends: "not keen on hazelnuts".
 _OBJECT_WORDS = 3
-"""How many words behind a verb or a negation say what it ends: "not keen on hazelnuts"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -508,8 +510,8 @@ def _subject(text: str) -> str:
     return key if is_name and (is_owner or is_verb) and not is_other else ""
 
 
+# A name in Latin letters and the particle behind it, with which a Japanese text begins.
 _TOPIC = re.compile(r"([a-z][\w.-]*)[のはがも]", re.ASCII | re.IGNORECASE)
-"""A name in Latin letters and the particle behind it, with which a Japanese text begins."""
 
 
 @lru_cache(maxsize=KEPT)
@@ -534,8 +536,8 @@ def without_times(text: str) -> frozenset[str]:
     return frozenset(query_tokens(" ".join(left)))
 
 
+# The time of a day, or the day of a month. Longer numbers name something.
 _CLOCK = re.compile(r"(?<![\w.:])\d{1,2}(?:[:h]\d\d)?(?: ?(?:uhr|[ap]\.?m\b\.?|o'clock|h\b))?(?![\w:-]|\.\d)")
-"""The time of a day, or the day of a month. Longer numbers name something."""
 
 
 @cache

@@ -22,13 +22,13 @@ _RE = patterns("palimpsest.text", "stopwords.txt")
 FUNCTION_WORDS = headed(_WORDS, "function words ")
 ALL_FUNCTION_WORDS = frozenset[str]().union(*FUNCTION_WORDS.values())
 
+# Words by which a memory is asked, and not what it is asked about: "What do you know about Lina?" is about Lina.
 ASKING_WORDS = _WORDS["asking"]
-"""Words by which a memory is asked, and not what it is asked about: "What do you know about Lina?" is about Lina."""
 
+# A question counts as another language than English only if it has this many of its function words.
+#
+# One is not enough: many short words, such as "die" and "me", are function words of several languages.
 MIN_FOREIGN_WORDS = 2
-"""A question counts as another language than English only if it has this many of its function words.
-
-One is not enough: many short words, such as "die" and "me", are function words of several languages."""
 
 
 def is_denial(text: str) -> bool:

@@ -21,9 +21,11 @@ from palimpsest.text.stopwords import ASKING_WORDS, without_function_words
 # Search tokens are the entries of the full-text index. They contain no ASCII punctuation and no white space, so the
 # index can store them joined by spaces and treat every other character as part of a token.
 
+# Longer runs of letters and digits, such as hashes and base64, are cut. Nobody searches for them in full.
 MAX_TOKEN_CHARS = 64
-"""Longer runs of letters and digits, such as hashes and base64, are cut. Nobody searches for them in full."""
 
+# The stemmer for each script. The English stemmer serves every language in Latin script: it treats a query and a text
+# in the same language alike, and matching needs no more than that.
 _LANGUAGES = {
     "LATIN": "english",
     "CYRILLIC": "russian",
@@ -32,31 +34,29 @@ _LANGUAGES = {
     "DEVANAGARI": "hindi",
     "ARMENIAN": "armenian",
 }
-"""The stemmer for each script. The English stemmer serves every language in Latin script: it treats a query and a text
-in the same language alike, and matching needs no more than that."""
 
 _STEMMERS = {name: cast("Any", snowballstemmer).stemmer(name) for name in (*_LANGUAGES.values(), "german")}
 
+# A stemmer keeps the word it works on, so two threads at once would get parts of each other's words.
 _STEMMER_LOCK = Lock()
-"""A stemmer keeps the word it works on, so two threads at once would get parts of each other's words."""
 
+# Scripts whose users leave out the marks when they type. In other scripts a mark makes another letter.
 _FOLDED_MARKS = ("LATIN", "GREEK", "ARABIC", "HEBREW")
-"""Scripts whose users leave out the marks when they type. In other scripts a mark makes another letter."""
 
+# The Arabic article, alone or with "and", "so", "in", "like" or "to" before it.
 _ARABIC_PREFIX = re.compile("^[\u0648\u0641]?(?:[\u0628\u0643]?\u0627\u0644|\u0644\u0644)(?=..)")
-"""The Arabic article, alone or with "and", "so", "in", "like" or "to" before it."""
 
 _ARABIC_VOWELS = frozenset("\u0627\u0623\u0625\u0622\u0648\u064a\u0649\u0629\u0621\u0624\u0626")
 
+# Fewer consonants are too common to identify a word.
 MIN_CONSONANTS = 2
-"""Fewer consonants are too common to identify a word."""
 
+# The characters of scripts without spaces between words, for a character class of a regular expression.
 UNSPACED_CHARS = (
     # Thai and Lao; Myanmar; Khmer; Hiragana and Katakana; Hangul is spaced, but words carry their particles; Han
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\uac00-\ud7af"
     "\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 )
-"""The characters of scripts without spaces between words, for a character class of a regular expression."""
 
 _UNSPACED_RUN = re.compile(f"[{UNSPACED_CHARS}]+")
 _RUN = re.compile(f"([{UNSPACED_CHARS}]+)|[^{UNSPACED_CHARS}]+")
@@ -198,16 +198,16 @@ def _script(word: str) -> str:
 
 # Cut texts: a long one into windows that an embedder reads one by one, a question to its first words.
 
+# A question is cut here. A longer one is a pasted text, and what is asked stands at its beginning. It keeps the work
+# for one question below a tenth of a second.
 QUESTION_WORDS = 64
-"""A question is cut here. A longer one is a pasted text, and what is asked stands at its beginning. It keeps the work
-for one question below a tenth of a second."""
 
+# A longer run of characters counts as several words, so that a question without spaces is cut too. Nearly all words of
+# spaced scripts are shorter.
 WORD_CHARS = 12
-"""A longer run of characters counts as several words, so that a question without spaces is cut too. Nearly all words
-of spaced scripts are shorter."""
 
+# So many characters of an unspaced script count as one word: words of two and particles of one.
 UNSPACED_WORD_CHARS = 3
-"""So many characters of an unspaced script count as one word: words of two and particles of one."""
 
 _UNBROKEN = re.compile(r"\S+")
 

@@ -26,8 +26,8 @@ pytestmark = pytest.mark.anyio
 
 LYON = ("Ana", "lives in", "Lyon")
 
+# Seconds after which a test gives up waiting.
 ENOUGH = 60
-"""Seconds after which a test gives up waiting."""
 
 
 async def graph_finding(memory: Memory) -> Finding:

@@ -88,9 +88,10 @@ FAULTY_LINES: dict[str, tuple[bytes, int, Any, str]] = {
     "a long line, id last": (backwards('"a-1"', LONG), INVALID_REQUEST, "a-1", str(MAX_MESSAGE_BYTES)),
 }
 
+# Faults that the SDK finds in a body, and words itself.
 OF_THE_SDK = ("not JSON", "batch", "object", "no method")
-"""Faults that the SDK finds in a body, and words itself."""
 
+# Notifications, faulty ones among them. Nobody answers a notification.
 NOTIFICATIONS = [
     b'{"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "none"}}',
     b'{"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": [1.5]}}',
@@ -98,8 +99,8 @@ NOTIFICATIONS = [
     b'{"jsonrpc": "1.0", "method": "notifications/unknown"}',
     rb'{"jsonrpc": "2.0", "method": "\ud83d"}',
 ]
-"""Notifications, faulty ones among them. Nobody answers a notification."""
 
+# Replies to requests that the server never sent. Nobody answers a reply.
 REPLIES = [
     b'{"jsonrpc": "2.0", "id": 99, "result": {}}',
     b'{"jsonrpc": "2.0", "id": 99, "result": [1]}',
@@ -110,7 +111,6 @@ REPLIES = [
     b'{"jsonrpc": "2.0", "id": null, "error": {"code": -32700, "message": "what?"}}',
     rb'{"jsonrpc": "2.0", "id": 99, "result": {"text": "\ud83d"}}',
 ]
-"""Replies to requests that the server never sent. Nobody answers a reply."""
 
 
 class TestReadMessage:

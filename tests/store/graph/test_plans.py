@@ -17,8 +17,8 @@ from tests.support.memory import ALICE, add_text, messages_from
 pytestmark = [pytest.mark.anyio, pytest.mark.only_on("sqlite", "PostgreSQL reads small tables whole")]
 
 
+# Statements with the values of their parameters.
 Executed: TypeAlias = dict[str, Any]
-"""Statements with the values of their parameters."""
 
 
 @contextmanager
@@ -40,8 +40,8 @@ def statements() -> Generator[Executed]:
 
 GRAPH = ("entities", "entity_aliases", "entity_history", "mentions", "relations")
 
+# A search by the user alone. It reads all entities of one, unless a limit ends it.
 ALL_OF_A_USER = "USING INDEX entities_by_user (user_id=?)"
-"""A search by the user alone. It reads all entities of one, unless a limit ends it."""
 
 
 def reading_too_much(memory: Memory, executed: Executed) -> list[str]:

@@ -13,8 +13,9 @@ from palimpsest.core.validation import is_picture, list_of, object_of
 
 _TEXT_TYPES = ("text", "multimodal_text")
 _REASONING_TYPES = ("thoughts", "reasoning_recap")
+
+# A mark that the web page draws as a link to a source. The source itself is not in the text.
 _CITATION = re.compile(r"\ue200(?:cite|filecite)\ue202[^\ue200\ue201]{0,500}\ue201")
-"""A mark that the web page draws as a link to a source. The source itself is not in the text."""
 
 _FORGET = re.compile(r"(?:please )?(?:forget|delete|remove)\b", re.IGNORECASE)
 

@@ -19,8 +19,8 @@ from palimpsest.core.validation import list_of, object_of, one_line
 # `project_memories`, such a text for the id of each project. A project has `name`, `description`, `prompt_template`
 # and `docs`.
 
+# A line that heads the paragraphs below it.
 _HEADING = re.compile(r"#{1,6}\s+(?P<marked>.+?)\s*#*|\*\*(?P<bold>[^*]+)\*\*:?")
-"""A line that heads the paragraphs below it."""
 
 _BULLET = re.compile(r"(?m)^\s*[-*•]\s+")
 
@@ -83,14 +83,14 @@ _SKIPPED_BLOCKS = {
     "tool_use": records.TOOLS,
     "tool_result": records.TOOLS,
 }
+# The beginning of the parent id of a first message.
 _ROOT = "00000000-0000-"
-"""The beginning of the parent id of a first message."""
 
+# What a text has in place of a block that is not text.
 _PLACEHOLDER = re.compile(
     r"```\n(?:This block is not supported on your current device yet\."
     r"|Viewing artifacts created via the Analysis Tool web feature preview isn.t yet supported on mobile\.)\n```"
 )
-"""What a text has in place of a block that is not text."""
 
 
 def read(source: records.SourceFile, now: datetime) -> ImportedFile | None:

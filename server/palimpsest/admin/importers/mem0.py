@@ -21,8 +21,8 @@ from palimpsest.core.validation import MAX_METADATA_BYTES, MAX_TEXT_CHARS, has_n
 _KEPT_FIELDS = ("user_id", "agent_id", "run_id", "app_id", "attributed_to", "expiration_date")
 _SPEAKER = ("actor_id", "role")
 
+# The columns of mem0's history. Its first versions, until 2024, called the last two otherwise, and are not read.
 _COLUMNS = {"memory_id", "event", "old_memory", "new_memory"}
-"""The columns of mem0's history. Its first versions, until 2024, called the last two otherwise, and are not read."""
 
 
 def read_history(source: records.SourceFile, now: datetime) -> ImportedFile | None:

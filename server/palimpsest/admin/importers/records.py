@@ -22,8 +22,8 @@ from palimpsest.core.validation import MAX_TEXT_CHARS, list_of, object_of, trimm
 
 # What every reader returns: the memories and messages of another tool's file, and notes about what was left out.
 
+# How many items a reader left out, by reason.
 Skipped: TypeAlias = Counter[str]
-"""How many items a reader left out, by reason."""
 
 TOO_LONG = f"memories longer than {MAX_TEXT_CHARS:,} characters"
 EMPTY = "messages without text"
@@ -32,8 +32,9 @@ REASONING = "model reasoning"
 NO_TEXT = "recordings and files without text"
 PICTURES = f"pictures, for which {PICTURE} stands in the text"
 BRANCHES = "other branches of conversations (edited messages, regenerated answers)"
+
+# How many files that were not read are named: an export has up to ten, and folders of images.
 MAX_NAMED_FILES = 8
-"""How many files that were not read are named: an export has up to ten, and folders of images."""
 
 UNKNOWN_CONVERSATION = "conversations in an unknown format"
 
@@ -202,16 +203,17 @@ EXPECTED = (
     "Expected the JSONL file of the official MCP memory server, a mem0 history database or export, "
     "or a ChatGPT or Claude export (the .zip, its folder, or its conversations.json)"
 )
+# The largest text, unpacked. A ZIP of one megabyte can unpack to a thousand times its size.
 MAX_BYTES = 2 * 1024**3
-"""The largest text, unpacked. A ZIP of one megabyte can unpack to a thousand times its size."""
 
 _SQLITE = b"SQLite format 3\x00"
 _ZIP = (b"PK\x03\x04", b"PK\x05\x06")
-_CONVERSATIONS = re.compile(r"conversations(?:-\d+)?\.json")
-"""ChatGPT splits a long export into numbered parts."""
 
+# ChatGPT splits a long export into numbered parts.
+_CONVERSATIONS = re.compile(r"conversations(?:-\d+)?\.json")
+
+# What an export has beside its conversations: memories and projects, in one file or in a folder of them.
 _BESIDE = re.compile(r"(?:memory|memories|projects)(?:\.json|/[^/]+\.json)")
-"""What an export has beside its conversations: memories and projects, in one file or in a folder of them."""
 
 _LIST_KEYS = ("conversations", "results", "memories")
 

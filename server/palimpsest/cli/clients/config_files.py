@@ -21,11 +21,11 @@ from palimpsest.core.settings_file import edited_toml, keep_copy
 # Reads JSON with `//` and `/* */` comments and trailing commas, as VS Code writes it. A path leads through objects
 # by their keys and through lists by the numbers of their items. All functions are pure.
 
+# A key of an object, or the number of an item in a list.
 Step: TypeAlias = str | int
-"""A key of an object, or the number of an item in a list."""
 
+# What some editors on Windows put before a text. It stays.
 BYTE_ORDER_MARK = "\ufeff"
-"""What some editors on Windows put before a text. It stays."""
 
 _BLANK = re.compile(r"(?:\s|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
 _STRING = r'"(?:[^"\\]|\\.)*"'
@@ -247,8 +247,8 @@ def with_table(text: str, name: str, key: str, values: Mapping[str, Any] | None)
 
 # Edits of clients' files: read with care, written only if nothing else has changed, with a copy that stays.
 
+# Suffix of the copy that is made of a client's file before it is changed; the second copy ends in "1".
 COPY_SUFFIX = ".before-palimpsest"
-"""Suffix of the copy that is made of a client's file before it is changed; the second copy ends in "1"."""
 
 
 @dataclass(frozen=True, slots=True)

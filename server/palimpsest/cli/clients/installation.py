@@ -29,25 +29,26 @@ DISTRIBUTION = "palimpsest-mcp"
 SERVER = "palimpsest"
 HOOK = "palimpsest-hook"
 
+# Options of uv and pipx whose value is the next argument.
 _VALUE = (
     "--with|--with-editable|--python|-p|--directory|--project|--index|--default-index|--index-url|-i|--extra-index-url"
     "|--pip-args|--cache-dir|--env-file|--extra|--group"
 )
-"""Options of uv and pipx whose value is the next argument."""
 
 # Words of a command, each but the first after a NUL.
 _OPTION = rf"(?>\0(?:{_VALUE})\0[^\0]*|\0-(?!-(?:from|spec)[=\0])[^\0]*)"
 _REQUIREMENT = rf"{DISTRIBUTION}(?![^\0\[@=<>~! ])[^\0]*"
+
+# The words that start our server: its program, `python -m palimpsest`, or uv, uvx or pipx with our distribution.
 _START = re.compile(
     rf"(?:{SERVER}|{DISTRIBUTION}"
     rf"|(?:(?:python|pypy)[\d.]*w?|py)(?:\0-(?!m\0)[^\0]*)*\0-m\0{SERVER}"
     rf"|(?:uvx|(?:uv|pipx){_OPTION}?(?:\0(?:tool|run)){{0,2}}){_OPTION}*+"
     rf"(?:\0--(?:from|spec)[=\0]{_REQUIREMENT}{_OPTION}*+\0[^\0-][^\0]*|\0(?:{SERVER}|{_REQUIREMENT})))(?=\0|$)"
 )
-"""The words that start our server: its program, `python -m palimpsest`, or uv, uvx or pipx with our distribution."""
 
+# Folders where `uvx` and `pipx run` keep an environment until they clean up.
 _TEMPORARY = re.compile(r"/(?:archive-v\d+|environments-v\d+|builds-v\d+)/|/\.cache/pipx/|/pipx/\.cache/")
-"""Folders where `uvx` and `pipx run` keep an environment until they clean up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,11 +117,11 @@ def _beside_python(name: str) -> Path:
 #
 # An entry belongs to us only if it starts our server. What a person added to our entry stays when it is updated.
 
+# The name of our entry in the client.
 ENTRY_NAME = "palimpsest"
-"""The name of our entry in the client."""
 
+# How clients write that an entry is turned off.
 _OFF = (("disabled", True), ("enabled", False))
-"""How clients write that an entry is turned off."""
 
 
 def entry_for(client: Client, env: Mapping[str, str], *, shared: bool) -> dict[str, Any]:
@@ -392,8 +393,8 @@ def foreign_notes(target: Target, edit: FileEdit) -> list[str]:
 
 # Where the memory is installed in the clients, our plugin among it, and what is wrong with it.
 
+# How the id of our plugin begins, whatever its marketplace is called.
 PLUGIN = "palimpsest@"
-"""How the id of our plugin begins, whatever its marketplace is called."""
 
 
 def active_plugin(client: Client, folders: Folders) -> bool:

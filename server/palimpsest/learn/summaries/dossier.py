@@ -36,24 +36,23 @@ from palimpsest.text.tokenizer import count_tokens, lines_within, search_tokens
 
 # Find entities by what people call them, and read what is known about one: its dossier. Blocking.
 
+# How many memories of each kind a dossier reads, of which far fewer fit into its lines.
 MAX_MEMORIES = 200
-"""How many memories of each kind a dossier reads, of which far fewer fit into its lines."""
 
+# How many of the oldest it reads if there are more: who somebody is was said first.
 MAX_OLDEST = 20
-"""How many of the oldest it reads if there are more: who somebody is was said first."""
 
+# Among how many it looks for what somebody's safety depends on, however long ago that was said: a tenth of a second.
 MAX_LOOKED_AT = 2_000
-"""Among how many it looks for what somebody's safety depends on, however long ago that was said: a tenth
-of a second."""
 
+# How many relations a dossier reads, for the same reason.
 MAX_RELATIONS = 200
-"""How many relations a dossier reads, for the same reason."""
 
+# How many names an error offers: what a person reads at a glance.
 NEAR_NAMES = 5
-"""How many names an error offers: what a person reads at a glance."""
 
+# With how many names an unknown one is compared, which takes some tenths of a second.
 MAX_COMPARED = 5_000
-"""With how many names an unknown one is compared, which takes some tenths of a second."""
 
 _ID = re.compile(r"[0-9a-f]{8}[0-9a-f-]{0,28}")
 
@@ -201,23 +200,23 @@ def _each_once(relations: Iterable[KnownRelation]) -> tuple[KnownRelation, ...]:
 
 # A dossier as plain lines of text, within a number of tokens.
 
+# How long a dossier may be: as long as the reply to a search is by default.
 MAX_TOKENS = 800
-"""How long a dossier may be: as long as the reply to a search is by default."""
 
+# How much of one memory it shows: facts are shorter, and ten pasted texts still fit.
 MAX_LINE_TOKENS = 80
-"""How much of one memory it shows: facts are shorter, and ten pasted texts still fit."""
 
+# How many names of entities it lists that are only named together with this one: one line.
 MAX_BESIDE = 10
-"""How many names of entities it lists that are only named together with this one: one line."""
 
+# How many other names it lists, for the same reason.
 MAX_ALIASES = 8
-"""How many other names it lists, for the same reason."""
 
+# The heading of what holds, now or at the time that was asked about, and what stands there if there is nothing.
 NOW, THEN = ("Holds now:", "Nothing holds now."), ("Held then:", "Nothing is known of then.")
-"""The heading of what holds, now or at the time that was asked about, and what stands there if there is nothing."""
 
+# How many names tell entities of one name apart.
 MAX_APART = 3
-"""How many names tell entities of one name apart."""
 
 
 def lines_of(dossiers: Sequence[Dossier], max_tokens: int = MAX_TOKENS) -> list[list[str]]:
@@ -325,8 +324,8 @@ def _relation_line(item: KnownRelation) -> str:
 
 # What `get_summary(kind="about:NAME")` returns: a model's text about an entity, or the lines of its dossier.
 
+# How many entities of one name are told about. Each has its share of the tokens.
 MAX_NAMESAKES = 4
-"""How many entities of one name are told about. Each has its share of the tokens."""
 
 
 async def _text_about(engine: Engine, scope: Scope, name: str, held_at: TimeSpan | None) -> SummaryResult:
@@ -372,8 +371,8 @@ async def _written(engine: Engine, model: LanguageModel, entity: Entity, lines: 
     return await about(model, prompt, name=name, lines=lines, now=engine.clock())
 
 
+# How many memories, and how many messages, are shown that have the words of a name.
 MAX_SAID = 20
-"""How many memories, and how many messages, are shown that have the words of a name."""
 
 
 def _said(engine: Engine, scope: Scope, name: str, reason: str) -> SummaryResult | None:
@@ -402,11 +401,11 @@ ABOUT = LiveKind("about", "NAME", _text_about)
 
 # What `get_summary(kind="timeline:NAME")` returns: what held of an entity when, in order.
 
+# The key of metadata that says what a fact came of.
 BECAUSE = "because"
-"""The key of metadata that says what a fact came of."""
 
+# How long nothing is known before a line says so: times are often known to the month.
 GAP = timedelta(days=62)
-"""How long nothing is known before a line says so: times are often known to the month."""
 
 
 async def _timeline(engine: Engine, scope: Scope, name: str, held_at: TimeSpan | None) -> SummaryResult:

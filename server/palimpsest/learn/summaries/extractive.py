@@ -30,13 +30,13 @@ from palimpsest.text.stopwords import change_words, is_denial
 from palimpsest.text.tokenizer import count_tokens, query_tokens, search_tokens
 from palimpsest.text.word_lists import LazyPattern
 
+# How much of a text the chosen ones may have said: of "Mara's dog is named Rex" the text "Mara has a dog named Rex"
+# says all, and "Rex the dog sleeps" says half.
 REDUNDANT = 0.7
-"""How much of a text the chosen ones may have said: of "Mara's dog is named Rex" the text "Mara has a dog
-named Rex" says all, and "Rex the dog sleeps" says half."""
 
+# What an old text counts for where recency counts; a new one counts for 1: of two equally central facts the newer one
+# comes first, and last week's chatter does not displace what a life is about.
 LEAST_RECENCY = 0.3
-"""What an old text counts for where recency counts; a new one counts for 1: of two equally central facts
-the newer one comes first, and last week's chatter does not displace what a life is about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,20 +134,20 @@ def _recency(passages: Sequence[Passage], now: datetime, half_life: timedelta) -
 
 # Leave out what a newer memory contradicts, so that no two that contradict each other are shown side by side.
 
+# How many memories are compared with each other: more than fit, in some milliseconds.
 COMPARED = 80
-"""How many memories are compared with each other: more than fit, in some milliseconds."""
 
+# Which share of their words two texts have in common at least, of which one denies what the other says: "User drinks
+# coffee" and "User no longer drinks coffee" have all, "not allergic to walnuts" and "to peanuts" half.
 SAME_MATTER = 0.75
-"""Which share of their words two texts have in common at least, of which one denies what the other says:
-"User drinks coffee" and "User no longer drinks coffee" have all, "not allergic to walnuts" and "to peanuts" half."""
 
+# Which share of its words the shorter text has in common with another one at least, if the two are about one matter:
+# the probability alone also joins two texts that are only the least unlike of many.
 ONE_MATTER = 0.3
-"""Which share of its words the shorter text has in common with another one at least, if the two are about one matter:
-the probability alone also joins two texts that are only the least unlike of many."""
 
+# The same where a list of things has to stay whole: "Hanne moved to Bruges" changes nothing about "Hanne and Pieter
+# broke up", though both tell of her.
 CHANGED_MATTER = 0.5
-"""The same where a list of things has to stay whole: "Hanne moved to Bruges" changes nothing about "Hanne and Pieter
-broke up", though both tell of her."""
 
 _OF_USER = frozenset(search_tokens(" ".join(SELF_NAMES)))
 

@@ -37,31 +37,31 @@ from palimpsest.text.tokenizer import count_tokens, lines_within, query_tokens
 
 # Sort memories into the sections of a portrait without a model, and show the most central and recent of each.
 
+# How many of the newest memories are sorted: some years of a life, in a second at most.
 READ = 5_000
-"""How many of the newest memories are sorted: some years of a life, in a second at most."""
 
+# How many memories of a section are compared with each other: some hundredths of a second.
 COMPARED = 300
-"""How many memories of a section are compared with each other: some hundredths of a second."""
 
+# Within a section, a fact that was said this long ago has half the recency of a new one.
 HALF_LIFE = timedelta(days=180)
-"""Within a section, a fact that was said this long ago has half the recency of a new one."""
 
+# A text means another day to whoever reads it this much later, if it counts from its own date.
 OTHER_DATE = timedelta(days=500)
-"""A text means another day to whoever reads it this much later, if it counts from its own date."""
 
+# A text that counts from its own date ("on 16 April", "this week") mostly tells what passes. So long after it was said
+# it is worth this part of another one, and no less, because birthdays are told like that, too.
 PASSING_WEIGHT = 0.4
 PASSING_AFTER = timedelta(days=14)
-"""A text that counts from its own date ("on 16 April", "this week") mostly tells what passes. So long after it was said
-it is worth this part of another one, and no less, because birthdays are told like that, too."""
 
+# What the user is called, who they are and what is dangerous for them comes first.
 NAME_WEIGHT = 3.0
-"""What the user is called, who they are and what is dangerous for them comes first."""
 
+# Which share of its words a pinned memory has of one that is not shown again below it.
 REDUNDANT = 0.8
-"""Which share of its words a pinned memory has of one that is not shown again below it."""
 
+# The last section, of what belongs to none.
 ALSO = "Also"
-"""The last section, of what belongs to none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +73,8 @@ class Section:
     signs: Signs
 
 
+# Returns the heading under which a memory belongs; "" leaves it out.
 Place = Callable[[Memory], str]
-"""Returns the heading under which a memory belongs; "" leaves it out."""
 
 
 def by_tags(sections: Sequence[Section], memory: Memory) -> str:
@@ -249,6 +249,7 @@ def material(
 
 HELP, IDENTITY, PEOPLE, WORK, PREFERENCES = "How to help", "Identity", "People", "Work", "Preferences"
 
+# The sections, in the order in which a memory that fits several is put into one.
 PROFILE_SECTIONS = (
     Section(HELP, frozenset({"instruction", "style", "correction"}), portrait_signs.HELP),
     Section(PEOPLE, frozenset({"family", "relationship"}), portrait_signs.PEOPLE),
@@ -256,26 +257,23 @@ PROFILE_SECTIONS = (
     Section(IDENTITY, frozenset({"identity", "health"}), portrait_signs.IDENTITY),
     Section(PREFERENCES, frozenset({"preference"}), portrait_signs.PREFERENCES),
 )
-"""The sections, in the order in which a memory that fits several is put into one."""
 
 _IS_CALLED = re.compile(r"(?:The )?User (?:is|ist|est|es|è|é) ", re.IGNORECASE)
 
+# With which share of the memories a name begins that is taken for the user's: many begin with that of a relative, a pet
+# or a thing, but none of these with so many.
 MOST = 0.4
-"""With which share of the memories a name begins that is taken for the user's: many begin with that of a
-relative, a pet or a thing, but none of these with so many."""
 
+# A profile is written anew after twice as many changes as the summary `overall`: it changes more slowly. Set by hand.
 SLOWER = 2
-"""A profile is written anew after twice as many changes as the summary `overall`: it changes more slowly. Set by
-hand."""
 
+# The sections in the order in which they are shown, each with its room in tokens: a page of some 25 facts.
 PROFILE_HEADINGS = {IDENTITY: 120, PEOPLE: 140, WORK: 120, PREFERENCES: 100, HELP: 120, ALSO: 80}
-"""The sections in the order in which they are shown, each with its room in tokens: a page of some 25
-facts."""
 
 
+# How the notes on the mood of a day are kept, and how many new ones a profile reads: two weeks. What older ones told is
+# in the previous profile.
 MOODS, MAX_MOODS = "mood:", 14
-"""How the notes on the mood of a day are kept, and how many new ones a profile reads: two weeks. What older ones told
-is in the previous profile."""
 
 
 def _profile_material(conn: Connection, request: SummaryRequest) -> Material:
@@ -389,17 +387,18 @@ PROFILE = SummaryKind("profile", "profile", _profile_material, _plain_profile, d
 # The kind `project`: what a project is, its stack, decisions, conventions and open points.
 
 OPEN, CONVENTIONS = "Open", "Conventions"
+# The sections, in the order in which a memory that fits several is put into one.
 PROJECT_SECTIONS = (
     Section(OPEN, frozenset({"plan", "promise"}), portrait_signs.OPEN),
     Section("Decisions", frozenset({"decision"}), portrait_signs.DECIDED),
     Section(CONVENTIONS, frozenset({"instruction", "style", "procedure", "correction"}), portrait_signs.RULES),
     Section("Stack", frozenset(), portrait_signs.STACK),
 )
-"""The sections, in the order in which a memory that fits several is put into one."""
 
 ABOUT = "What it is"
+
+# The sections in the order in which they are shown, each with its room in tokens.
 PROJECT_HEADINGS = {ABOUT: 140, "Stack": 120, "Decisions": 140, CONVENTIONS: 120, OPEN: 120, "Also": 60}
-"""The sections in the order in which they are shown, each with its room in tokens."""
 
 NO_PROJECT = 'the scope has no project. Pass scope={"project": its name}; get_summary(kind="profile") is of the user'
 
@@ -442,18 +441,18 @@ PROJECT = SummaryKind("project", "project", _project_material, _plain_project)
 
 RULES, WORKED, FAILED = "Instructions and corrections", "What worked", "What failed"
 
+# The sections, in the order in which a memory that fits several is put into one.
 PROCEDURE_SECTIONS = (
     Section(RULES, frozenset({"instruction", "correction", "style", "promise"}), portrait_signs.ALWAYS),
     Section(WORKED, frozenset({"procedure", "solution", "ability"}), portrait_signs.WORKED),
     Section(FAILED, frozenset({"failure"}), portrait_signs.FAILED),
 )
-"""The sections, in the order in which a memory that fits several is put into one."""
 
+# The sections in the order in which they are shown, each with its room in tokens.
 PROCEDURE_HEADINGS = {RULES: 240, WORKED: 180, FAILED: 180}
-"""The sections in the order in which they are shown, each with its room in tokens."""
 
+# Tags of memories about a person's life, whose words say nothing about how an agent should work.
 LIFE = frozenset({"identity", "health", "family", "relationship", "possession", "place", "event", "preference"})
-"""Tags of memories about a person's life, whose words say nothing about how an agent should work."""
 
 
 def _procedure_material(conn: Connection, request: SummaryRequest) -> Material:
@@ -492,15 +491,15 @@ PROCEDURES = SummaryKind("procedures", "procedures", _procedure_material, _plain
 
 # The form of the summary `overall` without a model: what is lasting, and of the rest what is central and recent.
 
+# The sections of a profile that are lasting, each with its tokens, which nothing that is said later can take. Set by
+# hand: three fifths of the whole.
 LASTING = {IDENTITY: 90, PEOPLE: 90, WORK: 60, PREFERENCES: 60, HELP: 60}
-"""The sections of a profile that are lasting, each with its tokens, which nothing that is said later can take. Set by
-hand: three fifths of the whole."""
 
+# The tokens of all else: half of them for the project, if there is one.
 REST = kinds.MAX_LISTED_TOKENS - sum(LASTING.values())
-"""The tokens of all else: half of them for the project, if there is one."""
 
+# What is not lasting was said lately, or is central: what was said this long ago has half the recency.
 PASSING_HALF_LIFE = timedelta(days=30)
-"""What is not lasting was said lately, or is central: what was said this long ago has half the recency."""
 
 ABOUT_USER, ABOUT_PROJECT = "About the user", "About the project"
 
@@ -565,17 +564,17 @@ def _grouped(conn: Connection, request: SummaryRequest, held: Sequence[Memory]) 
 #
 # Days make the summary of the kind `overall`.
 
+# How many memories of a day are read. 20 tokens each, half of what a small model can take.
 MAX_MEMORIES = 300
 MAX_MEMORY_TOKENS = 6_000
-"""How many memories of a day are read. 20 tokens each, half of what a small model can take."""
 
+# How many messages of a day are read, and how many tokens of them, spread over the day.
 MAX_DAY_MESSAGES = 500
 MAX_DAY_TOKENS = 4_000
-"""How many messages of a day are read, and how many tokens of them, spread over the day."""
 
+# How many past days the background looks at: what is older is read when it is asked for, so that an import of years of
+# conversations does not cost a call of the model for each of their days.
 DAYS_BACK = 14
-"""How many past days the background looks at: what is older is read when it is asked for, so that an
-import of years of conversations does not cost a call of the model for each of their days."""
 
 A_DAY = timedelta(days=1)
 
@@ -688,12 +687,12 @@ MOOD = replace(DAY, name="mood", prompt="mood", plain=_plain_mood, due=_due_mood
 #
 # LoCoMo calls these observations, and found them to be the best unit of recall in its own study.
 
+# How many messages of a conversation are read, and how many tokens of them, spread over it.
 MAX_SESSION_MESSAGES = 500
 MAX_SESSION_TOKENS = 6_000
-"""How many messages of a conversation are read, and how many tokens of them, spread over it."""
 
+# How many turns stand beside an observation: more would be longer than what was learned.
 MAX_TURNS = 3
-"""How many turns stand beside an observation: more would be longer than what was learned."""
 
 NO_CONVERSATION = "There is no conversation yet."
 
@@ -781,12 +780,12 @@ SESSION = SummaryKind(
 
 # The kind `recent`: what was said and what happened in the last days, whenever it was stored.
 
+# How far back it looks.
 DAYS = timedelta(days=14)
-"""How far back it looks."""
 
+# How many of the last messages of that time it reads, and how many tokens of them.
 MAX_RECENT_MESSAGES = 40
 MAX_RECENT_TOKENS = 4_000
-"""How many of the last messages of that time it reads, and how many tokens of them."""
 
 
 def _recent_material(conn: Connection, request: SummaryRequest) -> Material:
@@ -823,13 +822,13 @@ RECENT = SummaryKind("recent", "recent", _recent_material, _plain_recent, ages=T
 # something that it rests on was deleted, the next begins with an older one which that does not concern, and if there
 # is none with what was said first.
 
+# How many prompts one summary reads at most. What does not fit them is read by the next one: about a year of days,
+# after a correction of something old.
 MAX_PROMPTS = 4
-"""How many prompts one summary reads at most. What does not fit them is read by the next one: about a year
-of days, after a correction of something old."""
 
+# How many memories and days are looked at for that: more than fit.
 MAX_UNREAD = 2_000
 MAX_DAYS = 400
-"""How many memories and days are looked at for that: more than fit."""
 
 
 def _overall_material(conn: Connection, request: SummaryRequest) -> Material:

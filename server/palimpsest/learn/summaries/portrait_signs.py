@@ -21,8 +21,8 @@ _LISTS = word_lists("palimpsest.learn.summaries", "portrait_signs.txt")
 # German, French, Spanish, Italian, Portuguese, Dutch, Swedish, Polish and Russian, as far as a word serves no other
 # purpose.
 
+# A word. What goes on with a digit or "_" is a name of something, as grandMA2 is of a lighting console.
 _WORD = LazyPattern(r"\b[^\W\d_]+\b")
-"""A word. What goes on with a digit or "_" is a name of something, as grandMA2 is of a lighting console."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,53 +45,55 @@ def _signs(section: str) -> Signs:
 
 HELP, IDENTITY, WORK, PREFERENCES, CALLED = map(_signs, ("help", "identity", "work", "preferences", "called"))
 
+# How a memory begins that tells what the user is called, in an agent's words or in the user's own.
 NAME = LazyPattern(_LISTS["name"].replace("\n", ""), re.IGNORECASE)
-"""How a memory begins that tells what the user is called, in an agent's words or in the user's own."""
 
+# Who somebody is: name, birth, home, work and language.
 WHO = _signs("who")
-"""Who somebody is: name, birth, home, work and language."""
 
+# What helps must respect, whatever else is left out: allergies, illnesses, medicines, and what access needs.
+#
+# Most of them serve a machine, too ("fault-intolerant", "a blind test"), so they count where a text is about a person;
+# those of `ALLERGY` do not.
 SAFETY, ALLERGY = _signs("safety"), _signs("allergy")
-"""What helps must respect, whatever else is left out: allergies, illnesses, medicines, and what access needs.
 
-Most of them serve a machine, too ("fault-intolerant", "a blind test"), so they count where a text is about a person;
-those of `ALLERGY` do not."""
-
+# How the commands of a project are worded.
 COMMANDS = _signs("commands")
-"""How the commands of a project are worded."""
 
 _FAMILY = _signs("family")
-PEOPLE = Signs(_FAMILY.words | PETS, _FAMILY.unspaced)
-"""A pet is part of the family."""
 
+# A pet is part of the family.
+PEOPLE = Signs(_FAMILY.words | PETS, _FAMILY.unspaced)
+
+# How instructions and rules are worded.
 ALWAYS = _signs("always")
-"""How instructions and rules are worded."""
 WORKED, FAILED, DECIDED, STACK, OPEN = map(_signs, ("worked", "failed", "decided", "stack", "open"))
 
 _CONVENTIONS = _signs("conventions")
+
+# How the conventions of a project are worded.
 RULES = Signs(ALWAYS.words | _CONVENTIONS.words, (*ALWAYS.unspaced, *_CONVENTIONS.unspaced))
-"""How the conventions of a project are worded."""
 
+# Words about people that are also said of things: child processes, parent classes, a library's home.
 ALSO_OF_THINGS = _signs("also of things")
-"""Words about people that are also said of things: child processes, parent classes, a library's home."""
 
+# What is about a person in scripts without spaces, and surely not about a thing.
 PRIVATE = _signs("private")
-"""What is about a person in scripts without spaces, and surely not about a thing."""
 
+# When a colleague works or not; whom the user has an appointment with.
 ROTA, APPOINTMENTS = _signs("rota"), _signs("appointments")
-"""When a colleague works or not; whom the user has an appointment with."""
 
+# Signs of what is about a project, whoever the subject is.
 OF_PROJECTS = _signs("of projects")
-"""Signs of what is about a project, whoever the subject is."""
 
 
 # How much depends on a memory, judged by its words and tags: what must be in view wherever little fits.
 
+# Tags of how something is to be done.
 RULE_TAGS = frozenset({"instruction", "style", "procedure", "correction"})
-"""Tags of how something is to be done."""
 
+# Within how many words a text names whom it is about.
 BEGINNING = 3
-"""Within how many words a text names whom it is about."""
 
 
 class Rank(IntEnum):
@@ -104,8 +106,8 @@ class Rank(IntEnum):
     OTHER = 4
 
 
+# The last rank that never yields to what is pinned or new.
 MUST = Rank.IDENTITY
-"""The last rank that never yields to what is pinned or new."""
 
 
 def rank_of(memory: Memory, user_name: str) -> Rank:

@@ -27,17 +27,17 @@ from palimpsest.text.tokenizer import count_tokens, lines_within
 #
 # The kinds themselves stand in modules of their own, and `summary_writer.py` lists them.
 
+# How many tokens of memories go into one prompt. To fit the context of small models.
 MAX_SOURCE_TOKENS = 12_000
-"""How many tokens of memories go into one prompt. To fit the context of small models."""
 
+# How many memories are read for a summary: 24 tokens each fill `MAX_SOURCE_TOKENS`.
 MAX_SOURCE_MEMORIES = 500
-"""How many memories are read for a summary: 24 tokens each fill `MAX_SOURCE_TOKENS`."""
 
+# What an item has beside its text: the names of its fields and its date, as JSON.
 ITEM_TOKENS = 10
-"""What an item has beside its text: the names of its fields and its date, as JSON."""
 
+# How much of a message is read for a summary: longer ones are mostly code, output and quotations.
 MAX_MESSAGE_CHARS = 600
-"""How much of a message is read for a summary: longer ones are mostly code, output and quotations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,26 +263,26 @@ def material_of(memories: Sequence[Memory], messages: Sequence[Message], message
 
 # The form of summaries without a model: memories, messages and conversations themselves, a line each. Blocking.
 
+# How long a list of memories in place of a summary may be. It takes space in an agent's context.
 MAX_LISTED_TOKENS = 600
-"""How long a list of memories in place of a summary may be. It takes space in an agent's context."""
 
+# How much of one memory is shown. A fact is a sentence; a long note would take the room of many.
 LINE_TOKENS = 60
-"""How much of one memory is shown. A fact is a sentence; a long note would take the room of many."""
 
+# How many memories are read for such a list, of which far fewer fit.
 MAX_LISTED_MEMORIES = 200
-"""How many memories are read for such a list, of which far fewer fit."""
 
+# How many conversations are read for such a list, how long their lines may be together, and how much of a first message
+# stands for a title.
 MAX_LISTED_CONVERSATIONS = 50
 MAX_TOPIC_TOKENS = 300
 MAX_TOPIC_CHARS = 80
-"""How many conversations are read for such a list, how long their lines may be together, and how much of a first
-message stands for a title."""
 
+# How much of a message's own id is shown: enough for `get_history`.
 SHORT_ID = 8
-"""How much of a message's own id is shown: enough for `get_history`."""
 
+# How a line ends that says how many are left out: of a list, and of what is known about somebody.
 NOT_SHOWN, MORE = " not shown.)", " more)"
-"""How a line ends that says how many are left out: of a list, and of what is known about somebody."""
 
 NOTHING = "Nothing is known yet."
 

@@ -30,14 +30,14 @@ from palimpsest.store.rows import is_seen
 
 # Every kind of summary by name.
 
+# The kinds whose summaries are kept, and may be due.
 KEPT_KINDS = (OVERALL, RECENT, SESSION, DAY, MOOD, PROFILE, PROJECT, PROCEDURES)
-"""The kinds whose summaries are kept, and may be due."""
 
+# The names of these.
 KEPT_KIND_NAMES = tuple(kind.name for kind in KEPT_KINDS)
-"""The names of these."""
 
+# All kinds, in the order in which replies and help name them.
 KINDS = {kind.name: kind for kind in (*KEPT_KINDS, ABOUT, TIMELINE)}
-"""All kinds, in the order in which replies and help name them."""
 
 
 def kind_named(text: str) -> tuple[SummaryKind | LiveKind, str]:
@@ -70,8 +70,8 @@ class _Stored:
     is_outdated: bool
 
 
+# The kinds that can be of a time in the past: those that say what holds. The others have times of their own.
 OF_A_TIME = (OVERALL, PROFILE, PROCEDURES)
-"""The kinds that can be of a time in the past: those that say what holds. The others have times of their own."""
 
 
 async def get_summary(
@@ -286,14 +286,14 @@ def _batches(material: Material) -> Iterator[Sequence[Mapping[str, Any]]]:
 
 CALLER = "background"
 
+# How many summaries an attempt at a job writes before other jobs have their turn.
 MAX_SUMMARIES = 3
-"""How many summaries an attempt at a job writes before other jobs have their turn."""
 
+# How long after its end a day is summarized: what was said just before is stored by then.
 AFTER_MIDNIGHT = timedelta(minutes=1)
-"""How long after its end a day is summarized: what was said just before is stored by then."""
 
+# Of how many scopes is known that they were looked at today: about a megabyte.
 MAX_SEEN = 10_000
-"""Of how many scopes is known that they were looked at today: about a megabyte."""
 
 
 async def summarize_due(engine: Engine, model: LanguageModel, job: Job) -> JobEnd:

@@ -55,13 +55,13 @@ from palimpsest.server.session.rate_limits import Calls
 
 # End a server in order: first it is not ready, then it takes no connections, calls end, streams end, it closes.
 
+# How long calls that are under way may go on after the server stopped to listen. With the streams' time after it, it is
+# below the 30 seconds after which Kubernetes kills a process.
 CALLS_SECONDS = 20.0
-"""How long calls that are under way may go on after the server stopped to listen. With the streams' time after it, it
-is below the 30 seconds after which Kubernetes kills a process."""
 
+# How often it is looked whether calls have ended. The handler of a signal cannot set an event of the loop; the rest of
+# uvicorn looks as often.
 LOOK_SECONDS = 0.1
-"""How often it is looked whether calls have ended. The handler of a signal cannot set an event of the loop; the rest of
-uvicorn looks as often."""
 
 
 class DrainingServer(uvicorn.Server):
@@ -113,8 +113,8 @@ class DrainingServer(uvicorn.Server):
 
 # The probes: `/health` says whether the process works, and `/ready` whether it should get requests now.
 
+# How long after a failed attempt to open the memory a probe makes another one.
 RETRY_SECONDS = 5.0
-"""How long after a failed attempt to open the memory a probe makes another one."""
 
 
 def probes(memory: LazyMemory, is_draining: Callable[[], bool]) -> list[Route]:
@@ -150,8 +150,8 @@ def probes(memory: LazyMemory, is_draining: Callable[[], bool]) -> list[Route]:
 
 # Tell how every request ended, whoever refused or answered it. ASGI middleware.
 
+# The paths that are told apart. The others are told by their first part, or as `OTHER`.
 OBSERVED = ("/mcp", "/sse", rate_limits.HEALTH, rate_limits.READY, rate_limits.METRICS)
-"""The paths that are told apart. The others are told by their first part, or as `OTHER`."""
 
 MESSAGES = "/messages"
 OTHER = "other"
@@ -193,11 +193,11 @@ def observe_requests(app: ASGIApp, observers: Sequence[Observer]) -> ASGIApp:
 # A message of ours is the text as it stands in the code, without what would be put into it. A library may put anything
 # into its messages, so that only the place in its code is named.
 
+# The loggers whose messages are constant texts.
 OURS = ("palimpsest", "uvicorn")
-"""The loggers whose messages are constant texts."""
 
+# The attribute of a record with further fields, which its logger vouches for.
 FIELDS = "fields"
-"""The attribute of a record with further fields, which its logger vouches for."""
 
 calls = logging.getLogger("palimpsest.calls")
 requests = logging.getLogger("palimpsest.requests")
@@ -284,12 +284,12 @@ def observers(
 # some 200 ms meanwhile. Requests that create many objects, such as open streams, would cause one collection after
 # the other.
 
+# After how many new objects the youngest are collected, and after how many of these collections the older ones are.
+# Python's own (700, 10, 10) suit small programs.
 THRESHOLDS = (50_000, 20, 100)
-"""After how many new objects the youngest are collected, and after how many of these collections the older ones are.
-Python's own (700, 10, 10) suit small programs."""
 
+# When the memory is open and the background has loaded the vector index.
 LOADED_SECONDS = 15.0
-"""When the memory is open and the background has loaded the vector index."""
 
 
 async def keep_pauses_short() -> None:
@@ -322,8 +322,8 @@ class Page:
     run: Callable[[], Coroutine[Any, Any, None]]
 
 
+# Returns the page over a memory; the last argument says whether requests need an access token.
 BuildPage: TypeAlias = Callable[[LazyMemory, Settings, bool], Page]
-"""Returns the page over a memory; the last argument says whether requests need an access token."""
 
 
 def application(
@@ -418,15 +418,15 @@ logger = logging.getLogger(__name__)
 
 PATHS = {"http": ("mcp",), "sse": ("sse",), "all": ("mcp", "sse")}
 
+# How long open streams may continue when the server stops and its calls have ended.
 SHUTDOWN_SECONDS = 3
-"""How long open streams may continue when the server stops and its calls have ended."""
 
+# How long a tool call over HTTP may take. What it had stored by then is kept.
 CALL_SECONDS = 300.0
-"""How long a tool call over HTTP may take. What it had stored by then is kept."""
 
+# How long a thread computes before another may. With Python's own 5 ms, each step of a call waits for the calls of
+# others.
 SWITCH_SECONDS = 0.001
-"""How long a thread computes before another may. With Python's own 5 ms, each step of a call waits for the calls of
-others."""
 
 
 def serve(

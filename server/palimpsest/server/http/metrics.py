@@ -13,11 +13,11 @@ from starlette.types import Receive, Scope, Send
 
 from palimpsest.server.mcp_server import Ended
 
+# Upper bounds in seconds: a search takes some milliseconds, and a call with a language model up to minutes.
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
-"""Upper bounds in seconds: a search takes some milliseconds, and a call with a language model up to minutes."""
 
+# How often an address may read them, or try a token. Prometheus reads them every 15 to 60 seconds.
 PER_MINUTE = 60
-"""How often an address may read them, or try a token. Prometheus reads them every 15 to 60 seconds."""
 
 
 class Metrics:

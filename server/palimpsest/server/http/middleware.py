@@ -30,8 +30,8 @@ from palimpsest.server.session.rate_limits import BODY_SIZE, BodyBudget, caller_
 
 # Refuse requests that name another host or come from another site, which keeps out web pages (DNS rebinding).
 
+# A host as RFC 3986 writes it, in lower case, with or without a port. Nothing may stand before or after it.
 HOST = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::[0-9]{1,5})?", re.ASCII)
-"""A host as RFC 3986 writes it, in lower case, with or without a port. Nothing may stand before or after it."""
 
 
 def check_host(app: ASGIApp, names: Iterable[str]) -> ASGIApp:
@@ -64,12 +64,12 @@ def check_host(app: ASGIApp, names: Iterable[str]) -> ASGIApp:
 
 # End what is still being answered when the access token behind it is revoked or expires.
 
+# How often it is checked that a caller may still see an answer that takes long: a thousand streams then take a seventh
+# of a CPU. Nothing of a stream is sent without a check in any case.
 CHECK_SECONDS = 2.0
-"""How often it is checked that a caller may still see an answer that takes long: a thousand streams then
-take a seventh of a CPU. Nothing of a stream is sent without a check in any case."""
 
+# How long the check with which a call began counts for its answer: most calls are answered by then.
 FRESH_SECONDS = 1.0
-"""How long the check with which a call began counts for its answer: most calls are answered by then."""
 
 STREAM = "text/event-stream"
 
@@ -135,14 +135,14 @@ async def while_valid(
 
 # Limits for the body of a request: its size, and how long it takes to arrive.
 
+# How long a client may take to send its request.
 BODY_SECONDS = 20.0
-"""How long a client may take to send its request."""
 
+# What a body costs of its sender's share of the CPU: parsing the longest, twice, takes some 50 ms.
 SECONDS_PER_BYTE = 50e-3 / (4 * 1024 * 1024)
-"""What a body costs of its sender's share of the CPU: parsing the longest, twice, takes some 50 ms."""
 
+# How much of a declared length is read. It is more than any length has.
 MAX_DIGITS = 20
-"""How much of a declared length is read. It is more than any length has."""
 
 
 def limit_bodies(app: ASGIApp, budget: BodyBudget, shares: CpuShares | None = None) -> ASGIApp:
@@ -234,11 +234,11 @@ def _refusal(status: int, text: str, headers: dict[str, str] | None = None) -> P
 
 # Bound the number of open sessions.
 
+# An idle session takes some 40 KB.
 MAX_SESSIONS = 1_000
-"""An idle session takes some 40 KB."""
 
+# More than one person's agents have.
 MAX_SESSIONS_PER_CALLER = 200
-"""More than one person's agents have."""
 
 
 @dataclass(eq=False, slots=True)
@@ -331,14 +331,14 @@ async def _nowhere(_: Message) -> None:
 
 # Connections on which nothing happens: how long one may stay open, and how many connections there may be.
 
+# A process may often open 1,024 files, and the ledger, the index and the log need some of them.
 MAX_CONNECTIONS = 900
-"""A process may often open 1,024 files, and the ledger, the index and the log need some of them."""
 
+# How long a connection may take from its start, or from its last response, to the end of a request's headers.
 REQUEST_SECONDS = 10.0
-"""How long a connection may take from its start, or from its last response, to the end of a request's headers."""
 
+# How long a client may take to read anything of a response, while some of it waits to be sent.
 READ_SECONDS = 60.0
-"""How long a client may take to read anything of a response, while some of it waits to be sent."""
 
 
 class BoundedConnection(H11Protocol):
@@ -348,11 +348,10 @@ class BoundedConnection(H11Protocol):
     based on h11, which strips whitespace around header values, as RFC 9110 demands; httptools does not.
     """
 
+    # When it began to wait, by the monotonic clock, in seconds; None while it is being answered.
+    #
+    # The event loop's own time may be too coarse to say which of two connections waits longer.
     waiting_since: float | None = None
-    """When it began to wait, by the monotonic clock, in seconds; None while it is being answered.
-
-    The event loop's own time may be too coarse to say which of two connections waits longer.
-    """
 
     _request_timer: asyncio.TimerHandle | None = None
     _read_timer: asyncio.TimerHandle | None = None

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 RequestContext: TypeAlias = ServerRequestContext[Any, Any]
 Reply = TypeVar("Reply", bound=BaseModel)
 
+# Since this protocol version a server asks its client between two requests. Earlier versions ask during a call.
 ASKED_BETWEEN_REQUESTS_SINCE = "2026-07-28"
-"""Since this protocol version a server asks its client between two requests. Earlier versions ask during a call."""
 
 
 async def ask_during_call(
@@ -60,11 +60,11 @@ def reporting(ctx: Context[Any, Any]) -> ReportProgress:
 
 CALL_ENDED = "this call has ended; look with search_memories before calling again"
 
+# The number of one user's calls that may wait for an answer at a time.
 MAX_WAITING_PER_USER = 20
-"""The number of one user's calls that may wait for an answer at a time."""
 
+# How long a result is kept for a client that fetches it late, or twice.
 RESULT_SECONDS = 600
-"""How long a result is kept for a client that fetches it late, or twice."""
 
 
 class Continuation:
@@ -181,12 +181,13 @@ class OpenCalls:
 # Since 2026-07-28 it answers the call with its question. It does so only over stdio, because streamable HTTP no longer
 # has connections then, and every call would have to be asked.
 
+# The requests that the protocol allows to be answered with a question.
 ANSWERABLE_METHODS = ("tools/call", "resources/read", "prompts/get")
-"""The requests that the protocol allows to be answered with a question."""
 
 KEY = "roots"
+
+# Seconds that a client has to list its roots. After that the project of the server's own folder is used.
 TIMEOUT = 5.0
-"""Seconds that a client has to list its roots. After that the project of the server's own folder is used."""
 
 MAX_CONNECTIONS = 1_000
 

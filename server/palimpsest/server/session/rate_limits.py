@@ -32,8 +32,8 @@ from palimpsest.server.session.client_requests import ASKED_BETWEEN_REQUESTS_SIN
 
 # Who sends a request, for limits: the owner of a verified access token, or else an address.
 
+# The part of an IPv6 address that names a network. One machine has all the addresses of its network.
 NETWORK_BITS = 64
-"""The part of an IPv6 address that names a network. One machine has all the addresses of its network."""
 
 
 def caller_of(scope: Scope) -> str:
@@ -84,11 +84,11 @@ def seconds_until(time_of_day: float) -> int:
 
 # Limit how often an address may send access tokens that are not valid.
 
+# More than a client that was set up wrongly sends, and too few to guess a token or to keep an issuer busy.
 FAILED_PER_MINUTE = 60
-"""More than a client that was set up wrongly sends, and too few to guess a token or to keep an issuer busy."""
 
+# How many headers that were valid are remembered. What is forgotten is only checked like a new one.
 MAX_KNOWN = 10_000
-"""How many headers that were valid are remembered. What is forgotten is only checked like a new one."""
 
 
 class Failures:
@@ -157,8 +157,9 @@ def refusal(_: HTTPConnection, error: AuthenticationError) -> Response:
 HEALTH = "/health"
 READY = "/ready"
 PROBES = (HEALTH, READY)
+
+# It has a token of its own.
 METRICS = "/metrics"
-"""It has a token of its own."""
 WELL_KNOWN = "/.well-known/"
 
 
@@ -185,9 +186,9 @@ def switch_paths(app: ASGIApp, other: ASGIApp, is_other: Callable[[str], bool] =
 # Callers are distinguished by verified access token, or else by address. Requests for open paths are counted apart,
 # so that the probes are answered whatever else an address sends.
 
+# Requests of one caller that may be unfinished: calls, bodies that arrive, and streams. 200 sessions of one caller may
+# each have a stream and a call, and some calls are just ending. It is half of all connections.
 MAX_UNFINISHED = 450
-"""Requests of one caller that may be unfinished: calls, bodies that arrive, and streams. 200 sessions of
-one caller may each have a stream and a call, and some calls are just ending. It is half of all connections."""
 
 
 def limit_callers(app: ASGIApp, per_minute: int) -> ASGIApp:
@@ -217,17 +218,17 @@ def limit_callers(app: ASGIApp, per_minute: int) -> ASGIApp:
 
 # How much the bodies of unfinished requests may hold, in all and by caller.
 
+# The part of each body that is not counted, so that a small request is accepted whatever others send.
 FREE_BYTES = 64 * 1024
-"""The part of each body that is not counted, so that a small request is accepted whatever others send."""
 
+# How much the bodies of unfinished requests may hold together. Parsed, they take a few times that.
 MAX_HELD_BYTES = 32 * 1024 * 1024
-"""How much the bodies of unfinished requests may hold together. Parsed, they take a few times that."""
 
+# The same for one caller: two of the longest bodies.
 MAX_HELD_BYTES_PER_CALLER = 8 * 1024 * 1024
-"""The same for one caller: two of the longest bodies."""
 
+# The key of the size of a request's body in its ASGI scope.
 BODY_SIZE = "palimpsest.body_size"
-"""The key of the size of a request's body in its ASGI scope."""
 
 
 class BodyBudget:
@@ -261,20 +262,20 @@ class BodyBudget:
 
 # How many calls of one caller may be unfinished, and how many threads they use. Reads without a client are cancelled.
 
+# A request whose answer is a stream without an end of its own.
 STREAM = "subscriptions/listen"
-"""A request whose answer is a stream without an end of its own."""
 
+# Requests that may take long.
 COUNTED = ("tools/call", "resources/read", "prompts/get", "completion/complete", STREAM)
-"""Requests that may take long."""
 
+# The number of one caller's calls that may be unfinished at a time. A person's agents make a few.
 MAX_CALLS = 200
-"""The number of one caller's calls that may be unfinished at a time. A person's agents make a few."""
 
+# How many threads all callers over HTTP use together. What the server does itself has its own.
 THREADS = 8
-"""How many threads all callers over HTTP use together. What the server does itself has its own."""
 
+# How many of them one caller uses at a time; its other calls wait: three leave some to a fourth.
 THREADS_PER_CALLER = 2
-"""How many of them one caller uses at a time; its other calls wait: three leave some to a fourth."""
 
 
 class Calls:

@@ -25,21 +25,22 @@ SCHEME = "memory://"
 
 SUMMARY = "summary"
 RECENT = "recent"
+
+# Names that stand in `memory://{id}` in place of an id. These resources always exist.
 ENTITIES = "entities"
-"""Names that stand in `memory://{id}` in place of an id. These resources always exist."""
 
 LISTS = (RECENT, SUMMARY, ENTITIES)
 
+# The number of changed memories that one write announces individually.
 MAX_ANNOUNCED = 100
-"""The number of changed memories that one write announces individually."""
 
+# The number of resources one connection is told about. Beyond this the oldest is dropped.
 MAX_URIS = 200
-"""The number of resources one connection is told about. Beyond this the oldest is dropped."""
 
 MAX_URI_CHARS = 200
 
+# Seconds that a write waits for clients to take its notifications. One that does not read loses its subscriptions.
 SEND_TIMEOUT = 1.0
-"""Seconds that a write waits for clients to take its notifications. One that does not read loses its subscriptions."""
 
 
 @dataclass(frozen=True)

@@ -38,8 +38,8 @@ from palimpsest.text.names.known_names import Span, beginning, known_names, name
 
 LATEST = datetime.max.replace(tzinfo=UTC)
 
+# Among how many names a beginning is completed, the first ones. A client shows a hundred at most.
 NAMES_READ = 1_000
-"""Among how many names a beginning is completed, the first ones. A client shows a hundred at most."""
 
 
 class ListedEntity(NamedTuple):

@@ -107,12 +107,11 @@ _MEMBERS = _members()
 
 ENTITY, ALIAS, MENTION = "entity", "alias", "mention"
 
+# What an edit changed, before or after it, by place.
+#
+# A place is (ENTITY, id, column), (ALIAS, entity id, key) with the name as an edit gave it, or None if none did, or
+# (MENTION, kind, id of the memory or message, key) with the id of the entity that the key means.
 State: TypeAlias = dict[tuple[str, ...], str | None]
-"""What an edit changed, before or after it, by place.
-
-A place is (ENTITY, id, column), (ALIAS, entity id, key) with the name as an edit gave it, or None if none did, or
-(MENTION, kind, id of the memory or message, key) with the id of the entity that the key means.
-"""
 
 
 def to_state(stored: Sequence[Sequence[Any]]) -> State:
@@ -139,8 +138,8 @@ def record(tx: Transaction, entity_id: str, event: EditEvent, change: tuple[Stat
 
 # Collect the ids and names in an entity_history row.
 
+# A state as a row of history has it: `[[*place, value], …]`.
 StoredState = Sequence[Sequence[Any]]
-"""A state as a row of history has it: `[[*place, value], …]`."""
 
 
 def told(row: sa.Row[Any]) -> set[str]:
@@ -314,11 +313,11 @@ def new_entity(
 #
 # They are proposed, and never merged: that is for whoever knows.
 
+# How many are proposed for one entity. With more of them, none is likely.
 MOST = 3
-"""How many are proposed for one entity. With more of them, none is likely."""
 
+# What comes after everything that a name may begin with.
 LAST_CHARACTER = "\U0010ffff"
-"""What comes after everything that a name may begin with."""
 
 
 def lookalikes(conn: sa.Connection, scope: Scope, entity: Entity, names: Iterable[str]) -> list[Entity]:
@@ -426,14 +425,14 @@ def shown(entity: Entity, beside: Entity | None = None) -> str:
 
 # Choose among entities of one name: by what a memory says of the name, by who is with it, by what it is about.
 
+# How many memories of an entity are compared with a new one. What is known lately says most.
 NEWEST = 20
-"""How many memories of an entity are compared with a new one. What is known lately says most."""
 
+# How many of a name a note tells apart, and how much it quotes of what is known of each.
 MAX_TOLD, MAX_QUOTED = 4, 60
-"""How many of a name a note tells apart, and how much it quotes of what is known of each."""
 
+# The nearest is clear if its distance is at most this part of the second one's: the ratio test of Lowe (2004).
 CLEARLY_NEARER = 0.8
-"""The nearest is clear if its distance is at most this part of the second one's: the ratio test of Lowe (2004)."""
 
 
 def choose(
@@ -549,8 +548,8 @@ def _memories_of(tx: Transaction, candidate: Candidate) -> list[Memory]:
 # ones. What is doubtful stays apart, because a merge is easily made later, and two that were mixed up are hard to
 # part.
 
+# The name of the user's own entity until the user's name is known.
 USER = "User"
-"""The name of the user's own entity until the user's name is known."""
 
 
 def resolve(
@@ -710,8 +709,8 @@ def meanings(rows: Iterable[sa.Row[Any]]) -> dict[str, dict[str, str]]:
 # A message names nobody anew: only a memory that is learned from it does, and then shows which of its names are
 # meant.
 
+# How many sequences of words of one call are looked up. They cost one query, and milliseconds.
 MAX_NAMES = 2_000
-"""How many sequences of words of one call are looked up. They cost one query, and milliseconds."""
 
 
 def mention_known(conn: sa.Connection, stored: Sequence[Message]) -> None:

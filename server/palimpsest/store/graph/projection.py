@@ -27,8 +27,8 @@ from palimpsest.store.schema import (
     relations,
 )
 
+# A node or an edge as a graph database has it. Times are ISO 8601 in UTC; None is no property at all.
 Properties: TypeAlias = dict[str, Any]
-"""A node or an edge as a graph database has it. Times are ISO 8601 in UTC; None is no property at all."""
 
 
 @dataclass(frozen=True, slots=True)

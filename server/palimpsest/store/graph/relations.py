@@ -20,8 +20,8 @@ from palimpsest.text.relation_updates import is_timeless, since_of
 
 # Read relations between entities, with the times of the memories that state them.
 
+# How many memories of an entity are read back to an earlier state: a tenth of a second of work.
 MAX_PAST_MEMORIES = 2_000
-"""How many memories of an entity are read back to an earlier state: a tenth of a second of work."""
 
 
 def relations_of(
@@ -182,12 +182,12 @@ _BY_SEQ = (
 # Only living memories of the scope's own project are found, because a project's fact does not change the user's
 # global memories.
 
+# How many rows a query returns, those of the newest memories: comparing so many takes milliseconds, and few entities
+# but the user's own have more.
 NEWEST = 500
-"""How many rows a query returns, those of the newest memories: comparing so many takes milliseconds, and
-few entities but the user's own have more."""
 
+# How many names are found that begin with a shorter one: a name with more of them says little.
 LONGER_NAMES = 5
-"""How many names are found that begin with a shorter one: a name with more of them says little."""
 
 
 class StatedRelation(NamedTuple):

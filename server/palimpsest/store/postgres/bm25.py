@@ -22,14 +22,13 @@ from palimpsest.store import database
 from palimpsest.store.database import Counts
 from palimpsest.store.rows import SCOPE, batched, scope_values, seen_values
 
+# The columns of a row.
+#
+# `tokens` is how many it has, the parts of its scope included. `words` are its words, each as the number that `_key`
+# gives, and `weights` the weighted number of times that each occurs.
 TEXTS = (*SCOPE, "own", "context", "facts")
 ARRAYS = {"words": "bigint[]", "weights": "float8[]"}
 COLUMNS = ("seq", *TEXTS, "tokens", *ARRAYS)
-"""The columns of a row.
-
-`tokens` is how many it has, the parts of its scope included. `words` are its words, each as the number that `_key`
-gives, and `weights` the weighted number of times that each occurs.
-"""
 
 CREATE = (
     f"""
@@ -44,17 +43,17 @@ CREATE = (
 )
 DROP = ("DROP TABLE IF EXISTS lexical, lexical_counts",)
 
+# In place of words: how many rows a user has, and how many tokens they have together.
 ROWS, TOKENS = "", " "
-"""In place of words: how many rows a user has, and how many tokens they have together."""
 
+# How many tokens the parts of a scope count. FTS5 counts them too, so the scores are the same in both databases.
 SCOPE_TOKENS = 4
-"""How many tokens the parts of a scope count. FTS5 counts them too, so the scores are the same in both databases."""
 
+# The parameters of BM25, as in FTS5.
 K1, B = 1.2, 0.75
-"""The parameters of BM25, as in FTS5."""
 
+# What a word counts that occurs in more than half of the rows, as in FTS5.
 LEAST_RARITY = 1e-6
-"""What a word counts that occurs in more than half of the rows, as in FTS5."""
 
 
 class PostgresFullText(database.FullText):

@@ -30,6 +30,7 @@ _T = TypeVar("_T")
 
 # PostgreSQL's errors as ours, with what to do.
 
+# What to do, by the beginning of PostgreSQL's error code (its manual, appendix A), the longest that fits.
 ADVICE = {
     "28": "Check the user and the password in ledger_url, and what this user may do",
     "3D": "Create the database that ledger_url names",
@@ -49,8 +50,8 @@ ADVICE = {
     "22P05": "The text has a character that PostgreSQL cannot store. Leave it out",
     "22021": "The text has a character that PostgreSQL cannot store. Leave it out",
 }
-"""What to do, by the beginning of PostgreSQL's error code (its manual, appendix A), the longest that fits."""
 
+# What to do, by a part of the message, where the driver refuses by itself and gives no code.
 REFUSALS = {
     "password authentication failed": ADVICE["28"],
     "no password supplied": ADVICE["28"],
@@ -61,14 +62,13 @@ REFUSALS = {
     "NUL (0x00)": ADVICE["22021"],
     "shutting down": ADVICE["57P"],
 }
-"""What to do, by a part of the message, where the driver refuses by itself and gives no code."""
 
 UNREACHABLE = "The database cannot be reached. Check that it runs and that ledger_url is right, then try again"
 
 NOTHING = "Nothing was written."
 
+# What a read says: an earlier step of the same call may have written.
 NOTHING_BY_THIS_STEP = "Nothing was written by this step."
-"""What a read says: an earlier step of the same call may have written."""
 
 
 @contextmanager
@@ -155,8 +155,8 @@ def driver_of(conn: sa.Connection) -> LimitedConnection:
 # Hear that something was written, by any server, as PostgreSQL tells it (LISTEN).
 
 
+# How often who waits looks whether the listener was closed.
 CLOSED_SECONDS = 0.5
-"""How often who waits looks whether the listener was closed."""
 
 
 class PostgresListener:
@@ -213,35 +213,35 @@ class PostgresListener:
 # COMMITTED`). Writes for different users go on at the same time, and only wait for each other at the end, where they
 # write to the index log: its numbers have to grow in the order of the commits (`postgres_schema.py`).
 
+# What a URL may begin with.
 DRIVERS = ("postgresql", "postgresql+psycopg")
-"""What a URL may begin with."""
 
 EXAMPLE = "postgresql+psycopg://user:password@host/database"
 
+# PostgreSQL 14. Older versions are not maintained any more.
 OLDEST_VERSION = 140_000
-"""PostgreSQL 14. Older versions are not maintained any more."""
 
+# How long a connection may take to open.
 CONNECT_SECONDS = 10
-"""How long a connection may take to open."""
 
+# How long a write waits for its turn, and a call for a connection. As with SQLite.
 WAIT_SECONDS = 30
-"""How long a write waits for its turn, and a call for a connection. As with SQLite."""
 
+# How long a write may pause between two statements. A server that is frozen then gives its locks back before those who
+# wait for them give up.
 PAUSE_SECONDS = 20
-"""How long a write may pause between two statements. A server that is frozen then gives its locks back before those who
-wait for them give up."""
 
+# How long a statement may take: the slowest that a person waits for take a few seconds.
 STATEMENT_SECONDS = 60
-"""How long a statement may take: the slowest that a person waits for take a few seconds."""
 
+# After so long without an answer a connection is given up. PostgreSQL itself ends the statement before that.
 SILENCE_SECONDS = 75.0
-"""After so long without an answer a connection is given up. PostgreSQL itself ends the statement before that."""
 
+# How many connections a process has at most for its calls. Its worker threads are fewer.
 CONNECTIONS = 15
-"""How many connections a process has at most for its calls. Its worker threads are fewer."""
 
+# How many of them stay open.
 KEPT_CONNECTIONS = 5
-"""How many of them stay open."""
 
 SESSION = (
     f"SET statement_timeout = '{STATEMENT_SECONDS}s'; SET lock_timeout = '{WAIT_SECONDS}s'; "
@@ -252,6 +252,7 @@ SESSION = (
     "SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3"
 )
 
+# What notices that the other end is gone, in seconds, the last one in milliseconds.
 NETWORK: dict[str, Any] = {
     "connect_timeout": CONNECT_SECONDS,
     "keepalives_idle": 10,
@@ -259,7 +260,6 @@ NETWORK: dict[str, Any] = {
     "keepalives_count": 3,
     "tcp_user_timeout": WAIT_SECONDS * 1_000,
 }
-"""What notices that the other end is gone, in seconds, the last one in milliseconds."""
 
 READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 WRITE = (

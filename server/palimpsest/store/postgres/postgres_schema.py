@@ -18,8 +18,8 @@ from palimpsest.store.database import Work
 from palimpsest.store.rows import json_elements, next_number
 from palimpsest.store.schema import index_log, metadata
 
+# The option with which the driver takes several statements in one text.
 AS_TEXT: Mapping[str, bool] = {"no_parameters": True}
-"""The option with which the driver takes several statements in one text."""
 
 
 # Advisory locks: whose turn it is to write for a user, to change the schema, to work in the background.
@@ -27,17 +27,17 @@ AS_TEXT: Mapping[str, bool] = {"no_parameters": True}
 # Each is a pair of numbers. PostgreSQL releases them when a transaction or a connection ends, also when its client
 # is killed.
 
+# The first number of locks that belong to the whole ledger. The letters "pali", so that others do not choose it.
 LEDGER = 0x70616C69
-"""The first number of locks that belong to the whole ledger. The letters "pali", so that others do not choose it."""
 
+# The first number of the locks of users.
 USER = 0x70616C75
-"""The first number of the locks of users."""
 
+# What there is a lock for: writing to all users' rows, the end of the index log, the schema, or work.
 Lock: TypeAlias = Literal["whole", "log", "schema"] | Work
-"""What there is a lock for: writing to all users' rows, the end of the index log, the schema, or work."""
 
+# The second number of each is its place. Servers of one ledger have to agree on it.
 NUMBERS: tuple[Lock, ...] = ("whole", "log", "schema", "embedding", "jobs", "graph", "index")
-"""The second number of each is its place. Servers of one ledger have to agree on it."""
 
 
 def ledger_lock(lock: Lock) -> str:
@@ -53,11 +53,11 @@ def user_lock(user_id: str) -> str:
 
 # How PostgreSQL writes what `store/rows.py` and `store/schema.py` define.
 
+# The sequence of edit numbers. Two users may write at the same time, so the highest number in use does not do.
 EDIT_NUMBERS = "edit_numbers"
-"""The sequence of edit numbers. Two users may write at the same time, so the highest number in use does not do."""
 
+# What the URL of an engine begins with whose tables are made by `LedgerDialect`.
 DRIVER = "postgresql+palimpsest"
-"""What the URL of an engine begins with whose tables are made by `LedgerDialect`."""
 
 
 class _Types(PGTypeCompiler):
@@ -119,8 +119,8 @@ def _next_number(element: next_number, compiler: SQLCompiler, **options: Any) ->
 # So a transaction takes a lock before it writes to the log and keeps it to its end. The last trigger tells all
 # servers that something has changed.
 
+# Where servers listen for changes of others.
 CHANNEL = "palimpsest_changes"
-"""Where servers listen for changes of others."""
 
 _CREATE = (
     f"CREATE SEQUENCE IF NOT EXISTS {EDIT_NUMBERS}",

@@ -29,8 +29,8 @@ from palimpsest.store.database import LedgerCopy
 #
 # The lock keeps order and nothing else. What must not happen at the same time is kept apart by the database.
 
+# The pause between two attempts: in the line, which moves on with every write, and at its head, where others wait.
 LINE_SECONDS, TURN_SECONDS = 0.004, 0.0005
-"""The pause between two attempts: in the line, which moves on with every write, and at its head, where others wait."""
 
 
 @contextmanager
@@ -82,11 +82,11 @@ if sys.platform != "win32":
 # happens to their names. If a file is replaced or deleted, a connection therefore writes to a file that nobody else
 # reads.
 
+# The device and the inode of a file, or None if there is no file.
 FileId: TypeAlias = tuple[int, int] | None
-"""The device and the inode of a file, or None if there is no file."""
 
+# Page cache of a connection. SQLite's default of 2,000 KiB holds a small part of 10,000 memories.
 CACHE_KIB = 4_096
-"""Page cache of a connection. SQLite's default of 2,000 KiB holds a small part of 10,000 memories."""
 
 
 class LedgerFiles(NamedTuple):
@@ -240,19 +240,19 @@ def _turn(path: Path) -> Path:
 #
 # A copy is made with SQLite's online backup under a temporary name, read back, and then renamed.
 
+# How many copies of one occasion are kept. Older ones are deleted.
 KEPT = 5
-"""How many copies of one occasion are kept. Older ones are deleted."""
 
 FOLDER = "backups"
 
+# How long a copy or a restore waits for another process.
 TIMEOUT_SECONDS = 30
-"""How long a copy or a restore waits for another process."""
 
+# What the name of a copy ends in until it is complete.
 UNFINISHED = ".half"
-"""What the name of a copy ends in until it is complete."""
 
+# The occasion of the copies that a restore makes.
 BEFORE_RESTORE = "before-restore"
-"""The occasion of the copies that a restore makes."""
 
 
 class Backups:

@@ -58,20 +58,20 @@ CREATE = (
 )
 DROP = ("DROP TABLE lexical_terms", "DROP TABLE lexical")
 
+# Merges the full text into one segment, which no longer holds removed rows.
 OPTIMIZE = "INSERT INTO lexical(lexical) VALUES ('optimize')"
-"""Merges the full text into one segment, which no longer holds removed rows."""
 
+# The weight of a match in each column. The scope only selects rows.
 WEIGHTS = (0.0, *database.COLUMN_WEIGHTS)
-"""The weight of a match in each column. The scope only selects rows."""
 
+# A user with more than this share of all entries is not matched in the full text: most rows are theirs anyway.
 MAJORITY_SHARE = 0.5
-"""A user with more than this share of all entries is not matched in the full text: most rows are theirs anyway."""
 
+# Document counts are exact up to this number of rows and estimated above it.
 SAMPLE = 1_000
-"""Document counts are exact up to this number of rows and estimated above it."""
 
+# SQLite's LIMIT for every row.
 NO_LIMIT = -1
-"""SQLite's LIMIT for every row."""
 
 
 class SqliteFullText(database.FullText):
@@ -185,6 +185,7 @@ _MATCHING = text("SELECT rowid FROM lexical WHERE lexical MATCH :match")
 _NEWEST = text("SELECT max(seq) FROM vectors")
 _TEXTS = "{own context facts}"
 _COUNTED = f"SELECT count(*), max(rowid) FROM (SELECT rowid FROM lexical WHERE lexical MATCH ? LIMIT {SAMPLE})"  # noqa: S608 - SAMPLE is our own number
+
 # FTS5 keeps the columns as they were given in a table of its own (https://www.sqlite.org/fts5.html, appendix B).
 # Reading that table takes half the time.
 _ROWS = text("SELECT id, c1, c2 || ' ' || c3 FROM lexical_content WHERE id IN (SELECT value FROM json_each(:seqs))")
@@ -234,6 +235,7 @@ DAMAGED = (
     "The file is damaged. See how badly with palimpsest doctor --deep, and restore a backup with palimpsest restore"
 )
 
+# What to do, by a part of SQLite's message.
 ADVICE = {
     "locked": "Another process is writing. Try again in a moment",
     "full": "Free some disk space, then try again",
@@ -246,7 +248,6 @@ ADVICE = {
     "decode to UTF-8": DAMAGED,
     "not a database": "The file is damaged. Restore a backup with palimpsest restore",
 }
-"""What to do, by a part of SQLite's message."""
 
 
 def as_ledger_errors(path: Path) -> AbstractContextManager[None]:
@@ -277,8 +278,8 @@ def _with_advice(error: BaseException | None) -> str:
 # The file is in WAL mode with `synchronous=FULL`: what is committed survives a crash. Any number of processes may
 # have it open. A write takes SQLite's only write lock at its beginning (`BEGIN IMMEDIATE`).
 
+# How long a connection waits for the write lock.
 BUSY_TIMEOUT_SECONDS = 30
-"""How long a connection waits for the write lock."""
 
 logger = logging.getLogger(__name__)
 

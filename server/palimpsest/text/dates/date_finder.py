@@ -23,11 +23,11 @@ from palimpsest.text.dates.vocabulary import CLOCK, RE, UNSPACED, Cue, Item, Lan
 from palimpsest.text.stopwords import FUNCTION_WORDS, function_word_counts
 from palimpsest.text.word_lists import LazyPattern, filled
 
+# In which direction a day lies that may lie in either; "" if nothing tells.
 Direction: TypeAlias = Literal["past", "coming", "habit", "yearly", ""]
-"""In which direction a day lies that may lie in either; "" if nothing tells."""
 
+# How many words a number such as "twenty-one" has.
 TENS_AND_ONES = 2
-"""How many words a number such as "twenty-one" has."""
 
 
 class Phrase(NamedTuple):
@@ -110,8 +110,8 @@ class Phrase(NamedTuple):
         return date_spans.choose(cycle, self.today.year, self.today, self.choice)
 
 
+# A function from the words that a rule matched to the period that they name, or None if they name none.
 Reader = Callable[[Phrase], Period | None]
-"""A function from the words that a rule matched to the period that they name, or None if they name none."""
 
 
 def numeric(phrase: Phrase) -> Period | None:
@@ -312,11 +312,11 @@ def _unit_before(phrase: Phrase) -> Period | None:
     return date_spans.unit_period(phrase.unit, phrase.today, -1) if phrase.unit != "day" else None
 
 
+# The value of a word for the nearest one to come, as "the coming Friday"; "next Friday" may be the one after that.
 COMING = 10
-"""The value of a word for the nearest one to come, as "the coming Friday"; "next Friday" may be the one after that."""
 
+# What is added to how many days a word is away that says yesterday as well as tomorrow.
 EITHER = 100
-"""What is added to how many days a word is away that says yesterday as well as tomorrow."""
 
 _READERS: dict[str, Reader] = {
     reader.__name__.strip("_"): reader
@@ -326,69 +326,69 @@ _READERS: dict[str, Reader] = {
         *(_unit, offset, weekday, _unit_before, _day_of_month),
     )
 }
+# Patterns over the letters of words, with the functions that read them. At each place the first match counts.
 RULES = tuple(
     (pattern, _READERS[name])
     for name, pattern in (
         rule.split(": ", 1) for rule in filled(vocabulary.SECTIONS["rules"], vocabulary.SECTIONS).splitlines()
     )
 )
-"""Patterns over the letters of words, with the functions that read them. At each place the first match counts."""
 
+# The readers of days that may lack a year or a month.
 DAY_READERS: tuple[Reader, ...] = (_day, _nth_of_month, _nth_of_named_month, _feast, _day_of_month)
-"""The readers of days that may lack a year or a month."""
 
+# The readers of longer periods that may lack a year. They are past where nothing says that they are to come.
 CYCLE_READERS: tuple[Reader, ...] = (_month, _season, _quarter, _part_of_unit)
-"""The readers of longer periods that may lack a year. They are past where nothing says that they are to come."""
 
+# All rules as one pattern. The name of the group that matched is "r" and the number of the rule.
 _ANY_RULE = LazyPattern(
     "(?=[^xzcPBGotfhgsyjHV(,.!-])(?:"
     + "|".join(f"(?P<r{number}>{pattern})" for number, (pattern, _) in enumerate(RULES))
     + ")"
 )
-"""All rules as one pattern. The name of the group that matched is "r" and the number of the rule."""
 
 
 _YEARLY = frozenset("JMmwbqST")
 _DIGITS_OF_A_YEAR = frozenset("IYZ")
 _DATES, _WEEKDAYS = frozenset("IJMmwbT"), frozenset("WKkH")
+# Letters of what comes every year, of a year in digits, and of what counts from the time of the text.
 _RELATIVE = frozenset("LlDRraAFihBWKk")
-"""Letters of what comes every year, of a year in digits, and of what counts from the time of the text."""
 
+# The readers of days that are told by the direction of the sentence.
 _WEEKDAY_READERS: tuple[Reader, ...] = (weekday, counted_day, counted_weekday)
-"""The readers of days that are told by the direction of the sentence."""
 
 
+# How far before a year its preposition may begin.
 _CONTEXT_CHARS = 40
-"""How far before a year its preposition may begin."""
 
+# How many texts are kept with their dates, and how long they are at most: as long as search reads its candidates. A
+# question with a date reads the dates of all of them: one or two megabytes.
 MAX_KEPT, MAX_KEPT_CHARS = 2_048, 400
-"""How many texts are kept with their dates, and how long they are at most: as long as search reads its candidates. A
-question with a date reads the dates of all of them: one or two megabytes."""
 
+# In how much of a text dates are looked for: a chapter, which takes a tenth of a second.
 MAX_CHARS = 20_000
-"""In how much of a text dates are looked for: a chapter, which takes a tenth of a second."""
 
+# How far apart two days of one story are at most. Its year is told with the first of them.
 SAME_STORY = timedelta(120)
-"""How far apart two days of one story are at most. Its year is told with the first of them."""
 
+# How many dates of a text are read at most in each language: a page of a calendar.
 MAX_DATES = 200
-"""How many dates of a text are read at most in each language: a page of a calendar."""
 
+# How many words before a date may say that another date is meant, as "the two weeks before".
 UNIT_REACH = 8
-"""How many words before a date may say that another date is meant, as "the two weeks before"."""
 
+# How many words a text has at most that is nothing but a date.
 MAX_ALONE = 12
-"""How many words a text has at most that is nothing but a date."""
 
+# The languages in which a weekday with its article is every one: "le mercredi".
 _ARTICLE_OF_HABITS = ("fr", "it")
-"""The languages in which a weekday with its article is every one: "le mercredi"."""
 
+# The words that make a number a day of the month: "le 30", "el día 8".
 _ARTICLE_OF_DAYS = {"fr": ("le", "du"), "es": ("el", "día"), "it": ("il",)}
-"""The words that make a number a day of the month: "le 30", "el día 8"."""
 
 
+# Letters of what does not stand in a text that is nothing but a date.
 _OTHER_WORDS = frozenset("xzcVnky(")
-"""Letters of what does not stand in a text that is nothing but a date."""
 
 
 def dates_in(text: str, now: datetime, *, guesses: bool = False) -> tuple[DateSpan, ...]:
@@ -706,26 +706,25 @@ def _longest(found: Sequence[DateSpan]) -> list[DateSpan]:
 #
 # Only the words of the sentence count, and of a long one only the nearest, so the time grows with the length of a text.
 
+# How many words before and after a day are looked at: a long sentence.
 REACH = 30
-"""How many words before and after a day are looked at: a long sentence."""
 
+# How many other words make a sentence in the present tense, and in languages without articles and prepositions:
+#
+# a heading is none.
 LEAST_WORDS, FEWEST_WORDS = 3, 2
-"""How many other words make a sentence in the present tense, and in languages without articles and prepositions:
 
-a heading is none.
-"""
-
+# How many words stand at most between two weekdays that belong together.
 MOST_BETWEEN = 2
-"""How many words stand at most between two weekdays that belong together."""
 
+# How far before a participle its "be" stands at most: "has to be filed".
 PASSIVE_REACH = 2
-"""How far before a participle its "be" stands at most: "has to be filed"."""
 
+# How far before "scheduled" its "is" stands at most.
 PLANNED_REACH = 4
-"""How far before "scheduled" its "is" stands at most."""
 
+# The letters of words before a day, and of weekdays.
 PREPOSITIONS, WEEKDAYS = frozenset("PiBGghy"), frozenset("WKk")
-"""The letters of words before a day, and of weekdays."""
 
 _ENDS = frozenset(".!?;。！？；")
 _FEW_WORDS = ("fi", "tr", "ko")
@@ -736,16 +735,16 @@ _DID = frozenset(("did", "didn"))
 _JOINING = frozenset(("&", "+", "/", ",", "-", "to", "bis", "和", "と", "や"))
 _TOWARDS = frozenset(("for", "to"))
 
+# How far around a day in Chinese or Japanese is looked at. As `REACH`.
 REACH_CHARS = 80
-"""How far around a day in Chinese or Japanese is looked at. As `REACH`."""
 
+# How many words a phrase of the vocabulary has at most.
 LONGEST_PHRASE = 3
-"""How many words a phrase of the vocabulary has at most."""
 
 _NOT_PAST: frozenset[Cue] = frozenset(("not past", "past", "participle"))
 
+# Which final consonant the past tense of Korean has, and the syllables that have it in the present and the future.
 _PAST_HANGUL, _PRESENT_HANGUL = 20, "있겠"
-"""Which final consonant the past tense of Korean has, and the syllables that have it in the present and the future."""
 
 
 class _Directions:

@@ -13,11 +13,11 @@ from typing import Literal, NamedTuple, TypeAlias
 
 Unit: TypeAlias = Literal["day", "weekend", "week", "month", "quarter", "season", "year", "decade"]
 
+# What a preposition makes of a date: "in March", "before March", "since March".
 Relation: TypeAlias = Literal["in", "before", "since"]
-"""What a preposition makes of a date: "in March", "before March", "since March"."""
 
+# The first month of each season.
 SEASON_MONTHS = {"spring": 3, "summer": 6, "autumn": 9, "winter": 12}
-"""The first month of each season."""
 
 SATURDAY, SUNDAY = 5, 6
 MONTHS_PER_UNIT: dict[Unit, int] = {"month": 1, "quarter": 3, "year": 12, "decade": 120}
@@ -64,11 +64,11 @@ class Period(NamedTuple):
     unit: Unit
 
 
+# A function from a number to what comes again and again, as from a year to its 3 May. Some lack it: 29 February.
 Cycle: TypeAlias = Callable[[int], Period | None]
-"""A function from a number to what comes again and again, as from a year to its 3 May. Some lack it: 29 February."""
 
+# Which of such periods is meant. "past" and "coming" may have begun, "last" is over, "next" is yet to begin.
 Choice: TypeAlias = Literal["last", "past", "this", "coming", "next"]
-"""Which of such periods is meant. "past" and "coming" may have begun, "last" is over, "next" is yet to begin."""
 
 
 def one_day(day: date) -> Period:

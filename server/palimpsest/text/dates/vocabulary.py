@@ -25,8 +25,8 @@ from palimpsest.text.word_lists import patterns, word_lists
 
 _T = TypeVar("_T")
 
+# A number, a word such as "spring", a word and a number, or the numbers of a date.
 Value: TypeAlias = Any
-"""A number, a word such as "spring", a word and a number, or the numbers of a date."""
 
 RE = patterns("palimpsest.text.dates", "rules.txt")
 SECTIONS = word_lists("palimpsest.text.dates", "rules.txt")
@@ -38,35 +38,36 @@ def _classes(section: str) -> dict[str, str]:
     return {name: value for value, _, names in lines for name in names.split(", ")}
 
 
+# The letter of each class of words, in which the rules are written.
 LETTERS = _classes("letters")
-"""The letter of each class of words, in which the rules are written."""
 
+# The value of the first word of the classes whose words are listed in order.
 FIRST_VALUE = {name: int(value) for name, value in _classes("first values").items()}
-"""The value of the first word of the classes whose words are listed in order."""
 
+# What a word says of the days beside it, see `date_finder.py`.
 Cue: TypeAlias = str
-"""What a word says of the days beside it, see `date_finder.py`."""
 
 CUES = frozenset(" ".join(SECTIONS["cues"].split()).split(", "))
 
+# What a word says beside its tense.
 ASIDE: frozenset[Cue] = frozenset(("moved", "moved from", "moved to", "replaced"))
-"""What a word says beside its tense."""
 
 NO_CUES: frozenset[Cue] = frozenset()
 
+# The letter of months that are also names or other words.
 WEAK_MONTH = "m"
-"""The letter of months that are also names or other words."""
 
+# The section of Chinese and Japanese. Its words are found without spaces between them.
 UNSPACED = "zh-ja"
-"""The section of Chinese and Japanese. Its words are found without spaces between them."""
 
 DATE_LETTERS = frozenset("MmbWKSDRrqCT")
 UNIT_LETTERS = frozenset("Uu")
-MOVER_LETTERS = frozenset("LlAaFihBE")
-"""Only a text with a number, with a word of a date, or with a unit and a word such as "last" can name a date."""
 
+# Only a text with a number, with a word of a date, or with a unit and a word such as "last" can name a date.
+MOVER_LETTERS = frozenset("LlAaFihBE")
+
+# Other words that a word of a date becomes without its marks: Marco for março, a name; "passe" for "passé".
 _UNFOLDED = frozenset(("marco", "ar", "ete", "var", "host", "passe"))
-"""Other words that a word of a date becomes without its marks: Marco for março, a name; "passe" for "passé"."""
 
 _LATIN_END = "\u0250"
 WORD = RE["word"]
@@ -84,8 +85,8 @@ class Item(NamedTuple):
 Entry: TypeAlias = tuple[tuple[str, Value], ...]
 
 
+# By the first word of a phrase the other words of each such phrase, and what is known of it.
 Phrases: TypeAlias = dict[str, list[tuple[tuple[str, ...], _T]]]
-"""By the first word of a phrase the other words of each such phrase, and what is known of it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -214,11 +215,11 @@ def _without_marks(phrase: str) -> str:
 
 # Split a text into the parts that the rules of dates are written in.
 
+# The letter of an English month that is another word in lower case, as in "may" and "march".
 LOWER_CASE_MONTH = "w"
-"""The letter of an English month that is another word in lower case, as in "may" and "march"."""
 
+# The letter of a time of day.
 CLOCK = "c"
-"""The letter of a time of day."""
 
 _UNKNOWN = "x"
 _YEARS = range(1900, 2100)
@@ -230,12 +231,12 @@ _HAN_DIGITS = "〇一二三四五六七八九"
 _HAN_NUMBERS = {**{digit: value for value, digit in enumerate(_HAN_DIGITS)}, "零": 0, "两": 2, "兩": 2}
 _HAN_TEN = "十"
 
+# Apostrophes stand for "of": they join "d'avril" and "year's".
 _PUNCTUATION = dict(zip(",.!?-\u2013'\u2019(\uff08", ",.!!--oo((", strict=True))
-"""Apostrophes stand for "of": they join "d'avril" and "year's"."""
 
 
+# Weekdays in short that are other words behind a preposition of time: "before sun and wind".
 _WORDS_OF_WEEKDAYS = frozenset(("sat", "sun"))
-"""Weekdays in short that are other words behind a preposition of time: "before sun and wind"."""
 
 _WORD_KINDS = frozenset(("word", "prefix", "han", "other"))
 

@@ -38,9 +38,9 @@ def span_of(match: re.Match[str], kind: EntityType = "other", group: int | None 
     return Span(match.start(group), match.end(group), match[group], kind)
 
 
+# How much of a text is searched for names. A fact is one or two sentences. A page names what it is about at its
+# beginning, and reading 4,000 characters takes a few milliseconds.
 MAX_CHARS = 4_000
-"""How much of a text is searched for names. A fact is one or two sentences. A page names what it is about at its
-beginning, and reading 4,000 characters takes a few milliseconds."""
 
 
 @dataclass(frozen=True)
@@ -120,18 +120,18 @@ def is_adjacent(text: str, word: Word, following: Word) -> bool:
 
 # Find names in a text that are known already, in any script and spelling.
 
+# How many words a known name has at most. Longer ones are found by their other names only.
 MAX_WORDS = 5
-"""How many words a known name has at most. Longer ones are found by their other names only."""
 
+# How many characters a known name has at most in a script without spaces between words.
 MAX_UNSPACED = 8
-"""How many characters a known name has at most in a script without spaces between words."""
 
+# How many sequences of words are looked up for a text. A fact has about a hundred.
 MAX_CANDIDATES = 2_000
-"""How many sequences of words are looked up for a text. A fact has about a hundred."""
 
 
+# What may be between two words of a name. Nothing is where Latin letters meet Han, Kana or Hangul.
 _BETWEEN = ("", " ", "\u00a0", ". ", " & ", "\n")
-"""What may be between two words of a name. Nothing is where Latin letters meet Han, Kana or Hangul."""
 
 
 def name_candidates(text: str) -> list[str]:
@@ -212,8 +212,8 @@ def _ends(word: Word) -> Iterator[int]:
 
 # Find where a text says that it means another one of a name: "another Tom", "also named Tom", "Tom (the plumber)".
 
+# How many characters before a name may say that it is another one. Compiling a pattern for each name takes 5 ms.
 _WINDOW = 100
-"""How many characters before a name may say that it is another one. Compiling a pattern for each name takes 5 ms."""
 
 
 def _occurrences(text: str, name: str) -> Iterator[tuple[str, int, int]]:
@@ -293,17 +293,17 @@ def asks_about_name(what: str, name: str) -> bool:
 
 # Spell names loosely: two that share a spelling may be those of one, with or without accents, titles, legal forms.
 
+# How many names are kept with their loose spellings: a new name is compared with many of a user, time and again.
 NAMES_KEPT = 16_384
-"""How many names are kept with their loose spellings: a new name is compared with many of a user, time and again."""
 
+# What stands before the name of a person, or of a project, and may be left out.
 _DROPPED = _WORDS["titles"] | _WORDS["dropped"]
-"""What stands before the name of a person, or of a project, and may be left out."""
 
+# How names begin that have a title or the like before them, in their first three characters.
 BEGINNINGS = tuple(sorted({f"{word[:3]:3}" for word in _DROPPED} | {"dr.", "mr.", "ms.", "sr.", "m. "}))
-"""How names begin that have a title or the like before them, in their first three characters."""
 
+# How long a first name is at least that another name may begin with: two letters are initials.
 MIN_FIRST_NAME = 3
-"""How long a first name is at least that another name may begin with: two letters are initials."""
 _LETTERS = str.maketrans({"ł": "l", "ø": "o", "đ": "d", "ð": "d", "ı": "i", "æ": "ae", "œ": "oe", "ß": "ss", "þ": "th"})  # noqa: RUF001 - Turkish
 _UMLAUTS = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "å": "aa", "ø": "oe"})
 

@@ -42,23 +42,23 @@ def _types(beginning: str) -> dict[str, EntityType]:
     return cast("dict[str, EntityType]", headings(WORDS, beginning))
 
 
+# What a word says about the name that follows it, by the word in lower case.
 CUES: dict[str, EntityType | Literal["pet"]] = {**_types("cue ")}
-"""What a word says about the name that follows it, by the word in lower case."""
 
+# What the last or the first word of a name says about it, by the word in lower case.
 LAST_WORDS, FIRST_WORDS = _types("last "), _types("first ")
-"""What the last or the first word of a name says about it, by the word in lower case."""
 
+# What the end of a compound says about the name that it is.
 LAST_PARTS = _types("end ")
-"""What the end of a compound says about the name that it is."""
 
+# What a word says about the name before it.
 CUES_AFTER = _types("after ")
-"""What a word says about the name before it."""
 
+# Endings, each with that of the nominative: the first that makes a listed name is it.
 RUSSIAN_CASES = _LISTS["russian cases"].split()
-"""Endings, each with that of the nominative: the first that makes a listed name is it."""
 
+# Words that stand before the name of a person, and are left out before a full name; all cues of persons; of pets.
 TITLES, PERSON, PETS = WORDS["titles"], WORDS["cue person"], WORDS["cue pet"]
-"""Words that stand before the name of a person, and are left out before a full name; all cues of persons; of pets."""
 
 # Lists of names and words, which tell a name from a word where the spelling does not.
 #
@@ -69,8 +69,8 @@ TITLES, PERSON, PETS = WORDS["titles"], WORDS["cue person"], WORDS["cue pet"]
 _FOLDER = Path(__file__).parent / "data"
 
 
+# German nouns of two or three letters with which compounds end.
 _SHORT_ENDS = tuple(_LISTS["short ends"].split())
-"""German nouns of two or three letters with which compounds end."""
 
 
 @cache
@@ -116,11 +116,11 @@ def is_also_word(word: str) -> bool:
     return folded in WORDS["also words"] or folded in WORDS["english words"] or folded in WORDS["german words"]
 
 
+# How German nouns end, and names seldom do.
 _GERMAN_NOUN = LazyPattern(
     r"(?:ung|heit|keit|schaft|tion|tät|ment|ling|chen|nis|ismus|iat|thie|nie|gie|phie|trie|lie|enz|anz|innen|rei|erin|arin|orin|eur|gramm"
     r"|ik|iker|ismus|ium|är|logie|loge|eile|itis|ur|ler|thekar|thekarin)(?:e?[ns])?$"
 )
-"""How German nouns end, and names seldom do."""
 
 
 @lru_cache(maxsize=8_192)
@@ -161,33 +161,34 @@ def _names(words: str) -> frozenset[str]:
     return frozenset(name.strip() for name in words.replace("\n", ",").split(",") if name.strip())
 
 
+# The type of each name in a script without capitals. None of them is also a common word, or part of one.
 WELL_KNOWN_UNCASED: dict[str, EntityType] = {
     **dict.fromkeys(_names(_LISTS["uncased products"]), "product"),
     **dict.fromkeys(_names(_LISTS["uncased organizations"]), "organization"),
 }
-"""The type of each name in a script without capitals. None of them is also a common word, or part of one."""
 
+# The type of each name, as it is written.
 WELL_KNOWN: dict[str, EntityType] = {
     **dict.fromkeys(_names(_LISTS["products"]), "product"),
     **dict.fromkeys(_names(_LISTS["organizations"]), "organization"),
 }
-"""The type of each name, as it is written."""
 
+# Names of programs that are nothing else in lower case, in which they are often written.
 UNMISTAKABLE = frozenset(name.lower() for name in _names(_LISTS["unmistakable"]))
-"""Names of programs that are nothing else in lower case, in which they are often written."""
 
 
 _PEOPLE_AND_PETS = PERSON | PETS
 _NO_NAMES_ALONE = PERSON | WORDS["numbered"]
 _SAINTS = ("st", "saint")
+
+# How German verbs end. A name after its verb is its subject, and a noun may follow: "isst Malte Grünkohl".
 _VERB = LazyPattern(r"[^\W\d_]+(?:t|te|en|ten)")
-"""How German verbs end. A name after its verb is its subject, and a noun may follow: "isst Malte Grünkohl"."""
 
 # Tell what a name is of, by its words and the words before it.
 
 
+# How many words before "called" may be the noun that says what is called so.
 INTRODUCED_REACH = 3
-"""How many words before "called" may be the noun that says what is called so."""
 
 
 def kind_of(name: str, before: Sequence[str], after: str = "") -> EntityType:
@@ -267,26 +268,27 @@ def _by_form(name: str, words: Sequence[str], before: Sequence[str], after: str)
 
 # Find names by their capitals, in the scripts that have them.
 
+# How many words a name has at most. More capitals in a row are a heading.
 MAX_WORDS = 6
-"""How many words a name has at most. More capitals in a row are a heading."""
 
 TITLE_AND_NAME = 2
 
+# How many letters a part of a number of something has, such as of a number plate.
 MAX_CODE = 3
-"""How many letters a part of a number of something has, such as of a number plate."""
 
+# How many words after the first one of a sentence show its language.
 BESIDE = 6
-"""How many words after the first one of a sentence show its language."""
 
+# How many letters a common word in capitals has at least. A shorter one may be an abbreviation.
 SHOUTED = 4
-"""How many letters a common word in capitals has at least. A shorter one may be an abbreviation."""
 
 MIN_HEADING = 5
-HEADING = 0.7
-"""If more than this share of at least five words has capitals, they say nothing."""
 
+# If more than this share of at least five words has capitals, they say nothing.
+HEADING = 0.7
+
+# Listed names of two letters, such as "Ab", are mostly words.
 SHORTEST = 2
-"""Listed names of two letters, such as "Ab", are mostly words."""
 
 
 def capital_spans(text: str, words: Sequence[Word], covered: bytearray) -> Iterator[Span]:
@@ -606,8 +608,8 @@ class _Reader:
 # Find Arabic names: of people after words such as sister, of organizations and places by what they begin with.
 
 
+# Shorter places are also words.
 MIN_PLACE = 4
-"""Shorter places are also words."""
 
 
 def arabic_spans(text: str) -> Iterator[Span]:
@@ -643,8 +645,8 @@ def _arabic_name(before: str, word: str, following: str) -> tuple[int, EntityTyp
 # Find Chinese names: of people by their family names, of places and organizations by what they end with.
 
 
+# How many characters the name of a person has at most.
 MAX_PERSON = 3
-"""How many characters the name of a person has at most."""
 
 
 def chinese_spans(text: str) -> Iterator[Span]:
@@ -679,8 +681,8 @@ def _found(pattern: str, text: str, kind: EntityType, but: str = "") -> Iterator
 
 # Find Japanese names: of people by what stands beside them, of places and organizations by what they end with.
 
+# How many characters a given name has at most.
 MAX_GIVEN = 3
-"""How many characters a given name has at most."""
 
 _QUOTED_JA: tuple[EntityType, ...] = ("organization", "document", "product", "project", "event")
 
@@ -721,8 +723,8 @@ def _is_role_arabic_name(name: str, role: str) -> bool:
 # Find Korean names, without the particles that are written to them.
 
 
+# How many characters most full names have: a family name of one and a given name of two.
 FULL_NAME = 3
-"""How many characters most full names have: a family name of one and a given name of two."""
 
 
 def korean_spans(text: str) -> Iterator[Span]:
@@ -802,8 +804,8 @@ def _listed_places(text: str) -> Iterator[Span]:
 # Find what programs know by name: handles, hosts, addresses, file paths, and identifiers of code.
 
 
+# A name with one dot may also be the end of a sentence.
 TWO = 2
-"""A name with one dot may also be the end of a sentence."""
 
 
 def code_spans(text: str) -> Iterator[Span]:

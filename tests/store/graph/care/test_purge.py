@@ -33,8 +33,9 @@ WEB = Scope("alice", project="web")
 ANA = ("Ana", "person")
 SECRET = ("Zorvexa Quillfen-Ärmel", "person")
 ALIAS = ("Zorvi the Lamplighter", "person")
+
+# Parts of the names, as they are and in lower case, as the keys of names have them.
 PARTS = ("Zorv", "Quillfen", "rmel", "Lamplighter", "zorv", "quillfen", "lamplighter")
-"""Parts of the names, as they are and in lower case, as the keys of names have them."""
 GRAPH = ("entities", "entity_aliases", "entity_history", "mentions", "relations")
 
 
