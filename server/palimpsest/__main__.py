@@ -1,7 +1,5 @@
 """The entry point. It starts the stdio server directly, and runs the command line for everything else."""
 
-from __future__ import annotations
-
 import gc
 import os
 import sys

@@ -1,7 +1,5 @@
 """Back up, restore, migrate and move the ledger. Blocking."""
 
-from __future__ import annotations
-
 from collections.abc import Generator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass

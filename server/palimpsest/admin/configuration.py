@@ -1,7 +1,5 @@
 """Configure an installation: models, embedders, prompts, and the settings in effect."""
 
-from __future__ import annotations
-
 import difflib
 import json
 import re

@@ -1,7 +1,5 @@
 """Examine an installation: what each part is, and whether it works."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile

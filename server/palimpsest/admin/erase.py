@@ -1,7 +1,5 @@
 """Erase memories and messages for good, and prove it: files and tables are searched for the texts. Blocking."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Export a user's memory as JSON lines, without loss. Blocking."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field

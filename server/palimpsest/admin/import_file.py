@@ -3,8 +3,6 @@
 `plan_import` reads the file, `preview_import` says what it would bring, and `run_import` stores it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Looking after an open memory: backups, export and import, purge, jobs, rebuild."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ The same memory makes the same bytes, so the folder can be kept in git. A file t
 one of ours that was edited since only if the caller says so. Blocking.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -4,8 +4,6 @@ An item that says what it said at the export is left alone. Any other changes it
 too: then the two are a conflict, which is listed, and the ledger stays.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

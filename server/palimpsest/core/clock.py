@@ -5,8 +5,6 @@ person it is read for: its `date()` is that person's day, and its `tzinfo` what 
 A stored day, month or year is a date of the calendar, whatever the zone, and is written as its first instant in UTC.
 """
 
-from __future__ import annotations
-
 import re
 import time as system_time
 from calendar import isleap, monthrange

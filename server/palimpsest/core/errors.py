@@ -26,8 +26,6 @@ Every text says what happened, what was kept, and what to do next. Where that is
 agent and a command for a person, the error has a `Remedy`, and the door that reports it says it in its own words.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Generator
 from contextlib import contextmanager

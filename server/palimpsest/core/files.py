@@ -1,7 +1,5 @@
 """Operating-system file locks, files that are replaced as a whole, and files of their owner alone."""
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Generator

@@ -3,8 +3,6 @@
 The ledger knows which project a repository is (`store/projects.py`).
 """
 
-from __future__ import annotations
-
 import os
 import re
 from contextlib import suppress

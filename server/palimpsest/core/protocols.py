@@ -12,8 +12,6 @@ The shipped implementations are `llm/openai.py` and `llm/sampling.py`; `embed/e5
 `index/sync.py`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 

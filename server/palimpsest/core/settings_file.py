@@ -1,7 +1,5 @@
 """Read and edit the settings file (TOML or JSON, also mem0's), and report where each setting comes from."""
 
-from __future__ import annotations
-
 import difflib
 import itertools
 import json

@@ -1,7 +1,5 @@
 """Threads for blocking work: limits on how many are used at once, shares of the CPU, and who waits for the work."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import AsyncGenerator, Callable, Coroutine

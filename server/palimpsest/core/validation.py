@@ -1,7 +1,5 @@
 """Validation of what callers send: scopes, messages, texts, metadata, bounds. Every error says what would be valid."""
 
-from __future__ import annotations
-
 import difflib
 import json
 import re

@@ -3,8 +3,6 @@
 It downloads 80 MB on first use, so it is used only if the settings choose it.
 """
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Sequence
 from typing import Any, cast

@@ -4,8 +4,6 @@ A folder of a fetched model is one like any other that `onnx` takes. How tokens 
 is written beside the model, in the files that sentence-transformers has for it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import importlib
 import json

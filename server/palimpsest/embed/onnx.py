@@ -4,8 +4,6 @@ How the vectors of the tokens become that of a text, what precedes questions and
 is read from the files beside them. The settings override each.
 """
 
-from __future__ import annotations
-
 import hashlib
 import importlib
 import itertools

@@ -1,7 +1,5 @@
 """The embedder of an OpenAI-compatible `/embeddings` endpoint. Texts are sent in batches."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import httpx as _httpx  # noqa: F401  # pyright: ignore[reportUnusedImport] - see llm/openai.py

@@ -1,7 +1,5 @@
 """The reranker at a `/rerank` endpoint, as Jina's and Cohere's are, and those of servers on one's own machine."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

@@ -4,8 +4,6 @@ Only the two files of the wheel are read. Importing the package itself would tak
 it would convert the vectors to twice their size.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import json
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """What embedders share: one that treats all texts alike, threads that embed urgent work first, and a cache."""
 
-from __future__ import annotations
-
 import atexit
 import itertools
 import os

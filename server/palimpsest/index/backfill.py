@@ -3,8 +3,6 @@
 Also embed the rest of long texts, of which a call embeds only the first window.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain, islice
 

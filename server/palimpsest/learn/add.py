@@ -4,8 +4,6 @@ Messages are in the ledger before a model is asked. Whatever fails later, they a
 continues where the first one stopped.
 """
 
-from __future__ import annotations
-
 import logging
 import re
 import uuid

@@ -3,8 +3,6 @@
 It runs in the task group of the facade.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence

@@ -1,7 +1,5 @@
 """Read what an open memory holds: projects, conversations, a time line, labels, changes by other servers."""
 
-from __future__ import annotations
-
 import difflib
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence

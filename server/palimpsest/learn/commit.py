@@ -1,7 +1,5 @@
 """Name entities, embed, apply in one transaction, and return what every write returns."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence

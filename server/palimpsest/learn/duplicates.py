@@ -1,7 +1,5 @@
 """Find duplicates, contradictions and conflicting relations."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence

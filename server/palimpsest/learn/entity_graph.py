@@ -1,7 +1,5 @@
 """The graph of an open memory: dossiers, subgraphs in several formats, and edits of entities."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

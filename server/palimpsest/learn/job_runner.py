@@ -1,7 +1,5 @@
 """Run the jobs in the ledger: learning, expiry, links and hints; daily limits; and reports of what became of them."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack

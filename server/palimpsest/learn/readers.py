@@ -1,7 +1,5 @@
 """Read text, Markdown, HTML and PDF files within limits of size, time and memory."""
 
-from __future__ import annotations
-
 import codecs
 import io
 import json

@@ -1,7 +1,5 @@
 """Reconcile facts with what is known: tell whose they are, compare, let the model decide, apply."""
 
-from __future__ import annotations
-
 import logging
 import math
 import re

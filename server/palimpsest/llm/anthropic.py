@@ -1,7 +1,5 @@
 """The language model of Anthropic's Messages API, by its own package: the extra `anthropic`."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping, Sequence

@@ -5,8 +5,6 @@ value that fits counts. If none does, the model is told what was wrong and asked
 fit is an error, never an empty result.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

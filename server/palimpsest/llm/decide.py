@@ -7,8 +7,6 @@ turned into decisions that the ledger can apply. Of two that contradict each oth
 decides that. An older fact that arrives late is stored as closed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace

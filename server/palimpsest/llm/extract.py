@@ -3,8 +3,6 @@
 The summary and the recent messages are context. Facts come from the new messages only.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet

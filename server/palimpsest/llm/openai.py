@@ -1,7 +1,5 @@
 """The language model of an OpenAI-compatible chat endpoint: OpenAI, Ollama, LM Studio, vLLM and others."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping, Sequence

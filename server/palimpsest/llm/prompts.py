@@ -6,8 +6,6 @@ section of the prompt. Between the two may stand `## reply`: what is shown and t
 a text of the settings replaces the instructions. A file without inputs has `## system` only: that is added to others.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -1,7 +1,5 @@
 """The language model of the connected client, called through MCP sampling. It is available only during a tool call."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeAlias, cast

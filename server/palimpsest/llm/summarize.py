@@ -1,7 +1,5 @@
 """Write summaries, texts about an entity, gists, descriptions of pictures, annotations of memories and hints."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime

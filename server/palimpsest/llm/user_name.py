@@ -1,7 +1,5 @@
 """One name for the user: a fact about "User" is a fact about the person whose name is known."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Administer: imports, exports, findings, backups, tokens, prompts, settings."""
 
-from __future__ import annotations
-
 import hashlib
 import logging
 import os

@@ -1,7 +1,5 @@
 """A memory's page, corrections of one or many, and the log of edits."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from difflib import SequenceMatcher

@@ -1,7 +1,5 @@
 """Who may open the page and what its answers tell browsers; what a request asks for, and how it is answered."""
 
-from __future__ import annotations
-
 import secrets
 import tomllib
 from collections import OrderedDict

@@ -1,7 +1,5 @@
 """The page as an ASGI application, and how it is served: alone, or beside MCP over HTTP."""
 
-from __future__ import annotations
-
 import webbrowser
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress

@@ -1,7 +1,5 @@
 """Page through memories, or through messages, newest first, with the filters that searches take."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Retrieve the candidates of a query from the ledger, now or at a past instant."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet

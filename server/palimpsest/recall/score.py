@@ -5,8 +5,6 @@ questions with and without other wordings. "Z-score" means the distance from the
 deviations, which makes features with different units comparable.
 """
 
-from __future__ import annotations
-
 import difflib
 import math
 import re

@@ -5,8 +5,6 @@ embedder may take seconds and go over the network. What changes between the read
 meanwhile is dropped.
 """
 
-from __future__ import annotations
-
 import difflib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

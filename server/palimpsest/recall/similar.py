@@ -1,7 +1,5 @@
 """Find the memories that resemble a text, and those that a new one repeats or contradicts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass

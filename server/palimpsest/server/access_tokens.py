@@ -1,7 +1,5 @@
 """Create, store and verify access tokens, those of an OAuth server too."""
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import json

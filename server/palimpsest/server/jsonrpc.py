@@ -1,7 +1,5 @@
 """Read JSON-RPC messages, say what is wrong with those that are not to be passed on, and carry them over stdio."""
 
-from __future__ import annotations
-
 import json
 import logging
 import math

@@ -1,7 +1,5 @@
 """An MCPServer that names what it does not know, keeps its schemas small and respects read-only access tokens."""
 
-from __future__ import annotations
-
 import difflib
 import logging
 import time

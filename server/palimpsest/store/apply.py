@@ -4,8 +4,6 @@ Every row of one write has the same edit number, by which the edit can be undone
 in the index log, which the vector indexes follow.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """Write entries: their keys, full text, means and the index log."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta

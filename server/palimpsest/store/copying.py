@@ -1,7 +1,5 @@
 """Copy ledgers between databases, and back up those that are no file."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Read documents: their pages and the gists of the pages."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass

@@ -1,7 +1,5 @@
 """Entries (memories and messages as search sees them), their vectors, the index log, and the context of a write."""
 
-from __future__ import annotations
-
 import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence

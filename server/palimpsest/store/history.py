@@ -1,7 +1,5 @@
 """Read the history: versions, edits, and what was stored at an earlier time."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Read memories: current, pinned, expiring, and counted over time."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Read messages and conversations."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass

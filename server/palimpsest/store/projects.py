@@ -1,7 +1,5 @@
 """Identify projects, and move what is in one to another."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime

@@ -4,8 +4,6 @@ This is the only place that deletes rows of memories and messages. `Ledger.erase
 still holds of them.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet

@@ -1,7 +1,5 @@
 """The tables of what is kept beside memories and messages."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa

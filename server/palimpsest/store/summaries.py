@@ -1,7 +1,5 @@
 """Read and write summaries and what they rest on."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, tzinfo

@@ -5,8 +5,6 @@ rebuilt. Edit numbers are exported as ranks (1 is the user's first edit), so tha
 from every ledger.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Undo: put what an edit changed into its state before that edit. An undo is an edit itself."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """Record uses of memories and the recall log."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Write memories, messages and conversations inside a transaction."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace

@@ -1,7 +1,5 @@
 """Text for people: escape control characters, truncate, and write counts with their noun."""
 
-from __future__ import annotations
-
 import json
 import re
 import unicodedata

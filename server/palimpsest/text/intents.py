@@ -1,7 +1,5 @@
 """Recognize what a sentence is for, without a model: a request to forget, or a rule, preference or decision."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Function words, words of change and answer types, by language."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Split text in any language into search tokens, estimate token counts, and cut long texts into windows."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections import OrderedDict

@@ -1,7 +1,5 @@
 """Words and regular expressions that are loaded when they are first used, so that a command starts at once."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from functools import cached_property

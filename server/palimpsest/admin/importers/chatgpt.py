@@ -1,7 +1,5 @@
 """ChatGPT's conversation export: a list of message trees. `current_node` names the last message that was shown."""
 
-from __future__ import annotations
-
 import re
 from datetime import datetime
 from typing import Any

@@ -1,7 +1,5 @@
 """Claude's conversation export: lists of messages. In newer exports each message names the one it answers."""
 
-from __future__ import annotations
-
 import mimetypes
 import re
 from collections.abc import Iterator, Sequence

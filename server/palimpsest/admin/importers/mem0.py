@@ -1,7 +1,5 @@
 """mem0's memories: its history database, which has every version, and what `get_all()` returns, saved as JSON."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """What every reader returns, and how the files of other tools are opened."""
 
-from __future__ import annotations
-
 import json
 import re
 import zipfile

@@ -4,8 +4,6 @@ In that server, an observation is read beside the name of its entity. Here, ever
 the entity's name is put in front of an observation that does not contain it.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,5 @@
 """The kinds `about:NAME` and `timeline:NAME`: find an entity, read what is known of it, and write it as text."""
 
-from __future__ import annotations
-
 import difflib
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """The kinds of summaries that are kept: portraits (`profile`, `project`, `procedures`), and days and what they make."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

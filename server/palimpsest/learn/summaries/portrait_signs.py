@@ -1,7 +1,5 @@
 """Rank memories by what depends on them, and sort them into sections by plain words."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from dataclasses import dataclass

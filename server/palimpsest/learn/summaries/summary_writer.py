@@ -1,7 +1,5 @@
 """Read, write and schedule summaries."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

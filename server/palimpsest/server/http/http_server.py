@@ -3,8 +3,6 @@
 `application` says how a request is checked before it gets there.
 """
 
-from __future__ import annotations
-
 import gc
 import json
 import logging

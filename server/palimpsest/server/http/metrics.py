@@ -1,7 +1,5 @@
 """Numbers for Prometheus at `/metrics`, with `http.metrics`. No label names a user, or anything that is stored."""
 
-from __future__ import annotations
-
 import hmac
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Check requests before MCP gets them: hosts, paths, access tokens that end, bodies, sessions, slow connections."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import time

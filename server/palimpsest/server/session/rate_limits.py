@@ -1,7 +1,5 @@
 """Limit by caller: requests, failed tokens, bodies, unfinished calls and their threads."""
 
-from __future__ import annotations
-
 import hashlib
 import ipaddress
 import math

@@ -1,7 +1,5 @@
 """Tell clients which resources a write changed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 

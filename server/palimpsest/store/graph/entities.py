@@ -1,7 +1,5 @@
 """Read entities: the groups they form, their names, and what is known of one."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Merge, split, rename and restore entities."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Resolve which entity a name means, and create, alias and merge entities."""
 
-from __future__ import annotations
-
 import json
 import uuid
 from collections.abc import Iterable, Mapping, Sequence

@@ -3,8 +3,6 @@
 It shows what memories mention that are living or closed. What a deleted memory mentions is not shown.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias

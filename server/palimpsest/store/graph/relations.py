@@ -1,7 +1,5 @@
 """Read relations between entities, and memories whose relations conflict."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Write what a memory states: which entity each of its names means, and its relations between entities."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace

@@ -5,8 +5,6 @@ table counts words for each user, under the lock of the user. A word is indexed 
 nothing of other users, however many there are, and the score of a user's memory does not depend on theirs.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

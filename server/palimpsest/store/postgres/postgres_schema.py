@@ -1,7 +1,5 @@
 """What only PostgreSQL's schema has: types, triggers and counters."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal, TypeAlias

@@ -4,8 +4,6 @@ Weeks begin on Monday. Seasons are the meteorological ones of the northern hemis
 it begins.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta

@@ -12,8 +12,6 @@ The classes of `CUES` say in which direction a day lies. They are no part of a d
 words: "*ed" are words that end so, "ge*t" words that also begin so. `date_finder.py` reads them.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field

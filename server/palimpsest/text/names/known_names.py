@@ -1,7 +1,5 @@
 """Split a text into words, and find known names, namesakes, loose spellings and the user's own name in it."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Find the names in a text, with no model: names that are known already, and those that the text shows to be names."""
 
-from __future__ import annotations
-
 import gzip
 import re
 from collections import Counter
