@@ -22,7 +22,7 @@ from palimpsest.core.protocols import LanguageModel, Vector
 from palimpsest.core.validation import one_line
 from palimpsest.learn import commit
 from palimpsest.learn.commit import WriteResult, apply_decisions, apply_write, embed_texts
-from palimpsest.learn.document_pages import grouped, is_long, learn_document, sentences, text_document
+from palimpsest.learn.document_pages import is_long, learn_document, text_document
 from palimpsest.learn.duplicates import NEAREST_SHOWN, with_near_duplicates
 from palimpsest.learn.edit import refuse_changed
 from palimpsest.learn.engine import Engine, without_excluded
@@ -41,7 +41,7 @@ from palimpsest.text.dates.date_spans import DateSpan, day_or_days
 from palimpsest.text.display import counted, shorten
 from palimpsest.text.intents import Asking, asks_to_forget, question_note
 from palimpsest.text.stopwords import without_function_words
-from palimpsest.text.tokenizer import count_tokens, lines_within, search_tokens, windows
+from palimpsest.text.tokenizer import count_tokens, lines_within, search_tokens
 
 # Split what is to be learned from into pieces that a small model can read.
 
@@ -126,13 +126,9 @@ def _texts(text: str) -> Iterator[str]:
     if count_tokens(text) <= PIECE_TOKENS:
         yield text
         return
-    fitting = (
-        part
-        for sentence in sentences(text)
-        for part in windows(sentence, 4 * PIECE_TOKENS, lambda window: count_tokens(window) <= PIECE_TOKENS)
-    )
-    for parts in grouped(fitting, count_tokens, lambda tokens, more: tokens + more <= PIECE_TOKENS):
-        yield "".join(parts)
+    from semantic_text_splitter import TextSplitter  # noqa: PLC0415 - only long messages need it
+
+    yield from TextSplitter.from_callback(count_tokens, PIECE_TOKENS, trim=False).chunks(text)
 
 
 # Learn from stored messages: extract facts piece by piece, and reconcile them with what is known.

@@ -273,7 +273,7 @@ class Conversations(OfMemory):
         said = [message.in_zone(self.zone) for message in said]
         total = sum(count_tokens(message.content) for message in said)
         room = max(total / MAX_TALK_PAGES, PAGE_TOKENS) if total > LONG_TOKENS else total
-        pages = grouped(said, lambda each: count_tokens(each.content), lambda tokens, more: tokens + more <= room)
+        pages = grouped(said, lambda each: count_tokens(each.content), room)
         return session_id, [
             TalkPage(number, page, plain_gist("\n\n".join(each.content for each in page), ()).text)
             for number, page in enumerate(pages, 1)

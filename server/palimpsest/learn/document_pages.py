@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import math
 import os
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -38,10 +38,12 @@ from palimpsest.store.jobs import Job, JobEnd, JobRequest
 from palimpsest.store.rows import content_hash
 from palimpsest.store.writes import Conversation, session_id_of
 from palimpsest.text.display import shorten, shorten_to_tokens
-from palimpsest.text.tokenizer import WORD_CHARS, count_words
+from palimpsest.text.tokenizer import count_words
 from palimpsest.text.word_lists import LazyPattern
 
 if TYPE_CHECKING:
+    import re
+
     from pathspec import GitIgnoreSpec
 
 _T = TypeVar("_T")
@@ -53,210 +55,82 @@ logger = logging.getLogger(__name__)
 # A page ends before a heading if it can, else after a paragraph, else after a sentence. Code blocks and tables stay
 # whole if they fit a page. Pure: the same text always has the same pages, and joined they are the text.
 
-# About how many words a page has at most; a short piece may come on top. The same as in ReadAgent, and what a search
-# can show whole.
+# How many words a page has at most. The same as in ReadAgent, and what a search can show whole.
 MAX_WORDS = 600
 
-# A page of so many words ends at the next heading: half of the limit. Shorter sections are joined.
-FULL_WORDS = 300
-
-# A section this short is joined to the page before it, if it fits: two or three sentences.
-SHORT_WORDS = 50
-
-# A run of characters without a space is cut at this length: a quarter of a page in any script.
-MAX_RUN_CHARS = MAX_WORDS * WORD_CHARS // 4
-
-_LINE = LazyPattern(r"[^\n]*\n|[^\n]+")
-_HEADING = LazyPattern(r"(#{1,6})(?:\s|$)")
-_UNDERLINE = LazyPattern(r"(=|-|~|\^|\*|\+)\1{2,}")
-_FENCE = LazyPattern(r"`{3,}|~{3,}")
+# A fenced block of code, in which nothing is a heading, or a heading: a line of `#`, or one that is underlined.
+_HEADING = LazyPattern(
+    r"(?m)^(?P<fence>`{3,}|~{3,})(?s:.*?)(?:^(?P=fence)[`~]*[ \t]*$|\Z)"
+    r"|^(?P<level>#{1,6})(?!\S)(?P<title>.*)"
+    r"|(?<![^\n]\n)^(?P<underlined>(?=[^\w\n]*\w).*)\n(?P<line>=|-|~|\^|\*|\+)(?P=line){2,}[ \t]*$"
+)
+# What is split at once, up to a heading or at least a line's end if it can: the library's time grows with the square.
+_STRETCH = LazyPattern(r"(?s).{1,40000}(?:\Z|(?<=\n)(?=#))|.{1,40000}(?<=\n)|.{1,40000}")
+_PARAGRAPH = LazyPattern(r"(?s)\S.*?(?=\n[ \t]*\n|\Z)")
 _SENTENCE_END = LazyPattern(r"[.!?…][\"')\]»”’]*\s+|[。！？｡۔।][\"'」』”’）]*\s*|\n+")  # noqa: RUF001
-_RUN = LazyPattern(r"\S+\s*|\s+")
 
 
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    """A part of a text that stays together. `level` is that of a heading, from 1 for the highest; 0 for other text.
+def split(text: str, begins: Iterable[int] = ()) -> list[str]:
+    """Return the pages of a text, in order. A page also ends before each of the places in `begins`, in order."""
+    from semantic_text_splitter import MarkdownSplitter  # noqa: PLC0415 - only documents need it
 
-    One that `begins_page` is not joined to what stands before it.
-    """
-
-    text: str
-    words: float
-    level: int = 0
-    is_table: bool = False
-    begins_page: bool = False
+    splitter = MarkdownSplitter.from_callback(lambda part: math.ceil(count_words(part)), MAX_WORDS, trim=False)
+    passages = (text[start:end] for start, end in pairwise((0, *begins, len(text))))
+    return [page for passage in passages for stretch in _STRETCH.findall(passage) for page in splitter.chunks(stretch)]
 
 
-def split(text: str, begins: AbstractSet[str] = frozenset()) -> list[str]:
-    """Return the pages of a text, in order. Each has at most about `MAX_WORDS` words.
+def long_sections(text: str) -> list[list[tuple[int, str]]]:
+    """Return the paragraphs of each section longer than a page that no heading divides, each with its place."""
+    starts = (0, *(heading.start() for heading in _headings(text)), len(text))
+    return [
+        [(found.start(), found[0]) for found in _PARAGRAPH.finditer(text, start, end)]
+        for start, end in pairwise(starts)
+        if count_words(text[start:end]) > MAX_WORDS
+    ]
 
-    Where no heading divides it, a page also ends before the parts in `begins`, which are of `runs`.
-    """
-    return [page.text for page in _joined(_divided(list(_blocks(text)), begins))]
+
+def _headings(text: str) -> Iterator[re.Match[str]]:
+    return (found for found in _HEADING.finditer(text) if found["fence"] is None)
 
 
-def runs(text: str) -> list[list[str]]:
-    """Return the parts of each section that is longer than a page and that no heading divides: mostly paragraphs."""
-    found: list[list[str]] = []
-    _divided(list(_blocks(text)), runs=found)
-    return found
+def _title(heading: re.Match[str]) -> str:
+    return (heading["underlined"] or heading["title"]).strip().strip("#").strip()
 
 
 def trails(pages: Sequence[str]) -> list[tuple[str, ...]]:
     """Return for each page the headings that it stands under, the highest first, with those that it begins with."""
     found: list[tuple[str, ...]] = []
-    open_headings: dict[int, str] = {}
+    above: dict[int, str] = {}
     for page in pages:
-        at_start = True
-        trail = dict(open_headings)
-        for block in _blocks(page):
-            if not block.level:
-                at_start = at_start and not block.text.strip()
-                continue
-            kept = {level: title for level, title in open_headings.items() if level < block.level}
-            open_headings = {**kept, block.level: _title(block.text)}
-            if at_start:
-                trail = dict(open_headings)
+        trail, end = above, 0
+        for heading in _headings(page):
+            level = len(heading["level"] or "") or (1 if heading["line"] == "=" else 2)
+            above = {**{each: title for each, title in above.items() if each < level}, level: _title(heading)}
+            if not page[end : heading.start()].strip():
+                trail, end = above, heading.end()
         found.append(tuple(title for title in trail.values() if title))
     return found
 
 
 def first_heading(text: str) -> str:
     """Return the first heading of a text, or without one its first line that shows something."""
-    headings = (_title(block.text) for block in _blocks(text) if block.level)
     lines = (line.strip() for line in text.splitlines())
-    return next((found for found in chain(headings, lines) if found), "")
+    titles = (_title(heading) for heading in _headings(text))
+    return next((title for title in chain(titles, lines) if title), "")
 
 
-def _title(heading: str) -> str:
-    lines = heading.strip().splitlines()
-    return lines[0].strip().strip("#").strip() if lines else ""
-
-
-def _blocks(text: str) -> Iterator[_Piece]:
-    """Yield headings, paragraphs, code blocks and tables, each with the blank lines after it."""
-    lines: list[str] = []
-    kind = fence = ""
-    is_over = False
-    for line in _LINE.findall(text):
-        bare = line.strip()
-        if fence:
-            lines.append(line)
-            if bare.startswith(fence) and not bare.strip(fence[0]):
-                fence, is_over = "", True
-            continue
-        next_kind = _kind(bare)
-        if next_kind == "blank":
-            is_over = bool(lines)
-        elif next_kind == "underline" and kind == "paragraph" and not is_over and len(lines) == 1:
-            kind = "heading 1" if bare.startswith("=") else "heading 2"
-        elif lines and (is_over or next_kind != kind or kind.startswith("heading")):
-            yield _block(lines, kind)
-            lines, kind, is_over = [], "", False
-        lines.append(line)
-        if next_kind != "blank" and not kind:
-            kind = "paragraph" if next_kind == "underline" else next_kind
-        if kind == "code" and next_kind == "code":
-            fence = bare[: len(bare) - len(bare.lstrip(bare[0]))]
-    if lines:
-        yield _block(lines, kind)
-
-
-def _kind(bare: str) -> str:
-    """Return what a line begins: blank, code, heading with its level, table, underline or paragraph."""
-    if not bare:
-        return "blank"
-    if heading := _HEADING.match(bare):
-        return f"heading {len(heading[1])}"
-    if _FENCE.match(bare):
-        return "code"
-    if bare.startswith("|"):
-        return "table"
-    return "underline" if _UNDERLINE.fullmatch(bare) else "paragraph"
-
-
-def _block(lines: Sequence[str], kind: str) -> _Piece:
-    text = "".join(lines)
-    level = int(kind.removeprefix("heading ")) if kind.startswith("heading") else 0
-    return _Piece(text, count_words(text), level, is_table=kind in {"code", "table"})
-
-
-def _divided(
-    blocks: Sequence[_Piece], begins: AbstractSet[str] = frozenset(), runs: list[list[str]] | None = None
-) -> list[_Piece]:
-    """Return the sections of a text, each no longer than a page: cut at the highest headings, and these at the next."""
-    if not blocks:
-        return []
-    if sum(block.words for block in blocks) <= MAX_WORDS:
-        return [_merged(blocks)]
-    levels = {block.level for block in blocks[1:] if block.level}
-    if not levels:
-        pieces = [piece for block in blocks for piece in _fragments(block)]
-        if runs is not None:
-            runs.append([piece.text for piece in pieces])
-        pieces = [
-            replace(piece, begins_page=bool(place) and piece.text in begins) for place, piece in enumerate(pieces)
-        ]
-        starts = [0, *(place for place, piece in enumerate(pieces) if piece.begins_page), len(pieces)]
-        passages = (pieces[start:end] for start, end in pairwise(starts))
-        return [_merged(page) for each in passages for page in grouped(each, lambda piece: piece.words, _fit)]
-    top = min(levels)
-    starts = [0, *(place for place, block in enumerate(blocks) if place and block.level == top), len(blocks)]
-    return [piece for start, end in pairwise(starts) for piece in _joined(_divided(blocks[start:end], begins, runs))]
-
-
-def _joined(sections: Sequence[_Piece]) -> list[_Piece]:
-    """Return the sections with short ones joined to what comes before them."""
-    pages: list[_Piece] = []
-    for section in sections:
-        last = pages[-1] if pages else None
-        is_short = last is not None and (last.words < FULL_WORDS or section.words < SHORT_WORDS)
-        if last is not None and is_short and not section.begins_page and _fit(last.words, section.words):
-            pages[-1] = _merged((last, section))
-        else:
-            pages.append(section)
-    return pages
-
-
-def grouped(items: Iterable[_T], cost_of: Callable[[_T], float], fit: Callable[[float, float], bool]) -> list[list[_T]]:
-    """Return items in groups of as many as fit: what a group costs, and its next item."""
+def grouped(items: Iterable[_T], cost_of: Callable[[_T], float], room: float) -> list[list[_T]]:
+    """Return items in groups of as many as fit a room, each by its cost."""
     groups: list[list[_T]] = []
     total = 0.0
     for item in items:
         cost = cost_of(item)
-        if not groups or not fit(total, cost):
+        if not groups or total + cost > room:
             groups.append([])
             total = 0.0
         groups[-1].append(item)
         total += cost
     return groups
-
-
-def _fit(words: float, more: float) -> bool:
-    """Return whether two parts of so many words fit a page. A heading goes with what it heads in any case."""
-    return words + more <= MAX_WORDS + (SHORT_WORDS if min(words, more) < SHORT_WORDS else 0)
-
-
-def _merged(pieces: Sequence[_Piece]) -> _Piece:
-    words, begins_page = sum(piece.words for piece in pieces), pieces[0].begins_page
-    return _Piece("".join(piece.text for piece in pieces), words, begins_page=begins_page)
-
-
-def _fragments(block: _Piece) -> Iterator[_Piece]:
-    """Yield a block, or the parts of one that is too long for a page: lines of a table or code, else sentences."""
-    if block.words <= MAX_WORDS:
-        yield block
-        return
-    for part in _LINE.findall(block.text) if block.is_table else sentences(block.text):
-        words = count_words(part)
-        if words <= MAX_WORDS:
-            yield _Piece(part, words)
-            continue
-        for run in _RUN.findall(part):
-            for start in range(0, len(run), MAX_RUN_CHARS):
-                cut = run[start : start + MAX_RUN_CHARS]
-                yield _Piece(cut, count_words(cut))
 
 
 def sentences(text: str) -> list[str]:
@@ -473,21 +347,23 @@ async def _pages(engine: Engine, scope: Scope, source: DocumentText) -> list[str
     A text that is stored already keeps its pages, because a model may divide it otherwise each time.
     """
     model, text = engine.answering.own_model, source.text
-    sections = await engine.run(lambda: runs(text)) if model is not None else []
+    sections = await engine.run(lambda: long_sections(text)) if model is not None else []
     if model is None or not sections:
         return await engine.run(lambda: split(text))
     stored = await engine.read(lambda conn: _stored_pages(conn, scope, source.uri))
     if "".join("".join(stored).split()) == "".join(text.split()):
         return stored
-    begins: set[str] = set()
-    for parts in (run[start : start + MAX_PARTS] for run in sections for start in range(0, len(run), MAX_PARTS)):
-        shown = [(round(count_words(part)), part) for part in parts]
+    begins: list[int] = []
+    for parts in (
+        section[start : start + MAX_PARTS] for section in sections for start in range(0, len(section), MAX_PARTS)
+    ):
+        shown = [(round(count_words(part)), part) for _, part in parts]
         try:
             found = await pauses(model, engine.prompts.get("pauses"), title=source.title, parts=shown)
         except (errors.ModelError, errors.PromptError) as error:
             logger.warning("pages end where they are full, because no model said where the text pauses: %s", error)
             break
-        begins.update(parts[number] for number in found)
+        begins += [parts[number][0] for number in found]
     return await engine.run(lambda: split(text, begins))
 
 

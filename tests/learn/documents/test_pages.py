@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palimpsest.core.errors import InputError
-from palimpsest.learn.document_pages import MAX_WORDS, SHORT_WORDS, split, trails
+from palimpsest.learn.document_pages import MAX_WORDS, split, trails
 from palimpsest.learn.readers import MAX_BYTES, read_file
 from palimpsest.text.tokenizer import count_words
 from tests.support.documents import stream, write_objects, write_pdf
@@ -52,7 +52,7 @@ def words(count: int, word: str = "plain") -> str:
 def test_the_pages_joined_are_the_text_and_each_can_be_shown(text: str) -> None:
     pages = split(text)
     assert "".join(pages) == text
-    assert all(count_words(page) <= MAX_WORDS + SHORT_WORDS + 1 for page in pages)
+    assert all(count_words(page) <= MAX_WORDS for page in pages)
     assert len(trails(pages)) == len(pages)
 
 
@@ -71,7 +71,7 @@ SHORT = "# A\n\nOne.\n\n# B\n\nTwo.\n"
     ids=["a short text is one page", "pages end before headings", "a long section is cut between its paragraphs"],
 )
 def test_where_pages_end(text: str, pages: list[str]) -> None:
-    assert split(text) == pages
+    assert [page.strip() for page in split(text)] == [page.strip() for page in pages]
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_where_pages_end(text: str, pages: list[str]) -> None:
 )
 def test_code_and_tables_stay_whole_if_they_fit(whole: str) -> None:
     pages = split(f"{words(500)}\n\n{whole}\n{words(500)}\n")
-    assert sum(whole in page for page in pages) == 1
+    assert sum(whole.strip() in page for page in pages) == 1
 
 
 PAGE = """<!doctype html><html><head><title>Boiler manual</title><style>p { color: red }</style>
