@@ -115,7 +115,15 @@ class Filter:
 
         The days of the filter, and its times without a zone, are those of `zone`.
         """
-        found = _Reader(zone).read(filters)
+        found = _read(filters, zone)
+        if found.size > MAX_CONDITIONS:
+            more = f"the filters have more than {MAX_CONDITIONS} conditions"
+            raise InputError(f"{more}; for several values of a key use {_SEVERAL}")
+        if (
+            sum(len(as_list(test.given)) for test in found.conditions if test.operator in ("in", "nin"))
+            > MAX_LISTED_VALUES
+        ):
+            raise InputError(f"the filters list more than {MAX_LISTED_VALUES} values; search in several calls")
         is_for_turns = found.kinds == MESSAGES and all(condition.key != "role" for condition in found.conditions)
         return replace(found, excludes_pages=is_for_turns)
 
@@ -125,6 +133,11 @@ class Filter:
             return False
         matching = (part.matches(record) for part in self.parts)
         return all(matching) if self.junction == "AND" else any(matching) is (self.junction == "OR")
+
+    @property
+    def size(self) -> int:
+        """Return how many conditions it has; a filter without any counts as one."""
+        return max(1, sum(part.size if isinstance(part, Filter) else 1 for part in self.parts))
 
     @property
     def conditions(self) -> Iterator[Condition]:
@@ -184,69 +197,38 @@ def as_list(value: Any) -> list[Any]:
     return list(cast("Sequence[Any]", value)) if isinstance(value, list | tuple) else [value]
 
 
-def is_junction(key: str, value: Any) -> bool:
-    """Return whether a key joins filters, in any case.
+def _read(filters: Any, zone: tzinfo, depth: int = 0) -> Filter:
+    """Return a filter, which may lie within another one. Raises InputError."""
+    if depth > MAX_DEPTH:
+        raise InputError(f"the filters are nested more than {MAX_DEPTH} deep")
+    if not isinstance(filters, Mapping):
+        raise InputError(f'a filter is an object such as {{"role": "user"}}, not {type(filters).__name__}')
+    parts: list[Condition | Filter] = []
+    for key, value in cast("Mapping[str, Any]", filters).items():
+        # With a plain value, `and`, `or` and `not` in small letters are metadata: imports may have such a key.
+        if key in JUNCTIONS or (key.upper() in JUNCTIONS and isinstance(value, list | Mapping)):
+            if key.upper() != "NOT" and not isinstance(value, list):
+                raise InputError(f"{key.upper()} needs a list of filters")
+            inner = tuple(_read(part, zone, depth + 1) for part in as_list(value))
+            parts.append(Filter(inner, key.upper()))
+        else:
+            parts += _conditions(key, value, zone)
+    return Filter(tuple(parts))
 
-    With a plain value, `and`, `or` and `not` in small letters are metadata, because memories stored by older versions
-    and imports may have such a key.
-    """
-    return key in JUNCTIONS or (key.upper() in JUNCTIONS and isinstance(value, list | Mapping))
 
-
-class _Reader:
-    """Reads a filter, and refuses it at the first condition, value or level that is one too many."""
-
-    def __init__(self, zone: tzinfo) -> None:
-        self._zone = zone
-        self._conditions = self._listed_values = 0
-
-    def read(self, filters: Any, depth: int = 0) -> Filter:
-        """Return a filter, which may lie within another one. Raises InputError."""
-        if depth > MAX_DEPTH:
-            raise InputError(f"the filters are nested more than {MAX_DEPTH} deep")
-        if not filters or not isinstance(filters, Mapping):
-            self._count(None)
-        if not isinstance(filters, Mapping):
-            raise InputError(f'a filter is an object such as {{"role": "user"}}, not {type(filters).__name__}')
-        parts: list[Condition | Filter] = []
-        for key, value in cast("Mapping[str, Any]", filters).items():
-            if is_junction(key, value):
-                parts.append(self._junction(key.upper(), value, depth + 1))
-            else:
-                parts += self._conditions_of(key, value)
-        return Filter(tuple(parts))
-
-    def _junction(self, word: str, value: Any, depth: int) -> Filter:
-        if word != "NOT" and not isinstance(value, list):
-            raise InputError(f"{word} needs a list of filters")
-        if value == []:
-            self._count(None)
-        return Filter(tuple(self.read(part, depth) for part in as_list(value)), word)
-
-    def _conditions_of(self, key: str, value: Any) -> Iterator[Condition]:
-        given = cast("Mapping[str, Any]", value if isinstance(value, Mapping) else {"eq": value})
-        for operand in given.values():
-            self._count(operand)
-        if (junction := key.lstrip("$").upper()) in JUNCTIONS and key.startswith("$"):
-            raise InputError(f"'{_shown(key)}' is not a key; use {junction}")
-        if key in SCOPE_PARTS:
-            raise InputError(f"'{key}' is a part of the scope and cannot be filtered on", Remedy.NOT_A_FILTER)
-        if not given:
-            raise _fault(key, 'is empty; add a value, or an operator such as {"gte": …}')
-        for operator, operand in given.items():
-            if operator not in OPERATORS:
-                raise _fault(key, f"has the unknown operator '{_shown(operator)}'; use {', '.join(OPERATORS)}")
-            read = _operand(key, operator, operand, self._zone)
-            yield Condition(key, operator, read, operand, _test(key, operator, read))
-
-    def _count(self, operand: Any) -> None:
-        self._conditions += 1
-        self._listed_values += len(cast("list[Any]", operand)) if isinstance(operand, list) else 0
-        if self._conditions > MAX_CONDITIONS:
-            more = f"the filters have more than {MAX_CONDITIONS} conditions"
-            raise InputError(f"{more}; for several values of a key use {_SEVERAL}")
-        if self._listed_values > MAX_LISTED_VALUES:
-            raise InputError(f"the filters list more than {MAX_LISTED_VALUES} values; search in several calls")
+def _conditions(key: str, value: Any, zone: tzinfo) -> Iterator[Condition]:
+    given = cast("Mapping[str, Any]", value if isinstance(value, Mapping) else {"eq": value})
+    if (junction := key.lstrip("$").upper()) in JUNCTIONS and key.startswith("$"):
+        raise InputError(f"'{_shown(key)}' is not a key; use {junction}")
+    if key in SCOPE_PARTS:
+        raise InputError(f"'{key}' is a part of the scope and cannot be filtered on", Remedy.NOT_A_FILTER)
+    if not given:
+        raise _fault(key, 'is empty; add a value, or an operator such as {"gte": …}')
+    for operator, operand in given.items():
+        if operator not in OPERATORS:
+            raise _fault(key, f"has the unknown operator '{_shown(operator)}'; use {', '.join(OPERATORS)}")
+        read = _operand(key, operator, operand, zone)
+        yield Condition(key, operator, read, operand, _test(key, operator, read))
 
 
 _SEVERAL = '{"in": [...]}'

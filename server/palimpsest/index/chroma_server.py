@@ -20,6 +20,7 @@ from palimpsest.core.errors import VectorIndexError
 from palimpsest.core.models import Finding
 from palimpsest.core.protocols import Progress, Vector
 from palimpsest.core.settings import VectorStoreConfig
+from palimpsest.core.validation import object_of
 from palimpsest.index.chroma_folder import CONFIGURATION, by_number, collection_of, is_of_user
 from palimpsest.index.sync import Checkpoint, IndexHits, Projection, refuse_folder
 from palimpsest.store import entries as entry_queries
@@ -129,7 +130,7 @@ class SharedIndex:
             return answer
         if was_there and reply.status_code == NOT_FOUND:
             raise ReplacedError
-        text = reason_of(_message(answer) or f"HTTP {reply.status_code}")
+        text = reason_of(object_of(answer).get("message") or f"HTTP {reply.status_code}")
         kind = NotThereError if reply.status_code == NOT_FOUND else RefusalError
         raise kind(f"the Chroma server {self.address} refuses: {text}")
 
@@ -238,10 +239,6 @@ class SharedBuild:
     def _post(self, user_id: str, what: str, content: dict[str, Any], *, is_search: bool = False) -> Any:
         path = f"collections/{self._ids[user_id]}/{what}"
         return self._server.request("POST", path, content, is_search=is_search, was_there=True)
-
-
-def _message(answer: Any) -> Any:
-    return answer.get("message") if isinstance(answer, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] - JSON
 
 
 def _state(record: str, metadata: dict[str, Any]) -> StoredState | None:
