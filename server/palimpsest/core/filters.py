@@ -119,10 +119,8 @@ class Filter:
         if found.size > MAX_CONDITIONS:
             more = f"the filters have more than {MAX_CONDITIONS} conditions"
             raise InputError(f"{more}; for several values of a key use {_SEVERAL}")
-        if (
-            sum(len(as_list(test.given)) for test in found.conditions if test.operator in ("in", "nin"))
-            > MAX_LISTED_VALUES
-        ):
+        lists = (as_list(test.given) for test in found.conditions if test.operator in ("in", "nin"))
+        if sum(map(len, lists)) > MAX_LISTED_VALUES:
             raise InputError(f"the filters list more than {MAX_LISTED_VALUES} values; search in several calls")
         is_for_turns = found.kinds == MESSAGES and all(condition.key != "role" for condition in found.conditions)
         return replace(found, excludes_pages=is_for_turns)

