@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -67,6 +67,10 @@ _MAX_REST = 1.0
 _LAST_PIECE = 10.0
 
 
+# Work by its rank, and that of one rank in the order in which it came.
+_Queue: TypeAlias = queue.PriorityQueue[tuple[int, int, Future[Any], Callable[[], Any]]]
+
+
 class Workers:
     """One urgent thread and `background_threads` slow ones. They start at the first work.
 
@@ -76,73 +80,61 @@ class Workers:
     """
 
     def __init__(self, background_threads: int, prepare: Callable[[bool], None]) -> None:
-        self._background_threads = background_threads
         self._prepare = prepare
         self._lock = threading.Lock()
         self._has_started = False
         self._numbers = itertools.count()
-        self._urgent: queue.PriorityQueue[tuple[int, int, Future[Any], Callable[[], Any]]] = queue.PriorityQueue()
-        self._slow: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = queue.SimpleQueue()
+        self._urgent: _Queue = queue.PriorityQueue()
+        self._slow: _Queue = queue.PriorityQueue()
         self._busy = threading.Condition()
-        self._at_work = [threading.Lock() for _ in range(1 + background_threads)]
+        # Of each thread: what it works for, and a lock that it has while it is at a piece of work.
+        self._threads = [(waiting, threading.Lock()) for waiting in (self._urgent, *[self._slow] * background_threads)]
         self.waiting = 0
 
     def urgent(self, rank: int, work: Callable[[], _T]) -> _T:
         """Run work in the urgent thread and return its result. Work of a lower rank goes first."""
-        self._start()
-        future: Future[_T] = Future()
         with self._busy:
             self.waiting += 1
         try:
-            self._urgent.put((rank, next(self._numbers), future, work))
-            return future.result()
+            return self._put(self._urgent, rank, work).result()
         finally:
             with self._busy:
                 self.waiting -= 1
                 self._busy.notify_all()
 
-    def background(self, work: Sequence[Callable[[], _T]]) -> list[_T]:
-        """Run pieces of work in the slow threads, several at a time, and return their results in order."""
-        return [future.result() for future in [self.later(piece) for piece in work]]
-
     def later(self, work: Callable[[], _T]) -> Future[_T]:
         """Have work run in a slow thread."""
-        self._start()
-        future: Future[_T] = Future()
-        self._slow.put((future, work))
-        return future
+        return self._put(self._slow, 0, work)
 
     def vectors(self, rank: int, work: Sequence[Callable[[], Vector]], dims: int, *, background: bool) -> Vector:
         """Return the vectors that pieces of work compute, one or several each, of shape (n, dims)."""
         if not work:
             return np.zeros((0, dims), dtype=np.float32)
-        return np.vstack(self.background(work) if background else [self.urgent(rank, piece) for piece in work])
+        if not background:
+            return np.vstack([self.urgent(rank, piece) for piece in work])
+        return np.vstack([future.result() for future in [self.later(piece) for piece in work]])
 
-    def _start(self) -> None:
-        """Start the threads, once."""
+    def _put(self, waiting: _Queue, rank: int, work: Callable[[], _T]) -> Future[_T]:
+        """Have work run, and start the threads with the first."""
         with self._lock:
-            if self._has_started:
-                return
-            self._has_started = True
-            targets = [self._work_urgently, *[self._work_slowly] * self._background_threads]
-            for target, lock in zip(targets, self._at_work, strict=True):
-                threading.Thread(target=target, args=(lock,), name="palimpsest-embedder", daemon=True).start()
-            atexit.register(_finish, self._at_work)
+            if not self._has_started:
+                self._has_started = True
+                for of_thread in self._threads:
+                    threading.Thread(target=self._work, args=of_thread, name="palimpsest-embedder", daemon=True).start()
+                atexit.register(_finish, [at_work for _, at_work in self._threads])
+        future: Future[_T] = Future()
+        waiting.put((rank, next(self._numbers), future, work))
+        return future
 
-    def _work_urgently(self, at_work: threading.Lock) -> None:
-        self._prepare(False)  # noqa: FBT003 - a callback takes it by position
+    def _work(self, waiting: _Queue, at_work: threading.Lock) -> None:
+        is_slow = waiting is self._slow
+        if is_slow:
+            _lower_priority()
+        self._prepare(is_slow)
         while True:
-            _, _, future, work = self._urgent.get()
-            with at_work:
-                _fulfil(future, work)
-
-    def _work_slowly(self, at_work: threading.Lock) -> None:
-        _lower_priority()
-        self._prepare(True)  # noqa: FBT003 - likewise
-        while True:
-            future, work = self._slow.get()
+            _, _, future, work = waiting.get()
             with self._busy:
-                self._busy.wait_for(lambda: not self.waiting, timeout=_MAX_REST)
+                self._busy.wait_for(lambda: not (is_slow and self.waiting), timeout=_MAX_REST)
             with at_work:
                 _fulfil(future, work)
 
