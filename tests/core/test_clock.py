@@ -54,7 +54,7 @@ def test_a_zone_that_is_none_is_refused_with_what_to_do() -> None:
             zone_named(name)
     with pytest.raises(SettingsError, match=r"timezone: .*'CEST2' is no time zone"):
         load_settings(timezone="CEST2")
-    with pytest.raises(SettingsError, match=r"user_timezones: .*'Nowhere' is no time zone"):
+    with pytest.raises(SettingsError, match=r"user_timezones.bob: .*'Nowhere' is no time zone"):
         load_settings(user_timezones={"bob": "Nowhere"})
 
 

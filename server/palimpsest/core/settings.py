@@ -15,6 +15,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 from urllib.parse import urlsplit
@@ -37,21 +38,9 @@ logger = logging.getLogger(__name__)
 # Which endpoint a language model is asked at, and which addresses are on this machine.
 
 
-class OpenAIVariables(BaseSettings):
-    """The variables that every program with OpenAI's client reads. They have no prefix.
-
-    They are set for other programs: a key among them does not say that texts of the memory may be sent to its vendor.
-    """
-
-    model_config = SettingsConfigDict(env_ignore_empty=True, frozen=True)
-
-    openai_api_key: SecretStr | None = None
-    openai_base_url: str | None = None
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Return the names of the variables that are set."""
-        return tuple(name.upper() for name in type(self).model_fields if getattr(self, name))
+# The variables that every program with OpenAI's client reads. They are set for other programs: a key among them does
+# not say that texts of the memory may be sent to its vendor.
+OPENAI_KEY, OPENAI_URL = "OPENAI_API_KEY", "OPENAI_BASE_URL"
 
 
 def unused_variables_text(names: tuple[str, ...]) -> str:
@@ -101,6 +90,7 @@ def _of_field(value: str, info: pydantic.ValidationInfo) -> str:
 
 
 ScopePart: TypeAlias = Annotated[str, AfterValidator(_of_field)]
+UserId: TypeAlias = Annotated[str, AfterValidator(partial(_scope_part, "user_id"))]
 
 
 class Section(BaseModel):
@@ -293,14 +283,6 @@ class GraphStore(Section):
     config: GraphStoreConfig = GraphStoreConfig()
     custom_prompt: str | None = None
 
-    @model_validator(mode="after")
-    def _server_needs_url(self) -> GraphStore:
-        if self.provider != "ledger" and not self.config.url:
-            raise ValueError(
-                f"graph_store.provider = '{self.provider}' needs graph_store.config.url, such as bolt://127.0.0.1:7687"
-            )
-        return self
-
 
 class StaticToken(Section):
     """An access token for the memory of a user, or of one project of that user. It may allow only reading.
@@ -364,6 +346,12 @@ class HttpSettings(Section):
 ENV_PREFIX = "PALIMPSEST_"
 CONFIG_VARIABLE = "PALIMPSEST_CONFIG"
 
+
+def _zone(name: str) -> str:
+    checked(zone_named, name)
+    return name
+
+
 # The value of `project` that means the project of the folder the process was started in.
 AUTO = "auto"
 
@@ -378,6 +366,7 @@ def _system_user() -> str:
 _NEEDED = {
     "embedder": {"openai": "model", "onnx": "model"},
     "reranker": {"onnx": "folder", "endpoint": "base_url"},
+    "graph_store": {"neo4j": "url", "memgraph": "url"},
 }
 
 
@@ -398,8 +387,8 @@ class Settings(BaseSettings):
 
     config: Path | None = Field(default=None, exclude=True)
     version: Literal["v1.0", "v1.1"] = "v1.1"
-    timezone: str = ""
-    user_timezones: dict[str, str] = Field(default_factory=dict[str, str])
+    timezone: Annotated[str, AfterValidator(lambda name: name and _zone(name))] = ""
+    user_timezones: dict[UserId, Annotated[str, AfterValidator(_zone)]] = Field(default_factory=dict[str, str])
     data_dir: Path = Field(default_factory=lambda: platformdirs.user_data_path("palimpsest", appauthor=False))
     history_db_path: Path | None = None
     ledger_url: SecretStr | None = Field(default=None, exclude=True)
@@ -437,7 +426,6 @@ class Settings(BaseSettings):
     custom_instructions: str | None = None
     includes: tuple[str, ...] = ()
     excludes: tuple[str, ...] = ()
-    _openai_variables: OpenAIVariables = pydantic.PrivateAttr(default_factory=OpenAIVariables)
     _repository: Repository | None = pydantic.PrivateAttr(default=None)
     _notes: Sequence[str] = pydantic.PrivateAttr(default=())
     _origins: Mapping[str, Origin] = pydantic.PrivateAttr(default_factory=dict[str, Origin])
@@ -446,21 +434,6 @@ class Settings(BaseSettings):
     @classmethod
     def _expand(cls, value: Path | None) -> Path | None:
         return value.expanduser().absolute() if value is not None else None
-
-    @field_validator("timezone")
-    @classmethod
-    def _is_zone(cls, value: str) -> str:
-        if value:
-            checked(zone_named, value)
-        return value
-
-    @field_validator("user_timezones")
-    @classmethod
-    def _are_zones(cls, value: dict[str, str]) -> dict[str, str]:
-        users = {_scope_part("user_id", user): name for user, name in value.items()}
-        for name in users.values():
-            checked(zone_named, name)
-        return users
 
     @model_validator(mode="after")
     def _providers_need_places(self) -> Settings:
@@ -546,22 +519,23 @@ class Settings(BaseSettings):
         if self.llm.provider != "auto":
             return self.llm.provider
         is_named = self.llm.config.api_key or self.llm.config.openai_base_url
-        is_here = is_on_this_machine(self._openai_variables.openai_base_url)
+        is_here = is_on_this_machine(environment_variable(OPENAI_URL))
         return "openai" if is_named or is_here else "sampling"
 
     @property
     def unused_openai_variables(self) -> tuple[str, ...]:
         """Return the names of OpenAI's variables that are set, and that `auto` alone does not follow."""
-        return self._openai_variables.names if self.llm.provider == "auto" and self.llm_provider != "openai" else ()
+        is_ignored = self.llm.provider == "auto" and self.llm_provider != "openai"
+        return tuple(name for name in (OPENAI_KEY, OPENAI_URL) if is_ignored and environment_variable(name))
 
     def endpoint_of(self, config: LlmConfig | EmbedderConfig) -> Endpoint:
         """Return where a model is asked. What the settings leave open comes from OpenAI's variables."""
-        if isinstance(config, LlmConfig) and self.llm.provider == "anthropic":
-            key = config.api_key.get_secret_value() if config.api_key else environment_variable("ANTHROPIC_API_KEY")
+        is_anthropic = isinstance(config, LlmConfig) and self.llm.provider == "anthropic"
+        key = config.api_key.get_secret_value() if config.api_key else ""
+        key = key or environment_variable("ANTHROPIC_API_KEY" if is_anthropic else OPENAI_KEY)
+        if isinstance(config, LlmConfig) and is_anthropic:
             return Endpoint(key or None, config.anthropic_base_url)
-        variables = self._openai_variables
-        key, url = config.api_key or variables.openai_api_key, config.openai_base_url or variables.openai_base_url
-        return Endpoint(key.get_secret_value() if key else None, url)
+        return Endpoint(key or None, config.openai_base_url or environment_variable(OPENAI_URL) or None)
 
     @model_validator(mode="wrap")
     @classmethod
