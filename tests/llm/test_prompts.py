@@ -136,21 +136,19 @@ def test_the_needed_prompts_are_shipped_and_short() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "expected_parts"),
     [
-        ("Facts: $facts\n", "", ["$facts", "nowhere"]),
-        ("Facts: $facts", "Facts: $facts $today", ["$today", "'facts', 'memories'"]),
-        ("inputs: [facts, memories]", "inputs: [facts]", ["$memories"]),
-        ("inputs: [facts, memories]", "inputs: [facts, memories, today]", ["$today", "nowhere"]),
+        ("Facts: $facts\n", "", ["text names", "'memories'"]),
+        ("Facts: $facts", "Facts: $facts $today", ["'facts', 'memories'", "text names", "'today'"]),
+        ("inputs: [facts, memories]", "inputs: [facts]", ["'memories'", "front matter names ['facts']"]),
+        ("inputs: [facts, memories]", "inputs: [facts, memories, today]", ["front matter names", "'today'"]),
         ("for $$5", "for $5", ["'$'", "## system", "$$"]),
         ("${memories}", "${memories", ["'$'", "## user"]),
         ("---\nname", "name", ["front matter", "## system", "## user"]),
         ("## user", "## human", ["'## user'"]),
         ("version: 3", "version: [3", ["front matter", "YAML"]),
         ("inputs: [facts, memories]\n---\n", "inputs: [facts, memories]\n", ["front matter", "'---'"]),
-        ("version: 3", "version: 3\nmodel: gpt", ["name, version and inputs"]),
-        ("version: 3", "version: three", ["version a number"]),
+        ("version: 3", "version: 3\nmodel: gpt", ["name, version (a number) and inputs"]),
+        ("version: 3", "version: three", ["version (a number)"]),
         ("name: decide", "name: decision", ["'decision'", "'decide'"]),
-        (OWN_PROMPT, OWN_PROMPT.replace(", memories]", "]").replace("${memories}", ""), ["$memories is missing"]),
-        (OWN_PROMPT, OWN_PROMPT.replace("ies]", "ies, today]").replace("ies}", "ies} $today"), ["$today is unknown"]),
     ],
 )
 def test_the_error_about_a_faulty_file_names_the_file_and_the_fault(
@@ -210,7 +208,9 @@ def test_an_edit_is_picked_up_without_a_restart(tmp_path: Path) -> None:
 )
 def test_conversation_text_stays_one_json_string(text: str) -> None:
     """Guards against forged sections: every text is one line of JSON, in the user section only."""
-    system, user = parse(OWN_PROMPT, Path("own.md")).render(facts=[text], memories=[])
+    system, user = parse(OWN_PROMPT, Path("own.md"), "decide", NEEDED_PROMPTS["decide"]).render(
+        facts=[text], memories=[]
+    )
 
     lines = user["content"].split("\n")
 

@@ -214,7 +214,7 @@ def save_prompt(settings: Settings, name: str, text: str) -> Path | None:
     """
     path = _own_path(settings, name)
     text = text.replace("\r\n", "\n").rstrip("\n") + "\n"  # browsers send forms with line ends of their own
-    PromptFiles(NEEDED_PROMPTS).refuse_unfit(parse(text, path), name)
+    parse(text, path, name, NEEDED_PROMPTS[name])
     with raised_as(PromptError, f"{path} cannot be written", ". Nothing was changed", OSError, UnicodeError):
         copy = keep_copy(path)
         with replace_file(path) as file:

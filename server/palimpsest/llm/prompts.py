@@ -85,12 +85,7 @@ class Prompt:
         return hashlib.sha256(f"{self.system}\0{self.reply}\0{self.user}".encode()).hexdigest()[:12]
 
     def render(self, **values: Any) -> PromptMessages:
-        """Return the chat messages `[{"role": …, "content": …}]`, with every value inserted as JSON.
-
-        Raises PromptError unless `values` are exactly the declared inputs.
-        """
-        if values.keys() != self.inputs:
-            raise PromptError(f"{self.path}: needs the inputs {sorted(self.inputs)}, and got {sorted(values)}")
+        """Return the chat messages `[{"role": …, "content": …}]`, with every input inserted as JSON."""
         filled = {key: json.dumps(value, ensure_ascii=False) for key, value in values.items()}
         system, reply, user = (
             Template(part).substitute(filled).strip() for part in (self.system, self.reply, self.user)
@@ -108,40 +103,34 @@ def shipped_directory() -> Path:
 
 
 @lru_cache(maxsize=64)
-def parse(text: str, path: Path) -> Prompt:
-    """Return the prompt in the text of a file. Raises PromptError that names the file and the fault."""
+def parse(text: str, path: Path, name: str, inputs: frozenset[str]) -> Prompt:
+    """Return the prompt in the text of a file, which is called `name` and uses these inputs, no more and no fewer.
+
+    Raises PromptError that names the file and the fault.
+    """
     invalid = f"{path}: the front matter is not valid YAML"
     with raised_as(PromptError, invalid, "", yaml.YAMLError, ValueError):  # a date such as 2026-13-01 raises ValueError
         front, body = frontmatter.parse(text, handler=_YAML)
     parts = _BODY.match(body + "\n")
-    needs_user = front.get("inputs") != []
     # A handler that is passed splits at any '---' line; only a file that begins with one has front matter.
-    if parts is None or (parts["user"] is not None) is not needs_user or not _YAML.detect(text.lstrip()):
-        sections = "'## system', then '## user'" if needs_user else "'## system' alone, because it has no inputs"
+    if parts is None or (parts["user"] is None) is bool(inputs) or not _YAML.detect(text.lstrip()):
+        sections = "'## system', then '## user'" if inputs else "'## system' alone, because it has no inputs"
         raise PromptError(f"{path}: expected front matter between '---' lines, then {sections}")
-    if front.keys() != {"name", "version", "inputs"}:
-        raise PromptError(f"{path}: the front matter must hold name, version and inputs, and nothing else")
-    name, version, inputs = front["name"], front["version"], front["inputs"]
-    if not (isinstance(name, str) and isinstance(version, int) and isinstance(inputs, list)):
-        raise PromptError(f"{path}: name must be a word, version a number, and inputs a list of words")
-    input_names = frozenset(str(item) for item in cast("list[Any]", inputs))
-    system, reply, user = ((parts[part] or "").strip() for part in ("system", "reply", "user"))
-    prompt = Prompt(name, version, input_names, system, user, path, reply=reply)
-    _check_variables(prompt)
-    return prompt
-
-
-def _check_variables(prompt: Prompt) -> None:
+    version, named = front.get("version"), front.get("inputs")
+    if front.keys() != {"name", "version", "inputs"} or not isinstance(version, int) or not isinstance(named, list):
+        raise PromptError(f"{path}: the front matter must hold name, version (a number) and inputs (a list) alone")
+    if front["name"] != name:
+        raise PromptError(f"{path}: the name is '{front['name']}' and must be '{name}'")
+    texts = {part: (parts[part] or "").strip() for part in ("system", "reply", "user")}
     used: set[str] = set()
-    for part, text in (("system", prompt.system), ("reply", prompt.reply), ("user", prompt.user)):
-        template = Template(text)
+    for part, template in ((part, Template(text)) for part, text in texts.items()):
         if not template.is_valid():
-            raise PromptError(f"{prompt.path}: a '$' in ## {part} begins no variable; write '$$' for a dollar sign")
+            raise PromptError(f"{path}: a '$' in ## {part} begins no variable; write '$$' for a dollar sign")
         used |= set(template.get_identifiers())
-    for name in sorted(used - prompt.inputs):
-        raise PromptError(f"{prompt.path}: ${name} is not an input; the inputs are {sorted(prompt.inputs)}")
-    for name in sorted(prompt.inputs - used):
-        raise PromptError(f"{prompt.path}: the input ${name} is used nowhere in the text; add it")
+    for what, found in (("front matter", frozenset(map(str, cast("list[Any]", named)))), ("text", frozenset(used))):
+        if found != inputs:
+            raise PromptError(f"{path}: the inputs are {sorted(inputs)}, and the {what} names {sorted(found)}")
+    return Prompt(name, version, inputs, texts["system"], texts["user"], path, reply=texts["reply"])
 
 
 def with_text(prompt: Prompt, text: str) -> Prompt:
@@ -209,21 +198,9 @@ class PromptFiles:
         return prompt
 
     def read(self, path: Path, name: str) -> Prompt:
-        """Return the prompt in a file, checked against the inputs that the stage `name` passes. Raises PromptError."""
+        """Return the prompt in a file, as the stage `name` needs it. Raises PromptError."""
         with raised_as(PromptError, f"{path}: cannot be read", "", OSError, UnicodeDecodeError):
-            prompt = parse(path.read_text("utf-8-sig"), path)
-        self.refuse_unfit(prompt, name)
-        return prompt
-
-    def refuse_unfit(self, prompt: Prompt, name: str) -> None:
-        """Raise PromptError if a prompt is not called `name`, or has not the inputs that the stage `name` passes."""
-        path = prompt.path
-        if prompt.name != name:
-            raise PromptError(f"{path}: the name is '{prompt.name}' and must be '{name}'")
-        for missing in sorted(self.needed[name] - prompt.inputs):
-            raise PromptError(f"{path}: the input ${missing} is missing; add it to inputs and to the text")
-        for unknown in sorted(prompt.inputs - self.needed[name]):
-            raise PromptError(f"{path}: the input ${unknown} is unknown; the inputs are {sorted(self.needed[name])}")
+            return parse(path.read_text("utf-8-sig"), path, name, self.needed[name])
 
     def check(self) -> None:
         """Read every prompt. Raises PromptError, also for a file in the user's folder that matches no prompt."""

@@ -59,8 +59,8 @@ async def test_a_prompt_that_cannot_be_used_is_not_saved(tmp_path: Path, own: Pa
     wrong = {
         "": "front matter",
         EDITED.replace("name: extract", "name: decide"): "must be",
-        EDITED.replace("$", ""): "used nowhere",
-        EDITED + "\n$secret": "$secret",
+        EDITED.replace("$", ""): "the text names",
+        EDITED + "\n$secret": "secret",
     }
     async with page_in(tmp_path / "data") as page, page.browser() as browser:
         for text, reason in wrong.items():
