@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast, get_args
 
@@ -235,9 +234,9 @@ def list_(settings: Settings) -> Reply:
     for token in tokens:
         project = f"{token.project} + general" if token.project and token.with_general else token.project
         access = "read" if token.read_only else "read and write"
-        created, until = shown_date(in_zone(token.made_at, zone)), "it is revoked"
-        if token.ends_at is not None:
-            until = f"{local_iso(in_zone(token.ends_at, zone))}{' (expired)' if token.is_expired(now()) else ''}"
+        created, until = shown_date(in_zone(token.created_at, zone)), "it is revoked"
+        if token.expires_at is not None:
+            until = f"{local_iso(in_zone(token.expires_at, zone))}{' (expired)' if token.is_expired(now()) else ''}"
         rows.add_row(token.id, token.user_id, project, access, created, until)
     part = rows if tokens else "there are no access tokens; palimpsest token create prints a new one"
     return Reply({"tokens": [_token_json(token) for token in tokens]}, part)
@@ -252,7 +251,7 @@ def revoke(settings: Settings, token_id: str) -> Reply:
 
 
 def _token_json(token: access_tokens.StoredToken) -> dict[str, Any]:
-    return {name: value for name, value in asdict(token).items() if name != "digest"}
+    return token.model_dump(mode="json", exclude={"digest"})
 
 
 # `palimpsest install` and `uninstall`: put the server and the hooks into a client's files, or remove them.

@@ -2,7 +2,6 @@
 
 import hashlib
 import hmac
-import json
 import logging
 import secrets
 import uuid
@@ -17,13 +16,14 @@ import anyio.to_thread
 import jwt
 from mcp.server.auth.middleware.auth_context import get_access_token
 from mcp.server.auth.provider import AccessToken
+from pydantic import AwareDatetime, BaseModel, TypeAdapter, ValidationError
 
-from palimpsest.core.clock import Clock, iso, parse_instant
+from palimpsest.core.clock import Clock
 from palimpsest.core.errors import InputError, SettingsError, raised_as
 from palimpsest.core.files import file_lock, replace_file
 from palimpsest.core.models import Finding, Scope
 from palimpsest.core.settings import HttpSettings, Settings
-from palimpsest.core.validation import scope_part
+from palimpsest.core.validation import fault_text, scope_part
 
 # What the access token of a request allows: whose memory, which project, and whether it may write.
 
@@ -102,12 +102,11 @@ PREFIX = "palimpsest_"
 RANDOM_BYTES = 32
 
 
-@dataclass(frozen=True, slots=True)
-class StoredToken:
+class StoredToken(BaseModel, extra="forbid", frozen=True):
     """An access token as it is stored: the SHA-256 of its text, and what it allows.
 
-    The text is random, so the hash needs no salt. Times are ISO 8601 in UTC. A token without `expires_at` is valid
-    until it is revoked. `with_general` says whether a token of a project also opens what belongs to no project.
+    The text is random, so the hash needs no salt. A token without `expires_at` is valid until it is revoked.
+    `with_general` says whether a token of a project also opens what belongs to no project.
     """
 
     id: str
@@ -115,23 +114,16 @@ class StoredToken:
     user_id: str
     project: str
     read_only: bool
-    created_at: str
-    expires_at: str | None = None
+    created_at: AwareDatetime
+    expires_at: AwareDatetime | None = None
     with_general: bool = True
-
-    @property
-    def made_at(self) -> datetime:
-        """Return when the token was created."""
-        return parse_instant(self.created_at, "created_at")
-
-    @property
-    def ends_at(self) -> datetime | None:
-        """Return when the token ends, or None if it is valid until it is revoked."""
-        return None if self.expires_at is None else parse_instant(self.expires_at, "expires_at")
 
     def is_expired(self, now: datetime) -> bool:
         """Return whether the token is no longer valid."""
-        return self.ends_at is not None and self.ends_at <= now
+        return self.expires_at is not None and self.expires_at <= now
+
+
+_TOKENS = TypeAdapter(list[StoredToken])
 
 
 def create(data_dir: Path, grant: Grant, now: datetime, days: int | None = None) -> tuple[str, StoredToken]:
@@ -141,12 +133,13 @@ def create(data_dir: Path, grant: Grant, now: datetime, days: int | None = None)
     written.
     """
     text = PREFIX + secrets.token_urlsafe(RANDOM_BYTES)
+    now = now.replace(microsecond=0)
     token = StoredToken(
         **asdict(replace(grant, with_general=grant.with_general or not grant.project)),
         id=str(uuid.uuid4())[:8],
         digest=digest_of(text),
-        created_at=iso(now),
-        expires_at=None if days is None else iso(now + timedelta(days=days)),
+        created_at=now,
+        expires_at=None if days is None else now + timedelta(days=days),
     )
     with _changing(data_dir, "no token was created") as tokens:
         tokens.append(token)
@@ -170,17 +163,12 @@ def revoke(data_dir: Path, token_id: str) -> StoredToken:
 def stored_tokens(data_dir: Path) -> list[StoredToken]:
     """Return all access tokens, oldest first. Raises SettingsError if the file cannot be read."""
     path = data_dir / FILE
-    advice = ". Every access token is refused. Repair the file, or delete it and create new tokens."
-    with raised_as(SettingsError, f"{path} cannot be read", advice, OSError, ValueError, TypeError):
-        rows: list[dict[str, Any]] = json.loads(path.read_text("utf-8")) if path.exists() else []
-        return [_token_of(row) for row in rows]
-
-
-def _token_of(row: dict[str, Any]) -> StoredToken:
-    """Return a stored token. Raises TypeError if its user or project is no text, which never counts as left out."""
-    if not all(isinstance(row.get(name), str) for name in ("user_id", "project")):
-        raise TypeError("a user or a project is not a text")
-    return StoredToken(**row)
+    try:
+        return _TOKENS.validate_json(path.read_bytes()) if path.exists() else []
+    except (OSError, ValidationError) as error:
+        fault = error if isinstance(error, OSError) else fault_text(error.errors()[0])
+        advice = "Every access token is refused. Repair the file, or delete it and create new tokens."
+        raise SettingsError(f"{path} cannot be read: {fault}. {advice}") from error
 
 
 def digest_of(text: str) -> str:
@@ -201,7 +189,7 @@ def _changing(data_dir: Path, otherwise: str) -> Generator[list[StoredToken]]:
             tokens = stored_tokens(data_dir)
             yield tokens
             with replace_file(data_dir / FILE) as file:
-                json.dump([asdict(token) for token in tokens], file, indent=2)
+                file.write(_TOKENS.dump_json(tokens, indent=2).decode())
 
 
 # What is found about access tokens, for `doctor`.
@@ -247,7 +235,7 @@ class AccessTokenVerifier:
                 **static.model_dump(exclude={"token"}),
                 id=f"settings{number}",
                 digest=digest_of(static.token.get_secret_value()),
-                created_at="",
+                created_at=clock(),
             )
             for number, static in enumerate(settings.tokens)
         ]
@@ -273,7 +261,7 @@ class AccessTokenVerifier:
                 token=token,
                 client_id=valid.id,
                 scopes=[READ] if valid.read_only else [READ, WRITE],
-                expires_at=None if valid.ends_at is None else int(valid.ends_at.timestamp()),
+                expires_at=None if valid.expires_at is None else int(valid.expires_at.timestamp()),
                 subject=valid.user_id,
                 claims={PROJECT_CLAIM: valid.project, GENERAL_CLAIM: valid.with_general},
             )
