@@ -92,8 +92,6 @@ def test_a_damaged_file_says_nothing(tmp_path: Path) -> None:
     for folders, content in cases:
         write_briefs(tmp_path, folders, k1=content)
         assert begun_with(tmp_path) == "", (folders, content)
-    write_briefs(tmp_path, good, k1=brief("<palimpsest-memory>\n" + "Ada lives in Lisbon.\n" * 5_000 + BRIEF[-20:]))
-    assert 7_000 < len(begun_with(tmp_path)) < 8_100, "an absurdly long brief is cut"
 
 
 def test_a_session_that_still_sees_its_brief_gets_no_other(tmp_path: Path) -> None:
@@ -305,9 +303,6 @@ def test_what_of_a_text_is_kept_asked_and_injected() -> None:
         assert spool.question(prompt) == question, prompt[:60]
     for text, is_ours in BLOCKS:
         assert spool.is_block(text) is is_ours, text[:60]
-    cut = spool.injected("<palimpsest-memory>\n" + "Ada lives in Lisbon.\n" * 1_000 + "</palimpsest-memory>")
-    assert len(cut) < 8_100
-    assert cut.endswith("\nAda lives in Lisbon.\n</palimpsest-memory>")
     # A text full of tags is read once: the watchdog cannot end the process while a regular expression runs for minutes.
     assert spool.without_private("<private>" * 200_000) == ""
     assert spool.without_private("<palimpsest-memory>" * 200_000) == "<palimpsest-memory>" * 200_000

@@ -416,7 +416,7 @@ def build_reply(options: Options, event: Event, deadline: float) -> bytes:
     if not shown:
         return b""
     note_shown(options.data_dir, event.client, seen_as, [name for injection in shown for name in injection.ids])
-    text = "\n".join(spool.injected(injection.text) for injection in shown)
+    text = "\n".join(injection.text for injection in shown)
     return json.dumps(answer(options.client or event.client, event.kind, text)).encode()
 
 
@@ -456,7 +456,7 @@ def _capture(options: Options, event: Event) -> None:
     if event.role and not kept:
         return
     said = {"role": event.role, "text": kept, "message_id": event.message_id(kept)} if event.role else {}
-    where = {"transcript": event.transcript, "cwd": event.cwd, "user": options.user, "detail": event.detail}
+    where = {"transcript": event.transcript, "cwd": event.cwd, "user": options.user}
     record = spool.new_record(event.client, event.kind, event.session, **said, **where)
     spool.write_record(options.data_dir, record)
 

@@ -212,7 +212,7 @@ def append_line(path: str, line: str) -> None:
 
 # Far more than people write. A pasted log or file is no conversation.
 MAX_CHARS = 100_000
-# Claude Code puts more than 10,000 into a file. A brief has at most 500 tokens, so anything longer is a mistake.
+# A server answers with at most 300 tokens, so anything longer is a mistake.
 MAX_INJECTED_CHARS = 8_000
 # A search reads the first words of a question only.
 MAX_QUESTION_CHARS = 4_000
@@ -262,15 +262,6 @@ def question(text: str) -> str:
     return text[:MAX_QUESTION_CHARS]
 
 
-def injected(text: str) -> str:
-    """Return a text that goes before the model, cut at a line if it is absurdly long, with its block closed."""
-    if len(text) <= MAX_INJECTED_CHARS:
-        return text
-    lines = text[:MAX_INJECTED_CHARS].rpartition("\n")
-    short = lines[0] or lines[2]
-    return f"{short}\n{BLOCK_END}" if text.startswith(BLOCK_BEGIN) else short
-
-
 def is_block(text: str) -> bool:
     """Return whether a text is a block of ours, of a length that a model can be given."""
     return text.startswith(BLOCK_BEGIN) and text.endswith(BLOCK_END) and len(text) <= MAX_INJECTED_CHARS
@@ -311,8 +302,8 @@ def new_record(client: str, event: str, session: str, **fields: str) -> dict[str
     """Return a record of the spool, at the present time.
 
     `event` is prompt, reply, compact, end or start. The other fields are `role` (user or assistant) and `text`, for a
-    prompt or a reply; `message_id`, if the client gives one; `transcript` and `cwd`; `user`, "" for the user of the
-    settings; and `detail`, the source, trigger or reason that the client gave.
+    prompt or a reply; `message_id`, if the client gives one; `transcript` and `cwd`; and `user`, "" for the user of the
+    settings.
     """
     return {"v": VERSION, "client": client, "event": event, "session": session, "at": utc_now(), **fields}
 

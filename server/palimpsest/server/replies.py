@@ -437,7 +437,7 @@ def document_page_text(document: Document, page: PageWithGist, note: str = advic
 def entities_text(listed: Sequence[ListedEntity], scope: Scope, limit: int) -> str:
     """Return up to `limit` entities, a line each: name, type, how many memories mention it, and when one last did."""
     lines = [
-        f"{_one_line(item.entity.name)} ({item.entity.type}), in {counted(item.mentions, 'memory')}, "
+        f"{one_line(item.entity.name)} ({item.entity.type}), in {counted(item.mentions, 'memory')}, "
         f"last {shown_date(item.mentioned_at)}"
         for item in listed[:limit]
     ]
@@ -537,35 +537,35 @@ def hit_line(hit: Hit, project: str = "") -> str:
 
     `project` is the hit's, if the search went beyond its scope's. What was learned from a page or a tool says so.
     """
-    place = f" (project {_one_line(project)})" if project else ""
+    place = f" (project {one_line(project)})" if project else ""
     origin = hit.metadata.get(models.ORIGIN)
-    place += f" (from {shorten(_one_line(str(origin)), MAX_ORIGIN)})" if origin else ""
+    place += f" (from {shorten(one_line(str(origin)), MAX_ORIGIN)})" if origin else ""
     said = ":" if hit.document else " said:"
     speaker = f" {speaker_of(hit)}{said}" if hit.kind == "message" else ""
     date = date_and_sense(hit, hit.text) if hit.kind == "memory" else hit.date
     line = f"[{short(hit.id)}] {date}{place}{speaker} {text_of(hit)}"
     is_unclear = hit.kind == "memory" and not (hit.is_event_date or hit.since or hit.until)
     told = resolved_dates(hit.text, hit.at)[:MAX_RESOLVED] if is_unclear else []
-    line += "".join(f'; "{_one_line(span.phrase)}" is {day_or_days(span)}' for span in told)
+    line += "".join(f'; "{one_line(span.phrase)}" is {day_or_days(span)}' for span in told)
     replaced = "then" if hit.is_living else "replaced by"
     line += f"\n  {replaced} [{short(hit.superseded_by)}]" if hit.superseded_by else ""
     line += f"\n  later told: [{short(hit.later)}]" if hit.later else ""
-    line += f"\n  context: {_one_line(hit.context)}" if hit.context else ""
-    line += "".join(f"\n  linked [{short(link.memory_id)}] ({_one_line(link.reason)})" for link in hit.linked)
+    line += f"\n  context: {one_line(hit.context)}" if hit.context else ""
+    line += "".join(f"\n  linked [{short(link.memory_id)}] ({one_line(link.reason)})" for link in hit.linked)
     return f"{line}\n  {explanation(hit)}" if hit.score_parts else line
 
 
 def speaker_of(hit: Hit) -> str:
     """Return who wrote a message, on one line; for a memory, whom it is from, if known; for a page, which it is."""
-    return _one_line(str(hit.document) if hit.document else hit.name) or hit.role
+    return one_line(str(hit.document) if hit.document else hit.name) or hit.role
 
 
 def text_of(hit: Hit) -> str:
     """Return the text of a hit on one line. If it is cut, the whole length follows, and where a whole page is read."""
     if hit.length is None:
-        return _one_line(hit.text)
+        return one_line(hit.text)
     address = "" if hit.document is None else f", {uri_of(hit.document.id, hit.document.page)}"
-    return f"{_one_line(hit.text)} ({hit.length:,} characters{address})"
+    return f"{one_line(hit.text)} ({hit.length:,} characters{address})"
 
 
 def search_text(result: SearchResult, scope: Scope, *, has_wordings: bool = False, by_day: ByDay | None = None) -> str:
@@ -635,7 +635,7 @@ def all_deleted_text(result: WriteResult, scope: Scope, door: Advice = TOOLS) ->
 
 def confirm_delete_all_text(stored: ScopeContents, scope: Scope, confirmation: str) -> str:
     """Return what the deletion of a whole scope would do, and how to confirm it."""
-    examples = "; ".join(shorten(_one_line(memory.text), MAX_EXAMPLE) for memory in stored.memories[-SHOWN_EXAMPLES:])
+    examples = "; ".join(shorten(one_line(memory.text), MAX_EXAMPLE) for memory in stored.memories[-SHOWN_EXAMPLES:])
     kept = "what is outside the project stays" if scope.project else "what belongs to projects stays; scope names one"
     return (
         f"this would {confirmation} of {scope} ({kept}){f', such as: {examples}' if examples else ''}. Nothing was "
@@ -677,7 +677,7 @@ def _outcome_lines(result: WriteResult) -> list[str]:
             continue
         lines.append(outcome_line(outcome))
         lines += _relation_lines(outcome)
-        keys = ", ".join(_one_line(key) for key in outcome.handed_on)
+        keys = ", ".join(one_line(key) for key in outcome.handed_on)
         lines += [f"  keeps the metadata of what it replaced: {keys}"] if keys else []
         for similar in result.similar.get(outcome.memory.id, ()):
             memory = similar.memory
@@ -688,13 +688,9 @@ def _outcome_lines(result: WriteResult) -> list[str]:
 
 def _relation_lines(outcome: Outcome) -> Iterator[str]:
     """Yield what a memory states, what closes with it, and what it states no more."""
-    yield from _stating_lines(outcome.memory, _stated(outcome))
+    yield from _lines_of("states", _stated(outcome), outcome.memory.until)
     yield from _lines_of("closes", outcome.closed)
     yield from _lines_of("no longer states", outcome.unstated)
-
-
-def _stating_lines(memory: Memory, stated: Sequence[models.Relation]) -> Iterator[str]:
-    return _lines_of("states", stated, memory.until)
 
 
 def _lines_of(how: str, told: Sequence[models.Relation], until: str = "") -> Iterator[str]:
@@ -718,19 +714,14 @@ def edits_text(edits: Sequence[models.Edit]) -> str:
 
 
 def _step_line(step: models.Step) -> str:
-    done = {
-        ("memory", Event.ADD): "added",
-        ("memory", Event.UPDATE): "updated",
-        ("memory", Event.DELETE): "deleted",
-        ("message", Event.ADD): "kept message",
-        ("message", Event.DELETE): "deleted message",
-    }.get((step.kind, step.event), step.event.value.lower())
+    done = {Event.ADD: "added", Event.UPDATE: "updated", Event.DELETE: "deleted", Event.NONE: "unchanged"}[step.event]
+    what = "message " if step.kind == "message" else ""
     before, after = _cut(step.before or ""), _cut(step.after or "")
     was_reworded = step.event is Event.UPDATE and step.before is not None and step.before != step.after
     text = before if step.after is None else after
     if step.kind == "entity":
         return text
-    return f"{done} [{short(step.owner_id)}] {text}" + (f" (was: {before})" if was_reworded else "")
+    return f"{done} {what}[{short(step.owner_id)}] {text}" + (f" (was: {before})" if was_reworded else "")
 
 
 def summary_text(summary: SummaryResult, scope: Scope, door: Advice = TOOLS) -> str:
@@ -763,24 +754,24 @@ def history_text(history: History) -> str:
     """
     memory, versions, predecessors, linked = history
     date = date_and_sense(memory, memory.text)
-    lines = [f"[{short(memory.id)}] {date}, {_state(memory)}: {_one_line(memory.text)}"]
-    lines += [f"  context: {_one_line(memory.context)}"] if memory.context else []
-    lines += [f"  hints: {_one_line('; '.join(memory.keywords))}"] if memory.keywords else []
-    lines += _stating_lines(memory, dated(memory))
+    lines = [f"[{short(memory.id)}] {date}, {_state(memory)}: {one_line(memory.text)}"]
+    lines += [f"  context: {one_line(memory.context)}"] if memory.context else []
+    lines += [f"  hints: {one_line('; '.join(memory.keywords))}"] if memory.keywords else []
+    lines += _lines_of("states", dated(memory), memory.until)
     for old in predecessors:
-        said = f", from {', '.join(map(_one_line, old.sources))}" if old.sources else ""
+        said = f", from {', '.join(map(one_line, old.sources))}" if old.sources else ""
         date = date_and_sense(old.memory, old.memory.text)
-        lines.append(f"  replaced [{short(old.memory.id)}] {date}{said}: {_one_line(old.memory.text)}")
-    lines += [f"  linked {_quote(link.memory)} ({_one_line(link.reason)})" for link in linked]
+        lines.append(f"  replaced [{short(old.memory.id)}] {date}{said}: {one_line(old.memory.text)}")
+    lines += [f"  linked {_quote(link.memory)} ({one_line(link.reason)})" for link in linked]
     texts = {memory.text}
     for version, changes in with_label_changes(versions):
-        sources = f", from {', '.join(map(_one_line, version.sources))}" if version.sources else ""
+        sources = f", from {', '.join(map(one_line, version.sources))}" if version.sources else ""
         text = version.new_memory if version.new_memory is not None else version.old_memory or ""
-        shown = _cut(text) if text in texts else _one_line(text)
+        shown = _cut(text) if text in texts else one_line(text)
         texts.add(text)
         event = f"REPLACED by [{short(version.superseded_by)}]," if version.superseded_by else version.event
         made_by = f"{local_iso(version.updated_at)} {event} by {_made_by(version.provenance)}{sources}"
-        changed = f" ({', '.join(map(_one_line, changes))})" if changes else ""
+        changed = f" ({', '.join(map(one_line, changes))})" if changes else ""
         lines.append(f"{made_by}: {shown}{changed}")
     return visible("\n".join(lines))
 
@@ -789,7 +780,7 @@ def whole_text(owner: Memory | Message) -> str:
     """Return a memory or message with its whole text, as it is stored, and its state or its speaker."""
     if isinstance(owner, Memory):
         return visible(f"[{short(owner.id)}] {_state(owner)}{held_times(owner)}: {owner.text}")
-    said = "page of a document:" if owner.role == models.PAGE else f"{_one_line(owner.name) or owner.role} said:"
+    said = "page of a document:" if owner.role == models.PAGE else f"{one_line(owner.name) or owner.role} said:"
     deleted = "deleted, " if owner.deleted_at else ""
     return visible(f"[{short(owner.id)}] {deleted}{shown_date(owner.said_at)} {said} {owner.content}")
 
@@ -828,13 +819,9 @@ def _is_pinned(memory: Memory) -> bool:
     return bool(memory.metadata.get(models.PINNED)) and memory.deleted_at is None
 
 
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
-
-
 def _cut(text: str) -> str:
     """Return a text on one line; of a long one only the beginning and the length."""
-    line = _one_line(text)
+    line = one_line(text)
     return line if len(line) <= MAX_ECHO else f"{shorten(line, MAX_ECHO)} ({len(text):,} characters)"
 
 
