@@ -96,7 +96,7 @@ def dated(memory: Memory, text: str, *, is_lasting: bool = False) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line for a model, and the id of the memory or message that it shows, "" for none."""
+    """A line for a model, and the id of the memory, or of the recalled message, that it shows, "" for none."""
 
     text: str
     id: str = ""
@@ -112,16 +112,11 @@ Group: TypeAlias = tuple[str, Sequence[Line], float]
 def _pinned_lines(sources: Sources) -> list[Line]:
     """Return what is pinned with all its lines, as edits count them, up to what one scope may pin.
 
-    If that of several scopes is more, each scope's shortest are whole, by turns, and come first. Of others the
-    beginning is shown, or how many they are.
+    If that of several scopes is more, the shortest are whole and come first. Of others the beginning is shown, or how
+    many they are.
     """
-    used: Counter[Scope] = Counter()
-    places: dict[str, int] = {}
-    for memory in sorted(sources.pinned, key=memory_queries.pinned_size):
-        used[memory.scope] += memory_queries.pinned_size(memory)
-        places[memory.id] = used[memory.scope]
     room, whole = memory_queries.MAX_CHARS, set[str]()
-    for memory in sorted(sources.pinned, key=lambda memory: places[memory.id]):
+    for memory in sorted(sources.pinned, key=memory_queries.pinned_size):
         if (size := memory_queries.pinned_size(memory)) <= room:
             whole.add(memory.id)
             room -= size
@@ -527,17 +522,18 @@ def session_brief(sources: Sources, project: str) -> ContextBlock:
     )
     room = _room(BRIEF_INTRODUCTION, MAX_BRIEF_TOKENS) - sum(line_tokens(line.text) for line in ending)
     sections = sorted(_sections(groups, room, line_tokens), key=lambda section: section[0].text != PROCEDURES)
-    return _block(BRIEF_INTRODUCTION, [*(line for section in sections for line in section), *ending])
+    lines = [*(line for section in sections for line in section), *ending]
+    return _block(BRIEF_INTRODUCTION, lines, [message.id for message in sources.last_words])
 
 
-def _lines_of(lines: Iterable[Line], ids: Set[str]) -> list[Line]:
-    """Return the lines of some memories, each group after its heading, and none that does not say what it is of."""
+def _lines_without(lines: Iterable[Line], changed: Set[str]) -> list[Line]:
+    """Return the lines of memories but for some, each group after its heading, and none that is of no memory."""
     kept: list[Line] = []
     heading: list[Line] = []
     for line in lines:
         if not line.id:
             heading = [line]
-        elif line.id in ids:
+        elif line.id not in changed:
             kept += [*heading, line]
             heading = []
     return kept
@@ -549,7 +545,7 @@ def _last_session(messages: Sequence[Message]) -> list[Line]:
         return []
     newest = max(message.said_at for message in messages)
     said = [(message, shorten_to_tokens(plain(message.content), LAST_TOKENS)) for message in messages]
-    lines = [Line(f'- {message.role}: "{text}"', message.id) for message, text in said]
+    lines = [Line(f'- {message.role}: "{text}"') for message, text in said]
     return [Line(f"The last conversation ended on {shown_date(newest)}:"), *lines]
 
 
@@ -852,7 +848,7 @@ class _Brief(BaseModel):
     """What the file of a brief says of its lines: text and id of each, and when they were rendered."""
 
     lines: list[tuple[str, str]]
-    at: datetime
+    at: str
 
 
 class RenderedFiles:
@@ -937,25 +933,21 @@ class RenderedFiles:
                 os.truncate(file.path, file.head_bytes)
                 os.utime(file.path, ns=(file.used_at, file.used_at))
 
-    def remove(self, user: str | None, unchanged: Callable[[Set[str], datetime], Set[str]] | None = None) -> None:
+    def remove(self, user: str | None, changed: Set[str] | None = None) -> None:
         """Remove everything rendered of a user, or of all if it is None, and what cannot be assigned to a user.
 
-        Briefs keep the lines of memories that are `unchanged`: given ids and an instant, it returns those of memories
-        that are as they were then.
+        If only some memories have `changed`, briefs keep the lines of others.
         """
         with self.locked():
-            folders = Folders() if user is None else self.folders()
-            kept: dict[str, tuple[ContextBlock, str]] = {}
-            for key in folders.keys_of(user or "") if unchanged is not None else ():
+            folders, kept = Folders() if user is None else self.folders(), dict[str, _Brief]()
+            for key in folders.keys_of(user or "") if changed is not None else ():
                 with suppress(FileNotFoundError, ValidationError):
-                    brief = _Brief.model_validate_json(Path(spool.brief_file(self._data_dir, key)).read_bytes())
-                    lines = [Line(*line) for line in brief.lines]
-                    ids = unchanged({line.id for line in lines}, brief.at) if unchanged is not None else ()
-                    kept[key] = _block(BRIEF_INTRODUCTION, _lines_of(lines, frozenset(ids))), iso(brief.at)
+                    kept[key] = _Brief.model_validate_json(Path(spool.brief_file(self._data_dir, key)).read_bytes())
             self._remove(user or "", folders)
             self.empty_instructions(user)
-            for key, (block, at) in kept.items():
-                self.write_brief(key, block, at)
+            for key, brief in kept.items():
+                lines = _lines_without((Line(*line) for line in brief.lines), changed or frozenset())
+                self.write_brief(key, _block(BRIEF_INTRODUCTION, lines), brief.at)
 
     def _remove(self, user: str, folders: Folders) -> None:
         kept = {key for other in folders.users if other not in ("", user) for key in folders.keys_of(other)}
@@ -1079,7 +1071,8 @@ class Briefs:
         self._others.add(user)
         try:
             if any(outcome.event in (Event.UPDATE, Event.DELETE) or outcome.replaced for outcome in outcomes):
-                await self._engine.run(lambda: self._files.remove(user, self._unchanged))
+                changed = {changed for outcome in outcomes for changed in (outcome.memory.id, *outcome.replaced)}
+                await self._engine.run(lambda: self._files.remove(user, changed))
                 self._rendered = None
         except OSError as error:
             note = "what new sessions begin with may still name it, because a file could not be removed"
@@ -1087,14 +1080,6 @@ class Briefs:
         finally:
             self._woken.set()
         return ()
-
-    def _unchanged(self, ids: Set[str], since: datetime) -> Set[str]:
-        """Return the ids of memories that are living and as they were at an instant; none if they cannot be read."""
-        try:
-            found = self._engine.ledger.read_with(memory_queries.memories_by_id, [*ids])
-        except LedgerError:
-            return set()
-        return {each.id for each in found.values() if each.deleted_at is None and each.updated_at < since}
 
     def before(self, on_learned: OnLearned) -> OnLearned:
         """Return a function that follows work in the background, and then passes on what was learned.
