@@ -166,9 +166,9 @@ def settings_file(settings: Settings) -> Path:
     return settings.config or settings.data_dir / "config.toml"
 
 
-# The prompt files beside the shipped ones: compare them, write one's own, and return to the shipped one. Blocking.
+# The prompt files beside the shipped ones: compare them, and write one's own. Blocking.
 #
-# No text of a person is lost: a file that is written over or taken away is first copied beside itself.
+# No text of a person is lost: a file that is written over is first copied beside itself.
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +212,9 @@ def save_prompt(settings: Settings, name: str, text: str) -> Path | None:
     Raises PromptError if the text cannot be used, and InputError if the settings name no folder. Nothing is changed
     then.
     """
-    path = _own_path(settings, name)
+    if settings.prompts_dir is None:
+        raise InputError("the settings name no folder for your own prompts (prompts_dir). Nothing was changed")
+    path = settings.prompts_dir / f"{name}.md"
     text = text.replace("\r\n", "\n").rstrip("\n") + "\n"  # browsers send forms with line ends of their own
     parse(text, path, name, NEEDED_PROMPTS[name])
     with raised_as(PromptError, f"{path} cannot be written", ". Nothing was changed", OSError, UnicodeError):
@@ -220,26 +222,6 @@ def save_prompt(settings: Settings, name: str, text: str) -> Path | None:
         with replace_file(path) as file:
             file.write(text)
     return copy
-
-
-def reset_prompt(settings: Settings, name: str) -> Path:
-    """Take one's own prompt away, so that the shipped one is used again. Return the copy of the file.
-
-    Raises InputError if there is no file of one's own.
-    """
-    path = _own_path(settings, name)
-    with raised_as(InputError, f"{path} cannot be taken away", ". Nothing was changed", OSError, UnicodeError):
-        copy = keep_copy(path)
-        path.unlink()
-    return copy or path
-
-
-def _own_path(settings: Settings, name: str) -> Path:
-    if name not in NEEDED_PROMPTS:
-        raise PromptError(f"there is no prompt '{name}'")
-    if settings.prompts_dir is None:
-        raise InputError("the settings name no folder for your own prompts (prompts_dir). Nothing was changed")
-    return settings.prompts_dir / f"{name}.md"
 
 
 def _text(file: Path) -> str:

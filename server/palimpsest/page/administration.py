@@ -466,7 +466,7 @@ def _days(text: str) -> int | None:
     return int(text)
 
 
-# The prompts: each with its difference to the shipped one. An owner may write their own, and return to the shipped.
+# The prompts: each with its difference to the shipped one. An owner may write their own.
 
 # What the first character of a line of a difference means.
 CHANGES = {"+": "added", "-": "removed", "@": "place"}
@@ -489,21 +489,8 @@ async def save(request: Request) -> Response:
         copy = await anyio.to_thread.run_sync(configuration.save_prompt, await settings_of(request), found.name, text)
     except PromptError as error:
         return await prompt(request, found, draft=text, problem=str(error), status=400)
-    return _done(request, "prompt_saved", copy.name if copy else "")
-
-
-async def return_(request: Request) -> Response:
-    """Use the shipped prompt again, and keep one's own beside it."""
-    found = await _named(request)
-    if not found.is_own:
-        return context.redirect(f"/care/prompts/{found.name}", context.scope_of(request))
-    copy = await anyio.to_thread.run_sync(configuration.reset_prompt, await settings_of(request), found.name)
-    return _done(request, "prompt_returned", copy.name)
-
-
-def _done(request: Request, done: str, kept: str) -> Response:
-    """Lead to the prompt, which says what was done with it, and what the file is called now that it had."""
-    return context.answered(request, f"/care/prompts/{request.path_params['name']}", {"done": done, "kept": kept})
+    said = {"done": "prompt_saved", "kept": copy.name if copy else ""}
+    return context.answered(request, f"/care/prompts/{found.name}", said)
 
 
 async def _named(request: Request) -> PromptInUse:

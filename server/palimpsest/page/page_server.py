@@ -201,7 +201,6 @@ ROUTES = (
         Route("/care/tokens", administration.create, methods=["POST"]),
         Route("/care/tokens/{id}/revoke", administration.revoke, methods=["POST"]),
         Route("/care/prompts/{name}", administration.save, methods=["POST"]),
-        Route("/care/prompts/{name}/shipped", administration.return_, methods=["POST"]),
     ),
     *_only_for(
         lambda visitor: visitor.sees_settings,

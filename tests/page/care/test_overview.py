@@ -26,7 +26,6 @@ WRITES = (
     "/care/tokens",
     "/care/tokens/12345678/revoke",
     "/care/prompts/extract",
-    "/care/prompts/extract/shipped",
 )
 
 
