@@ -102,7 +102,7 @@ class TestFiles:
             ("[]", "nothing to import"),
             ('{"results": []}', "nothing to import"),
             ({"role": "user", "content": "Hi"}, "JSON in an unknown format"),
-            (json_lines({"role": "user"}, {"role": "assistant"}), "file, line 2: "),
+            (json_lines({"role": "user"}, {"role": "assistant"}), "JSON in an unknown format"),
         ],
     )
     def test_a_damaged_or_unknown_file_is_refused(self, file: Path, content: Any, error_text: str) -> None:

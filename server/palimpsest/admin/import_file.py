@@ -54,8 +54,6 @@ def read_file(file: Path, now: datetime, max_bytes: int = records.MAX_BYTES) -> 
             return imported
     if source.is_database:
         raise InputError(f"{source.name} is a database without a mem0 history. {records.EXPECTED}")
-    if source.json_error:
-        raise InputError(source.json_error)
     if not source.items:
         raise InputError(f"{source.name} contains an empty list, so there is nothing to import")
     raise InputError(f"{source.name} is JSON in an unknown format. {records.EXPECTED}")

@@ -39,12 +39,9 @@ def read_history(source: records.SourceFile, now: datetime) -> ImportedFile | No
                 return None
             database.row_factory = sqlite3.Row
             rows = [dict(row) for row in database.execute("SELECT * FROM history ORDER BY rowid")]
-            tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-            (recent,) = database.execute("SELECT count(*) FROM messages").fetchone() if "messages" in tables else (0,)
     except sqlite3.Error as error:
         raise InputError(f"{source.name} cannot be read as a database: {error}. {records.EXPECTED}") from error
     reading = Reading(now)
-    reading.skipped["messages mem0 had stored for its next extraction"] += recent
     return ImportedFile("mem0-history", _history_memories(rows, reading), notes=reading.notes)
 
 

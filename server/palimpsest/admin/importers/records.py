@@ -5,7 +5,7 @@ import re
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -220,10 +220,9 @@ _LIST_KEYS = ("conversations", "results", "memories")
 class SourceFile:
     """An opened file of another tool.
 
-    A SQLite database has `is_database` set and nothing else. Any other file has a `text`. If the text is JSON, `value`
-    is what it holds and `items` is its list: the value itself, the list under one of the usual keys, or the value as
-    the only item. If the text is not JSON, `json_error` says why. `name` is for error messages; it includes the
-    member of a ZIP.
+    A SQLite database has `is_database` set and nothing else. `value` is the JSON that any other file holds, a list if
+    that is JSON lines, and `items` is its list: the value itself, the list under one of the usual keys, or the value as
+    the only item. `name` is for error messages; it includes the member of a ZIP.
 
     Of a ZIP or folder, `beside` has the values of its memories and projects, and `unread` the names of the files that
     no reader knows.
@@ -232,10 +231,8 @@ class SourceFile:
     path: Path
     name: str
     is_database: bool = False
-    text: str = ""
     value: Any = None
     items: list[Any] = field(default_factory=list[Any])
-    json_error: str = ""
     beside: list[Any] = field(default_factory=list[Any])
     unread: tuple[str, ...] = ()
 
@@ -252,7 +249,8 @@ class _Member:
 def open_source(file: Path, max_bytes: int = MAX_BYTES) -> SourceFile:
     """Read a file. Blocking.
 
-    Raises InputError if the file cannot be read, is empty, too large or not UTF-8, or is not a ZIP with conversations.
+    Raises InputError if the file cannot be read, is empty, too large, neither UTF-8 nor JSON, or a ZIP without
+    conversations.
     """
     try:
         if file.is_dir():
@@ -266,16 +264,12 @@ def open_source(file: Path, max_bytes: int = MAX_BYTES) -> SourceFile:
             raw = head + stream.read(max_bytes + 1 - len(head))
         if len(raw) > max_bytes:
             raise InputError(f"{file} is larger than {max_bytes:,} bytes. {EXPECTED}")
-        text = _decoded(str(file), raw)
     except FileNotFoundError as error:
         raise InputError(f"there is no file {file}. Nothing was imported") from error
     except OSError as error:
         raise InputError(f"{file} cannot be read: {error}. {EXPECTED}") from error
-    try:
-        value = _parsed(str(file), text)
-    except InputError as error:
-        return SourceFile(file, str(file), text=text, json_error=str(error))
-    return SourceFile(file, str(file), text=text, value=value, items=_items_of(value))
+    value = _parsed(str(file), raw)
+    return SourceFile(file, str(file), value=value, items=_items_of(value))
 
 
 def _zip_source(file: Path, max_bytes: int) -> SourceFile:
@@ -319,22 +313,20 @@ def _source_of(file: Path, members: Sequence[_Member], max_bytes: int) -> Source
     if sum(member.size for member in known) > max_bytes:
         raise InputError(f"{file} would unpack to more than {max_bytes:,} bytes. {EXPECTED}")
     read = [_read(file, member) for member in conversations]
-    value = read[0][2] if len(read) == 1 else [item for _, _, part in read for item in list_of(part)]
-    values = [item for member in beside for item in _listed(_read(file, member)[2])]
+    value = read[0] if len(read) == 1 else [item for part in read for item in list_of(part)]
+    values = [item for member in beside for item in _listed(_read(file, member))]
     unread = _names_of_files(path for path, member in paths.items() if member not in known)
-    name, text = read[0][:2] if read else (str(file), "")
-    return SourceFile(file, name, text=text, value=value, items=_items_of(value), beside=values, unread=unread)
+    name = f"{file}, {conversations[0].path}" if conversations else str(file)
+    return SourceFile(file, name, value=value, items=_items_of(value), beside=values, unread=unread)
 
 
 def _listed(value: Any) -> list[Any]:
     return list_of(value) if isinstance(value, list) else [value]
 
 
-def _read(file: Path, member: _Member) -> tuple[str, str, Any]:
-    """Return the name for errors, the text and the JSON value of a member."""
-    name = f"{file}, {member.path}"
-    text = _decoded(name, member.read())
-    return name, text, _parsed(name, text)
+def _read(file: Path, member: _Member) -> Any:
+    """Return the JSON value of a member."""
+    return _parsed(f"{file}, {member.path}", member.read())
 
 
 def _names_of_files(paths: Iterable[str]) -> tuple[str, ...]:
@@ -352,23 +344,31 @@ def _conversation_members(members: Sequence[_Member]) -> list[_Member]:
     return [member for member in parts if member.path.name == "conversations.json"] or parts
 
 
-def _decoded(name: str, raw: bytes) -> str:
+def _parsed(name: str, raw: bytes) -> Any:
+    """Return what a JSON text holds, a list if it is JSON lines."""
     try:
         text = raw.decode("utf-8-sig")
+        if not text.strip():
+            raise InputError(f"{name} is empty. {EXPECTED}")
+        return json.loads(text, parse_constant=lambda _: None)  # NaN is not JSON, but the rest can still be read
     except UnicodeDecodeError as error:
         raise InputError(f"{name} is not text in UTF-8. {EXPECTED}") from error
-    if not text.strip():
-        raise InputError(f"{name} is empty. {EXPECTED}")
-    return text
-
-
-def _parsed(name: str, text: str) -> Any:
-    try:
-        return json.loads(text, parse_constant=lambda _: None)  # NaN is not JSON, but the rest can still be read
     except json.JSONDecodeError as error:
+        if error.msg == "Extra data":
+            return list(_values_of_lines(name, error.doc))
         raise InputError(f"{name}, line {error.lineno}: {error.msg} at column {error.colno}. {EXPECTED}") from error
     except (ValueError, RecursionError) as error:
         raise InputError(f"{name} cannot be read as JSON: {error}. {EXPECTED}") from error
+
+
+def _values_of_lines(name: str, text: str) -> Iterator[Any]:
+    """Yield the JSON value of every line. Raises InputError that names the first line that is not JSON."""
+    # Not splitlines: inside a JSON string, characters such as U+2028 may stand unescaped.
+    for number, line in enumerate(text.split("\n"), 1):
+        fault, advice = f"{name}, line {number}", ". Nothing was imported. Correct or delete the line"
+        with raised_as(InputError, fault, advice, ValueError, RecursionError):
+            if line.strip():
+                yield json.loads(line)
 
 
 def _items_of(value: Any) -> list[Any]:
