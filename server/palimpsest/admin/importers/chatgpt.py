@@ -10,7 +10,6 @@ from palimpsest.core.models import PICTURE
 from palimpsest.core.validation import is_picture, list_of, object_of
 
 _TEXT_TYPES = ("text", "multimodal_text")
-_REASONING_TYPES = ("thoughts", "reasoning_recap")
 
 # A mark that the web page draws as a link to a source. The source itself is not in the text.
 _CITATION = re.compile(r"\ue200(?:cite|filecite)\ue202[^\ue200\ue201]{0,500}\ue201")
@@ -36,7 +35,7 @@ def read(source: records.SourceFile, now: datetime) -> ImportedFile | None:
     memories_notes = (SAVED,) if reading.memories else ()
     for item in map(object_of, source.beside):  # the export's own list
         if not (text := text_of(item.get("content"))) or item.get("enabled") is False:
-            reading.skipped["memories that are turned off" if text else "memories in an unknown format"] += 1
+            reading.skipped["memories that are turned off or have no text"] += 1
             continue
         reading.keep("chatgpt", text, reading.time_of(item.get("updated_at"), item.get("created_at")))
     notes = (*memories_notes, *reading.notes, *records.unread_notes(source.unread))
@@ -83,9 +82,8 @@ def _take_saved(message: dict[str, Any], said_at: datetime, reading: Reading) ->
 
 def _content(message: dict[str, Any], skipped: Skipped) -> str:
     """Return the text of a message. Return "" and count the message if it is not part of the visible conversation."""
-    reason = _skip_reason(message)
-    if reason:
-        skipped[reason] += 1
+    if not _is_shown(message):
+        skipped[records.NOT_SAID] += 1
         return ""
     parts = list_of(object_of(message.get("content")).get("parts"))
     pictures = [part for part in parts if is_picture(object_of(part))]
@@ -95,25 +93,17 @@ def _content(message: dict[str, Any], skipped: Skipped) -> str:
     attachments = list_of(object_of(message.get("metadata")).get("attachments"))
     others = sum(1 for text in texts if not isinstance(text, str))
     skipped[records.PICTURES] += len(pictures)
-    skipped[records.NO_TEXT] += max(len(attachments) - len(pictures), others)
+    skipped[records.NOT_SAID] += max(len(attachments) - len(pictures), others)
     content = text_of(_CITATION.sub("", "\n".join(text for text in texts if isinstance(text, str))))
-    if not content:
-        skipped[records.EMPTY] += 1
+    skipped[records.NOT_SAID] += not content
     return content
 
 
-def _skip_reason(message: dict[str, Any]) -> str:
-    """Return why a message is not part of the visible conversation, or "" if it is."""
+def _is_shown(message: dict[str, Any]) -> bool:
+    """Return whether a message is part of the visible conversation."""
     role = object_of(message.get("author")).get("role")
     content_type = object_of(message.get("content")).get("content_type") or "text"
-    if role == "system":
-        return "system messages"
-    if content_type in _REASONING_TYPES:
-        return records.REASONING
-    if role == "tool" or (role == "assistant" and message.get("recipient") not in (None, "all")):
-        return records.TOOLS
-    if object_of(message.get("metadata")).get("is_visually_hidden_from_conversation") or message.get("weight") == 0:
-        return "hidden messages"
-    if role not in ("user", "assistant") or content_type not in _TEXT_TYPES:
-        return "messages that are not text"
-    return ""
+    is_hidden = object_of(message.get("metadata")).get("is_visually_hidden_from_conversation")
+    is_for_tool = role == "assistant" and message.get("recipient") not in (None, "all")
+    is_text = role in ("user", "assistant") and content_type in _TEXT_TYPES
+    return is_text and not is_for_tool and not is_hidden and message.get("weight") != 0

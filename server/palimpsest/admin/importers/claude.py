@@ -48,8 +48,8 @@ def _keep_memories(values: Sequence[Any], reading: Reading) -> None:
         if description:
             text, at = f"{name}: {description}" if name else description, reading.time_of(project.get("updated_at"))
             reading.keep("claude", text, at)
-        reading.skipped["instructions of projects"] += bool(text_of(project.get("prompt_template")))
-        reading.skipped["documents of projects"] += len(list_of(project.get("docs")))
+        others = len(list_of(project.get("docs"))) + bool(text_of(project.get("prompt_template")))
+        reading.skipped["instructions and documents of projects"] += others
 
 
 def _is_memory(value: dict[str, Any]) -> bool:
@@ -75,12 +75,6 @@ def _paragraphs(text: str) -> Iterator[tuple[tuple[str, ...], str]]:
 
 
 _ROLES = {"human": "user", "assistant": "assistant"}
-_SKIPPED_BLOCKS = {
-    "thinking": records.REASONING,
-    "redacted_thinking": records.REASONING,
-    "tool_use": records.TOOLS,
-    "tool_result": records.TOOLS,
-}
 # The beginning of the parent id of a first message.
 _ROOT = "00000000-0000-"
 
@@ -129,7 +123,7 @@ def _conversation(conversation: dict[str, Any], reading: Reading) -> records.Imp
         at = instant_of(message.get("created_at")) or at
         role, said_at = _ROLES.get(text_of(message.get("sender"))), reading.time_of(at)
         if role is None:
-            skipped["messages from an unknown sender"] += 1
+            skipped[records.NOT_SAID] += 1
             continue
         message_id, files = text_of(message.get("uuid")), _attached_texts(message, skipped)
         # Before the message, so that a question and its answer stay side by side.
@@ -139,12 +133,12 @@ def _conversation(conversation: dict[str, Any], reading: Reading) -> records.Imp
         pictures = _pictures(message)
         skipped[records.PICTURES] += pictures
         content = "\n".join(filter(None, (_content(message), *[PICTURE] * pictures)))
-        kinds = [text_of(object_of(block).get("type")) for block in list_of(message.get("content"))]
-        skipped.update(_SKIPPED_BLOCKS.get(kind, records.NO_TEXT) for kind in kinds if kind not in ("text", "image"))
+        kinds = [object_of(block).get("type") for block in list_of(message.get("content"))]
+        skipped[records.NOT_SAID] += sum(kind not in ("text", "image") for kind in kinds)
         if content:
             messages.append(records.ImportedMessage(message_id, role, content, said_at))
         elif not files:
-            skipped[records.EMPTY] += 1
+            skipped[records.NOT_SAID] += 1
     title = text_of(conversation.get("name"))
     return records.ImportedConversation(text_of(conversation.get("uuid")), title, tuple(messages))
 
@@ -158,7 +152,7 @@ def _attached_texts(message: dict[str, Any], skipped: Skipped) -> list[tuple[str
         if (text := text_of(attachment.get("extracted_content")))
     ]
     others = [file for file in list_of(message.get("files")) if not _is_picture(file)]
-    skipped[records.NO_TEXT] += len(attachments) - len(texts) + len(others)
+    skipped[records.NOT_SAID] += len(attachments) - len(texts) + len(others)
     return texts
 
 

@@ -19,6 +19,8 @@ from palimpsest.core.validation import MAX_METADATA_BYTES, MAX_TEXT_CHARS, has_n
 _KEPT_FIELDS = ("user_id", "agent_id", "run_id", "app_id", "attributed_to", "expiration_date")
 _SPEAKER = ("actor_id", "role")
 
+UNUSABLE = "history rows without text or a memory id"
+
 # The columns of mem0's history. Its first versions, until 2024, called the last two otherwise, and are not read.
 _COLUMNS = {"memory_id", "event", "old_memory", "new_memory"}
 
@@ -56,7 +58,7 @@ def _history_memories(rows: Sequence[dict[str, Any]], reading: Reading) -> tuple
     by_memory: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
         by_memory[well_formed(str(row["memory_id"] or ""))].append(row)
-    reading.skipped["history rows without a memory id"] += len(by_memory.pop("", ()))
+    reading.skipped[UNUSABLE] += len(by_memory.pop("", ()))
     memories: list[ImportedMemory] = []
     for memory_id, memory_rows in by_memory.items():
         versions = _versions(_dated_rows(memory_rows, reading), reading)
@@ -95,8 +97,7 @@ def _versions(rows: Sequence[tuple[dict[str, Any], datetime]], reading: Reading)
         event = text_of(row["event"]).upper()
         deletes = event == Event.DELETE or bool(row.get("is_deleted"))
         if not deletes and (event not in (Event.ADD, Event.UPDATE) or not new):
-            if event != Event.NONE:
-                reading.skipped["history rows without text"] += 1
+            reading.skipped[UNUSABLE] += event != Event.NONE
             continue
         if not versions and old and (deletes or event == Event.UPDATE):  # the row that added it is missing
             created_at = reading.time_of(row.get("created_at"))
@@ -106,8 +107,6 @@ def _versions(rows: Sequence[tuple[dict[str, Any], datetime]], reading: Reading)
             versions.append(records.ImportedVersion(Event.UPDATE if exists else Event.ADD, new, at))
         elif exists:
             versions.append(records.ImportedVersion(Event.DELETE, None, at))
-        else:
-            reading.skipped["deletions of memories that did not exist"] += 1
     return tuple(versions)
 
 

@@ -24,10 +24,7 @@ from palimpsest.core.validation import MAX_TEXT_CHARS, list_of, object_of, trimm
 Skipped: TypeAlias = Counter[str]
 
 TOO_LONG = f"memories longer than {MAX_TEXT_CHARS:,} characters"
-EMPTY = "messages without text"
-TOOLS = "tool calls and their results"
-REASONING = "model reasoning"
-NO_TEXT = "recordings and files without text"
+NOT_SAID = "reasoning, tool calls, system and hidden messages, and what has no text"
 PICTURES = f"pictures, for which {PICTURE} stands in the text"
 BRANCHES = "other branches of conversations (edited messages, regenerated answers)"
 
