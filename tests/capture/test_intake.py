@@ -147,7 +147,7 @@ async def test_a_transcript_brings_what_hooks_did_not(tmp_path: Path) -> None:
         assert [text for _, text in kept(memory)] == said
         await take_in_transcript(memory, tmp_path, session)
         assert len(kept(memory)) == 3
-    assert unknown_lines(tmp_path) == {"claude-code": {"hologram": 1, "assistant: gesture": 1, "no JSON": 1}}
+    assert unknown_lines(tmp_path) == {"claude-code": {"hologram": 1, "no JSON": 1}}
 
 
 async def test_equal_texts_are_counted(tmp_path: Path) -> None:

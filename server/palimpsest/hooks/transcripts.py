@@ -113,14 +113,6 @@ _SILENT_CLAUDE_CODE = patterns("palimpsest.hooks", "clients.txt")["silent"]
 # Types of lines with the title of the session, and their keys.
 _TITLES = {"ai-title": "aiTitle", "custom-title": "customTitle"}
 
-# Kinds of blocks that are known: texts, and what nobody said.
-_SILENT_BLOCKS = frozenset(
-    {
-        *("text", "thinking", "redacted_thinking", "tool_use", "tool_result", "tool_reference", "server_tool_use"),
-        *("web_search_tool_result", "image", "document"),
-    }
-)
-
 
 def claude_code_lines(line: dict[str, Any], reading: Reading) -> Iterator[TranscriptMessage]:
     """Yield what a line of a transcript says, and note what is not known."""
@@ -130,8 +122,7 @@ def claude_code_lines(line: dict[str, Any], reading: Reading) -> Iterator[Transc
     if kind in _TITLES:
         reading.title = text_of(line.get(_TITLES[kind])) or reading.title
     elif kind in ("user", "assistant"):
-        text = _claude_code_text(line, kind, reading)
-        if text:
+        if text := _claude_code_text(line):
             yield _said(line, kind, text)
     elif kind == "attachment":
         # What the user typed while the assistant worked. Other attachments say nothing.
@@ -152,18 +143,14 @@ def _said(line: dict[str, Any], role: str, text: str) -> TranscriptMessage:
     return TranscriptMessage(message_id, session, role, text, instant_of(line.get("timestamp")))
 
 
-def _claude_code_text(line: dict[str, Any], role: str, reading: Reading) -> str:
+def _claude_code_text(line: dict[str, Any]) -> str:
     """Return the text of a line of the user or the assistant; "" if they did not say it."""
     if _is_not_said(line):
         return ""
     content = object_of(line.get("message")).get("content")
-    if not isinstance(content, str | list):
-        reading.unknown[f"{role} without content"] += 1
-        return ""
-    kinds = [text_of(object_of(block).get("type")) for block in list_of(content)]
-    reading.unknown.update(f"{role}: {kind or 'no type'}" for kind in kinds if kind not in _SILENT_BLOCKS)
     # What stands beside a result was added by the client.
-    return "" if "tool_result" in kinds else text_of_blocks(content)
+    is_result = any(object_of(block).get("type") == "tool_result" for block in list_of(content))
+    return "" if is_result else text_of_blocks(content)
 
 
 def _is_not_said(line: dict[str, Any]) -> bool:
@@ -241,21 +228,17 @@ def _item(item: dict[str, Any], timestamp: str, reading: Reading) -> Iterator[Tr
     if kind != "message" and kind not in _SILENT_ITEMS:
         reading.unknown[f"response_item: {kind or 'no type'}"] += 1
     elif kind == "message" and role in ("user", "assistant"):
-        texts = (_codex_text(object_of(part), reading) for part in list_of(item.get("content")))
+        texts = (_codex_text(object_of(part)) for part in list_of(item.get("content")))
         if text := "\n".join(filter(None, texts)):
             message_id = text_of(item.get("id")) or spool.hashed(role, text, timestamp)
             yield TranscriptMessage(message_id, "", role, text, instant_of(timestamp))
 
 
-def _codex_text(part: dict[str, Any], reading: Reading) -> str:
+def _codex_text(part: dict[str, Any]) -> str:
     """Return the text of a part of a message; "" if it has none, or if Codex added it."""
     kind, text = text_of(part.get("type")), text_of(part.get("text"))
     if kind not in ("input_text", "output_text", "text"):
-        if kind == "input_image":
-            return PICTURE
-        if kind not in ("input_file", "input_audio"):
-            reading.unknown[f"message: {kind or 'no type'}"] += 1
-        return ""
+        return PICTURE if kind == "input_image" else ""
     if text.lstrip().startswith(_CONTEXT):
         text = text.partition(_REQUEST)[2]
     return "" if text.lstrip().startswith(_ADDED) else text
@@ -439,10 +422,8 @@ class Offsets(BaseModel):
 
     def count_unknown(self, client: str, unknown: Mapping[str, int]) -> None:
         """Add lines of unknown types."""
-        known = Counter(self.unknown.get(client, {}))
-        known.update(unknown)
-        if known:
-            self.unknown[client] = dict(known)
+        if unknown:
+            self.unknown[client] = dict(Counter(self.unknown.get(client, {})) + Counter(unknown))
 
     def save(self) -> None:
         """Write it down if it has changed.
