@@ -20,7 +20,7 @@ from tests.support.environment import model_environment
 from tests.support.learning_jobs import do_due_jobs
 from tests.support.mcp_client import reply_results, reply_text
 from tests.support.memory import ALICE, StoppedClock, add_text, llm_settings, memory_in
-from tests.support.scripted_model import answering, given
+from tests.support.scripted_model import add_all, answering, given
 from tests.support.server_in_process import connect
 from tests.support.stores import ledger_variables
 
@@ -92,11 +92,13 @@ async def test_a_new_note_is_linked_and_the_right_neighbour_evolves(tmp_path: Pa
             assert [(link.memory_id, link.reason) for link in firing.links] == [(kiln.id, REASON)]
             assert (firing.context, firing.tags) == (f"Pottery: {NEW}", ("pottery",))
             assert (kiln.text, kiln.context) == (KILN, "A warning that the bowls for Bruges did not heed")
-            assert kiln.tags == ("pottery", "risk")
+            assert kiln.tags == ("risk",)
             assert [old.text for old, now in zip(before, after, strict=True) if old != now] == [KILN]
             assert [linked.memory.text for linked in await memory.linked(ALICE, kiln)] == [NEW]
             *_, old, evolved = [version.labels for version in (await memory.history(ALICE, kiln.id))[1]]
-            assert old - evolved == {f"context: Pottery: {KILN}"}, "the history has the old and the new"
+            assert old - evolved == {f"context: Pottery: {KILN}", "tags: pottery"}, (
+                "the history has the old and the new"
+            )
             newest = next(edit for edit in await memory.log(ALICE) if edit.provenance.stage == LINK)
             await memory.undo(ALICE, Undo(newest.number))
             undone = [(old.context, old.tags, old.links) for old in await stored(memory, ids)]
@@ -162,8 +164,8 @@ async def test_an_agent_reads_links_and_reasons(tmp_path: Path) -> None:
                 assert history.structured_content["linked"] == [linked]
             history = await agent.call_tool("get_history", {"memory_id": kiln})
             evolved = history.structured_content["history"][-1]
-            changed = ["+context: A warning that the bowls for Bruges did not heed", "+tags: risk"]
-            assert (evolved["stage"], evolved["changed"]) == (LINK, changed)
+            assert evolved["stage"] == LINK
+            assert evolved["changed"] == ["+context: A warning that the bowls for Bruges did not heed", "+tags: risk"]
             added = (await agent.call_tool("get_history", {"memory_id": firing})).structured_content["history"][-1]
             assert f"+linked: [{kiln[:8]}] {REASON}" in added["changed"], "a new link is a row of the history too"
 
@@ -196,6 +198,51 @@ async def test_what_a_note_belongs_to_is_in_its_key_and_made_anew_when_it_change
             await write(memory, clock, "The folder was moved to the desk by Wout")
             (evolved, *_) = (await memory.search(ALICE, "Where are the notes for Sunday's singing?")).hits
             assert (evolved.text, evolved.context) == (DESK[1], meant[DESK[1]])
+
+
+FOLDER, MOVED = "The red folder lies on the desk", "Wout took the red folder to the choir"
+
+
+async def test_an_evolution_changes_context_keywords_and_tags_of_a_neighbour_and_is_undone(tmp_path: Path) -> None:
+    """What a caller gave and what decides how long a memory lasts stays: questions, tags of the metadata, "health"."""
+
+    def evolve(request: dict[str, Any]) -> dict[str, Any]:
+        shown = given(request, "Memories")
+        notes = [note(item["id"], "Of the house.", []) for item in shown if "near" in item]
+        if any(item["text"] == MOVED and "near" in item for item in shown):
+            (old,) = (item for item in shown if item["text"] == FOLDER)
+            assert old["keywords"] == ["invoices", "receipts"], "what a model cannot change it does not see"
+            new = {"context": "Sheet music for Sunday", "tags": ["music"], "keywords": ["scores", "receipts"]}
+            notes.append({"memory": old["id"], "links": [], **new})
+        return {"notes": notes}
+
+    clock, hints = StoppedClock(), ["What is for the tax office?", "invoices", "receipts"]
+    with OpenAIServer(answering(links=evolve, decide=add_all)) as server:
+        async with memory_in(tmp_path, clock, links="on", llm=llm_settings(server.base_url)) as memory:
+            await write(memory, clock, *DESK[2:])
+            added = await memory.add_text(ALICE, FOLDER, hints=hints, metadata={"tags": ["office"]})
+            folder = added.outcomes[0].memory
+            for tag in ("health", "paper"):
+                await memory.corrections.add_tag(ALICE, [folder.id], tag)
+            clock.forward(minutes=1)
+            await do_due_jobs(memory)
+            before = (await stored(memory, [folder.id]))[0]
+            assert before.keywords == (*hints, "office")
+            await write(memory, clock, MOVED)
+            (evolved,) = await stored(memory, [folder.id])
+            assert (evolved.context, evolved.tags) == ("Sheet music for Sunday", ("health", "music"))
+            assert evolved.keywords == (hints[0], "office", "scores", "receipts")
+            *_, row = (await memory.history(ALICE, folder.id))[1]
+            assert row.provenance.stage == LINK
+            assert {"hint: scores", "tags: music"} <= row.labels
+            assert (await memory.search(ALICE, "scores")).hits[0].id == folder.id
+            (found, *_) = (await memory.search(ALICE, "invoices")).hits
+            newest = next(edit for edit in await memory.log(ALICE) if edit.provenance.stage == LINK)
+            await memory.undo(ALICE, Undo(newest.number))
+            (undone,) = await stored(memory, [folder.id])
+            assert (undone.context, undone.tags, undone.keywords) == (before.context, before.tags, before.keywords)
+            (again, *_) = (await memory.search(ALICE, "invoices")).hits
+            assert (again.id, again.score > found.score) == (folder.id, True), "its key was made anew, both times"
 
 
 TAGGED = {

@@ -374,6 +374,14 @@ def has_expired(metadata: Mapping[str, Any], now: datetime) -> bool:
     return end is not None and end <= now
 
 
+# The tags of what never fades: who somebody is, how they want to be helped, and what would do harm if it were
+# forgotten. The model gives these tags; whoever stores a text may give them as `tags` in its metadata.
+LASTING = ("identity", "instruction", "preference", "health", "style", "correction")
+
+# Tags by which more is decided than by a topic. What is found out later takes none of them away.
+KIND_TAGS = frozenset((*LASTING, "promise", "procedure", "solution", "ability", "failure"))
+
+
 def tags_given(metadata: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the tags that a caller gave in the metadata, as a list or as one word."""
     given: Any = metadata.get("tags", ())
@@ -519,12 +527,13 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Annotation:
-    """What the background found out about a memory: its context, tags and links, each as it shall be."""
+    """What the background found out about a memory: its context, tags, links and hints, each as it shall be."""
 
     memory_id: str
     context: str
     tags: tuple[str, ...]
     links: tuple[Link, ...]
+    keywords: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

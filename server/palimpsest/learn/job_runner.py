@@ -203,10 +203,10 @@ MAX_MENTIONS = 12
 
 
 def links_by_rule(conn: Connection, neighbourhoods: Sequence[Neighbourhood]) -> list[Annotation]:
-    """Return the links of new memories, as far as they have any. Contexts and tags stay as they are."""
+    """Return the links of new memories, as far as they have any. All else stays as it is."""
     named = entities_of(conn, sorted(memory.id for memory in memories_of(neighbourhoods)))
     found = [
-        Annotation(memory.id, memory.context, memory.tags, tuple(_links(memory, nearest, named)))
+        Annotation(memory.id, memory.context, memory.tags, tuple(_links(memory, nearest, named)), memory.keywords)
         for memory, nearest in neighbourhoods
     ]
     return [annotation for annotation in found if annotation.links]
@@ -257,10 +257,9 @@ async def _link_piece(engine: Engine, model: LanguageModel | None, job: Job, pie
         return 0
     found, provenance = await _decide(engine, model, job, near)
     known = {memory.id: memory for memory in memories_of(near)}
-    annotated = [(known[each.memory_id], each) for each in found]
-    changed = [(memory, each) for memory, each in annotated if each.context != memory.context]
-    keys = [models.key_text(memory.text, memory.keywords, each.context) for memory, each in changed]
-    vectors, _ = await embed_texts(engine, keys)  # what cannot be embedded now waits for the background
+    keys = [models.key_text(known[each.memory_id].text, each.keywords, each.context) for each in found]
+    changed = sorted({*keys} - {memory.key_text for memory in known.values()})
+    vectors, _ = await embed_texts(engine, changed)  # what cannot be embedded now waits for the background
     read = revisions(known.values())
     await apply_write(engine, Write(job.scope, provenance, annotations=tuple(found), read=read, vectors=vectors))
     return len(found)

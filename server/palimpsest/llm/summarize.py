@@ -1,6 +1,6 @@
 """Write summaries, texts about an entity, gists, descriptions of pictures, annotations of memories and hints."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import AliasChoices, BeforeValidator, Field
 
-from palimpsest.core.models import Annotation, Link, Memory, Message
+from palimpsest.core.models import KIND_TAGS, Annotation, Link, Memory, Message, tags_given
 from palimpsest.core.protocols import LanguageModel
 from palimpsest.core.validation import object_of, one_line, trimmed
 from palimpsest.llm import ask
@@ -179,8 +179,8 @@ MAX_REASON_CHARS = 200
 # How long a tag may be: three words.
 MAX_TAG_CHARS = 40
 
-# How many tags a memory gets at most, with those that it has: twice what the prompt asks for.
-MAX_TAGS = 8
+# How many tags and how many hints a memory gets at most, with those that it has: twice what the prompt asks for.
+MAX_LABELS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +216,7 @@ class NoteReply(ask.ReplyItem):
     memory: ask.Number
     context: ask.Text
     tags: Annotated[list[str], BeforeValidator(_texts_in)]
+    keywords: Annotated[list[str], BeforeValidator(_texts_in)]
     links: Annotated[list[LinkReply], BeforeValidator(_objects_in)]
 
 
@@ -228,9 +229,10 @@ class LinksReply(ask.ReplyModel):
 
 
 async def links(model: LanguageModel, prompt: Prompt, shown: Shown) -> list[Annotation]:
-    """Return what changes of the memories that were shown, which keep the tags they have. Raises ModelError.
+    """Return what changes of the memories that were shown. Raises ModelError.
 
-    New memories of which the model says nothing in either reply stay as they are. What is wrong in the second reply is
+    New memories keep the tags and hints that they have; those of the others are changed if the model names any. New
+    memories of which the model says nothing in either reply stay as they are. What is wrong in the second reply is
     left out, and the rest counts.
     """
     rendered = prompt.render(memories=_shown(shown))
@@ -244,6 +246,7 @@ def _shown(shown: Shown) -> list[dict[str, Any]]:
         {
             "id": number,
             **ask.without_empty(text=memory.text, date=memory.date, context=memory.context, tags=list(memory.tags)),
+            **ask.without_empty(keywords=[word for word in memory.keywords if not _stays(memory, word)]),
             **({"near": list(shown.near[number])} if number in shown.near else {}),
         }
         for number, memory in enumerate(shown.memories)
@@ -271,10 +274,13 @@ def _annotations(shown: Shown, reply: LinksReply) -> tuple[list[Annotation], str
 
 def _annotation(note: NoteReply, shown: Shown) -> Annotation:
     memory = _memory(note.memory, shown)
-    links_of = tuple(_link(link, note, shown) for link in note.links) if note.memory in shown.near else memory.links
+    is_new = note.memory in shown.near
+    links_of = tuple(_link(link, note, shown) for link in note.links) if is_new else memory.links
     context = _text(note.context, f"context of memory {note.memory}", MAX_CONTEXT_CHARS)
     unique = tuple({link.memory_id: link for link in links_of}.values())
-    return Annotation(memory.id, context, _tags(memory, note.tags), unique)
+    tags = _labels(memory.tags, note.tags, lambda tag: is_new or tag in KIND_TAGS)
+    keywords = _labels(memory.keywords, note.keywords, lambda word: is_new or _stays(memory, word))
+    return Annotation(memory.id, context, tags, unique, keywords)
 
 
 def _memory(number: int, shown: Shown) -> Memory:
@@ -291,10 +297,16 @@ def _link(link: LinkReply, note: NoteReply, shown: Shown) -> Link:
     return Link(other.id, _text(link.reason, "reason of a link", MAX_REASON_CHARS))
 
 
-def _tags(memory: Memory, tags: Sequence[str]) -> tuple[str, ...]:
-    """Return the tags that a memory has, and the new ones as far as there is room for them."""
-    new = [tag for tag in map(trimmed, tags) if tag and len(tag) <= MAX_TAG_CHARS]
-    return tuple(dict.fromkeys((*memory.tags, *new)))[: max(MAX_TAGS, len(memory.tags))]
+def _stays(memory: Memory, keyword: str) -> bool:
+    """Return whether a hint is not the model's to change: a question that the memory answers, or a tag of a caller."""
+    return keyword.endswith("?") or keyword in tags_given(memory.metadata)
+
+
+def _labels(old: Sequence[str], replied: Sequence[str], stays: Callable[[str], bool]) -> tuple[str, ...]:
+    """Return the tags or hints of a reply after those old ones that stay, as far as there is room; the old for none."""
+    new = [label for label in map(trimmed, replied) if label and len(label) <= MAX_TAG_CHARS]
+    kept = [label for label in old if stays(label)]
+    return tuple(dict.fromkeys((*kept, *new)))[: max(MAX_LABELS, len(kept))] if new else tuple(old)
 
 
 # The enrich stage: hints for stored memories, which are questions that each answers and other words for it.

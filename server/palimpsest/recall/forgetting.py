@@ -19,7 +19,7 @@ from sqlalchemy import Connection
 
 from palimpsest.core.clock import times_in_zone
 from palimpsest.core.filters import FADED
-from palimpsest.core.models import PINNED, USER_NAME, Candidate, Scope, tags_given
+from palimpsest.core.models import LASTING, PINNED, USER_NAME, Candidate, Scope, tags_given
 from palimpsest.recall.features import Column, Ranked
 from palimpsest.store import usage
 from palimpsest.store.memories import is_pinned
@@ -27,10 +27,6 @@ from palimpsest.store.usage import Trace
 from palimpsest.text.display import counted
 
 Mode: TypeAlias = Literal["off", "rank", "archive"]
-
-# The tags of what never fades: who somebody is, how they want to be helped, and what would do harm if it were
-# forgotten. The model gives these tags; whoever stores a text may give them as `tags` in its metadata.
-LASTING = ("identity", "instruction", "preference", "health", "style", "correction")
 
 # What keeps the memory that tells the user's name, with or without tags.
 NAME = "identity"

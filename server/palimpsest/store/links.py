@@ -76,10 +76,9 @@ _LINKED = _linked()
 # memories, and every context, reason and tag from the background that may come from them, out of the memories and
 # out of their histories. The background may write them again.
 
-# `context`, `links` and `tags` of a memory, as its row or a row of its history has them.
+# What the background finds out about a memory, and its values as the memory's row or a row of its history has them.
+PARTS = ("context", "links", "tags", "keywords")
 State: TypeAlias = Mapping[str, Any]
-
-_PARTS = ("context", "links", "tags")
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,24 +167,24 @@ def _annotated(user_id: str) -> Any:
 def _rewrite(conn: Connection, row: Row[Any], change: Callable[[State, str, AbstractSet[str]], State]) -> bool:
     """Change the annotations of a memory and of its history, and return whether the memory itself changed.
 
-    `change` gets a state, the text it belongs to, and the tags that came from the background.
+    `change` gets a state, the text it belongs to, and the tags and hints that came from the background.
     """
     from_background: set[str] = set()
     before: set[str] = set()
     for version in conn.execute(select(history).where(history.c.memory_id == row.id).order_by(history.c.seq)).all():
-        tags = set(version.state["tags"])
-        if version.stage == LINK:
-            from_background |= tags - before
-        before = tags
         state: dict[str, Any] = {"context": "", "links": [], **version.state}
+        labels = {*state["tags"], *state["keywords"]}
+        if version.stage == LINK:
+            from_background |= labels - before
+        before = labels
         new = change(
-            {name: state[name] for name in _PARTS}, version.new_memory or version.old_memory or "", from_background
+            {name: state[name] for name in PARTS}, version.new_memory or version.old_memory or "", from_background
         )
-        if any(new[name] != state[name] for name in _PARTS):
+        if any(new[name] != state[name] for name in PARTS):
             conn.execute(update(history).where(history.c.seq == version.seq).values(state={**version.state, **new}))
-    old = {name: getattr(row, name) for name in _PARTS}
+    old = {name: getattr(row, name) for name in PARTS}
     new = change(old, row.text, from_background)
-    if all(new[name] == old[name] for name in _PARTS):
+    if all(new[name] == old[name] for name in PARTS):
         return False
     conn.execute(update(memories).where(memories.c.id == row.id).values(**new))
     put(conn, memories_by_id(conn, [row.id])[row.id])
@@ -201,8 +200,11 @@ def _without(erased: _Erased, state: State, text: str, from_background: Abstract
         for other, reason in state["links"]
         if other not in erased.ids
     ]
-    tags = [tag for tag in state["tags"] if tag not in from_background or not erased.quotes(tag, own)]
-    return {"context": "" if is_from_them else state["context"], "links": kept, "tags": tags}
+    labels = {
+        name: [label for label in state[name] if label not in from_background or not erased.quotes(label, own)]
+        for name in ("tags", "keywords")
+    }
+    return {"context": "" if is_from_them else state["context"], "links": kept, **labels}
 
 
 def content_words(text: str) -> frozenset[str]:

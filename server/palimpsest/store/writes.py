@@ -442,14 +442,15 @@ def mention(tx: Transaction, memory: Memory, fact: Fact | None) -> Outcome:
 
 
 def annotate(tx: Transaction, memory: Memory, found: Annotation) -> None:
-    """Write the context, the tags and the links of a living memory.
+    """Write the context, the tags, the links and the hints of a living memory.
 
     It says what it said before: its revision and its dates stay, and no summary that rests on it becomes stale.
     """
-    new = replace(memory, context=found.context, tags=found.tags, links=found.links)
+    parts: dict[str, Any] = {name: getattr(found, name) for name in links.PARTS}
+    new = replace(memory, **parts)
     if memory.deleted_at is not None or new == memory:
         return
-    values = rows.memory_columns(new, ("tags", "context", "links"))
+    values = rows.memory_columns(new, links.PARTS)
     tx.conn.execute(update(memories).where(memories.c.id == new.id).values(**values))
     if new.links != memory.links:
         links.put(tx.conn, new)

@@ -44,7 +44,9 @@ def family_model(request: dict[str, Any]) -> str:
         others = [other for other in family if other != item["id"] and item["id"] in family and "near" in item]
         links = [{"memory": other, "reason": "about Beatriz"} for other in others]
         context = f"Belongs to: {item['text']}"
-        notes.append({"memory": item["id"], "context": context, "tags": ["family"], "links": links})
+        notes.append(
+            {"memory": item["id"], "context": context, "tags": ["family"], "keywords": ["Antwerp"], "links": links}
+        )
     return json.dumps({"notes": notes})
 
 
