@@ -154,7 +154,7 @@ class Memory(Edits):
     def capture(self) -> Capture:
         """Return what takes conversations of clients into this memory."""
         after_write = self.background.after_write if self.background else None
-        return Capture(self.engine, self.settings, after_write, self.briefs.note_pauses)
+        return Capture(self.engine, self.settings, after_write, self.briefs.note_pauses, self.fading.after_naming)
 
     @property
     def projects(self) -> browsing.Projects:
@@ -196,6 +196,7 @@ class Memory(Edits):
         person is stored for all projects.
         """
         lesson = add.Lesson(messages[0].scope, messages, context, caller, stays_in_project=stays_in_project)
+        self.fading.after_naming(lesson.scope.user_id, *(message.content for message in messages))
         return await self._after_write(lesson.scope, add.add_messages(self.engine.answering, lesson, infer=infer))
 
     async def add_text(  # noqa: PLR0913 - options, passed by name
@@ -305,9 +306,9 @@ class Memory(Edits):
         )
         result = replace(result, hits=tuple(hit.in_zone(now.tzinfo) for hit in result.hits))
         if is_use and as_of is None:
-            fading.after_search(result)
             asked = " / ".join((query, *also))
             self.recall_log.note(scope, asked, [hit.id for hit in result.hits], caller, all_projects=all_projects)
+            fading.after_search(result)
         if self.background is not None and self.projection.is_behind():
             self.background.wake()
         return result
@@ -398,10 +399,11 @@ class Memory(Edits):
         """Return the kinds of the summaries of the last days on which something was said, the last day first."""
         return await summary_writer.last_days(self.engine, scope, number)
 
-    async def get(self, scope: Scope, owner_id: str) -> models.Memory | Message:
+    async def get(self, scope: Scope, owner_id: str, *, is_use: bool = True) -> models.Memory | Message:
         """Return a memory or message, living or deleted, with its whole text unless a fact of it is forgotten."""
         owner = await self.engine.read(lambda conn: entries.find_shown(conn, scope, owner_id))
-        self.fading.after_read(owner.id)
+        if is_use:
+            self.fading.after_naming(scope.user_id, owner.id)
         return owner.in_zone(self.zone)
 
     @reads
@@ -446,7 +448,7 @@ class Memory(Edits):
     async def _after_write(self, scope: Scope, write: Awaitable[WriteResult]) -> WriteResult:
         """Await a write, start the background work that follows it, and return its result."""
         result = _shown_in(await write, self.zone)
-        self.fading.after_write(result.outcomes)
+        self.fading.after_write(scope.user_id, result.outcomes)
         notes = await self.briefs.after_write(scope.user_id, result.outcomes)
         if self.background is not None:
             # What the server keeps of a project rests on all that belongs to it.
@@ -482,7 +484,8 @@ async def open_memory(
     threads = Threads((anyio.CapacityLimiter(THREADS),), (anyio.CapacityLimiter(1),))
     opening = partial(open_parts, settings or load_settings(), clock, threads, background=background)
     engine, projection, kept_keys = await threads.run(opening)
-    fading, recall_log = FadingMemories(engine), RecallLog(engine)
+    recall_log = RecallLog(engine)
+    fading = FadingMemories(engine, recall_log)
     briefs = Briefs(engine.settings, engine, recall_log)
     failure: Exception | None = None
     try:
@@ -490,7 +493,8 @@ async def open_memory(
             background_work = None
             if background:
                 background_work = BackgroundWork(engine, projection, tasks, briefs.before(on_learned))
-                capture = Capture(engine, engine.settings, background_work.after_write, briefs.note_pauses)
+                followed_by = background_work.after_write, briefs.note_pauses, fading.after_naming
+                capture = Capture(engine, engine.settings, *followed_by)
                 for work in (background_work, capture, briefs, fading, recall_log):
                     tasks.start_soon(work.run)
             try:

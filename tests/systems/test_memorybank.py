@@ -7,6 +7,7 @@ tell of the user becomes a portrait. Forgetting, section 2.3, is in tests/recall
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 from loopback import OpenAIServer
+from palimpsest.core.clock import now
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Scope
 from palimpsest.memory import Memory
@@ -22,6 +24,7 @@ from tests.support.mcp_client import error_text, reply_results, reply_text
 from tests.support.memory import ALICE, StoppedClock, add_text, memory_in, messages_from
 from tests.support.scripted_model import add_all, answering, given, prompt_of
 from tests.support.server_in_process import connect
+from tests.support.sessions import spooled
 
 
 async def remembered(memory: Memory, scope: Scope = ALICE) -> dict[str, float]:
@@ -171,6 +174,58 @@ async def test_a_recall_strengthens_what_was_used_and_not_what_stood_beside_it(t
     async with memory_in(data, clock, forgetting="rank") as memory:
         known = (await memory.fading.report(ALICE)).fading
         assert {item.memory.id: item.fading.strength for item in known} == dict(zip(ids, (2, 2, 1), strict=True))
+
+
+NAMES: dict[str, Callable[[str], tuple[str, dict[str, Any]]]] = {
+    "cites it in a reply": lambda hit: (
+        "add_memory",
+        {"messages": [{"role": "assistant", "content": f"It flew off ({hit[:8]})."}]},
+    ),
+    "replaces it": lambda hit: ("add_memory", {"text": "The swarm of June came back", "replaces": [hit]}),
+    "updates it": lambda hit: ("update_memory", {"memory_id": hit, "metadata": {"seen": True}}),
+    "says it again": lambda _: ("add_memory", {"text": "The swarm of June flew off"}),
+    "refers to it in a text": lambda hit: ("add_memory", {"text": f"Tomke saw it too, see [{hit[:8]}@1]"}),
+    "relates something to it": lambda hit: (
+        "add_memory",
+        {"text": "Rain fell in June", "relations": [["rain", "is why", hit]]},
+    ),
+    "links it in metadata": lambda hit: ("add_memory", {"text": "Rain fell", "metadata": {"because": hit[:8]}}),
+}
+
+
+@pytest.mark.few_by_day(6)
+@pytest.mark.parametrize("how", ["reads it", "said its id", *NAMES])
+async def test_a_hit_that_stood_below_counts_as_used_once_when_the_agent(tmp_path: Path, how: str) -> None:
+    """What the agent never saw does not count however it is named, and neither does what it names before it sees it."""
+    texts = ("The swarm of May hung in the pear tree", "The swarm of June flew off", "The cellar door is blue")
+    async with connect(tmp_path, PALIMPSEST_FORGETTING="rank") as agent:
+
+        async def name(memory_id: str) -> None:
+            if how == "reads it":
+                await agent.read_resource(f"memory://{memory_id}")
+            elif how == "said its id":
+                spooled(tmp_path / "data", "reply", f"It flew off, see {memory_id[:8]}.", cwd=str(tmp_path))
+            else:
+                tool, arguments = NAMES[how](memory_id)
+                assert not (await agent.call_tool(tool, arguments)).is_error
+
+        ids = [reply_results(await agent.call_tool("add_memory", {"text": text}))[0]["id"] for text in texts]
+        if how == "reads it":
+            await name(ids[1])
+        asked = {"query": "Where did the swarm of May hang?", "limit": 2}
+        found = [hit["id"] for hit in reply_results(await agent.call_tool("search_memories", asked))]
+        assert found == ids[:2]
+    # A new process knows of it by the recall log.
+    async with connect(tmp_path, PALIMPSEST_FORGETTING="rank") as agent:
+        for memory_id in (ids[1],) if how == "replaces it" else (ids[1], ids[1], ids[2]):
+            await name(memory_id)
+    async with memory_in(tmp_path / "data", StoppedClock(now()), forgetting="rank", user_id="alice") as memory:
+        await memory.capture.take_in()
+        await memory.fading.write()
+        if how == "replaces it":
+            await memory.undo(Scope("alice"))
+        known = {item.memory.id: item.fading.strength for item in (await memory.fading.report(Scope("alice"))).fading}
+        assert [known[memory_id] for memory_id in ids] == [2, 2, 1]
 
 
 async def test_a_question_that_nothing_answers_strengthens_nothing(tmp_path: Path) -> None:

@@ -612,7 +612,7 @@ class Capture:
     """What takes conversations of clients into an open memory. Every method raises PalimpsestError.
 
     `after_write` is awaited with each scope that has new messages, and `on_pause` called with the client and the id of
-    each session that was compacted or has ended.
+    each session that was compacted or has ended, and `on_said` with the user and what was said.
     """
 
     def __init__(
@@ -621,9 +621,10 @@ class Capture:
         settings: Settings,
         after_write: AfterWrite | None = None,
         on_pause: OnPause | None = None,
+        on_said: Callable[..., None] = lambda *_: None,
     ) -> None:
         self._engine, self._settings = engine, settings
-        self._after_write, self._on_pause = after_write, on_pause
+        self._after_write, self._on_pause, self._on_said = after_write, on_pause, on_said
 
     async def take_in(self, seconds: float | None = None) -> None:
         """Take in what hooks left in the spool, for at most about `seconds`; nothing if the settings say so."""
@@ -753,6 +754,7 @@ class Capture:
         found = await engine.run(gather)
         storing = _Storing(engine, Provenance(STAGE, caller=job_queries.HOOKS), {})
         await storing.store(found)
+        self._on_said(settings.user_id, *(item.message.content for item in found.new))
         over: dict[tuple[str, str], bool] = {}
         for record in records:
             session = record.client, record.session

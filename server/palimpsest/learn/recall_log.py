@@ -20,7 +20,8 @@ from palimpsest.recall.forgetting import Fading, RetentionSettings, fading_of
 from palimpsest.recall.search import SearchResult
 from palimpsest.store import memories as memory_queries
 from palimpsest.store import usage
-from palimpsest.store.entries import epoch
+from palimpsest.store.entries import epoch, ids_in
+from palimpsest.store.rows import MIN_PREFIX
 from palimpsest.store.usage import MAX_RECALLS, NewRecall, Recall, Use
 from palimpsest.text.display import shorten
 
@@ -30,9 +31,6 @@ logger = logging.getLogger(__name__)
 
 # The score from which on a hit is rather about what is asked than not. What lies beside it has a tenth or two.
 PROBABLE = 0.5
-
-# Of how many hits a process knows that they were shown: those of the last fifty searches.
-MAX_SHOWN = 500
 
 # How long uses are collected before they are written: a burst of searches is one write, and a process that is killed
 # loses the uses of a few seconds.
@@ -70,43 +68,39 @@ def forgetting_of(settings: Settings) -> RetentionSettings:
 class FadingMemories(OfMemory):
     """What fades, as `memory.fading`. Uses are noted only if the settings let memories fade."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, recall_log: RecallLog) -> None:
         super().__init__(engine)
+        self._recall_log = recall_log
         self._uses: dict[str, Use] = {}
-        self._shown: dict[str, None] = {}
+        self._named: dict[tuple[str, str], datetime] = {}
         self._woken = anyio.Event()
         self.forgetting = forgetting_of(engine.settings)
 
     def after_search(self, result: SearchResult) -> None:
         """Collect what a search used, if it probably answers (`PROBABLE`): the first hit, or what was learned from it.
 
-        The other hits were shown. They count once they turn out to be the answer (`after_read`, `after_write`).
+        The other hits were shown, as the recall log says. They count once somebody names them (`after_naming`).
         """
         memories = [hit for hit in result.hits if hit.kind == "memory"]
-        first = {hit.id for hit in memories if result.hits[0].id in (hit.id, *hit.message_ids)}
-        is_used = result.confident and any(hit.score >= PROBABLE for hit in result.hits[:1])
-        if is_used:
-            self._collect(first, times=1)
-        for hit in memories:
-            self._shown.pop(hit.id, None)
-            if hit.id not in first or not is_used:
-                self._shown[hit.id] = None
-        while len(self._shown) > MAX_SHOWN:
-            del self._shown[next(iter(self._shown))]
+        if result.confident and any(hit.score >= PROBABLE for hit in result.hits[:1]):
+            self._collect((hit.id for hit in memories if result.hits[0].id in (hit.id, *hit.message_ids)), times=1)
 
-    def after_read(self, *memory_ids: str) -> None:
-        """Collect those of some memories that a search showed and that somebody then reads or builds on."""
-        used = [memory_id for memory_id in memory_ids if memory_id in self._shown]
-        for memory_id in used:
-            del self._shown[memory_id]
-        self._collect(used, times=1)
+    def after_naming(self, user_id: str, *texts: str) -> None:
+        """Collect the ids in texts of a user. What was shown and not used since counts as used."""
+        if self.forgetting.mode == "off":
+            return
+        for owner_id in (name for text in texts for name in ids_in(text)):
+            self._named[user_id, owner_id[:MIN_PREFIX]] = self.engine.clock()
+            self._woken.set()
 
-    def after_write(self, outcomes: Iterable[Outcome]) -> None:
-        """Collect what was stated again by a write and was known already, and what was shown and then updated."""
+    def after_write(self, user_id: str, outcomes: Iterable[Outcome]) -> None:
+        """Collect what was stated again by a write and was known already, and what it updates, replaces or names."""
         written = [outcome for outcome in outcomes if outcome.kind == "memory" and outcome.event is not Event.DELETE]
         known = (outcome.memory for outcome in written if outcome.event is Event.NONE)
         self._collect((memory.id for memory in known if memory.deleted_at is None), times=0)
-        self.after_read(*(outcome.memory.id for outcome in written))
+        for outcome in written:
+            memory, old = outcome.memory, outcome.replaced if outcome.event is Event.ADD else (outcome.memory.id,)
+            self.after_naming(user_id, *old, memory.text, str(memory.metadata), str(memory.relations))
 
     def _collect(self, memory_ids: Iterable[str], times: int) -> None:
         if self.forgetting.mode == "off":
@@ -126,11 +120,13 @@ class FadingMemories(OfMemory):
 
     async def write(self) -> None:
         """Write what is collected. A failure is logged: a search has been answered by then."""
-        collected, self._uses, self._woken = self._uses, {}, anyio.Event()
-        if not collected:
-            return
-        with logged(logger, "that memories were used was not noted"):
-            await self.engine.write(lambda: self.engine.ledger.run(usage.note_uses, collected))
+        uses, named = self._uses, self._named
+        self._uses, self._named, self._woken = {}, {}, anyio.Event()
+        if named:
+            await self._recall_log.write()
+        if uses or named:
+            with logged(logger, "that memories were used was not noted"):
+                await self.engine.write(lambda: self.engine.ledger.run(usage.note_uses, uses, named))
 
     @reads
     def report(self, conn: Connection, scope: Scope) -> FadingReport:

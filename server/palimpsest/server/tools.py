@@ -254,7 +254,7 @@ async def _pages(memory: Memory, scope: Scope, name: str, owner_id: str, numbers
 async def get_history(ctx: Context[Any, Any], memory_id: str, scope: ScopeInput | None = None) -> types.CallToolResult:
     """Read every version of a memory and its sources, or the talk around a message."""
     memory, read_scope = await request_of(ctx, scope)
-    owner = await memory.get(read_scope, memory_id)
+    owner = await memory.get(read_scope, memory_id, is_use=may_write())
     if isinstance(owner, Message):
         around = await memory.conversations.around(read_scope, owner)
         return tool_result(replies.message_text(owner, around), replies.message_history_json(owner, around))
@@ -554,7 +554,7 @@ async def read_memory(id: str, ctx: Context[Any, Any]) -> str:  # noqa: A002 - i
     elif id == ENTITIES:
         text = replies.entities_text(await memory.graph.entities(scope, limit=MAX_ENTITIES + 1), scope, MAX_ENTITIES)
     else:
-        text = replies.whole_text(await memory.get(scope, id))
+        text = replies.whole_text(await memory.get(scope, id, is_use=may_write()))
     return framed(text)
 
 
