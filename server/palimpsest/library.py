@@ -1,4 +1,4 @@
-"""A synchronous memory with the methods and replies of mem0's `Memory`, for programs that were written for it.
+"""Memories with the methods and replies of mem0's `Memory` and `AsyncMemory`, for programs that were written for them.
 
 An event loop in a thread of its own does the work, so any number of threads may call. Each method is one call there.
 """
@@ -8,11 +8,11 @@ import sys
 import threading
 import warnings
 import weakref
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import date
-from functools import cache, partial
-from typing import Any, Self, TypeVar, cast
+from functools import cache, partial, wraps
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast
 
 import anyio.to_thread
 from anyio.from_thread import BlockingPortal
@@ -31,6 +31,7 @@ from palimpsest.store.memories import memories_by_id
 from palimpsest.store.messages import messages_by_id
 
 _T = TypeVar("_T")
+_P = ParamSpec("_P")
 
 CALLER = "library"
 
@@ -305,6 +306,50 @@ class Memory:
             return future.result()
         except InputError as error:
             raise ArgumentError(str(error), error.remedy, error.owner_id) from error
+
+
+def _awaited(
+    method: Callable[Concatenate[Memory, _P], _T],
+) -> Callable[Concatenate[AsyncMemory, _P], Coroutine[Any, Any, _T]]:
+    """Return a coroutine function that does what a method of `Memory` does, in a worker thread."""
+
+    @wraps(method)
+    async def call(self: AsyncMemory, *args: _P.args, **options: _P.kwargs) -> _T:
+        return await anyio.to_thread.run_sync(partial(method, self.memory, *args, **options))
+
+    return call
+
+
+class AsyncMemory:
+    """A long-term memory with the methods of mem0's `AsyncMemory`: those of `Memory`, to be awaited.
+
+    `memory` is the synchronous one. Close it with `await memory.close()` or by an `async with` block.
+    """
+
+    def __init__(self, config: Mapping[str, Any] | Settings | None = None, *, background: bool = False) -> None:
+        self.memory = Memory(config, background=background)
+
+    @classmethod
+    async def from_config(cls, config_dict: Mapping[str, Any]) -> Self:
+        """Open a memory with a configuration of mem0's, as `Memory.from_config` does."""
+        return await anyio.to_thread.run_sync(cls, _settings_from(config_dict))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    add = _awaited(Memory.add)
+    search = _awaited(Memory.search)
+    get = _awaited(Memory.get)
+    get_all = _awaited(Memory.get_all)
+    update = _awaited(Memory.update)
+    delete = _awaited(Memory.delete)
+    delete_all = _awaited(Memory.delete_all)
+    history = _awaited(Memory.history)
+    reset = _awaited(Memory.reset)
+    close = _awaited(Memory.close)
 
 
 class _End:

@@ -1,13 +1,14 @@
-"""The synchronous library: programs that were written for mem0 do what they did, threads, and the end of a program."""
+"""The library (mem0's `Memory` and `AsyncMemory`): programs that were written for mem0 do what they did, threads, and the end of a program."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -17,7 +18,7 @@ import anyio
 import pytest
 
 from loopback import OpenAIServer
-from palimpsest import Memory, open_memory
+from palimpsest import AsyncMemory, Memory, open_memory
 from palimpsest.core.errors import PalimpsestError
 from tests.support.environment import clean_environment
 from tests.support.memory import llm_settings
@@ -183,6 +184,91 @@ def test_a_configuration_with_a_language_model(tmp_path: Path) -> None:
             assert "thunderstorms" in added["results"][0]["memory"]
             found = memory.search("What frightens me?", user_id="s20", filters={"topic": "hiking"})
             assert found["results"][0]["id"] == added["results"][0]["id"]
+
+
+# The same for programs that await.
+
+
+def awaiting(folder: Path, program: Callable[[AsyncMemory], Coroutine[Any, Any, None]]) -> None:
+    """Run a program with an `AsyncMemory` that has no language model, in asyncio as mem0's programs do."""
+
+    async def run() -> None:
+        async with AsyncMemory({"data_dir": folder, "llm": {"provider": "none"}}) as memory:
+            await program(memory)
+
+    asyncio.run(run())
+
+
+def test_a_program_that_awaits_adds_searches_and_lists(tmp_path: Path) -> None:
+    async def program(memory: AsyncMemory) -> None:
+        added = await memory.add("I keep bees on the roof", user_id="a01")
+        assert [(item["event"], item["memory"]) for item in added["results"]] == [("ADD", "I keep bees on the roof")]
+        await memory.add(TRIP, user_id="a02", metadata={"category": "travel"})
+        assert sorted(texts(await memory.get_all(user_id="a02"))) == sorted(turn["content"] for turn in TRIP)
+        (found,) = (await memory.search("Which animals do I keep?", user_id="a01", limit=3))["results"]
+        assert found["id"] == added["results"][0]["id"]
+        assert texts(await memory.search("Where?", filters={"user_id": "a02", "category": "work"})) == []
+        assert len((await memory.get_all(user_id="a02", limit=2))["results"]) == 2
+
+    awaiting(tmp_path, program)
+
+
+def test_a_program_that_awaits_reads_updates_and_deletes_by_id(tmp_path: Path) -> None:
+    async def program(memory: AsyncMemory) -> None:
+        memory_id = (await memory.add("The key hangs behind the clock", user_id="a03"))["results"][0]["id"]
+        updated = await memory.update(memory_id, data="The key is lost")
+        assert updated == {"message": "Memory updated successfully!"}
+        item = await memory.get(memory_id)
+        assert item is not None
+        assert (item["memory"], item["user_id"]) == ("The key is lost", "a03")
+        assert await memory.delete(memory_id=memory_id) == {"message": "Memory deleted successfully!"}
+        assert await memory.get(memory_id) is None
+        assert [version["event"] for version in await memory.history(memory_id)] == ["ADD", "UPDATE", "DELETE"]
+
+    awaiting(tmp_path, program)
+
+
+def test_a_program_that_awaits_many_calls_at_once_has_all_of_them(tmp_path: Path) -> None:
+    async def program(memory: AsyncMemory) -> None:
+        await asyncio.gather(*(memory.add(f"Drawer {number} holds maps", user_id="a04") for number in range(60)))
+        found, listed = await asyncio.gather(
+            memory.search("What do the drawers hold?", user_id="a04", top_k=5), memory.get_all(user_id="a04")
+        )
+        assert (len(found["results"]), len(listed["results"])) == (5, 60)
+        await memory.add("Of somebody else", user_id="a05", agent_id="clerk")
+        assert await memory.delete_all(user_id="a04") == {"message": "Memories deleted successfully!"}
+        assert texts(await memory.get_all(user_id="a04")) == []
+        assert texts(await memory.get_all(agent_id="clerk", user_id="a05")) == ["Of somebody else"]
+        await memory.reset()
+        assert texts(await memory.get_all(agent_id="clerk", user_id="a05")) == []
+
+    awaiting(tmp_path, program)
+
+
+def test_errors_of_calls_that_are_awaited_are_value_errors(tmp_path: Path) -> None:
+    async def program(memory: AsyncMemory) -> None:
+        with pytest.raises(ValueError, match=NOWHERE):
+            await memory.add("Whose is this?")
+        with pytest.raises(TypeError, match="unexpected keyword argument 'usr'"):
+            await memory.search("anything", user_id="a06", usr="a06")
+        with pytest.warns(UserWarning, match=r"search\(\) ignores 'rerank'"):
+            await memory.search("anything", user_id="a06", rerank=True)
+
+    awaiting(tmp_path, program)
+
+
+def test_a_configuration_is_awaited_and_a_closed_memory_says_so(tmp_path: Path) -> None:
+    async def program() -> None:
+        with OpenAIServer([facts_reply("User likes plums.")]) as server:
+            config = {"llm": {"provider": "openai", "config": llm_settings(server.base_url)["config"]}}
+            memory = await AsyncMemory.from_config({**config, "version": "v1.0", "data_dir": tmp_path})
+            added: Any = await memory.add("I like plums", user_id="a07")
+            assert [item["memory"] for item in added] == ["User likes plums."]
+            await memory.close()
+        with pytest.raises(PalimpsestError, match="is closed"):
+            await memory.get_all(user_id="a07")
+
+    asyncio.run(program())
 
 
 # What mem0 has and Palimpsest has not.
