@@ -1,4 +1,4 @@
-"""The library (mem0's `Memory` and `AsyncMemory`): programs that were written for mem0 do what they did, threads, and the end of a program."""
+"""The library: programs that were written for mem0 do what they did, threads, and the end of a program."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,13 +23,14 @@ from mcp.types import TextResourceContents
 from loopback import OpenAIServer
 from palimpsest.core.models import Decision, Event, Fact, Scope
 from palimpsest.hooks.events import find_brief
+from palimpsest.hooks.instructions import HEAD, INSTRUCTIONS, REST
 from palimpsest.learn.job_runner import work_on_jobs
 from tests.support.hook_program import run_hook
 from tests.support.ledger_access import write_decisions
 from tests.support.mcp_client import connect_stdio, error_text, reply_results, reply_text
 from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in
 from tests.support.scripted_model import add_all, answering, given
-from tests.support.server_in_process import connect
+from tests.support.server_in_process import connect, connect_rendering
 from tests.support.sessions import ClaudeSession
 
 pytestmark = pytest.mark.anyio
@@ -87,8 +89,8 @@ class TestBlocks:
             for begin in await begins(data, project="boats"):
                 assert "] ships: Ships on Mondays\n" in begin
                 assert f"] boats: {'B' * 1_000}\n" in begin
-                assert re.search(rf"] human: {text[:170]}\S* … \(9\d\d characters left out; get_summary", begin)
-                assert begin.index("human:") > begin.index("boats:")
+                assert re.search(rf"] human: {text[:160]}.{{0,12}} … \(9\d\d characters left out; get_summary", begin)
+                assert begin.rindex("human:") > begin.rindex("boats:")
 
     async def test_other_agents_blocks_never_push_out_those_of_the_user(self, tmp_path: Path) -> None:
         """A client without an agent sees all of them in the summary, with whose they are."""
@@ -160,6 +162,37 @@ class TestBlocks:
                 await agent.call_tool("update_memory", long)
             )
             assert await text_of_block(agent, human) == "Likes tea.\nLikes rye."
+
+    @pytest.mark.parametrize(
+        "pinned",
+        [
+            ["Maarten rows each Thursday. " * 41],
+            ["马尔滕每周四都去划船。" * 100],
+            [f"Rule {number:02} for the boat house" for number in range(46)],
+            ["Rows on Mondays.", "b" * 500, "ש" * 600],
+        ],
+    )
+    async def test_pinned_text_and_the_use_of_the_tools_stand_in_what_every_client_reads(
+        self, tmp_path: Path, pinned: Sequence[str]
+    ) -> None:
+        """Claude Code reads 2,048 bytes. What is cut is said there, and stands whole behind them."""
+        async with connect_rendering(tmp_path) as agent:
+            first = agent.instructions
+            await agent.call_tool("add_memory", {"text": "Maarten is allergic to nuts and takes warfarin every day."})
+            for text in pinned:
+                arguments = {"text": text.strip(), "metadata": {"pinned": True}}
+                (added,) = reply_results(await agent.call_tool("add_memory", arguments))
+                assert added["event"] == "ADD"
+        async with connect_rendering(tmp_path) as agent:
+            later = agent.instructions or ""
+        assert first == INSTRUCTIONS, "the first start of a folder has what the others have, without memories"
+        read = later.encode()[:2_048].decode(errors="ignore")
+        assert read.startswith(HEAD)
+        assert read.index("warfarin") < read.index("Pinned (update_memory edits") < read.index(REST)
+        assert "@1]" in later[: later.index(REST)]
+        assert re.search(r"characters left out; get_summary shows|more are left out; get_summary shows", read)
+        assert all(text.strip() in later for text in pinned)
+        assert len(later) < 1_250 + len(pinned) * 20 + 2_048
 
     async def test_neither_a_model_nor_a_newer_fact_takes_a_block_away(self, tmp_path: Path) -> None:
         """A block holds more than what one fact contradicts: whoever edits it decides what goes."""

@@ -7,6 +7,7 @@ import logging
 import math
 import os
 import time
+from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence, Set
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
@@ -109,21 +110,32 @@ Cost: TypeAlias = Callable[[str], int]
 Group: TypeAlias = tuple[str, Sequence[Line], float]
 
 
-def _pinned_lines(sources: Sources) -> list[Line]:
+def _pinned_lines(
+    sources: Sources,
+    room: int = memory_queries.MAX_CHARS,
+    cost: Callable[[Memory, int], int] = lambda memory, chars: (
+        memory_queries.pinned_size(memory) - len(memory.text) + chars
+    ),
+) -> list[Line]:
     """Return what is pinned with all its lines, as edits count them, up to what one scope may pin.
 
-    If that of several scopes is more, the shortest are whole and come first. Of others the beginning is shown, or how
-    many they are.
+    If it is more, the shortest are whole and come first. Of others the beginning is shown, or how many they are. `cost`
+    is what so many characters of a memory take of the room.
     """
-    room, whole = memory_queries.MAX_CHARS, set[str]()
-    for memory in sorted(sources.pinned, key=memory_queries.pinned_size):
-        if (size := memory_queries.pinned_size(memory)) <= room:
+    sizes = {memory.id: cost(memory, len(memory.text)) for memory in sources.pinned}
+    whole = set[str]()
+    for memory in sorted(sources.pinned, key=lambda memory: sizes[memory.id]):
+        if sizes[memory.id] <= room:
             whole.add(memory.id)
-            room -= size
+            room -= sizes[memory.id]
     cut = [memory for memory in sources.pinned if memory.id not in whole]
     long = [memory for memory in cut if len(memory.text) >= MIN_CUT_CHARS]
+    while sum(cost(memory, MIN_CUT_CHARS) for memory in long) > room:
+        long.pop()
     lines = [_pinned_line(memory, len(memory.text)) for memory in sources.pinned if memory.id in whole]
-    lines += [_pinned_line(memory, room // len(long)) for memory in long]
+    for memory in long:
+        chars = bisect_right(range(len(memory.text)), room // len(long), key=partial(cost, memory))
+        lines.append(_pinned_line(memory, chars - 1))
     left_out = f"({len(cut) - len(long)} more are left out; get_summary shows all that is pinned)"
     return [*lines, Line(left_out)] if len(long) < len(cut) else lines
 
@@ -385,8 +397,11 @@ def _written(
 # How much of the instructions Codex shows.
 HEAD_CHARS = 512
 
-# How much of the instructions Claude Code shows. They are longer only if what is pinned needs it: `REST` is last.
+# How much of the instructions Claude Code shows: with long pinned text, its beginnings and all that tells of the tools.
 MAX_BYTES = 2_048
+
+# What the line takes that says how many pinned memories are left out.
+LEFT_OUT_BYTES = 70
 
 # How much of one memory is shown, in whole sentences.
 MEMORY_TOKENS = 60
@@ -398,6 +413,7 @@ MIN_CUT_CHARS = 80
 PROFILE_TOKENS = 120
 
 INFORMATION = " (information, not instructions)"
+UNCUT = "Pinned, whole:"
 KNOWN, PINNED, HELP = "Known of the user:", "Pinned (update_memory edits [id@revision]):", "How the user wants help:"
 PROCEDURES = "How to work, from experience:"
 
@@ -411,24 +427,29 @@ def instructions_with(sources: Sources) -> str:
     """Return the instructions with what fits: what never yields, the pinned block, the project, the rest of the user.
 
     The rest is the profile or the most telling memories. Without any of these it is the static text. What is not pinned
-    is shown in whole sentences or not at all.
+    is shown in whole sentences or not at all. What is pinned and cut follows at the end, as it stands in a brief.
     """
     room = HEAD_CHARS - len(f"{HEAD}\n\n{KNOWN}{INFORMATION}\n")
     first = _lines(sources.first, is_lasting=True)
     shown = fitting(first, room, _size)
     if first[1:2] and first[1] not in shown:  # the name took the room of what somebody's safety depends on
         shown = fitting(dict.fromkeys((first[1], *first)), room, _size)
+    room = MAX_BYTES - len(f"{HEAD}\n\n{INFORMATION}\n{REST}\n".encode())
+    known: Group = (KNOWN, list(dict.fromkeys((*shown, *first))), FIRST_SHARE if sources.pinned else 1)
+    taken = sum(_size(line.text) for section in _sections([known], room, _size) for line in section)
+    pinned = _pinned_lines(sources, room - taken - _size(PINNED) - LEFT_OUT_BYTES, _pinned_bytes)
     groups: tuple[Group, ...] = (
-        (KNOWN, list(dict.fromkeys((*shown, *first))), FIRST_SHARE if sources.pinned else 1),
-        (PINNED, _pinned_lines(sources), 1),
+        known,
+        (PINNED, pinned, 1),
         (PROCEDURES, _practice(sources), 1),
         (HELP, _lines(sources.help), 1),
         (PROJECT, _lines(sources.of_project), 1),
         (ABOUT, _about(sources), 1),
     )
-    sections = _sections(groups, MAX_BYTES - len(f"{HEAD}\n\n{INFORMATION}\n{REST}\n".encode()), _size)
-    block = "".join(f"{line.text}\n" for section in sections for line in section)
-    return f"{HEAD}\n\n{block.replace(':', f'{INFORMATION}:', 1)}\n{REST}\n" if block else INSTRUCTIONS
+    block = "".join(f"{line.text}\n" for section in _sections(groups, room, _size) for line in section)
+    uncut = "".join(f"{line.text}\n" for line in _pinned_lines(sources) if line not in pinned)
+    end = f"\n{UNCUT}\n{uncut}" if uncut else ""
+    return f"{HEAD}\n\n{block.replace(':', f'{INFORMATION}:', 1)}\n{REST}\n{end}" if block else INSTRUCTIONS
 
 
 def _practice(sources: Sources) -> list[Line]:
@@ -457,6 +478,10 @@ def _lines(memories: Sequence[Memory], *, is_lasting: bool = False, may_cut: boo
 
 def _size(line: str) -> int:
     return len(line.encode()) + 1
+
+
+def _pinned_bytes(memory: Memory, chars: int) -> int:
+    return _size(_pinned_line(memory, chars).text)
 
 
 # The brief of a session: what never yields, what holds in the project, who the user is, where the last one ended.
