@@ -14,7 +14,6 @@ from typing import Any
 
 import platformdirs
 
-from palimpsest import __version__
 from palimpsest.hooks import spool
 
 # When to search and when to add. It is short, so that facts fit beside it: some clients show only 512 characters.
@@ -73,7 +72,7 @@ def key_of(ledger: str, user: str, project: str, agent: str, run: str) -> str:
 
     The project is `in_folder` if the folder decides it.
     """
-    return spool.hashed(__version__, spool.hashed(INSTRUCTIONS), ledger, user, project, agent, run)
+    return spool.hashed(spool.hashed(INSTRUCTIONS), ledger, user, project, agent, run)
 
 
 def in_folder(folder: Path) -> str:
