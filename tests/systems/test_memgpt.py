@@ -179,6 +179,8 @@ class TestBlocks:
         async with connect_rendering(tmp_path) as agent:
             first = agent.instructions
             await agent.call_tool("add_memory", {"text": "Maarten is allergic to nuts and takes warfarin every day."})
+            corrected = {"text": "Reports are sent as PDF files.", "metadata": {"tags": ["correction"]}}
+            await agent.call_tool("add_memory", corrected)
             for text in pinned:
                 arguments = {"text": text.strip(), "metadata": {"pinned": True}}
                 (added,) = reply_results(await agent.call_tool("add_memory", arguments))
@@ -188,7 +190,8 @@ class TestBlocks:
         assert first == INSTRUCTIONS, "the first start of a folder has what the others have, without memories"
         read = later.encode()[:2_048].decode(errors="ignore")
         assert read.startswith(HEAD)
-        assert read.index("warfarin") < read.index("Pinned (update_memory edits") < read.index(REST)
+        places = [read.index(words) for words in ("warfarin", "PDF files", "Pinned (update_memory edits", REST)]
+        assert places == sorted(places)
         assert "@1]" in later[: later.index(REST)]
         assert re.search(r"characters left out; get_summary shows|more are left out; get_summary shows", read)
         assert all(text.strip() in later for text in pinned)

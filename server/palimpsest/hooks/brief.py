@@ -435,13 +435,15 @@ def instructions_with(sources: Sources) -> str:
     if first[1:2] and first[1] not in shown:  # the name took the room of what somebody's safety depends on
         shown = fitting(dict.fromkeys((first[1], *first)), room, _size)
     room = MAX_BYTES - len(f"{HEAD}\n\n{INFORMATION}\n{REST}\n".encode())
-    known: Group = (KNOWN, list(dict.fromkeys((*shown, *first))), FIRST_SHARE if sources.pinned else 1)
-    taken = sum(_size(line.text) for section in _sections([known], room, _size) for line in section)
+    heads: tuple[Group, ...] = (
+        (KNOWN, list(dict.fromkeys((*shown, *first))), FIRST_SHARE if sources.pinned else 1),
+        (PROCEDURES, _practice(sources), 1 / 3 if sources.pinned else 1),
+    )
+    taken = sum(_size(line.text) for section in _sections(heads, room, _size) for line in section)
     pinned = _pinned_lines(sources, room - taken - _size(PINNED) - LEFT_OUT_BYTES, _pinned_bytes)
     groups: tuple[Group, ...] = (
-        known,
+        *heads,
         (PINNED, pinned, 1),
-        (PROCEDURES, _practice(sources), 1),
         (HELP, _lines(sources.help), 1),
         (PROJECT, _lines(sources.of_project), 1),
         (ABOUT, _about(sources), 1),
