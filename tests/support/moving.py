@@ -48,7 +48,8 @@ async def fill(memory: Memory, clock: StoppedClock) -> Filled:
         memory, "User lives in Köln", sources=[messages[0].id], metadata={"b": 1, "a": [True, None, " \ufdd0"]}
     )
     gone = store_memory(memory, "User has a cat")
-    store_stating(memory, "Ana lives in Lyon", ("Ana", "person"), relations=(Relation("Ana", "lives in", "Lyon"),))
+    lives = Relation("Ana", "lives in", "Lyon", until="2027-03")
+    store_stating(memory, "Ana lives in Lyon", ("Ana", "person"), relations=(lives,))
     for number in range(FEW * 3):
         store_memory(memory, f"The boat of Bob has {number} oars, 船", scope=BOB)
     await memory.care.purge(ALICE, [store_memory(memory, "User never said this")])

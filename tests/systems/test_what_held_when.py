@@ -538,6 +538,33 @@ async def test_an_agent_corrects_times_and_relations(tmp_path: Path) -> None:
         assert "before it began" in str(wrong.content)
 
 
+async def test_a_relation_has_times_of_its_own(tmp_path: Path) -> None:
+    """One text tells of two times. The line of a life, the graph and `held_at` go by those of the relation."""
+    async with connect(tmp_path) as agent:
+        text = "Ada worked at Norte before she moved to Kemi, where she works for Leya"
+        relations = [["Ada", "works at", "Norte", "2019", "2024-03"], ["Ada", "lives in", "Kemi", "2024-04", ""]]
+        given = {"text": text, "since": "2024-05", "relations": [*relations, ["Ada", "works at", "Leya"]]}
+        reply = reply_text(await agent.call_tool("add_memory", given))
+        assert "states Ada — works at → Norte (since 2019 until 2024-03)" in reply
+        line = reply_text(await agent.call_tool("get_summary", {"kind": "timeline:Ada"}))
+        assert "- 2019 to 2024-03: Norte" in line
+        assert "- since 2024-04: Kemi" in line
+        assert "- since 2024-05: Leya" in line
+        then = reply_text(await agent.call_tool("get_summary", {"kind": "about:Ada", "held_at": "2020"}))
+        for wrong in (["2024", "2019"], ["soon"], ["2019", "2020", "2021"]):
+            told = {"text": "Ada sails", "relations": [["Ada", "sails", "Fulmar", *wrong]]}
+            assert "relations.0" in str((await agent.call_tool("add_memory", told)).content)
+        only_until = {"text": "Ada kept bees", "relations": [["Ada", "keeps", "bees", "", "2020-05"]]}
+        await agent.call_tool("add_memory", only_until)
+        about = reply_text(await agent.call_tool("get_summary", {"kind": "about:Ada"}))
+        asked = {"query": "Where does Ada work?", "held_at": "2025"}
+        shown = (await agent.call_tool("search_memories", asked)).structured_content["relations"]
+    assert [item["destination"] for item in shown] == ["Leya", "Kemi"]
+    assert "Norte" in then
+    assert "Kemi" not in then.partition("Connected with:")[2]
+    assert "Ada — keeps → bees (until 2020-05)" in about
+
+
 @pytest.mark.parametrize("undated_is_first", [True, False])
 async def test_of_two_states_the_later_told_one_is_the_later_one(tmp_path: Path, *, undated_is_first: bool) -> None:
     """Where one beginning is not known, when it was said counts from neither end: search, line and relations agree."""

@@ -74,9 +74,9 @@ def _valid_name(value: str) -> str:
     return value
 
 
-def _valid_since(value: str) -> str:
+def _valid_time(value: str) -> str:
     if value and parse_date(value) is None:
-        raise ValueError("a relation holds since a day, a month or a year in ISO 8601, or since an unknown time")
+        raise ValueError("a relation holds from and until a day, a month or a year in ISO 8601, or an unknown time")
     return value
 
 
@@ -85,8 +85,12 @@ ScopePart: TypeAlias = Annotated[str, AfterValidator(lambda value: checked(scope
 Name: TypeAlias = Annotated[str, Field(max_length=MAX_SCOPE_CHARS)]
 EntityName: TypeAlias = Annotated[str, Field(max_length=MAX_NAME_CHARS), AfterValidator(_valid_name)]
 NamedEntities: TypeAlias = list[tuple[EntityName, EntityType]]
-Since: TypeAlias = Annotated[str, AfterValidator(_valid_since)]
-Relations: TypeAlias = list[tuple[EntityName, Name, EntityName] | tuple[EntityName, Name, EntityName, Since]]
+Time: TypeAlias = Annotated[str, AfterValidator(_valid_time)]
+Relations: TypeAlias = list[
+    tuple[EntityName, Name, EntityName]
+    | tuple[EntityName, Name, EntityName, Time]
+    | tuple[EntityName, Name, EntityName, Time | None, Time]
+]
 Links: TypeAlias = list[tuple[Id, str]]
 Metadata: TypeAlias = Annotated[dict[str, Any], AfterValidator(json_object)]
 Number: TypeAlias = Annotated[int, Field(ge=1, le=2**53)]

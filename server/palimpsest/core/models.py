@@ -72,14 +72,15 @@ class NamedEntity:
 class Relation:
     """A relation as a text states it, by names: from `source` to `destination`, such as Ana, lives in, Lyon.
 
-    `since` is since when it holds, as ISO 8601 as exactly as that is known, and "" if it is not. With None it holds
-    since the memory does that states it.
+    `since` is since when it holds, as ISO 8601 as exactly as that is known, and "" if it is not; `until` likewise. With
+    None the time is that of the memory that states it.
     """
 
     source: str
     name: str
     destination: str
     since: str | None = None
+    until: str | None = None
 
     @property
     def key(self) -> tuple[str, str, str]:

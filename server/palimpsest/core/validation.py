@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 from pydantic_core import ErrorDetails
 
 from palimpsest.core import models
-from palimpsest.core.clock import parse_instant, parse_time, parse_until, shown_date, span_of
+from palimpsest.core.clock import parse_date, parse_instant, parse_time, parse_until, shown_date, span_of
 from palimpsest.core.errors import InputError, Remedy, raised_as
 from palimpsest.core.filters import JUNCTIONS, RESERVED
 from palimpsest.core.models import EXPIRES_AT, MAX_NAME_CHARS, MAX_SCOPE_CHARS, Message, Relation, Scope
@@ -652,7 +652,8 @@ def metadata_from(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
 def relations_from(relations: Sequence[Sequence[str]]) -> tuple[Relation, ...]:
     """Return the relations that a caller gives with a text, each `[source, name, destination]`, each once.
 
-    Raises InputError for too many, for one that is not three names, and for one of something with itself.
+    Since and until when it holds may follow, "" for what is as in the text. Raises InputError for too many, for one
+    that is not three names and such times, and for one of something with itself.
     """
     if len(relations) > MAX_RELATIONS:
         raise InputError(f"{len(relations)} relations are more than {MAX_RELATIONS}. Nothing was stored.")
@@ -660,7 +661,7 @@ def relations_from(relations: Sequence[Sequence[str]]) -> tuple[Relation, ...]:
 
 
 def _relation(number: int, parts: Sequence[str]) -> Relation:
-    names = [one_line(part) for part in parts]
+    names = [one_line(part) for part in parts[:_RELATION_PARTS]]
     relation = Relation(*names) if len(names) == _RELATION_PARTS else None
     if relation is None or not all(relation.key):
         raise InputError(
@@ -671,7 +672,20 @@ def _relation(number: int, parts: Sequence[str]) -> Relation:
         raise InputError(f"relations.{number} connects '{names[0][:MAX_NAME_CHARS]}' with itself. Nothing was stored.")
     if max(map(len, names)) > MAX_NAME_CHARS:
         raise InputError(f"relations.{number} has a name of more than {MAX_NAME_CHARS} characters. Nothing was stored.")
-    return relation
+    return replace(relation, **_own_times(number, parts[_RELATION_PARTS:]))
+
+
+def _own_times(number: int, given: Sequence[str]) -> dict[str, str]:
+    """Return since and until when a relation holds, as far as they are given. Raises InputError."""
+    dates = {name: parse_date(value) for name, value in zip(("since", "until"), given, strict=False) if value.strip()}
+    first, *rest = [date and span_of(*date) for date in dates.values()] or [None]
+    is_order = first is None or all(last is not None and last.last >= first.first for last in rest)
+    if None in dates.values() or len(given) > len(("since", "until")) or not is_order:
+        raise InputError(
+            f"relations.{number}: after the destination come since and until, each a year, a month or a day, such as "
+            "2024-03, or ''. Nothing was stored."
+        )
+    return {name: shown_date(*date) for name, date in dates.items() if date}
 
 
 def bounded(name: str, value: int, lowest: int, highest: int) -> int:

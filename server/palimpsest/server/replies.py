@@ -21,7 +21,7 @@ from palimpsest.server.advice import MAX_ECHO, TOOLS, Advice, scope_note, short
 from palimpsest.text.dates.date_finder import date_and_sense, held_times, resolved_dates
 from palimpsest.text.dates.date_spans import day_or_days
 from palimpsest.text.display import counted, shorten, visible
-from palimpsest.text.relation_updates import dated, is_timeless
+from palimpsest.text.relation_updates import dated, until_of
 
 if TYPE_CHECKING:
     from palimpsest.learn.browsing import MessagePage, TalkPage
@@ -179,7 +179,8 @@ def _stated(outcome: Outcome) -> Sequence[models.Relation]:
 def _relations_json(memory: Memory, stated: Sequence[models.Relation]) -> list[dict[str, Any]]:
     """Return relations that a memory states."""
     form = "source relationship=name destination valid_from=since?"
-    return [picked(item, form) | ({} if is_timeless(item) else picked(memory, "valid_until=until?")) for item in stated]
+    ends = (until_of(item, memory.until) for item in stated)
+    return [picked(item, form) | ({"valid_until": end} if end else {}) for item, end in zip(stated, ends, strict=True)]
 
 
 def outcome_json(outcome: Outcome, similar: Sequence[SimilarMemory] = ()) -> dict[str, Any]:
@@ -695,8 +696,8 @@ def _relation_lines(outcome: Outcome) -> Iterator[str]:
 
 def _lines_of(how: str, told: Sequence[models.Relation], until: str = "") -> Iterator[str]:
     for item in told[:SHOWN_RELATIONS]:
-        end = "" if is_timeless(item) else until
-        yield f"  {how} {models.relation_line(item.source, item.name, item.destination, item.since or '', end)}"
+        times = item.since or "", until_of(item, until)
+        yield f"  {how} {models.relation_line(item.source, item.name, item.destination, *times)}"
     if len(told) > SHOWN_RELATIONS:
         yield f"  {how} {len(told) - SHOWN_RELATIONS} more"
 

@@ -337,13 +337,14 @@ def _made_of(kind: Callable[..., _T]) -> Callable[[Sequence[Sequence[Any]] | Non
     return lambda stored: tuple(kind(*parts) for parts in stored or ())
 
 
-# Return the relations that a memory states, from `[[source, name, destination], …]`, perhaps with a `since`.
+# Return the relations that a memory states, from `[[source, name, destination], …]`, perhaps with `since` and `until`.
 to_relations = _made_of(models.Relation)
 
 
 def _as_lists(values: Iterable[models.NamedEntity | models.Relation | models.Link]) -> list[list[str]]:
-    """Return values as the lists of their parts. A relation may have no `since`, which is the last."""
-    return [[part for part in astuple(value) if part is not None] for value in values]
+    """Return values as the lists of their parts, without the last ones that are None: times a relation lacks."""
+    lists = [list(astuple(value)) for value in values]
+    return [parts[: max(place for place, part in enumerate(parts, 1) if part is not None)] for parts in lists]
 
 
 def _same(value: Any) -> Any:

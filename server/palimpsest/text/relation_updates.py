@@ -149,6 +149,15 @@ def since_of(relation: Relation, memory_since: str) -> str:
     return "" if is_timeless(relation) else memory_since
 
 
+def until_of(relation: Relation, memory_until: str, *, is_over: bool = False) -> str:
+    """Return until when a relation holds, given until when the memory does that states it; "" if that is not known.
+
+    What is so for life does not end with a memory, unless that `is_over`.
+    """
+    lasts = is_timeless(relation) and not is_over
+    return min(filter(None, (relation.until, "" if lasts else memory_until)), default="")
+
+
 def dated(owner: Memory | Fact) -> tuple[Relation, ...]:
     """Return the relations of a memory or a fact, each with the date that is its own."""
     since = shown_date(owner.valid_from, owner.valid_from_precision) if owner.valid_from else ""

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Row, and_, exists, func, select, text
 from palimpsest.core.clock import exact_iso, parse_date
 from palimpsest.core.models import SELF_NAMES, Scope
 from palimpsest.store.graph.identity import USER, group_of, members_of, roots_of, told
-from palimpsest.store.graph.relations import since_in
+from palimpsest.store.graph.relations import since_in, stated_by
 from palimpsest.store.memories import learned_memories, name_of_user
 from palimpsest.store.rows import Query, among
 from palimpsest.store.schema import (
@@ -72,14 +72,15 @@ _RELATIONS: Query = (
 
 
 def _edge(row: Row[Any], source_id: str, destination_id: str) -> Properties:
-    """Return a relation that a memory states, with its own beginning, if it has one, and the times of the memory.
+    """Return a relation that a memory states, with its own times, if it has such, and the times of the memory.
 
     It holds from `valid_from` until `valid_until`, and the ledger knew it from `created_at` until `expired_at`.
     """
-    begun = parse_date(since_in(row))
+    stated = stated_by(row)
+    begun, ended = parse_date(since_in(stated, row)), parse_date(stated.until or "")
     times = {
         "valid_from": row.stated_at if begun is None else begun[0],
-        "valid_until": row.valid_until,
+        "valid_until": row.valid_until if ended is None else min(ended[0], row.valid_until or ended[0]),
         "created_at": row.created_at,
         "expired_at": row.deleted_at,
     }

@@ -14,7 +14,7 @@ from palimpsest.store import rows as sql
 from palimpsest.store.graph.entities import as_shown, is_shown, named_at, roots_named
 from palimpsest.store.graph.identity import LAST_CHARACTER, group_of, meanings, members_of, roots_of, select_named
 from palimpsest.store.schema import entities, entity_aliases, memories, mentions, relations
-from palimpsest.text.relation_updates import is_timeless, since_of
+from palimpsest.text.relation_updates import since_of, until_of
 
 # Read relations between entities, with the times of the memories that state them.
 
@@ -88,25 +88,25 @@ def _stated(
 
 
 def _stated_in(row: Row[Any]) -> KnownRelation:
-    return _relation(row.source_id, row.name, row.destination_id, row, since_in(row))
+    return _relation(row.source_id, stated_by(row), row.destination_id, row)
 
 
-def since_in(row: Row[Any]) -> str:
-    """Return since when the relation of a row holds: since its own time, or since that of the memory that states it."""
-    stated = sql.to_relations(row.relations)
-    return since_of(stated[int(row.position)], _date(row.valid_from, row.valid_from_precision))
+def stated_by(row: Row[Any]) -> Relation:
+    """Return the relation of a row as its memory states it."""
+    return sql.to_relations(row.relations)[int(row.position)]
 
 
-def _relation(source_id: str, name: str, destination_id: str, memory: Memory | Row[Any], since: str) -> KnownRelation:
-    """Return a relation between entities as they were stored, without their names.
+def since_in(stated: Relation, memory: Memory | Row[Any]) -> str:
+    """Return since when a relation holds: since its own time, or since that of the memory that states it."""
+    return since_of(stated, _date(memory.valid_from, memory.valid_from_precision))
 
-    It has the times of the memory that states it, and `since` when it holds, "" if that is not known. What is so for
-    life does not end with a memory that something takes the place of on its day.
-    """
-    lasts = memory.deleted_at is None and is_timeless(Relation("", name, ""))
-    until = "" if lasts else _date(memory.valid_until, memory.valid_until_precision)
-    times = (since, until, memory.created_at, memory.deleted_at, memory.stated_at)
-    return KnownRelation("", name, "", source_id, destination_id, memory.id, *times)
+
+def _relation(source_id: str, stated: Relation, destination_id: str, memory: Memory | Row[Any]) -> KnownRelation:
+    """Return a relation between entities as they were stored, without their names."""
+    ended = _date(memory.valid_until, memory.valid_until_precision)
+    until = until_of(stated, ended, is_over=memory.deleted_at is not None)
+    times = (since_in(stated, memory), until, memory.created_at, memory.deleted_at, memory.stated_at)
+    return KnownRelation("", stated.name, "", source_id, destination_id, memory.id, *times)
 
 
 def _with_names(conn: Connection, scope: Scope, stated: Iterable[KnownRelation]) -> list[KnownRelation]:
@@ -135,7 +135,7 @@ def _stated_at(conn: Connection, scope: Scope, ids: Sequence[str], instant: date
     of_owners = select(mentions).where(mentions.c.kind == "memory", mentions.c.owner_id.in_(owners))
     wanted = set(ids)
     stated = [
-        _relation(names[source], relation.name, names[destination], memory, since_of(relation, memory.since))
+        _relation(names[source], relation, names[destination], memory)
         for memory, names in named_at(conn, scope, instant, meanings(conn.execute(of_owners)))
         for relation in memory.relations
         for source, destination in [(name_key(relation.source), name_key(relation.destination))]
