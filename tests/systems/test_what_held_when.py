@@ -406,6 +406,27 @@ async def test_a_model_reads_between_which_times_something_held(tmp_path: Path) 
     assert (found.text, found.since, found.until) == (said, "2020-10", "2021-07")
 
 
+async def test_a_model_says_what_a_fact_came_of(tmp_path: Path) -> None:
+    """Another fact of its reply by the number, or in words. A relation may have times of its own there."""
+
+    def caused(_request: dict[str, Any]) -> dict[str, Any]:
+        bought = [["Ada", "lives in", "Porto", "2026-05", ""], ["Ada", "rents", "a studio", "soon"]]
+        told = ["Leya, where Ada worked, closed.", "Ada moved to Porto and rents a studio.", "Ada sold the car."]
+        causes = [None, 1, "the trams go everywhere"]
+        facts = [{"text": text, "sources": [1], "because": cause} for text, cause in zip(told, causes, strict=True)]
+        return {"facts": [facts[0], {**facts[1], "relations": bought}, facts[2], {**facts[2], "because": 9}]}
+
+    with OpenAIServer(answering(extract=caused)) as server:
+        async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
+            await memory.add_messages(messages_from(("user", "Leya closed, so I moved to Porto and sold the car")))
+            line = (await memory.summary(ALICE, "timeline:Ada")).text
+    assert "- since 2026-05: Porto" in line
+    assert "] because: Leya, where Ada worked, closed." in line
+    assert "Ada sold the car. because: the trams go everywhere" in line
+    assert "Leya, where Ada worked, closed. because" not in line
+    assert "studio [" not in line
+
+
 async def test_what_changed_since_a_day_is_listed(tmp_path: Path) -> None:
     """What was edited or stored since is listed, and among the deleted ones what was replaced since."""
     clock = StoppedClock()

@@ -77,7 +77,7 @@ def _entity(value: Any) -> dict[str, str]:
 
 
 def relations_in(value: Any) -> list[list[str]]:
-    """Return the relations of a reply as `[source, name, destination]`.
+    """Return the relations of a reply as `[source, name, destination]`, perhaps with since and until after it.
 
     They may be lists of three, objects with the keys of Mem0's prompts, or texts such as "Ana -- lives in -- Lyon". A
     relation that lacks one of the three is left out.
@@ -88,14 +88,16 @@ def relations_in(value: Any) -> list[list[str]]:
 
 
 def _relation(value: Any) -> list[str]:
-    """Return the three parts of a relation, and none if one is missing."""
+    """Return the three parts of a relation, and its own times after them. Return none if one is missing."""
     if isinstance(value, Mapping):
         item = object_of(value)
         parts = [ask.first_text(item, keys) for keys in (_SOURCE_KEYS, _RELATION_KEYS, _DESTINATION_KEYS)]
     else:
         parts = ask.list_in(_ARROW.split(value) if isinstance(value, str) else value)
     parts = [one_line(ask.text_in(part)) for part in parts]
-    return parts if len(parts) == _PARTS and all(parts) else []
+    times = parts[_PARTS:]
+    is_dated = len(times) <= len(("since", "until")) and all(parse_date(time) for time in times if time)
+    return parts if len(parts) >= _PARTS and all(parts[:_PARTS]) and is_dated else []
 
 
 # What a model replies to the extract stage, and the forms of it that smaller models and Mem0's prompts give.
@@ -105,7 +107,7 @@ _ITEM_KEYS = ("text", "fact", "memory")
 _LIST_KEYS = ("facts", "fact", "memories", "memory")
 
 
-_Date = Annotated[str | None, BeforeValidator(ask.text_in)]
+_Text = Annotated[str | None, BeforeValidator(ask.text_in)]
 
 
 class FactReply(ask.ReplyItem):
@@ -113,9 +115,10 @@ class FactReply(ask.ReplyItem):
 
     text: str
     sources: ask.Numbers
-    happened_at: _Date
-    valid_from: _Date
-    valid_until: _Date
+    happened_at: _Text
+    valid_from: _Text
+    valid_until: _Text
+    because: _Text
     asks: ask.Asks
     keywords: ask.Labels
     tags: ask.Labels
@@ -226,8 +229,9 @@ def _relations(fact: FactReply, user_name: str, known: Iterable[Relation]) -> tu
     What has no name or a long one is left out, and so is a relation of something with itself: it says nothing.
     """
     relations = {_key(relation): relation for relation in known}
-    for source, name, destination in fact.relations:
-        relation = Relation(_one_name(source, user_name), name, _one_name(destination, user_name))
+    for source, name, destination, *times in fact.relations:
+        own = [time or None for time in times]
+        relation = Relation(_one_name(source, user_name), name, _one_name(destination, user_name), *own)
         key = _key(relation)
         if all(key) and key[0] != key[2] and _fit(relation.source, relation.name, relation.destination):
             relations.setdefault(key, relation)
@@ -456,10 +460,19 @@ def _facts(replies: Sequence[FactReply], messages: Sequence[Message], user_name:
             tags=tuple(item.tags[:MAX_LABELS]),
             actor_id=cited[0].name if cited else "",
             role=cited[0].role if cited else "",
+            metadata=known.metadata or _cause(item.because or "", replies, text),
             entities=with_ends(_entities(item, name, known.entities), relations),
             relations=relations,
         )
     return tuple(facts.values())
+
+
+def _cause(said: str, replies: Sequence[FactReply], text: str) -> dict[str, str]:
+    """Return as metadata what a fact came of: what is said, or the text of the fact with that number."""
+    if (number := said.strip()).isdecimal():
+        said = next((item.text for place, item in enumerate(replies, 1) if str(place) == number), "")
+    cause = one_line(said)[:MAX_FACT_CHARS]
+    return {} if ask.says_nothing(cause) or cause == text else {models.BECAUSE: cause}
 
 
 def _requests(reply: ExtractReply, messages: Sequence[Message]) -> tuple[tuple[ForgetRequest, ...], tuple[str, ...]]:

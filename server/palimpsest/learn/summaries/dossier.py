@@ -399,9 +399,6 @@ ABOUT = LiveKind("about", "NAME", _text_about)
 
 # What `get_summary(kind="timeline:NAME")` returns: what held of an entity when, in order.
 
-# The key of metadata that says what a fact came of.
-BECAUSE = "because"
-
 # How long nothing is known before a line says so: times are often known to the month.
 GAP = timedelta(days=62)
 
@@ -455,7 +452,7 @@ def _because(dossier: Dossier, memory_id: str) -> str:
     Events with their causes are the event graph of LoCoMo (section 3.2).
     """
     known = {memory.id: memory for memory in (*dossier.holds, *dossier.held)}
-    said = one_line(str(known[memory_id].metadata.get(BECAUSE) or "")) if memory_id in known else ""
+    said = one_line(str(known[memory_id].metadata.get(models.BECAUSE) or "")) if memory_id in known else ""
     begin = said.strip("[]")
     cause = next((memory for memory in known.values() if len(begin) >= SHORT_ID and memory.id.startswith(begin)), None)
     text = shorten_to_tokens(one_line(cause.text) if cause else said, MAX_LINE_TOKENS)
