@@ -84,7 +84,6 @@ CONTRACT = (
     "learn/test_at_once.py::test_reads",
     "learn/test_at_once.py::test_the_same",
     "learn/test_jobs.py::test_a_purge",
-    "learn/test_jobs.py::test_two_adds",
     "recall/test_entity_filters.py::test_at_an_instant",
     "recall/test_entity_filters.py::test_it_leaves",
     "recall/test_pipeline.py::test_a_filter_applies",
@@ -97,7 +96,6 @@ CONTRACT = (
     "store/test_ledger.py",
     "store/test_undo.py::test_an_",
     "store/test_undo.py::test_forgetting",
-    "store/test_undo.py::test_the_log",
     "store/test_undo.py::test_undo",
 )
 

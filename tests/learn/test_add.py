@@ -11,14 +11,13 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from loopback import OpenAIServer, Reply
+from loopback import Reply
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Event, Scope
 from palimpsest.learn import commit
 from palimpsest.learn.add import PIECE_TOKENS, pieces
 from palimpsest.memory import Memory
 from palimpsest.text.tokenizer import count_tokens
-from tests.support.ledger_access import ledger_in, second_writer
 from tests.support.mcp_client import reply_text
 from tests.support.memory import ALICE, StoppedClock, add_text, memory_in, memory_texts, messages_from
 from tests.support.scripted_model import add_all, answering, decision, facts_reply, given, memory_with
@@ -28,10 +27,6 @@ from tests.support.watched_embedder import watched
 pytestmark = pytest.mark.anyio
 
 UNREACHABLE = {"provider": "openai", "config": {"model": "e", "openai_base_url": "http://127.0.0.1:9/v1"}}
-
-
-def system_prompts(server: OpenAIServer) -> list[str]:
-    return [request["messages"][0]["content"] for request in server.chat_requests]
 
 
 async def test_a_conversation_becomes_facts_with_sources_dates_and_labels(tmp_path: Path) -> None:
@@ -50,38 +45,16 @@ async def test_a_conversation_becomes_facts_with_sources_dates_and_labels(tmp_pa
     assert [f"{one.at:%Y-%m-%d}" for one in (hit, late)] == ["2026-05-07", "2025-01-02"]
 
 
-@pytest.mark.few_by_day(1)
-@pytest.mark.parametrize("infer", [None, True])
-async def test_replaces_is_the_callers_decision_and_asks_no_model(tmp_path: Path, infer: bool | None) -> None:  # noqa: FBT001
-    """An agent that names what a text replaces has already decided."""
-    async with memory_with([], tmp_path) as (memory, server):
-        old = await add_text(memory, "User lives in Nice")
-        await memory.add_text(ALICE, "User lives in Lyon", replaces=[old[:8]], infer=infer)
-        assert await memory_texts(memory) == ["User lives in Lyon"]
-        assert server.chat_requests == []
-
-
-async def test_an_agents_conversation_is_read_with_the_agents_prompt(tmp_path: Path) -> None:
-    agent = Scope("alice", agent_id="otto")
-    said = (("user", "Never deploy on Fridays"), ("assistant", "Understood"))
-    replies = [facts_reply("Otto must not deploy on Fridays"), facts_reply(), facts_reply()]
-    async with memory_with(replies, tmp_path) as (memory, server):
-        await memory.add_messages(messages_from(*said, scope=agent))
-        await memory.add_messages(messages_from(*said))
-        await memory.add_messages(messages_from(("user", "And never on Mondays"), scope=agent))
-        assert ["memory of an AI agent" in each for each in system_prompts(server)] == [True, False, True]
-
-
-@pytest.mark.parametrize("custom", [None, "List what the user likes as JSON."])
-async def test_instructions_and_included_topics_follow_the_prompt(tmp_path: Path, custom: str | None) -> None:
-    settings: dict[str, Any] = {"custom_instructions": "Prices in $.", "includes": ["work", "plans"]}
-    settings |= {"custom_fact_extraction_prompt": custom} if custom else {}
-    async with memory_with([facts_reply()], tmp_path, **settings) as (memory, server):
-        await memory.add_messages(messages_from(("user", "It costs 5 dollars.")))
-        (system,) = system_prompts(server)
+async def test_a_conversation_is_read_with_the_prompt_of_who_has_it_and_the_wishes_of_the_user(tmp_path: Path) -> None:
+    agent, wishes = Scope("alice", agent_id="otto"), {"custom_instructions": "Prices in $.", "includes": ["work"]}
+    async with memory_with([facts_reply()] * 2, tmp_path, **wishes) as (memory, server):
+        for scope in (agent, ALICE):
+            await memory.add_messages(messages_from(("user", "Never deploy on Fridays"), scope=scope))
         graph = memory.engine.prompts.get("graph").system
-    assert system.endswith(f"Prices in $.\n\nExtract facts about these topics only: work; plans.\n\n{graph}")
-    assert system.startswith(custom or "You keep the long-term memory")
+    prompts = [request["messages"][0]["content"] for request in server.chat_requests]
+    assert ["memory of an AI agent" in prompt for prompt in prompts] == [True, False]
+    said = f"Prices in $.\n\nExtract facts about these topics only: work.\n\n{graph}"
+    assert [prompt.endswith(said) for prompt in prompts] == [True, True]
 
 
 @pytest.mark.few_by_day(1)
@@ -89,12 +62,9 @@ async def test_instructions_and_included_topics_follow_the_prompt(tmp_path: Path
     ("reply", "expected"),
     [
         (Reply(status=401), "401"),
-        (Reply(status=500), "500"),
         (Reply(body=b'{"choices": [{"mess'), "not in OpenAI's format"),
         (Reply(refusal="I will not"), "declined"),
         ("I am sorry, I cannot help with that.", "no usable reply"),
-        ('{"facts": [{"text": "cut o', "no usable reply"),
-        ("{}", "no usable reply"),
     ],
 )
 async def test_the_messages_are_kept_and_the_reply_says_what_was_not_done(
@@ -109,42 +79,15 @@ async def test_the_messages_are_kept_and_the_reply_says_what_was_not_done(
     assert expected in note
 
 
-@pytest.mark.few_by_day(1)
-@pytest.mark.parametrize("failure", [["no", "no"], [Reply(status=402)]])
-async def test_a_failed_decision_throws_no_fact_away(tmp_path: Path, failure: list[Any]) -> None:
-    async with memory_with([facts_reply("User lives in Lyon"), *failure], tmp_path) as (memory, _):
-        await add_text(memory, "User lives in Nice")
-        said = messages_from(("user", "I moved to Lyon"))
-        result = await memory.add_messages(said)
-        assert await memory_texts(memory) == ["User lives in Lyon", "User lives in Nice"]
-        assert (await memory.add_messages(said)).outcomes == ()
-    assert result.kept_messages == 1
-    assert any("added as they are, not reconciled" in note for note in result.notes)
-    assert [item.memory.text for item in result.similar[result.outcomes[0].memory.id]] == ["User lives in Nice"]
-
-
-async def test_what_ends_before_the_other_begins_is_no_contradiction(tmp_path: Path) -> None:
-    async with memory_in(tmp_path) as memory:
-        await add_text(memory, "The band rehearses on Thursdays in the town hall until December 2026", until="2026-12")
-        later = "The band rehearses on Tuesdays in the fire station from January 2027"
-        result = await memory.add_text(ALICE, later, since="2027-01")
-    assert all(item.is_only_near for item in result.similar.get(result.outcomes[0].memory.id, ()))
-
-
-async def test_what_is_known_of_somebodys_allergy_is_named_and_nobody_elses(tmp_path: Path) -> None:
+async def test_what_is_known_of_somebodys_allergy_is_named_and_nobody_elses(memory: Memory) -> None:
     """An allergy that is out of date must not be overlooked, however little the two texts have in common."""
-    async with memory_in(tmp_path) as memory:
-        bens = await add_text(memory, "Ruth Hallam lives with her son Ben, 11, who has a nut allergy")
-        await add_text(memory, "Mia Hallam is allergic to wool")
-        result = await memory.add_text(
-            ALICE, "Ben Hallam's allergy is to peanuts only, tree nuts are fine", infer=False
-        )
-        ended = "The tests of 27 November 2026 showed that Ben tolerates nuts now"
-        tolerates = await memory.add_text(ALICE, ended, infer=False)
-    for told in (result, tolerates):
-        similar = told.similar[told.outcomes[0].memory.id]
-        named = [item.memory.id for item in similar if not item.is_only_near]
-        assert named in ([bens], [result.outcomes[0].memory.id])
+    known = await add_text(memory, "Ruth Hallam lives with her son Ben, 11, who has a nut allergy")
+    await add_text(memory, "Mia Hallam is allergic to wool")
+    for text in ("Ben Hallam's allergy is to peanuts only, tree nuts are fine", "Tests showed that Ben tolerates nuts"):
+        told = await memory.add_text(ALICE, text, infer=False)
+        added = told.outcomes[0].memory.id
+        assert [item.memory.id for item in told.similar[added] if not item.is_only_near] == [known]
+        known = added
 
 
 async def test_a_broken_prompt_file_is_named_and_the_messages_are_kept(tmp_path: Path) -> None:
@@ -226,49 +169,36 @@ async def test_the_work_of_somebody_whom_the_project_alone_knows_stays_in_it(
     assert scope.project == home
 
 
-TEXTS = ("Alice keeps bees", "Alice plays the cello", "Alice lives in Lyon")
-
-
-async def test_all_scopes_of_a_user_count_and_no_other_user_does(tmp_path: Path) -> None:
-    async with memory_in(tmp_path, max_memories=2) as memory:
-        for scope in (ALICE, Scope("alice", "web")):
-            await memory.add_text(scope, "Tests run in parallel", infer=False)
-        for scope in (ALICE, Scope("alice", "atlas"), Scope("alice", "web", "coder", "r1")):
-            with pytest.raises(InputError, match="alice has 2 memories"):
-                await memory.add_text(scope, "Releases are tagged", infer=False)
-        await memory.add_text(Scope("bob"), "Releases are tagged", infer=False)
-
-
 async def test_one_too_many_is_refused_leaves_nothing_and_finds_no_way_round(tmp_path: Path) -> None:
     """What adds nothing is done in a full memory."""
+    texts = ["Alice keeps bees", "Alice lives in Lyon", "Alice plays the cello"]
     async with memory_in(tmp_path, max_memories=3) as memory:
-        bees, cello, _ = [await add_text(memory, text) for text in TEXTS]
+        bees, _, cello = [await add_text(memory, text) for text in texts]
         edits = await memory.log(ALICE)
-        with pytest.raises(InputError) as refused:
+        with pytest.raises(InputError, match=r"alice has 3 memories.* of 3 that a user may have.*nothing was stored"):
             await add_text(memory, "Alice drinks Darjeeling")
-        for said in ("alice has 3 memories", "of 3 that a user may have", "nothing was stored", "Delete"):
-            assert said in str(refused.value)
-        assert (await memory_texts(memory), await memory.log(ALICE)) == (sorted(TEXTS), edits)
+        assert (await memory_texts(memory), await memory.log(ALICE)) == (texts, edits)
         assert not [hit for hit in (await memory.search(ALICE, "Darjeeling")).hits if "Darjeeling" in hit.text]
         await add_text(memory, "Alice keeps wasps", replaces=[bees])
         await memory.update(ALICE, cello, text="Alice plays the viola")
-        repeated = await memory.add_text(ALICE, TEXTS[2], infer=False)
-        assert [outcome.event for outcome in repeated.outcomes] == [Event.NONE]
+        assert (await memory.add_text(ALICE, texts[1], infer=False)).outcomes[0].event is Event.NONE
         await memory.delete(ALICE, [cello])
         await add_text(memory, "Alice drinks Darjeeling")
         with pytest.raises(InputError, match="another one would be added"):
             await memory.restore(ALICE, cello)
         for _ in range(4):
             await memory.undo(ALICE)
-        assert await memory_texts(memory) == sorted(TEXTS)
+        assert await memory_texts(memory) == texts
 
 
 async def test_many_writers_at_once_do_not_exceed_it(tmp_path: Path) -> None:
+    """All scopes of the user count, and no other user does."""
     refused: list[InputError] = []
+    scopes = [Scope("alice"), Scope("alice", "web"), Scope("alice", "web", "coder", "r1")]
 
     async def add(memory: Memory, number: int) -> None:
         try:
-            await memory.add_text(Scope("alice", f"project {number % 3}"), f"Ticket {number} is open", infer=False)
+            await memory.add_text(scopes[number % 3], f"Ticket {number} is open", infer=False)
         except InputError as error:
             refused.append(error)
 
@@ -276,74 +206,48 @@ async def test_many_writers_at_once_do_not_exceed_it(tmp_path: Path) -> None:
         async with anyio.create_task_group() as tasks:
             for number in range(20):
                 tasks.start_soon(add, (first, second)[number % 2], number)
-        stored = [hit for number in range(3) for hit in (await first.list(Scope("alice", f"project {number}"))).hits]
-    assert len({hit.id for hit in stored}) == 7
-    assert len(refused) == 13
+        stored = {hit.id for scope in scopes for hit in (await first.list(scope)).hits}
+        await first.add_text(Scope("bob"), "Releases are tagged", infer=False)
+    assert (len(stored), len(refused)) == (7, 13)
 
 
-NICE, LYON = "User lives in Nice", "User lives in Lyon"
-
-
-async def test_of_a_long_text_a_call_embeds_the_first_window(tmp_path: Path) -> None:
+async def test_of_a_long_text_a_call_embeds_the_first_window(memory: Memory) -> None:
+    slow, embedder = watched(memory)
     text = "The violin is old. " * 1_000
-    async with memory_in(tmp_path) as plain:
-        memory, embedder = watched(plain)
-        added = await memory.add_text(ALICE, text, infer=False, metadata={"source": "letter"})  # no document
-        ((window,),) = embedder.texts
-        assert window == plain.engine.embedder.windows(text)[0]
-        assert [note for note in added.notes if "1 long text" in note]
-        assert (await memory.health())["vectors"] == "waiting"
-        found = await memory.search(ALICE, "violin")
-        assert len(found.hits) == 1
-        await memory.care.rebuild()
-        assert (await memory.health())["vectors"] == "complete"
+    added = await slow.add_text(ALICE, text, infer=False, metadata={"source": "letter"})  # no document
+    assert [*map(list, embedder.texts)] == [[memory.engine.embedder.windows(text)[0]]]
+    assert [note for note in added.notes if "1 long text" in note]
+    assert len((await memory.search(ALICE, "violin")).hits) == 1
+    assert (await memory.health())["vectors"] == "waiting"
+    await memory.care.rebuild()
+    assert (await memory.health())["vectors"] == "complete"
 
 
-async def test_a_call_embeds_no_longer_than_a_client_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_call_embeds_no_longer_than_a_client_waits(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
     """The texts that do not fit are stored, found by their words, and embedded later."""
     monkeypatch.setattr(commit, "CALL_SECONDS", 0.0)
-    async with memory_in(tmp_path) as plain:
-        monkeypatch.setattr(commit, "FIRST_CHARS", 0)
-        memory, embedder = watched(plain)
-        added = await memory.add_messages(messages_from(("user", NICE), ("user", LYON)), infer=False)
-        assert embedder.texts == []
-        assert [note for note in added.notes if "2 of 2 texts" in note]
-        assert (await memory.search(ALICE, "Lyon")).hits[0].text == LYON
-        await memory.care.rebuild()
-        assert (await memory.health())["vectors"] == "complete"
-
-
-async def test_while_one_process_embeds_another_waits_for_its_turn(tmp_path: Path) -> None:
-    """The same texts wait in both, and both would embed all of them. Calls go on meanwhile."""
-    with second_writer(tmp_path) as add:
-        add(NICE)
-    with ledger_in(tmp_path) as other_process:
-        async with memory_in(tmp_path, background=True) as memory:
-            with other_process.database.alone_at("embedding") as is_its_turn:
-                assert is_its_turn
-                await memory.add_text(ALICE, LYON, infer=False)
-                with anyio.fail_after(60):
-                    while memory.projection.state != "ready":  # the index is opened after the embedding
-                        await anyio.lowlevel.checkpoint()
-                assert await memory.care.waiting() == 1
-                assert (await memory.search(ALICE, "Nice")).hits[0].text == NICE
-            await _until_complete(memory)
-        with other_process.database.alone_at("embedding") as is_its_turn:
-            assert is_its_turn
+    monkeypatch.setattr(commit, "FIRST_CHARS", 0)
+    slow, embedder = watched(memory)
+    said = messages_from(("user", "User lives in Nice"), ("user", "User lives in Lyon"))
+    added = await slow.add_messages(said, infer=False)
+    assert embedder.texts == []
+    assert [note for note in added.notes if "2 of 2 texts" in note]
+    assert (await memory.search(ALICE, "Lyon")).hits[0].text == "User lives in Lyon"
+    await memory.care.rebuild()
+    assert (await memory.health())["vectors"] == "complete"
 
 
 async def test_a_memory_changes_over_to_another_embedder_and_can_be_searched_meanwhile(tmp_path: Path) -> None:
     async with memory_in(tmp_path) as before:
-        await before.add_text(ALICE, "Anna spielt Geige", infer=False)
-        await before.add_text(ALICE, "User lives in Nice", infer=False)
+        for text in ("Anna spielt Geige", "User lives in Nice"):
+            await before.add_text(ALICE, text, infer=False)
         async with memory_in(tmp_path, background=True, embedder={"provider": "e5"}) as memory:
-            assert (await memory.care.waiting(), await memory.care.waiting()) == (2, 2), (
-                "nothing begins before the first call"
-            )
-            found = await memory.search(ALICE, "Geige")
-            assert found.hits[0].text == "Anna spielt Geige"
+            assert await memory.care.waiting() == 2, "nothing begins before the first call"
+            assert (await memory.search(ALICE, "Geige")).hits[0].text == "Anna spielt Geige"
             await memory.add_text(ALICE, "User drinks tea", infer=False)
-            await _until_complete(memory)
+            with anyio.fail_after(60):
+                while (await memory.health())["vectors"] != "complete":
+                    await anyio.lowlevel.checkpoint()
             found = await memory.search(ALICE, "Which instrument does Anna play?")
             assert found.hits[0].text == "Anna spielt Geige"
             await before.add_text(ALICE, "User has a dog", infer=False)
@@ -351,59 +255,38 @@ async def test_a_memory_changes_over_to_another_embedder_and_can_be_searched_mea
         assert (await before.search(ALICE, "Nice")).hits[0].text == "User lives in Nice"
 
 
-async def _until_complete(memory: Memory) -> None:
-    with anyio.fail_after(60):
-        while (await memory.health())["vectors"] != "complete":
-            await anyio.lowlevel.checkpoint()
-
-
 async def test_a_message_longer_than_a_piece_is_split_where_sentences_end(tmp_path: Path) -> None:
-    seen: list[str] = []
-
-    def extract(request: dict[str, Any]) -> dict[str, Any]:
-        (new,) = given(request, "New messages")
-        seen.append(new["text"])
-        return {"facts": [{"text": f"Fact of part {len(seen)}.", "sources": [1]}]}
-
-    diary = " ".join(f"On day {day} we looked at the ponds, hedges and sheds of garden {day}." for day in range(800))
-    async with memory_with(answering(extract=extract, decide=add_all), tmp_path) as (memory, _):
-        result = await memory.add_messages(messages_from(("user", diary)))
-        again = await memory.add_messages(messages_from(("user", diary)))
-        sources = {hit.message_ids for hit in (await memory.list(ALICE)).hits}
-    assert len(seen) > 3
-    assert "".join(seen) == diary
-    assert all(text.rstrip().endswith(".") and count_tokens(text) <= PIECE_TOKENS for text in seen)
-    assert (len(result.outcomes), result.kept_messages) == (len(seen), 1)
-    assert len(sources) == 1
-    assert again.outcomes == ()
-
-
-async def test_a_part_of_a_long_message_is_read_with_what_came_before(tmp_path: Path) -> None:
     """Guards who "she" is: a later part is shown how the message begins, what precedes it, and what was found."""
+    seen: list[str] = []
     notes: list[list[str]] = []
-    texts: list[str] = []
 
     def extract(request: dict[str, Any]) -> dict[str, Any]:
         notes.append(given(request, "Notes of the system, for context only"))
-        texts.append(given(request, "New messages")[0]["text"])
-        return {"facts": [{"text": f"Fact of part {len(notes)}.", "sources": [1]}]}
+        seen.append(given(request, "New messages")[0]["text"])
+        return {"facts": [{"text": f"Fact of part {len(seen)}.", "sources": [1]}]}
 
-    letter = "My sister Ida moved in with us. " + "She painted the shed and then the fence. " * 500
+    diary = "My sister Ida moved in. " + "".join(
+        f"On day {day} she painted the hedge of Mr. {day}. " for day in range(800)
+    )
     async with memory_with(answering(extract=extract, decide=add_all), tmp_path) as (memory, _):
-        await memory.add_messages(messages_from(("user", letter)))
-    (first,), *later = notes
-    assert first == f"Message 1 is part 1 of {len(notes)} of one long message, which goes on after it"
-    assert len(later) > 1
-    for number, (part, facts) in enumerate(later, 2):
+        result = await memory.add_messages(messages_from(("user", diary)))
+        assert (await memory.add_messages(messages_from(("user", diary)))).outcomes == ()
+        assert len({hit.message_ids for hit in (await memory.list(ALICE)).hits}) == 1
+    assert len(seen) > 3
+    assert "".join(seen).strip() == diary.strip()
+    assert all(text.rstrip().endswith(".") and count_tokens(text) <= PIECE_TOKENS for text in seen)
+    assert (len(result.outcomes), result.kept_messages) == (len(seen), 1)
+    assert notes[0] == [f"Message 1 is part 1 of {len(notes)} of one long message, which goes on after it"]
+    for number, (part, facts) in enumerate(notes[1:], 2):
         assert part.startswith(f"Message 1 is part {number} of {len(notes)} of one long message")
         assert ("goes on" in part) == (number < len(notes))
-        assert 'begins: "My sister Ida moved in with us. ' in part
-        assert texts[number - 2][-60:].strip() in part
+        assert 'begins: "My sister Ida moved in. ' in part
+        assert seen[number - 2][-60:].strip() in part
         assert f"Fact of part {number - 1}." in facts
 
 
 @pytest.mark.few_by_day(1)
-@pytest.mark.parametrize("unit", [".", ".!", "…a", "\u3002a", "…\n", "? ", "\n", "a. "])
+@pytest.mark.parametrize("unit", [".", "…a", "\u3002a", "? ", "\n"])
 def test_a_text_of_full_stops_is_split_in_linear_time(unit: str) -> None:
     """Guards every caller: in quadratic time such a text takes half an hour, and the interpreter with it."""
     (given_message,) = messages_from(("user", unit * (180_000 // len(unit)) + "end"))
@@ -448,8 +331,6 @@ OTHERS: dict[str, tuple[dict[str, Any], ...]] = {
     "another word": (HELLO[0], {**HELLO[1], "content": "Hi!"}),
     "twice as much": (*HELLO, *HELLO),
 }
-MOVED = {"role": "user", "content": "I moved to Lyon"}
-LEARNED = facts_reply("User lives in Lyon")
 
 
 async def everything(memory: Memory) -> tuple[Any, ...]:
@@ -487,20 +368,20 @@ async def test_messages_without_ids_or_times_are_recognized_for_ten_minutes(
 async def test_facts_are_extracted_once_when_messages_are_repeated_after_a_failure(
     tmp_path: Path, more: dict[str, str]
 ) -> None:
-    clock = StoppedClock()
-    script = [Reply(status=401), Reply("Sure!"), Reply("Sure!"), Reply(LEARNED)]
-    async with memory_with(script, tmp_path, clock) as (memory, server):
-        for new, learnt, requests in ((1, 0, 1), (0, 0, 3), (0, 1, 4), (0, 0, 4), (0, 0, 4)):
-            result = await memory.add_messages(messages_from({**MOVED, **more}, at=clock.at))
+    """Also from messages that were kept when there was no model."""
+    clock, said = StoppedClock(), {"role": "user", "content": "I moved to Lyon", **more}
+    learned = facts_reply("User lives in Lyon")
+    async with memory_with([Reply(status=401), "Sure!", "Sure!", learned], tmp_path, clock) as (memory, server):
+        for new, learnt, requests in ((1, 0, 1), (0, 0, 3), (0, 1, 4), (0, 0, 4)):
+            result = await memory.add_messages(messages_from(said, at=clock.at))
             assert (result.kept_messages, len(result.outcomes)) == (new, learnt)
             assert len(server.chat_requests) == requests
             clock.forward(minutes=1)
-        assert await memory_texts(memory) == ["User lives in Lyon"]
     async with memory_in(tmp_path / "kept") as memory:
-        assert await kept(memory, {**MOVED, **more}) == 1
-    async with memory_with([LEARNED], tmp_path / "kept") as (memory, _):
-        result = await memory.add_messages(messages_from({**MOVED, **more}))
-    assert (result.kept_messages, [change.memory.text for change in result.outcomes]) == (0, ["User lives in Lyon"])
+        assert await kept(memory, said) == 1
+    async with memory_with([learned], tmp_path / "kept") as (memory, _):
+        assert (await memory.add_messages(messages_from(said))).kept_messages == 0
+        assert await memory_texts(memory) == ["User lives in Lyon"]
 
 
 async def test_every_tool_that_writes_can_be_called_again(tmp_path: Path) -> None:
@@ -537,7 +418,5 @@ async def test_a_wrong_id_in_replaces_is_noticed(memory: Memory) -> None:
     hours = await memory.add_text(ALICE, "Miriam works 38 hours a week", replaces=[nuts], infer=False)
     (note,) = hours.notes
     assert note.startswith(f"[{nuts[:8]}], which it replaced, shares no word with it: Tobia is allergic to hazelnuts")
-    less = await memory.add_text(
-        ALICE, "Miriam works 30 hours a week", replaces=[hours.outcomes[0].memory.id], infer=False
-    )
-    assert less.notes == ()
+    replaces = [hours.outcomes[0].memory.id]
+    assert (await memory.add_text(ALICE, "Miriam works 30 hours", replaces=replaces, infer=False)).notes == ()

@@ -16,7 +16,7 @@ from loopback import OpenAIServer
 from palimpsest.core.models import Decision, Event, Fact, Undo
 from palimpsest.learn.commit import WriteResult
 from palimpsest.memory import Memory
-from tests.support.ledger_access import ledger_in, write_decisions, write_elsewhere, writing
+from tests.support.ledger_access import ledger_in, write_elsewhere, writing
 from tests.support.memory import ALICE, StoppedClock, add_text, llm_settings, memory_in, memory_texts, messages_from
 from tests.support.scripted_model import facts_reply, given, is_extraction, memory_with, reply_to_decide
 
@@ -118,27 +118,6 @@ def shown(server: OpenAIServer) -> list[list[str]]:
     """Return which memories each request for decisions showed."""
     asked = [given(request, "Stored memories") for request in server.chat_requests if not is_extraction(request)]
     return [[item["text"] for item in memories] for memories in asked]
-
-
-async def test_changes_to_unrelated_memories_cost_no_other_request(tmp_path: Path) -> None:
-    """A decision holds as long as nothing it was made on has changed."""
-    async with memory_in(tmp_path) as memory:
-        await add_text(memory, "User lives in Nice with the cat Miso")
-        toys = [f"Miso, the cat of the user in Lyon, has toy number {number}" for number in range(12)]
-        write_decisions(memory, *(Decision(Event.ADD, Fact(toy)) for toy in toys))  # more than a model is shown
-        changed, deleted = await add_text(memory, "The build runs on Tuesdays"), await add_text(memory, "Tea is fine")
-    unrelated = elsewhere(
-        tmp_path,
-        Decision(Event.ADD, Fact("Peanuts make the sister ill")),
-        Decision(Event.UPDATE, Fact("The build runs daily"), changed),
-        Decision(Event.DELETE, memory_id=deleted),
-    )
-    async with thinking(tmp_path, unrelated) as (memory, server):
-        result = await memory.add_text(ALICE, "User lives in Lyon with the cat Miso")
-        assert "User lives in Nice with the cat Miso" not in await memory_texts(memory)
-    (offered,) = shown(server)
-    assert "The build runs on Tuesdays" not in offered
-    assert result.notes == ()
 
 
 async def test_a_memory_that_was_changed_meanwhile_is_decided_on_as_it_is_now(tmp_path: Path) -> None:

@@ -74,19 +74,15 @@ async def test_the_daily_limit_stops_it_and_the_next_day_goes_on_with_the_same_e
 ) -> None:
     monkeypatch.setenv("PALIMPSEST_BACKGROUND", '{"calls_per_day": 1}')
     clock = StoppedClock()
-    async with memory_with(model, tmp_path, clock) as (memory, server):
-        write_decisions(
-            memory, *(Decision(Event.ADD, Fact(f"boat {number}")) for number in range(3 * ENRICHED_AT_ONCE))
-        )
-        ids = [stored.id for stored in (await memory.scope_contents(ALICE)).memories]
+    async with memory_with(model, tmp_path, clock) as (memory, _):
+        boats = (Decision(Event.ADD, Fact(f"boat {number}")) for number in range(3 * ENRICHED_AT_ONCE))
+        ids = [each.memory.id for each in write_decisions(memory, *boats).outcomes]
         queued = await memory.care.enrich()
         assert (queued.without, queued.chosen, queued.calls) == (len(ids), len(ids), 3)
         await work(memory, clock)
         (report,) = await memory.care.jobs()
-        assert report.job.error.endswith(
-            f"This goes on tomorrow (UTC). {2 * ENRICHED_AT_ONCE} memories still to get hints."
-        )
-        assert (await memory.care.enrich(dry_run=True)).without == 2 * ENRICHED_AT_ONCE
+        left = f"{2 * ENRICHED_AT_ONCE} memories still to get hints."
+        assert report.job.error.endswith(f"This goes on tomorrow (UTC). {left}")
         clock.forward(days=1)
         await work(memory, clock)
         assert sum(map(bool, await hints_of(memory, *ids))) == 2 * ENRICHED_AT_ONCE
@@ -94,11 +90,7 @@ async def test_the_daily_limit_stops_it_and_the_next_day_goes_on_with_the_same_e
         clock.forward(days=1)
         await work(memory, clock)
         assert not any(await hints_of(memory, *ids))
-        assert len(server.chat_requests) == 2
         assert [report.job.state for report in await memory.care.jobs()] == ["done"]
-        assert (await memory.care.enrich(5)).chosen == 5
-        await work(memory, clock)
-        assert sum(map(bool, await hints_of(memory, *ids))) == 5
 
 
 @pytest.mark.parametrize(

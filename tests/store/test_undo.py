@@ -215,31 +215,6 @@ def test_an_edit_of_another_scope_is_refused(recorded: RecordedLedger, scope: Sc
     assert recorded.history_rows() == rows
 
 
-def test_the_log_of_a_scope_is_paged_newest_first(recorded: RecordedLedger) -> None:
-    for number in range(5):
-        recorded.add(f"Fact {number}")
-        recorded.add(f"Secret {number}", scope=WEB)
-    with recorded.ledger.read() as conn:
-        first = history_queries.edits(conn, ALICE, 2)
-        rest = history_queries.edits(conn, ALICE, 10, before=first[-1].number)
-    assert [edit.steps[0].after for edit in first + rest] == [f"Fact {number}" for number in (4, 3, 2, 1, 0)]
-    assert [edit.number for edit in first + rest] == [9, 7, 5, 3, 1]
-
-
-def test_undo_since_an_instant_is_one_edit_and_includes_the_instant(recorded: RecordedLedger) -> None:
-    recorded.add("Before")
-    recorded.add("At the instant")
-    instant = recorded.clock.at
-    recorded.add("After")
-    recorded.store_messages("A message after")
-    recorded.undo(since=instant)
-    assert recorded.live_texts() == ["Before"]
-    newest = recorded.log()[0]
-    assert (newest.provenance.stage, len(newest.steps)) == (f"undo since {instant:%Y-%m-%dT%H:%M:%SZ}", 3)
-    recorded.undo(newest.number)
-    assert recorded.live_texts() == ["A message after", "After", "At the instant", "Before"]
-
-
 # Few texts, two of them equal except for case and spaces, so that memories often have the same text.
 TEXTS = ("User likes tea", "user  LIKES tea", "User likes coffee", "User likes water")
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import signal
 from pathlib import Path
 from typing import Any
 
 import anyio
 import anyio.from_thread
-import anyio.lowlevel
 import pytest
 
 from palimpsest.core.errors import InputError, MemoryNotFoundError
@@ -17,11 +15,9 @@ from palimpsest.core.models import PAGE, Scope
 from palimpsest.memory import Memory
 from tests.support.documents import HUT, book, write_pdf
 from tests.support.exports import exported
-from tests.support.learning_jobs import TIMEOUT, HastyClock
-from tests.support.ledger_access import ignore_progress, row_faults, select_rows
+from tests.support.ledger_access import ignore_progress, row_faults
 from tests.support.memory import ALICE, StoppedClock, add_text, memory_in, memory_texts
 from tests.support.memory_process import start
-from tests.support.scripted_model import memory_with
 from tests.support.watched_embedder import watched
 
 pytestmark = pytest.mark.anyio
@@ -176,12 +172,10 @@ async def contents(memory: Memory, scope: Scope) -> list[tuple[int, str]]:
     return [(page.number, page.gist.split(":")[0]) for page in pages]
 
 
-@pytest.mark.few_by_day(1)
-@pytest.mark.parametrize("later", [OLD, NEW], ids=["old", "new"])
-async def test_projects_that_are_merged_have_one_version_of_a_document(tmp_path: Path, later: Scope) -> None:
+async def test_projects_that_are_merged_have_one_version_of_a_document(tmp_path: Path) -> None:
     file, clock = tmp_path / "book.md", StoppedClock()
     async with memory_in(tmp_path / "data", clock) as memory:
-        for scope, room in ((NEW if later is OLD else OLD, "hall"), (later, "barn")):
+        for scope, room in ((NEW, "hall"), (OLD, "barn")):
             file.write_text(book("kitchen", room, "attic"), "utf-8")
             await memory.documents.learn_file(scope, file)
             clock.forward(hours=1)
@@ -200,11 +194,9 @@ async def test_projects_that_are_merged_have_one_version_of_a_document(tmp_path:
         assert await row_faults(memory) == []
 
 
-@pytest.mark.few_by_day(1)
-@pytest.mark.parametrize("pages", [150, 400])
-async def test_a_large_document_does_not_hide_what_somebody_said(tmp_path: Path, pages: int) -> None:
+async def test_a_large_document_does_not_hide_what_somebody_said(tmp_path: Path) -> None:
     """Guards that pages do not take all places of a search: each of them has more words of the question."""
-    (tmp_path / "rooms.md").write_text(book(*(f"room {number}" for number in range(pages))), "utf-8")
+    (tmp_path / "rooms.md").write_text(book(*(f"room {number}" for number in range(150))), "utf-8")
     async with memory_in(tmp_path / "data") as memory:
         said = await add_text(memory, "Every spring the shed gets a new colour")
         await memory.documents.learn_file(ALICE, tmp_path / "rooms.md")
@@ -213,97 +205,42 @@ async def test_a_large_document_does_not_hide_what_somebody_said(tmp_path: Path,
         assert any(hit.document is not None for hit in result.hits[:5])
 
 
-async def page_numbers(memory: Memory) -> list[int]:
-    """Return the numbers of the living pages of the only document."""
-    (document,) = await memory.documents.list(ALICE)
-    _, pages = await memory.documents.pages(ALICE, document.id)
-    return [page.number for page in pages]
-
-
 @pytest.mark.nightly
-@pytest.mark.parametrize("is_known", [False, True], ids=["new", "changed"])
-async def test_two_processes_leave_one_version_of_each_page(tmp_path: Path, *, is_known: bool) -> None:
+async def test_two_processes_leave_one_version_of_each_page(tmp_path: Path) -> None:
     """Guards the transaction: a page that was planned before another process wrote is not added beside the other's."""
     file = tmp_path / "book.md"
     async with memory_in(tmp_path / "data") as first, memory_in(tmp_path / "data") as second:
-        if is_known:
-            file.write_text(book("kitchen", "hall", "attic"), "utf-8")
-            await first.documents.learn_file(ALICE, file)
-        file.write_text(book("kitchen", "cellar", "attic"), "utf-8")
+        await learn(first, file, book("kitchen", "hall", "attic"))
         interruptions = iter([book("kitchen", "barn", "loft")])
 
         def interrupt() -> None:
             """Change the file, and let the other process learn it, once."""
             if (text := next(interruptions, None)) is not None:
-                file.write_text(text, "utf-8")
-                anyio.from_thread.run(second.documents.learn_file, ALICE, file)
+                anyio.from_thread.run(learn, second, file, text)
 
         slow, _ = watched(first, interrupt)
         with pytest.raises(InputError, match="at the same moment; learn it again"):
-            await slow.documents.learn_file(ALICE, file)
+            await learn(slow, file, book("kitchen", "cellar", "attic"))
         learned = await first.documents.learn_file(ALICE, file)
         assert (learned.pages, learned.is_unchanged) == (3, True)
-        assert await page_numbers(first) == [1, 2, 3]
+        assert [page.number for page in await pages_of(first)] == [1, 2, 3]
         _, page = await first.documents.page(ALICE, learned.id, 2)
         assert "The barn is painted" in page.message.content
         assert await row_faults(first) == []
-
-
-def killed_at(folder: Path, file: Path, statement: str) -> None:
-    """Learn a file in a process that is killed in the midst of writing."""
-    process = start(folder, "learn", str(file), statement)
-    process.communicate()
-    assert process.returncode == -signal.SIGKILL
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("statement", ["INSERT INTO gists", "INSERT INTO lexical"])
 async def test_a_killed_learner_leaves_whole_documents_or_none(tmp_path: Path, statement: str) -> None:
     file = tmp_path / "book.md"
-    file.write_text(book("kitchen", "cellar"), "utf-8")
-    killed_at(tmp_path / "data", file, statement)
-    async with memory_in(tmp_path / "data") as memory:
-        assert await memory.documents.list(ALICE) == []
-        assert (await memory.documents.learn_file(ALICE, file)).added == 2
-    file.write_text(book("kitchen", "barn", "attic"), "utf-8")
-    killed_at(tmp_path / "data", file, statement)
-    async with memory_in(tmp_path / "data") as memory:
-        assert await page_numbers(memory) == [1, 2]
-        learned = await memory.documents.learn_file(ALICE, file)
-        assert (learned.pages, learned.added, learned.removed) == (3, 2, 1)
-        assert await page_numbers(memory) == [1, 2, 3]
-        assert await row_faults(memory) == []
-
-
-def gist_embedders(memory: Memory) -> list[str]:
-    """Return the embedder of the vector of each gist, "" without one."""
-    return [embedder for (embedder,) in select_rows(memory, "SELECT embedder FROM gists")]
-
-
-async def test_a_model_writes_gists_in_the_background(tmp_path: Path) -> None:
-    """ReadAgent: each page has a gist, which search reads beside the page."""
-
-    def model(request: dict[str, Any]) -> str:
-        assert request["messages"][1]["content"].startswith("Document: ")
-        return json.dumps({"gist": "How mountaineers find something to drink."})
-
-    async with memory_with(model, tmp_path, HastyClock(), background=True) as (memory, server):
-        await learn(memory, tmp_path / "book.md", book("kitchen", "cellar"))
-        with anyio.fail_after(TIMEOUT):
-            while not all(page.gist.startswith("How mountaineers") for page in await pages_of(memory)):
-                await anyio.lowlevel.checkpoint()
-        assert len(server.chat_requests) == 2
-        hits = (await memory.search(ALICE, "mountaineers")).hits
-        assert {str(hit.document) for hit in hits} == {"book.md, page 1", "book.md, page 2"}
-        assert (await learn(memory, tmp_path / "book.md", book("kitchen", "cellar"))).is_unchanged
-        assert gist_embedders(memory) == [memory.engine.embedder.fingerprint] * 2
-        assert await row_faults(memory) == []
-        (tmp_path / "export.jsonl").write_bytes(await exported(memory))
-    async with memory_in(tmp_path / "new", background=True) as memory:
-        await memory.care.import_file(ALICE, tmp_path / "export.jsonl", ignore_progress)
-        assert gist_embedders(memory) == ["", ""]
-        await add_text(memory, "Mara climbs on Mondays")
-        with anyio.fail_after(TIMEOUT):
-            while gist_embedders(memory) != [memory.engine.embedder.fingerprint] * 2:
-                await anyio.lowlevel.checkpoint()
-        assert await row_faults(memory) == []
+    for rooms, before in ((("kitchen", "cellar"), []), (("kitchen", "barn", "attic"), [1, 2])):
+        file.write_text(book(*rooms), "utf-8")
+        process = start(tmp_path / "data", "learn", str(file), statement)
+        process.communicate()
+        assert process.returncode == -signal.SIGKILL
+        async with memory_in(tmp_path / "data") as memory:
+            documents = await memory.documents.list(ALICE)
+            assert [page.number for _ in documents for page in await pages_of(memory)] == before
+            learned = await memory.documents.learn_file(ALICE, file)
+            assert (learned.pages, learned.added) == (len(rooms), 2)
+            assert await row_faults(memory) == []

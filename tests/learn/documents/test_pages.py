@@ -56,24 +56,6 @@ def test_the_pages_joined_are_the_text_and_each_can_be_shown(text: str) -> None:
     assert len(trails(pages)) == len(pages)
 
 
-PARTS = [f"## Part {number}\n\n{words(400)}\n\n" for number in range(3)]
-LONG = [words(250, letter) + "\n\n" for letter in "abc"]
-SHORT = "# A\n\nOne.\n\n# B\n\nTwo.\n"
-
-
-@pytest.mark.parametrize(
-    ("text", "pages"),
-    [
-        (SHORT, [SHORT]),
-        ("# Book\n\n" + "".join(PARTS), ["# Book\n\n" + PARTS[0], *PARTS[1:]]),
-        ("# Long\n\n" + "".join(LONG), ["# Long\n\n" + LONG[0] + LONG[1], LONG[2]]),
-    ],
-    ids=["a short text is one page", "pages end before headings", "a long section is cut between its paragraphs"],
-)
-def test_where_pages_end(text: str, pages: list[str]) -> None:
-    assert [page.strip() for page in split(text)] == [page.strip() for page in pages]
-
-
 @pytest.mark.parametrize(
     "whole", ["```python\n" + "x = 1  # a line\n\n" * 90 + "```\n", "| a | b |\n|---|---|\n" + "| one | two |\n" * 90]
 )

@@ -17,7 +17,7 @@ from sqlalchemy import create_engine, select, text
 from palimpsest.core.errors import LedgerError, SettingsError
 from palimpsest.core.models import Decision, Event, Fact, Provenance, Scope
 from palimpsest.memory import Memory
-from palimpsest.store import contextual_keys, entries, verify
+from palimpsest.store import entries, verify
 from palimpsest.store.apply import Write
 from palimpsest.store.entries import next_edit_number, reserve_edit_numbers
 from palimpsest.store.ledger import Ledger, open_database, open_ledger
@@ -239,35 +239,12 @@ def test_the_index_log_grows_in_the_order_of_the_commits(servers: list[Ledger]) 
     assert [row.seq for row in rows] == sorted(row.seq for row in rows)
 
 
-def test_a_write_for_all_users_waits_for_the_others(servers: list[Ledger]) -> None:
-    first, second = servers
-    with writing(first, "alice"):
-        whole = threading.Thread(target=second.run, args=(contextual_keys.rebuild_full_text, second.full_text))
-        whole.start()
-        whole.join(0.5)
-        assert whole.is_alive()
-    whole.join()
-
-
 def test_a_reserved_edit_number_is_not_given_out(servers: list[Ledger]) -> None:
     with writing(servers[0]) as conn:
         reserved = next_edit_number(conn) + 100
         reserve_edit_numbers(conn, reserved)
     with writing(servers[1], "alice") as conn:
         assert next_edit_number(conn) > reserved
-
-
-def test_a_listener_hears_what_another_server_writes(servers: list[Ledger]) -> None:
-    first, second = servers
-    listener = first.database.listener()
-    assert listener is not None
-    listener.wait(60)  # it listens from now on
-    add(second, "Ben plays the flute", "ben")
-    listener.wait(60)
-    waiting = threading.Thread(target=listener.wait, args=(600,))
-    waiting.start()
-    listener.close()
-    waiting.join()
 
 
 @pytest.mark.anyio

@@ -71,22 +71,6 @@ def put_another_ledger_in_place(path: Path, texts: Sequence[str]) -> None:
 
 
 @pytest.mark.nightly
-def test_another_ledger_in_the_same_place_is_left_as_it_is(path: Path) -> None:
-    """Guards the new ledger from the old process, whose writes would go to the old one."""
-    with ledger_process(path) as old:
-        old.add("The harp was sold")
-        put_another_ledger_in_place(path, [f"Memory {number} of the new ledger" for number in range(60)])
-        error = error_of(lambda: old.add("It is never stored"))
-        assert "was replaced by another file" in error
-        assert "Close all clients" in error
-        assert rescued(error) == ["The harp was sold"]
-        assert COPIED.findall(error_of(old.list)) == COPIED.findall(error), "it is copied once"
-        old.close()
-    assert len(texts_in(path)) == 60
-    assert ledger_faults(path) == []
-
-
-@pytest.mark.nightly
 def test_a_process_that_never_notices_does_not_delete_the_log_of_another_ledger(path: Path) -> None:
     """Guards the new ledger from a process that is closed without a further call."""
     with ledger_process(path) as old:

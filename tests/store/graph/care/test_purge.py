@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
-from palimpsest.admin.backup import back_up
 from palimpsest.core.models import Relation, Scope
 from palimpsest.memory import Memory
 from tests.support.exports import exported
@@ -122,24 +120,6 @@ async def test_a_name_that_something_else_has_is_no_trace(memory: Memory) -> Non
     assert set(done.erased.names) == set(names)
     assert done.clean
     assert {trace.piece for trace in done.traces} == set(names)
-
-
-async def test_a_stray_name_is_found_and_other_backups_stay(tmp_path: Path, memory: Memory) -> None:
-    secret = store_stating(memory, "The keeper moved", SECRET)
-    with_it = back_up(memory.settings, None, memory.engine.clock).path
-    stray = tmp_path / "backups" / "a note"
-    stray.write_text(json.dumps(SECRET[0]), "utf-8")
-    done = await memory.care.purge(ALICE, [secret], and_backups=False)
-    assert done.backups == (with_it,)
-    assert stray in {trace.file for trace in done.traces}
-
-
-async def test_the_numbers_of_purged_edits_of_entities_are_not_reused(memory: Memory) -> None:
-    secret = store_secret(memory)
-    number = merge_entities(memory, ALIAS[0], SECRET[0])
-    await memory.care.purge(ALICE, [secret])
-    store_memory(memory, "User bakes")
-    assert (await memory.log(ALICE))[0].number > number
 
 
 async def test_a_name_that_only_the_purged_memory_had_is_replaced(tmp_path: Path) -> None:

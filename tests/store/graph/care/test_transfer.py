@@ -9,18 +9,12 @@ from typing import Any
 import pytest
 
 from palimpsest.core.errors import InputError
-from palimpsest.core.models import Relation, Scope, Split
-from palimpsest.memory import Memory
+from palimpsest.core.models import Scope
 from tests.support.exports import exporting
 from tests.support.graph_rows import (
-    LIVES,
-    change_stating,
-    edit_entities,
     entity_ids,
     entity_names,
     merge_entities,
-    rename_entity,
-    stated_relations,
     store_stating,
 )
 from tests.support.ledger_access import ignore_progress, row_faults
@@ -30,24 +24,7 @@ from tests.support.memory import ALICE, memory_in
 pytestmark = pytest.mark.anyio
 
 BOB = Scope("bob")
-WEB = Scope("alice", project="web")
 ANA, TOM = ("Ana", "person"), ("Tom", "person")
-
-
-def store_people(memory: Memory) -> None:
-    """Store memories about people: one under two names, one of a project, and the user."""
-    ana = store_stating(memory, "Ana lives in Lyon", ANA, relations=(LIVES,))
-    change_stating(memory, ana, "Ms Ruiz has moved to Nice", ("Ms Ruiz", "person"))
-    store_stating(memory, "I work with Tom", ("me", "person"), TOM, relations=(Relation("me", "works with", "Tom"),))
-    store_stating(memory, "Tom merges", TOM, scope=WEB)
-    store_stating(memory, "Only the site has Vera", ("Vera", "person"), scope=WEB)
-    merge_entities(memory, "Ms Ruiz", "Ana")
-
-
-def split_tom(memory: Memory, memory_id: str) -> None:
-    """Say that a memory is about another Tom."""
-    (tom,) = entity_ids(memory, "Tom")
-    edit_entities(memory, Split(tom, (memory_id,), "Tom"))
 
 
 def lines_of(file: Path) -> list[dict[str, Any]]:
@@ -56,29 +33,6 @@ def lines_of(file: Path) -> list[dict[str, Any]]:
 
 def write_lines(file: Path, lines: list[dict[str, Any]]) -> None:
     file.write_text("".join(f"{json.dumps(line)}\n" for line in lines), "utf-8")
-
-
-@pytest.mark.nightly
-async def test_edits_of_entities_are_undone_after_an_import_as_before(tmp_path: Path) -> None:
-    file = tmp_path / "alice.jsonl"
-    async with memory_in(tmp_path / "here") as here, memory_in(tmp_path / "there") as there:
-        store_stating(there, "Zoe sings", ("Zoe", "person"))
-        store_people(here)
-        store_stating(here, "Zoe is Ana's sister", ANA, ("Zoe", "person"))
-        merge_entities(here, "Zoe", "Tom")
-        await here.undo(ALICE)
-        split_tom(here, store_stating(here, "Tom is a cat", TOM))
-        rename_entity(here, "Ana", "Annabel")
-        await exporting(here, file)
-        await there.care.import_file(ALICE, file, ignore_progress)
-        for memory in (here, there):
-            assert (await memory.log(ALICE))[0].steps[0].after == "renamed Ana to Annabel"
-        for _ in range(4):
-            for memory in (here, there):
-                await memory.undo(ALICE)
-            assert entity_names(there) == entity_names(here)
-            assert stated_relations(there) == stated_relations(here)
-        assert await row_faults(there) == []
 
 
 async def test_an_export_of_before_does_not_bring_back_a_purged_person(tmp_path: Path) -> None:
