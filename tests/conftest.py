@@ -90,7 +90,6 @@ CONTRACT = (
     "recall/test_pipeline.py::test_a_memory_is_found",
     "recall/test_pipeline.py::test_a_message_whose",
     "recall/test_pipeline.py::test_as_of",
-    "recall/test_pipeline.py::test_writes",
     "store/graph/test_entities.py::test_one_number",
     "store/graph/test_entities.py::test_what_is_so",
     "store/test_ledger.py",

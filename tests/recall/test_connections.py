@@ -43,12 +43,9 @@ async def fill(memory: Memory, clock: StoppedClock) -> tuple[str, datetime]:
 
 
 CALLS: dict[str, Callable[[Memory, str, datetime], Awaitable[Any]]] = {
-    "search": lambda memory, _rex, _before: memory.search(ALICE, QUESTION),
-    "search in another language": lambda memory, _rex, _before: memory.search(ALICE, "Wie heißt der Hund?"),
     "filtered search": lambda memory, _rex, _before: memory.search(ALICE, "the dog", filters={"kind": "memory"}),
     "search at an instant": lambda memory, _rex, before: memory.search(ALICE, QUESTION, as_of=before),
     "add a text": lambda memory, _rex, _before: memory.add_text(ALICE, "User's dog is a terrier"),
-    "add a text as it is": lambda memory, _rex, _before: memory.add_text(ALICE, "User's dog barks", infer=False),
     "add messages": lambda memory, _rex, _before: memory.add_messages(messages_from(("user", "Rex is a terrier"))),
     "update": lambda memory, rex, _before: memory.update(ALICE, rex, text="User's dog is named Rexy"),
 }
@@ -109,26 +106,6 @@ BEES = "User keeps bees in the garden"
 
 async def found(memory: Memory, scope: Scope = ALICE) -> list[str]:
     return [hit.text for hit in (await memory.search(scope, INSECTS)).hits]
-
-
-async def test_a_memory_that_another_process_adds_changes_or_deletes(tmp_path: Path) -> None:
-    wasps = "User keeps wasps in the garden"
-    async with memory_in(tmp_path) as memory, memory_in(tmp_path) as other:
-        await add_text(memory, REX)
-        assert BEES not in await found(memory)
-        assert memory.kept_keys.kept_users() == ["alice"]
-        bees = await add_text(other, BEES)
-        assert (await found(memory))[0] == BEES
-        await other.update(ALICE, bees, text=wasps)
-        assert (await found(memory))[0] == wasps
-        await other.delete(ALICE, [bees])
-        assert await found(memory) == [REX]
-        await other.restore(ALICE, bees)
-        assert (await found(memory))[0] == wasps
-        await memory.add_text(Scope("alice", project="honey"), BEES, infer=False)
-        assert (await found(memory, Scope("alice", project="honey")))[0] == BEES
-        assert BEES not in await found(memory, Scope("alice", project="other"))
-        assert await found(memory, Scope("bob")) == []
 
 
 async def test_no_keys_are_left_of_what_was_purged_or_restored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,9 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hypothesis import given
-from hypothesis import strategies as st
-
 from palimpsest.core.models import Hit
 from palimpsest.recall.hits import (
     FOLLOWED,
@@ -22,13 +19,10 @@ from palimpsest.recall.hits import (
     holds_more,
     memories_first,
     same_words_key,
-    within_budget,
 )
 from palimpsest.text.display import visible
 from palimpsest.text.tokenizer import count_tokens
 from tests.support.scripted_model import NOW
-
-SMALLEST_BUDGET = 50
 
 
 def memory(hit_id: str, text: str, *message_ids: str, score: float = 0.4) -> Hit:
@@ -41,22 +35,8 @@ def message(hit_id: str, text: str, name: str = "") -> Hit:
     return Hit(hit_id, "message", text, 0.9, NOW, NOW, NOW, role="user", name=name, message_ids=(hit_id,))
 
 
-def words(tokens: int) -> str:
-    """Return a text of so many tokens."""
-    return "tea " * tokens
-
-
 def ids(hits: Sequence[Hit]) -> list[str]:
     return [hit.id for hit in hits]
-
-
-@given(st.lists(st.integers(0, 400), max_size=12), st.integers(SMALLEST_BUDGET, 1_000))
-def test_the_budget_holds_and_the_order_stays(sizes: list[int], budget: int) -> None:
-    hits = [memory(f"{place:02}", words(size)) for place, size in enumerate(sizes)]
-    shown = within_budget(hits, budget)
-    assert sum(map(hit_tokens, shown)) <= budget
-    assert ids(shown) == sorted(ids(shown))
-    assert ids(shown[:1]) == ids(hits[:1])
 
 
 def test_control_characters_count_as_the_escapes_that_are_shown() -> None:

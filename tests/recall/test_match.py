@@ -27,25 +27,17 @@ LIFE = (
     "The dentist appointment is on 3 March 2026",
     "User's brother Tom runs a bakery in Bristol",
 )
-# A memory in which many facts are about one person.
 REMEMBERED = (
     *LIFE,
     "Deploys to production happen on Tuesdays and Thursdays, never on a Friday",
     "The billing database is Postgres 16 and runs on port 5433",
     "Marta reviews every change to the payment code",
-    "User prefers short answers without bullet points",
     "The staging server is reset every night at 3 o'clock",
     "The team decided to replace Redis with a table in Postgres",
-    "Commit messages are written in the imperative and in English",
-    "The car, a blue Skoda, has its inspection in March 2027",
-    "User drinks oat milk in coffee and no sugar",
     "User's mother Helga turns seventy on 4 May 2027",
-    "The API answers with 409 when two clients edit the same record",
     "User runs every Sunday morning along the river with Jonas",
     "Jonas moved to Hamburg in the autumn and works at a hospital",
-    "Invoices are sent on the first working day of the month",
     "User reads mostly science fiction, and likes Ursula Le Guin best",
-    "Secrets are stored in Vault and are never written into the repository",
     "The kitchen was painted green in spring",
     "User plans to visit Lisbon with Lina in the summer holidays",
     "Lina is afraid of dogs",
@@ -53,27 +45,20 @@ REMEMBERED = (
     "Lina loves strawberry ice cream",
 )
 
-# Questions that a stored text answers, most of them in other words.
 IN_OTHER_WORDS = (
     "What do you know about Lina?",
-    "Tell me about Lina",
     "facts about Lina",
     "Was weißt du über Lina?",
-    "¿Qué sabes de Jonas?",
     "Which days may we release?",
-    "Who checks payment changes?",
     "What food must I avoid?",
     "mum's birthday",
     "favourite author",
 )
 
-# Questions about something else than all that is remembered, with other wordings.
 FAR_OFF_QUESTIONS = {
     FAR_OFF: HERD,
-    "What is the escape velocity of the asteroid's shuttle dock?": ("The speed needed to leave the asteroid is …",),
     "Who was the first emperor of the Ming dynasty?": ("Zhu Yuanzhang founded the Ming dynasty", "Chinese emperors"),
     "Wie entsteht ein Polarlicht?": ("Polarlichter entstehen durch Sonnenwind", "aurora borealis"),
-    "¿Cuántos satélites tiene Saturno?": ("Saturno tiene 146 lunas", "moons of the planets"),
 }
 
 

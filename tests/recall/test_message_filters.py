@@ -5,7 +5,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ from palimpsest.memory import Memory
 from palimpsest.store.apply import Write
 from palimpsest.store.writes import Conversation
 from tests.support.ledger_access import store_memory
-from tests.support.memory import ALICE, memory_in, messages_from
+from tests.support.memory import ALICE, messages_from
 
 pytestmark = pytest.mark.anyio
 
@@ -38,29 +37,23 @@ SAID = (
     ("paper", PAGE, "", PAGE_TEXT, "2026-04-01T09:00:00Z"),
 )
 
-# Filters on messages and what they leave.
 FOUND: list[tuple[dict[str, Any], set[str]]] = [
     ({}, {BREAD, WEEK, BOAT, FINE, GREEN}),
     ({"role": PAGE}, {PAGE_TEXT}),
     ({"role": {"in": ["assistant", PAGE]}}, {WEEK, FINE, PAGE_TEXT}),
     ({"role": {"ne": "user"}}, {WEEK, FINE, PAGE_TEXT}),
     ({"speaker": "ana"}, {BREAD}),
-    ({"speaker": {"in": ["Bob", "Ana"]}}, {BREAD, BOAT, GREEN}),
     ({"speaker": {"ne": "Bob"}}, {BREAD, WEEK, FINE}),
     ({"NOT": {"speaker": {"in": ["Bob", "Ana"]}}}, {WEEK, FINE}),
     ({"at": "2026-03"}, {BOAT, FINE, GREEN}),
-    ({"at": {"gt": "2026-03-01"}}, {GREEN}),
     ({"at": {"gte": "2026-02-01", "lt": "2026-03-01"}}, {BREAD, WEEK}),
-    ({"at": {"lte": "2026-03-01T09:00:00Z"}}, {BREAD, WEEK, BOAT}),
     ({"at": {"in": ["2026-02", "2026-03-02"]}}, {BREAD, WEEK, GREEN}),
     ({"AND": [{"at": {"gte": "2026-03"}}, {"role": "user"}, {"speaker": "Bob"}]}, {BOAT, GREEN}),
     ({"OR": [{"speaker": "Ana"}, {"at": "2026-03-02"}]}, {BREAD, GREEN}),
     ({"words": "RYE breads"}, {BREAD, WEEK}),
-    ({"words": "boat", "role": "user"}, {BOAT}),
     ({"words": "boat bread"}, set[str]()),
     ({"words": {"in": ["week", "green"]}}, {WEEK, GREEN}),
     ({"words": {"nin": ["bread", "boat"]}}, {GREEN}),
-    ({"words": "Bob"}, set[str]()),
     ({"words": "?!"}, set[str]()),
 ]
 
@@ -83,13 +76,11 @@ async def stored(memory: Memory) -> dict[str, Message]:
     """Store two conversations and a document, and return the messages by text."""
     by_text: dict[str, Message] = {}
     for name, client in (("bread", "chat"), ("boat", "chat"), ("paper", "document")):
-        messages: list[Message] = []
-        for of, role, speaker, text, at in SAID:
-            if of == name:
-                given = {"role": "user", "content": text, "name": speaker, "at": at}
-                (message,) = messages_from(given, at=memory.engine.clock())
-                external_id = "document:3af0:1" if role == PAGE else message.external_id
-                messages.append(replace(message, role=role, external_id=external_id))
+        of_name = [row[1:] for row in SAID if row[0] == name]
+        inputs = [{"role": "user", "content": text, "name": speaker, "at": at} for _, speaker, text, at in of_name]
+        messages = [replace(one, role=row[0]) for one, row in zip(messages_from(*inputs), of_name, strict=True)]
+        if client == "document":
+            messages = [replace(one, external_id="document:3af0:1") for one in messages]
         by_text |= {message.content: message for message in store(memory, client, name, messages)}
     return by_text
 
@@ -193,19 +184,13 @@ async def test_a_wrong_conversation_or_speaker_is_told_with_the_known_ones(memor
     assert "'Ana', 'Bob'" in page.notes[0]
 
 
-async def test_a_page_compares_a_bounded_number_of_entries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_page_compares_a_bounded_number_of_entries(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("palimpsest.recall.listing.MAX_TESTED", 4)
     monkeypatch.setattr("palimpsest.recall.listing.FILTERED_BATCH", 2)
-    async with memory_in(tmp_path) as memory:
-        store_memory(memory, "The first one", metadata={"topic": "boats"})
-        for number in range(9):
-            store_memory(memory, f"Memory {number}")
-        for limit in (1, 2):
-            texts, notes = await pages_of(memory, {"topic": "boats"}, limit)
-            assert texts == ["The first one"]
-            assert notes
-            assert all(note.endswith("entries were compared with the filter; the cursor goes on") for note in notes)
-        store_memory(memory, "The newest one", metadata={"topic": "boats"})
-        page = await memory.list(ALICE, filters={"topic": "boats"}, limit=1)
-        assert [hit.text for hit in page.hits] == ["The newest one"]
-        assert page.cursor is not None
+    store_memory(memory, "The first one", metadata={"topic": "boats"})
+    for number in range(9):
+        store_memory(memory, f"Memory {number}")
+    texts, notes = await pages_of(memory, {"topic": "boats"}, 2)
+    assert texts == ["The first one"]
+    assert notes
+    assert all(note.endswith("entries were compared with the filter; the cursor goes on") for note in notes)

@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
-from datetime import datetime
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from palimpsest.core.errors import InputError
-from palimpsest.core.models import Decision, Event, Fact, Provenance, Relation, Scope
+from palimpsest.core.models import Decision, Event, Fact, Hit, Relation, Scope
 from palimpsest.index.backfill import Backfill
 from palimpsest.memory import Memory
 from palimpsest.recall.hits import hit_tokens
-from palimpsest.recall.listing import ListRequest, Page, page
-from palimpsest.store.apply import Write
-from palimpsest.store.ledger import Ledger
-from palimpsest.text.tokenizer import count_tokens
-from tests.support.ledger_access import ledger_in, second_writer, write_decisions
+from tests.support.ledger_access import write_decisions
 from tests.support.memory import ALICE, StoppedClock, add_text, memory_in, messages_from
-from tests.support.stores import Store
 
 pytestmark = pytest.mark.anyio
 
@@ -32,19 +23,13 @@ LIFE = (
     "User's dog is named Rex",
     "User is allergic to peanuts",
     "The deploy script needs VERSION set",
-    "User's mother works as a nurse in Bergen",
-    "Invoices are sent on the first of the month",
-    "User prefers window seats",
     "The staging database was moved to Frankfurt",
 )
 OTHER_LANGUAGES = {
     "用户住在上海的浦东": "上海",
     "Пользователь работает врачом в Казани": "кто работает в Казани?",
     "ユーザーは京都で猫を飼っている": "京都の猫",
-    "Die Nutzerin spielt Geige im Orchester": "Welches Orchester?",
-    "المستخدم يعيش في القاهرة": "القاهرة",
     "المفاتيح عند البواب": "أين مفتاح المخزن؟",  # a plural that is formed inside the word, with an article
-    "يربي كريم النحل على السطح": "النحل",
 }
 
 
@@ -72,7 +57,7 @@ async def test_a_memory_is_found_by_meaning_or_by_one_of_its_words(memory: Memor
         "what is the pet called": LIFE[1],
         "food intolerance": LIFE[2],
         "which variable do deployments need?": LIFE[3],
-        "Frankfurt": LIFE[7],
+        "Frankfurt": LIFE[4],
     }
     assert await found(memory, "anything") == [], "the very first search is no error"
     await fill(memory, LIFE[1])
@@ -103,37 +88,29 @@ async def test_a_memory_stands_in_the_place_of_its_message_for_every_limit(memor
 
 async def test_the_budget_holds_and_the_best_hit_is_cut(memory: Memory) -> None:
     recipe = "User's recipe for rabbit stew: " + "stir the rabbit stew, then wait. " * 400
-    await fill(memory, *LIFE)
     await add_text(memory, recipe, metadata={"from": "a cookbook"})  # without, it would be a document
+    await fill(memory, *(f"The rabbit number {number} eats {'carrots ' * 20}" for number in range(12)))
     result = await memory.search(ALICE, "recipe for rabbit stew", max_tokens=500)
     assert result.hits[0].length == len(recipe)
     assert recipe.startswith(result.hits[0].text.removesuffix("…"))
     assert sum(map(hit_tokens, result.hits)) <= 500
-    assert (len(result.hits), result.omitted) == (3, 0)
-    await fill(memory, *(f"The rabbit number {number} eats {'carrots ' * 20}" for number in range(12)))
     result = await memory.search(ALICE, "rabbit carrots", limit=8, max_tokens=200)
     assert sum(map(hit_tokens, result.hits)) <= 200
     assert len(result.hits) + result.omitted == 8
-    assert count_tokens(result.hits[0].text) > 30
-    assert len(await found(memory, "rabbit", limit=5, max_tokens=20_000)) == 5
 
 
 async def test_as_of_returns_what_was_believed_then(memory: Memory, clock: StoppedClock) -> None:
-
-    def a_day_later() -> datetime:
-        before = clock.at
-        clock.forward(days=1)
-        return before
-
     query = "where does the user live"
-    said, nice = await tell(memory, "I live in Nice", "User lives in Nice")
+    _, nice = await tell(memory, "I live in Nice", "User lives in Nice")
     tea = await add_text(memory, "User likes tea", metadata={"mood": "calm"})
     _, locker = await tell(memory, "My locker is number 4711", "User's locker has number 4711")
-    started = a_day_later()
+    started = clock.at
+    clock.forward(days=1)
     await memory.update(ALICE, nice, text="User lives in Lyon")
     await memory.update(ALICE, tea, metadata={"mood": "wild"})
     await memory.delete(ALICE, [locker])
-    between = a_day_later()
+    between = clock.at
+    clock.forward(days=1)
     now = await found(memory, query)
     assert now[0] == "User lives in Lyon"
     assert "I live in Nice" in now, "the memory no longer holds what its message says"
@@ -146,9 +123,7 @@ async def test_as_of_returns_what_was_believed_then(memory: Memory, clock: Stopp
     assert await found(memory, "tea", filters={"mood": "calm"}, as_of=started) == ["User likes tea"]
     assert "4711" in (await found(memory, "locker 4711", as_of=started))[0]
     assert "4711" not in " ".join(await found(memory, "locker 4711", as_of=between))
-    clock.forward(days=-3)
-    assert await found(memory, "where", as_of=clock.at) == []
-    assert said != nice
+    assert await found(memory, "where", as_of=clock.at - timedelta(days=3)) == []
 
 
 async def test_a_message_whose_facts_were_deleted_is_not_found(memory: Memory) -> None:
@@ -177,37 +152,6 @@ async def test_a_filter_applies_to_everything_and_not_to_the_best_hits(memory: M
     await memory.add_messages(old, infer=False)
     for filters, expected in cases:
         assert set(await found(memory, "noise about letters", filters=filters)) == expected, filters
-
-
-async def test_writes_of_another_process_reach_the_index_after_a_search(tmp_path: Path) -> None:
-    async with memory_in(tmp_path, background=True) as memory:
-        with anyio.fail_after(60):
-            await memory.search(ALICE, "anything")
-            while memory.projection.state != "ready":  # noqa: ASYNC110 - another task opens it, and says nothing
-                await anyio.sleep(0.01)
-            with second_writer(tmp_path) as add:
-                add("User lives in Metz")
-            await memory.engine.run(lambda: Backfill(memory.engine.ledger, memory.engine.embedder).run())
-            await memory.search(ALICE, "Metz")
-            while await memory.engine.run(memory.projection.count) != 1:  # noqa: ASYNC110 - likewise
-                await anyio.sleep(0.01)
-
-
-async def test_a_current_fact_comes_before_the_one_it_replaced(memory: Memory, clock: StoppedClock) -> None:
-    cases = (
-        ("Anna lives in Leeds", "Anna has moved to York", "Where does Anna live?"),
-        ("The support line has extension 41", "The support line has extension 77 now", "Which extension has support?"),
-        ("用户在银行工作", "用户现在在医院工作", "用户在哪里工作"),
-        ("Олег работает в банке", "Олег теперь работает в школе", "Где работает Олег?"),
-    )
-    await fill(memory, *LIFE, *(old for old, _, _ in cases))
-    then = clock()
-    clock.forward(days=1)
-    await fill(memory, *(new for _, new, _ in cases))
-    for old, new, query in cases:
-        texts = await found(memory, query)
-        assert texts.index(new) < texts.index(old), query
-        assert (await found(memory, query, as_of=then))[0] == old
 
 
 HELPED = {
@@ -253,91 +197,34 @@ TOLD = (
 )
 
 
-@pytest.mark.parametrize("has_relations", [True, False])
-async def test_the_value_that_is_asked_for_comes_first(
-    memory: Memory, clock: StoppedClock, *, has_relations: bool
-) -> None:
+async def test_the_value_that_is_asked_for_comes_first(memory: Memory, clock: StoppedClock) -> None:
     """Guards against taking a second allergy, language or sister for an update."""
     for text, relation in TOLD:
         clock.forward(days=10)
-        await add_text(memory, text, relations=[Relation(*relation)] if has_relations else ())
+        await add_text(memory, text, relations=[Relation(*relation)])
     asked = ("Is Tom allergic to nuts?", 0), ("does Tom speak Portuguese?", 1), ("who is Ida", 2), ("who is Bea", 5)
     for question, answer in asked:
         assert (await found(memory, question))[0] == TOLD[answer][0], question
 
 
-async def test_the_newer_of_two_that_stand_out_comes_first(memory: Memory, clock: StoppedClock) -> None:
-    """Nothing but the question says that the two are about one matter. Of the past, the older one is asked for."""
-    notes = (("user", f"Note {number} on the printer of floor {number}") for number in range(60))
-    await memory.add_messages(messages_from(*notes), infer=False)
-    older, newer = "Ottoline is six years old", "Ottoline blew out all seven candles in one go"
-    for text in (older, newer):
-        await add_text(memory, text)
-        clock.forward(days=30)
-    assert (await found(memory, "Ottoline's age"))[:2] == [newer, older]
-    assert (await found(memory, "What was Ottoline's age before?"))[0] == older
-
-
-# How many words the memories have, from the oldest to the newest.
-LENGTHS = (1, 5, 4_000, 40, 300, 20_000, 3, 3, 900, 60, 2_000, 7, 7, 7, 450, 10, 19_000, 2)
-
-TEXTS = tuple(f"{place:02}{' tea' * length}" for place, length in enumerate(LENGTHS))
-
-
-@pytest.fixture(scope="module")
-def ledger(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Generator[Ledger]:  # noqa: ARG001 - each store has its own
-    """Give a ledger with memories of all lengths. Every third one has a topic, every fourth one is deleted."""
-    with ledger_in(tmp_path_factory.mktemp("listing")) as ledger:
-        topics = ({"topic": "tea"} if place % 3 == 0 else {} for place in range(len(TEXTS)))
-        facts = (Fact(text, metadata=topic) for text, topic in zip(TEXTS, topics, strict=True))
-        adds = tuple(Decision(Event.ADD, fact) for fact in facts)
-        outcomes = ledger.apply(Write(ALICE, Provenance("test"), decisions=adds)).outcomes
-        deletions = tuple(Decision(Event.DELETE, memory_id=outcome.memory.id) for outcome in outcomes[::4])
-        ledger.apply(Write(ALICE, Provenance("test"), decisions=deletions))
-        yield ledger
-
-
-def pages(ledger: Ledger, limit: int, max_tokens: int, **options: Any) -> list[Page]:
-    """Return all pages, by following the cursors."""
-    read = [page(ledger, ListRequest(ALICE, limit, max_tokens, **options))]
-    while (cursor := read[-1].cursor) is not None:
-        read.append(page(ledger, ListRequest(ALICE, limit, max_tokens, cursor, **options)))
-    return read
-
-
-@given(st.integers(1, 10), st.integers(50, 3_000), st.booleans(), st.sampled_from([None, {"topic": "tea"}]))
-def test_the_pages_together_show_every_memory_once(
-    ledger: Ledger,
-    limit: int,
-    max_tokens: int,
-    deleted: bool,  # noqa: FBT001 - a drawn value
-    filters: Mapping[str, Any] | None,
-) -> None:
-    expected = [
-        place
-        for place in reversed(range(len(TEXTS)))
-        if (place % 4 == 0) == deleted and (filters is None or place % 3 == 0)
-    ]
-    read = pages(ledger, limit, max_tokens, deleted=deleted, filters=filters)
-    assert [int(hit.text[:2]) for listed in read for hit in listed.hits] == expected
-    for listed in read:
-        assert len(listed.hits) <= limit
-        assert sum(map(hit_tokens, listed.hits)) <= max_tokens
-        assert listed.hits
-        for place, hit in enumerate(listed.hits):
-            text = TEXTS[int(hit.text[:2])]
-            if hit.length is None:
-                assert hit.text == text
-            else:
-                assert (place, hit.length) == (0, len(text))
-                assert text.startswith(hit.text.removesuffix("…"))
-                assert len(text) > max_tokens
-
-
-def test_a_cursor_that_no_page_gave_is_refused(ledger: Ledger) -> None:
-    for cursor in ("", "x", "-1", "1.5", "9" * 19):
-        with pytest.raises(InputError, match="is not a cursor"):
-            page(ledger, ListRequest(ALICE, 10, 1_000, cursor))
+@pytest.mark.parametrize(("limit", "max_tokens"), [(1, 3_000), (3, 50), (10, 3_000)])
+async def test_the_pages_together_show_every_memory_once(memory: Memory, limit: int, max_tokens: int) -> None:
+    """Also if one of them is longer than a page: it is cut there."""
+    lengths = (1, 4_000, 40, 7, 300, 20_000, 3, 900)
+    texts = [f"{place:02}{' tea' * length}" for place, length in enumerate(lengths)]
+    outcomes = write_decisions(memory, *(Decision(Event.ADD, Fact(text)) for text in texts)).outcomes
+    deleted = [outcome.memory.id for outcome in outcomes[::4]]
+    await memory.delete(ALICE, deleted)
+    for is_deleted in (False, True):
+        hits: list[Hit] = []
+        cursor: str | None = None
+        while cursor is not None or not hits:
+            page = await memory.list(ALICE, limit=limit, max_tokens=max_tokens, cursor=cursor, deleted=is_deleted)
+            assert 0 < len(page.hits) <= limit
+            assert sum(map(hit_tokens, page.hits)) <= max_tokens
+            hits, cursor = [*hits, *page.hits], page.cursor
+        expected = [text for place, text in enumerate(texts) if (place % 4 == 0) == is_deleted]
+        assert [hit.length or len(hit.text) for hit in hits] == [len(text) for text in reversed(expected)]
 
 
 async def test_of_two_facts_about_one_person_the_one_that_answers_comes_first(tmp_path: Path) -> None:

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from palimpsest.core.errors import InputError
-from palimpsest.core.models import Decision, Event, Fact, Relation, Scope, Undo
+from palimpsest.core.models import Decision, Event, Fact, Relation, Scope
 from palimpsest.memory import Memory
 from palimpsest.recall.hits import hit_tokens
-from palimpsest.recall.search import MAX_RELATIONS, relation_tokens
+from palimpsest.recall.search import relation_tokens
 from tests.support.graph_rows import merge_entities
 from tests.support.ledger_access import store_memory, write_decisions
 from tests.support.memory import ALICE, StoppedClock, memory_in
@@ -76,52 +76,38 @@ async def test_a_scope_sees_what_its_memories_state(memory: Memory) -> None:
     assert set(await lines(memory, "What about Odile?", all_projects=True)) == {everywhere, shed, barn}
 
 
-async def test_what_was_deleted_or_replaced_is_shown_for_the_time_before(tmp_path: Path) -> None:
-    clock = StoppedClock()
-    where, lives = "Where does Odile live?", ["Odile — lives in → Ghent"]
-    async with memory_in(tmp_path / "deleted", clock) as memory:
-        home = state(memory, "Odile lives in Ghent", ("Odile", "lives in", "Ghent"))
-        then = clock()
-        clock.forward(days=1)
-        await memory.delete(ALICE, [home])
-        assert await lines(memory, where) == []
-        assert await lines(memory, where, as_of=then) == lives
-        clock.forward(days=1)
-        await memory.undo(ALICE, Undo())
-        assert await lines(memory, where) == lives
-        await memory.undo(ALICE, Undo(edit=1))
-        assert await lines(memory, where) == []
-    async with memory_in(tmp_path / "replaced", clock) as memory:
-        old = state(memory, "Odile works at Ferrow", ("Odile", "works at", "Ferrow"))
-        then = clock()
-        clock.forward(days=1)
-        fact = Fact("Odile works at Quill", relations=(Relation("Odile", "works at", "Quill"),))
-        write_decisions(memory, Decision(Event.ADD, fact, replaces=(old,)))
-        assert await lines(memory, "Where does Odile work?") == ["Odile — works at → Quill"]
-        assert await lines(memory, "Where does Odile work?", as_of=then) == ["Odile — works at → Ferrow"]
-        assert await lines(memory, "Who is at Ferrow?", hops=2) == []
-        assert await lines(memory, "Who is at Ferrow?", as_of=then) == ["Odile — works at → Ferrow"]
+async def test_what_was_deleted_or_replaced_is_shown_for_the_time_before(memory: Memory, clock: StoppedClock) -> None:
+    where, works = "Where does Odile live?", "Where does Odile work?"
+    home = state(memory, "Odile lives in Ghent", ("Odile", "lives in", "Ghent"))
+    old = state(memory, "Odile works at Ferrow", ("Odile", "works at", "Ferrow"))
+    then = clock()
+    clock.forward(days=1)
+    fact = Fact("Odile works at Quill", relations=(Relation("Odile", "works at", "Quill"),))
+    write_decisions(memory, Decision(Event.ADD, fact, replaces=(old,)))
+    await memory.delete(ALICE, [home])
+    assert await lines(memory, where) == await lines(memory, works) == ["Odile — works at → Quill"]
+    shown = {"Odile — lives in → Ghent", "Odile — works at → Ferrow"}
+    assert set(await lines(memory, where, as_of=then)) == shown
+    assert await lines(memory, "Who is at Ferrow?", as_of=then) == ["Odile — works at → Ferrow"]
+    clock.forward(days=1)
+    await memory.undo(ALICE)
+    assert "Odile — lives in → Ghent" in await lines(memory, where)
 
 
-async def test_relations_count_and_never_take_room_from_the_best_hit(tmp_path: Path) -> None:
+async def test_relations_count_and_never_take_room_from_the_best_hit(memory: Memory) -> None:
     """Also from one that is cut: what it would lose is worth more."""
-    question = "What did Odile count?"
-    async with memory_in(tmp_path / "many") as memory:
-        for number in range(12):
-            words = " ".join(f"stone{number}{part}" for part in range(6))
-            state(memory, f"Odile counted {words}", ("Odile", "counted", f"stones {number}"))
-        for max_tokens in (50, 80, 120, 400, 800):
+    for number in range(12):
+        words = " ".join(f"stone{number}{part}" for part in range(6))
+        state(memory, f"Odile counted {words}", ("Odile", "counted", f"stones {number}"))
+    state(memory, f"Piet counted {' '.join(map(str, range(200)))}", ("Piet", "counted", "to 200"))
+    for question, sizes in (("What did Odile count?", (50, 80, 120, 400, 800)), ("What did Piet count?", (100,))):
+        for max_tokens in sizes:
             result = await memory.search(ALICE, question, max_tokens=max_tokens)
             without = await memory.search(ALICE, question, max_tokens=max_tokens, hops=0)
             assert sum(map(hit_tokens, result.hits)) + relation_tokens(result.relations) <= max_tokens
             assert result.hits[0].text == without.hits[0].text
             assert [hit.id for hit in result.hits] == [hit.id for hit in without.hits][: len(result.hits)]
             assert result.relations or max_tokens < 120
-    async with memory_in(tmp_path / "long") as memory:
-        state(memory, f"Odile counted {' '.join(map(str, range(200)))}", ("Odile", "counted", "to 200"))
-        shown = await memory.search(ALICE, question, max_tokens=100)
-        without = await memory.search(ALICE, question, max_tokens=100, hops=0)
-        assert [hit.text for hit in shown.hits] == [hit.text for hit in without.hits]
 
 
 async def test_two_hops_lead_on_but_not_through_the_user(tmp_path: Path) -> None:
@@ -135,14 +121,3 @@ async def test_two_hops_lead_on_but_not_through_the_user(tmp_path: Path) -> None
         assert set(await lines(memory, question, hops=2)) == {*near, "Piet — repairs → organs"}
         with pytest.raises(InputError, match="hops"):
             await memory.search(ALICE, question, hops=3)
-
-
-async def test_at_most_five_are_shown_each_once_and_first_those_of_the_first_hits(tmp_path: Path) -> None:
-    async with memory_in(tmp_path) as memory:
-        for number, thing in enumerate(("drums", "chess", "rice", "tulips", "maps", "kites", "bread")):
-            state(memory, f"Odile has a box of {thing}, number {number}", ("Odile", "owns", thing))
-        state(memory, "Odile's tulips stand in a box in the cellar", ("Odile", "OWNS", "Tulips"))
-        shown = await lines(memory, "Does Odile have tulips?")
-    assert len(shown) == MAX_RELATIONS
-    assert sum("tulips" in line.lower() for line in shown) == 1
-    assert "tulips" in shown[0].lower()

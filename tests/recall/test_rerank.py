@@ -93,12 +93,11 @@ async def test_the_first_twenty_are_asked_about_and_ordered_anew(tmp_path: Path)
     assert request["documents"] == before[:RERANKED]
 
 
-# What an endpoint may answer, and what the note says then.
 FAILURES: tuple[tuple[Callable[[dict[str, Any]], Any], str], ...] = (
     (lambda _: 503, "answered 503"),
     (lambda _: {"results": []}, "not in Cohere's format"),
     (lambda body: {"results": [{"index": n, "relevance_score": "NaN"} for n in range(body["top_n"])]}, "no numbers"),
-    (lambda _: time.sleep(0.5), "timed out"),
+    (lambda _: time.sleep(0.3), "timed out"),
 )
 
 
@@ -107,7 +106,7 @@ async def test_a_reranker_that_fails_leaves_the_order_and_says_so(tmp_path: Path
     before = await found(tmp_path, 8)
     for answer, reason in FAILURES:
         with endpoint(answer) as (url, _):
-            result = await found(tmp_path, 8, base_url=url, api_key="a-key", timeout=0.2)
+            result = await found(tmp_path, 8, base_url=url, api_key="a-key", timeout=0.1)
         (note,) = result.notes
         assert note.startswith("not reranked: ")
         assert reason in note
@@ -125,7 +124,7 @@ def test_a_reranker_needs_a_place(tmp_path: Path, provider: str, setting: str) -
 async def test_a_missing_folder_is_named_by_the_search(tmp_path: Path) -> None:
     """A memory opens without its reranker, because all else works."""
     chosen = {"provider": "onnx", "config": {"folder": str(tmp_path / "nothing")}}
-    async with memory_in(tmp_path / "data", embedder={"provider": "static"}, reranker=chosen) as memory:
+    async with memory_in(tmp_path / "data", reranker=chosen) as memory:
         await memory.add_text(ALICE, "Anna drinks coffee")
         await memory.add_text(ALICE, "Anna drinks tea")
         (note,) = (await memory.search(ALICE, QUESTION)).notes
