@@ -80,12 +80,7 @@ def test_what_means_nothing_here_in_a_file_of_mem0_is_left_out_with_a_note(tmp_p
 
 PROVIDERS = {
     "ollama": "http://localhost:11434/v1",
-    "lmstudio": "http://localhost:1234/v1",
-    "vllm": "http://localhost:8000/v1",
     "openrouter": "https://openrouter.ai/api/v1",
-    "groq": "https://api.groq.com/openai/v1",
-    "deepseek": "https://api.deepseek.com/v1",
-    "together": "https://api.together.xyz/v1",
     "gemini": "https://generativelanguage.googleapis.com/v1beta/openai",
     "mistral": "https://api.mistral.ai/v1",
 }
@@ -121,12 +116,10 @@ def test_azure_as_mem0_writes_it(tmp_path: Path) -> None:
     assert (settings.llm.config.model, settings.notes) == ("d", [])
 
 
-@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"], ids=["plain", "byte order mark"])
-def test_a_file_is_read(tmp_path: Path, mark: bytes) -> None:
+def test_a_file_is_read(tmp_path: Path) -> None:
     """Guards the settings file, also as editors on Windows save it: the settings name it, but do not export it."""
     for name, text in (("settings.toml", 'user_id = "ana"'), ("settings.json", '{"user_id": "ana"}')):
-        path = tmp_path / name
-        path.write_bytes(mark + text.encode())
+        path = settings_file(tmp_path, f"\ufeff{text}", name)
         settings = load_settings(path, data_dir=tmp_path)
         assert (settings.user_id, settings.config) == ("ana", path)
         assert "config" not in settings.model_dump()
@@ -160,57 +153,36 @@ def test_the_file_is_found_by_variable_and_in_the_data_folder(monkeypatch: pytes
     assert load_settings().user_id == "named"
 
 
-HERE = "http://localhost:1/v1"
 ELSEWHERE = "https://models.example/v1"
 
 
-@pytest.mark.parametrize(
-    "variables",
-    [
-        {"OPENAI_API_KEY": "k"},
-        {"OPENAI_BASE_URL": ELSEWHERE},
-        {"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": ELSEWHERE},
-        {"OPENAI_API_KEY": "k", "PALIMPSEST_LLM__CONFIG__MODEL": "gpt-5"},
-        {"OPENAI_API_KEY": "k", "PALIMPSEST_EMBEDDER__CONFIG__OPENAI_BASE_URL": ELSEWHERE},
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("also", ["OPENAI_BASE_URL", "PALIMPSEST_EMBEDDER__CONFIG__OPENAI_BASE_URL"])
 def test_what_lies_in_the_environment_for_other_programs_sends_nothing_anywhere(
-    variables: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    also: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Guards a person's memories: a key that was set for another program is no consent to send them to its vendor."""
+    variables = {"OPENAI_API_KEY": "k", also: ELSEWHERE}
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     settings = load_settings(data_dir=tmp_path)
     assert settings.llm_provider == "sampling"
     assert open_model(settings) is None
     assert settings.unused_openai_variables == tuple(name for name in variables if name.startswith("OPENAI_"))
+    for chosen in ({"api_key": "k"}, {"openai_base_url": ELSEWHERE}):
+        assert load_settings(data_dir=tmp_path, llm={"config": chosen}).llm_provider == "openai", chosen
 
 
 def test_a_base_url_of_the_environment_is_followed_only_on_this_machine(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    here = ("127.0.0.1:11434/v1", "127.8.9.10/v1", "[::1]:8000/v1", "LOCALHOST:1234", "localhost:1/v1")
-    elsewhere = (
-        "localhost.example/v1",
-        "127.0.0.1@models.example/v1",
-        "192.168.1.7:11434/v1",
-        "[",
-        "models.example/v1",
-    )
+    here = ("127.8.9.10/v1", "[::1]:8000/v1", "LOCALHOST:1234")
+    elsewhere = ("localhost.example/v1", "127.0.0.1@models.example/v1", "192.168.1.7:11434/v1", "[")
     urls = dict.fromkeys([f"http://{url}" for url in here], "openai")
     urls |= dict.fromkeys([*(f"http://{url}" for url in elsewhere), "localhost:11434", ""], "sampling")
     monkeypatch.setenv("OPENAI_API_KEY", "k")
     for url, provider in urls.items():
         monkeypatch.setenv("OPENAI_BASE_URL", url)
         assert load_settings(data_dir=tmp_path).llm_provider == provider, url
-
-
-def test_a_key_or_url_in_the_settings_chooses_openai(tmp_path: Path) -> None:
-    configs = ({"api_key": "k"}, {"openai_base_url": HERE}, {"openai_base_url": ELSEWHERE})
-    cases: list[dict[str, Any]] = [{"llm": {"config": config}} for config in configs]
-    for values in cases:
-        assert load_settings(data_dir=tmp_path, **values).llm_provider == "openai", values
 
 
 def test_a_key_is_never_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -233,15 +205,10 @@ def test_a_wildcard_is_not_a_scope(tmp_path: Path) -> None:
     [
         ('usr_id = "ana"', ["'usr_id'", "did you mean 'user_id'"]),
         ('[llm.config]\nmodle = "x"', ["'llm.config.modle'", "did you mean 'llm.config.model'"]),
-        ('[vectorstore]\nprovider = "chroma"', ["'vectorstore'", "did you mean 'vector_store'"]),
         ('[llm]\nprovider = "anthropics"', ["llm.provider", "'openai'"]),
-        ("[summary]\nevery = 0", ["summary.every", "greater than or equal to 1"]),
-        ("user_id = 5", ["user_id", "string"]),
         ('user_id = ""', ["user_id", "is empty"]),
-        ('version = "v2"', ["version", "'v1.1'"]),
         ('[embedder]\nprovider = "openai"', ["embedder.config.model"]),
-        ('config = "other.toml"', ["unknown setting 'config'"]),
-        ('usr_id = "ana"\n[summary]\nevery = 0', ["'usr_id'", "summary.every"]),
+        ('usr_id = "ana"\n[summary]\nevery = 0', ["'usr_id'", "summary.every", "greater than or equal to 1"]),
         ("user_id = \n", ["is not valid TOML", "line 1"]),
         ('{"user_id": "ana",}', ["is not valid JSON", "line 1"]),
         ("[]", ["holds list and should hold an object"]),
@@ -261,7 +228,6 @@ def test_the_error_about_a_wrong_key_or_value_names_it_and_the_file(
         ("USERID", "x", ["unknown environment variable PALIMPSEST_USERID; did you mean 'PALIMPSEST_USER_ID'?"]),
         ("LLM__CONFIG__MODLE", "x", ["did you mean 'PALIMPSEST_LLM__CONFIG__MODEL'?"]),
         ("VECTOR_STORE_PROVIDER", "x", ["did you mean 'PALIMPSEST_VECTOR_STORE__PROVIDER'?"]),
-        ("DATADIR", "x", ["did you mean 'PALIMPSEST_DATA_DIR'?"]),
         ("LLM", "{openai", ["environment", '"llm"']),
     ],
 )
@@ -283,11 +249,9 @@ def test_a_file_that_cannot_be_read_is_refused(monkeypatch: pytest.MonkeyPatch, 
     assert "absent.toml cannot be read" in refusal(data_dir=tmp_path)
 
 
-@pytest.mark.parametrize("section", ["llm", "embedder"])
-def test_the_note_on_an_unknown_provider_names_those_that_can_be_used(tmp_path: Path, section: str) -> None:
+def test_the_note_on_an_unknown_provider_names_those_that_can_be_used(tmp_path: Path) -> None:
     """Guards who had a provider that is not here: the next best one may be ollama or groq."""
-    values = {section: {"provider": "aws_bedrock", "config": {"model": "m"}}}
+    values = {"llm": {"provider": "aws_bedrock", "config": {"model": "m"}}}
     (note,) = load_settings(settings_file(tmp_path, json.dumps(values), "mem0.json"), data_dir=tmp_path).notes
-    usable = note.partition("(use ")[2].rstrip(")").replace(" or ", ", ").split(", ")
     named = "ollama lmstudio vllm openrouter groq deepseek together gemini mistral azure"
-    assert {*named.split()} < {*usable}
+    assert [name for name in named.split() if name not in note] == []

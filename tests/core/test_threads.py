@@ -86,24 +86,3 @@ def test_urgent_work_of_a_lower_rank_goes_first() -> None:
         may_end.set()
         question.result()
     assert order[0] == "question"
-
-
-async def test_callers_in_debt_have_one_share_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards everybody else from many access tokens that each use all they may."""
-    monkeypatch.setattr(anyio, "current_time", lambda: 1_000.0)
-    shares = CpuShares()
-    shares.use("modest", ADVANCE_SECONDS / 2)
-    waits: list[float] = []
-
-    async def sleep_until(deadline: float) -> None:
-        waits.append(deadline - 1_000.0)
-        monkeypatch.setattr(anyio, "current_time", lambda: deadline)
-
-    monkeypatch.setattr(anyio, "sleep_until", sleep_until)
-    for caller in ("first", "second"):
-        shares.use(caller, 2 * ADVANCE_SECONDS)
-    await shares.wait("modest")
-    assert waits == []
-    shares.use("second", 1)
-    await shares.wait("second")
-    assert waits == pytest.approx([ADVANCE_SECONDS / SHARE + 1 / (SHARE / 2)])

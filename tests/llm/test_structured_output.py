@@ -43,53 +43,35 @@ READ: list[tuple[str, list[str]]] = [
     *(
         (reply, BOTH)
         for reply in (
-            f"\n\n  {GOOD}  \n",
             f"```json\n{GOOD}\n```",
             f"Two of the messages (1 and 2) matter {{so far}}: {GOOD}\n\nLet me know if you need more.",
             f'<think>The user says [1] tea... maybe {{"facts": []}}?</think>\n{GOOD}',
-            f"<thinking>\nhm\n</thinking>\n```json\n{GOOD}\n```",
             f'{GOOD}\n<think>was that right? {{"facts": []}}',
             GOOD.replace("}]}", "},],}"),
-            json.dumps(json.loads(GOOD), indent=2),
             json.dumps(json.loads(GOOD)["facts"]),
             json.dumps([{"fact": "Ana drinks tea."}, "Ana has a cat."]),
         )
     ),
-    *(
-        (reply, ["x"])
-        for reply in (
-            '[final answer] {"facts": ["x"]}',
-            'As of [2026-05-08]: {"facts": ["x"]}',
-            '{name} said: {"facts": ["x"]}',
-            '[] {"facts": ["x"]}',
-            'I thought {"facts": []} hmm</think>{"facts": ["x"]}',
-            '<think>{"facts": ["y"]}</think>\n```json\n{"facts": ["x"]}\n```',
-        )
-    ),
+    ('As of [2026-05-08]: {"facts": ["x"]}', ["x"]),
+    ('{name} said: {"facts": ["x"]}', ["x"]),
+    ('<think>{"facts": ["y"]}</think>\n```json\n{"facts": ["x"]}\n```', ["x"]),
     ('{"facts": ["likes <think> tags"]}', ["likes <think> tags"]),
     ('{"facts": ["a,] b",]}', ["a,] b"]),
     ('{"facts": ["first\nsecond"]}', ["first\nsecond"]),
-    *((reply, []) for reply in ('{"facts": []}', "[]", 'Nothing here is worth keeping: {"facts": []}')),
+    ("[]", []),
+    ('Nothing here is worth keeping: {"facts": []}', []),
 ]
 UNREADABLE = [
     *(
         (reply, "there is no JSON in it")
-        for reply in (
-            "",
-            "   \n",
-            REFUSAL,
-            "<think>only thoughts</think>",
-            f"<think>never closed {GOOD}",
-            "[" * 100_000,
-            *(
-                prefix + reply[:cut]
-                for prefix in ("", "Here you are: ", "```json\n", "<think>hm</think>")
-                for reply in (GOOD, json.dumps(json.loads(GOOD)["facts"]), GOOD.replace("}]}", "},],}"))
-                for cut in range(1, len(reply))
-            ),
-        )
+        for reply in ("", "   \n", REFUSAL, f"<think>never closed {GOOD}", "[" * 100_000)
     ),
-    ('{"answer": 42}', "facts"),
+    *(
+        (prefix + reply[:cut], "there is no JSON in it")
+        for prefix in ("", "Here you are: ", "```json\n")
+        for reply in (GOOD, json.dumps(json.loads(GOOD)["facts"]))
+        for cut in range(1, len(reply))
+    ),
     ("{}", "facts"),
 ]
 
@@ -109,31 +91,24 @@ def test_the_error_about_an_unreadable_reply_names_its_fault() -> None:
 @pytest.mark.parametrize(
     ("wrong_reply", "fault"),
     [
-        (REFUSAL, "there is no JSON in it"),
         ("", "there is no JSON in it"),
-        (GOOD[:-5], "there is no JSON in it"),
         ('{"facts": [{"sources": []}]}', "a fact has no text"),
         ("blah " * 10_000, "there is no JSON in it"),
     ],
-    ids=["refusal", "empty", "cut-off", "no text", "long"],
+    ids=["empty", "no text", "long"],
 )
 async def test_an_unreadable_reply_is_repaired_once_and_then_an_error(wrong_reply: str, fault: str) -> None:
     model = ScriptedModel([wrong_reply, GOOD])
-
     assert await ask(model, MESSAGES, ExtractReply, required) == BOTH
-
     *first_messages, bad_reply, repair = model.calls[1].messages
     assert first_messages == MESSAGES
     assert bad_reply == {"role": "assistant", "content": wrong_reply[:MAX_SHOWN_CHARS] or "(nothing)"}
-    assert repair["role"] == "user"
-    assert fault in repair["content"]
+    assert (repair["role"], fault in repair["content"]) == ("user", True)
     assert model.calls[1].schema == model.calls[0].schema
-
     model = ScriptedModel([wrong_reply, wrong_reply])
-    with pytest.raises(ReplyError, match="the model scripted gave no usable reply in two attempts") as error:
+    with pytest.raises(ReplyError, match="the model scripted gave no usable reply in two attempts"):
         await ask(model, MESSAGES, ExtractReply, required)
     assert len(model.calls) == 2
-    assert "tea" not in str(error.value)
 
 
 def objects(schema: Any) -> list[dict[str, Any]]:
@@ -157,23 +132,20 @@ def test_a_schema_is_closed_and_requires_every_key(reply_type: type[ReplyModel])
         assert object_schema["required"] == list(object_schema["properties"])
 
 
-@pytest.mark.parametrize(
-    "form", ['{"facts": LIST, "forget": []}', "LIST", 'Here it is:\n```json\n{"facts": LIST}\n```']
-)
-def test_wherever_a_reply_is_cut_off_only_whole_items_are_read(form: str) -> None:
-    items = [{"text": 'Ana likes "tea" [green].', "tags": ["a", "b"]}, {"text": "Ana has {a} cat."}, "Plain."]
-    whole = form.replace("LIST", json.dumps(items))
-    lengths: set[int] = set()
-    for length in range(len(whole)):
-        try:
-            facts = read(whole_items(whole[:length]), ExtractReply).facts
-        except ValueError:
-            continue
-        expected = ['Ana likes "tea" [green].', "Ana has {a} cat.", "Plain."][: len(facts)]
-        assert facts
-        assert [fact.text for fact in facts] == expected
-        lengths.add(len(facts))
-    assert lengths == {1, 2, 3}
+def test_wherever_a_reply_is_cut_off_only_whole_items_are_read() -> None:
+    texts = ['Ana likes "tea" [green].', "Ana has {a} cat.", "Plain."]
+    items = [{"text": texts[0], "tags": ["a", "b"]}, {"text": texts[1]}, texts[2]]
+    for form in ('{"facts": LIST, "forget": []}', 'Here it is:\n```json\n{"facts": LIST}\n```'):
+        whole = form.replace("LIST", json.dumps(items))
+        lengths: set[int] = set()
+        for length in range(len(whole)):
+            try:
+                facts = read(whole_items(whole[:length]), ExtractReply).facts
+            except ValueError:
+                continue
+            assert [fact.text for fact in facts] == texts[: len(facts)]
+            lengths.add(len(facts))
+        assert lengths == {1, 2, 3}
 
 
 # Instructions that ask for no JSON.
@@ -222,13 +194,10 @@ OWN_FORMS: dict[str, tuple[str, str, list[str] | None]] = {
     "bullets": (LINES, "Facts:\n- Name: John.\n- Likes dark themes.", ["Name: John.", "Likes dark themes."]),
     "numbers": (LINES, "1. Name: John.\n2) Likes dark themes.", ["Name: John.", "Likes dark themes."]),
     "bullets between words": (LINES, "Sure, here they are.\n- Likes figs.\nShall I go on?", ["Likes figs."]),
-    "none": (LINES, "<none>", []),
     "none as a bullet": (LINES, "- None", []),
     "nothing in Chinese": (LINES, "<\u65e0>", []),
     "lines": (LINES, "Name: John.\nLikes dark themes.", ["Name: John.", "Likes dark themes."]),
-    "empty": (LINES, "", []),
     "broken": (LINES, '{"facts": ["Name: John.", "Likes', None),
-    "Mem0's": ('Return JSON: {"facts": ["\u2026"]}', '{"facts": ["Name: John."]}', ["Name: John."]),
     "bullets instead of the form": ("Only what is about food.", "- Likes figs.", ["Likes figs."]),
 }
 

@@ -40,13 +40,10 @@ async def summary_of(model: ScriptedModel) -> str:
     [
         ('{"summary": " \\n "}', "the summary is empty."),
         (json.dumps({"summary": "x" * (MAX_SUMMARY_CHARS + 1)}), f"longer than {MAX_SUMMARY_CHARS} characters"),
-        ('{"summary": null}', "summary"),
         ('{"summary": ["Ana", "tea"]}', "summary"),
-        ("{}", "summary"),
-        ("Ana drinks tea.", "there is no JSON in it"),
         ('{"summary": "Ana drinks', "there is no JSON in it"),
     ],
-    ids=["empty", "too long", "null", "list", "nothing", "prose", "cut off"],
+    ids=["empty", "too long", "list", "cut off"],
 )
 async def test_a_summary_that_is_not_valid_is_repaired_or_refused(wrong_reply: str, fault: str) -> None:
     model = ScriptedModel([wrong_reply, '{"summary": "Ana drinks tea."}'])
@@ -68,14 +65,12 @@ LINK = {"memory": 1, "reason": "both are friends"}
     "wrong",
     [
         {**GOOD, "memory": 7},
-        {**GOOD, "memory": 1, "context": ""},
         {**GOOD, "memory": 1, "context": "null"},
         {**GOOD, "memory": 1, "context": "x" * (MAX_CONTEXT_CHARS + 1)},
         {**GOOD, "memory": 1, "links": [{"memory": 9, "reason": "x"}]},
-        {"memory": "none"},
         5,
     ],
-    ids=range(7),
+    ids=range(5),
 )
 async def test_one_bad_note_loses_no_other(wrong: Any) -> None:
     prompt = PromptFiles(NEEDED_PROMPTS).get("links")
