@@ -87,11 +87,3 @@ def test_a_server_ends_with_its_owner(tmp_path: Path) -> None:
         owner.send_signal(signal.SIGKILL)
         assert select.select([end], [], [], 60)[0]
         os.close(end)
-
-
-def test_a_machine_without_postgresql_is_told_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tests on PostgreSQL then fail with this; they are not skipped."""
-    monkeypatch.setattr(postgresql, "PROGRAMS", tmp_path)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(RuntimeError, match="apt-get install postgresql"):
-        Cluster.create(tmp_path)

@@ -42,7 +42,6 @@ def test_most_of_what_is_stated_is_found() -> None:
             "Never use time.Sleep in tests, use the fake clock. thanks",
             ["Never use time.Sleep in tests, use the fake clock"],
         ),
-        ("I'm vegetarian, what can I order in a Styrian inn?", ["I'm vegetarian, what can I order in a Styrian inn?"]),
         ("My landlord's name is Mr. Okafor, write to him.", ["My landlord's name is Mr. Okafor, write to him"]),
         (
             "- always answer briefly\n- the deploy token lies in 1Password",
@@ -76,11 +75,9 @@ def test_messages_that_ask_are_told_from_those_that_do_not() -> None:
     [
         ("Two things:\n- forget my address\n- buy milk", "my address", Asking.UNCLEARLY),
         ("Forget my old address, use the new one instead.", "my old address", Asking.UNCLEARLY),
-        ("I'd rather nobody knew about Mark.", "Mark", Asking.UNCLEARLY),
         ("Please forget the dentist.\n> forget all about Mark", "all about Mark", Asking.NOT),
         ("Please forget the dentist.\n> forget all about Mark", "the dentist", Asking.CLEARLY),
         ('Forget that I said "I hate my boss and want to leave".', "the boss", Asking.UNCLEARLY),
-        ('Please forget the "Blue Note".', "the Blue Note", Asking.CLEARLY),
         ("La la la. " * 400 + "Please forget Mark.", "Mark", Asking.CLEARLY),
         ("La la la. " * 400 + "Please forget Mark." + " La la la." * 400, "Mark", Asking.UNCLEARLY),
         ("Remove the memory leak in main.c", "the memory leak", Asking.NOT),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import string
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ from palimpsest.text.tokenizer import (
     QUESTION_WORDS,
     count_tokens,
     first_words,
-    most_words_near,
     search_tokens,
     windows,
 )
@@ -40,28 +38,6 @@ SCRIPTS = {
 
 CASES: dict[str, list[Any]] = json.loads(Path(__file__).with_name("tokens.json").read_text("utf-8"))
 
-FORBIDDEN = frozenset(string.punctuation + string.whitespace)
-
-
-def sample_texts() -> Iterator[str]:
-    """Yield the sentences cut and joined in many ways, and words with characters from all over Unicode."""
-    sentences = list(SCRIPTS.values())
-    for number, left in enumerate(sentences):
-        for right in sentences[number:]:
-            for cut in range(0, len(left), 3):
-                yield f"{left[:cut]}{right}"
-                yield f"{right[cut:]}_{left[cut::-1]}"
-    for code in range(0, 0x110000, 11):
-        char = chr(code)
-        yield f"{char}a{char}{char}Я{char}ب北{char}"
-    for start in range(0, 0x3000, 97):
-        yield "".join(chr(start + step * 13) for step in range(40))
-
-
-def invalid_tokens(tokens: list[str]) -> list[str]:
-    """Return the tokens that the full-text index cannot store as they are."""
-    return [token for token in tokens if not token or not FORBIDDEN.isdisjoint(token) or token.split() != [token]]
-
 
 def test_a_query_shares_the_tokens_of_a_text() -> None:
     for text, query in CASES["another form of a word shares its token"]:
@@ -78,32 +54,26 @@ def test_texts_have_these_tokens() -> None:
     assert search_tokens("\ud83d") == [], "a lone surrogate is no error"
 
 
-def test_words_are_cut_and_sentences_are_not() -> None:
-    """Hashes and base64 do not fill the index. Chinese without punctuation is no word."""
+def test_no_token_contains_what_the_full_text_index_cannot_store() -> None:
+    """Of any character, also in the midst of a word. Hashes and base64 do not fill the index."""
+    chars = (chr(code) for code in range(0, 0x110000, 11))
+    for text in (*SCRIPTS.values(), *(f"{char}a{char}{char}Я{char}ب北{char}" for char in chars)):
+        tokens = search_tokens(text)
+        assert " ".join(tokens).split() == tokens, text
+        assert not set("".join(tokens)) & set(string.punctuation), text
     assert [len(token) for token in search_tokens("x" * 10_000)] == [MAX_TOKEN_CHARS]
-    assert search_tokens(f"{'y' * 500} tea")[-1] == "tea"
-    assert "上海" in search_tokens("我" * 100 + "上海")
-
-
-def test_no_token_contains_punctuation_or_white_space() -> None:
-    assert all(" ".join(tokens).split() == tokens for tokens in map(search_tokens, SCRIPTS.values()))
-    assert [(text, invalid) for text in sample_texts() if (invalid := invalid_tokens(search_tokens(text)))] == []
 
 
 def test_the_token_count_is_estimated() -> None:
     for text, expected in CASES["counts"]:
         assert count_tokens(text) == expected, text
     for sentence in SCRIPTS.values():
-        count = count_tokens(sentence)
-        assert len(sentence) / 4 <= count <= len(sentence)
-        for cut in range(len(sentence)):
-            assert count <= count_tokens(sentence[:cut]) + count_tokens(sentence[cut:])
-            assert count_tokens(sentence[:cut]) <= count
+        assert len(sentence) / 4 <= count_tokens(sentence) <= len(sentence)
 
 
 def test_many_threads_get_the_tokens_of_one() -> None:
     """Calls and the background tokenize at the same time; a wrong stem would stay in the full text."""
-    texts = [" ".join(f"word{thread}x{number}ings" for number in range(3_000)) for thread in range(8)]
+    texts = [" ".join(f"word{thread}x{number}ings" for number in range(1_000)) for thread in range(8)]
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
     try:
@@ -123,8 +93,8 @@ def test_windows_end_at_white_space_and_fit() -> None:
 
 @pytest.mark.parametrize(
     ("word", "most"),
-    [("word ", 5 * QUESTION_WORDS), ("x", 800), ("漢", 200), ("длинное слово ", 1_000), ("\u0e01", 200), ("a\n", 200)],
-    ids=["English", "no spaces", "Chinese", "Russian", "Thai", "lines"],
+    [("word ", 5 * QUESTION_WORDS), ("x", 800), ("漢", 200), ("a\n", 200)],
+    ids=["English", "no spaces", "Chinese", "lines"],
 )
 def test_a_long_question_is_cut_in_any_script(word: str, most: int) -> None:
     for question in ("", "Where does Anna live?", "安娜去年搬到了哪里?", " two  spaces "):
@@ -133,8 +103,3 @@ def test_a_long_question_is_cut_in_any_script(word: str, most: int) -> None:
     cut = first_words(text)
     assert text.startswith(cut)
     assert QUESTION_WORDS < len(cut) <= most
-
-
-def test_a_text_of_nothing_but_the_words_sought_takes_linear_time() -> None:
-    """Guards every search from one message; this takes minutes if each window is read anew."""
-    assert most_words_near(["tea", "milk"] * 200_000, frozenset({"tea", "milk", "cup"}), 60) == {"tea", "milk"}
