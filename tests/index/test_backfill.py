@@ -12,13 +12,13 @@ import pytest
 from palimpsest.core.errors import EmbedderError
 from palimpsest.core.models import Decision, Event, Fact, Provenance, Scope
 from palimpsest.core.protocols import Vector
-from palimpsest.index.backfill import BATCH, BATCH_CHARS, Backfill
+from palimpsest.index.backfill import BATCH, Backfill
 from palimpsest.store import entries, verify
 from palimpsest.store.apply import Write
 from palimpsest.store.ledger import Ledger
 from palimpsest.store.rows import count
 from palimpsest.store.schema import vectors
-from tests.support.ledger_access import all_keys, ignore_progress
+from tests.support.ledger_access import ignore_progress
 from tests.support.projections import facts
 
 # Maximum difference between a component of a unit vector and its stored value.
@@ -97,8 +97,8 @@ def add(ledger: Ledger, embedder: Hashing | None, *texts: str, first_windows: bo
     return write(ledger, embedder, *decisions, first_windows=first_windows)
 
 
-def missing(ledger: Ledger, embedder: Hashing, *, only_failed: bool = False) -> int:
-    return ledger.read_with(entries.count_missing_vectors, embedder.fingerprint, only_failed=only_failed)
+def missing(ledger: Ledger, embedder: Hashing) -> int:
+    return ledger.read_with(entries.count_missing_vectors, embedder.fingerprint)
 
 
 def embedded(ledger: Ledger, embedder: Hashing) -> int:
@@ -131,41 +131,15 @@ def test_a_deleted_memory_is_not_embedded_until_it_is_restored(ledger: Ledger, o
     assert (embedded(ledger, new), embedded(ledger, old)) == (2, 0)
 
 
-@pytest.mark.parametrize(("only_failed", "expected"), [(True, ["failed"]), (False, ["of the old one", "failed"])])
-def test_only_failed_embeds_only_entries_without_any_vector(
-    ledger: Ledger, old: Hashing, new: Hashing, *, only_failed: bool, expected: list[str]
-) -> None:
+def test_only_failed_embeds_only_entries_without_any_vector(ledger: Ledger, old: Hashing, new: Hashing) -> None:
     """Two processes with different embedders would otherwise replace each other's vectors forever."""
     add(ledger, old, "of the old one")
     add(ledger, None, "failed")
     add(ledger, new, "of the new one")
-    assert missing(ledger, new, only_failed=only_failed) == len(expected)
-    assert Backfill(ledger, new, only_failed=only_failed).run() == len(expected)
-    assert new.texts == expected
-    assert missing(ledger, new, only_failed=only_failed) == 0
-    assert (embedded(ledger, old), embedded(ledger, new)) == (1 if only_failed else 0, 1 + len(expected))
-
-
-def test_a_failure_midway_keeps_the_stored_vectors(ledger: Ledger, old: Hashing, new: Hashing) -> None:
-    """The next attempt continues where the failed one ended."""
-    add(ledger, old, *facts(3 * BATCH))
-    progress_calls: list[int] = []
-
-    def fail(_texts: Sequence[str]) -> None:
-        if len(new.calls) == 2:
-            raise EmbedderError("the embedder failed")
-
-    new.before = fail
-    with pytest.raises(EmbedderError, match="the embedder failed"):
-        Backfill(ledger, new).run(progress=lambda done, _: progress_calls.append(done))
-    assert progress_calls == [BATCH, 2 * BATCH]
-    assert (missing(ledger, new), embedded(ledger, new), embedded(ledger, old)) == (BATCH, 2 * BATCH, BATCH)
-    new.before = len
-    assert Backfill(ledger, new).run() == BATCH
-    assert new.texts == facts(3 * BATCH)
-    with ledger.read() as conn:
-        seqs, keys = all_keys(conn, ANA, new.fingerprint)
-    np.testing.assert_allclose(keys[np.argsort(seqs)], new.embed_passages(facts(3 * BATCH)), atol=HALF_PRECISION)
+    assert Backfill(ledger, new, only_failed=True).run() == missing(ledger, new) == 1
+    assert Backfill(ledger, new).run() == 1
+    assert new.texts == ["failed", "of the old one"]
+    assert (missing(ledger, new), embedded(ledger, old), embedded(ledger, new)) == (0, 0, 3)
 
 
 def test_a_text_that_changes_while_it_is_embedded_keeps_its_new_vector(ledger: Ledger, old: Hashing) -> None:
@@ -206,15 +180,6 @@ def test_a_long_text_has_the_vector_of_its_first_window_until_it_has_the_mean_of
     expected /= np.linalg.norm(expected)
     np.testing.assert_allclose(own_vector(ledger, new, memory_id), expected, atol=HALF_PRECISION)
     assert ledger.read_with(verify.verify, ledger.database, ignore_progress).texts() == []
-
-
-def test_a_long_text_that_is_interrupted_is_begun_again(ledger: Ledger, new: Hashing) -> None:
-    """A server can stop in the middle of a text, and stores no vector of a part of it."""
-    add(ledger, None, "word word. " * BATCH_CHARS)
-    assert Backfill(ledger, new).run(stopped=lambda: len(new.calls) == 2) == 0
-    assert waiting(ledger, new) == (1, 0)
-    assert Backfill(ledger, new).run() == 1
-    assert max(sum(map(len, call)) for call in new.calls) <= BATCH_CHARS
 
 
 def test_a_pass_goes_on_where_it_stopped(ledger: Ledger, old: Hashing, new: Hashing) -> None:

@@ -12,7 +12,6 @@ from typing import TypeAlias
 import numpy as np
 import pytest
 
-from palimpsest.core.errors import LedgerError
 from palimpsest.index.chroma_folder import ChromaIndex
 from palimpsest.index.sync import FILE_NAME
 from palimpsest.store.ledger import Ledger, open_ledger
@@ -25,10 +24,8 @@ from tests.support.projections import (
     direction,
     entry_of,
     facts,
-    ignore,
     nearest,
     opened,
-    projected,
 )
 
 Break: TypeAlias = Callable[[Indexes, Path], object]
@@ -111,21 +108,3 @@ class TestRepair:
                 assert nearest(older, projection, "four", 1) == [entry_of(older, outcome)]
         finally:
             older.close()
-
-    def test_after_a_ledger_error_during_a_build_the_index_can_be_opened(
-        self, ledger: Ledger, exact: Indexes, root: Path
-    ) -> None:
-        """The index must not stay "building" forever."""
-        add(ledger, "one")
-
-        def lock(_call: str) -> None:
-            raise LedgerError("the ledger is locked")
-
-        exact.before = lock
-        with projected(ledger, exact.open, root) as projection:
-            with pytest.raises(LedgerError):
-                projection.open()
-            assert projection.state == "broken"
-            exact.before = ignore
-            projection.open()
-            assert projection.state == "ready"

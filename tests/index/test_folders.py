@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from palimpsest.admin import backup
 from palimpsest.admin.backup import back_up, restore
 from palimpsest.admin.doctor import examine, verify
 from palimpsest.core.errors import VectorIndexError
@@ -17,7 +14,6 @@ from palimpsest.core.files import file_lock
 from palimpsest.core.settings import Settings, load_settings
 from palimpsest.index import sync
 from palimpsest.index.sync import BATCH, index_folders
-from palimpsest.memory import Memory
 from palimpsest.store.ledger import Ledger
 from tests.support.ledger_access import ignore_progress, ledger_in, store_memory
 from tests.support.memory import StoppedClock, memory_in
@@ -82,15 +78,6 @@ class TestCheckpoint:
             assert agrees(ledger, exact.last)
 
 
-HOLD_A_LEASE = """
-import sys
-from filelock import FileLock
-with FileLock(sys.argv[1]):
-    print("held", flush=True)
-    sys.stdin.read()
-"""
-
-
 class TestLease:
     def test_two_projections_never_share_a_folder(self, ledger: Ledger, indexes: Indexes, root: Path) -> None:
         """Two writers in one Chroma folder would corrupt it permanently."""
@@ -103,19 +90,6 @@ class TestLease:
             first.catch_up()
             second.catch_up()
             assert all(agrees(ledger, index) for index in indexes.opened)
-
-    def test_a_folder_leased_by_another_process_is_not_used(self, ledger: Ledger, exact: Indexes, root: Path) -> None:
-        """Another process's lease is respected, and it ends when that process is killed."""
-        root.mkdir()
-        command = [sys.executable, "-c", HOLD_A_LEASE, str(root / "0.lock")]
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
-            assert holder.stdout is not None
-            assert holder.stdout.readline() == "held\n"
-            with opened(ledger, exact.open, root) as projection:
-                assert projection.folder == root / "1"
-            holder.kill()
-        with opened(ledger, exact.open, root) as projection:
-            assert projection.folder == root / "0"
 
     def test_an_error_says_that_all_folders_are_in_use(
         self, ledger: Ledger, exact: Indexes, root: Path, monkeypatch: pytest.MonkeyPatch
@@ -167,37 +141,10 @@ async def test_a_restore_deletes_the_folders_that_nobody_uses(settings: Settings
     assert await alarms(settings) == []
 
 
-@pytest.mark.parametrize("by", ["the next server", "a repair"])
-async def test_what_a_killed_restore_left_is_deleted(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch, by: str
-) -> None:
-    await build_indexes(settings, 2)
-    copy = back_up(settings, None, StoppedClock()).path
-    with monkeypatch.context() as patch:
-        patch.setattr(backup, "delete_outdated", None)
-        with pytest.raises(TypeError):
-            restore(settings, copy, StoppedClock())
-    assert names(settings) == ["0", "1"]
-    assert await alarms(settings) == []
-    if by == "a repair":
-        findings = [finding.text for finding in verify(settings, ignore_progress, repair=True)]
-        assert findings[1:] == ["of an earlier state of the ledger, and in use by nobody: deleted"] * 2
-    else:
-        async with memory_in(settings.data_dir) as memory:
-            memory.projection.open()
-    assert names(settings) == ([] if by == "a repair" else ["0"])
-    assert await alarms(settings) == []
-
-
 async def test_a_folder_of_this_ledger_is_kept(settings: Settings) -> None:
     """Guards the indexes of clients that are not running now, also those of another embedder."""
     await build_indexes(settings, 2)
-
-    def reopen(memory: Memory) -> None:
-        memory.projection.open()
-        assert names(settings) == ["0", "1"]
-
-    async with memory_in(settings.data_dir) as memory:
-        reopen(memory)
-    async with memory_in(settings.data_dir, embedder={"provider": "static"}) as memory:
-        reopen(memory)
+    for embedder in ({}, {"embedder": {"provider": "static"}}):
+        async with memory_in(settings.data_dir, **embedder) as memory:
+            memory.projection.open()
+            assert names(settings) == ["0", "1"]

@@ -47,36 +47,28 @@ ALL = {1: UP, 2: NORTH_EAST, 3: EAST, 4: NEARLY_EAST}
 NAMES = ["ana", "bert", "Ana", "ana ", "änä", "a/b\n*", "x" * 256, *(f"user {number}" for number in range(9))]
 Step: TypeAlias = tuple[str, dict[int, Vector] | list[int]] | tuple[str, Vector, int, list[int]]
 
-# What is stored (by number), deleted, and asked (with limit and answer), each with a user, in order.
 CASES: dict[str, list[Step]] = {
     "the nearest first, and no more than the limit": [
         ("ana", ALL),
-        *(("ana", EAST, limit, [3, 4, 2, 1][:limit]) for limit in (1, 2, 3, 4)),
+        *(("ana", EAST, limit, [3, 4, 2, 1][:limit]) for limit in (1, 3, 100)),
     ],
-    "a limit larger than the index": [("ana", {5: EAST, 6: NORTH}), ("ana", unit(1.1, 1, 0), 100, [5, 6])],
-    "a vector stored again replaces the old one": [
+    "a vector stored again, also after it was deleted": [
         ("ana", {1: EAST, 2: NORTH}),
-        ("ana", NEARLY_EAST, 1, [1]),
         ("ana", {1: UP}),
         ("ana", UP, 1, [1]),
         ("ana", NEARLY_EAST, 1, [2]),
-    ],
-    "a deleted vector": [("ana", {1: EAST, 2: NORTH, 3: UP}), ("ana", [1, 3]), ("ana", EAST, 10, [2])],
-    "unknown numbers, as the index log may name them": [
-        ("ana", {1: EAST}),
-        ("ana", [2, 99]),
-        ("nobody", [1]),
-        ("ana", EAST, 10, [1]),
-        ("nobody", EAST, 10, []),
-    ],
-    "a deleted vector that is stored again": [
-        ("ana", {1: EAST, 2: NORTH}),
         ("ana", [1]),
+        ("ana", UP, 10, [2]),
         ("ana", {1: UP}),
         ("ana", UP, 10, [1, 2]),
     ],
-    "a user whose vectors are all deleted": [("ana", {1: EAST}), ("ana", [1]), ("ana", EAST, 10, [])],
-    "large numbers, of which Chroma makes texts": [("ana", {2**62: EAST, 7: NORTH}), ("ana", EAST, 2, [2**62, 7])],
+    "unknown numbers, as the index log may name them": [
+        ("ana", {2**62: EAST}),
+        ("ana", [2, 99]),
+        ("nobody", [1]),
+        ("ana", EAST, 10, [2**62]),
+        ("nobody", EAST, 10, []),
+    ],
     "users of any name": [
         *((name, {number: EAST}) for number, name in enumerate(NAMES)),
         *((name, [number - 1]) for number, name in enumerate(NAMES)),
@@ -120,10 +112,6 @@ class TestChromaInAFolder:
             assert ours.query("ana", EAST, 9) == [1]
 
 
-OTHER_DIMENSIONS: list[Callable[[VectorIndex], object]] = [
-    lambda index: index.upsert("ana", [2], unit(1, 2)[np.newaxis]),
-    lambda index: index.query("ana", unit(1, 2), 1),
-]
 USES: list[Callable[[VectorIndex], object]] = [
     lambda index: index.upsert("ana", [2], NORTH[np.newaxis]),
     lambda index: index.delete("ana", [1]),
@@ -147,9 +135,8 @@ class TestChromaFailures:
         """One collection never mixes vectors of two embedders, and a search may come while it is being closed."""
         index = ChromaIndex.open_folder(tmp_path, PREFIX)
         index.upsert("ana", [1], np.stack([EAST]))
-        for use in OTHER_DIMENSIONS:
-            with pytest.raises(VectorIndexError, match="dimension"):
-                use(index)
+        with pytest.raises(VectorIndexError, match="dimension"):
+            index.upsert("ana", [2], unit(1, 2)[np.newaxis])
         assert index.query("ana", EAST, 9) == [1], "the index is unchanged"
         index.close()
         for use in USES:

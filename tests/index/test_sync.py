@@ -7,13 +7,11 @@ from pathlib import Path
 import pytest
 
 from palimpsest.core.errors import VectorIndexError
-from palimpsest.core.models import Decision, Event, Fact, Provenance, Scope
+from palimpsest.core.models import Decision, Event, Fact
 from palimpsest.index.sync import BATCH, Projection
 from palimpsest.store import contextual_keys
-from palimpsest.store.apply import Write
 from palimpsest.store.documents import EmbeddedText
 from palimpsest.store.ledger import Ledger
-from tests.support.memory import messages_from
 from tests.support.open_connections import count_connections
 from tests.support.projections import (
     EMBEDDER,
@@ -22,7 +20,6 @@ from tests.support.projections import (
     RecordingIndex,
     add,
     agrees,
-    build,
     direction,
     entry_of,
     facts,
@@ -57,22 +54,6 @@ class TestCatchingUp:
             assert agrees(ledger, indexes.last)
             assert nearest(ledger, projection, "three", 1) == [deleted_entry], "a restored memory keeps its number"
             assert first.memory.text == "one"
-
-    @pytest.mark.few_by_day(1)
-    def test_a_message_that_gets_a_neighbour_is_stored_again(
-        self, ledger: Ledger, indexes: Indexes, root: Path
-    ) -> None:
-        """The index stores contextual keys, and a message's key depends on its neighbours."""
-        conversation = messages_from(("user", "first"), ("assistant", "second"), ("user", "third"), scope=Scope("ana"))
-        with opened(ledger, indexes.open, root) as projection:
-            for number, message in enumerate(conversation, start=1):
-                vectors = {message.content: direction(message.content)}
-                request = Write(Scope("ana"), Provenance("test"), (message,), vectors=vectors, embedder=EMBEDDER)
-                ledger.apply(request)
-                projection.catch_up()
-                assert agrees(ledger, indexes.last)
-                assert indexes.last.count() == number
-            assert len(indexes.last.upserted) > len(conversation)
 
     @pytest.mark.few_by_day(1)
     def test_a_memory_is_in_the_index_while_it_has_a_vector(self, ledger: Ledger, indexes: Indexes, root: Path) -> None:
@@ -177,21 +158,4 @@ class TestStopping:
         indexes.before = ignore
         with opened(ledger, indexes.open, root):
             assert len(indexes.last.upserted) == 3 * BATCH
-            assert agrees(ledger, indexes.last)
-
-    @pytest.mark.few_by_day(1)
-    def test_catching_up_continues_at_the_next_start(self, ledger: Ledger, indexes: Indexes, root: Path) -> None:
-        """The next start applies only the remaining rows."""
-        build(ledger, indexes, root)
-        add(ledger, *facts(2 * BATCH + 1))
-        with projected(ledger, indexes.open, root) as projection:
-            indexes.before = lambda _: projection.stop()
-            projection.open()
-            assert len(indexes.last.upserted) == BATCH
-            entries = nearest(ledger, projection, "fact 99", 1)
-            assert entries is not None
-            assert 100 in entries, "changes that were not applied are still returned"
-        indexes.before = ignore
-        with opened(ledger, indexes.open, root):
-            assert len(indexes.last.upserted) == BATCH + 1
             assert agrees(ledger, indexes.last)

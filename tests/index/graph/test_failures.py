@@ -39,14 +39,6 @@ def elsewhere(port: int, **config: str) -> dict[str, Any]:
     return {"provider": "neo4j", "config": {"url": url, "username": "root", "password": "a-secret", **config}}
 
 
-async def test_a_server_that_says_nothing_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graph_database, "CONNECT_SECONDS", 0.2)
-    with silent_port() as port:
-        async with memory_in(tmp_path, graph_store=elsewhere(port)) as memory:
-            with pytest.raises(GraphStoreError, match=r"cannot be used|did not answer in time"):
-                await caught_up(memory)
-
-
 # The driver leaves a socket to the garbage collector if its task is cancelled in the moment in which it connects.
 @pytest.mark.filterwarnings(r"ignore:Exception ignored in. <socket:pytest.PytestUnraisableExceptionWarning")
 async def test_a_server_that_says_nothing_does_not_delay_a_close(tmp_path: Path) -> None:
@@ -141,15 +133,3 @@ async def test_a_server_that_was_killed_is_caught_up_with_when_it_is_back(
         finally:
             restarted.kill()
             restarted.wait()
-
-
-async def test_waiting_for_another_process_keeps_no_sessions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each look whether the other one is done gives its session back: the server of the tests has 400."""
-    monkeypatch.setattr(graph_database, "TURN_SECONDS", 0)
-    monkeypatch.setattr(graph_database, "MAX_TURNS", 450)
-    async with memory_in(tmp_path, graph_store=elsewhere(free_port())) as memory:
-        state(memory, *LYON)
-        with memory.engine.ledger.database.alone_at("graph") as is_ours:
-            assert is_ours
-            with pytest.raises(GraphStoreError, match="another process is still writing to the graph database"):
-                await caught_up(memory)

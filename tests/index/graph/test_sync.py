@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from palimpsest.core.errors import SettingsError
-from palimpsest.core.models import Scope
 from palimpsest.core.settings import load_settings
 from palimpsest.memory import Memory
 from tests.support.bolt_server import BoltServer, caught_up, state
@@ -59,27 +58,6 @@ async def test_a_purge_erases_there_too(memory: Memory, bolt: BoltServer) -> Non
     assert bolt.relations(memory) == [("Tom", "knows", "Eve", True)]
 
 
-@pytest.mark.nightly
-async def test_relations_of_entities_with_themselves_are_copied(memory: Memory, bolt: BoltServer) -> None:
-    for number in range(120):
-        state(memory, f"p{number:03}", "trusts", f"p{number:03}")
-    await caught_up(memory)
-    assert bolt.relations(memory) == [(f"p{number:03}", "trusts", f"p{number:03}", True) for number in range(120)]
-
-
-@pytest.mark.nightly
-async def test_a_project_that_is_moved_takes_its_entities_with_it(memory: Memory, bolt: BoltServer) -> None:
-    state(memory, *LYON, scope=Scope("alice", "old"))
-    await caught_up(memory)
-    await memory.projects.move("old", "new")
-    await caught_up(memory)
-    rows = bolt.query("MATCH (n:Entity {ledger: $ledger}) RETURN n.project AS p", ledger=memory.engine.ledger.id)
-    assert rows == [{"p": "new"}, {"p": "new"}]
-
-
-OF_LYON = ("Ana", "lives in", "Lyon")
-
-
 def findings(folder: Path, bolt: BoltServer, *options: str, code: int = 0) -> dict[str, Any]:
     printed = palimpsest(folder, "doctor", "--json", *options, settings=bolt.variables(), code=code)
     found = json.loads(printed[printed.index("{") :])["findings"]
@@ -89,11 +67,11 @@ def findings(folder: Path, bolt: BoltServer, *options: str, code: int = 0) -> di
 @pytest.mark.nightly
 async def test_rebuild_fills_the_database(tmp_path: Path, bolt: BoltServer) -> None:
     async with memory_in(tmp_path / "data", graph_store=bolt.settings()) as memory:
-        state(memory, *OF_LYON)
+        state(memory, *LYON)
         assert "nothing of this ledger yet" in findings(tmp_path, bolt)["graph"]["text"]
         printed = palimpsest(tmp_path, "rebuild", "--graph", settings=bolt.variables())
         assert f"rebuilt: 2 entities, 1 relation in bolt://127.0.0.1:{bolt.port}" in printed
-        assert bolt.relations(memory) == [(*OF_LYON, True)]
+        assert bolt.relations(memory) == [(*LYON, True)]
         state(memory, "Tom", "knows", "Eve")
         text = findings(tmp_path, bolt)["graph"]["text"]
         assert text.startswith(f"neo4j at bolt://127.0.0.1:{bolt.port}, database {bolt.database}: 2 entities")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Generator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -107,28 +106,3 @@ class TestHanging:
                     assert text in [hit.text for hit in (await memory.search(ALICE, query)).hits]
             own_chroma.kill()
             assert (await memory.search(ALICE, "harp")).hits[0].text == "Alice plays the harp"
-
-
-def test_a_server_with_an_older_copy_of_its_data_goes_on_from_there(
-    ledger: Ledger, own_chroma: ChromaProcess, own: SharedProjection, tmp_path: Path
-) -> None:
-    """A process that remembers a later checkpoint must not believe that the index has what came after the copy."""
-    add(ledger, *facts(3))
-    own.open()
-    own_chroma.kill()
-    shutil.copytree(own_chroma.folder, tmp_path / "copy")
-    own_chroma.start()
-    add(ledger, "four")
-    own.open()
-    build = build_on(own_chroma, ledger, tmp_path)
-    assert nearest(ledger, own, "four", 1) == [4]
-    own_chroma.kill()
-    shutil.rmtree(own_chroma.folder)
-    shutil.move(tmp_path / "copy", own_chroma.folder)
-    own_chroma.start()
-    found = nearest(ledger, own, "four", 1)
-    assert found is None or found[-1] == 4, "it is not in the copy, and the log tells of it"
-    own.open()
-    assert nearest(ledger, own, "four", 1) == [4]
-    assert has_all(ledger, own)
-    assert build_on(own_chroma, ledger, tmp_path) == build, "nothing was built anew"

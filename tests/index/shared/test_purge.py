@@ -14,7 +14,7 @@ from palimpsest.index.sync import finish_purge
 from palimpsest.store.ledger import Ledger
 from tests.support.chroma_server import ChromaProcess
 from tests.support.memory import ALICE, add_text, memory_in
-from tests.support.projections import add, facts, has_all, nearest
+from tests.support.projections import add, facts, has_all
 from tests.support.shared_index_process import BATCH, SharedIndexProcess
 
 pytestmark = pytest.mark.nightly
@@ -76,24 +76,4 @@ def test_a_purge_while_another_process_builds(
         assert finished.result() == []
     assert stored_vectors(chroma, ledger.id, tmp_path, "ana", [1]) == 0
     projection.open()
-    assert has_all(ledger, projection)
-
-
-def test_a_purge_while_another_process_catches_up(
-    ledger: Ledger, chroma: ChromaProcess, other: SharedIndexProcess, projection: SharedProjection, tmp_path: Path
-) -> None:
-    """The other must not carry the vectors of before into the state of the ledger after the purge."""
-    doomed = add(ledger, "to be erased")[0].memory.id
-    add(ledger, *facts(3))
-    other.do("open")
-    add(ledger, *facts(2 * BATCH, 3))
-    other.pause_at("catch_up batch")
-    ledger.purge(Scope("ana"), [doomed])
-    with ThreadPoolExecutor(1) as threads:
-        finished = threads.submit(finish_purge, ledger, projection)
-        assert other.go_on() == "ready"
-        assert finished.result() == []
-    assert stored_vectors(chroma, ledger.id, tmp_path, "ana", [1]) == 0
-    projection.open()
-    assert nearest(ledger, projection, "fact 7", 1) == [9]
     assert has_all(ledger, projection)

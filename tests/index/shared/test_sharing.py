@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-
 import pytest
 
 from palimpsest.index.chroma_server import SharedProjection
 from palimpsest.store.ledger import Ledger
 from tests.support.projections import add, direction, facts, has_all, nearest
-from tests.support.shared_index_process import BATCH, SharedIndexProcess
+from tests.support.shared_index_process import SharedIndexProcess
 
 
 class TestFollowing:
@@ -37,29 +35,6 @@ class TestFollowing:
         found = [projection.query(user, direction("the same"), 9) for user in ("ana", "bert", "nobody")]
         assert [hits.entries for hits in found if hits is not None] == [(1,), (2,), ()]
         assert has_all(ledger, projection, "ana", "bert")
-
-    @pytest.mark.nightly
-    def test_a_rebuild_by_another_process_hides_nothing(
-        self, ledger: Ledger, other: SharedIndexProcess, projection: SharedProjection
-    ) -> None:
-        """A query in the midst of a rebuild has everything or says that it has nothing."""
-        add(ledger, *facts(BATCH + 20))
-        other.do("open")
-        projection.open()
-        wanted = {f"fact {number}": number + 1 for number in range(0, BATCH + 20, 7)}
-        answers = {"all": 0, "none": 0}
-        with ThreadPoolExecutor(1) as threads:
-            for _ in range(3):
-                rebuilt = threads.submit(other.do, "rebuild")
-                while not rebuilt.done():
-                    for text, entry in wanted.items():
-                        found = nearest(ledger, projection, text, 1)
-                        assert found is None or found[0] == entry
-                        answers["none" if found is None else "all"] += 1
-                assert rebuilt.result() == f"ready {BATCH + 20}"
-        assert answers["none"]
-        assert (nearest(ledger, projection, "fact 7", 1) or [])[0] == 8
-        assert has_all(ledger, projection)
 
 
 class TestDeath:
