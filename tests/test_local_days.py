@@ -88,6 +88,7 @@ async def test_the_page_and_a_user_of_its_own_zone(tmp_path: Path) -> None:
         assert "2026-06-13 02:00" in (await browser.get("/conversations")).text
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize(("zone", "day", "other"), [("Asia/Shanghai", 13, 12), ("America/New_York", 12, 13)])
 async def test_commands_and_files_show_the_days_of_the_user(tmp_path: Path, zone: str, day: int, other: int) -> None:
     """What a person reads has their days and no others, whatever shows it; JSON has times in UTC."""

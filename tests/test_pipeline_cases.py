@@ -13,7 +13,6 @@ import pipeline
 from cases.data import CASES_FILE, Case, read_cases
 from cases.judge import failures
 from cases.run import run, scripted
-from loopback import OpenAIServer
 
 CASES = read_cases(CASES_FILE)
 
@@ -85,29 +84,19 @@ RIGHT: tuple[dict[str, Any], ...] = (
     },
 )
 FAULTS: tuple[tuple[dict[str, Any], str], ...] = (
-    ({"stored": [{"words": ["Rome"]}]}, "not stored: Rome"),
     ({"stored": [{"words": ["lives", "Oslo"], "without": ["User"]}]}, "not stored: lives, Oslo, not User"),
     ({"stored": [{"words": ["Oslo"], "date": "2025"}]}, "dated 2026-02-05, not 2025: Oslo"),
-    ({"stored": [{"words": ["Oslo"], "tag": "place"}]}, "tagged with nothing, not place: Oslo"),
     ({"stored": [{"words": ["Oslo"], "replaced": ["Bern"]}]}, "its history names nothing with Bern: Oslo"),
     ({"closed": [{"words": ["Miso"]}]}, "not closed: Miso"),
     ({"closed": [{"words": ["Rome"], "until": "2025"}]}, "not 2025: Rome"),
     ({"forgotten": [{"words": ["Mark"], "question": "Mark"}]}, "not forgotten: Mark drinks."),
-    ({"forgotten": [{"words": ["Mark"], "question": "Mark"}]}, "shown to 'Mark': Mark drinks."),
     ({"absent": [{"words": ["Rome"]}]}, "should be in no memory (Rome): User lives in Rome."),
     ({"limits": [{"words": ["User"], "at_most": 1}]}, "2 memories instead of 1 at most: User"),
     ({"notes": ["forgotten"]}, "no reply says: forgotten"),
-    ({"entities": [{"name": "Rome", "count": 2}]}, "'Rome' means Rome instead of 2"),
     ({"entities": [{"name": "Bern"}]}, "'Bern' means nobody and nothing instead of 1"),
-    ({"entities": [{"name": "Rome", "shown": "Roma"}]}, "'Rome' is shown as Rome, not Roma"),
     ({"entities": [{"name": "Rome", "type": "person"}]}, "'Rome' is of type place, not person"),
     ({"related": [RELATED | {"destination": "Rome"}]}, "not related: User — live → Rome"),
     ({"formerly_related": [RELATED]}, "still related: User — live → Oslo"),
-    ({"formerly_related": [RELATED | {"name": "work"}]}, "not known to have been related: User — work → Oslo"),
-    (
-        {"formerly_related": [RELATED | {"destination": "Rome", "until": "2025"}]},
-        "related until 2026-02-05, not 2025: User — live → Rome",
-    ),
     ({"unrelated": [RELATED]}, "should not be related: User — lives in → Oslo"),
 )
 
@@ -144,20 +133,6 @@ class TestCommand:
         assert "  ! not stored: Rome" in lines
         assert "  is closed            User lives in Rome. (until 2026-02-05)" in lines
         assert "1 of 1 cases failed" in lines
-
-    def test_a_real_endpoint_is_asked_with_the_key(
-        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """Every request reaches the endpoint, and the tokens are those that it counted."""
-        case = case_that_expects(stored=[{"words": ["Oslo"]}])
-        file = tmp_path / "cases.json"
-        file.write_text(json.dumps([case.model_dump(mode="json")]), "utf-8")
-        monkeypatch.setenv("KEY_OF_A_TEST", "correct-key")
-        with OpenAIServer(scripted(case.script), api_key="correct-key") as server:
-            endpoint = ["--base-url", server.base_url, "--model", "careful", "--api-key-env", "KEY_OF_A_TEST"]
-            assert pipeline.main(["--cases", str(file), "--embedder", "static", *endpoint]) == 0
-            assert [request["model"] for request in server.chat_requests] == ["careful"] * 3
-        assert "as counted by the endpoint" in capsys.readouterr().out
 
     @pytest.mark.nightly
     def test_the_prompts_of_a_usual_turn_are_within_two_thousand_tokens(

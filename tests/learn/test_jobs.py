@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,6 @@ from palimpsest.learn.job_runner import work_on_jobs
 from palimpsest.memory import Memory
 from palimpsest.store import jobs as job_queries
 from palimpsest.store.jobs import MEMORIES, ORDER, PAUSES, Job, JobKind, JobRequest
-from tests.learn.decisions import Items, ids_of, scripted
 from tests.support.learning_jobs import (
     TIMEOUT,
     HastyClock,
@@ -36,7 +36,14 @@ from tests.support.memory import (
     memory_texts,
     messages_from,
 )
-from tests.support.scripted_model import ScriptedModel, facts_reply, is_extraction
+from tests.support.scripted_model import (
+    ScriptedModel,
+    decision,
+    decisions_reply,
+    facts_reply,
+    given,
+    is_extraction,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -174,15 +181,24 @@ async def test_a_job_of_a_process_that_was_killed_is_done_by_the_next_one(tmp_pa
         assert await states(memory) == [("expire", "done")]
 
 
-def keeps(facts: Items, memories: Items) -> list[tuple[Any, ...]]:
+def scripted(extractions: list[str], decide: Callable[[Any, Any], list[dict[str, Any]]]) -> Callable[[Any], str]:
+    """Return a model that extracts these replies in order, and decides on what it is shown."""
+    replies = iter(extractions)
+
+    def chat(request: dict[str, Any]) -> str:
+        if is_extraction(request):
+            return next(replies)
+        return decisions_reply(*decide(given(request, "New facts"), given(request, "Stored memories")))
+
+    return chat
+
+
+def keeps(facts: list[dict[str, Any]], memories: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Forget what names Mark, find trivia not worth keeping, and add the rest."""
-    decisions: list[tuple[Any, ...]] = []
-    for fact in facts:
-        if "forget" in fact:
-            decisions += [(fact["fact"], "DELETE", number, "") for number in ids_of(memories, "Mark")[:1]]
-        else:
-            decisions.append((fact["fact"], "NONE" if "trivia" in fact["text"] else "ADD", None, None))
-    return decisions
+    marks = [item["id"] for item in memories if "Mark" in item["text"]]
+    forgotten = [decision(fact["fact"], "DELETE", mark, "") for fact in facts if "forget" in fact for mark in marks[:1]]
+    told = [fact for fact in facts if "forget" not in fact]
+    return [*forgotten, *(decision(each["fact"], "NONE" if "trivia" in each["text"] else "ADD") for each in told)]
 
 
 async def test_what_was_forgotten_is_told_first_and_once(tmp_path: Path) -> None:
@@ -206,7 +222,7 @@ async def test_what_was_forgotten_is_told_first_and_once(tmp_path: Path) -> None
 async def test_a_fact_that_holds_no_longer_is_told_as_such(tmp_path: Path) -> None:
     """A message of 2020 that arrives late is not "nothing new", and does not read as if it held."""
     rome, oslo = "User lives in Rome.", "User lives in Oslo."
-    contradicts = scripted([facts_reply(rome), facts_reply(oslo)], lambda _, __: [(0, "DELETE", 0, None)])
+    contradicts = scripted([facts_reply(rome), facts_reply(oslo)], lambda _, __: [decision(0, "DELETE", 0)])
     async with memory_learning(contradicts, tmp_path) as (memory, _):
         for text, year in (("I live in Rome", 2026), ("I live in Oslo", 2020)):
             said = {"role": "user", "content": text, "at": f"{year}-01-05T10:00:00Z"}

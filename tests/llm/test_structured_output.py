@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ from loopback import OpenAIServer, Reply
 from palimpsest.core.errors import ModelError, ReplyError
 from palimpsest.core.settings import Endpoint, LlmConfig
 from palimpsest.learn.engine import NEEDED_PROMPTS
-from palimpsest.llm.ask import MAX_SHOWN_CHARS, ReplyModel, ask, read, strict_schema, whole_items
+from palimpsest.llm.ask import MAX_REPLY_CHARS, MAX_SHOWN_CHARS, ReplyModel, ask, read, strict_schema, whole_items
 from palimpsest.llm.decide import DecideReply
 from palimpsest.llm.extract import Conversation, ExtractReply, extract
 from palimpsest.llm.openai import OpenAIModel
@@ -217,3 +219,24 @@ async def test_replies_in_the_form_of_a_custom_prompt_are_read(
     else:
         assert [fact.text for fact in (await extract(model, prompt, said, NOW)).facts] == facts
     assert len(model.calls) == (2 if facts is None else 1)
+
+
+SLOW = [
+    *('{"facts": ["' + '\\"' * 90_000, "[" * 900 + "1," * 90_000 + "x", "[{" * 90_000, '{"a":' * 40_000),
+    *('{"a": "b" "c", ' * 13_000, '</think>{"a' * 16_000, 'x {"a```{' * 20_000, 'x {"a' + '\\"' * 90_000 + '"x'),
+]
+
+
+@pytest.mark.anyio
+async def test_no_reply_takes_long_to_read_or_exhausts_the_stack() -> None:
+    """Guards the event loop: in quadratic time a reply would stop the server for minutes."""
+    for reply in SLOW:
+        assert len(reply) <= MAX_REPLY_CHARS
+        with pytest.raises(ReplyError):
+            await ask(ScriptedModel([reply, reply]), MESSAGES, ExtractReply, required)
+    for depth in range(sys.getrecursionlimit() - 200, sys.getrecursionlimit() + 1, 5):
+        for begin, end in (("[", "]"), ('{"a":', "}")):
+            deep = f"{begin * depth}1{end * depth}"
+            for reply in (deep, f'[{{"text":"x","sources":{deep}}}]'):
+                with contextlib.suppress(ReplyError):
+                    assert await ask(ScriptedModel([reply, reply]), MESSAGES, ExtractReply, required) == ["x"]

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from palimpsest.core.models import Hit
 from palimpsest.recall.hits import (
-    FOLLOWED,
     LINE_TOKENS,
     FoldWords,
     cut_to_fit,
     fold,
     hit_tokens,
     holds_more,
-    memories_first,
     same_words_key,
 )
 from palimpsest.text.display import visible
@@ -103,35 +100,3 @@ def test_a_message_holds_more_if_its_memories_lack_its_words() -> None:
     cases = (("Who goes to Zermatt?", ["t"]), ("Who likes hiking?", ["m"]), ("What does Ana like?", ["m"]))
     for query, expected in cases:
         assert ids(fold([told], [learned], FoldWords.of([told], query))) == expected, query
-
-
-BIKE = message("t", "Finally! The Brompton is mine, 900 euros at Velo Sommer, I rode it home through the rain")
-BOUGHT = memory("m", "User bought a Brompton bike.", "t")
-SONG, PAINTS = memory("a", "User sings.", score=0.6), memory("b", "User paints.", score=0.5)
-RODE = memory("r", "User rode home through the rain.", "t")
-SAME = memory("s", "user bought a Brompton bike", "t9")
-OWN, PRICE = "Does the user own a Brompton?", "How many euros was the Brompton?"
-ABOVE = [memory(f"x{number}", f"User sings song {number}.", score=0.95) for number in range(FOLLOWED)]
-SAID = message("d", "Daniel, my brother, lives in Bergen.")
-BROTHER, WRIST = memory("b", "User's brother lives in Bergen.", "d"), memory("w", "Daniel broke his wrist.")
-PLACES: tuple[tuple[list[Hit], list[Hit], str, list[str]], ...] = (
-    ([BIKE, SONG, BOUGHT, PAINTS], [], OWN, ["m", "a", "t", "b"]),
-    ([BIKE, SONG, BOUGHT, PAINTS], [], PRICE, ["t", "m", "a", "b"]),  # the memory lacks the price
-    ([BIKE, SONG], [BOUGHT], OWN, ["m", "a", "t"]),
-    ([BIKE, SONG], [BOUGHT], PRICE, ["t", "m", "a"]),
-    ([*ABOVE, BIKE, SONG, BOUGHT], [], PRICE, [*ids(ABOVE), "t", "a", "m"]),  # it would take the place of another hit
-    ([BOUGHT, BIKE, RODE], [], "What about the rain?", ["m", "t", "r"]),
-    ([BIKE, SAME], [BOUGHT], OWN, ["t", "s"]),  # nothing is shown twice
-    ([SAID, WRIST], [BROTHER], "Daniel", ["d", "w"]),  # without the one word that was asked for it stays below
-    ([SAID, WRIST], [BROTHER], "Who is Daniel?", ["d", "w"]),
-    ([replace(SAID, name="Daniel"), WRIST, BROTHER], [], "Daniel", ["d", "w", "b"]),
-)
-
-
-def test_memories_come_before_the_messages_they_were_learned_from() -> None:
-    for hits, below, query, expected in PLACES:
-        placed = memories_first(hits, below, FoldWords.of(hits, query))
-        assert ids(placed) == expected, (query, ids(hits))
-    hits = PLACES[0][0]
-    scores = [hit.score for hit in memories_first(hits, (), FoldWords.of(hits, OWN))]
-    assert scores == [hit.score for hit in hits]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import evaluate
-from evaluated_systems import FULL_CONTEXT, SYSTEMS, read
+from evaluated_systems import FULL_CONTEXT, SYSTEMS
 from evaluation_scores import f1, verdict
 from locomo import read as read_locomo
 from locomo import scripted_chat
@@ -167,36 +167,6 @@ def test_a_model_that_cannot_learn_stops_the_run(data: Path, capsys: pytest.Capt
     with OpenAIServer(answer) as server:
         assert evaluated(data, server, "--systems", "palimpsest, memories", "--limit", "1") == 0
     assert "Mira adopted a greyhound called Pilot." in asked[-1]
-
-
-def test_longmemeval_and_beam_are_read(tmp_path: Path) -> None:
-    turns = [{"role": "user", "content": "I moved to Graz."}, {"role": "assistant", "content": "How is it?"}]
-    entry = {
-        "question_id": "q1",
-        "question_type": "single-session-user",
-        "question": "Where do I live?",
-        "answer": "Graz",
-        "question_date": "2023/06/01 (Thu) 10:00",
-        "haystack_dates": ["2023/05/20 (Sat) 02:21"],
-        "haystack_sessions": [turns],
-    }
-    (tmp_path / "long.json").write_text(json.dumps([entry]), "utf-8")
-    (sample,) = read(tmp_path / "long.json")
-    assert sample.lines == [
-        "[Saturday, 2023-05-20 02:21] user: I moved to Graz.",
-        "[Saturday, 2023-05-20 02:21] assistant: How is it?",
-    ]
-    assert (sample.questions[0].answer, f"{sample.asked_at:%Y-%m-%d}") == ("Graz", "2023-06-01")
-
-    chat = tmp_path / "beam" / "1"
-    (chat / "probing_questions").mkdir(parents=True)
-    said = [{"id": number, "time_anchor": "May-20-2023", **turn} for number, turn in enumerate(turns)]
-    (chat / "chat.json").write_text(json.dumps([{"turns": [said]}]), "utf-8")
-    asked = {"abstention": [{"question": "What is my shoe size?", "ideal_response": "It was never said."}]}
-    (chat / "probing_questions" / "probing_questions.json").write_text(json.dumps(asked), "utf-8")
-    (sample,) = read(tmp_path / "beam")
-    assert [line.partition(": ")[2] for line in sample.lines] == ["I moved to Graz.", "How is it?"]
-    assert (sample.questions[0].category, sample.questions[0].answer) == ("abstention", "It was never said.")
 
 
 def test_missing_data_are_named_in_a_line(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 
 from loopback import OpenAIServer
@@ -155,6 +154,7 @@ def test_errors_are_value_errors(m: Memory) -> None:
     for call, error in WRONG_CALLS:
         with pytest.raises(ValueError, match=error):
             call(m)
+    assert m.add([], user_id="s18") == {"results": [], "relations": []}
 
 
 def test_reset(tmp_path: Path) -> None:
@@ -300,28 +300,6 @@ def test_a_provider(tmp_path: Path) -> None:
     ]
 
 
-def test_ollama_is_an_endpoint(tmp_path: Path) -> None:
-    with OpenAIServer([facts_reply("User likes plums.")]) as server:
-        address = server.base_url.removesuffix("/v1")
-        config = {
-            "llm": {
-                "provider": "ollama",
-                "config": {"model": "any", "ollama_base_url": address, "top_p": 0.1, "top_k": 3},
-            },
-            "data_dir": tmp_path,
-        }
-        with pytest.warns(UserWarning, match=r"llm\.config has no top_k"):
-            memory = Memory(config)
-        with memory:
-            (item,) = memory.add("I like plums", user_id="w3")["results"]
-            assert item["memory"].startswith("User likes plums")
-
-
-def test_a_misspelt_setting(tmp_path: Path) -> None:
-    with pytest.raises(PalimpsestError, match="did you mean"):
-        Memory.from_config({"data_dir": tmp_path, "custom_instruction": "Be brief."})
-
-
 def test_the_history_of_mem0_is_not_written_over(tmp_path: Path) -> None:
     """Guards the files of the program that is replaced, and that a memory that cannot be opened leaves no thread."""
     file = tmp_path / "history.db"
@@ -422,21 +400,3 @@ def test_version_1_0_replies_with_the_list_of_the_results(tmp_path: Path) -> Non
         assert [[item["memory"] for item in reply] for reply in replies] == [["The canary sings at six"]] * 3
         empty: Any = memory.add([], user_id="v1")
         assert empty == []
-
-
-def test_no_messages_are_no_results(m: Memory) -> None:
-    assert m.add([], user_id="v2") == {"results": [], "relations": []}
-    with pytest.raises(ValueError, match=NOWHERE):
-        m.add([])
-
-
-def test_open_memory_without_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PALIMPSEST_DATA_DIR", str(tmp_path))
-    monkeypatch.setenv("PALIMPSEST_LLM__PROVIDER", "none")
-
-    async def stored() -> tuple[str, Path]:
-        async with open_memory(background=False) as memory:
-            await memory.add_text(memory.scope, "The lighthouse is green")
-            return (await memory.list(memory.scope)).hits[0].text, memory.settings.data_dir
-
-    assert anyio.run(stored) == ("The lighthouse is green", tmp_path)

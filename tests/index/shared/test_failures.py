@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.core.errors import VectorIndexError
+from palimpsest.core.errors import SettingsError, VectorIndexError
 from palimpsest.index import chroma_server
 from palimpsest.index.chroma_server import SharedIndex, SharedProjection
 from palimpsest.store.ledger import Ledger
@@ -82,6 +82,8 @@ class TestHanging:
         self, ledger: Ledger, own_chroma: ChromaProcess, own: SharedProjection
     ) -> None:
         """Each fails within the time that its requests have, and the index is used again afterwards."""
+        with pytest.raises(SettingsError, match=r"vector_store\.config\.host"):
+            own_chroma.settings(own_chroma.folder, host="http://somewhere")
         add(ledger, *facts(3))
         own.open()
         with frozen(own_chroma):

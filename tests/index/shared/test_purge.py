@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from palimpsest.core.models import Scope
-from palimpsest.index.chroma_server import SharedIndex, SharedProjection
-from palimpsest.index.sync import finish_purge
-from palimpsest.store.ledger import Ledger
+from palimpsest.index.chroma_server import SharedIndex
 from tests.support.chroma_server import ChromaProcess
 from tests.support.memory import ALICE, add_text, memory_in
-from tests.support.projections import add, facts, has_all
-from tests.support.shared_index_process import BATCH, SharedIndexProcess
 
 pytestmark = pytest.mark.nightly
 
@@ -59,21 +53,3 @@ async def test_a_purge_says_what_it_could_not_erase(own_chroma: ChromaProcess, t
         assert stored_vectors(own_chroma, ledger_id, tmp_path, "alice", [1]) == 1
         await memory.engine.run(memory.projection.open)
         assert stored_vectors(own_chroma, ledger_id, tmp_path, "alice", [1]) == 0
-
-
-def test_a_purge_while_another_process_builds(
-    ledger: Ledger, chroma: ChromaProcess, other: SharedIndexProcess, projection: SharedProjection, tmp_path: Path
-) -> None:
-    """The other notices the purge at its next batch, and begins anew. The purge waits for that."""
-    doomed = add(ledger, "to be erased")[0].memory.id
-    add(ledger, *facts(2 * BATCH))
-    other.pause_at("open batch")
-    assert stored_vectors(chroma, ledger.id, tmp_path, "ana", [1]) == 1
-    ledger.purge(Scope("ana"), [doomed])
-    with ThreadPoolExecutor(1) as threads:
-        finished = threads.submit(finish_purge, ledger, projection)
-        assert other.go_on() == "ready"
-        assert finished.result() == []
-    assert stored_vectors(chroma, ledger.id, tmp_path, "ana", [1]) == 0
-    projection.open()
-    assert has_all(ledger, projection)

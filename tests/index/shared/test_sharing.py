@@ -11,22 +11,6 @@ from tests.support.shared_index_process import SharedIndexProcess
 
 
 class TestFollowing:
-    @pytest.mark.nightly
-    def test_what_one_process_writes_all_find_at_once(
-        self, ledger: Ledger, other: SharedIndexProcess, projection: SharedProjection
-    ) -> None:
-        """Whoever follows: what the index lacks comes from the log, and what another applied is not applied again."""
-        add(ledger, *facts(3))
-        assert other.do("open") == "ready"
-        projection.open()
-        assert other.do("add one more") == "ready"
-        assert (nearest(ledger, projection, "one more", 1) or [0])[-1] == 4
-        assert projection.is_behind(), "it is to be applied"
-        assert other.do("catch_up") == "ready"
-        assert nearest(ledger, projection, "one more", 1) == [4]
-        assert not projection.is_behind()
-        assert has_all(ledger, projection)
-
     def test_users_have_collections_of_their_own(self, ledger: Ledger, projection: SharedProjection) -> None:
         """A query of a user never returns the entries of another, and a user without entries has none."""
         add(ledger, "the same", user="ana")

@@ -10,12 +10,10 @@ from typing import Any
 import pytest
 
 from palimpsest.core.models import Decision, Event, Fact, NamedEntity, Relation, Scope
-from palimpsest.hooks.events import find_brief
 from palimpsest.learn.summaries.dossier import MAX_TOKENS
 from palimpsest.memory import Memory
-from palimpsest.store import summaries
 from palimpsest.text.tokenizer import count_tokens
-from tests.support.ledger_access import store_memory, write_decisions
+from tests.support.ledger_access import write_decisions
 from tests.support.memory import ALICE, StoppedClock, add_text, memory_in, messages_from
 from tests.support.scripted_model import given, memory_with, summary_reply
 
@@ -61,21 +59,6 @@ async def test_the_recent_summary_is_about_when_things_were_said_or_happened(
     await memory.update(ALICE, ill.memory.id, metadata={"seen": True})
     text = await read(memory, "recent")
     assert [fact.text for fact in facts if fact.text in text] == ["User likes tea", "User flies to Oslo"]
-
-
-async def test_a_purge_leaves_summaries_that_rest_on_nothing_of_it(tmp_path: Path) -> None:
-    clock = StoppedClock()
-    async with memory_with(
-        [summary_reply("Tea."), summary_reply("Bread."), summary_reply("Both.")], tmp_path, clock
-    ) as (memory, _):
-        tea = store_memory(memory, "User likes tea")
-        clock.forward(days=1)
-        store_memory(memory, "User bakes bread")
-        for kind in ("day:2026-05-08", "day:2026-05-09", "overall"):
-            await memory.summary(ALICE, kind)
-        await memory.care.purge(ALICE, [tea], and_backups=False)
-        with memory.engine.ledger.read() as conn:
-            assert summaries.newest_texts(conn, ALICE, 9) == ["Bread."]
 
 
 ANA = NamedEntity("Ana", "person")
@@ -164,29 +147,3 @@ async def test_a_profile_is_of_one_person(tmp_path: Path) -> None:
     assert given(server.chat_requests[0], "Portrait of") == "Imogen Hartley"
     assert about["Ben Ortega is allergic to penicillin."] == "Ben Ortega"
     assert about["Imogen works as a baker in Bath."] == about["User's name is Imogen Hartley"] == ""
-
-
-async def test_a_profile_by_a_model_heads_sessions_after_the_pinned_block_until_it_is_stale(tmp_path: Path) -> None:
-    async def begun() -> tuple[str, str]:
-        """Return what a session begins with: the brief and the instructions."""
-        await memory.briefs.render()
-        brief = find_brief(str(memory.settings.data_dir), "alice", "/anywhere")
-        return "" if brief is None else brief.text, await memory.briefs.instructions(ALICE)
-
-    async with memory_with([summary_reply(PROFILE)], tmp_path) as (memory, server):
-        wrong = await add_text(memory, "User is Alice Vance of Leeds", metadata={"user_name": "Alice Vance"})
-        await add_text(memory, "User writes in English", metadata={"pinned": True})
-        assert (await portrait(memory, "profile", SHOP)).endswith(f"\n\n{PROFILE}")
-        asked = json.dumps(server.chat_requests[0])
-        assert "portrait of one person" in asked
-        assert "writes in English" not in asked
-        assert (await portrait(memory, "profile")).endswith(PROFILE)  # one for all projects
-        assert len(server.chat_requests) == 1
-        for text in await begun():
-            said = ("writes in English", "Identity: Alice Vance", "People: Her sister")
-            assert [text.find(words) for words in said] == sorted(text.find(words) for words in said)
-            assert text.find(said[0]) > 0
-        await memory.update(ALICE, wrong, text="User is Alice Vance of York")
-        for text in await begun():
-            assert "Leeds" not in text
-            assert "York" in text

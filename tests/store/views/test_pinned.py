@@ -10,11 +10,9 @@ from palimpsest.core.errors import InputError
 from palimpsest.core.models import PINNED
 from palimpsest.memory import Memory
 from palimpsest.store.ledger import Ledger
-from tests.support.exports import exported
 from tests.support.graph import Graph
 from tests.support.graph_cases import GraphCase, graph_cases
-from tests.support.ledger_access import ignore_progress
-from tests.support.memory import ALICE, StoppedClock, add_text, memory_in
+from tests.support.memory import ALICE, StoppedClock, add_text
 
 pytestmark = pytest.mark.anyio
 
@@ -36,14 +34,3 @@ async def test_a_number_that_json_or_an_order_has_not_is_refused(memory: Memory,
     with pytest.raises(InputError):
         await memory.update(ALICE, kept, metadata={"nested": [float("inf")]})
     assert [hit.text for hit in (await memory.search(ALICE, "Where?")).hits] == ["User lives in Nice"]
-
-
-@pytest.mark.nightly
-async def test_an_import_brings_no_number_that_stops_searches(tmp_path: Path) -> None:
-    async with memory_in(tmp_path / "from") as memory:
-        await add_text(memory, "User lives in Nice", metadata={PINNED: 7})
-        file = tmp_path / "export.jsonl"
-        file.write_bytes((await exported(memory)).replace(b'"pinned":7', b'"pinned":1e999'))
-    async with memory_in(tmp_path / "to") as memory:
-        with pytest.raises(InputError):
-            await memory.care.import_file(ALICE, file, ignore_progress)

@@ -16,10 +16,8 @@ from sqlalchemy import create_engine, select, text
 
 from palimpsest.core.errors import LedgerError, SettingsError
 from palimpsest.core.models import Decision, Event, Fact, Provenance, Scope
-from palimpsest.memory import Memory
 from palimpsest.store import entries, verify
 from palimpsest.store.apply import Write
-from palimpsest.store.entries import next_edit_number, reserve_edit_numbers
 from palimpsest.store.ledger import Ledger, open_database, open_ledger
 from palimpsest.store.postgres import postgres_database
 from palimpsest.store.schema import history, index_log, memories
@@ -237,26 +235,6 @@ def test_the_index_log_grows_in_the_order_of_the_commits(servers: list[Ledger]) 
         rows = entries.log_rows_after(reading, before, 9)
     assert [row.user_id for row in rows] == ["alice", "ben"]
     assert [row.seq for row in rows] == sorted(row.seq for row in rows)
-
-
-def test_a_reserved_edit_number_is_not_given_out(servers: list[Ledger]) -> None:
-    with writing(servers[0]) as conn:
-        reserved = next_edit_number(conn) + 100
-        reserve_edit_numbers(conn, reserved)
-    with writing(servers[1], "alice") as conn:
-        assert next_edit_number(conn) > reserved
-
-
-@pytest.mark.anyio
-async def test_plans_are_made_for_the_values_of_a_call(memory: Memory) -> None:
-    """Guards against plans that PostgreSQL keeps for any values: the sixth call with one goes through a whole table."""
-    with memory.engine.ledger.read() as conn:
-        for _ in range(20):
-            entries.has_missing_vectors(conn, memory.engine.embedder.fingerprint)
-        kept = "SELECT sum(generic_plans)::int, sum(custom_plans)::int FROM pg_prepared_statements"
-        generic, custom = conn.exec_driver_sql(kept).one()
-    assert custom > 0
-    assert generic == 0
 
 
 OTHERS = text("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()")
