@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import pytest
 
 from loopback import OpenAIServer
 from palimpsest.core.errors import InputError, MemoryNotFoundError
-from palimpsest.core.models import Edit, NamedEntity, Provenance, Relation, Scope, Undo
+from palimpsest.core.models import Edit, NamedEntity, Provenance, Scope, Undo
 from palimpsest.memory import Memory
 from palimpsest.store.transfer import ITEM_TYPES
 from tests.support.exports import exported, exporting
@@ -23,6 +23,7 @@ from tests.support.graph_rows import LIVES, change_stating, store_stating
 from tests.support.ledger_access import ignore_progress, ledger_faults, row_faults, store_memory, store_messages
 from tests.support.ledger_files import search_texts, table_rows
 from tests.support.memory import ALICE, StoppedClock, add_text, llm_settings, memory_in
+from tests.support.moving import fill
 from tests.support.scripted_model import summary_reply
 from tests.support.watched_embedder import watched
 
@@ -30,100 +31,7 @@ pytestmark = pytest.mark.anyio
 
 BOB = Scope("bob")
 WEB = Scope("alice", project="web")
-CODER = Scope("alice", project="web", agent_id="coder", run_id="run 1")
-STRANGE = 'Zürich 東京 🍵 עברית "quoted" \\ back\n\ttabbed\u2028line\x85next \u200b e\u0301'
-NESTED: dict[str, Any] = {
-    "größe": {"高さ": [1, -2.5, 1e22, 0.1, True, None, {"": []}], "a": {}},
-    "z": "\u2028",
-    "A": 2**62,
-    "nothing": [],
-}
 ID = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}")
-
-
-async def make_history(memory: Memory, clock: StoppedClock) -> str:
-    """Do everything to a memory that can be done, with edits of another user in between. Return the id of a secret."""
-    sister, rye = await store_messages(
-        memory,
-        {
-            "role": "user",
-            "name": "Ana",
-            "content": "My sister plays the harp",
-            "id": "m1",
-            "at": "2026-03-02T10:00:00Z",
-        },
-        {"role": "assistant", "content": "And you bake rye bread?", "at": "2026-03-02T10:05:00.25+02:00"},
-    )
-    store_memory(memory, "Bob collects stamps", scope=BOB)
-    clock.forward(days=1, microseconds=7)
-    *_, strange, lisbon = await store_messages(memory, ("user", STRANGE), ("user", "We fly to Lisbon"))
-    harp = store_memory(
-        memory,
-        "User's sister plays the harp",
-        sources=[sister.id],
-        happened_at=datetime(2019, 7, 1, 12, 30, 15, 250_000, tzinfo=UTC),
-        keywords=("harp", "Schwester"),
-        tags=("family", "音楽"),
-        metadata=NESTED,
-        actor_id="Ana",
-        role="user",
-    )
-    clock.forward(hours=1)
-    store_memory(memory, "User's sister plays the harp", sources=[rye.id])
-    store_memory(memory, STRANGE, sources=[strange.id, lisbon.id], metadata={STRANGE: STRANGE})
-    await memory.update(ALICE, harp, text="User's sister plays the harp in Nice", metadata={"größe": None, "b": [1]})
-    clock.forward(minutes=1)
-    nice = store_memory(memory, "User lives in Nice")
-    clock.forward(minutes=1)
-    await memory.add_text(ALICE, "User lives in Lyon", replaces=[nice])
-    store_memory(memory, "Bob has a boat", scope=BOB)
-    lives = store_stating(memory, "Ana lives in Lyon", ("Ana", "person"), relations=(LIVES,))
-    change_stating(memory, lives, "Ana Ruiz has moved to Nice", ("Ana Ruiz", "person"), (STRANGE[:99], "place"))
-    store_stating(memory, "I know Ana", ("I", "person"), ("Ana", "person"), relations=(Relation("I", "knows", "Ana"),))
-    for scope, text in ((WEB, "The site is blue"), (CODER, "The coder uses ripgrep")):
-        (message,) = await store_messages(memory, ("user", f"{scope}: {text}"), scope=scope)
-        site = (NamedEntity("The site", "project"), NamedEntity("Ana", "person"))
-        store_memory(memory, text, scope=scope, sources=[message.id], entities=site)
-        clock.forward(minutes=1)
-    await memory.summary(ALICE)
-    await memory.summary(WEB)
-    secret = store_memory(memory, "User's door opens with a rusty key", sources=[lisbon.id])
-    clock.forward(minutes=1)
-    await memory.delete(ALICE, [secret, strange.id])
-    clock.forward(minutes=1)
-    await memory.undo(ALICE)
-    await memory.delete_all(WEB)
-    clock.forward(minutes=1)
-    await memory.undo(WEB)
-    await memory.delete(ALICE, [sister.id])
-    await memory.restore(ALICE, nice)
-    clock.forward(minutes=1)
-    await memory.undo(ALICE, Undo(edit=(await memory.log(ALICE))[2].number))
-    await memory.delete(ALICE, [nice])
-    await memory.summary(ALICE, "recent")
-    return secret
-
-
-@dataclass
-class FullMemory:
-    """A memory with every kind of item and edit, and its export."""
-
-    folder: Path
-    clock: StoppedClock
-    export: bytes
-
-
-async def full_memory(folder: Path, *, purged: bool = False) -> FullMemory:
-    """Make a memory with every kind of item and edit. After a purge its edit numbers have gaps."""
-    clock = StoppedClock()
-    with OpenAIServer([summary_reply(f"{number}: {STRANGE}") for number in range(4)]) as server:
-        async with memory_in(folder, clock, llm=llm_settings(server.base_url)) as memory:
-            secret = await make_history(memory, clock)
-            if purged:
-                await memory.care.purge(ALICE, [secret], and_backups=False)
-                await memory.update(ALICE, (await memory.list(ALICE)).hits[0].id, metadata={"after": "the purge"})
-                await memory.summary(ALICE)
-            return FullMemory(folder, clock, await exported(memory))
 
 
 def masked(text: str) -> str:
@@ -141,35 +49,56 @@ def comparable(edits: list[Edit]) -> list[Edit]:
     ]
 
 
+async def make_history(memory: Memory, clock: StoppedClock) -> None:
+    """Do what can be done to a memory, also what has another user in between and leaves gaps in the numbers."""
+    filled = await fill(memory, clock)
+    await memory.update(ALICE, filled.changed, text="User lives near Zürich", metadata={"b": None})
+    lives = store_stating(memory, "Ana lives in Lyon", ("Ana", "person"), relations=(LIVES,))
+    change_stating(memory, lives, "Ana Ruiz has moved to Nice", ("Ana Ruiz", "person"))
+    site = (NamedEntity("The site", "project"), NamedEntity("Ana", "person"))
+    gone = [store_memory(memory, f"The site is {colour}", entities=site, scope=WEB) for colour in ("blue", "red")]
+    await memory.delete_all(WEB)
+    await memory.undo(WEB)
+    await memory.delete(WEB, gone[:1])
+    nice = store_memory(memory, "User lives in Nice")
+    clock.forward(minutes=1)
+    await memory.add_text(ALICE, "User lives in Lyon", replaces=[nice])
+    await memory.restore(ALICE, nice)
+    await memory.undo(ALICE, Undo(edit=(await memory.log(ALICE))[0].number))
+    for scope in (ALICE, WEB):
+        await memory.summary(scope)
+
+
 @pytest.mark.nightly
-@pytest.mark.parametrize("purged", [False, True])
-async def test_an_exported_memory_is_imported_without_loss(tmp_path: Path, *, purged: bool) -> None:
+async def test_an_exported_memory_is_imported_without_loss(tmp_path: Path) -> None:
     """Guards the export as a complete copy: it exports to the same bytes, and every search has the same result."""
-    here = await full_memory(tmp_path / "here", purged=purged)
-    file = tmp_path / "alice.jsonl"
-    file.write_bytes(here.export)
-    async with memory_in(tmp_path / "here", here.clock) as before, memory_in(tmp_path / "there", here.clock) as after:
-        done = await after.care.import_file(ALICE, file, ignore_progress)
-        counted = [json.loads(line).get("type") for line in here.export.decode().split("\n") if line]
-        assert done.new == {kind: counted.count(kind) for kind in ITEM_TYPES}
-        assert (sum(done.known.values()), done.notes) == (0, ())
-        assert await exported(after) == here.export
-        await after.care.rebuild()
-        assert ledger_faults(tmp_path / "there" / "ledger.db") == []
-
-        for scope in (ALICE, WEB, CODER):
-            logs = [comparable(list(await memory.log(scope, limit=100))) for memory in (before, after)]
-            assert logs[0] == logs[1]
-            for question in ("harp", "Where does the user live?", "東京", "blue"):
-                assert await search_texts(before, question, scope) == await search_texts(after, question, scope)
-
-        edits = await before.log(ALICE, limit=100)
-        early = edits[len(edits) * 2 // 5].made_at
-        for back in (None, 0, 5, 9, 12, None, early):
-            here.clock.forward(minutes=1)
-            assert await undone(before, back) == await undone(after, back)
-        outs = [masked((await exported(memory)).decode()).split("\n") for memory in (before, after)]
-        assert outs[0] == outs[1]
+    clock, file = StoppedClock(), tmp_path / "alice.jsonl"
+    with OpenAIServer([summary_reply(f"Summary {number}") for number in range(4)]) as server:
+        llm = llm_settings(server.base_url)
+        async with (
+            memory_in(tmp_path / "here", clock, llm=llm) as before,
+            memory_in(tmp_path / "there", clock) as after,
+        ):
+            await make_history(before, clock)
+            file.write_bytes(await exported(before))
+            done = await after.care.import_file(ALICE, file, ignore_progress)
+            counted = [json.loads(line).get("type") for line in file.read_text("utf-8").split("\n") if line]
+            assert done.new == {kind: counted.count(kind) for kind in ITEM_TYPES}
+            assert (sum(done.known.values()), done.notes) == (0, ())
+            assert await exported(after) == file.read_bytes()
+            await after.care.rebuild()
+            assert ledger_faults(tmp_path / "there" / "ledger.db") == []
+            for scope in (ALICE, WEB):
+                logs = [comparable(list(await memory.log(scope, limit=100))) for memory in (before, after)]
+                assert logs[0] == logs[1]
+                for question in ("assistant", "Where does the user live?", "blue"):
+                    assert await search_texts(before, question, scope) == await search_texts(after, question, scope)
+            edits = await before.log(ALICE, limit=100)
+            for back in (None, 0, 5, 9, None, edits[len(edits) * 2 // 5].made_at):
+                clock.forward(minutes=1)
+                assert await undone(before, back) == await undone(after, back)
+            outs = [masked((await exported(memory)).decode()).split("\n") for memory in (before, after)]
+            assert outs[0] == outs[1]
 
 
 async def undone(memory: Memory, back: int | datetime | None) -> str:
@@ -247,10 +176,7 @@ DAMAGES: dict[str, tuple[int, Callable[[dict[str, Any]], Any], str]] = {
     "another kind": (3, changed(type="note"), "line 3: "),
     "a field missing": (2, changed(session_id=...), "line 2: message.session_id: Field required"),
     "a field too many": (3, changed(owner="eve"), "line 3: memory.owner: Extra"),
-    "a number as text": (3, changed(revision="1"), "line 3: memory.revision"),
-    "an invalid id": (2, changed(id="1"), "line 2: message.id"),
     "a time without a zone": (2, changed(said_at="2026-05-08T12:00:00"), "line 2: message.said_at"),
-    "an invalid project": (2, changed(project="*"), "line 2: message.project"),
     "a source of an unknown version": (
         3,
         changed(
