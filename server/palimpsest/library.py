@@ -3,6 +3,8 @@
 An event loop in a thread of its own does the work, so any number of threads may call. Each method is one call there.
 """
 
+from __future__ import annotations
+
 import hashlib
 import sys
 import threading

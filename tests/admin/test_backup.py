@@ -22,7 +22,6 @@ from palimpsest.store import memories
 from palimpsest.store.ledger import open_ledger
 from palimpsest.store.schema import HEAD
 from palimpsest.store.sqlite.ledger_files import KEPT
-from tests.support.command_line import palimpsest
 from tests.support.ledger_access import index_follows, ledger_faults, second_writer
 from tests.support.ledger_files import data_files, repeat_until, run_sql, run_writer, table_rows
 from tests.support.mcp_client import reply_results, reply_text
@@ -287,15 +286,6 @@ class TestRestore:
         for restored in (settings, log_alone):
             assert texts_in(restored.ledger_path) == ["User plays the cello"]
             assert table_rows(restored.ledger_path) == table_rows(copy)
-
-    def test_a_restore_replaces_a_damaged_full_text(self, settings: Settings) -> None:
-        """Guards the search after a restore: the full text is that of the backup, in a new table."""
-        store(settings, "User plays the cello", "User lives in Nice")
-        copy = back_up(settings, None, CLOCK).path
-        run_sql(settings.ledger_path, "DROP TABLE lexical_content")
-        restore(settings, copy, CLOCK)
-        assert ledger_faults(settings.ledger_path) == []
-        assert "plays the cello" in palimpsest(settings.data_dir.parent, "search", "cello")
 
 
 @pytest.mark.anyio

@@ -71,13 +71,6 @@ class TestImport:
             await memory.care.import_file(ALICE, tmp_path / "ours.jsonl", ignore_progress)
             assert await exported(memory) == (tmp_path / "ours.jsonl").read_bytes()
 
-    async def test_a_secret_is_kept_if_the_settings_say_so(self, tmp_path: Path) -> None:
-        """Guards the setting, and proves that the test above looks for the right bytes."""
-        write_file(tmp_path / "file", SAMPLES["mem0-export"])
-        async with memory_in(tmp_path / "data", keep_secrets=True) as memory:
-            await memory.care.import_file(ALICE, tmp_path / "file", ignore_progress)
-        assert files_with_part_of(tmp_path / "data", TOKEN)
-
     async def test_the_history_of_mem0s_memories_is_imported(self, tmp_path: Path) -> None:
         """Guards imported history: versions, dates, searches in the past, and deleted memories."""
         write_file(tmp_path / "file", SAMPLES["mem0-history"])

@@ -54,31 +54,21 @@ DAMAGES: dict[str, tuple[str, set[str]]] = {
         "UPDATE vectors SET key = (SELECT key FROM vectors WHERE user_id = 'bob') WHERE seq = @entry",
         {SEARCHED, MEAN},
     ),
-    "a key is missing": ("UPDATE vectors SET key = NULL WHERE seq = @entry", {SEARCHED, MEAN}),
     "a key is too short": ("UPDATE vectors SET key = substr(key, 1, 8) WHERE seq = @entry", {SEARCHED, MEAN}),
     "a live entry is marked deleted": ("UPDATE vectors SET live = false WHERE seq = @entry", {SEARCHED}),
-    "deleted entries are marked live": ("UPDATE vectors SET live = true", {SEARCHED}),
-    "an entry is in another project": ("UPDATE vectors SET project = 'web' WHERE seq = @entry", {SEARCHED}),
     "an entry is another user's": ("UPDATE vectors SET user_id = 'eve' WHERE seq = @entry", {SEARCHED, MEAN}),
     "a mean has a wrong sum": ("UPDATE means SET total = (SELECT total FROM means WHERE user_id = 'bob')", {MEAN}),
-    "the means are missing": ("DELETE FROM means", {MEAN}),
     "a memory has no mentions": ("DELETE FROM mentions WHERE owner_id = @named", {STATES}),
     "an entity is missing": ("DELETE FROM entities WHERE name = 'Ana'", {STRAY}),
     "a mention is of another user": (
         "UPDATE mentions SET entity_id = (SELECT min(id) FROM entities WHERE user_id = 'bob') WHERE name = 'Ana'",
         {STRAY, STATES},
     ),
-    "an earlier name counts as current": ("UPDATE mentions SET current = true", {STATES}),
     "a relation is missing": ("DELETE FROM relations", {STATES}),
-    "a relation is turned around": (
-        "UPDATE relations SET source_id = destination_id, destination_id = source_id",
-        {STATES},
-    ),
 }
 
 IN_SQLITE: dict[str, tuple[str, set[str]]] = {
     "a full-text row is missing": ("DELETE FROM lexical WHERE rowid = @entry", {SEARCHED}),
-    "a full-text row has other words": ("UPDATE lexical SET own = 'other words' WHERE rowid = @entry", {SEARCHED}),
     "a full-text row belongs to no entry": (
         "INSERT INTO lexical(rowid, scope, own, context, facts) VALUES (999, 'a', 'b', 'c', 'd')",
         {NOTHING},
@@ -88,7 +78,6 @@ IN_SQLITE: dict[str, tuple[str, set[str]]] = {
 }
 
 IN_POSTGRESQL: dict[str, tuple[str, set[str]]] = {
-    "a row is missing": ("DELETE FROM lexical WHERE seq = @entry", {SEARCHED, WORDS}),
     "a row has other words": ("UPDATE lexical SET own = 'other words' WHERE seq = @entry", {SEARCHED, WORDS}),
     "a row belongs to no entry": (
         "INSERT INTO lexical(seq, user_id, project, agent_id, run_id, own, context, facts, tokens, words, weights) "
@@ -272,20 +261,13 @@ def damage_is_reported(settings: Settings, statements: str, fault: str) -> None:
     assert str(copy) in verified(settings, repair=True)["rows"].text
 
 
-def swap_vectors(collection: Any) -> None:
-    got = collection.get(limit=2, include=["embeddings"])
-    collection.update(ids=got["ids"][::-1], embeddings=got["embeddings"])
-
-
 OTHER = np.full((1, 256), 1 / 16, dtype=np.float32)
 
 # What is done to the collection with the most vectors, by what is found then. The last one has no database at all.
 INDEX_DAMAGES: dict[str, list[Callable[[Any], object]]] = {
     "1 vectors are missing or wrong": [lambda found: found.update(ids=found.get()["ids"][:1], embeddings=OTHER)],
-    "2 vectors are missing or wrong": [swap_vectors],
     "1 vectors too few": [lambda found: found.delete(ids=found.get()["ids"][:1])],
     "1 vectors too many": [lambda found: found.add(ids=["999"], embeddings=OTHER)],
-    "too few": [lambda found: found.delete(ids=found.get()["ids"])],
     "could not be queried": [lambda found: found.add(ids=["somebody's"], embeddings=OTHER)],
     "could not be opened": [],
 }

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from loopback import OpenAIServer
-from palimpsest import AsyncMemory, Memory, open_memory
+from palimpsest import AsyncMemory, Memory
 from palimpsest.core.errors import PalimpsestError
 from tests.support.environment import clean_environment
 from tests.support.memory import llm_settings

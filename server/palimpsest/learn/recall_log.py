@@ -1,5 +1,7 @@
 """Record what was recalled for which question, and report which memories fade."""
 
+from __future__ import annotations
+
 import logging
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
