@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import product
 from typing import Any, TypeAlias
 
 from sqlalchemy import Connection, Row
@@ -24,7 +25,13 @@ from palimpsest.store.graph.identity import roots_of
 from palimpsest.store.graph.relations import merged_into, other_states, relations_like, relations_named
 from palimpsest.store.history import predecessors, versions_of
 from palimpsest.store.rows import is_seen
-from palimpsest.text.relation_updates import ONE_AT_A_TIME, ONE_HOLDER, SINGLE_VALUED, is_several
+from palimpsest.text.relation_updates import (
+    ONE_AT_A_TIME,
+    ONE_HOLDER,
+    SINGLE_VALUED,
+    differ_in_number,
+    is_several,
+)
 from palimpsest.text.tokenizer import query_tokens, search_tokens
 
 # Find memories that say nearly the same, or of which a newer one probably replaces an older one.
@@ -239,8 +246,9 @@ ANOTHER_STATE = 0.9
 def _former_states(engine: Engine, scope: Scope, memory: Memory) -> list[SimilarMemory]:
     """Return the memories that hold now and state another end of a relation, as where somebody lived, newest first.
 
-    Those that the memory contradicts come first. Where one may have several, where the names of relations do not tell,
-    and if the memory begins later, the others are only near. What begins later or has ended contradicts nothing.
+    Those that the memory contradicts come first: those with another end of a relation of which one has one at a time,
+    and those with another number, price or day. Where one may have several, and where the names of relations do not
+    tell, the others are only near. What begins later or has ended contradicts nothing.
     """
     now = engine.clock()
     if not memory.relations or memory.deleted_at is not None or memory.has_ended(now):
@@ -255,7 +263,8 @@ def _former_states(engine: Engine, scope: Scope, memory: Memory) -> list[Similar
             continue
         if (other.valid_from or memory.holds_from) > memory.holds_from:
             continue
-        if key in (ONE_AT_A_TIME if has_source else ONE_HOLDER) and memory.holds_from <= now:
+        is_one = key in ONE_AT_A_TIME if has_source else key in ONE_HOLDER and memory.holds_from <= now
+        if is_one or any(differ_in_number(*each) for each in product(memory.relations, other.relations)):
             sure.setdefault(memory_id, SimilarMemory(other, ANOTHER_STATE, replaced=ANOTHER_STATE))
         elif has_source and not is_several(key):
             near.setdefault(memory_id, SimilarMemory(other, ANOTHER_STATE))

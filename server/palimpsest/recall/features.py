@@ -122,7 +122,7 @@ class CandidateRequest:
     not a question: `vectors` has that of a passage alone, and all the words of each candidate are returned. With
     `as_of` the candidates are what was believed then. With `follows_links` what a candidate is linked with is a
     candidate too. `clause` are the vectors of the question without its clause that says when, and of the clause. With
-    `with_closed` memories that were replaced or ended are candidates too.
+    `with_closed` memories that were replaced or ended are candidates too, `with_dropped` also plans that never held.
     """
 
     scope: Scope
@@ -137,6 +137,7 @@ class CandidateRequest:
     follows_links: bool = False
     clause: Vector | None = None
     with_closed: bool = False
+    with_dropped: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -273,7 +273,9 @@ class LivingSearch:
         """Return the closed memories nearest to the query that pass its filter: all, or those that still hold."""
         if self.queries is None:
             return []
-        rows = entry_queries.closed_candidates(self.conn, self.request.scope, self.fingerprint, self.now)
+        rows = entry_queries.closed_candidates(
+            self.conn, self.request.scope, self.fingerprint, self.now, with_dropped=self.request.with_dropped
+        )
         if not self.request.with_closed:
             rows = [row for row in rows if row.candidate.ends is not None and row.candidate.ends > self.now]
         vectors, has_vector = _centred_rows([row.vector for row in rows], self.mean)

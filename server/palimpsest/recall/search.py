@@ -451,6 +451,7 @@ class _Search:
                 follows_links=query.follows_links,
                 clause=clause,
                 with_closed=self._parsed.asks_of_the_past or (found is not None and found.with_closed),
+                with_dropped=self._parsed.is_about_the_past,
             )
             wanted = None if query.as_of is not None else index_query(conn, searchable, self._request)
         self._past = None if query.as_of is None else retrieve(searchable, self._request)

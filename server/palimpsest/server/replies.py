@@ -689,7 +689,9 @@ def _outcome_lines(result: WriteResult) -> list[str]:
 
 def _relation_lines(outcome: Outcome) -> Iterator[str]:
     """Yield what a memory states, what closes with it, and what it states no more."""
-    yield from _lines_of("states", _stated(outcome), outcome.memory.until)
+    stated = _stated(outcome)
+    yield from _lines_of("states", [each for each in stated if each.key not in outcome.carried], outcome.memory.until)
+    yield from _lines_of("still states", [each for each in stated if each.key in outcome.carried], outcome.memory.until)
     yield from _lines_of("closes", outcome.closed)
     yield from _lines_of("no longer states", outcome.unstated)
 

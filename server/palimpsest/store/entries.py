@@ -68,10 +68,17 @@ def candidates(
     return _rows_seen(found, scope, now, is_closed=False)
 
 
-def closed_candidates(conn: sa.Connection, scope: models.Scope, embedder: str, now: datetime) -> list[CandidateRow]:
-    """Return the memories that the scope sees and that were replaced or ended and not forgotten, the newest ones."""
+def closed_candidates(
+    conn: sa.Connection, scope: models.Scope, embedder: str, now: datetime, *, with_dropped: bool
+) -> list[CandidateRow]:
+    """Return the memories that the scope sees and that were replaced or ended and not forgotten, the newest ones.
+
+    Plans that were replaced before their day are among them only if asked for.
+    """
     values = {"embedder": embedder, "chars": READ_CHARS, "limit": MAX_CLOSED, **rows.scope_values(scope)}
-    return _rows_seen(conn.execute(_closed(rows.scope_parts(scope)), values).all(), scope, now, is_closed=True)
+    return _rows_seen(
+        conn.execute(_closed(rows.scope_parts(scope), with_dropped), values).all(), scope, now, is_closed=True
+    )
 
 
 def _rows_seen(
@@ -138,11 +145,12 @@ _CANDIDATES: rows.Query = (
 
 
 @cache
-def _closed(parts: tuple[bool, ...]) -> rows.Query:
+def _closed(parts: tuple[bool, ...], with_dropped: bool) -> rows.Query:  # noqa: FBT001 - arguments of a cache
     has_held = sa.or_(memories.c.valid_from.is_(None), memories.c.valid_from <= memories.c.deleted_at)
-    was_closed = (memories.c.deleted_at.is_not(None), memories.c.valid_until.is_not(None), has_held)
-    is_kept = (memories.c.is_forgotten.is_(False), rows.sees_named(memories, parts))
-    return _candidates().where(*was_closed, *is_kept).order_by(vectors.c.seq.desc()).limit(sa.bindparam("limit"))
+    was_dropped = memories.c.superseded_by.is_not(None) if with_dropped else sa.false()
+    was_closed = sa.or_(sa.and_(memories.c.valid_until.is_not(None), has_held), was_dropped)
+    is_kept = (memories.c.deleted_at.is_not(None), memories.c.is_forgotten.is_(False), rows.sees_named(memories, parts))
+    return _candidates().where(was_closed, *is_kept).order_by(vectors.c.seq.desc()).limit(sa.bindparam("limit"))
 
 
 def is_narrow(conn: sa.Connection, scope: models.Scope) -> bool:

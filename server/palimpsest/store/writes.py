@@ -51,7 +51,7 @@ from palimpsest.store.schema import (
 )
 from palimpsest.text.dates.date_finder import dates_in
 from palimpsest.text.names.known_names import told_self_name
-from palimpsest.text.relation_updates import calls_off, dated, has_name, is_for_life, words_in
+from palimpsest.text.relation_updates import calls_off, dated, has_name, is_tie, words_in
 
 # The rows that several steps of a write need.
 
@@ -247,7 +247,7 @@ def _over(tx: Transaction, memory: Memory, fact: Fact) -> Memory:
     relations: Sequence[Relation] = memory.relations
     is_plan = _lies_ahead(tx, memory)
     if is_plan and calls_off(fact.text):
-        relations = [each for each in relations if is_for_life(each)]
+        relations = [each for each in relations if is_tie(each)]
     elif is_plan and fact.valid_from is None:
         words = words_in(fact.text)
         relations = [each for each in relations if has_name(words, fact.text, each.destination)]
@@ -342,11 +342,15 @@ def _with_replaced(outcome: Outcome, replaced: Sequence[Memory]) -> Outcome:
         return outcome
     texts = tuple(memory.text for memory in replaced)
     lasting = {relation.key for relation in outcome.memory.relations}
-    ending = () if outcome.memory.begins_in(UTC) else replaced  # a plan closes nothing before its day
+    is_plan, now = outcome.memory.begins_in(UTC) is not None, outcome.memory.stated_at
+    # A plan closes nothing before its day, but the plan that it takes the place of.
+    ending = [memory for memory in replaced if not is_plan or memory.holds_from > now]
     closed = {relation.key: relation for memory in ending for relation in dated(memory)}
+    before = {relation.key for memory in replaced for relation in memory.relations}
     return replace(
         outcome,
         closed=tuple(relation for key, relation in closed.items() if key not in lasting),
+        carried=frozenset(lasting & before),
         previous="\n".join(texts),
         replaced_texts=texts,
         replaced=tuple(memory.id for memory in replaced),

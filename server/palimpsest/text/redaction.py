@@ -550,11 +550,16 @@ def _before(name: re.Match[str], chars: int) -> tuple[int, int]:
 
 def _value_before_name(text: str, low: str, name: re.Match[str]) -> Span | None:
     """Return the place of the value in statements such as `hunter2 is my password`."""
-    if low[name.start() - 1 : name.start()] != " " or not _RE["end of clause"].match(low, name.end()):
+    if low[name.start() - 1 : name.start()] != " ":
         return None
     value = _RE["value before name"].search(text, *_before(name, 2 * _MAX_CONTEXT_CHARS))
     kind = kind_of(name.group())
-    if not value or kind not in CHOSEN_KINDS or not is_secret(Statement(kind, "bare", value[1], quoted=False)):
+    if (
+        not value
+        or not (value["as"] or _RE["end of clause"].match(low, name.end()))
+        or kind not in CHOSEN_KINDS
+        or not is_secret(Statement(kind, "bare", value[1], quoted=False))
+    ):
         return None
     return Span(*value.span(1), kind)
 

@@ -105,6 +105,11 @@ def is_for_life(relation: Relation) -> bool:
     return not _WORDS["kin"].isdisjoint(relation_words(relation.name))
 
 
+def is_tie(relation: Relation) -> bool:
+    """Return whether a relation says who somebody is to another, such as "husband of" and "brother of"."""
+    return is_for_life(relation) or not _WORDS["ties"].isdisjoint(relation_words(relation.name))
+
+
 def is_timeless(relation: Relation) -> bool:
     """Return whether a relation has none of the times of its text: kinship, a name, a birthday, a phone number."""
     return is_for_life(relation) or not _WORDS["timeless"].isdisjoint(relation_words(relation.name))
@@ -154,7 +159,7 @@ def until_of(relation: Relation, memory_until: str, *, is_over: bool = False) ->
 
     What is so for life does not end with a memory, unless that `is_over`.
     """
-    lasts = is_timeless(relation) and not is_over
+    lasts = (is_timeless(relation) or relation.until == "") and not is_over
     return min(filter(None, (relation.until, "" if lasts else memory_until)), default="")
 
 
@@ -167,8 +172,15 @@ def dated(owner: Memory | Fact) -> tuple[Relation, ...]:
 def begun(text: str, relations: Sequence[Relation], date_places: Iterable[int]) -> tuple[Relation, ...]:
     """Return the relations of a new text: those that did not begin at its date have none.
 
-    Of several, those began then that are stated in the same clause as a date, if there are such.
+    Of several, those began then that are stated in the same clause as a date, if there are such. Who somebody is to
+    another neither begins nor ends with a trip that both make.
     """
+    dated_ones = [relation for relation in relations if not is_timeless(relation) and not is_tie(relation)]
+    if dated_ones:
+        relations = [
+            replace(relation, since="", until="") if is_tie(relation) and relation.since is None else relation
+            for relation in relations
+        ]
     open_ones = [relation for relation in relations if relation.since is None and not is_for_life(relation)]
     places = list(date_places)
     clauses = [text[start:end] for start, end in _clause_spans(text) if any(start <= place < end for place in places)]
@@ -235,6 +247,8 @@ class _Reading:
         self._ended_areas = {_ENDS_ITS_AREA[word] for word in self._words if word in _ENDS_ITS_AREA}
         entities = (*new.entities, *old.entities)
         self._negations = negations_of(new.text)
+        ending = ending_in(new.text)
+        self._ending = frozenset[str]().union(*(ending.denied + ending.ended if ending else ()))
         self._types: dict[str, EntityType] = {name_key(entity.name): entity.type for entity in entities}
 
     def ends(self, relation: Relation) -> bool:
@@ -266,6 +280,10 @@ class _Reading:
         """Return whether the old text says nothing but a relation, and what is so for life."""
         if is_for_life(relation) or (self._has(relation.source) and self._has(relation.destination)):
             return False
+        is_alone = all(is_tie(other) is (other.key != relation.key) for other in self._old.relations)
+        words = query_tokens(self._old.text)
+        if is_alone and any(_begins_alike(word, ended) for ended in self._ending for word in words):
+            return True
         known = {
             word
             for other in self._old.relations
@@ -288,7 +306,7 @@ class _Reading:
         place = next((number for number, word in enumerate(clause.words) if word in self._negations), None)
         if place is None or not (self._has(relation.source) or self._has(relation.destination)):
             return False
-        is_named = clause.place(relation.destination) is not None and not is_for_life(relation)
+        is_named = clause.place(relation.destination) is not None and not is_tie(relation)
         return is_named or bool(self._said_in(clause.words, relation, but=clause.genitives))
 
     def _said_in(self, words: Sequence[str], relation: Relation, but: AbstractSet[str] = frozenset()) -> list[int]:
@@ -557,6 +575,15 @@ def _times() -> frozenset[str]:
 
 
 _TIME_LETTERS = frozenset("MbWKkNOU")
+
+
+def differ_in_number(relation: Relation, other: Relation) -> bool:
+    """Return whether two relations of the same source lead to values of one form: 8 € and 9 €, Monday and Tuesday."""
+    ends = [
+        {token for token in without_times(each.destination) if not any(map(str.isdigit, token))}
+        for each in (relation, other)
+    ]
+    return relation.key[:2] == other.key[:2] and relation.key != other.key and ends[0] == ends[1]
 
 
 @lru_cache(maxsize=KEPT)

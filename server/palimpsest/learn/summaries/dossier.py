@@ -434,6 +434,8 @@ def timeline_lines(dossier: Dossier, now: datetime) -> list[str]:
         for state, following in zip_longest(states, states[1:]):
             # Several may hold at a time, and what one memory states holds together.
             is_next = following is not None and following.memory_id != state.memory_id and not is_several(key)
+            if following is not None and is_next and _is_put_otherwise(state, following):
+                continue
             line, *gap = _state_lines(state, following if is_next else None, is_source=is_source, now=now)
             lines += [line + _because(dossier, state.memory_id), *gap]
     stated = {item.memory_id for item in dossier.relations}
@@ -444,6 +446,12 @@ def timeline_lines(dossier: Dossier, now: datetime) -> list[str]:
         *(["Also:"] if others else []),
         *(_memory_line(memory) + _because(dossier, memory.id) for memory in others),
     ]
+
+
+def _is_put_otherwise(state: KnownRelation, following: KnownRelation) -> bool:
+    """Return whether a state ended the moment it began, because the next memory says the same since then."""
+    same = (state.source_id, state.destination_id) == (following.source_id, following.destination_id)
+    return same and bool(state.valid_from) and state.valid_from == state.valid_until == following.valid_from
 
 
 def _because(dossier: Dossier, memory_id: str) -> str:

@@ -1,8 +1,10 @@
 """Write what a memory states: which entity each of its names means, and its relations between entities."""
 
+import re
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
+from itertools import takewhile
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, delete, insert, select, update
@@ -73,6 +75,13 @@ def handed_on(fact: Fact, replaced: Sequence[Memory], self_keys: AbstractSet[str
     """Return a fact that also states the relations that hold on of the memories which it replaces."""
     relations = {relation.key: relation for relation in fact_relations(fact)}
     entities = {name_key(entity.name): entity for entity in fact.entities}
+    before = {relation.key: relation.since for old in replaced for relation in dated(old)}
+    if not relations.keys() <= before.keys():  # what is new began with the fact, and what is said again did not
+        relations |= {
+            key: replace(relation, since=before[key])
+            for key, relation in relations.items()
+            if key in before and relation.since is None
+        }
     for old in replaced:
         lasting = outliving(old, fact, self_keys)
         ends = {name_key(end) for relation in lasting for end in (relation.source, relation.destination)}
@@ -137,6 +146,7 @@ def stated_with(memory: Memory, fact: Fact, *, sets_relations: bool = False) -> 
             return False
         return has_name(after, fact.text, name) or not has_name(before, memory.text, name)
 
+    memory = _corrected(memory, fact.text)
     gone = numbers_in(memory.text) - numbers_in(fact.text)
     before, after = words_in(memory.text), words_in(fact.text)
     is_more = set(before) <= set(after)
@@ -157,11 +167,43 @@ def stated_with(memory: Memory, fact: Fact, *, sets_relations: bool = False) -> 
     return {"entities": tuple(named.values()), "relations": tuple(relations.values())}
 
 
+# How many words of a text a correction replaces at most: a name, a number with its unit. More is another statement.
+MAX_CORRECTED = 4
+
+
+def _corrected(memory: Memory, text: str) -> Memory:
+    """Return a memory with the names of what it states as a new text has them, where it only puts some words right."""
+    old, new = memory.text.split(), text.split()
+    start = _common(old, new)
+    end = _common(old[start:][::-1], new[start:][::-1])
+    cut, put = (" ".join(words[start : len(words) - end]).strip(".,;:!?") for words in (old, new))
+    if not cut or not put or max(len(cut.split()), len(put.split())) > MAX_CORRECTED:
+        return memory
+    pattern = re.compile(rf"(?<!\w){re.escape(cut)}(?!\w)")
+
+    def named(name: str) -> str:
+        return pattern.sub(lambda _: put, name)
+
+    return replace(
+        memory,
+        entities=tuple(replace(entity, name=named(entity.name)) for entity in memory.entities),
+        relations=tuple(
+            replace(each, source=named(each.source), destination=named(each.destination)) for each in memory.relations
+        ),
+    )
+
+
+def _common(words: Sequence[str], others: Sequence[str]) -> int:
+    """Return with how many equal words two texts begin."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(words, others, strict=False)))
+
+
 def fact_relations(fact: Fact) -> tuple[Relation, ...]:
     """Return the relations of a fact. Those that did not begin when it did have no date."""
-    if fact.valid_from is None or len(fact.relations) < 2:  # noqa: PLR2004 - one is what the date is about
+    at = fact.valid_from or fact.valid_until
+    if at is None or len(fact.relations) < 2:  # noqa: PLR2004 - one is what the date is about
         return fact.relations
-    places = (span.position for span in dates_in(fact.text, fact.valid_from))
+    places = (span.position for span in dates_in(fact.text, at))
     return begun(fact.text, fact.relations, places)
 
 

@@ -423,6 +423,8 @@ def held_times(shown: Memory | Hit) -> str:
     if shown.was_dropped:
         return f" (was planned from {shown.since})"
     if shown.since and shown.since == shown.until:
+        if shown.superseded_by:  # what is true since then was put another way, or the day was moved
+            return ""
         return f" ({'on' if len(shown.since) == len('2026-05-08') else 'in'} {shown.since})"
     if shown.since and shown.until:
         return f" ({shown.since} to {shown.until})"
@@ -594,7 +596,7 @@ def _in_language(
                 span,
                 is_relative=span.is_relative or reader is _day_of_month,
                 is_guess=is_guess and named != period.start.weekday(),
-                is_yearly=direction == "yearly",
+                is_yearly=direction in ("yearly", "habit"),
                 disagrees=disagrees,
             )
         elif reader is numeric:
@@ -602,8 +604,9 @@ def _in_language(
         elif reader in CYCLE_READERS:
             is_placed = directions.is_cycle(phrase) and direction in ("past", "coming")
             is_now = reader is _part_of_unit
-            is_guess = direction == "habit" or (is_now and phrase.step is None and not is_placed)
-            span = replace(span, is_placed=is_placed, is_relative=span.is_relative or is_now, is_guess=is_guess)
+            is_habit, is_relative = direction == "habit", span.is_relative or is_now
+            is_guess = is_habit or (is_now and phrase.step is None and not is_placed)
+            span = replace(span, is_placed=is_placed, is_relative=is_relative, is_guess=is_guess, is_yearly=is_habit)
         elif reader is weekday and phrase.value("Ll") is None:
             is_guess = direction not in ("past", "coming") or (period.start == today and not directions.is_alone)
             weekdays.append((replace(span, is_guess=is_guess), direction))

@@ -544,7 +544,8 @@ class _Reader:
         if joint == "of":
             is_named = before in FIRST_WORDS or CUES.get(before) in ("organization", "place")
             return begin.text == "The" or is_named
-        if joint not in WORDS["joining"]:
+        are_two = joint == "y" and is_given_name(self._word(number + 1).text)  # Ortega y Gasset is one
+        if joint not in WORDS["joining"] or are_two:
             return False
         if joint in WORDS["in any name"]:
             return True

@@ -1,0 +1,129 @@
+"""What a memory hands on to the one that replaces it, and what of it a correction puts right, as an agent is told."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from palimpsest.text.redaction import redact
+from tests.support.mcp_client import reply_results, reply_text
+from tests.support.server_in_process import connect
+
+pytestmark = pytest.mark.anyio
+
+TRIP = {
+    "text": "Nieves y su marido Paco Lires van a pasar la Nochevieja en Lisboa.",
+    "since": "2098-12-30",
+    "until": "2099-01-02",
+    "relations": [["user", "travels to", "Lisboa"], ["Paco Lires", "is husband of", "user"]],
+}
+WALKS = {
+    "text": "Nieves camina cada mañana una hora por el paseo.",
+    "relations": [["user", "walks", "paseo cada mañana"]],
+}
+SITE = {
+    "text": "ferry-web usa PostgreSQL y cobra con Redsys.",
+    "relations": [["ferry-web", "uses", "PostgreSQL"], ["ferry-web", "charges with", "Redsys"]],
+}
+
+# What is known, what replaces it, and lines of the reply to that.
+REPLACED: list[tuple[dict[str, Any], dict[str, Any], tuple[str, ...]]] = [
+    (  # kinship has no times of a trip, and is not called off with it
+        TRIP,
+        {"text": "Nieves y Paco ya no van a Lisboa."},
+        ("still states Paco Lires — is husband of → user", "closes user — travels to → Lisboa (since 2098-12-30)"),
+    ),
+    (  # the only relation of what has ended does not hold on
+        WALKS,
+        {
+            "text": "Nieves dejó de caminar por un esguince y ahora nada en la piscina.",
+            "relations": [["user", "swims in", "piscina"]],
+        },
+        ("states user — swims in → piscina", "closes user — walks → paseo cada mañana"),
+    ),
+    (  # what is said again beside something new did not begin with that
+        SITE,
+        {
+            "text": "Desde noviembre ferry-web acepta también Bizum, además de cobrar con Redsys.",
+            "since": "2025-11-16",
+            "relations": [["ferry-web", "accepts", "Bizum"], ["ferry-web", "charges with", "Redsys"]],
+        },
+        (
+            "states ferry-web — accepts → Bizum (since 2025-11-16)",
+            "still states ferry-web — charges with → Redsys",
+            "still states ferry-web — uses → PostgreSQL",
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize(("known", "given", "lines"), REPLACED, ids=["trip", "habit", "site"])
+async def test_what_holds_on_is_told_and_what_does_not_is_closed(
+    tmp_path: Path, known: dict[str, Any], given: dict[str, Any], lines: tuple[str, ...]
+) -> None:
+    async with connect(tmp_path) as agent:
+        (old,) = reply_results(await agent.call_tool("add_memory", known))
+        reply = reply_text(await agent.call_tool("add_memory", {**given, "replaces": [old["id"]]}))
+    told = [line.strip() for line in reply.splitlines()]
+    assert set(lines) <= set(told)
+
+
+# Two statements of one thing, the second of which gives another number, price, day or version, or another time to come.
+CHANGED = [
+    (["Ecos da Ría", "rehearses on", "martes 20:30"], ["Ecos da Ría", "rehearses on", "jueves 20:00"], ""),
+    (["ferry-web", "uses", "Django 4.2"], ["ferry-web", "uses", "Django 5.2"], ""),
+    (["billete de niño", "costs", "8 €"], ["billete de niño", "costs", "9 €"], "2098-04"),
+    (["Carmiña", "will be launched on", "2098-05-15"], ["Carmiña", "will be launched on", "2098-06-12"], "2098-06-12"),
+    (["Brais", "works at", "Navantia"], ["Brais", "works at", "Damen"], "2098-01-11"),
+]
+OTHERS = [
+    (["user", "takes", "enalapril"], ["Dolores", "takes", "paracetamol"], ""),
+    (["user", "owns", "Rosalía"], ["user", "owns", "Carmiña"], ""),
+]
+
+
+@pytest.mark.parametrize(("before", "after", "since"), [*CHANGED, *OTHERS])
+async def test_another_value_of_the_same_thing_is_named(
+    tmp_path: Path, before: list[str], after: list[str], since: str
+) -> None:
+    """The texts have nothing in common, so only the relations tell."""
+    async with connect(tmp_path) as agent:
+        await agent.call_tool("add_memory", {"text": "Así es desde siempre en esta casa", "relations": [before]})
+        given = {"text": "Lo han cambiado todo, dice ella", "since": since, "relations": [after]}
+        (added,) = reply_results(await agent.call_tool("add_memory", given))
+    assert bool(added.get("similar")) is ((before, after, since) in CHANGED)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "end"),
+    [("120 pasajeros", "118 pasajeros", "118 pasajeros"), ("120", "1.118", "1.118 pasajeros"), ("Rosalía", "Rosa", "")],
+)
+async def test_a_correction_is_one_of_the_relations_too(tmp_path: Path, old: str, new: str, end: str) -> None:
+    async with connect(tmp_path) as agent:
+        given = {"text": "El Rosalía lleva 120 pasajeros", "relations": [["Rosalía", "carries", "120 pasajeros"]]}
+        (added,) = reply_results(await agent.call_tool("add_memory", given))
+        change = {"memory_id": added["id"], "old": old, "text": new}
+        reply = reply_text(await agent.call_tool("update_memory", change))
+    source = "Rosalía" if end else new
+    assert f"states {source} — carries → {end or '120 pasajeros'}" in reply
+
+
+SECRETS = [
+    "Los clientes usan Ons-verano-88 como contraseña del wifi, y Nieves quiere otra.",
+    "Suso puso Meloxo1998 de contraseña en el router del ferry.",
+    "El candado del astillero lo abre 7719.",
+    "La caja fuerte del astillero se abre girando 8-16-24.",
+    "Nieves entra en la web de la Xunta con el usuario nieves58 y Rosalia_2026!.",
+    "O contrasinal do ordenador do estaleiro é Dorna1959!",
+]
+NO_SECRETS = [
+    "La clave de la restauración es el roble.",
+    "El código postal de Bueu es 36930.",
+    "Cambió de contraseña el lunes.",
+    "ISO-27001 habla de contraseñas seguras.",
+]
+
+
+@pytest.mark.parametrize("text", [*SECRETS, *NO_SECRETS])
+def test_a_secret_before_its_name_is_removed_too(text: str) -> None:
+    assert bool(redact(text).kinds) is (text in SECRETS)
