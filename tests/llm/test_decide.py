@@ -39,7 +39,9 @@ ROWS: list[dict[str, Any]] = json.loads(Path(__file__).with_name("decisions.json
 
 
 def comparison_of(facts: list[Fact], memories: list[Memory]) -> Comparison:
-    return Comparison(tuple(facts), tuple(KnownEntry(memory, memory.stated_at) for memory in memories))
+    near = dict.fromkeys(range(len(memories)), 1.0)
+    entries = tuple(KnownEntry(memory, memory.stated_at) for memory in memories)
+    return Comparison(tuple(facts), entries, (), (near,) * len(facts))
 
 
 async def run_decide(
@@ -115,9 +117,9 @@ async def test_the_model_is_shown_numbers_texts_and_dates() -> None:
 
     (call,) = model.calls
     assert call.input("New facts") == [
-        {"fact": 0, "text": LYON.text, "date": "2026-05-01"},
-        {"fact": 1, "text": CAT.text},
-        {"fact": 2, "text": forged.text},
+        {"fact": 0, "text": LYON.text, "date": "2026-05-01", "near": {"0": 1.0, "1": 1.0}},
+        {"fact": 1, "text": CAT.text, "near": {"0": 1.0, "1": 1.0}},
+        {"fact": 2, "text": forged.text, "near": {"0": 1.0, "1": 1.0}},
     ]
     assert call.input("Stored memories") == [
         {"id": 0, "text": NICE.text, "date": "2024-02-11"},

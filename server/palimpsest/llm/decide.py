@@ -3,7 +3,7 @@
 This is the update phase in section 2.1 of the Mem0 paper. All facts of a call, what people ask to forget, and the
 entries nearest to these go into one request. The model sees small integers instead of ids, and a number that was not
 shown is an error. The model says which facts are known, which complete a memory, and which contradict one; that is
-turned into decisions that the ledger can apply. Of two that contradict each other the later one holds: `is_later`
+turned into decisions that the ledger can apply. Of two that contradict each other the later one holds: `later`
 decides that. An older fact that arrives late is stored as closed.
 """
 
@@ -92,9 +92,9 @@ class Comparison:
     """
 
     facts: tuple[Fact, ...]
-    entries: tuple[KnownEntry, ...] = ()
-    requests: tuple[ForgetRequest, ...] = ()
-    near: tuple[Mapping[int, float], ...] = ()
+    entries: tuple[KnownEntry, ...]
+    requests: tuple[ForgetRequest, ...]
+    near: tuple[Mapping[int, float], ...]
     listed_facts: tuple[int, ...] = ()
     partly_shown: tuple[frozenset[Kind], ...] = ()
     user_name: str = ""
@@ -110,10 +110,6 @@ class Comparison:
     def stored(self, entry: int | None) -> KnownEntry | None:
         """Return the stored entry with that number, or None if it is a fact of the call."""
         return self.entries[entry] if entry is not None and entry < len(self.entries) else None
-
-    def near_to(self, item: int) -> Mapping[int, float]:
-        """Return the likeness of the entries near an item; none if it is not known what resembles it."""
-        return self.near[item] if self.near else {}
 
     def text_of(self, entry: int | None) -> str:
         """Return the text of an entry, stored or not."""
@@ -224,12 +220,11 @@ def with_items(verdicts: Sequence[Verdict], comparison: Comparison) -> list[Verd
             open_facts.remove(item)
         named.append(replace(verdict, item=item, text=None if is_deletion else verdict.text))
     answered = {verdict.item for verdict in named}
-    stays = [verdict.entry for verdict in verdicts if verdict.event is Event.NONE]
-    for number in open_facts if stays else ():
-        near = comparison.near_to(number)  # the entry that resembles a fact most has it
-        known_by = max(
-            (entry for entry in stays if entry is not None), key=lambda entry: near.get(entry, 0.0), default=None
-        )
+    lists_what_stays = any(verdict.event is Event.NONE for verdict in verdicts)
+    stays = [verdict.entry for verdict in verdicts if verdict.event is Event.NONE and verdict.entry is not None]
+    for number in open_facts if lists_what_stays else ():
+        near = comparison.near[number]  # the entry that resembles a fact most has it
+        known_by = max(stays, key=lambda entry: near.get(entry, 0.0), default=None)
         named.append(Verdict(number, Event.NONE, known_by if near else None))
     return named + [Verdict(number, Event.NONE) for number in requests if verdicts and number not in answered]
 
@@ -312,9 +307,9 @@ def _facts(
 
 def _more_may_fit(place: int, entries: Mapping[int, KnownEntry], comparison: Comparison) -> bool:
     """Return whether a request means most of the entries shown for it, and there are more of the kind."""
-    near = comparison.near_to(len(comparison.facts) + place)
-    kinds = comparison.partly_shown[place] if comparison.partly_shown else ()
-    of_kinds = [[number for number in near if comparison.entries[number].kind == kind] for kind in kinds]
+    near = comparison.near[len(comparison.facts) + place]
+    partly = comparison.partly_shown[place]
+    of_kinds = ([number for number in near if comparison.entries[number].kind == kind] for kind in partly)
     return any(2 * len(entries.keys() & of_kind) > len(of_kind) for of_kind in of_kinds)
 
 
@@ -338,8 +333,6 @@ def believed(verdicts: Sequence[Verdict], comparison: Comparison) -> tuple[list[
 
     A deletion for no fact is believed as one for the fact that it resembles most.
     """
-    if not comparison.near:  # nothing is known of what resembles what
-        return list(verdicts), ()
     verdicts = [_with_fact(verdict, comparison) for verdict in verdicts]
     kept = [verdict for verdict in verdicts if _is_plausible(verdict, comparison)]
     doubtful = [verdict for verdict in verdicts if verdict not in kept]
@@ -385,9 +378,11 @@ def _is_plausible(verdict: Verdict, comparison: Comparison) -> bool:
         return True
     likeness = comparison.near[verdict.item].get(verdict.entry)
     is_known = verdict.event is Event.NONE
-    if _is_about_others(fact, relations, text, user) or (
-        is_known and (likeness or 0.0) < SAME_NAMES_LIKENESS and not _names_some(fact, text)
-    ):
+    named = {name_key(entity.name) for entity in fact.entities if entity.type != "other"} - SELF_NAMES
+    names_none = bool(named) and not any(_is_in(key, text) for key in named)
+    if is_known and names_none and (likeness or 0.0) < SAME_NAMES_LIKENESS:
+        return False
+    if _is_about_others(fact, relations, text, user):
         return False
     if likeness is not None and not LEAST_LIKENESS <= likeness < CERTAIN_LIKENESS:
         return likeness >= CERTAIN_LIKENESS
@@ -402,12 +397,6 @@ def _is_about_others(fact: Fact, relations: Sequence[models.Relation], text: str
         return False
     ends = {_key(end, user_name) for item in fact.relations for end in (item.source, item.destination)} - {"user"}
     return not any(_is_in(end, text) for end in ends)
-
-
-def _names_some(fact: Fact, text: str) -> bool:
-    """Return whether a text names something that a fact names; also if the fact names nothing but the user."""
-    keys = {name_key(entity.name) for entity in fact.entities if entity.type != "other"} - SELF_NAMES
-    return not keys or any(_is_in(key, text) for key in keys)
 
 
 def _is_in(key: str, text: str) -> bool:
@@ -456,7 +445,8 @@ def later(first: Fact, second: Fact | KnownEntry, now: datetime | None) -> int:
 
     If both say since when they hold, these times decide, unless they overlap; else the times at which they were said
     decide: "since 2015" does not make a fact as old as that. Of two that were said at one time ("in Oslo since 2025,
-    before that in Rome"), the one that names a beginning is the later one.
+    before that in Rome"), the one that names a beginning is the later one. Where neither is, callers take the fact to
+    be later than the memory.
     """
     has_beginnings = first.valid_from is not None, second.valid_from is not None
     if all(has_beginnings):
@@ -469,11 +459,6 @@ def later(first: Fact, second: Fact | KnownEntry, now: datetime | None) -> int:
     if first_said == second_said:
         return has_beginnings[0] - has_beginnings[1]
     return 1 if first_said > second_said else -1
-
-
-def is_later(fact: Fact, entry: KnownEntry, now: datetime | None) -> bool:
-    """Return whether a fact is later than the memory it contradicts. If neither is, the fact is: it came later."""
-    return later(fact, entry, now) >= 0
 
 
 def held_until(fact: Fact, successor: KnownEntry, now: datetime | None) -> tuple[datetime, Precision]:
@@ -681,7 +666,7 @@ def _allowed_update(fact: Fact, verdict: Verdict, entry: KnownEntry, comparison:
     if entry.shown_text != entry.memory.text or _coarsens(entry.memory.text, verdict.text or ""):
         return []
     words = set(search_tokens(with_name(entry.memory.text, comparison.user_name)))
-    if is_later(fact, entry, comparison.now) or words <= set(search_tokens(verdict.text or "")):
+    if later(fact, entry, comparison.now) >= 0 or words <= set(search_tokens(verdict.text or "")):
         return [verdict]
     return [replace(verdict, event=Event.DELETE, text=None)]
 
@@ -702,7 +687,7 @@ def _contradicted(group: FactGroup, comparison: Comparison) -> tuple[list[int], 
     """Return the numbers of the entries that a fact contradicts: those that are older than it, and those newer."""
     deleted = [verdict.entry for verdict in group.verdicts if verdict.event is Event.DELETE]
     numbers = [number for number in deleted if number is not None]
-    older = [number for number in numbers if is_later(group.fact, comparison.entries[number], comparison.now)]
+    older = [number for number in numbers if later(group.fact, comparison.entries[number], comparison.now) >= 0]
     return older, [number for number in numbers if number not in older]
 
 
@@ -953,7 +938,7 @@ def _shown_items(comparison: Comparison) -> list[dict[str, Any]]:
     ]
     items += [{"forget": request.what} for request in comparison.requests]
     for number, item in enumerate(items):
-        item["near"] = {str(entry): round(near, 2) for entry, near in comparison.near_to(number).items()}
+        item["near"] = {str(entry): round(near, 2) for entry, near in comparison.near[number].items()}
     return [{"fact": number, **ask.without_empty(**item)} for number, item in enumerate(items)]
 
 
