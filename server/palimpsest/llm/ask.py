@@ -95,9 +95,6 @@ _BEGINNING = (
 _TAG = LazyPattern(rf"(?P<end>{_END})|(?P<beginning>{_BEGINNING})", re.IGNORECASE)
 _TAG_OR_BRACKET = LazyPattern(rf"{_TAG.pattern}|[{{\[]", re.IGNORECASE)
 
-# What begins the thoughts ("analysis") and the answer ("final") of OpenAI's open models.
-_CHANNEL = LazyPattern(r"<\|channel\|>\s*(\w+)[^<]{0,50}(?:<\|constrain\|>[^<]{0,20})?<\|message\|>")
-
 # The beginning of JSON that is escaped as in a string.
 _ESCAPED = LazyPattern(r'[{\[](?:\s|\\[nrt]|[{\[]){0,40}+\\{1,9}"')
 
@@ -167,7 +164,6 @@ def reply_values(text: str, depth: int = 0) -> ReplyValues:
     A bracket that fails to parse before its first string is prose. A value that fails later was cut off or garbled:
     values inside it are not the reply, and what came before it was a draft, unless the reply begins again in a fence.
     """
-    text = _final_channel(text)
     found = ReplyValues()
     parts: list[str] = []
     position = begin = restarts = 0
@@ -227,14 +223,6 @@ def _family(tag: str) -> str:
     words = re.findall(r"[a-z_]{2,}", tag.casefold())
     named = [word.removeprefix("start_").removeprefix("end_") for word in words]
     return next((word[:4] for word in named if re.fullmatch(_NAMES, word)), "")
-
-
-def _final_channel(text: str) -> str:
-    """Return what stands in the last channel of a reply that has channels; "" if that are thoughts."""
-    channels = list(_CHANNEL.finditer(text))
-    if not channels:
-        return text
-    return "" if channels[-1][1].casefold() == "analysis" else text[channels[-1].end() :]
 
 
 def _unescaped(text: str) -> str:

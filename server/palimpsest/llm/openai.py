@@ -293,14 +293,12 @@ def _written_part(part: Any) -> str:
     item = object_of(part)
     kind = str(item.get("type"))
     text = item.get("text", item.get("content"))
-    text = object_of(text).get("value") if isinstance(text, Mapping) else text
     return text if isinstance(text, str) and "think" not in kind and kind not in ("reasoning", "refusal") else ""
 
 
 def _called(message: Mapping[str, Any]) -> str:
     """Return the arguments of the tools that a message calls, one a line; "" if it calls none."""
     functions = [object_of(call).get("function") for call in list_in(message.get("tool_calls"))]
-    functions.append(message.get("function_call"))
     return "\n".join(filter(None, (_written(object_of(function).get("arguments")) for function in functions)))
 
 
