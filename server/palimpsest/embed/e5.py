@@ -74,10 +74,7 @@ BATCH_CHARS = 512
 WAIT_POLICY = "OMP_WAIT_POLICY"
 
 # The order in which calls are served: a question waits for one other text at most.
-QUESTION, LONG_QUESTION, PASSAGE = 0, 1, 2
-
-# A longer question is a pasted text. It takes five times as long, so it lets the others pass.
-QUESTION_CHARS = 300
+QUESTION, PASSAGE = 0, 1
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -95,8 +92,7 @@ class E5Embedder:
 
     def embed_queries(self, texts: Sequence[str]) -> Vector:
         """Return unit vectors of shape (len(texts), 384). Only the first window of a long question is read."""
-        rank = QUESTION if max(map(len, texts), default=0) <= QUESTION_CHARS else LONG_QUESTION
-        return self._vectors(rank, texts, is_query=True, background=False)
+        return self._vectors(QUESTION, texts, is_query=True, background=False)
 
     def embed_passages(self, texts: Sequence[str], *, background: bool = False) -> Vector:
         """Return unit vectors of shape (len(texts), 384). Only the first window of a long text is read."""

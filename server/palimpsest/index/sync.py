@@ -10,8 +10,9 @@ from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NoReturn, TypeAlias, cast
+from typing import Any, Literal, NoReturn, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,7 @@ from sqlalchemy import Connection
 from palimpsest.core.errors import LedgerError, VectorIndexError
 from palimpsest.core.files import file_lock, replace_file
 from palimpsest.core.protocols import Progress, Vector, VectorIndex
+from palimpsest.core.validation import object_of
 from palimpsest.store import entries as entry_queries
 from palimpsest.store.ledger import Ledger
 from palimpsest.store.rows import grouped
@@ -56,9 +58,7 @@ class Checkpoint:
     def from_values(cls, values: Any) -> Checkpoint | None:
         """Return the checkpoint with these values of its fields, or None if they are damaged or of another version."""
         types = {field.name: int if field.name == "log_number" else str for field in fields(cls)}
-        if not isinstance(values, dict):
-            return None
-        found = cast("dict[str, Any]", values)
+        found = object_of(values)
         return cls(**found) if {name: type(value) for name, value in found.items()} == types else None
 
     def write(self, folder: Path) -> None:
@@ -104,20 +104,17 @@ def index_folders(root: Path) -> list[Path]:
     return sorted(path for path in root.glob("*") if path.is_dir() and path.name.isdecimal())
 
 
-def is_outdated(folder: Path, ledger: Ledger) -> bool:
-    """Return whether an index is complete and cannot follow the ledger, whatever embedder it is of."""
-    checkpoint, ledger_id = Checkpoint.read(folder), ledger.id
-    with ledger.read() as conn:
-        return checkpoint is not None and not checkpoint.can_follow(ledger_id, conn)
-
-
 def delete_outdated(root: Path, ledger: Ledger) -> list[Path]:
-    """Delete the outdated index folders that no process uses, and return them. Raises LedgerError."""
+    """Delete the whole indexes that cannot follow the ledger and that no process uses, whatever embedder they are of.
+
+    Return their folders. Raises LedgerError.
+    """
     deleted: list[Path] = []
     for folder in index_folders(root):
         try:
             with file_lock(folder.with_suffix(".lock")).acquire(timeout=0):
-                if is_outdated(folder, ledger):
+                checkpoint = Checkpoint.read(folder)
+                if checkpoint is not None and not ledger.read_with(partial(checkpoint.can_follow, ledger.id)):
                     shutil.rmtree(folder)
                     deleted.append(folder)
         except Timeout:
@@ -438,9 +435,8 @@ class Projection:
 
     def _fill(self, progress: Progress | None) -> bool:
         """Store every vector of the ledger in the empty index. Return False if rows were erased meanwhile."""
-        with self._ledger.read() as conn:
-            start = self.initial_checkpoint.moved_to_newest(conn)
-            total = entry_queries.count_indexed(conn, self.embedder)
+        start = self._ledger.read_with(self.initial_checkpoint.moved_to_newest)
+        total = self._ledger.read_with(entry_queries.count_indexed, self.embedder)
         done, last = 0, 0
         while self._may_go_on():
             with self._ledger.read() as conn:
@@ -664,8 +660,7 @@ class KeptKeys:
                 return None
             try:
                 # A connection from before the lock could see rows that have been erased since.
-                with self._ledger.read() as conn:
-                    return self._refreshed(conn, user_id)
+                return self._ledger.read_with(self._refreshed, user_id)
             finally:
                 self._lock.release()
         except (LedgerError, ValueError) as error:  # a damaged ledger; ValueError if a vector has another length

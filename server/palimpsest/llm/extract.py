@@ -11,10 +11,11 @@ from datetime import UTC, datetime, tzinfo
 from functools import partial
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, model_validator
+from pydantic import BeforeValidator, model_validator
 
 from palimpsest.core import models
-from palimpsest.core.clock import Precision, parse_date
+from palimpsest.core.clock import Precision, parse_date, parse_time
+from palimpsest.core.errors import InputError
 from palimpsest.core.models import SELF_NAMES, Fact, ForgetRequest, Message, NamedEntity, Relation, name_key
 from palimpsest.core.protocols import LanguageModel
 from palimpsest.core.validation import MAX_HINTS, object_of, one_line
@@ -47,13 +48,6 @@ _OTHER_WORDS: Mapping[str, models.EntityType] = {
 _ARROW = LazyPattern(r"\s*(?:-{2,}>?|->|→|\|)\s*")
 
 _PARTS = 3
-
-
-class EntityReply(BaseModel):
-    """An entity that a fact names."""
-
-    name: str
-    type: models.EntityType
 
 
 def entities_in(value: Any) -> list[dict[str, str]]:
@@ -122,7 +116,7 @@ class FactReply(ask.ReplyItem):
     asks: ask.Asks
     keywords: ask.Labels
     tags: ask.Labels
-    entities: Annotated[list[EntityReply], BeforeValidator(entities_in)]
+    entities: Annotated[list[NamedEntity], BeforeValidator(entities_in)]
     relations: Annotated[list[list[str]], BeforeValidator(relations_in)]
 
     @model_validator(mode="before")
@@ -515,16 +509,12 @@ def _date(value: str | None, zone: tzinfo) -> tuple[datetime | None, Precision]:
 
     An exact time without a zone is one in `zone`, in which the model was shown the times of messages.
     """
-    if not value:
-        return None, ""
-    named = parse_date(_UNKNOWN_PARTS.sub("", value.strip()))
-    if named is not None:
-        return named
+    text = _UNKNOWN_PARTS.sub("", (value or "").strip())
     try:
-        instant = datetime.fromisoformat(value.strip())
-        return (instant.replace(tzinfo=zone) if instant.tzinfo is None else instant).astimezone(UTC), ""
-    except (ValueError, OverflowError):
-        return _date_in_words(value)
+        at, precision = parse_time(text, "the date", zone)
+        return at.astimezone(UTC), precision
+    except InputError:
+        return _date_in_words(text)
 
 
 def _date_in_words(value: str) -> tuple[datetime | None, Precision]:

@@ -202,22 +202,14 @@ class LinkReply(ask.ReplyItem):
     reason: ask.Text
 
 
-def _objects_in(value: Any) -> list[Any]:
-    return [item for item in ask.list_in(value) if object_of(item)]
-
-
-def _texts_in(value: Any) -> list[str]:
-    return [item for item in ask.list_in(value) if isinstance(item, str)]
-
-
 class NoteReply(ask.ReplyItem):
     """What the model says of memory number `memory`. What cannot be read is -1, which is no memory, or ""."""
 
     memory: ask.Number
     context: ask.Text
-    tags: Annotated[list[str], BeforeValidator(_texts_in)]
-    keywords: Annotated[list[str], BeforeValidator(_texts_in)]
-    links: Annotated[list[LinkReply], BeforeValidator(_objects_in)]
+    tags: ask.Labels
+    keywords: ask.Labels
+    links: Annotated[list[LinkReply], BeforeValidator(lambda value: [*filter(object_of, ask.list_in(value))])]
 
 
 class LinksReply(ask.ReplyModel):
