@@ -61,7 +61,7 @@ class Backfill:
             entries.count_missing_vectors, self._embedder.fingerprint, after=self._last, only_failed=self._only_failed
         )
         last_error: EmbedderError | None = None
-        batch_size, consecutive_refusals, before_refusal = BATCH, 0, self._last
+        batch_size, consecutive_refusals = BATCH, 0
         while not stopped() and not self.is_finished:
             batch = self._next_batch(batch_size)
             if not batch:
@@ -73,9 +73,7 @@ class Backfill:
                 if len(batch) == 1:
                     consecutive_refusals += 1
                     if consecutive_refusals == MAX_CONSECUTIVE_REFUSALS:
-                        self._last, self._refused = before_refusal, self._refused - consecutive_refusals + 1
                         raise
-                    before_refusal = self._last
                     self._last, self._refused, last_error = max(batch), self._refused + 1, error
                 batch_size = 1  # find out whether one text or the embedder is the cause
                 continue
