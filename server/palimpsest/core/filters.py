@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator as operator_module
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import UTC, datetime, tzinfo
 from typing import Any, TypeAlias, cast
 
 from palimpsest.core.clock import TimeSpan, parse_span
@@ -57,9 +57,6 @@ MAX_LISTED_VALUES = 1_000
 
 # How much of a wrong key or value an error repeats.
 MAX_SHOWN_CHARS = 100
-
-# The smallest step between two times of the ledger.
-TICK = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,13 +345,9 @@ def _narrowed(bounds: Bounds, condition: Condition) -> Bounds:
 
 def _in_time(bounds: Bounds, operator: str, span: TimeSpan) -> Bounds:
     """Return bounds with a comparison of an exact time, which is what messages have, with a stretch of time."""
-    first, last = span.first, span.last
-    try:
-        first, last = (last + TICK if operator == "gt" else first), (first - TICK if operator == "lt" else last)
-    except OverflowError:  # nothing lies beyond the ends of the calendar
-        return replace(bounds, is_exact=False)
+    first, last = span.last if operator == "gt" else span.first, span.first if operator == "lt" else span.last
     if operator in ("eq", "gt", "gte") and (bounds.said_from is None or first > bounds.said_from):
         bounds = replace(bounds, said_from=first)
     if operator in ("eq", "lt", "lte") and (bounds.said_until is None or last < bounds.said_until):
         bounds = replace(bounds, said_until=last)
-    return bounds
+    return replace(bounds, is_exact=bounds.is_exact and operator not in ("gt", "lt"))
