@@ -476,10 +476,8 @@ def scope_from(resolved: Scope, requested: ScopeInput | None) -> Scope:
     given = {name: getattr(requested, name) for name in requested.model_fields_set if name in Scope.__slots__}
     if given.get("user_id") is None:
         given.pop("user_id", None)
-    parts = {name: getattr(resolved, name) for name in Scope.__slots__} | {
-        name: scope_part(f"scope.{name}", value or "") for name, value in given.items()
-    }
-    if not parts["user_id"]:
+    parts = {name: scope_part(f"scope.{name}", value or "") for name, value in given.items()}
+    if parts.get("user_id") == "":
         raise InputError("scope.user_id is empty; omit it to use the server's own user")
     return replace(resolved, **parts)
 

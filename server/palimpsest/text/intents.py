@@ -181,14 +181,13 @@ def _of_english(sentence: str, own: str) -> Asking | None:
 
 def _deletes(rest: str, sentence: str, own: str) -> Asking:
     """Return what "delete …" asks for, given what follows the word: most things that are deleted lie elsewhere."""
-    if not _REQUEST["own memory"].search(rest):
-        if _REQUEST["lies elsewhere"].search(rest):
-            return Asking.NOT
-        if not (_REQUEST["any memory"].search(sentence) or _REQUEST["everything about"].search(rest)):
-            return (
-                Asking.UNCLEARLY if _REQUEST["mine"].search(rest) or _REQUEST["any memory"].search(own) else Asking.NOT
-            )
-    return Asking.CLEARLY
+    if _REQUEST["own memory"].search(rest):
+        return Asking.CLEARLY
+    if _REQUEST["lies elsewhere"].search(rest):
+        return Asking.NOT
+    if _REQUEST["any memory"].search(sentence) or _REQUEST["everything about"].search(rest):
+        return Asking.CLEARLY
+    return Asking.UNCLEARLY if _REQUEST["mine"].search(rest) or _REQUEST["any memory"].search(own) else Asking.NOT
 
 
 def _forgets(rest: str, sentence: str, own: str) -> Asking:
@@ -228,12 +227,13 @@ def _of_other(sentence: str, own: str) -> Asking | None:
 
 
 def _deletes_in_other(sentence: str, own: str) -> Asking:
-    if not _REQUEST["of memory"].search(sentence):
-        if _REQUEST["elsewhere in other"].search(sentence):
-            return Asking.NOT
-        if not _REQUEST["all words"].search(sentence):
-            return Asking.UNCLEARLY if _REQUEST["of memory"].search(own) else Asking.NOT
-    return Asking.CLEARLY
+    if _REQUEST["of memory"].search(sentence):
+        return Asking.CLEARLY
+    if _REQUEST["elsewhere in other"].search(sentence):
+        return Asking.NOT
+    if _REQUEST["all words"].search(sentence):
+        return Asking.CLEARLY
+    return Asking.UNCLEARLY if _REQUEST["of memory"].search(own) else Asking.NOT
 
 
 def _is_negated(sentence: str, verb: re.Match[str]) -> bool:

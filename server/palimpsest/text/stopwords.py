@@ -47,19 +47,16 @@ def without_function_words(words: Sequence[str]) -> list[str]:
 
     `words` are case-folded and not stemmed. The language is the one with the most function words in the question.
     """
-    function_words = FUNCTION_WORDS[_language_of(words)]
+    counts = function_word_counts(words)
+    best = max(counts, key=lambda language: counts[language])
+    is_foreign = counts[best] >= MIN_FOREIGN_WORDS and counts[best] > counts["en"]
+    function_words = FUNCTION_WORDS[best if is_foreign else "en"]
     return [word for word in words if word not in function_words] or list(words)
 
 
 def function_word_counts(words: Sequence[str]) -> dict[str, int]:
     """Return how many of some words are function words of each language."""
     return {language: sum(word in known for word in words) for language, known in FUNCTION_WORDS.items()}
-
-
-def _language_of(words: Sequence[str]) -> str:
-    counts = function_word_counts(words)
-    best = max(counts, key=lambda language: counts[language])
-    return "en" if counts[best] < MIN_FOREIGN_WORDS or counts[best] <= counts["en"] else best
 
 
 # Words that say that something has changed, and words that ask for how it was before, by language.

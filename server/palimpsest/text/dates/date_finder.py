@@ -26,9 +26,6 @@ from palimpsest.text.word_lists import LazyPattern, filled
 # In which direction a day lies that may lie in either; "" if nothing tells.
 Direction: TypeAlias = Literal["past", "coming", "habit", "yearly", ""]
 
-# How many words a number such as "twenty-one" has.
-TENS_AND_ONES = 2
-
 
 class Phrase(NamedTuple):
     """The words that a rule matched, the day they are read on, and in which direction a day lies that may be either."""
@@ -61,12 +58,8 @@ class Phrase(NamedTuple):
 
     @property
     def number_of_units(self) -> int:
-        """Return how many units the phrase names, 0 if none; "twenty-one" is two words. ValueError for two numbers."""
-        numbers = self.values("Ndn")
-        is_compound = len(numbers) == TENS_AND_ONES and numbers[0] in range(20, 100, 10) and numbers[1] in range(1, 10)
-        if len(numbers) > 1 and not is_compound:
-            raise ValueError("these are several numbers")
-        return sum(numbers)
+        """Return how many units the phrase names, 0 if none; "twenty-one" is two words."""
+        return sum(self.values("Ndn"))
 
     @property
     def sign(self) -> int:
