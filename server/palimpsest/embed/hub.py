@@ -107,10 +107,8 @@ def fetch(model: HubModel, folder: Path, progress: Progress, *, endpoint: str = 
         left = sum(file.size - _size(_partial(folder / path, file)) for path, file in lacking.items())
         free = shutil.disk_usage(folder).free
         if free < left + SPARE_BYTES:
-            raise ModelFetchError(
-                f"{model.name} takes {left // MEGABYTE:,} MB more, and {folder} has {free // MEGABYTE:,} MB free. "
-                "Make room, or move data_dir to another disk. Nothing was downloaded."
-            )
+            room = f"{left // MEGABYTE:,} MB more, and {folder} has {free // MEGABYTE:,} MB free"
+            raise ModelFetchError(f"{model.name} takes {room}. Make room, or move data_dir. Nothing was downloaded.")
         done = sum(file.size for file in model.files.values()) - left
         for path in lacking:
             progress(done // MEGABYTE, model.megabytes)
@@ -163,9 +161,8 @@ def _download(model: HubModel, path: str, target: Path, received: Callable[[int]
     except (OSError, httpx2.HTTPError) as error:  # the hub's errors are both
         folder, reason = target.parents[path.count("/")], str(error).rstrip(". ") or type(error).__name__
         raise ModelFetchError(
-            f"{model.name} could not be fetched from {url}: {reason}. What was downloaded is kept, and the same "
-            "command continues it. HTTPS_PROXY names a proxy, HF_ENDPOINT a mirror of the hub; to a machine without a "
-            f"network, copy {folder} from another one. The settings are unchanged."
+            f"{model.name} could not be fetched from {url}: {reason}; the same command continues it. HTTPS_PROXY names "
+            f"a proxy, HF_ENDPOINT a mirror; to a machine without a network, copy {folder} from another one."
         ) from error
     found = _sha256(partial)
     if found != file.sha256:
@@ -176,9 +173,8 @@ def _download(model: HubModel, path: str, target: Path, received: Callable[[int]
 
 def _refused(model: HubModel, path: str, found: str) -> ModelFetchError:
     return ModelFetchError(
-        f"{path} of {model.repository} has the sha256 {found}, and revision {model.revision} should have "
-        f"{model.files[path].sha256}. It is not used. The hub or something on the way to it changed the file; if "
-        "HF_ENDPOINT names a mirror, try without it. The settings are unchanged."
+        f"{path} of {model.repository} has the sha256 {found}, not that of revision {model.revision}. It is not used. "
+        "Something on the way changed it; if HF_ENDPOINT names a mirror, try without it. The settings are unchanged."
     )
 
 

@@ -162,10 +162,7 @@ def _mapped(folder: Path, work: Callable[[], _T], setting: str = "embedder.confi
     except EmbedderError:
         raise
     except Exception as error:  # both raise plain exceptions
-        raise EmbedderError(
-            f"the {setting.partition('.')[0]} in {folder} failed: {str(error)[:300]}. {setting} should be a folder "
-            "with model.onnx and tokenizer.json, as sentence-transformers exports it."
-        ) from error
+        raise EmbedderError(f"the model in {folder}, which {setting} names, failed: {str(error)[:300]}") from error
 
 
 def _inputs(session: Any, encoding: Any) -> dict[str, Any]:
@@ -215,10 +212,7 @@ def _pooling(folder: Path) -> Pooling:
     if not named:
         return "mean"
     if len(named) > 1 or not named <= POOLING_KEYS.keys():
-        raise EmbedderError(
-            f"{folder / '1_Pooling'} asks for {', '.join(sorted(named))}, which is not supported. Set "
-            "embedder.config.pooling to mean, cls or last if one of them suits the model."
-        )
+        raise EmbedderError(f"{folder} pools by {', '.join(sorted(named))}. Set embedder.config.pooling.")
     return POOLING_KEYS[named.pop()]
 
 
@@ -256,8 +250,7 @@ def _digest(folder: Path, model: Path, how: str) -> str:
         with file.open("rb") as stream:
             found = hashlib.file_digest(stream, "sha256")
         if record and record["files"].get(file.relative_to(folder).as_posix()) != found.hexdigest():
-            raise EmbedderError(
-                f"{file} is not what was fetched. palimpsest {record['kind']} use {folder.name} fetches it again."
-            )
+            again = f"palimpsest {record['kind']} use {folder.name} fetches it again."
+            raise EmbedderError(f"{file} is not what was fetched. {again}")
         digest.update(found.digest())
     return digest.hexdigest()[:16]

@@ -70,6 +70,4 @@ class OpenAIEmbedder(PlainEmbedder):
     def _failed(self, what: str) -> EmbedderError:
         """Return our error. The key is removed from the text, because some endpoints repeat it."""
         text = what.replace(self._key, "…") if len(self._key) >= MIN_KEY_CHARS else what
-        return EmbedderError(
-            f"the embedder {self._model} {text.rstrip('. ')}. Check embedder.config (model, api_key, openai_base_url)."
-        )
+        return EmbedderError(f"the embedder {self._model} {text.rstrip('. ')}. Check embedder.config.")

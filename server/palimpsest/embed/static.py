@@ -41,9 +41,7 @@ class StaticEmbedder(PlainEmbedder):
             self._tokenizer: Any = Tokenizer.from_file(str(folder / TOKENIZER))
             self._tokenizer.no_truncation()
         except Exception as error:  # the tokenizers package raises Exception itself
-            raise EmbedderError(
-                f"the static embedder could not be loaded: {error}. Reinstall palimpsest-mcp, or set embedder.provider."
-            ) from error
+            raise EmbedderError(f"the static embedder cannot be loaded: {error}. Reinstall palimpsest-mcp.") from error
 
     def _vectors(self, texts: Sequence[str]) -> Vector:
         return np.stack([self._mean(text[: self.max_chars]) for text in texts])

@@ -85,9 +85,8 @@ class Backfill:
             if progress is not None:
                 progress(self._done, max(total, self._done))
         if last_error is not None:
-            raise EmbedderError(
-                f"refused, and left without a vector: {counted(self._refused, 'text')}: {last_error}"
-            ) from last_error
+            refused = counted(self._refused, "text")
+            raise EmbedderError(f"refused, and left without a vector: {refused}: {last_error}") from last_error
         return self._done
 
     def _next_batch(self, size: int) -> dict[int, str]:

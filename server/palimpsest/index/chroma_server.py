@@ -53,7 +53,7 @@ class NotThereError(RefusalError):
     """The server does not have the collection."""
 
 
-class ReplacedError(VectorIndexError):
+class ReplacedError(RefusalError):
     """Another process has built the index anew, or deleted it."""
 
     def __init__(self) -> None:
@@ -118,14 +118,12 @@ class SharedIndex:
             raise VectorIndexError(f"the Chroma server {self.address} did not answer within {seconds:g} s") from error
         except (httpx.HTTPError, httpx.InvalidURL, RuntimeError) as error:  # RuntimeError: the client was closed
             raise VectorIndexError(
-                f"the Chroma server {self.address} could not be reached: {reason_of(error) or type(error).__name__}"
+                f"the Chroma server {self.address} could not be reached: {reason_of(error)}"
             ) from error
         try:
             answer = reply.json()
         except ValueError as error:
-            raise VectorIndexError(
-                f"what answers at {self.address} is no Chroma server: HTTP {reply.status_code} without JSON"
-            ) from error
+            raise VectorIndexError(f"what answers at {self.address} is no Chroma server") from error
         if reply.is_success:
             return answer
         if was_there and reply.status_code == NOT_FOUND:
@@ -336,19 +334,13 @@ class SharedProjection(Projection):
         if server is None or self.state == "broken":
             return None
         try:
-            seen, entries, refusal = self._look(server), list[int](), None
-            if seen is not None:
-                try:
-                    entries = seen[1].query(user_id, vector, limit)
-                except RefusalError as error:
-                    refusal = error
-                # Who has no collection has no vectors, or the build is gone. One that is being deleted refuses.
+            if (seen := self._look(server)) is not None:
+                entries = seen[1].query(user_id, vector, limit)
+                # Who has no collection has no vectors, or the build is gone.
                 if entries or self._look(server) == seen:
-                    if refusal is not None:
-                        raise refusal
                     return IndexHits(tuple(entries), seen[0].log_number)
-        except ReplacedError:
-            pass
+        except RefusalError as error:  # one that is being deleted refuses
+            logger.info("%s", error)
         except VectorIndexError as error:
             if server is self._server:  # else it was closed
                 self._failed(error)
@@ -444,10 +436,7 @@ class SharedProjection(Projection):
                     yield is_our_turn
                     return
             if self._stopping.wait(POLL_SECONDS) or time.monotonic() > end:
-                raise VectorIndexError(
-                    "another process is writing to the index on the Chroma server, and has not finished within "
-                    f"{TURN_SECONDS:g} s. Nothing was done; try again later"
-                )
+                raise VectorIndexError(f"another process has been writing for {TURN_SECONDS:g} s; try again later")
 
     def _prepare(self) -> None:
         """Connect anew. What is there is read, so that a server that does not answer is noticed."""

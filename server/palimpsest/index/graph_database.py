@@ -152,10 +152,7 @@ def _driver(store: GraphStore, address: str) -> Any:
     try:
         import neo4j  # noqa: PLC0415 - it is an extra, and takes a sixth of a second
     except ImportError as error:
-        raise GraphStoreError(
-            f"graph_store.provider = '{store.provider}' needs the neo4j driver, which is not installed. The graph "
-            'in the ledger is complete. Run: pip install "palimpsest-mcp[graph]"'
-        ) from error
+        raise GraphStoreError(f"{store.provider} needs: pip install 'palimpsest-mcp[graph]'. {KEPT}") from error
     logging.getLogger("neo4j.notifications").setLevel(logging.ERROR)  # advice on statements, for their author
     name, password = store.config.username, store.config.password
     auth = None if name is None else (name, "" if password is None else password.get_secret_value())
@@ -384,9 +381,7 @@ class GraphProjection:
                     yield
                     return
             await anyio.sleep(TURN_SECONDS)
-        raise GraphStoreError(
-            "another process is still writing to the graph database. Nothing was written there. Try again in a minute."
-        )
+        raise GraphStoreError("another process is still writing to the graph database. Try again in a minute.")
 
     async def _fill(self, copy: GraphCopy, progress: Progress | None) -> GraphCheckpoint:
         """Fill the database anew, and return its checkpoint: the end of the ledger when the filling began."""

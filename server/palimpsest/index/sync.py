@@ -478,10 +478,7 @@ def finish_purge(ledger: Ledger, projection: Projection) -> list[str]:
     except VectorIndexError as error:
         if not projection.shared:
             raise
-        notes.append(
-            f"the index on the Chroma server still holds vectors of what was erased: {error}. The next server that "
-            "reaches it erases them"
-        )
+        notes.append(f"the index on the Chroma server still holds vectors of what was erased: {error}")
     for folder in sorted(path for path in projection.root.glob("*") if path.is_dir() and path != projection.folder):
         try:
             if folder.suffix == SET_ASIDE_SUFFIX:  # no process opens it

@@ -13,10 +13,7 @@ from palimpsest.llm.ask import list_in
 try:
     import anthropic
 except ImportError as error:
-    raise errors.SettingsError(
-        "llm.provider = 'anthropic' needs a package that is not installed. Run: pip install "
-        '"palimpsest-mcp[anthropic]"'
-    ) from error
+    raise errors.SettingsError("llm.provider = 'anthropic' needs: pip install 'palimpsest-mcp[anthropic]'") from error
 
 RETRIES = 1
 SERVER_ERROR = 500

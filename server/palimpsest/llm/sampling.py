@@ -40,14 +40,10 @@ class SamplingModel:
             with anyio.fail_after(self._timeout):
                 result = await self._send(self._request(messages))
         except TimeoutError as error:
-            raise ModelUnreachableError(
-                f"{UNNAMED} gave no reply within {self._timeout:g} seconds. Raise llm.config.timeout if it needs more."
-            ) from error
+            raise ModelUnreachableError(f"{UNNAMED} gave no reply within llm.config.timeout.") from error
         except MCPError as error:
-            raise ModelRefusedError(
-                f"the client refused the use of its model: {str(error)[:300].rstrip('. ')}. "
-                "Allow it in the client, or set llm.provider to 'none'."
-            ) from error
+            reason = str(error)[:300].rstrip(". ")
+            raise ModelRefusedError(f"the client refused the use of its model: {reason}. Allow it there.") from error
         except ValidationError as error:
             raise ReplyError(f"{UNNAMED} sent an answer that is not valid MCP.") from error
         return self._text(result)
@@ -87,9 +83,7 @@ class SamplingModel:
         text = text or "\n".join(json.dumps(part.input) for part in parts if isinstance(part, types.ToolUseContent))
         if not text.strip():
             advice = " Raise llm.config.max_tokens." if result.stop_reason == "maxTokens" else ""
-            raise ReplyError(
-                f"{self.name} sent a reply without text ({result.stop_reason or 'no reason given'}).{advice}"
-            )
+            raise ReplyError(f"{self.name} sent a reply without text ({result.stop_reason or 'no reason'}).{advice}")
         if result.stop_reason == "maxTokens":
             raise CutOffReplyError(f"the reply of {self.name} was cut off. Raise llm.config.max_tokens.", text)
         return text

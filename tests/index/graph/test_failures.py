@@ -78,7 +78,7 @@ async def test_without_the_driver_the_error_says_what_to_install(
     monkeypatch.setitem(sys.modules, "neo4j", None)
     async with memory_in(tmp_path, graph_store=elsewhere(1)) as memory:
         state(memory, *LYON)
-        with pytest.raises(GraphStoreError, match=r'pip install "palimpsest-mcp\[graph\]"'):
+        with pytest.raises(GraphStoreError, match=r"pip install 'palimpsest-mcp\[graph\]'"):
             await caught_up(memory)
 
 
