@@ -45,11 +45,8 @@ OPENAI_KEY, OPENAI_URL = "OPENAI_API_KEY", "OPENAI_BASE_URL"
 
 def unused_variables_text(names: tuple[str, ...]) -> str:
     """Return what a person should know of variables that are set and not followed."""
-    verb = "is" if len(names) == 1 else "are"
-    return (
-        f"{' and '.join(names)} {verb} set in the environment, and by that alone no language model is asked. To use it,"
-        " run palimpsest setup, or set PALIMPSEST_LLM__PROVIDER=openai"
-    )
+    use = "to use it, run palimpsest setup, or set PALIMPSEST_LLM__PROVIDER=openai"
+    return f"by {' and '.join(names)} alone no language model is asked; {use}"
 
 
 @dataclass(frozen=True, slots=True)

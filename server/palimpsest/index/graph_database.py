@@ -118,10 +118,7 @@ PUT_EDGES: Text = (
     "UNWIND $rows AS row "
     "MATCH (a:Entity {id: row.source_id, ledger: $ledger}) "
     "MATCH (b:Entity {id: row.destination_id, ledger: $ledger}) "
-    "MERGE (a)-[r:RELATES {id: row.id}]->(b) "
-    "SET r.name = row.name, r.memory_id = row.memory_id, r.text = row.text, r.valid_from = row.valid_from, "
-    "r.valid_until = row.valid_until, r.created_at = row.created_at, r.expired_at = row.expired_at, "
-    "r.is_current = row.is_current"
+    "MERGE (a)-[r:RELATES {id: row.id}]->(b) SET r += row"
 )
 
 REMOVE_NODES: Text = "UNWIND $rows AS id MATCH (n:Entity {id: id, ledger: $ledger}) DETACH DELETE n"
@@ -446,9 +443,8 @@ def graph_projection(store: GraphStore, ledger: Ledger, threads: Threads) -> Gra
 def _foreign_text(address: str) -> str:
     """Return what to do about a database that another copy of the ledger writes to."""
     return (
-        f"the graph database at {address} shows changes that this ledger does not have: another copy of the ledger "
-        "writes to it. Nothing was changed there. Give each copy a database of its own, or run palimpsest rebuild "
-        "--graph to replace what is there with what this ledger holds."
+        f"another copy of this ledger writes to the graph database at {address}. Nothing was changed there. Give each "
+        "copy a database of its own, or run palimpsest rebuild --graph to replace what is there."
     )
 
 

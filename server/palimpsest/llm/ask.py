@@ -454,9 +454,7 @@ async def ask(
         raise
     except (ReplyError, ValueError) as error:
         fault = str(error)
-    repair = (
-        f"That reply cannot be used: {fault} Answer again, with one JSON value in the requested form and nothing else."
-    )
+    repair = f"That reply cannot be used: {fault} Answer again, with one JSON value in the requested form alone."
     wrong_reply = {"role": "assistant", "content": well_formed(text[:MAX_SHOWN_CHARS]) or "(nothing)"}
     again = [*map(dict, messages), wrong_reply, {"role": "user", "content": repair}]
     try:

@@ -71,7 +71,7 @@ async def test_another_copy_of_the_ledger_is_told_apart_and_may_take_over(tmp_pa
         state(one, *TOM)
         await caught_up(one)
     async with memory_in(folders[1], graph_store=bolt.settings()) as two:
-        with pytest.raises(GraphStoreError, match="another copy of the ledger"):
+        with pytest.raises(GraphStoreError, match="another copy of this ledger"):
             await caught_up(two)
         assert bolt.relations(two) == [(*LYON, True), (*TOM, True)]
         finding = next(found for found in await examine(two.settings) if found.part == "graph")
