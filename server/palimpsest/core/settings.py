@@ -459,14 +459,12 @@ class Settings(BaseSettings):
         """
         return self._repository
 
-    def with_origins_of(self, arguments: Mapping[str, Any]) -> Settings:
-        """Return a copy of the settings that knows where they come from: these arguments, the environment, the file."""
-        copy = self.model_copy()
+    def find_origins(self, arguments: Mapping[str, Any]) -> None:
+        """Find out where the settings come from: these arguments, the environment, the file."""
         given = {Origin.COMMAND_LINE: arguments, Origin.ENVIRONMENT: pydantic_settings.EnvSettingsSource(Settings)()}
         file = file_source(Settings, self.config) if self.config is not None else None
-        copy._notes = file.notes if file else ()  # noqa: SLF001 - an instance of this class
-        copy._origins = origins({**given, Origin.FILE: file() if file else {}})  # noqa: SLF001 - likewise
-        return copy
+        self._notes = file.notes if file else ()
+        self._origins = origins({**given, Origin.FILE: file() if file else {}})
 
     def with_project_of(self, folder: Path) -> Settings:
         """Return a copy of the settings with the project of a folder."""
@@ -572,7 +570,8 @@ def load_settings(config_file: Path | None = None, **overrides: Any) -> Settings
         overrides["config"] = config_file
     unread = "the environment holds a setting that cannot be read"  # a variable that should hold JSON and does not
     with raised_as(SettingsError, unread, "", pydantic_settings.SettingsError):
-        settings = Settings(**overrides).with_origins_of(overrides)
+        settings = Settings(**overrides)
+        settings.find_origins(overrides)
     for note in settings.notes:
         logger.warning("%s: %s", settings.config, note)
     return settings.with_project_of(Path.cwd()) if settings.project == AUTO else settings

@@ -579,6 +579,11 @@ class _UserKeys:
     entries: Numbers
     rows: Vector
 
+    @property
+    def size(self) -> int:
+        """Return how many numbers they have."""
+        return len(self.entries) * self.rows.shape[1]
+
     def nearest(self, vector: Vector, limit: int) -> tuple[int, ...]:
         """Return the numbers of the nearest keys by cosine similarity, nearest first."""
         if not len(self.entries):
@@ -620,7 +625,6 @@ class KeptKeys:
         self._lock = threading.Lock()
         self._users: dict[str, _UserKeys] = {}
         self._recent: deque[str] = deque(maxlen=RECENT)
-        self._recent_lock = threading.Lock()
 
     def query(self, user_id: str, vector: Vector, limit: int) -> IndexHits | None:
         """Return the nearest entries, or None if neither the keys in memory nor the vector index can answer.
@@ -628,8 +632,7 @@ class KeptKeys:
         Call it with no ledger connection open.
         """
         keys = self._current(user_id)
-        with self._recent_lock:
-            self._recent.append(user_id)
+        self._recent.append(user_id)
         if keys is None:
             return self._projection.query(user_id, vector, limit)
         return IndexHits(keys.nearest(vector, limit), keys.checkpoint.log_number)
@@ -708,16 +711,9 @@ class KeptKeys:
     def _has_room(self, user_id: str, size: int) -> bool:
         """Make room for so many numbers by dropping users who did not search lately. Return whether there is room."""
         most = MAX_NUMBERS if self._projection.has_index else MAX_NUMBERS_WITHOUT_INDEX
-        free = most - sum(len(keys.entries) * keys.rows.shape[1] for keys in self._users.values())
-        with self._recent_lock:
-            recent = set(self._recent)
-        dropped: list[str] = []
-        for other, keys in self._users.items():
-            if size > free and user_id in recent and other not in recent:
-                free += len(keys.entries) * keys.rows.shape[1]
-                dropped.append(other)
-        if size > free:
-            return False
-        for other in dropped:
-            del self._users[other]
-        return True
+        free = most - sum(keys.size for keys in self._users.values())
+        recent = set(self._recent.copy())  # other threads add to it
+        idle = [other for other in self._users if user_id in recent and other not in recent]
+        while size > free and idle:
+            free += self._users.pop(idle.pop(0)).size
+        return size <= free

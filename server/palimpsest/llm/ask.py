@@ -54,17 +54,14 @@ def says_nothing(text: str) -> bool:
     if not any(word in _NO for word in words):
         return False
     names_what = any(word.startswith(_OF_WHAT) for word in words)
-    if any(word in _USER for word in words) and not (names_what and _tells(words)):
+    # It is about what the user tells, or the user is not the one it is about.
+    is_told = not any(word in _USER for word in words[:2]) or any(word.startswith(_TELLING) for word in words)
+    if any(word in _USER for word in words) and not (names_what and is_told):
         return False
     others = [word for word in words if word not in _ORDINARY]
     if not all(word.startswith(_OF_WHAT + _BESIDE) for word in others):
         return False
     return names_what or len(words) <= MAX_BARE_WORDS
-
-
-def _tells(words: list[str]) -> bool:
-    """Return whether it is about what the user tells, or the user is not the one it is about."""
-    return not any(word in _USER for word in words[:2]) or any(word.startswith(_TELLING) for word in words)
 
 
 # Find the JSON values in a model's reply, which may think aloud, draft, comment, and write JSON as JavaScript does.
