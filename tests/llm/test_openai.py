@@ -94,14 +94,14 @@ COMPLAINTS = [
     ("System role not supported", 400, "roles", ["user"]),
     ("Developer instruction is not enabled for models/gemma-3-27b-it", 400, "roles", ["user"]),
     ("Conversation roles must alternate user/assistant/user/assistant/...", 400, "roles", ["user"]),
-    ("max_tokens is too large: 4000. This model supports at most 2048 completion tokens.", 400, "limit", 2_048),
-    ("`max_new_tokens` must be <= 1,024", 422, "limit", 1_024),
+    ("max_tokens is too large: 4000. This model supports at most 2048 completion tokens.", 400, "limit", 2_000),
+    ("`max_new_tokens` must be <= 2,000", 422, "limit", 2_000),
     (
         "This model's maximum context length is 4096 tokens. You requested 5000 tokens (1000 in the messages, 4000 in "
         "the completion).",
         400,
         "limit",
-        4_096 - 1_000 - 32,
+        2_000,
     ),
     ("response_format is not supported by this model", 404, "form", "json_object"),
     ("response_format 'json_schema' is not supported", 200, "form", "json_object"),

@@ -20,7 +20,6 @@ from palimpsest.core.errors import (
 from palimpsest.core.settings import Endpoint, LlmConfig, is_on_this_machine
 from palimpsest.core.validation import object_of, one_line
 from palimpsest.llm.ask import list_in
-from palimpsest.text.tokenizer import count_tokens
 
 CHECK_URL = "Check llm.config.openai_base_url."
 NOT_OPENAI = "a reply that is not in OpenAI's format"
@@ -33,11 +32,8 @@ MIN_KEY_CHARS = 8
 # How often the openai package retries after a connection error or status 408, 409, 429 or 5xx.
 RETRIES = 1
 
-# No reply is shorter. A smaller number in a complaint is something else.
-MIN_REPLY_TOKENS = 100
-
-# How many tokens are left free in a context that is nearly full: the endpoint counts more than the texts.
-CONTEXT_MARGIN = 32
+# A limit on replies that an endpoint finds too large is halved down to this: shorter ones would lose facts.
+MIN_REPLY_TOKENS = 500
 
 _FORM = re.compile(
     r"response_?format|json_?(?:schema|object|mode)|structured output|guided_json|grammar", re.IGNORECASE
@@ -50,11 +46,6 @@ _SYSTEM = re.compile(
 )
 
 _LIMIT = re.compile(r"max_?(?:completion|new|output)?_?tokens|context (?:length|window|size)|n_ctx", re.IGNORECASE)
-_CONTEXT = re.compile(r"context (?:length|window|size)[^\d]{0,40}(\d[\d,]{0,9})", re.IGNORECASE)
-_TAKEN = re.compile(
-    r"(\d[\d,]{0,9}) (?:tokens? )?(?:in|of|from|for) (?:the |your )?(?:messages|prompt|input)", re.IGNORECASE
-)
-_INTEGER = re.compile(r"(?<![\w.])\d[\d,]{1,9}(?![\w.]\d)")
 
 # The openai package looks for httpx in sys.modules at every request. It fails if another thread, which imports chromadb
 # at that moment, has only half imported httpx. Importing httpx here prevents that.
@@ -101,7 +92,7 @@ class OpenAIModel:
             try:
                 text = await self._ask(messages, schema, dialect)
             except _ComplaintError as complaint:
-                simpler = _simpler(dialect, complaint, messages)
+                simpler = _simpler(dialect, complaint)
                 if simpler is None:
                     raise self._without_key(complaint.error) from complaint.__cause__
                 dialect = simpler
@@ -200,7 +191,7 @@ def _without_system(messages: Sequence[Mapping[str, str]]) -> list[dict[str, str
     return [{**first, "content": "\n\n".join((*system, first["content"]))}, *others]
 
 
-def _simpler(dialect: _Dialect, complaint: _ComplaintError, messages: Sequence[Mapping[str, str]]) -> _Dialect | None:
+def _simpler(dialect: _Dialect, complaint: _ComplaintError) -> _Dialect | None:
     """Return simpler options after an endpoint rejected these, or None if there are none."""
     words = complaint.words
     names_form = _FORM.search(words) is not None
@@ -211,33 +202,14 @@ def _simpler(dialect: _Dialect, complaint: _ComplaintError, messages: Sequence[M
         return replace(dialect, limit="max_completion_tokens")
     if dialect.system and not names_form and _SYSTEM.search(words):
         return replace(dialect, system=False)
-    limit = _smaller_limit(dialect.max_tokens, words, messages)
-    if limit is not None and not names_form:
-        return replace(dialect, max_tokens=limit)
+    if _LIMIT.search(words) and not names_form and dialect.max_tokens // 2 >= MIN_REPLY_TOKENS:
+        return replace(dialect, max_tokens=dialect.max_tokens // 2)
     if complaint.may_be_form or names_form:
         if dialect.form == "json_schema":
             return replace(dialect, form="json_object")
         if dialect.form == "json_object":
             return replace(dialect, form="plain")
     return None
-
-
-def _smaller_limit(max_tokens: int, words: str, messages: Sequence[Mapping[str, str]]) -> int | None:
-    """Return the longest reply that an endpoint says it allows, if it does and it is shorter than asked for."""
-    if _LIMIT.search(words) is None:
-        return None
-    context = _CONTEXT.search(words)
-    if context is not None:
-        taken = _TAKEN.search(words)
-        own = sum(count_tokens(message["content"]) for message in messages)
-        allowed = [_number(context[1]) - (_number(taken[1]) if taken else own + own // 4) - CONTEXT_MARGIN]
-    else:
-        allowed = [_number(found[0]) for found in _INTEGER.finditer(words)]
-    return max((number for number in allowed if MIN_REPLY_TOKENS <= number < max_tokens), default=None)
-
-
-def _number(digits: str) -> int:
-    return int(digits.replace(",", ""))
 
 
 def _error_in(body: Mapping[str, Any]) -> tuple[str, int]:
