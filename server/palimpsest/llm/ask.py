@@ -217,9 +217,7 @@ def _end_of_thought(text: str, beginning: re.Match[str]) -> int:
 
 def _family(tag: str) -> str:
     """Return the beginning of the name of a tag: "think" and "thinking" are one."""
-    words = re.findall(r"[a-z_]{2,}", tag.casefold())
-    named = [word.removeprefix("start_").removeprefix("end_") for word in words]
-    return next((word[:4] for word in named if re.fullmatch(_NAMES, word)), "")
+    return re.sub("[^a-z]|start|end", "", tag.casefold())[:4]
 
 
 def _unescaped(text: str) -> str:

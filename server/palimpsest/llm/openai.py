@@ -35,16 +35,9 @@ RETRIES = 1
 # A limit on replies that an endpoint finds too large is halved down to this: shorter ones would lose facts.
 MIN_REPLY_TOKENS = 500
 
-_FORM = re.compile(
-    r"response_?format|json_?(?:schema|object|mode)|structured output|guided_json|grammar", re.IGNORECASE
-)
+_FORM = re.compile(r"response_?format|json|structured output|grammar", re.IGNORECASE)
 # How endpoints say that a model knows no system role.
-_SYSTEM = re.compile(
-    r"system (?:role|message|prompt|instruction)|'system'|\"system\"|role:? system|developer instruction|"
-    r"roles? must alternate|only (?:the )?user and assistant",
-    re.IGNORECASE,
-)
-
+_SYSTEM = re.compile(r"\bsystem\b|developer instruction|roles? must alternate|only (?:the )?user", re.IGNORECASE)
 _LIMIT = re.compile(r"max_?(?:completion|new|output)?_?tokens|context (?:length|window|size)|n_ctx", re.IGNORECASE)
 
 # The openai package looks for httpx in sys.modules at every request. It fails if another thread, which imports chromadb
