@@ -201,7 +201,7 @@ async def test_a_text_that_other_items_contain_is_explained(tmp_path: Path) -> N
             await memory.care.purge(scope, [message.id], and_backups=False)
     (own_id, own_explanation), *others = explanations
     assert own_explanation == {f"also in {own_id}, which you can purge too"}
-    assert [explanation for _, explanation in others] == [{"also in another scope"}] * 2
+    assert [explanation for _, explanation in others] == [{"also in another scope, a summary or a name"}] * 2
 
 
 @pytest.mark.parametrize("asking", [ALICE, Scope("alice", project="app", agent_id="coder")])
@@ -361,7 +361,7 @@ async def test_a_summary_that_rests_on_none_of_it_is_no_unexplained_trace(tmp_pa
             for kind in ("day", "overall"):
                 await memory.summary(ALICE, kind)
             done = await memory.care.purge(ALICE, [secret])
-            assert {trace.explained for trace in done.traces} == {"also in a summary that rests on none of it"}
+            assert {trace.explained for trace in done.traces} == {"also in another scope, a summary or a name"}
             assert done.clean
             assert (await memory.summary(ALICE, "day:2026-05-08")).text == told
     assert files_with(tmp_path, *WORDS, ignore=[]) == set()

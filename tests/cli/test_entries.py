@@ -140,7 +140,7 @@ def test_the_installed_entry_starts_a_server_and_is_removed_again(tmp_path: Path
     run(tmp_path, "uninstall", client)
     assert content_of(file) == {**content_of(file), CLIENTS[client].section: {"other": other}}
     assert all(line in file.read_text() for line in before.splitlines() if line.startswith(("#", "model")))
-    assert "does not exist" in run(tmp_path, "uninstall", client)
+    assert "no entry" in run(tmp_path, "uninstall", client)
 
 
 def started(folder: Path, entry: dict[str, Any]) -> str:
@@ -179,7 +179,7 @@ class TestOtherServers:
         assert "'palimpsest' that does not start this program: npx" in error
         assert "Rename that entry or remove it" in error
         assert "s3cret" not in error
-        assert "'palimpsest' belongs to another server and stays" in run(tmp_path, "uninstall", client)
+        assert "no entry 'palimpsest' starts this program" in run(tmp_path, "uninstall", client)
         assert file.read_text() == before
 
 

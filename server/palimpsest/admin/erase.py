@@ -170,11 +170,8 @@ def _explanation(ledger: Ledger, scope: Scope, piece: bytes) -> str:
     """
     with ledger.read() as conn:
         passage = piece.decode(errors="ignore")
-        in_scope, elsewhere = history.owners_of_passage(conn, scope, passage)
+        in_scope, is_elsewhere = history.owners_of_passage(conn, scope, passage)
         if in_scope:
             return f"also in {', '.join(owner_id[:8] for owner_id in in_scope)}, which you can purge too"
-        if elsewhere:
-            return "also in another scope"
-        if summaries.kinds_with_passage(conn, passage):
-            return "also in a summary that rests on none of it"
-        return "also in the name of a user or project" if history.is_in_names(conn, passage) else ""
+        is_kept = is_elsewhere or summaries.kinds_with_passage(conn, passage) or history.is_in_names(conn, passage)
+        return "also in another scope, a summary or a name" if is_kept else ""

@@ -125,20 +125,15 @@ async def _learn_documents(memory: Memory, path: Path) -> Reply:
         "skipped": [replies.picked(item, "path reason") for item in result.skipped],
         "notes": notes,
     }
-    return Reply(content, *_lines(result, path), *output.notes_text(notes))
+    return Reply(content, *(_lines(result) or [f"nothing was learned from {path}"]), *output.notes_text(notes))
 
 
-def _lines(result: document_pages.LearnedFolder, path: Path) -> list[output.Part]:
+def _lines(result: document_pages.LearnedFolder) -> list[output.Part]:
     """Return a line for each document that is new or has changed, then how many have not, what was skipped, and why."""
     changed = [learned for learned in result.learned if not learned.is_unchanged]
     lines: list[output.Part] = [replies.learned_line(learned) for learned in changed]
-    unchanged = len(result.learned) - len(changed)
-    if unchanged == 1 and not changed and not path.is_dir():
-        lines.append(replies.learned_line(result.learned[0]))
-    elif unchanged:
+    if unchanged := len(result.learned) - len(changed):
         lines.append(f"unchanged: {counted(unchanged, 'document')}")
-    elif not changed:
-        lines.append(f"nothing was learned from {path}")
     for reason, count in Counter(item.reason for item in result.skipped).items():
         names = [item.path for item in result.skipped if item.reason == reason][:MAX_NAMED]
         more = f" and {count - MAX_NAMED} more" if count > MAX_NAMED else ""

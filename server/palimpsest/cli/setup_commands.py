@@ -299,9 +299,8 @@ def uninstall(client: ClientArgument, project: bool = False, dry_run: bool = Fal
     """Remove the memory and its hooks from a client's files. The stored memories stay."""
     target = installation.Target(client, Folders.of_this_machine(), project)
     edits = installation.removal(target)
-    nothing = [f"{target.entry_file}: the entry '{installation.ENTRY_NAME}' does not exist"]
+    nothing = [f"{target.entry_file}: no entry '{installation.ENTRY_NAME}' starts this program. Nothing was changed"]
     _apply(edits, [] if any(edit.has_changes for edit in edits) else nothing, dry_run=dry_run)
-    output.print_text(*installation.foreign_notes(target, edits[0]))
 
 
 def _on_unused_variables(ctx: typer.Context) -> list[str]:

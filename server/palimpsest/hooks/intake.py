@@ -571,7 +571,6 @@ EXAMPLES = 5
 
 EXCLUDED = "sessions in excluded folders"
 UNREADABLE = "files that cannot be read"
-UNKNOWN = "lines of unknown types"
 
 AfterWrite = Callable[[Scope], Awaitable[None]]
 OnPause = Callable[[Iterable[tuple[str, str]]], None]
@@ -806,8 +805,6 @@ class Capture:
         if is_excluded(reading.cwd, self._settings.hooks_excluded_folders):
             left_out[EXCLUDED] += 1
             return gathering
-        if reading.unknown:
-            left_out[UNKNOWN] += reading.unknown.total()
         session = reading.session or file.stem
         gathering.add_lines(reading, file, session, reading.cwd, written_at, offsets.position(file).counts, since=since)
         return gathering.deduplicate()

@@ -56,20 +56,17 @@ class Period:
     @property
     def key(self) -> str:
         """Return the name of its time in ISO 8601: "2026-11-21", "2026-W47", "2026-11" or "2026"."""
-        if self.name == "week":
-            year, week, _ = self.first.isocalendar()
-            return f"{year}-W{week:02}"
-        return self.first.isoformat()[: {"day": 10, "month": 7, "year": 4}[self.name]]
+        return self.first.strftime({"day": "%Y-%m-%d", "week": "%G-W%V", "month": "%Y-%m", "year": "%Y"}[self.name])
 
     @property
-    def before(self) -> Period | None:
-        """Return the period before it; None before the first year of the calendar."""
-        return period(self.name, self.first - timedelta(days=1)) if self.first > date.min else None
+    def before(self) -> Period:
+        """Return the period before it."""
+        return period(self.name, self.first - timedelta(days=1))
 
     @property
-    def after(self) -> Period | None:
-        """Return the period after it; None after the last year of the calendar."""
-        return period(self.name, self.end) if self.end.year < date.max.year else None
+    def after(self) -> Period:
+        """Return the period after it."""
+        return period(self.name, self.end)
 
 
 def period(name: PeriodName, day: date) -> Period:
@@ -87,11 +84,11 @@ def period(name: PeriodName, day: date) -> Period:
 def day_from(text: str, default: date) -> date:
     """Return the day that a text names as in ISO 8601, of a month or year its first one; else `default`.
 
-    The first and the last years of the calendar, around which there are no weeks, are not among them.
+    The first and the last years of the calendar, around which there are no others, are not among them.
     """
     parsed = parse_date(text)
     day = default if parsed is None else parsed[0].date()
-    return day if date.min.year < day.year < date.max.year else default
+    return day if date.min.year + 1 < day.year < date.max.year - 1 else default
 
 
 # What goes on in the background, and how the memory grew.
@@ -124,8 +121,8 @@ async def activity(request: Request) -> Response:
 def _last(name: PeriodName, number: int, today: date) -> Sequence[Period]:
     """Return the last days or months, the present one last."""
     periods = [period(name, today)]
-    while len(periods) < number and (before := periods[0].before) is not None:
-        periods.insert(0, before)
+    while len(periods) < number:
+        periods.insert(0, periods[0].before)
     return periods
 
 

@@ -284,18 +284,11 @@ class MemoryServer(MCPServer[ServerState]):
     async def get_prompt(
         self, name: str, arguments: dict[str, Any] | None = None, context: Context[Any, Any] | None = None
     ) -> types.GetPromptResult | types.InputRequiredResult:
-        """Return a prompt, filled in. Raises MCPError with a text that says what to ask for instead."""
-        prompts = {prompt.name: prompt for prompt in await self.list_prompts()}
-        if name not in prompts:
-            known = list(prompts)
-            raise MCPError(
-                types.INVALID_PARAMS,
-                f"there is no prompt '{visible(name)}'{did_you_mean(name, known)}; the prompts are {', '.join(known)}",
-            )
-        required = [argument.name for argument in prompts[name].arguments or () if argument.required]
-        if missing := [argument for argument in required if not (arguments or {}).get(argument)]:
-            raise MCPError(types.INVALID_PARAMS, f"the prompt {name} needs {', '.join(missing)}")
-        return await super().get_prompt(name, arguments, context)
+        """Return a prompt, filled in. Raises MCPError for an unknown one, and for a missing argument."""
+        try:
+            return await super().get_prompt(name, arguments, context)
+        except ValueError as error:
+            raise MCPError(types.INVALID_PARAMS, visible(str(error))) from error
 
 
 def _usable_tools() -> list[str]:

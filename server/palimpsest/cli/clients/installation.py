@@ -384,13 +384,6 @@ def off_notes(target: Target, edit: FileEdit) -> list[str]:
     return [turned] if off else []
 
 
-def foreign_notes(target: Target, edit: FileEdit) -> list[str]:
-    """Return a line if the file still has a server of somebody else's under our name."""
-    servers = servers_in(target.client, edit.file, edit.after)
-    is_foreign = ENTRY_NAME in servers and invocation_of(servers[ENTRY_NAME]) is None
-    return [f"{edit.file}: the entry '{ENTRY_NAME}' belongs to another server and stays"] if is_foreign else []
-
-
 # Where the memory is installed in the clients, our plugin among it, and what is wrong with it.
 
 # How the id of our plugin begins, whatever its marketplace is called.
