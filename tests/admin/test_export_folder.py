@@ -124,7 +124,7 @@ async def test_no_file_of_the_person_is_touched(tmp_path: Path) -> None:
         edit(vault, "Marta bakes", "Marta bakes bread")
         store_memory(memory, "Marta swims", entities=(MARTA,))
         edited = contents(vault)
-        with pytest.raises(InputError, match=r"edited since .*people/Marta\.md.*--yes"):
+        with pytest.raises(InputError, match=r"edited since: people/Marta\.md.*--yes"):
             await export_to(memory, vault)
         assert contents(vault) == edited
         await export_to(memory, vault, overwrites=True)

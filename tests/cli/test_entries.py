@@ -176,7 +176,7 @@ class TestOtherServers:
             write_json(file, {"mcpServers": {"palimpsest": FOREIGN_SERVER}})
         before = file.read_text()
         error = run(tmp_path, "install", client, code=1)
-        assert "'palimpsest' that does not start this program: npx" in error
+        assert "'palimpsest' that does not start this program" in error
         assert "Rename that entry or remove it" in error
         assert "s3cret" not in error
         assert "no entry 'palimpsest' starts this program" in run(tmp_path, "uninstall", client)
@@ -233,7 +233,7 @@ def test_a_file_with_values_of_a_wrong_type_is_refused_and_stays(tmp_path: Path,
             assert file.read_bytes() == before
     refused = run(tmp_path, "install", name, code=1)
     assert refused.startswith("error: ")
-    assert "is not a table of variables" in refused
+    assert "with a faulty env" in refused
 
 
 @pytest.mark.parametrize("name", CLIENTS)

@@ -47,9 +47,9 @@ UTF_16, LATIN_1 = (json.dumps({"name": "Jürgen"}, ensure_ascii=False).encode(na
 @pytest.mark.parametrize(
     ("content", "mode", "error"),
     [
-        (UTF_16, 0o644, "is not in UTF-8"),
-        (LATIN_1, 0o644, "is not in UTF-8"),
-        (b'{"a":' * 5000, 0o644, "is not valid JSON"),
+        (UTF_16, 0o644, "cannot be read"),
+        (LATIN_1, 0o644, "cannot be read"),
+        (b'{"a":' * 5000, 0o644, "is not valid: "),
         (b"{}", 0o444, "is read-only"),
         (None, 0o755, "cannot be read"),
     ],

@@ -98,7 +98,7 @@ def test_the_licence_is_shown_and_asked_for(tmp_path: Path, hub: ModelHub) -> No
     for answer in ("n\n", ""):
         said = palimpsest(tmp_path, "embedder", "use", "tiny-embedder", answer=answer, code=1, settings=env)
         assert "https://example.org/terms" in said
-        assert "--yes accepts it. Nothing was changed" in said
+        assert "--yes accepts it" in said
     assert hub.got() == []
     said = palimpsest(tmp_path, "embedder", "use", "tiny-embedder", answer="y\n", settings=env)
     assert "embedder = tiny-embedder (onnx:tiny-embedder:" in said

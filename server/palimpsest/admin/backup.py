@@ -169,7 +169,5 @@ def _refuse_if_in_use(settings: Settings) -> None:
         try:
             file_lock(lock).acquire(timeout=0).lock.release()
         except Timeout:
-            raise LedgerError(
-                "the ledger is damaged and has to be replaced as a whole, but a client is using it "
-                f"({lock} is locked). Nothing was changed. Close all clients, then restore again."
-            ) from None
+            text = f"the ledger is damaged, and a client uses it ({lock}). Nothing was changed. Close all clients first"
+            raise LedgerError(text) from None

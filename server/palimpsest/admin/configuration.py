@@ -35,10 +35,7 @@ def choose_embedder(settings: Settings, name: EmbedderName, folder: Path | None 
     """
     config = settings.embedder.config if folder is None else EmbedderConfig(model=str(folder))
     if name in ("onnx", "openai") and config.model is None:
-        raise EmbedderError(
-            f"the embedder {name} needs embedder.config.model in the settings file: "
-            f"{'the folder of the model' if name == 'onnx' else 'the name of the model'}. Nothing was changed."
-        )
+        raise EmbedderError(f"the embedder {name} needs embedder.config.model in the settings. Nothing was changed.")
     choice = settings.embedder.model_copy(update={"provider": name, "config": config})
     try:
         embedder = open_embedder(settings.model_copy(update={"embedder": choice}))

@@ -54,9 +54,7 @@ def read_file(file: Path, now: datetime, max_bytes: int = records.MAX_BYTES) -> 
             return imported
     if source.is_database:
         raise InputError(f"{source.name} is a database without a mem0 history. {records.EXPECTED}")
-    if not source.items:
-        raise InputError(f"{source.name} contains an empty list, so there is nothing to import")
-    raise InputError(f"{source.name} is JSON in an unknown format. {records.EXPECTED}")
+    raise InputError(f"{source.name} is JSON in an unknown format, or empty. {records.EXPECTED}")
 
 
 # The conversations, messages and memories of another tool's file as items of the export format.

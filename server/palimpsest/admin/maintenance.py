@@ -172,9 +172,7 @@ class Care:
             lambda: engine.ledger.run_for(user_id, job_queries.retry, user_id, kinds_for(model), engine.ledger.clock())
         )
         if not jobs and model is None:
-            raise InputError(
-                "there is no language model to ask, so nothing was tried again. palimpsest setup chooses one"
-            )
+            raise InputError("there is no language model, so nothing was tried again. palimpsest setup chooses one")
         await work_on_jobs(engine, model, self._after_job)
         return jobs
 
@@ -205,9 +203,6 @@ class Care:
         """
         projection = self._graph_database
         if projection is None:
-            raise InputError(
-                "the settings name no graph database, so the graph lies in the ledger alone and nothing was rebuilt. "
-                "graph_store.provider names one"
-            )
+            raise InputError("the settings name no graph database (graph_store.provider). Nothing was rebuilt")
         nodes, edges = await projection.rebuild(progress)
         return projection.address, nodes, edges

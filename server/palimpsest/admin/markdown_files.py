@@ -452,10 +452,8 @@ def export_folder(
         _refuse_in_the_way(folder, [*texts, MANIFEST], [path for path in written if path not in ours])
         edited = [path for path in (*written, *removed) if path in present and _digest(present[path]) != ours[path]]
         if edited and not overwrites:
-            raise InputError(
-                f"these files were edited since they were exported: {', '.join(map(visible, edited[:5]))}. Nothing was "
-                f"written. palimpsest import {folder} takes the edits in; export with --yes writes them anew"
-            )
+            names, advice = ", ".join(map(visible, edited[:5])), "Import them first, or export with --yes"
+            raise InputError(f"these files were edited since: {names}. Nothing was written. {advice}")
         for number, path in enumerate(written, 1):
             _write_file(folder, path, texts[path])
             progress(number, len(written))
@@ -501,10 +499,8 @@ def _refuse_in_the_way(folder: Path, paths: Sequence[str], new: Sequence[str]) -
         if (folder / path).resolve() != folder.resolve() / path:
             raise InputError(f"{folder / path} is behind a symbolic link, which is not followed. Nothing was written")
     if found := [path for path in new if (folder / path).exists()]:
-        raise InputError(
-            f"these files in {folder} are not from an export and in its way: {', '.join(map(visible, found[:5]))}. "
-            "Nothing was written. Rename them, or export to another folder"
-        )
+        names = ", ".join(map(visible, found[:5]))
+        raise InputError(f"no export wrote what is in its way: {names}. Nothing was written. Rename them")
 
 
 def _write_file(folder: Path, path: str, text: str) -> None:

@@ -27,6 +27,8 @@ from palimpsest.store.apply import Write
 from palimpsest.store.rows import is_seen, memory_hash
 from palimpsest.text.display import visible
 
+NOTHING = "Nothing was imported"
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
@@ -152,10 +154,8 @@ def _plan(engine: Engine, folder: Path, *, deletes: bool) -> tuple[_Plan, Folder
     """
     manifest, user_id = markdown_files.read_manifest(folder), engine.settings.user_id
     if manifest.user_id != user_id:
-        raise InputError(
-            f"{folder} holds the memory of {visible(manifest.user_id)}, and not of {visible(user_id)}. Nothing was "
-            "imported. palimpsest --user names the user"
-        )
+        whose = visible(manifest.user_id)
+        raise InputError(f"{folder} holds the memory of {whose}, whom --user names. Nothing was imported")
     project = engine.ledger.read_with(project_queries.current_name, user_id, manifest.project)
     scope = replace(manifest.scope, project=project)
     zone, cleaner = engine.ledger.zones.of(user_id), Cleaner(engine)
@@ -200,10 +200,8 @@ def _assign_items(cleaner: Cleaner, plan: _Plan, files: Iterable[markdown_files.
             is_edited = fields_digest(item.fields) != plan.manifest.memories[memory_id].item
             kept = plan.items.setdefault(memory_id, _cleaned(cleaner, item) if is_edited else item)
             if kept.where != item.where:
-                raise InputError(
-                    f"{item.where}: ^{item.mark} is also the mark of {kept.where}. Nothing was imported. Remove one of "
-                    "the items, or the mark of the one that is to be a new memory"
-                )
+                advice = "Remove one of the items, or the mark of the new one"
+                raise InputError(f"{item.where}: ^{item.mark} is also the mark of {kept.where}. {NOTHING}. {advice}")
     for item, scope in unmarked:
         memory_id = plan.known.get(_claim(scope, item.fields.text)) or said.get(fields_digest(item.fields))
         if memory_id is None or plan.items.setdefault(memory_id, item) is not item:
@@ -216,10 +214,7 @@ def _id_of(ids: Sequence[str], item: Item) -> str:
     if len(found) == 1:
         return found[0]
     fault = "is the beginning of several marks" if found else "is the mark of no memory in this export"
-    raise InputError(
-        f"{item.where}: ^{item.mark} {fault}. Nothing was imported. Without that mark the text is a new memory; "
-        "palimpsest undelete brings back one that was deleted"
-    )
+    raise InputError(f"{item.where}: ^{item.mark} {fault}. {NOTHING}. Without that mark the text is a new memory")
 
 
 def _cleaned(cleaner: Cleaner, item: Item) -> Item:

@@ -122,12 +122,7 @@ def _provider(settings: Settings, name: str, kind: str, *, yes: bool) -> tuple[A
     model, is_here = configuration.hub_model(settings, name, kind)
     if model.terms and not is_here and not yes:
         output.print_note(f"{model.name} may be used under the {model.licence} licence: {model.terms}")
-        try:
-            typer.confirm("Do you accept it?", abort=True, err=True)
-        except typer.Abort as error:  # a no, or nobody who could answer
-            raise InputError(
-                f"the licence of {model.name} ({model.terms}) was not accepted; --yes accepts it. Nothing was changed"
-            ) from error
+        output.confirm("Do you accept it (--yes accepts it)?")
     with progress_bar(f"{model.name}, MB") as progress:
         return "onnx", configuration.fetch_model(settings, model, progress)
 

@@ -566,6 +566,8 @@ LOOK_SECONDS = 2.0
 # How long a server waits after an error.
 BUSY_SECONDS = 30.0
 
+BUSY = "another process is taking in what hooks captured, so nothing was done. Try again in a minute"
+
 # How many first texts a dry run shows.
 EXAMPLES = 5
 
@@ -656,9 +658,7 @@ class Capture:
         engine, settings = self._engine, self._settings
         if settings.hooks in CAPTURING:
             if not await self._take_in_spool(set(), patience=PATIENCE):
-                raise LedgerError(
-                    "another process is taking in what hooks captured, so nothing was erased yet. Try again in a minute"
-                )
+                raise LedgerError(BUSY)
         elif erased is not None:
 
             def remove() -> None:
@@ -677,16 +677,12 @@ class Capture:
         folder = request.folder or Path.home() / form.folder
         files = await engine.run(lambda: form.files_in(folder))
         if not files:
-            raise InputError(
-                f"there are no sessions of {request.client} in {folder}. Nothing was taken in. Use --folder"
-            )
+            raise InputError(f"there are no sessions of {request.client} in {folder}. --folder names another folder")
         result = SessionsResult(folder)
         is_busy = not request.is_dry_run and not await self._take_in_spool(set(), patience=PATIENCE)
         with ExitStack() as stack:
             if is_busy or not await engine.run(lambda: self._enter_lock(stack, PATIENCE)):
-                raise LedgerError(
-                    "another process is taking in what hooks captured. Nothing was taken in. Try again in a minute"
-                )
+                raise LedgerError(BUSY)
             offsets = await engine.run(lambda: Offsets.load(self._settings.data_dir))
             for number, file in enumerate(files, 1):
                 await self._take_session(request, file, offsets, result)

@@ -69,13 +69,9 @@ async def store_upload(request: Request, file: Path) -> str:
                     while chunk := await part.read(UPLOAD_CHUNK_BYTES):
                         await anyio.to_thread.run_sync(stream.write, chunk)
                 return visible(one_line(part.filename.replace("\\", "/").rpartition("/")[2]))[:MAX_NAME_CHARS]
-    except TimeoutError as error:
-        raise InputError(f"the file took longer than {SECONDS:g} seconds to arrive. Nothing was imported") from error
-    except HTTPException as error:
-        raise InputError("the form cannot be read. Nothing was imported") from error
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise InputError(f"the file cannot be stored here: {reason}. Nothing was imported") from error
+    except (HTTPException, OSError) as error:  # TimeoutError is an OSError
+        reason = str(error) or f"it took longer than {SECONDS:g} seconds"
+        raise InputError(f"the file cannot be taken in: {reason}. Nothing was imported") from error
 
 
 # What the page does in the background: imports, one at a time, which go on when a browser is closed.
@@ -144,9 +140,7 @@ class CareWork:
         """Raise InputError if an import of a user is under way."""
         known = self.imports.get(user_id)
         if known is not None and known.is_under_way:
-            raise InputError(
-                f"the import of {known.name} is under way. Nothing else was imported. Wait until it is done"
-            )
+            raise InputError(f"the import of {known.name} is under way. Nothing else was imported. Wait for its end")
 
     def read(self, upload: FileImport) -> None:
         """Read an uploaded file in the background, and say what it would bring. It replaces an earlier one."""

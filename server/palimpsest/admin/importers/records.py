@@ -246,10 +246,9 @@ class _Member:
 def open_source(file: Path, max_bytes: int = MAX_BYTES) -> SourceFile:
     """Read a file. Blocking.
 
-    Raises InputError if the file cannot be read, is empty, too large, neither UTF-8 nor JSON, or a ZIP without
-    conversations.
+    Raises InputError if the file cannot be read, is too large, no JSON, or a ZIP without conversations.
     """
-    try:
+    with raised_as(InputError, f"{file} cannot be read", f". {EXPECTED}", OSError):
         if file.is_dir():
             return _source_of(file, _folder_members(file), max_bytes)
         with open_plain_file(file) as stream:
@@ -261,10 +260,6 @@ def open_source(file: Path, max_bytes: int = MAX_BYTES) -> SourceFile:
             raw = head + stream.read(max_bytes + 1 - len(head))
         if len(raw) > max_bytes:
             raise InputError(f"{file} is larger than {max_bytes:,} bytes. {EXPECTED}")
-    except FileNotFoundError as error:
-        raise InputError(f"there is no file {file}. Nothing was imported") from error
-    except OSError as error:
-        raise InputError(f"{file} cannot be read: {error}. {EXPECTED}") from error
     value = _parsed(str(file), raw)
     return SourceFile(file, str(file), value=value, items=_items_of(value))
 
@@ -345,16 +340,10 @@ def _parsed(name: str, raw: bytes) -> Any:
     """Return what a JSON text holds, a list if it is JSON lines."""
     try:
         text = raw.decode("utf-8-sig")
-        if not text.strip():
-            raise InputError(f"{name} is empty. {EXPECTED}")
         return json.loads(text, parse_constant=lambda _: None)  # NaN is not JSON, but the rest can still be read
-    except UnicodeDecodeError as error:
-        raise InputError(f"{name} is not text in UTF-8. {EXPECTED}") from error
-    except json.JSONDecodeError as error:
-        if error.msg == "Extra data":
-            return list(_values_of_lines(name, error.doc))
-        raise InputError(f"{name}, line {error.lineno}: {error.msg} at column {error.colno}. {EXPECTED}") from error
     except (ValueError, RecursionError) as error:
+        if isinstance(error, json.JSONDecodeError) and error.msg == "Extra data":
+            return list(_values_of_lines(name, error.doc))
         raise InputError(f"{name} cannot be read as JSON: {error}. {EXPECTED}") from error
 
 

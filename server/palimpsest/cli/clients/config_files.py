@@ -274,16 +274,12 @@ def read_text(file: Path, *, inside: Path | None = None) -> str | None:
         if file.is_symlink() and not file.exists():
             raise InputError(f"{file} is a symbolic link to a file that does not exist. Nothing was changed. Remove it")
         if inside is not None and not file.resolve().is_relative_to(inside.resolve()):
-            raise InputError(
-                f"{file} is a symbolic link that leads out of this folder, to {file.resolve()}. Nothing was changed. "
-                "Edit that file by hand, or use the command without --project"
-            )
+            place = file.resolve()
+            raise InputError(f"{file} leads out of this folder, to {place}. Nothing was changed. Edit that by hand")
         return file.read_bytes().decode("utf-8")
     except FileNotFoundError:
         return None
-    except UnicodeDecodeError as error:
-        raise InputError(f"{file} is not in UTF-8: {error}. Nothing was changed. Save it as UTF-8") from error
-    except (OSError, RuntimeError) as error:  # RuntimeError: links that lead in a circle, before Python 3.13
+    except (OSError, RuntimeError, UnicodeDecodeError) as error:  # RuntimeError: a circle of links, before Python 3.13
         raise InputError(f"{file} cannot be read: {error}. Nothing was changed") from error
 
 
@@ -295,10 +291,7 @@ def edit_of(file: Path, changes: list[Callable[[str], str]], *, inside: Path | N
             text = change(text or "")
         return FileEdit(file, before, text or "")
     except (ValueError, RecursionError) as error:
-        kind = "TOML" if file.suffix == ".toml" else "JSON"
-        raise InputError(
-            f"{file} is not valid {kind} for this client: {error}. The file is unchanged. Correct it and try again."
-        ) from error
+        raise InputError(f"{file} is not valid: {error}. The file is unchanged. Correct it and try again") from error
 
 
 def write(edit: FileEdit) -> Path | None:

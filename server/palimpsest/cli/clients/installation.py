@@ -94,9 +94,8 @@ def hook_program() -> str:
     """Return the absolute path of `palimpsest-hook`. Raises InputError if it may be gone tomorrow, or is missing."""
     if in_temporary_environment():
         raise InputError(
-            "this palimpsest runs from a folder that uvx or pipx empties from time to time, and hooks need a path that "
-            f"stays. Nothing was changed. Run uv tool install {DISTRIBUTION} or pipx install {DISTRIBUTION}, or, in a "
-            "clone, uv tool install . or pipx install ., and then palimpsest install again"
+            "uvx and pipx run empty the folder of this palimpsest from time to time, and hooks need a path that stays. "
+            f"Nothing was changed. Run uv tool install {DISTRIBUTION} or pipx install {DISTRIBUTION} first"
         )
     program = _beside_python(HOOK)
     if not program.exists():
@@ -148,19 +147,11 @@ def with_entry(client: Client, file: Path, text: str, entry: Mapping[str, Any]) 
     """
     servers = servers_in(client, file, text)
     present = servers.get(ENTRY_NAME)
-    if present is not None and invocation_of(present) is None:
-        # never its variables, which may be secret
-        what = object_of(present).get("command") or object_of(present).get("url") or "it has no command"
-        raise InputError(
-            f"{file} has an entry '{ENTRY_NAME}' that does not start this program: "
-            f"{what if isinstance(present, dict) else 'it is no object'}. Nothing was changed. Rename that entry or "
-            "remove it, and try again"
-        )
     ours = cast("Mapping[str, Any]", present or {})
-    if not isinstance(ours.get("env") or {}, Mapping):
+    if present is not None and (invocation_of(present) is None or not isinstance(ours.get("env") or {}, Mapping)):
         raise InputError(
-            f"{file}: the env of the entry '{ENTRY_NAME}' is not a table of variables. Nothing was changed. Correct it "
-            "and try again"
+            f"{file} has an entry '{ENTRY_NAME}' that does not start this program, or with a faulty env. Nothing was "
+            "changed. Rename that entry or remove it, and try again"
         )
     return _with_values(client, file, text, _merged(ours, entry))
 
@@ -344,9 +335,7 @@ class Target:
     def hooks(self) -> Hooks:
         """Return how the client runs hooks. Raises InputError if it runs none that we can install."""
         if self.client.hooks is None:
-            raise InputError(
-                f"hooks cannot be installed in {self.client.title}. Nothing was changed. Leave --hooks out"
-            )
+            raise InputError(f"{self.client.title} runs no hooks of ours. Nothing was changed. Leave --hooks out")
         return self.client.hooks
 
     def edits(self, entry: Callable[[str], str], hooks: Callable[[str], str] | None) -> list[FileEdit]:

@@ -257,15 +257,9 @@ def observers(
     if not settings.metrics:
         return chosen, []
     if protected and settings.metrics_token is None:
-        raise SettingsError(
-            "http.metrics needs http.metrics_token, because this server needs access tokens: at least 16 characters, "
-            "which Prometheus sends as a bearer token. Nothing was served."
-        )
+        raise SettingsError("http.metrics needs http.metrics_token on a server with access tokens. Nothing was served.")
     if find_spec("prometheus_client") is None:
-        raise SettingsError(
-            "http.metrics needs prometheus-client, which is not installed. Nothing was served. Install "
-            "palimpsest-mcp[metrics]."
-        )
+        raise SettingsError("http.metrics needs palimpsest-mcp[metrics]. Nothing was served. Install that.")
     # The package is an extra, and takes time to import.
     from palimpsest.server.http.metrics import PER_MINUTE, Metrics  # noqa: PLC0415 - as above
 
@@ -476,7 +470,5 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), family=family)
     except OSError as error:
-        raise SettingsError(
-            f"cannot listen on {host} port {port}: {error.strerror or error}. Choose another port with --port, "
-            "or stop the program that uses it."
-        ) from error
+        reason = error.strerror or error
+        raise SettingsError(f"cannot listen on {host} port {port}: {reason}. --port names another one.") from error

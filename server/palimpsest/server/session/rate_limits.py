@@ -311,9 +311,8 @@ class Calls:
             return await call_next(ctx)
         caller = caller_of(request.scope)
         if self._unfinished[caller] >= MAX_CALLS:
-            raise MCPError(
-                INTERNAL_ERROR, f"{MAX_CALLS} of your calls are unfinished; nothing was done. Wait until one ends."
-            )
+            text = f"{MAX_CALLS} of your calls are unfinished; nothing was done. Wait until one ends."
+            raise MCPError(INTERNAL_ERROR, text)
         is_waited_for = ctx.method != STREAM  # a stream is ended by its client
         with counted(self._unfinished, caller), self.bodies.share(caller) as take:
             if _is_over_sse(request):  # its HTTP request has been answered already
