@@ -11,7 +11,7 @@ import anyio.to_thread
 import numpy as np
 from filelock import Timeout
 
-from palimpsest.admin.backup import inspect_copy, stored_backups
+from palimpsest.admin.backup import stored_backups
 from palimpsest.core.clock import Clock, now
 from palimpsest.core.errors import EmbedderError, LedgerError, PalimpsestError
 from palimpsest.core.files import file_lock
@@ -320,15 +320,10 @@ def _embed_repaired(settings: Settings, ledger: Ledger) -> str:
 
 
 def _restore_advice(settings: Settings) -> str:
-    """Return how to go back to the newest backup of this ledger that can be read."""
-    for backup in stored_backups(settings):
-        try:
-            copy = inspect_copy(settings, backup.path)
-        except LedgerError:
-            continue
-        restore = f"palimpsest restore {backup.path}"
-        return f"The newest readable backup has {copy.memories} memories; to go back to it: {restore}"
-    return "It has no readable backup. Keep the file: most of a damaged ledger can still be read."
+    """Return how to go back to the newest backup of this ledger."""
+    if backups := stored_backups(settings):
+        return f"To go back to the newest backup: palimpsest restore {backups[0].path}"
+    return "There is no backup. Keep the file: most of a damaged ledger can still be read."
 
 
 def _index_findings(settings: Settings, ledger: Ledger, progress: Progress, *, repair: bool) -> Iterator[Finding]:

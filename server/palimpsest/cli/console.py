@@ -246,7 +246,7 @@ class Reply:
         self.content, self.parts, self.done, self.ok = content, parts, done, ok
 
 
-def command(app: typer.Typer, name: str, cls: type[Command] = Command) -> Callable[[_Work], _Work]:
+def command(app: typer.Typer, name: str) -> Callable[[_Work], _Work]:
     """Make a function a command of an app, with the parameters that `commands.toml` describes.
 
     One that is called `memory`, `settings`, `options` or `ctx` is given the open memory, the settings, the shared
@@ -287,8 +287,8 @@ def command(app: typer.Typer, name: str, cls: type[Command] = Command) -> Callab
         ]
         run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         cast("Any", run).__signature__ = inspect.Signature(parameters)
-        is_group = ":" in COMMANDS[name].module
-        (app.callback(invoke_without_command=True) if is_group else app.command(name.rpartition(" ")[2], cls=cls))(run)
+        is_group, own_name = ":" in COMMANDS[name].module, name.rpartition(" ")[2]
+        (app.callback(invoke_without_command=True) if is_group else app.command(own_name, cls=Command))(run)
         return work
 
     return add

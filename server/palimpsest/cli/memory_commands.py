@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import typer
 
-from palimpsest.cli.console import CALLER, Command, Memory, Options, Reply, command
+from palimpsest.cli.console import CALLER, Memory, Options, Reply, command
 from palimpsest.cli.lazy import advice, filters, hits, models, output, replies, validation
 from palimpsest.core.clock import parse_instant, parse_until
 from palimpsest.core.errors import InputError, raised_as
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 # What a person types for a filter, for metadata and for a text: in words, on standard input, or in an editor.
 
 STANDARD_INPUT = "-"
-
-_RELATION, _RELATION_PARTS = "--relation", 3
 
 _CONDITION = re.compile(r"(?P<key>[^=<>!]+?)\s*(?P<sign>==|=|!=|>=|<=|>|<)\s*(?P<value>.+)", re.DOTALL)
 
@@ -67,28 +65,9 @@ def _from_json(text: str) -> Any:
         return text
 
 
-class WithRelations(Command):
-    """A command whose option `--relation` takes three values. In Typer such an option cannot be repeated."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the three values after each `--relation` as one, which is a list in JSON."""
-        joined, rest = list[str](), list(args)
-        while rest:
-            joined.append(rest.pop(0))
-            values = rest[:_RELATION_PARTS]
-            if joined[-1] == _RELATION and len(values) == _RELATION_PARTS:
-                joined.append(json.dumps(values))
-                del rest[:_RELATION_PARTS]
-        return super().parse_args(ctx, joined)
-
-
 def relations_from_words(words: Sequence[str]) -> tuple[models.Relation, ...]:
-    """Return the relations that `--relation` gives, each a list of three names in JSON. Raises InputError."""
-    try:
-        relations = [[str(name) for name in json.loads(word)] for word in words]
-    except (json.JSONDecodeError, TypeError) as error:
-        raise InputError(f"{_RELATION} needs three names, such as {_RELATION} Ana 'lives in' Lyon") from error
-    return validation.relations_from(relations)
+    """Return the relations that `--relation` gives, each three names with | between. Raises InputError."""
+    return validation.relations_from([word.split("|") for word in words])
 
 
 def hints_from_words(words: Sequence[str]) -> tuple[str, ...]:
@@ -195,7 +174,7 @@ def changed_reply(result: WriteResult, scope: models.Scope) -> Reply:
     return Reply(replies.changed_json(result, scope, advice.COMMANDS), text, done=text)
 
 
-@command(app, "edit", cls=WithRelations)
+@command(app, "edit")
 async def edit(
     memory: Memory,
     memory_id: str,
@@ -250,7 +229,7 @@ async def undelete(memory: Memory, memory_id: str) -> Reply:
 # Commands that add, search, list and show memories.
 
 
-@command(app, "add", cls=WithRelations)
+@command(app, "add")
 async def add(  # noqa: PLR0913 - typer passes the options of a command by name
     memory: Memory,
     options: Options,

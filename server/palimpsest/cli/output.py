@@ -176,6 +176,12 @@ def counts(memories: int, messages: int) -> str:
     return f"{counted(memories, 'memory')} and {counted(messages, 'message')}"
 
 
+def waiting_text(texts: int) -> list[str]:
+    """Return how many texts wait to be embedded as a line, and what does it; nothing if none does."""
+    line = f"To be embedded, and found by words until then: {counted(texts, 'text')}."
+    return [f"{line} A server does it in the background, palimpsest rebuild does it now."] if texts else []
+
+
 def notes_text(notes: Sequence[str]) -> list[str]:
     """Return each note as a line."""
     return [f"note: {note}" for note in notes]

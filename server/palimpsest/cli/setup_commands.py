@@ -26,7 +26,7 @@ from palimpsest.cli.lazy import (
 from palimpsest.core.clock import in_zone, local_iso, now, shown_date
 from palimpsest.core.errors import EmbedderError, InputError, ModelError, SettingsError, raised_as
 from palimpsest.core.models import EmbedderName, RerankerName, Scope
-from palimpsest.text.display import counted, shorten, visible
+from palimpsest.text.display import shorten, visible
 
 # `palimpsest embedder` and `reranker`: show what there is, fetch a model from its hub, and choose another one.
 
@@ -46,12 +46,8 @@ async def embedder(settings: Settings) -> Reply:
         f"embedders: {', '.join(names)}",
         models,
         f"in use: {fingerprint} ({provider}: {source})",
+        *output.waiting_text(waiting),
     ]
-    if waiting:
-        parts.append(
-            f"Waiting to be embedded, and found by words until then: {counted(waiting, 'text')}. "
-            "A server embeds them in the background; palimpsest rebuild does it now."
-        )
     content = {"provider": provider, "fingerprint": fingerprint, "waiting": waiting, "embedders": names}
     return Reply({**content, "models": fetched}, *parts)
 
@@ -65,16 +61,10 @@ async def use_embedder(ctx: typer.Context, name: str, yes: bool = False) -> Repl
     in_use, waiting = await _in_use(settings)
     is_effective = in_use == fingerprint
     done = f"{file}: embedder = {name} ({fingerprint})"
-    next_step = "Restart the clients."
-    if not is_effective:
-        next_step = _OVERRIDDEN.format("EMBEDDER")
-    elif waiting:
-        next_step = (
-            f"To be embedded again, and found by words until then: {counted(waiting, 'text')}. The next server "
-            "does it in the background, palimpsest rebuild does it now. Restart the clients."
-        )
     content = {"file": file, "provider": settings.embedder.provider, "fingerprint": fingerprint}
-    return Reply({**content, "effective": is_effective, "waiting": waiting}, done, next_step, done=done)
+    next_step = "Restart the clients." if is_effective else _OVERRIDDEN.format("EMBEDDER")
+    parts = [done, *output.waiting_text(waiting), next_step]
+    return Reply({**content, "effective": is_effective, "waiting": waiting}, *parts, done=done)
 
 
 @command(reranker_app, "reranker")
@@ -211,10 +201,7 @@ def create(
             output.confirm(f"{unknown} Create the token anyway?")
     grant = access_tokens.Grant(scope.user_id, scope.project, read_only, with_general)
     text, token = access_tokens.create(settings.data_dir, grant, now(), days)
-    done = (
-        f"token {token.id} was created. Its text is lost, because it is stored nowhere: run palimpsest token revoke "
-        f"{token.id}, and create another one"
-    )
+    done = f"token {token.id}, whose text is stored nowhere. Create another one: palimpsest token revoke {token.id}"
     return Reply({"token": text, **_token_json(token)}, text, done=done)
 
 

@@ -147,11 +147,7 @@ async def import_(memory: Memory, file: Path, dry_run: bool = False, yes: bool =
     done = f"{file} ({result.format}): {verb} {_counts(result.new) or 'nothing'}{of_them}{known}"
     notes = _notes(result)
     parts = [done, *(f"  {example[:100]}" for example in result.examples), *output.notes_text(notes)]
-    if result.waiting:
-        parts.append(
-            f"Waiting to be embedded, and found by words until then: {counted(result.waiting, 'text')}. "
-            "The next server embeds them in the background; palimpsest rebuild does it now."
-        )
+    parts += output.waiting_text(result.waiting)
     content = {
         "format": result.format,
         "dry_run": dry_run,

@@ -306,7 +306,7 @@ class AccessTokenVerifier:
         return AccessToken(
             token=token,
             client_id=str(claims.get("client_id") or claims.get("azp") or user),
-            scopes=_scopes(claims.get("scope", "")),
+            scopes=str(claims.get("scope", "")).split(),
             expires_at=int(claims["exp"]),
             resource=self._http.audience,
             subject=user,
@@ -319,16 +319,6 @@ def _name(claim: str, value: Any) -> str:
 
     Raises InputError for a claim that would have to be changed to name one.
     """
-    if not isinstance(value, str):
-        raise InputError(f"{claim} is not a text")
-    if not value or scope_part(claim, value) != value:
-        raise InputError(f"{claim} is empty, or has white space around it")
+    if not isinstance(value, str) or not value or scope_part(claim, value) != value:
+        raise InputError(f"{claim} is empty, no text, or has white space around it")
     return value
-
-
-def _scopes(scope: Any) -> list[str]:
-    if isinstance(scope, str):
-        return scope.split()
-    if isinstance(scope, list):
-        return [str(part) for part in scope]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType] - any JSON value has a text
-    raise InputError("scope is neither a text nor a list")
