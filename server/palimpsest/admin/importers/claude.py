@@ -78,12 +78,6 @@ _ROLES = {"human": "user", "assistant": "assistant"}
 # The beginning of the parent id of a first message.
 _ROOT = "00000000-0000-"
 
-# What a text has in place of a block that is not text.
-_PLACEHOLDER = re.compile(
-    r"```\n(?:This block is not supported on your current device yet\."
-    r"|Viewing artifacts created via the Analysis Tool web feature preview isn.t yet supported on mobile\.)\n```"
-)
-
 
 def read(source: records.SourceFile, now: datetime) -> ImportedFile | None:
     """Return the human's and assistant's messages on the newest branch of each conversation, and the memories.
@@ -184,5 +178,4 @@ def _content(message: dict[str, Any]) -> str:
     blocks = [object_of(block) for block in list_of(message.get("content"))]
     texts = [block.get("text") for block in blocks if block.get("type") == "text"]
     # Old exports have only `text`. Where there are blocks, `text` repeats them, with placeholders for non-text blocks.
-    whole = "\n".join(text for text in texts if isinstance(text, str)) if blocks else text_of(message.get("text"))
-    return text_of(_PLACEHOLDER.sub("", whole))
+    return text_of("\n".join(text for text in texts if isinstance(text, str)) if blocks else message.get("text"))
