@@ -327,10 +327,7 @@ async def test_an_index_that_cannot_be_compared_is_not_reported_as_damaged(setti
     checkpoint = Checkpoint.read(folder)
     assert checkpoint is not None
     (folder / FILE_NAME).write_text("{}")
-    assert (
-        "belongs to another ledger or embedder, or to an earlier state"
-        in verified(settings, repair=True)["index 0"].text
-    )
+    assert "unfinished, or of another ledger, embedder or state" in verified(settings, repair=True)["index 0"].text
     (folder / FILE_NAME).unlink()
     findings = verified(settings, repair=True)
     assert "unfinished" in findings["index 0"].text

@@ -4,14 +4,14 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import aclosing, closing
+from contextlib import aclosing, closing, suppress
 from pathlib import Path
 
 import anyio.to_thread
 import numpy as np
 from filelock import Timeout
 
-from palimpsest.admin.backup import stored_backups
+from palimpsest.admin.backup import inspect_copy, stored_backups
 from palimpsest.core.clock import Clock, now
 from palimpsest.core.errors import EmbedderError, LedgerError, PalimpsestError
 from palimpsest.core.files import file_lock
@@ -22,7 +22,7 @@ from palimpsest.core.threads import Threads
 from palimpsest.hooks.intake import status
 from palimpsest.index.backfill import Backfill
 from palimpsest.index.graph_database import GraphProjection, condition
-from palimpsest.index.sync import FILE_NAME, Checkpoint, Projection, delete_outdated, index_folders
+from palimpsest.index.sync import Checkpoint, Projection, delete_outdated, index_folders
 from palimpsest.learn import engine
 from palimpsest.learn.job_runner import WITH_MODEL, in_words
 from palimpsest.store import entries, memories
@@ -132,10 +132,8 @@ def _reranker_finding(settings: Settings) -> Finding:
 def _ledger_finding(ledger: Ledger, scope: Scope) -> Finding:
     verdict = ledger.database.check()
     counts = ledger.read_with(memories.counts, scope)
-    text = (
-        f"{ledger.location}: {counted(counts['memories'], 'memory')} and {counted(counts['messages'], 'message')} in "
-        f"this scope; {counted(counts['users'], 'user')}, {ledger.database.size() / 1e6:.1f} MB"
-    )
+    here = f"{counted(counts['memories'], 'memory')} and {counted(counts['messages'], 'message')} here"
+    text = f"{ledger.location}: {here}, {counted(counts['users'], 'user')}, {ledger.database.size() / 1e6:.1f} MB"
     if verdict == "ok":
         return Finding("ledger", text)
     return Finding("ledger", f"{text}; DAMAGED: {verdict}. Run palimpsest doctor --deep", ok=False)
@@ -150,12 +148,8 @@ def _lost_ledger_text(settings: Settings) -> str | None:
     if not backups and not index_folders(settings.index_dir):
         return None
     state = f"the ledger {path} has 0 bytes" if path.exists() else f"there is no ledger at {path}"
-    if not backups:
-        left = f"{settings.index_dir} has an index of one, from which no text can be restored"
-    else:
-        left = f"there are backups; the newest: palimpsest restore {backups[0].path}"
-    advice = "delete the empty file" if path.exists() else "go on; the next command makes a new one"
-    return f"{state}, but {left}. Nothing was changed. To begin with an empty memory, {advice}"
+    left = f"the newest backup: palimpsest restore {backups[0].path}" if backups else "there is an index of one"
+    return f"{state}, but {left}. Nothing was changed. To begin with an empty memory, delete an empty file and go on"
 
 
 def _disk_finding(settings: Settings, ledger: Ledger) -> Finding:
@@ -196,10 +190,7 @@ def _vectors_finding(ledger: Ledger, embedder: str) -> Finding:
         waiting = entries.count_missing_vectors(conn, embedder)
         stored = entries.count_indexed(conn, embedder)
     if waiting:
-        text = (
-            f"{stored} stored; waiting for a vector of this embedder, or for the rest of it: "
-            f"{counted(waiting, 'text')}. A server embeds them in the background; palimpsest rebuild does it now"
-        )
+        text = f"{stored} stored; {counted(waiting, 'text')} to be embedded, which palimpsest rebuild does now"
         return Finding("vectors", text, ok=False)
     return Finding("vectors", f"{stored} stored; every text has one")
 
@@ -320,10 +311,12 @@ def _embed_repaired(settings: Settings, ledger: Ledger) -> str:
 
 
 def _restore_advice(settings: Settings) -> str:
-    """Return how to go back to the newest backup of this ledger."""
-    if backups := stored_backups(settings):
-        return f"To go back to the newest backup: palimpsest restore {backups[0].path}"
-    return "There is no backup. Keep the file: most of a damaged ledger can still be read."
+    """Return how to go back to the newest backup of this ledger that can be read."""
+    for backup in stored_backups(settings):
+        with suppress(LedgerError):
+            inspect_copy(settings, backup.path)
+            return f"To go back to the newest readable backup: palimpsest restore {backup.path}"
+    return "There is no readable backup. Keep the file: most of a damaged ledger can still be read."
 
 
 def _index_findings(settings: Settings, ledger: Ledger, progress: Progress, *, repair: bool) -> Iterator[Finding]:
@@ -356,8 +349,7 @@ def _verified_folder(
     part = f"index {folder.name}"
     behind = _changes_behind(ledger, projection, folder)
     if behind is None:
-        finished = (folder / FILE_NAME).exists()
-        state = "belongs to another ledger or embedder, or to an earlier state" if finished else "unfinished"
+        state = "unfinished, or of another ledger, embedder or state"
         return Finding(part, f"{state}; the next client that uses it rebuilds it")
     if behind:
         return Finding(part, f"{behind} changes behind; the next client that uses it catches up")

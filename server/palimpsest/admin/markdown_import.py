@@ -317,8 +317,5 @@ def _note_items(engine: Engine, folder: Path, plan: _Plan, result: FolderImport)
     try:
         markdown_files.write_manifest(folder, plan.manifest.model_copy(update={"memories": entries}))
     except OSError as error:
-        return [
-            f"{folder / markdown_files.MANIFEST} cannot be written: {error}. The import is done; export to the folder "
-            "again, so that the next import knows it"
-        ]
+        return [f"the import is done, but {markdown_files.MANIFEST} cannot be written: {error}. Export to it again"]
     return []

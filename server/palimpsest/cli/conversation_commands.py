@@ -37,9 +37,8 @@ async def conversations(
         page = await memory.conversations.list(memory.scope, limit=limit, cursor=cursor)
         listed = [
             {
-                **replies.picked(each, "id client title"),
-                "first_words": "" if each.first is None else _title(each),
-                **replies.picked(each, "messages project began_at ended_at"),
+                **replies.picked(each, "id client messages project began_at ended_at"),
+                "title": _title(each),
             }
             for each in page.conversations
         ]

@@ -238,14 +238,8 @@ def _token_json(token: access_tokens.StoredToken) -> dict[str, Any]:
 
 # `palimpsest install` and `uninstall`: put the server and the hooks into a client's files, or remove them.
 
-HOOKS_AFTER = (
-    "From now on, conversations in {title} are kept in your memory, and what it knows comes up without being asked "
-    "for. palimpsest uninstall {name} ends that, and PALIMPSEST_HOOKS=off pauses it."
-)
-TEAMMATES = (
-    "The file may be shared: it names no path of this machine. Everybody who uses it needs uv "
-    "(https://docs.astral.sh/uv), whose command uvx downloads the server at its first start."
-)
+HOOKS_AFTER = "Conversations in {title} are kept from now on. palimpsest uninstall {name} ends that."
+TEAMMATES = "The file names no path of this machine. Everybody who uses it needs uv (https://docs.astral.sh/uv)."
 
 
 def _client(name: str) -> Client:

@@ -186,10 +186,9 @@ def move_(settings: Settings, to: str) -> Reply:
     with progress_bar("copying") as progress:
         moved = backup.move_ledger(settings, target, progress, now)
     content = {"to": moved.location, "until": moved.until.isoformat(), "rows": dict(moved.rows)}
-    done = (
-        f"copied {counted(moved.rows['memories'], 'memory')}, {counted(moved.rows['messages'], 'message')} and all "
-        f"that belongs to them ({counted(sum(moved.rows.values()), 'row')}) to {moved.location}; every row was compared"
-    )
+    what = output.counts(moved.rows["memories"], moved.rows["messages"])
+    rows = counted(sum(moved.rows.values()), "row")
+    done = f"copied {what} and what belongs to them to {moved.location}; {rows} were compared"
     return Reply(content, done, *_next_steps(settings, target, moved), done=done)
 
 
@@ -199,12 +198,10 @@ def _next_steps(settings: Settings, target: Path | SecretStr, moved: backup.Move
         setting = f"history_db_path = {json.dumps(str(target))} in place of ledger_url"
     else:
         setting = 'ledger_url = "the URL that was given here" (or the variable PALIMPSEST_LEDGER_URL)'
-    source = settings.ledger_path if settings.ledger_url is None else "the database it was copied from"
     return [
-        f"To use it, set {setting}, and restart all clients. Until then they go on writing to {source}, which is "
-        f"unchanged: what they wrote after {moved.until:%H:%M:%S} UTC is not in the copy.",
-        f"What is not in a ledger stays in {settings.data_dir}: access tokens, what hooks captured, backups. The "
-        "vector index is rebuilt by the next client.",
+        f"To use it, set {setting}, and restart all clients.",
+        f"What they wrote to the old one after {moved.until:%H:%M:%S} UTC is not in the copy.",
+        f"Access tokens, what hooks captured, and backups stay in {settings.data_dir}.",
     ]
 
 

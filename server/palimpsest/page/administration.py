@@ -357,16 +357,16 @@ async def findings(request: Request) -> Response:
 
 
 async def backups(request: Request) -> Response:
-    """List the backups, the newest first."""
+    """List the backups, the newest first, below what a backup or a restore did that led here."""
     listed = await anyio.to_thread.run_sync(backup.stored_backups, await settings_of(request))
-    done = "backed_up" if request.query_params.get("done") == "backed_up" else ""
-    return context.shown(request, "care/backups.html", backups=listed, done=done)
+    told: dict[str, Any] = {"done": "", "restored": None, **context.told_to(request)}
+    return context.shown(request, "care/backups.html", backups=listed, **told)
 
 
 async def make(request: Request) -> Response:
     """Make a backup now."""
     await anyio.to_thread.run_sync(backup.back_up, await settings_of(request), None, now)
-    return context.redirect("/care/backups?done=backed_up", context.scope_of(request))
+    return context.answered(request, "/care/backups", {"done": "backed_up"})
 
 
 async def ask(request: Request) -> Response:
@@ -377,7 +377,7 @@ async def ask(request: Request) -> Response:
 
 
 async def put_back(request: Request) -> Response:
-    """Restore a backup. The ledger as it was is backed up first, and the answer leads back to it."""
+    """Restore a backup. The ledger as it was is backed up first, and the answer says how to go back to it."""
     form = await request.form()
     if form.get("confirmed") != "on":
         raise InputError("restoring was not confirmed. Nothing was changed")
@@ -390,14 +390,7 @@ async def put_back(request: Request) -> Response:
     else:  # the ledger is damaged, which is when a backup is needed most
         copy = await anyio.to_thread.run_sync(backup.inspect_backup, settings, name)
         done = await anyio.to_thread.run_sync(backup.restore, settings, copy.path, now)
-    return context.answered(request, "/care/backups/restored", {"restored": done})
-
-
-async def restored(request: Request) -> Response:
-    """Say what the restore did that led here, and how to go back."""
-    if told := context.told_to(request):
-        return context.shown(request, "care/restored.html", **told)
-    return context.redirect("/care/backups", context.scope_of(request))
+    return context.answered(request, "/care/backups", {"restored": done})
 
 
 # Access tokens for HTTP: list them, create one, which is shown once, and revoke one.

@@ -196,7 +196,6 @@ ROUTES = (
         Route("/care/backups", administration.make, methods=["POST"]),
         Route("/care/backups/restore", administration.ask),
         Route("/care/backups/restore", administration.put_back, methods=["POST"]),
-        Route("/care/backups/restored", administration.restored),
         Route("/care/tokens", administration.tokens),
         Route("/care/tokens", administration.create, methods=["POST"]),
         Route("/care/tokens/{id}/revoke", administration.revoke, methods=["POST"]),

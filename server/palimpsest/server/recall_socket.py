@@ -41,9 +41,6 @@ if TYPE_CHECKING:
 # On Windows, which has no Unix sockets in Python, it is a port of this machine alone, and a file that only the owner
 # can read has a random token that every request must bring.
 
-# A socket that does not accept connections yet, so that no other server takes it for one of a killed server.
-UNFINISHED_SUFFIX = ".part"
-
 BACKLOG = 16
 LOOPBACK = "127.0.0.1"
 
@@ -65,23 +62,15 @@ async def open_private_socket(data_dir: str) -> AsyncGenerator[PrivateSocket]:
     await anyio.to_thread.run_sync(remove_stale_sockets, folder)
     path = folder / f"{secrets.token_hex(16)}{spool.SOCKET_SUFFIX}"
     try:
-        listener, token = await (open_port(path) if sys.platform == "win32" else _open_unix_socket(path))
+        if sys.platform == "win32":
+            listener, token = await open_port(path)
+        else:
+            listener, token = await anyio.create_unix_listener(path, mode=0o600, backlog=BACKLOG), ""
         async with listener:
             yield listener, token
     finally:
         with suppress(OSError):  # somebody has removed it already
             path.unlink()
-
-
-async def _open_unix_socket(path: Path) -> PrivateSocket:
-    unfinished = path.with_suffix(UNFINISHED_SUFFIX)
-    listener = await anyio.create_unix_listener(unfinished, mode=0o600, backlog=BACKLOG)
-    try:
-        unfinished.rename(path)
-    except OSError:
-        await listener.aclose()
-        raise
-    return listener, ""
 
 
 async def open_port(path: Path) -> PrivateSocket:

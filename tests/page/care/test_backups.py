@@ -52,7 +52,8 @@ async def test_a_backup_is_restored_and_the_page_goes_on(tmp_path: Path) -> None
         assert await found(page) == ["Alice has a boat", "Alice has a canoe"]
         assert "Alice has a canoe" in (await browser.get("/", params={"q": "canoe"})).text
 
-        (before,) = names(restored)
+        before = names(restored)[0]
+        assert f"<code>{before}</code>" in restored
         assert before.startswith("ledger-before-restore-")
         listed = (await browser.get("/care/backups")).text
         assert names(listed)[0] == before

@@ -16,10 +16,7 @@ _CITATION = re.compile(r"\ue200(?:cite|filecite)\ue202[^\ue200\ue201]{0,500}\ue2
 
 _FORGET = re.compile(r"(?:please )?(?:forget|delete|remove)\b", re.IGNORECASE)
 
-SAVED = (
-    "memories are what ChatGPT saved in these chats; the export does not tell which of them were changed or deleted in "
-    "its settings since"
-)
+SAVED = "memories are what ChatGPT saved in these chats, also what was changed or deleted in its settings since"
 
 
 def read(source: records.SourceFile, now: datetime) -> ImportedFile | None:

@@ -441,10 +441,8 @@ def _examined(client: Client, folders: Folders) -> tuple[list[str], list[str]]:
     if active_plugin(client, folders):
         installed["plugin"] = None
         if "hooks" in installed:
-            faults[
-                "Claude Code runs the hooks twice, those of its settings and those of the plugin; remove one of them "
-                "with palimpsest uninstall claude-code or with /plugin"
-            ] = None
+            advice = "palimpsest uninstall claude-code or /plugin removes one of them"
+            faults[f"Claude Code runs the hooks twice, as its settings and as the plugin; {advice}"] = None
     return list(installed), list(faults)
 
 

@@ -148,20 +148,14 @@ def probes(memory: LazyMemory, is_draining: Callable[[], bool]) -> list[Route]:
 
 # Tell how every request ended, whoever refused or answered it. ASGI middleware.
 
-# The paths that are told apart. The others are told by their first part, or as `OTHER`.
+# The paths that are told apart. All others are told as "other".
 OBSERVED = ("/mcp", "/sse", rate_limits.HEALTH, rate_limits.READY, rate_limits.METRICS)
-
-MESSAGES = "/messages"
-OTHER = "other"
-
-METHODS = ("GET", "HEAD", "POST", "DELETE", "OPTIONS", "PUT", "PATCH")
 
 
 def observe_requests(app: ASGIApp, observers: Sequence[Observer]) -> ASGIApp:
     """Tell observers how each request ended. It is the outermost middleware.
 
-    Paths and methods are among those that are told apart. A status of 0 means that nothing was answered, because the
-    client had gone.
+    A status of 0 means that nothing was answered, because the client had gone.
     """
 
     async def observe(scope: Scope, receive: Receive, send: Send) -> None:
@@ -176,9 +170,7 @@ def observe_requests(app: ASGIApp, observers: Sequence[Observer]) -> ASGIApp:
         try:
             await app(scope, receive, watch)
         finally:
-            method = scope["method"] if scope["method"] in METHODS else OTHER
-            other = MESSAGES if scope["path"].startswith(MESSAGES) else OTHER
-            fields = {"method": method, "path": scope["path"] if scope["path"] in OBSERVED else other, "status": status}
+            fields = {"path": scope["path"] if scope["path"] in OBSERVED else "other", "status": status}
             ended = Ended("request", fields, time.monotonic() - began)
             for observer in observers:
                 observer(ended)
@@ -431,10 +423,8 @@ def serve(
     port = http.port if port is None else port
     protected = bool(http.tokens or http.issuer or access_tokens.stored_tokens(settings.data_dir))
     if not protected and not is_loopback(host):
-        raise SettingsError(
-            f"{host} can be reached from other machines, and no access token is required. Create one "
-            "(palimpsest token create), set http.tokens or http.issuer, or serve on 127.0.0.1."
-        )
+        advice = "Create one (palimpsest token create), set http.tokens or http.issuer, or serve on 127.0.0.1."
+        raise SettingsError(f"{host} can be reached from other machines, and no access token is required. {advice}")
     sys.setswitchinterval(SWITCH_SECONDS)
     with listen(host, port) as listener:
         mcp = build_server(lambda: load_settings().learning_in_background(), run_state=False, call_seconds=CALL_SECONDS)
