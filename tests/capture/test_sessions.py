@@ -97,7 +97,6 @@ def test_sessions_go_to_their_projects_once(tmp_path: Path) -> None:
     dry = palimpsest_json(tmp_path, *learn, "--dry-run", settings=AUTO)
     of_each = {"conversations": 1, "messages": 3}
     assert dry["projects"] == {"app": of_each, "": of_each}
-    assert dry["examples"][0] == "Our staging port is 7443. [image]"
     assert palimpsest_json(tmp_path, "log", settings=AUTO)["edits"] == []
     done = palimpsest_json(tmp_path, *learn, settings=AUTO)
     assert (done["projects"], len(done["edits"])) == (dry["projects"], 2)

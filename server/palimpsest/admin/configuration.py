@@ -42,13 +42,10 @@ def choose_embedder(settings: Settings, name: EmbedderName, folder: Path | None 
         embedder.embed_queries(["a text to try the embedder with"])
     except EmbedderError as error:
         raise EmbedderError(f"{error} Nothing was changed.") from error
-    file, values = settings_file(settings), {"embedder.provider": name}
-    if folder is None:
-        set_values(file, values)
-    else:
-        of_another = dict.fromkeys(f"embedder.config.{key}" for key in OF_ONE_MODEL)
-        write_settings(settings, {**values, "embedder.config.model": str(folder), **of_another})
-    return file, embedder.fingerprint
+    values: dict[str, str | None] = {"embedder.provider": name}
+    if folder is not None:
+        values |= {"embedder.config.model": str(folder), **{f"embedder.config.{key}": None for key in OF_ONE_MODEL}}
+    return write_settings(settings, values)[0], embedder.fingerprint
 
 
 # Settings that say how a model in a folder is used, and hold for that one alone.
@@ -69,9 +66,8 @@ def choose_reranker(settings: Settings, name: RerankerName, folder: Path | None 
             reranker.scores("a question to try it with", ["a text", "another text"])
     except RerankerError as error:
         raise RerankerError(f"{error} Nothing was changed.") from error
-    file = settings_file(settings)
-    set_values(file, {"reranker.provider": name, **({} if folder is None else {"reranker.config.folder": str(folder)})})
-    return file
+    values = {"reranker.provider": name, **({} if folder is None else {"reranker.config.folder": str(folder)})}
+    return write_settings(settings, values)[0]
 
 
 # The models of the hub that embedders and rerankers run.

@@ -99,7 +99,7 @@ class _Plan:
         if entry is not None and entry.item == fields_digest(item.fields):
             return
         if memory is None or memory.deleted_at is not None:
-            self._conflict(memory_id, item.where, item.fields, None, "edited in the file, and deleted here")
+            self.conflicts.append(Conflict(memory_id, item.where, item.fields, None, "edited in the file, gone here"))
             return
         here = fields_of(memory)
         if not memory.at_precision and item.fields.date == memory.in_zone(UTC).date:  # as an export by UTC shows it
@@ -108,12 +108,12 @@ class _Plan:
         if wanted == here:
             return
         if entry is not None and not _is_unchanged(memory, entry):
-            self._conflict(memory_id, item.where, wanted, here, "changed in the file, and changed here since")
+            self.conflicts.append(Conflict(memory_id, item.where, wanted, here, "changed in the file, and here since"))
             return
         claimed = _claim(memory.scope, wanted.text)
         if self.known.setdefault(claimed, memory_id) != memory_id:
             reason = f"[{self.known[claimed][:8]}] says the same; remove one of the two items, or move it with its mark"
-            self._conflict(memory_id, item.where, wanted, here, reason)
+            self.conflicts.append(Conflict(memory_id, item.where, wanted, here, reason))
             return
         self.changes.append(Step(Event.UPDATE, memory.scope, item.where, memory, wanted))
 
@@ -128,14 +128,9 @@ class _Plan:
             if _is_unchanged(memory, entry):
                 steps.append(Step(Event.DELETE, self.scope, entry.file, memory, None))
             else:
-                reason = "removed from the file, and changed here since"
-                self._conflict(memory_id, entry.file, None, fields_of(memory), reason)
+                reason = "removed from the file, changed here since"
+                self.conflicts.append(Conflict(memory_id, entry.file, None, fields_of(memory), reason))
         return steps
-
-    def _conflict(
-        self, memory_id: str, where: str, in_file: ItemFields | None, here: ItemFields | None, reason: str
-    ) -> None:
-        self.conflicts.append(Conflict(memory_id, where, in_file, here, reason))
 
 
 def _claim(scope: Scope, text: str) -> tuple[Scope, str]:

@@ -142,9 +142,6 @@ def _lines(result: document_pages.LearnedFolder) -> list[output.Part]:
 
 # `palimpsest learn --claude-code` and `--codex`: take in the old sessions of a client.
 
-# How much of a first text is shown: a line of a terminal.
-MAX_CHARS = 70
-
 
 async def learn_sessions(memory: Memory, request: intake.SessionsRequest) -> Reply:
     """Take in the sessions, or say what that would bring."""
@@ -158,7 +155,6 @@ async def learn_sessions(memory: Memory, request: intake.SessionsRequest) -> Rep
     for project, messages in result.messages.most_common():
         rows.add_row(project or "(none)", result.conversations[project], messages)
     parts: list[output.Part] = [done, *([rows] if result.messages else [])]
-    parts += [f"- {shorten(text, MAX_CHARS)}" for text in result.examples] if request.is_dry_run else []
     parts += [f"left out: {reason} ({number:,})" for reason, number in result.left_out.most_common()]
     parts += [f"undo with: palimpsest undo --edit {edit}  ({scope})" for scope, edit in result.edits.items()]
     if result.queued:
@@ -172,7 +168,7 @@ async def learn_sessions(memory: Memory, request: intake.SessionsRequest) -> Rep
             project: {"conversations": result.conversations[project], "messages": messages}
             for project, messages in result.messages.items()
         },
-        **replies.picked(result, "known restored examples left_out"),
+        **replies.picked(result, "known restored left_out"),
         "edits": list(result.edits.values()),
         "queued": result.queued,
     }

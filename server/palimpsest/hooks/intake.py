@@ -26,7 +26,7 @@ from palimpsest.core.git_project import Repository, repository_of
 from palimpsest.core.models import CAPTURED, ORIGIN, Decision, Event, Fact, Finding, Message, Provenance, Scope
 from palimpsest.core.protocols import Progress
 from palimpsest.core.settings import Settings
-from palimpsest.core.validation import object_of, one_line, trimmed, well_formed
+from palimpsest.core.validation import object_of, trimmed, well_formed
 from palimpsest.hooks import spool
 from palimpsest.hooks.events import CAPTURING, is_within
 from palimpsest.hooks.spool import VERSION, hashed, kept_part, make_private_folder, without_private
@@ -568,9 +568,6 @@ BUSY_SECONDS = 30.0
 
 BUSY = "another process is taking in what hooks captured, so nothing was done. Try again in a minute"
 
-# How many first texts a dry run shows.
-EXAMPLES = 5
-
 EXCLUDED = "sessions in excluded folders"
 UNREADABLE = "files that cannot be read"
 
@@ -603,7 +600,6 @@ class SessionsResult:
     messages: Counter[str] = field(default_factory=Counter[str])
     known: int = 0
     restored: int = 0
-    examples: list[str] = field(default_factory=list[str])
     left_out: Counter[str] = field(default_factory=Counter[str])
     edits: dict[Scope, int] = field(default_factory=dict[Scope, int])
     queued: int = 0
@@ -776,8 +772,6 @@ class Capture:
             result.conversations[scope.project] += 1
         for item in found.new:
             result.messages[item.message.scope.project] += 1
-            if len(result.examples) < EXAMPLES and item.message.role == "user":
-                result.examples.append(one_line(item.message.content))
         if request.is_dry_run:
             return
         storing = _Storing(self._engine, Provenance(STAGE, caller=request.caller), result.edits)

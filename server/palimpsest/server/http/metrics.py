@@ -50,8 +50,6 @@ class Metrics:
         await self._response(scope)(scope, receive, send)
 
     def _response(self, scope: Scope) -> Response:
-        if scope["method"] != "GET":
-            return PlainTextResponse("only GET", 405, headers={"allow": "GET"})
         given = Headers(scope=scope).get("authorization", "")
         if self._token and not hmac.compare_digest(given.encode(), f"Bearer {self._token}".encode()):
             text = "http.metrics_token is needed as a bearer token"
