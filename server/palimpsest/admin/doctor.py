@@ -285,7 +285,9 @@ def _rows_finding(settings: Settings, ledger: Ledger, progress: Progress, *, rep
         differences = faults.texts()
         if differences and repair:
             ledger.run(row_checks.repair, ledger.database, faults, ledger.clock())
-            text = f"repaired: {'; '.join(differences)}{_embed_repaired(settings, ledger)}"
+            with suppress(EmbedderError):  # the next server does it; until then it is found by words
+                Backfill(ledger, engine.open_embedder(settings), only_failed=True).run()
+            text = f"repaired: {'; '.join(differences)}"
             remaining = ledger.read_with(row_checks.verify, ledger.database, progress).texts()
             if remaining:
                 text = f"{text}; NOT REPAIRED: {'; '.join(remaining)}. {_restore_advice(settings)}"
@@ -299,15 +301,6 @@ def _rows_finding(settings: Settings, ledger: Ledger, progress: Progress, *, rep
         advice = "palimpsest doctor --deep --repair repairs what can be rebuilt"
         return Finding("rows", f"{'; '.join(differences)}. {advice}", ok=False)
     return Finding("rows", "memories, messages, entities, full text, vectors and means agree")
-
-
-def _embed_repaired(settings: Settings, ledger: Ledger) -> str:
-    """Embed the entries that a repair has rewritten. Return a note if that fails, else ""."""
-    try:
-        Backfill(ledger, engine.open_embedder(settings), only_failed=True).run()
-    except EmbedderError as error:
-        return f"; some entries are found by words only until they can be embedded: {error}"
-    return ""
 
 
 def _restore_advice(settings: Settings) -> str:

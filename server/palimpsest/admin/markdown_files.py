@@ -270,8 +270,7 @@ def read_folder(folder: Path) -> list[ItemFile]:
     """
     with raised_as(InputError, f"{folder} cannot be read", ". Nothing was imported", OSError):
         contents = _markdown_files(folder)
-    files = (_item_file(path, data) for path, data in contents.items() if _is_ours(data))
-    return list(files)
+    return [_item_file(path, data) for path, data in contents.items() if _is_ours(data)]
 
 
 def _markdown_files(folder: Path) -> dict[str, bytes]:
@@ -440,8 +439,6 @@ def export_folder(
     before = read_manifest(folder) if has_manifest(folder) else None
     if before is not None and before.scope != scope:
         raise InputError(f"{folder} holds the export of {before.scope}, and not of {scope}. Nothing was written")
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"{folder} is a file. A Markdown export is a folder: name a new one. Nothing was written")
     with ledger.read() as conn:
         texts, manifest = _contents(conn, scope, ledger.zones.of(scope.user_id))
     with raised_as(InputError, f"{folder} cannot be written", ". Export again", OSError):

@@ -33,8 +33,7 @@ async def undo(memory: Memory, edit: int | None = None, since: str = "") -> Repl
     if edit is not None and since:
         raise InputError("--edit and --since exclude each other. Nothing was undone. Give one of them")
     selection = models.Undo(edit, parse_instant(since, "--since", memory.zone) if since else None)
-    result = await memory.undo(memory.scope, selection, caller=CALLER)
-    return changed_reply(result, memory.scope)
+    return changed_reply(await memory.undo(memory.scope, selection, caller=CALLER), memory.scope)
 
 
 @command(app, "purge")

@@ -425,5 +425,4 @@ def ui(options: Options, port: int = 0, opens: bool = True) -> None:
     from palimpsest.page.page_server import serve_page  # noqa: PLC0415 - it imports a web server
     from palimpsest.server.app import settings_loader  # noqa: PLC0415 - it imports the MCP SDK
 
-    load_settings = settings_loader(options.config, **options.overrides)
-    serve_page(load_settings, port, output.print_text, opens=opens)
+    serve_page(settings_loader(options.config, **options.overrides), port, output.print_text, opens=opens)

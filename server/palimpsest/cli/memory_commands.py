@@ -341,8 +341,7 @@ async def get(memory: Memory, memory_id: str) -> Reply:
     """Print a memory or message whole, with its sources, metadata and dates."""
     owner = await memory.get(memory.scope, memory_id)
     sources = () if isinstance(owner, models.Message) else await memory.sources(memory.scope, owner.id)
-    content = replies.whole_json(owner, sources)
-    return Reply(content, replies.whole_reply_text(owner, sources))
+    return Reply(replies.whole_json(owner, sources), replies.whole_reply_text(owner, sources))
 
 
 @command(app, "history")

@@ -145,8 +145,7 @@ def with_entry(client: Client, file: Path, text: str, entry: Mapping[str, Any]) 
 
     Raises InputError if the name is taken by another server, ValueError if the file cannot be parsed.
     """
-    servers = servers_in(client, file, text)
-    present = servers.get(ENTRY_NAME)
+    present = servers_in(client, file, text).get(ENTRY_NAME)
     ours = cast("Mapping[str, Any]", present or {})
     if present is not None and (invocation_of(present) is None or not isinstance(ours.get("env") or {}, Mapping)):
         raise InputError(

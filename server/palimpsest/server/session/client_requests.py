@@ -221,8 +221,9 @@ class Roots:
             return ""
         if uris is None:
             now = anyio.current_time()
-            if len(self._asked_at) >= MAX_CONNECTIONS:  # of clients that did not answer
+            if len(self._asked_at) >= MAX_CONNECTIONS:
                 self._asked_at.clear()
+                self._projects.clear()
             # Every concurrent first request asks, but a client that did not answer is left alone.
             if now - self._asked_at.setdefault(connection, now) >= TIMEOUT:
                 return ""
@@ -239,9 +240,6 @@ class Roots:
         self._asked_at.pop(connection_of(ctx), None)
 
     async def _store_project(self, connection: str, uris: Sequence[str], identify: Identify) -> str:
-        if len(self._projects) >= MAX_CONNECTIONS:
-            self._projects.clear()
-            self._asked_at.clear()
         repositories: Sequence[tuple[str, Repository]] = ()
         with anyio.move_on_after(TIMEOUT):  # the folder may be on a network drive that does not answer
             repositories = await anyio.to_thread.run_sync(
