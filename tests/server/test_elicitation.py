@@ -30,8 +30,8 @@ async def count_memories(client: Client) -> int:
 @pytest.mark.parametrize(
     ("answer", "left", "told", "offers_model"),
     [
-        (ElicitResult(action="accept", content={"forget": True}), 0, "forgotten, as asked (the dentist)", False),
-        (ElicitResult(action="accept", content={"forget": True}), 0, "forgotten, as asked (the dentist)", True),
+        (ElicitResult(action="accept", content={"delete": True}), 0, "forgotten, as asked (the dentist)", False),
+        (ElicitResult(action="accept", content={"delete": True}), 0, "forgotten, as asked (the dentist)", True),
         (ElicitResult(action="decline"), 6, "the user said no", False),
         (ElicitResult(action="cancel"), 6, "delete_memory(memory_ids=[", False),
         (None, 6, "delete_memory(memory_ids=[", False),  # a client that cannot ask

@@ -37,11 +37,8 @@ def choose_embedder(settings: Settings, name: EmbedderName, folder: Path | None 
     if name in ("onnx", "openai") and config.model is None:
         raise EmbedderError(f"the embedder {name} needs embedder.config.model in the settings. Nothing was changed.")
     choice = settings.embedder.model_copy(update={"provider": name, "config": config})
-    try:
-        embedder = open_embedder(settings.model_copy(update={"embedder": choice}))
-        embedder.embed_queries(["a text to try the embedder with"])
-    except EmbedderError as error:
-        raise EmbedderError(f"{error} Nothing was changed.") from error
+    embedder = open_embedder(settings.model_copy(update={"embedder": choice}))
+    embedder.embed_queries(["a text to try the embedder with"])
     values: dict[str, str | None] = {"embedder.provider": name}
     if folder is not None:
         values |= {"embedder.config.model": str(folder), **{f"embedder.config.{key}": None for key in OF_ONE_MODEL}}
@@ -61,11 +58,8 @@ def choose_reranker(settings: Settings, name: RerankerName, folder: Path | None 
         raise RerankerError("the reranker endpoint needs reranker.config.base_url. Nothing was changed.")
     choice = settings.reranker.model_copy(update={"provider": name, "config": config})
     reranker = open_reranker(settings.model_copy(update={"reranker": choice}))
-    try:
-        if reranker is not None:
-            reranker.scores("a question to try it with", ["a text", "another text"])
-    except RerankerError as error:
-        raise RerankerError(f"{error} Nothing was changed.") from error
+    if reranker is not None:
+        reranker.scores("a question to try it with", ["a text", "another text"])
     values = {"reranker.provider": name, **({} if folder is None else {"reranker.config.folder": str(folder)})}
     return write_settings(settings, values)[0]
 

@@ -140,10 +140,7 @@ class CommandLine(Commands):
         """Run the command. A PalimpsestError becomes one line on stderr and exit code 1."""
         try:
             return super().invoke(ctx)
-        except* PalimpsestError as group:
-            error: PalimpsestError | BaseExceptionGroup[PalimpsestError] = group
-            while isinstance(error, BaseExceptionGroup):
-                error = error.exceptions[0]
+        except PalimpsestError as error:
             output.print_error(advice.error_text(error, advice.COMMANDS))
         raise typer.Exit(1)
 

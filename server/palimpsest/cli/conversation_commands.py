@@ -308,16 +308,14 @@ async def jobs(memory: Memory, retry: bool = False) -> Reply:
     reports, use, settings = await memory.care.jobs(), await memory.care.model_use(), memory.settings
     listed = [
         {
-            "kind": report.job.kind,
-            "scope": str(report.job.scope),
-            **replies.picked(report.job, "state messages=message_ids memories=memory_ids"),
+            **replies.picked(report.job, "kind state messages=message_ids memories=memory_ids notes"),
             **replies.picked(report.job, "created_at due_at finished_at failures=attempts error"),
+            "scope": str(report.job.scope),
             "waits_for": report.waits_for,
             "learned": [
                 {"id": memory.id, "memory": memory.text, "holds": memory.deleted_at is None}
                 for memory in report.memories
             ],
-            "notes": report.job.notes,
         }
         for report in reports
     ]

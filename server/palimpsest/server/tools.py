@@ -57,10 +57,10 @@ def tool_result(text: str, content: Mapping[str, Any]) -> types.CallToolResult:
 # If the client cannot ask, its reply says how to confirm it.
 
 
-class ForgetForm(BaseModel):
-    """The form that the user is shown before much is forgotten."""
+class DeleteForm(BaseModel):
+    """The form that the user is shown before much is forgotten, or everything deleted."""
 
-    forget: bool = Field(title="Forget it", description="It disappears from search and can be restored")
+    delete: bool = Field(title="Delete it", description="It disappears from search and can be restored")
 
 
 async def with_answers(
@@ -88,7 +88,7 @@ async def _answered(
         message = (
             f"Forget this ({question.what})? It is what was asked, as a model understood it: {quoted_texts(question)}"
         )
-        form = types.ElicitRequestFormParams(message=message, requested_schema=render_elicitation_schema(ForgetForm))
+        form = types.ElicitRequestFormParams(message=message, requested_schema=render_elicitation_schema(DeleteForm))
         try:
             reply = await ask(types.ElicitRequest(params=form))
         except MCPError:
@@ -96,7 +96,7 @@ async def _answered(
         if not isinstance(reply, types.ElicitResult) or reply.action == "cancel":
             continue  # the client did not ask: the note that says how to confirm it stays
         notes = tuple(note for note in result.notes if note != question_note(question))
-        if reply.action == "accept" and (reply.content or {}).get("forget") is True:
+        if reply.action == "accept" and (reply.content or {}).get("delete") is True:
             forgotten = await memory.forget(scope, question.ids, what=question.what, caller=CALLER)
             quoted = "; ".join(f'"{text}"' for text in question.texts)
             notes = (*notes, f"{FORGOTTEN}({question.what}): {quoted}", *forgotten.notes)
@@ -418,13 +418,7 @@ async def update_memory(  # noqa: PLR0913 - the arguments of the tool, which cli
 NOTHING_DELETED = "Nothing was deleted."
 
 
-class DeleteAllForm(BaseModel):
-    """The form that the user is shown before everything is deleted."""
-
-    delete: bool = Field(title="Delete everything", description="It disappears from search and can be restored")
-
-
-NOT_ASKED = DeleteAllForm(delete=False)
+NOT_ASKED = DeleteForm(delete=False)
 
 
 @mcp_errors(TOOL, NOTHING_DELETED)
@@ -433,7 +427,7 @@ async def ask_before_delete_all(
     all: bool,  # noqa: A002, FBT001 - the tool's argument, found by its name
     confirm: str,
     scope: ScopeInput | None,
-) -> Elicit[DeleteAllForm] | DeleteAllForm:
+) -> Elicit[DeleteForm] | DeleteForm:
     """Return the question to the user, or `NOT_ASKED` if there is nothing to ask or the client cannot ask.
 
     A client that cannot ask its user has to send `confirm` instead.
@@ -444,7 +438,7 @@ async def ask_before_delete_all(
     stored = await memory.scope_contents(delete_scope)
     if not stored.memories and not stored.messages:
         return NOT_ASKED
-    return Elicit(f"Delete {stored} stored for {delete_scope}?", DeleteAllForm)
+    return Elicit(f"Delete {stored} stored for {delete_scope}?", DeleteForm)
 
 
 @mcp_errors(TOOL, NOTHING_DELETED)
@@ -455,7 +449,7 @@ async def delete_memory(
     all: bool = False,  # noqa: A002 - its name in the schema
     confirm: str = "",
     scope: ScopeInput | None = None,
-    answer: Annotated[ElicitationResult[DeleteAllForm], Resolve(ask_before_delete_all)],
+    answer: Annotated[ElicitationResult[DeleteForm], Resolve(ask_before_delete_all)],
 ) -> types.CallToolResult:
     """Delete memories or messages; update_memory(restore=true) undoes it."""
     memory, delete_scope = await request_of(ctx, scope)

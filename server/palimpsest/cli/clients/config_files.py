@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import stat
 import tomllib
@@ -12,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
-from palimpsest.core.errors import InputError
+from palimpsest.core.errors import InputError, raised_as
 from palimpsest.core.files import OWNER_ONLY, replace_file
 from palimpsest.core.settings_file import edited_toml, keep_copy
 
@@ -270,28 +269,24 @@ def read_text(file: Path, *, inside: Path | None = None) -> str | None:
 
     Raises InputError if it is no file in UTF-8, or a symbolic link to nowhere or, with `inside`, to another folder.
     """
-    try:
+    faults = (OSError, RuntimeError, UnicodeDecodeError)  # RuntimeError: a circle of links, before Python 3.13
+    with raised_as(InputError, f"{file} cannot be read", ". Nothing was changed", *faults):
         if file.is_symlink() and not file.exists():
             raise InputError(f"{file} is a symbolic link to a file that does not exist. Nothing was changed. Remove it")
         if inside is not None and not file.resolve().is_relative_to(inside.resolve()):
             place = file.resolve()
             raise InputError(f"{file} leads out of this folder, to {place}. Nothing was changed. Edit that by hand")
-        return file.read_bytes().decode("utf-8")
-    except FileNotFoundError:
-        return None
-    except (OSError, RuntimeError, UnicodeDecodeError) as error:  # RuntimeError: a circle of links, before Python 3.13
-        raise InputError(f"{file} cannot be read: {error}. Nothing was changed") from error
+        return file.read_bytes().decode("utf-8") if file.exists() else None
 
 
 def edit_of(file: Path, changes: list[Callable[[str], str]], *, inside: Path | None = None) -> FileEdit:
     """Return the edit that makes all changes of one file. Raises InputError if it cannot be read or parsed."""
     before = text = read_text(file, inside=inside)
-    try:
+    advice = ". The file is unchanged. Correct it and try again"
+    with raised_as(InputError, f"{file} is not valid", advice, ValueError, RecursionError):
         for change in changes:
             text = change(text or "")
         return FileEdit(file, before, text or "")
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{file} is not valid: {error}. The file is unchanged. Correct it and try again") from error
 
 
 def write(edit: FileEdit) -> Path | None:
@@ -301,24 +296,14 @@ def write(edit: FileEdit) -> Path | None:
     then.
     """
     target = edit.file.resolve()  # a symbolic link stays a link
-    try:
+    with raised_as(InputError, f"{target} could not be written", ". The file is unchanged.", OSError):
         target.parent.mkdir(parents=True, exist_ok=True)
-        mode = _mode_to_keep(edit)
+        mode = OWNER_ONLY if edit.before is None else stat.S_IMODE(target.stat().st_mode)
+        if not mode & stat.S_IWUSR:
+            raise InputError(f"{edit.file} is read-only. It is unchanged. Make it writable, or edit it by hand")
         copy = keep_copy(target, COPY_SUFFIX, mode)
         with replace_file(target, mode) as file:
             file.write(edit.after)
             if read_text(edit.file) != edit.before:
                 raise InputError(f"{target} was changed by another program just now. It stays as it is. Try again")
-    except OSError as error:
-        raise InputError(f"{target} could not be written: {error.strerror}. The file is unchanged.") from error
     return copy
-
-
-def _mode_to_keep(edit: FileEdit) -> int:
-    """Return the permissions of the file. Raises InputError if it is read-only."""
-    if edit.before is None:
-        return OWNER_ONLY
-    mode = stat.S_IMODE(edit.file.stat().st_mode)
-    if not mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH) or not os.access(edit.file, os.W_OK):
-        raise InputError(f"{edit.file} is read-only. It is unchanged. Make it writable, or edit it by hand")
-    return mode

@@ -37,7 +37,7 @@ from uvicorn.config import LOGGING_CONFIG
 
 from palimpsest import __version__
 from palimpsest.core.clock import now
-from palimpsest.core.errors import LedgerError, SettingsError
+from palimpsest.core.errors import LedgerError, SettingsError, raised_as
 from palimpsest.core.settings import HttpSettings, Settings, is_loopback
 from palimpsest.core.threads import running
 from palimpsest.server import access_tokens
@@ -457,8 +457,5 @@ def serve(
 def listen(host: str, port: int) -> socket.socket:
     """Return a socket that listens; `port` 0 picks a free one. Raises SettingsError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
+    with raised_as(SettingsError, f"cannot listen on {host} port {port}", ". --port names another one.", OSError):
         return socket.create_server((host, port), family=family)
-    except OSError as error:
-        reason = error.strerror or error
-        raise SettingsError(f"cannot listen on {host} port {port}: {reason}. --port names another one.") from error
