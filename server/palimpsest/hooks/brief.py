@@ -130,8 +130,12 @@ def _pinned_lines(
             room -= sizes[memory.id]
     cut = [memory for memory in sources.pinned if memory.id not in whole]
     long = [memory for memory in cut if len(memory.text) >= MIN_CUT_CHARS]
-    while sum(cost(memory, MIN_CUT_CHARS) for memory in long) > room:
-        long.pop()
+
+    def least(memory: Memory) -> int:
+        return cost(memory, MIN_CUT_CHARS)
+
+    while long and least(largest := max(reversed(long), key=least)) > room // len(long):
+        long.remove(largest)
     lines = [_pinned_line(memory, len(memory.text)) for memory in sources.pinned if memory.id in whole]
     for memory in long:
         chars = bisect_right(range(len(memory.text)), room // len(long), key=partial(cost, memory))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,8 +23,7 @@ from palimpsest.recall.forgetting import Fading, RetentionSettings, fading_of
 from palimpsest.recall.search import SearchResult
 from palimpsest.store import memories as memory_queries
 from palimpsest.store import usage
-from palimpsest.store.entries import epoch, ids_in
-from palimpsest.store.rows import MIN_PREFIX
+from palimpsest.store.entries import epoch
 from palimpsest.store.usage import MAX_RECALLS, NewRecall, Recall, Use
 from palimpsest.text.display import shorten
 
@@ -33,6 +33,9 @@ logger = logging.getLogger(__name__)
 
 # The score from which on a hit is rather about what is asked than not. What lies beside it has a tenth or two.
 PROBABLE = 0.5
+
+# An id in a text, as far as replies show it.
+_NAMED = re.compile(r"(?<![0-9a-z])[0-9a-f]{8}(?![0-9a-z])")
 
 # How long uses are collected before they are written: a burst of searches is one write, and a process that is killed
 # loses the uses of a few seconds.
@@ -91,8 +94,8 @@ class FadingMemories(OfMemory):
         """Collect the ids in texts of a user. What was shown and not used since counts as used."""
         if self.forgetting.mode == "off":
             return
-        for owner_id in (name for text in texts for name in ids_in(text)):
-            self._named[user_id, owner_id[:MIN_PREFIX]] = self.engine.clock()
+        for beginning in (name for text in texts for name in _NAMED.findall(text)):
+            self._named[user_id, beginning] = self.engine.clock()
             self._woken.set()
 
     def after_write(self, user_id: str, outcomes: Iterable[Outcome]) -> None:

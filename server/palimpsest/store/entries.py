@@ -558,11 +558,6 @@ _ID = re.compile(r"(?<![0-9a-z])[0-9a-f]{8}[0-9a-f-]*(?![0-9a-z])")
 _REVISION = re.compile(r"\s*(?:\[|id:)?[0-9a-f-]+@([0-9]{1,9})\b", re.IGNORECASE)
 
 
-def ids_in(text: str) -> list[str]:
-    """Return what looks like an id, or the beginning of one, in a text."""
-    return _ID.findall(text)
-
-
 def revision_in(owner_id: str) -> int | None:
     """Return the revision that a caller has read, if the id names it as in 27e8f74a@3."""
     match = _REVISION.match(owner_id)
@@ -627,7 +622,7 @@ def ids_beginning(conn: sa.Connection, scope: models.Scope, prefix: str, limit: 
 def _prefix(argument: str) -> str:
     """Return the id, or beginning of one, that a caller's argument starts with. Raises InputError."""
     line = argument.strip().lower()
-    ids = ids_in(line)
+    ids = _ID.findall(line)
     if not ids or not line.startswith((ids[0], f"[{ids[0]}", f"id:{ids[0]}")):
         raise InputError(
             f"'{argument[:80]}' is not a memory id. Use an id from a search or a list, such as "
