@@ -267,16 +267,11 @@ class Memory:
             _, versions = await memory.history(owner.scope, owner.id)
             return [
                 {
-                    "id": version.id,
-                    "memory_id": version.memory_id,
-                    "old_memory": version.old_memory,
-                    "new_memory": version.new_memory,
+                    **{name: getattr(version, name) for name in ("id", "memory_id", "old_memory", "new_memory")},
                     "event": version.event.value,
-                    "created_at": version.created_at.isoformat(),
-                    "updated_at": version.updated_at.isoformat(),
+                    **{name: getattr(version, name).isoformat() for name in ("created_at", "updated_at")},
                     "is_deleted": version.is_deleted,
-                    "actor_id": version.actor_id or None,
-                    "role": version.role or None,
+                    **{name: getattr(version, name) or None for name in ("actor_id", "role")},
                 }
                 for version in versions
             ]

@@ -490,15 +490,12 @@ async def open_memory(
     failure: Exception | None = None
     try:
         async with anyio.create_task_group() as tasks:
-            background_work = None
-            if background:
-                background_work = BackgroundWork(engine, projection, tasks, briefs.before(on_learned))
-                followed_by = background_work.after_write, briefs.note_pauses, fading.after_naming
-                capture = Capture(engine, engine.settings, *followed_by)
-                for work in (background_work, capture, briefs, fading, recall_log):
-                    tasks.start_soon(work.run)
+            work = BackgroundWork(engine, projection, tasks, briefs.before(on_learned)) if background else None
+            opened = Memory(engine, projection, kept_keys, work, briefs, fading, recall_log)
+            for each in (work, opened.capture, briefs, fading, recall_log) if work else ():
+                tasks.start_soon(each.run)
             try:
-                yield Memory(engine, projection, kept_keys, background_work, briefs, fading, recall_log)
+                yield opened
             except Exception as error:  # noqa: BLE001 - raised again below, without the task group's wrapping
                 failure = error
             finally:

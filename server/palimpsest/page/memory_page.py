@@ -167,7 +167,7 @@ async def _saved(request: Request, given: Mapping[str, Any], write: Awaitable[Wr
 async def memory_named(request: Request, memory_id: str = "") -> Memory:
     """Return the memory that a path names, living or deleted, or another. Raises an error that answers 404."""
     memory = await context.memory_of(request)
-    stored = await memory.get(context.scope_of(request), memory_id or request.path_params["id"])
+    stored = await memory.get(context.scope_of(request), memory_id or request.path_params["id"], is_use=False)
     if not isinstance(stored, Memory):
         raise HTTPException(404)
     return stored
@@ -261,7 +261,7 @@ async def _in_favour(request: Request, done: str, close: Callable[..., Awaitable
     if not kept or not 0 < len(others) <= MAX_MERGED:
         raise InputError(f"choose the memory to keep, and 1 to {MAX_MERGED} others; nothing was changed")
     result = await close(scope, kept, others, caller=CALLER)
-    stored = await memory.get(scope, kept)
+    stored = await memory.get(scope, kept, is_use=False)
     return await outcome_page(request, result, done, stored if isinstance(stored, Memory) else None)
 
 
