@@ -14,7 +14,7 @@ from palimpsest.store import memories as memory_queries
 from palimpsest.store.history import hints_of
 from palimpsest.store.links import content_words
 from palimpsest.store.messages import sources_of
-from palimpsest.store.rows import MIN_PREFIX, Query, among, has_row, listed, owns, scope_values, sees, to_scope
+from palimpsest.store.rows import Query, among, begins, has_row, listed, owns, scope_values, sees, to_scope
 from palimpsest.store.schema import history, memories, memory_sources, memory_uses, messages, recalled, recalls
 
 # How often and when memories were used, and what else says how well they are remembered.
@@ -54,16 +54,17 @@ def note_uses(conn: sa.Connection, uses: Mapping[str, Use], named: Mapping[tuple
 
     `named` has when, by the user and the beginning of the id. What was forgotten or erased meanwhile is left out.
     """
-    noted, beginning = dict(uses), sa.func.substr(recalled.c.owner_id, 1, MIN_PREFIX)
-    shown = sa.select(recalled.c.owner_id, recalls.c.user_id, recalls.c.at, memory_uses.c.used_at)
-    shown = shown.join_from(recalled, recalls).outerjoin(memory_uses, memory_uses.c.memory_id == recalled.c.owner_id)
-    shown = shown.where(among(beginning, sorted({name for _, name in named}))).order_by(recalls.c.at)
-    for row in conn.execute(shown).all() if named else ():
-        at = named.get((row.user_id, row.owner_id[:MIN_PREFIX]))
-        use = noted.get(row.owner_id, Use(0, row.at))
-        used_at = [time for time in (row.used_at, use.last_at if use.times else None) if time is not None]
-        if at is not None and row.at <= at and all(row.at > time for time in used_at):
-            noted[row.owner_id] = Use(use.times + 1, max(use.last_at, at))
+    noted = dict(uses)
+    last = sa.select(recalled.c.owner_id, memory_uses.c.used_at, sa.func.max(recalls.c.at).label("recalled_at"))
+    last = last.join_from(recalled, recalls).outerjoin(memory_uses, memory_uses.c.memory_id == recalled.c.owner_id)
+    last = last.group_by(recalled.c.owner_id, memory_uses.c.used_at)
+    for (user_id, beginning), at in named.items():
+        is_meant = (begins(recalled.c.owner_id, beginning), recalls.c.user_id == user_id, recalls.c.at <= at)
+        for row in conn.execute(last.where(*is_meant)).all():
+            use = noted.get(row.owner_id, Use(0, row.recalled_at))
+            used_at = (row.used_at, use.last_at if use.times else None)
+            if all(time is None or row.recalled_at > time for time in used_at):
+                noted[row.owner_id] = Use(use.times + 1, max(use.last_at, at))
     is_kept = (among(memories.c.id, sorted(noted)), memories.c.is_forgotten.is_(False))
     for memory_id in conn.execute(sa.select(memories.c.id).where(*is_kept)).scalars().all():
         _put(conn, memory_id, noted[memory_id].times, noted[memory_id].last_at)
