@@ -42,7 +42,7 @@ SCOPE_PARTS = ("user_id", "agent_id", "run_id")
 # The arguments of mem0 that cannot be followed.
 UNSUPPORTED = (
     *("prompt", "memory_type", "reference_date", "show_expired", "rerank", "version", "output_format", "enable_graph"),
-    *("keyword_search", "filter_memories", "async_mode", "immutable"),
+    *("keyword_search", "filter_memories", "async_mode", "immutable", "llm"),
 )
 
 

@@ -74,10 +74,12 @@ LINK = {"memory": 1, "reason": "both are friends"}
 )
 async def test_one_bad_note_loses_no_other(wrong: Any) -> None:
     prompt = PromptFiles(NEEDED_PROMPTS).get("links")
-    reply = json.dumps({"notes": [{**GOOD, "links": [LINK]}, wrong]})
+    hints = ["violin", 5, "violin", "  ", "x" * 41, "What does she do?", None, "luthier"]
+    reply = json.dumps({"notes": [{**GOOD, "keywords": hints, "links": [LINK]}, wrong]})
 
     (note,) = await links(ScriptedModel([reply, reply]), prompt, SHOWN)
 
     assert (note.memory_id, note.context, [link.memory_id for link in note.links]) == ("bea", GOOD["context"], ["ana"])
+    assert note.keywords == ("violin", "luthier")
     with pytest.raises(ReplyError):
         await links(ScriptedModel([json.dumps({"notes": [wrong]})] * 2), prompt, SHOWN)

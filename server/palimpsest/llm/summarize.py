@@ -296,7 +296,7 @@ def _stays(memory: Memory, keyword: str) -> bool:
 
 def _labels(old: Sequence[str], replied: Sequence[str], stays: Callable[[str], bool]) -> tuple[str, ...]:
     """Return the tags or hints of a reply after those old ones that stay, as far as there is room; the old for none."""
-    new = [label for label in map(trimmed, replied) if label and len(label) <= MAX_TAG_CHARS]
+    new = [label for label in map(trimmed, replied) if 0 < len(label) <= MAX_TAG_CHARS and not label.endswith("?")]
     kept = [label for label in old if stays(label)]
     return tuple(dict.fromkeys((*kept, *new)))[: max(MAX_LABELS, len(kept))] if new else tuple(old)
 
