@@ -207,8 +207,11 @@ class Memory:
         """Return a memory or message of any user, or None if there is none of this id."""
 
         async def work(memory: facade.Memory) -> dict[str, Any] | None:
-            owners = await _owners(memory, [memory_id])
-            return next((_item(owner) for owner in owners.values() if owner.deleted_at is None), None)
+            owner = (await _owners(memory, [memory_id])).get(memory_id)
+            if owner is None or owner.deleted_at is not None:
+                return None
+            memory.fading.after_naming(owner.scope.user_id, owner.id)
+            return _item(owner)
 
         return self._call(work)
 

@@ -19,6 +19,8 @@ import pytest
 from loopback import OpenAIServer
 from palimpsest import AsyncMemory, Memory
 from palimpsest.core.errors import PalimpsestError
+from palimpsest.core.models import Scope
+from palimpsest.core.settings import load_settings
 from tests.support.environment import clean_environment
 from tests.support.memory import llm_settings
 from tests.support.scripted_model import facts_reply
@@ -310,6 +312,24 @@ def test_the_history_of_mem0_is_not_written_over(tmp_path: Path) -> None:
         Memory.from_config({"history_db_path": str(file), "data_dir": tmp_path})
     assert file.read_bytes() == content
     assert [thread for thread in {*threading.enumerate()} - before if thread.name == "palimpsest"] == []
+
+
+def test_what_a_program_reads_of_its_hits_counts_as_used(tmp_path: Path) -> None:
+    config: dict[str, Any] = {"data_dir": tmp_path, "llm": {"provider": "none"}, "forgetting": "rank"}
+    texts = ("The piano is tuned in March", "The piano is black", "The cellar is cold")
+    with Memory(config) as memory:
+        ids = [memory.add(text, user_id="w4")["results"][0]["id"] for text in texts]
+        found = memory.search("When is the piano tuned?", user_id="w4", top_k=2)["results"]
+        assert [item["id"] for item in found] == ids[:2]
+        for memory_id in (ids[1], ids[1], ids[2]):
+            assert memory.get(memory_id)
+
+    async def strengths() -> dict[str, int]:
+        async with open_memory(load_settings(**config), background=False) as memory:
+            report = await memory.fading.report(Scope("w4"))
+            return {item.memory.id: item.fading.strength for item in report.fading}
+
+    assert anyio.run(strengths) == dict(zip(ids, (2, 2, 1), strict=True))
 
 
 # Threads, and the end of a program.
