@@ -60,9 +60,9 @@ async def add(memory: Memory, text: str, hints: Sequence[str] = ()) -> str:
     return outcome.memory.id
 
 
-async def embed_waiting(memory: Memory) -> None:
-    """Embed the texts that an add left for the background."""
-    if (await memory.health())["vectors"] == "waiting":
+async def embed_waiting(memory: Memory, *, has_relations: bool = False) -> None:
+    """Embed the texts that an add left for the background, and relations if there are any."""
+    if has_relations or (await memory.health())["vectors"] == "waiting":
         await memory.care.rebuild()
 
 

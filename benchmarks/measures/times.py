@@ -73,7 +73,7 @@ async def _store(
             infer=False,
         )
         ids[fact["id"]] = added.outcomes[0].memory.id
-    await embed_waiting(memory)
+    await embed_waiting(memory, has_relations=bool(given))
     return ids
 
 

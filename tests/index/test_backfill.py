@@ -5,17 +5,20 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 
 from palimpsest.core.errors import EmbedderError
-from palimpsest.core.models import Decision, Event, Fact, Provenance, Scope
+from palimpsest.core.models import Decision, Event, Fact, Provenance, Relation, Scope
 from palimpsest.core.protocols import Vector
-from palimpsest.index.backfill import BATCH, Backfill
+from palimpsest.index.backfill import BATCH, Backfill, embed_relations
 from palimpsest.store import entries, verify
 from palimpsest.store.apply import Write
+from palimpsest.store.graph.relations import relation_keys
 from palimpsest.store.ledger import Ledger
+from palimpsest.store.purge import erase_from_graph
 from palimpsest.store.rows import count
 from palimpsest.store.schema import vectors
 from tests.support.ledger_access import ignore_progress
@@ -129,6 +132,34 @@ def test_a_deleted_memory_is_not_embedded_until_it_is_restored(ledger: Ledger, o
     assert Backfill(ledger, new).run() == 1
     assert new.texts == ["to be kept", "to be deleted"]
     assert (embedded(ledger, new), embedded(ledger, old)) == (2, 0)
+
+
+def test_the_vectors_of_relations_follow_those_of_their_memories(ledger: Ledger, old: Hashing, new: Hashing) -> None:
+    """They are of the embedder of the memory, and go with the relation, whatever takes it away."""
+
+    def stored(embedder: Hashing) -> list[str]:
+        return ledger.read_with(relation_keys, ANA.user_id, embedder.fingerprint, 10)[0]
+
+    def change(kind: Event, **rest: Any) -> list[str]:
+        return write(ledger, None, Decision(kind, **rest))
+
+    lives = Relation("Ana", "lives_in", "Lyon")
+    (first,) = write(ledger, old, Decision(Event.ADD, Fact("Ana lives in Lyon", relations=(lives,))))
+    embed_relations(ledger, new)
+    assert new.texts == []
+    embed_relations(ledger, old)
+    assert (old.texts, stored(old)) == (["Ana lives in Lyon"], [first])
+    Backfill(ledger, new).run()
+    embed_relations(ledger, new)
+    assert (stored(old), stored(new)) == ([], [first])
+    fact = Fact("Ana lives in Nice", relations=(Relation("Ana", "lives in", "Nice"),))
+    change(Event.UPDATE, memory_id=first, fact=fact, sets_relations=True)
+    assert stored(new) == []
+    Backfill(ledger, new).run()
+    embed_relations(ledger, new)
+    assert stored(new) == [first]
+    ledger.run(erase_from_graph, ANA.user_id, [first], [])
+    assert stored(new) == []
 
 
 def test_only_failed_embeds_only_entries_without_any_vector(ledger: Ledger, old: Hashing, new: Hashing) -> None:

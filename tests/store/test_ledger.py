@@ -5,17 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import sqlalchemy
 
 from palimpsest.core.errors import MemoryNotFoundError
 from palimpsest.core.models import Decision, Event, Fact, Outcome, Provenance
 from palimpsest.store import entries
 from palimpsest.store.apply import Write
+from palimpsest.store.graph.relations import relation_keys
 from palimpsest.store.ledger import Ledger
 from palimpsest.store.schema import KNOWN_REVISIONS
-from palimpsest.store.upgrade import MIGRATIONS
+from palimpsest.store.upgrade import MIGRATIONS, upgrade
 from palimpsest.text.tokenizer import search_tokens
 from tests.support.graph import Graph
 from tests.support.graph_cases import GraphCase, graph_cases
+from tests.support.ledger_access import ledger_in
 from tests.support.memory import ALICE, StoppedClock, messages_from
 
 
@@ -62,6 +65,16 @@ def test_a_message_is_found_by_the_words_of_its_neighbours(ledger: Ledger) -> No
     ledger.apply(Write(ALICE, Provenance("test"), messages=(question, answer, late)))
     assert answer.id in found_ids(ledger, "instrument")
     assert late.id not in found_ids(ledger, "violoncello")
+
+
+def test_a_ledger_without_vectors_of_relations_gets_their_table(tmp_path: Path) -> None:
+    with ledger_in(tmp_path) as ledger:
+        ledger.run(lambda conn: [conn.execute(sqlalchemy.text(line)) for line in AS_BEFORE])
+        upgrade(ledger.database, ledger.backups, ledger.clock(), at_opening=False)
+        assert ledger.read_with(relation_keys, "alice", "", 1) == ([], None)
+
+
+AS_BEFORE = ("DROP TABLE relation_vectors", "UPDATE alembic_version SET version_num = '0013'")
 
 
 def test_head_is_the_newest_migration() -> None:

@@ -12,7 +12,7 @@ from palimpsest.store.schema import HEAD, KNOWN_REVISIONS
 from palimpsest.store.sqlite import sqlite_database
 from palimpsest.store.upgrade import MIGRATIONS
 
-NEXT = "0014"
+NEXT = "0015"
 PURPOSE = "Remember in which mood a memory was told."
 MIGRATION = f"""\"\"\"{PURPOSE}\"\"\"
 

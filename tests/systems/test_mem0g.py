@@ -13,6 +13,7 @@ import pytest
 
 from loopback import OpenAIServer
 from palimpsest.core.models import Relation
+from palimpsest.memory import Memory
 from tests.support.mcp_client import reply_text
 from tests.support.memory import ALICE, StoppedClock, add_text, llm_settings, memory_in, messages_from
 from tests.support.scripted_model import answering, decision, given
@@ -122,6 +123,45 @@ async def test_a_question_is_answered_along_a_path_of_relations(tmp_path: Path) 
         assert [line for line in lines if "Ferrow" in line] == ["Tom — head of sales at → Ferrow"]
         about = reply_text(await agent.call_tool("get_summary", {"kind": "about:Tom"}))
         assert "works at →" not in about
+
+
+OTHERS = """Lena drives a Volvo; Ada lives in Porto; Ada plays the cello; Otto keeps bees; Mara rents a studio;
+Mara has the dog Pixel; Nando runs a bakery; Ines is married to Nando; Ines swims in the lake; Otto is allergic to nuts;
+Lena collects stamps; Paul owns a sailing boat; Paul lives in Ghent; Jana sings in a choir; Jana has a garden;
+Emil repairs clocks; Emil likes rye bread; Rosa lives in Bergen; Rosa drives a tram; Hedda is mother of Rosa;
+Tom drives a Zoe; Tom likes plums; Lena swims in the sea; Ada rents a boat; Otto has a piano; Mara likes tea;
+Nando fears dogs; Ines plays chess; Paul has a beard; Jana lives in Leith; Emil has the cat Mo; Rosa keeps hens;
+Hedda likes jazz; Hedda drives a Fiat"""
+
+
+async def test_a_question_near_a_relation_finds_the_memory_that_states_it(tmp_path: Path) -> None:
+    """The paper's second search: "university jobs and academia" finds `works at MIT`, though the text has other words.
+
+    The vectors of relations are in the ledger: they survive a restart, and a new one comes with a new relation.
+    """
+    settings: dict[str, Any] = {"embedder": {"provider": "e5"}}
+
+    async def is_found(memory: Memory, memory_id: str) -> list[bool]:
+        questions = ("university jobs and academia", "Who does research at a university?")
+        found = [(await memory.search(ALICE, question)).hits[:3] for question in questions]
+        return [memory_id in {hit.id for hit in hits} for hits in found]
+
+    async with memory_in(tmp_path, **settings) as memory:
+        for text in OTHERS.replace("\n", " ").split("; "):
+            source, verb, rest = text.split(" ", 2)
+            await add_text(memory, f"{text}, as was said over dinner", relations=[Relation(source, verb, rest)])
+        tom = await add_text(memory, "Tom told us about the move", relations=[Relation("Tom", "works at", "MIT")])
+        assert await is_found(memory, tom) == [False, False]
+        await memory.care.rebuild()
+        assert await is_found(memory, tom) == [True, True]
+    async with memory_in(tmp_path, **settings) as memory:
+        assert await is_found(memory, tom) == [True, True]
+        await memory.update(ALICE, tom, relations=[Relation("Tom", "fishes in", "the bay")])
+        await memory.care.rebuild()
+        assert await is_found(memory, tom) == [False, False]
+        await memory.undo(ALICE)
+        await memory.care.rebuild()
+        assert await is_found(memory, tom) == [True, True]
 
 
 async def test_the_reply_names_the_relations_that_a_replacement_closes(tmp_path: Path) -> None:

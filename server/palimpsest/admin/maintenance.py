@@ -19,7 +19,7 @@ from palimpsest.core.protocols import Progress
 from palimpsest.core.settings import Settings
 from palimpsest.hooks.brief import Briefs
 from palimpsest.hooks.intake import Capture
-from palimpsest.index.backfill import Backfill
+from palimpsest.index.backfill import Backfill, embed_gists, embed_relations
 from palimpsest.index.graph_database import GraphProjection, graph_projection
 from palimpsest.index.sync import KeptKeys, Projection
 from palimpsest.learn.engine import Engine
@@ -194,6 +194,7 @@ class Care:
         ledger, embedder = self._engine.ledger, self._engine.embedder
         rows = await self._engine.run(lambda: ledger.run(contextual_keys.rebuild_full_text, ledger.full_text))
         await self._engine.run(lambda: Backfill(ledger, embedder).run(progress=progress))
+        await self._engine.run(lambda: embed_gists(ledger, embedder) and embed_relations(ledger, embedder))
         return rows, await self._engine.run(lambda: self._projection.rebuild(progress))
 
     async def rebuild_graph(self, progress: Progress | None = None) -> tuple[str, int, int]:

@@ -5,16 +5,21 @@ Also embed the rest of long texts, of which a call embeds only the first window.
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain, islice
+from typing import TypeVar
 
 import numpy as np
+from sqlalchemy import Connection
 
 from palimpsest.core.errors import EmbedderError
 from palimpsest.core.protocols import Embedder, Progress, Vector
 from palimpsest.store import contextual_keys, documents, entries
 from palimpsest.store.documents import EmbeddedText
+from palimpsest.store.graph import relations
 from palimpsest.store.ledger import Ledger
 from palimpsest.text.display import counted
 from palimpsest.text.tokenizer import within
+
+_Key = TypeVar("_Key", int, str)
 
 BATCH = 64
 
@@ -113,18 +118,36 @@ class Backfill:
         }
 
 
-def embed_gists(ledger: Ledger, embedder: Embedder, stopped: Callable[[], bool]) -> bool:
+def embed_gists(ledger: Ledger, embedder: Embedder, stopped: Callable[[], bool] = lambda: False) -> bool:
     """Embed the gists whose pages have a vector of the embedder and which have none. Return whether all of them have.
 
     Blocking. Raises EmbedderError and LedgerError; what is embedded is kept.
     """
+
+    def give(conn: Connection, embedded: Mapping[str, EmbeddedText]) -> None:
+        contextual_keys.give_gist_vectors(conn, ledger.full_text, embedded, ledger.clock())
+
+    return _embed_all(ledger, embedder, stopped, documents.without_vector, give)
+
+
+def embed_relations(ledger: Ledger, embedder: Embedder, stopped: Callable[[], bool] = lambda: False) -> bool:
+    """Do the same for relations and their memories."""
+    return _embed_all(ledger, embedder, stopped, relations.without_vector, relations.give_vectors)
+
+
+def _embed_all(
+    ledger: Ledger,
+    embedder: Embedder,
+    stopped: Callable[[], bool],
+    waiting: Callable[[Connection, str, int], dict[_Key, str]],
+    give: Callable[[Connection, Mapping[_Key, EmbeddedText]], None],
+) -> bool:
     while not stopped():
-        waiting = ledger.read_with(documents.without_vector, embedder.fingerprint, BATCH)
-        if not waiting:
+        texts = ledger.read_with(waiting, embedder.fingerprint, BATCH)
+        if not texts:
             return True
-        made = zip(waiting.items(), embedder.embed_passages([*waiting.values()], background=True), strict=True)
-        embedded = {page: EmbeddedText(text, embedder.fingerprint, vector) for (page, text), vector in made}
-        ledger.run(contextual_keys.give_gist_vectors, ledger.full_text, embedded, ledger.clock())
+        made = zip(texts.items(), embedder.embed_passages([*texts.values()], background=True), strict=True)
+        ledger.run(give, {key: EmbeddedText(text, embedder.fingerprint, vector) for (key, text), vector in made})
     return False
 
 

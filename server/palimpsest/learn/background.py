@@ -15,7 +15,7 @@ import anyio.abc
 
 from palimpsest.core.errors import EmbedderError, LedgerError, VectorIndexError, logged
 from palimpsest.core.models import Outcome, Scope
-from palimpsest.index.backfill import Backfill, embed_gists
+from palimpsest.index.backfill import Backfill, embed_gists, embed_relations
 from palimpsest.index.graph_database import graph_projection
 from palimpsest.index.sync import Projection, finish_purge
 from palimpsest.learn.engine import Engine
@@ -168,6 +168,7 @@ class BackgroundWork:
                 ("texts", partial(_finish, Backfill(engine.ledger, engine.embedder, only_failed=True), is_over)),
                 ("texts", partial(_finish, self._change_over, is_over)),
                 ("gists of pages", partial(embed_gists, engine.ledger, engine.embedder, is_over)),
+                ("relations", partial(embed_relations, engine.ledger, engine.embedder, is_over)),
             ):
                 with logged(logger, f"some {what} are found by words only", EmbedderError, LedgerError):
                     is_finished = embed() and is_finished

@@ -102,6 +102,13 @@ QUESTION_PRIOR = 150
 
 KINDS: tuple[Kind, ...] = ("memory", "message")
 
+# One number for each candidate: shape (n,), float32 or float64.
+Column: TypeAlias = npt.NDArray[Any]
+
+# The smallest standard deviation of cosines: of two memories that are equally near, neither is far better. It is less
+# than half of the usual deviation, which is 0.12.
+MIN_SPREAD = 0.05
+
 
 @dataclass(frozen=True, slots=True)
 class PoolSize:
@@ -153,8 +160,9 @@ class Candidates:
     superseded. `source_pairs` are pairs of rows: a memory, and a message it was learned from. `link_pairs` are pairs of
     rows of memories with a link between them, in both directions. `past` holds the hit of each candidate as it was at
     the instant of `as_of`, and is None without one. `errors` say what could not be used. `states` are the relations
-    that each memory states, as `states_of` returns them, by its id. `clause` are the centred vectors of the question
-    without its clause that says when, and of the clause; None if it has none.
+    that each memory states, as `states_of` returns them, by its id. `near` are the ids of those that state a relation
+    far nearer to the question than most. `clause` are the centred vectors of the question without its clause that says
+    when, and of the clause; None if it has none.
     """
 
     entries: Sequence[Candidate]
@@ -173,6 +181,7 @@ class Candidates:
     errors: Sequence[FullTextError | EmbedderError] = ()
     link_pairs: Sequence[tuple[int, int]] = ()
     states: Mapping[str, AbstractSet[tuple[str, str, str]]] = field(default_factory=dict[str, Any])
+    near: AbstractSet[str] = frozenset()
     clause: Vector | None = None
 
 
@@ -219,6 +228,15 @@ def centred(vectors: Vector, mean: Vector | None) -> Vector:
     moved = vectors if mean is None else vectors - mean
     lengths = np.linalg.norm(moved, axis=-1, keepdims=True)
     return (moved / np.maximum(lengths, TINY)).astype(np.float32)
+
+
+def z_scores(values: Column, counted: Column | None = None, min_spread: float = TINY) -> Column:
+    """Return values in standard deviations from their mean; zeros if they are all alike.
+
+    The mean and the deviation are those of the `counted` rows. A deviation below `min_spread` counts as that.
+    """
+    sample = values if counted is None else values[counted]
+    return (values - sample.mean()) / max(float(sample.std()), min_spread)
 
 
 def rarity(frequency: Mapping[str, int], words: Iterable[str], entries: int) -> dict[str, float]:
@@ -273,9 +291,6 @@ def stored_centre(conn: Connection, embedder: str, scope: Scope) -> tuple[entry_
 # Nothing here reads or writes. Because a score is a sum of named parts, every place in the order can be explained.
 # Searches are scored by `score.SearchScoring`, near-duplicates by `similar.likeness_parts`. A new feature is a column
 # of `Candidates` and a part of a score.
-
-# One number for each candidate: shape (n,), float32 or float64.
-Column: TypeAlias = npt.NDArray[Any]
 
 
 def best_first(scores: Column) -> list[int]:

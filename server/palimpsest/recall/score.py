@@ -24,7 +24,7 @@ from palimpsest.core.models import Candidate, Entity, KnownRelation
 from palimpsest.core.protocols import Vector
 from palimpsest.llm.user_name import is_about_user
 from palimpsest.recall import features
-from palimpsest.recall.features import Candidates, Column, Matrix, Ranked, Weights, best_first
+from palimpsest.recall.features import MIN_SPREAD, Candidates, Column, Matrix, Ranked, Weights, best_first, z_scores
 from palimpsest.recall.forgetting import WEIGHT
 from palimpsest.recall.hits import LINKED, same_words_key
 from palimpsest.recall.query import Moment, ParsedQuery, exact_form, held_in, is_about, is_wish, said_match, text_match
@@ -689,6 +689,10 @@ SUPERSEDED = 2.0
 # of it: more than all other parts differ between texts that are as alike, because it was asked for.
 EXACT = 8.0
 
+# What a memory gains that states a relation to which a question is far nearer than to most. Asked of the lives in
+# benchmarks/lives_in_time.json with their relations, more puts other states of what is asked for first.
+RELATION = 1.0
+
 # What a candidate loses that speaks of a look-alike of what is asked for: about the gain of good hints.
 OTHER_NAME = 4.0
 
@@ -705,13 +709,6 @@ SECONDS_A_DAY = 86_400
 # A text that is this many times as long as another one does not have the same words, so that long texts are not
 # compared.
 MAX_RATIO = 2
-
-# A spread below this is rounding, and not a difference between candidates.
-TINY = 1e-9
-
-# The smallest standard deviation of cosines: of two memories that are equally near, neither is far better. It is less
-# than half of the usual deviation, which is 0.12.
-MIN_SPREAD = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -731,6 +728,9 @@ class SearchScoring:
     def parts(self, candidates: Candidates) -> dict[str, Column]:
         """Return what speaks for and against each candidate, by name."""
         parts = self._own_parts(candidates)
+        if candidates.near:
+            stands_out = np.array([entry.owner_id in candidates.near for entry in candidates.entries])
+            parts["relation"] = RELATION * stands_out.astype(np.float32)
         if candidates.link_pairs:
             parts[CONNECTED] = connected(candidates, _sum(parts))
         order = order_features(self.query, candidates, _sum(parts), self.weights.replacement)
@@ -808,15 +808,6 @@ class SearchScoring:
 
 def _sum(parts: Mapping[str, Column]) -> Column:
     return cast("Column", np.sum(list(parts.values()), axis=0))
-
-
-def z_scores(values: Column, counted: Column | None = None, min_spread: float = TINY) -> Column:
-    """Return values in standard deviations from their mean; zeros if they are all alike.
-
-    The mean and the deviation are those of the `counted` rows. A deviation below `min_spread` counts as that.
-    """
-    sample = values if counted is None else values[counted]
-    return (values - sample.mean()) / max(float(sample.std()), min_spread)
 
 
 def coverage(candidates: Candidates, words: Iterable[str]) -> Column:

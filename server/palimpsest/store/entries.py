@@ -211,6 +211,12 @@ _KEY = sa.case((sa.func.length(vectors.c.key) > 0, vectors.c.key), else_=vectors
 _KEYS = sa.select(vectors.c.seq, _KEY).where(vectors.c.seq.in_(rows.listed_numbers("seqs")), _HAS_KEY)
 
 
+def entries_of(conn: sa.Connection, kind: models.Kind, owner_ids: Sequence[str]) -> list[int]:
+    """Return the numbers of the entries of memories or messages."""
+    of_owners = (vectors.c.kind == kind, rows.among(vectors.c.owner_id, owner_ids))
+    return list(conn.execute(sa.select(vectors.c.seq).where(*of_owners)).scalars())
+
+
 def own_vectors(conn: sa.Connection, embedder: str, kind: models.Kind, owner_ids: Sequence[str]) -> dict[str, Vector]:
     """Return the vectors of the texts without context, each of shape (dims,), by the id of the memory or message."""
     found = conn.execute(_OWN_VECTORS, {"ids": owner_ids, "kind": kind, "embedder": embedder})

@@ -12,7 +12,7 @@ from palimpsest.store.rows import SCOPE, UtcTime, agree
 # The revisions of the schema, oldest first, each a file in `migrations/versions`.
 #
 # The first one is the schema of the first release. It was the thirteenth before it.
-KNOWN_REVISIONS = ("0013",)
+KNOWN_REVISIONS = ("0013", "0014")
 
 # The revision this version writes.
 HEAD = KNOWN_REVISIONS[-1]
@@ -388,6 +388,18 @@ relations = numbered_table(
 sa.Index("relations_once", relations.c.memory_id, relations.c.position, unique=True)
 sa.Index("relations_by_source", relations.c.source_id, relations.c.key)
 sa.Index("relations_by_destination", relations.c.destination_id)
+
+# The vector of a relation in words, and the embedder it is of. It goes with its relation: the background makes it anew.
+relation_vectors = sa.Table(
+    "relation_vectors",
+    metadata,
+    sa.Column("seq", sa.Integer, sa.ForeignKey("relations.seq", ondelete="CASCADE"), primary_key=True),
+    sa.Column("user_id", sa.String(256), nullable=False),
+    sa.Column("memory_id", sa.String(36), nullable=False),
+    sa.Column("embedder", sa.String(128), nullable=False),
+    sa.Column("vector", sa.LargeBinary, nullable=False),
+)
+sa.Index("relation_vectors_by_user", *[relation_vectors.c[n] for n in ("user_id", "embedder", "seq")])
 
 
 class History(NamedTuple):

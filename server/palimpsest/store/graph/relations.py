@@ -1,19 +1,30 @@
 """Read relations between entities, and memories whose relations conflict."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Row, and_, bindparam, select, union
+from sqlalchemy import Connection, Row, and_, bindparam, delete, insert, select, union
 
 from palimpsest.core.clock import shown_date
 from palimpsest.core.models import EntityType, KnownRelation, Memory, Relation, Scope, name_key
+from palimpsest.core.protocols import Vector
 from palimpsest.store import rows as sql
+from palimpsest.store.documents import EmbeddedText, vector_values
 from palimpsest.store.graph.entities import as_shown, is_shown, named_at, roots_named
 from palimpsest.store.graph.identity import LAST_CHARACTER, group_of, meanings, members_of, roots_of, select_named
-from palimpsest.store.schema import entities, entity_aliases, memories, mentions, relations
+from palimpsest.store.schema import (
+    IS_MEMORY,
+    entities,
+    entity_aliases,
+    memories,
+    mentions,
+    relation_vectors,
+    relations,
+    vectors,
+)
 from palimpsest.text.relation_updates import since_of, until_of
 
 # Read relations between entities, with the times of the memories that state them.
@@ -172,6 +183,57 @@ _BY_SEQ = (
     select(relations.c.seq, *_COLUMNS, *(memories.c[name] for name in ("user_id", "project", "agent_id", "run_id")))
     .join(memories, memories.c.id == relations.c.memory_id)
     .where(relations.c.seq.in_(sql.listed_numbers("seqs")), memories.c.deleted_at.is_(None))
+)
+
+
+# The vectors of relations: Mem0g's second search compares a question with them (section 2.2).
+
+
+def without_vector(conn: Connection, embedder: str, limit: int) -> dict[int, str]:
+    """Return relations that have no vector of an embedder, whose memories have one: what they say, by number."""
+    return {row.seq: _in_words(row) for row in conn.execute(_WITHOUT_VECTOR, {"embedder": embedder, "limit": limit})}
+
+
+def give_vectors(conn: Connection, embedded: Mapping[int, EmbeddedText]) -> None:
+    """Store the vectors of relations that still say the same."""
+    for seq, made in embedded.items():
+        row = conn.execute(_ONE, {"seq": seq}).one_or_none()
+        if row is not None and _in_words(row) == made.text:
+            conn.execute(delete(relation_vectors).where(relation_vectors.c.seq == seq))
+            owner = {"seq": seq, "user_id": row.user_id, "memory_id": row.memory_id}
+            conn.execute(insert(relation_vectors), {**owner, **vector_values(made)})
+
+
+def relation_keys(conn: Connection, user_id: str, embedder: str, limit: int) -> tuple[list[str], Vector | None]:
+    """Return the memories that state the newest relations with a vector, and these vectors, of shape (n, dims)."""
+    rows = conn.execute(_VECTORS, {"user": user_id, "embedder": embedder, "limit": limit}).all()
+    return [row.memory_id for row in rows], sql.unpacked_keys([row.vector for row in rows]) if rows else None
+
+
+def _in_words(row: Row[Any]) -> str:
+    stated = stated_by(row)
+    return " ".join((stated.source, stated.name.replace("_", " "), stated.destination))
+
+
+_OF_MEMORIES: sql.Query = select(
+    relations.c.seq, relations.c.position, relations.c.memory_id, memories.c.user_id, memories.c.relations
+).join(memories, memories.c.id == relations.c.memory_id)
+_ONE = _OF_MEMORIES.where(relations.c.seq == bindparam("seq"))
+_WITHOUT_VECTOR = (
+    _OF_MEMORIES.join(vectors, IS_MEMORY)
+    .outerjoin(relation_vectors, relation_vectors.c.seq == relations.c.seq)
+    .where(
+        vectors.c.embedder == bindparam("embedder"),
+        relation_vectors.c.embedder.is_distinct_from(bindparam("embedder")),
+    )
+    .order_by(relations.c.seq.desc())
+    .limit(bindparam("limit"))
+)
+_VECTORS = (
+    select(relation_vectors.c.memory_id, relation_vectors.c.vector)
+    .where(relation_vectors.c.user_id == bindparam("user"), relation_vectors.c.embedder == bindparam("embedder"))
+    .order_by(relation_vectors.c.seq.desc())
+    .limit(bindparam("limit"))
 )
 
 
