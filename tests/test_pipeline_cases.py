@@ -69,32 +69,15 @@ def test_there_are_cases_in_english_and_at_least_five_other_languages() -> None:
     assert len(Counter(case.language for case in CASES)) >= 6
 
 
-RIGHT: tuple[dict[str, Any], ...] = (
-    {
-        "stored": [{"words": ["Oslo"], "date": "2026-02-05", "replaced": ["Rome"]}],
-        "closed": [{"words": ["Rome"], "until": "2026-02-05"}],
-        "limits": [{"words": ["Miso"], "at_most": 1}],
-        "absent": [{"words": ["Paris"]}],
-    },
-    {
-        "entities": [{"name": "rome", "type": "place"}, {"name": "me", "shown": "User"}, {"name": "Paris", "count": 0}],
-        "related": [RELATED],
-        "formerly_related": [{**RELATED, "destination": "Rome", "until": "2026-02-05"}],
-        "unrelated": [{"source": "Mark", "name": "live", "destination": "Rome"}],
-    },
-)
 FAULTS: tuple[tuple[dict[str, Any], str], ...] = (
     ({"stored": [{"words": ["lives", "Oslo"], "without": ["User"]}]}, "not stored: lives, Oslo, not User"),
-    ({"stored": [{"words": ["Oslo"], "date": "2025"}]}, "dated 2026-02-05, not 2025: Oslo"),
     ({"stored": [{"words": ["Oslo"], "replaced": ["Bern"]}]}, "its history names nothing with Bern: Oslo"),
-    ({"closed": [{"words": ["Miso"]}]}, "not closed: Miso"),
     ({"closed": [{"words": ["Rome"], "until": "2025"}]}, "not 2025: Rome"),
     ({"forgotten": [{"words": ["Mark"], "question": "Mark"}]}, "not forgotten: Mark drinks."),
     ({"absent": [{"words": ["Rome"]}]}, "should be in no memory (Rome): User lives in Rome."),
     ({"limits": [{"words": ["User"], "at_most": 1}]}, "2 memories instead of 1 at most: User"),
     ({"notes": ["forgotten"]}, "no reply says: forgotten"),
     ({"entities": [{"name": "Bern"}]}, "'Bern' means nobody and nothing instead of 1"),
-    ({"entities": [{"name": "Rome", "type": "person"}]}, "'Rome' is of type place, not person"),
     ({"related": [RELATED | {"destination": "Rome"}]}, "not related: User — live → Rome"),
     ({"formerly_related": [RELATED]}, "still related: User — live → Oslo"),
     ({"unrelated": [RELATED]}, "should not be related: User — lives in → Oslo"),
@@ -105,13 +88,11 @@ FAULTS: tuple[tuple[dict[str, Any], str], ...] = (
 async def test_the_judge_names_what_is_not_as_it_should_be() -> None:
     """Each kind of expectation fails if what is there does not fit it. A script that ends too early is told."""
     every: dict[str, list[Any]] = {}
-    for expected in (*RIGHT, *(expected for expected, _ in FAULTS)):
+    for expected, _ in FAULTS:
         for kind, items in expected.items():
             every.setdefault(kind, []).extend(items)
     case = case_that_expects(**every)
     end = await run(case, scripted(case.script), "scripted", "static")  # once for all expectations
-    for expected in RIGHT:
-        assert failures(case_that_expects(**expected).expected, end) == [], expected
     for expected, fault in FAULTS:
         assert any(fault in line for line in failures(case_that_expects(**expected).expected, end)), expected
     case = case_that_expects(no_notes=["learned"])

@@ -12,7 +12,6 @@ from measures.hand_written import data_file, read_data
 from measures.near_duplicates import near_duplicates
 from measures.personas import read_personas
 from measures.tables import ALL
-from measures.unknown import Answers
 
 EMBEDDER = "static"
 PERSONA = {
@@ -52,11 +51,6 @@ async def test_everyday_counts_the_first_hit_and_the_share_of_the_answers_among_
     assert answered.figures["en"] == answered.figures[ALL]
     assert current.figures[ALL] == {"n": 1, "newer first": 1}
     assert any("paraphrase" in miss and "Porto" in miss for miss in answered.misses)
-
-
-def test_the_shares_of_unknown_are_those_of_results_without_confidence() -> None:
-    row = Answers([True, True, True, False], [True, False]).row()
-    assert (row["far-off told"], row["answerable told"]) == (1 / 2, 1 / 4)
 
 
 @pytest.mark.anyio

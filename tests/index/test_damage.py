@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -12,19 +11,15 @@ from typing import TypeAlias
 import numpy as np
 import pytest
 
-from palimpsest.index.chroma_folder import ChromaIndex
 from palimpsest.index.sync import FILE_NAME
-from palimpsest.store.ledger import Ledger, open_ledger
-from tests.support.memory import StoppedClock
+from palimpsest.store.ledger import Ledger
 from tests.support.projections import (
     Indexes,
     add,
     agrees,
     build,
     direction,
-    entry_of,
     facts,
-    nearest,
     opened,
 )
 
@@ -83,28 +78,3 @@ def test_a_damaged_index_is_set_aside_and_rebuilt(ledger: Ledger, root: Path, ki
     assert left <= {path.name for path in (root / "0.aside").iterdir()}
     build(ledger, indexes, root)
     assert indexes.last.upserted == [], "the new checkpoint is valid"
-
-
-def chroma_in(folder: Path) -> ChromaIndex:
-    return ChromaIndex.open_folder(folder, "p")
-
-
-class TestRepair:
-    def test_an_index_ahead_of_a_restored_ledger_is_rebuilt(self, ledger: Ledger, root: Path, tmp_path: Path) -> None:
-        """A restored ledger uses the same log numbers again for other rows."""
-        add(ledger, "one")
-        with sqlite3.connect(ledger.location) as source, sqlite3.connect(tmp_path / "old.db") as backup:
-            source.backup(backup)
-        source.close()
-        backup.close()
-        add(ledger, "two", "three")
-        with opened(ledger, chroma_in, root):
-            pass
-        older = open_ledger(tmp_path / "old.db", StoppedClock())
-        try:
-            (outcome,) = add(older, "four")
-            with opened(older, chroma_in, root) as projection:
-                assert projection.count() == 2
-                assert nearest(older, projection, "four", 1) == [entry_of(older, outcome)]
-        finally:
-            older.close()

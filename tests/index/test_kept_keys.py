@@ -15,7 +15,6 @@ from palimpsest.index import sync
 from palimpsest.index.sync import KeptKeys, Projection
 from palimpsest.store.ledger import Ledger
 from tests.support.ledger_access import all_keys, ledger_in
-from tests.support.ledger_files import run_sql
 from tests.support.projections import (
     EMBEDDER,
     Indexes,
@@ -24,7 +23,6 @@ from tests.support.projections import (
     entry_of,
     facts,
     nearest,
-    opened,
     projected,
     write,
 )
@@ -135,15 +133,3 @@ class TestBound:
             write(ledger, Decision(Event.DELETE, memory_id=outcomes[0].memory.id))
             assert nearest(ledger, kept, "fact 1", 1) == [2]
             assert kept.kept_users() == ["ana"]
-
-
-class TestBesideTheIndex:
-    @pytest.mark.parametrize("damage", ["UPDATE vectors SET key = substr(key, 1, 2) WHERE seq = 1", "DROP TABLE means"])
-    def test_a_damaged_ledger_is_left_to_the_index(
-        self, tmp_path: Path, ledger: Ledger, exact: Indexes, root: Path, damage: str
-    ) -> None:
-        """One damaged row must not take every search of its user down."""
-        add(ledger, *facts(3))
-        with opened(ledger, exact.open, root) as projection:
-            run_sql(tmp_path / "ledger.db", damage)
-            assert nearest(ledger, KeptKeys(ledger, projection), "fact 1", 1) == [2]

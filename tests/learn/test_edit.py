@@ -18,7 +18,7 @@ from palimpsest.core.models import Decision, Event, Fact, Relation, Scope
 from palimpsest.memory import Memory
 from palimpsest.server import advice
 from tests.support.command_line import palimpsest, palimpsest_json
-from tests.support.ledger_access import row_faults, write_decisions
+from tests.support.ledger_access import write_decisions
 from tests.support.memory import ALICE, StoppedClock, add_text, memory_in, memory_texts, messages_from
 
 pytestmark = pytest.mark.anyio
@@ -188,25 +188,6 @@ async def test_metadata_stays_unless_the_call_gives_another(memory: Memory) -> N
     await memory.undo(ALICE)
     (stored,) = (await memory.scope_contents(ALICE)).memories
     assert (stored.id, stored.metadata) == (first, given)
-
-
-async def test_a_new_value_takes_the_place_of_one_that_was_handed_on(memory: Memory) -> None:
-    """Guards a text that does not tell what it states: nobody who reads it would find the contradiction."""
-    stated = (("cousin of", "User"), ("works as", "plumber"), ("lives in", "Wels"))
-    old = {"text": "My cousin Tom is a plumber in Wels", "relations": [Relation("Tom", *each) for each in stated]}
-    new = {"text": "Tom moved to Salzburg", "relations": [Relation("Tom", "lives in", "Salzburg")]}
-    await replaced(memory, ALICE, old, new)
-    await add_text(memory, "Tom is a carpenter", relations=[Relation("Tom", "works as", "carpenter")])
-    kept = ["Tom — cousin of → User", "Tom — lives in → Salzburg"]
-    assert await lines(memory) == [*kept, "Tom — works as → carpenter"]
-    await memory.undo(ALICE)
-    assert await lines(memory) == [*kept, "Tom — works as → plumber"]
-    assert await row_faults(memory) == []
-
-
-async def lines(memory: Memory) -> list[str]:
-    """Return the relations that hold now."""
-    return sorted(item.line for item in (await memory.graph.subgraph(ALICE)).relations)
 
 
 async def test_metadata_given_with_another_memorys_text_goes_to_that_memory(memory: Memory) -> None:

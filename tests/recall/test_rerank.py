@@ -73,18 +73,14 @@ async def found(folder: Path, count: int, **config: Any) -> SearchResult:
 
 
 async def test_the_first_twenty_are_asked_about_and_ordered_anew(tmp_path: Path) -> None:
+    """Texts that it does not tell apart keep our order."""
     before = [hit.text for hit in (await found(tmp_path, 25)).hits]
-    place = before.index(FAVOURITE)
-    assert 0 < place < RERANKED
+    assert 0 < before.index(FAVOURITE) < RERANKED
     with endpoint(judged) as (url, requests):
         result = await found(tmp_path, 25, base_url=url, model="judge", api_key="a-key")
-    texts = [hit.text for hit in result.hits]
-    assert texts[0] == FAVOURITE
-    assert texts[1:] == [text for text in before if text != FAVOURITE], (
-        "texts that it does not tell apart keep our order"
-    )
+    texts, scores = [hit.text for hit in result.hits], [hit.score for hit in result.hits]
+    assert texts == [FAVOURITE, *(text for text in before if text != FAVOURITE)]
     assert result.hits[0].score_parts["reranker"] > 0
-    scores = [hit.score for hit in result.hits]
     assert scores == sorted(scores, reverse=True)
     assert not result.notes
     _, request = requests  # one for each search
@@ -115,14 +111,11 @@ async def test_a_reranker_that_fails_leaves_the_order_and_says_so(tmp_path: Path
         assert [hit.score for hit in result.hits] == [hit.score for hit in before.hits]
 
 
-@pytest.mark.parametrize(("provider", "setting"), [("onnx", "folder"), ("endpoint", "base_url")])
-def test_a_reranker_needs_a_place(tmp_path: Path, provider: str, setting: str) -> None:
-    with pytest.raises(SettingsError, match=f"needs reranker.config.{setting}"):
-        load_settings(data_dir=tmp_path, reranker={"provider": provider})
-
-
-async def test_a_missing_folder_is_named_by_the_search(tmp_path: Path) -> None:
-    """A memory opens without its reranker, because all else works."""
+async def test_a_reranker_needs_a_place(tmp_path: Path) -> None:
+    """A memory opens without its reranker, because all else works; the search says what is missing."""
+    for provider, setting in (("onnx", "folder"), ("endpoint", "base_url")):
+        with pytest.raises(SettingsError, match=f"needs reranker.config.{setting}"):
+            load_settings(data_dir=tmp_path, reranker={"provider": provider})
     chosen = {"provider": "onnx", "config": {"folder": str(tmp_path / "nothing")}}
     async with memory_in(tmp_path / "data", reranker=chosen) as memory:
         await memory.add_text(ALICE, "Anna drinks coffee")

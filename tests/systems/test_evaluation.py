@@ -151,24 +151,6 @@ def test_a_run_goes_on_where_it_stopped(data: Path, capsys: pytest.CaptureFixtur
     assert (len(asked), len(answers_of(data)), learning) == (3, 6, [])
 
 
-def test_a_model_that_cannot_learn_stops_the_run(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Guards the figures: a memory that lacks facts would be measured as if it had them."""
-    asked: list[str] = []
-    answer = model_of(data, asked)
-
-    def unlearned(request: dict[str, Any]) -> Reply | str:
-        if "New messages: " in request["messages"][-1]["content"]:
-            return Reply("Out of credit.", status=429, headers={"x-should-retry": "false"})
-        return answer(request)
-
-    with OpenAIServer(unlearned) as server:
-        assert evaluated(data, server, "--systems", "palimpsest") == 1
-    assert "pieces are not learned" in capsys.readouterr().err
-    with OpenAIServer(answer) as server:
-        assert evaluated(data, server, "--systems", "palimpsest, memories", "--limit", "1") == 0
-    assert "Mira adopted a greyhound called Pilot." in asked[-1]
-
-
 def test_missing_data_are_named_in_a_line(tmp_path: Path) -> None:
     missing = tmp_path / "locomo.json"
     with pytest.raises(SystemExit, match=f"^there is no file or folder {missing}$"):
