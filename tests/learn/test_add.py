@@ -46,7 +46,10 @@ async def test_a_conversation_becomes_facts_with_sources_dates_and_labels(tmp_pa
 
 
 async def test_a_conversation_is_read_with_the_prompt_of_who_has_it_and_the_wishes_of_the_user(tmp_path: Path) -> None:
-    agent, wishes = Scope("alice", agent_id="otto"), {"custom_instructions": "Prices in $.", "includes": ["work"]}
+    agent, wishes = (
+        Scope("alice", agent_id="otto"),
+        dict[str, Any]({"custom_instructions": "Prices in $.", "includes": ["work"]}),
+    )
     async with memory_with([facts_reply()] * 2, tmp_path, **wishes) as (memory, server):
         for scope in (agent, ALICE):
             await memory.add_messages(messages_from(("user", "Never deploy on Fridays"), scope=scope))

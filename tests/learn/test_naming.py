@@ -7,36 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.core.models import Memory as StoredMemory
-from palimpsest.core.models import NamedEntity, Relation, Scope
+from palimpsest.core.models import Relation, Scope
 from palimpsest.memory import Memory
 from tests.support.memory import ALICE, add_text
 
 pytestmark = pytest.mark.anyio
 
 NAMES = json.loads((Path(__file__).parents[1] / "text" / "names" / "names.json").read_text("utf-8"))
-
-
-async def stored(memory: Memory) -> list[StoredMemory]:
-    return list((await memory.scope_contents(ALICE)).memories)
-
-
-NAMED: dict[str, tuple[NamedEntity, ...]] = {
-    "Ana's sister Marta works at Kestrel Ventures in Lyon.": (
-        NamedEntity("Ana", "person"),
-        NamedEntity("Marta", "person"),
-        NamedEntity("Kestrel Ventures", "organization"),
-        NamedEntity("Lyon", "place"),
-    ),
-    "The project is called Orangery.": (NamedEntity("Orangery", "project"),),
-    "all of orangery was moved to another folder": (NamedEntity("orangery", "project"),),
-}
-
-
-async def test_a_text_names_what_its_words_show_and_what_is_known(memory: Memory) -> None:
-    for text in NAMED:
-        await add_text(memory, text)
-    assert {item.text: item.entities for item in await stored(memory)} == NAMED
 
 
 async def test_lookalikes_are_proposed_until_somebody_says_what_they_are(memory: Memory) -> None:

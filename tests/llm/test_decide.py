@@ -85,15 +85,13 @@ async def test_replies_become_decisions(row: dict[str, Any]) -> None:
     ("wrong_decision", "fault"),
     [
         (decision(0, "UPDATE", 2, "x"), "there is no memory 2; the ids are those shown, 0 to 1."),
-        (decision(0, "DELETE", -1, "x"), "there is no memory -1"),
         (decision(7, "ADD"), "there is no fact 7; the facts are 0 to 0."),
         (decision(0, "DELETE", None, "x"), "DELETE names no memory."),
         (decision(0, "UPDATE", 0, "  "), "UPDATE of memory 0 has no text."),
         (decision(0, "UPDATE", 0, "x" * (MAX_TEXT_CHARS + 1)), f"longer than {MAX_TEXT_CHARS} characters"),
         (decision(0, "MERGE", 0, "x"), "a decision about fact 0 has no event that there is"),
-        ("ADD", "a decision has no event that there is"),
     ],
-    ids=range(8),
+    ids=range(6),
 )
 async def test_a_decision_that_is_not_valid_is_repaired_or_left_out(wrong_decision: Any, fault: str) -> None:
     """Guards other memories: a number that was not shown, or a missing part, is never guessed. The others count."""

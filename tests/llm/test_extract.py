@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from palimpsest.core.errors import ModelError, ModelRefusedError
-from palimpsest.core.models import MAX_NAME_CHARS, Fact, NamedEntity, Relation
+from palimpsest.core.models import MAX_NAME_CHARS, Relation
 from palimpsest.learn.engine import NEEDED_PROMPTS
 from palimpsest.llm.extract import (
     MAX_ENTITIES,
@@ -167,35 +167,6 @@ async def test_context_is_never_among_the_messages() -> None:
     assert call.input("Notes of the system, for context only") == ["You are Otto."]
     new_messages = json.dumps(call.input("New messages"))
     assert [word for word in ("pilot", "Nice", "Otto", "ponds") if word in new_messages] == []
-
-
-@pytest.mark.few_by_day(2)
-@pytest.mark.parametrize("me", ["the user", "me", "用户"])
-async def test_the_user_has_one_name(me: str) -> None:
-    stated = {
-        "text": "User lives in Lyon with her sister Ines.",
-        "entities": [{"name": me, "type": "other"}, {"name": "Ana", "type": "person"}, ["Ines", "person"]],
-        "relations": [[me, "lives in", "Lyon"], ["Ines", "sister of", me], ["User's sister", "is called", "Ines"]],
-    }
-
-    async def facts(user_name: str = "", speaker: str = "", user: str | None = None) -> tuple[Fact, ...]:
-        said = message("I am Ana and live in Lyon with my sister Ines.", "said-1", name=speaker)
-        text = json.dumps({"user_name": user, "facts": [stated]})
-        return (await run_extract(text, conversation=Conversation([said], user_name=user_name)))[0].facts
-
-    told, known, named = await facts(user="Ana"), await facts(user_name="Ana"), await facts(speaker="Ana")
-    (unknown,) = await facts()
-
-    assert told == known
-    for (fact,) in (told, known, named):
-        assert fact.text.startswith("Ana lives")
-        assert fact.entities[:2] == (NamedEntity("Ana", "person"), NamedEntity("Ines", "person"))
-        assert fact.relations == (
-            Relation("Ana", "lives in", "Lyon"),
-            Relation("Ines", "sister of", "Ana"),
-            Relation("Ana's sister", "is called", "Ines"),
-        )
-    assert unknown.entities[0] == NamedEntity(me, "person")
 
 
 async def test_too_much_and_too_long_is_left_out_and_said() -> None:

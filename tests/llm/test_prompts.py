@@ -10,8 +10,7 @@ import pytest
 
 from palimpsest.core.errors import PromptError
 from palimpsest.learn.engine import NEEDED_PROMPTS
-from palimpsest.llm import decide
-from palimpsest.llm.ask import ReplyModel, schema_for
+from palimpsest.llm.ask import schema_for
 from palimpsest.llm.extract import ExtractReply
 from palimpsest.llm.prompts import Prompt, PromptFiles, parse, shipped_directory
 from palimpsest.text.tokenizer import count_tokens
@@ -41,39 +40,6 @@ def write_prompt(folder: Path, text: str = OWN_PROMPT, name: str = "decide") -> 
 def prompt_files(folder: Path | None = None, **system_texts: str) -> PromptFiles:
     """Return the prompt files as the server opens them."""
     return PromptFiles(NEEDED_PROMPTS, folder, system_texts)
-
-
-REPLIES: dict[str, type[ReplyModel]] = {
-    "extract": ExtractReply,
-    "extract_agent": ExtractReply,
-    "decide": decide.DecideReply,
-}
-
-
-MEM0 = 'Return the facts as JSON: {"facts": ["…"]}.'
-OPERATION = 'For each fact: {"operation": "ADD", "target_memory_id": "", "updated_content": null}'
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "has_form", "has_schema"),
-    [
-        ("extract", "Only what is about food.", True, True),
-        ("extract", MEM0, True, True),
-        ("extract", MEM0 + "{messages}", False, False),
-        ("decide", 'Never delete a calendar "event" once stored.', True, True),
-        ("decide", OPERATION + "{facts} {memories}", False, False),
-    ],
-)
-def test_guidance_gets_the_form_of_the_reply_and_a_whole_prompt_gets_no_schema(
-    name: str, text: str, *, has_form: bool, has_schema: bool
-) -> None:
-    prompt = PromptFiles(NEEDED_PROMPTS, None, {name: text}).get(name)
-    messages = prompt.render(**dict.fromkeys(prompt.inputs, ""))
-
-    content = "\n".join(message["content"] for message in messages)
-    assert text.partition("{m")[0].partition("{f")[0] in content
-    assert ("Answer with one JSON object and nothing else." in content) is has_form
-    assert (schema_for(messages, REPLIES[name]) is not None) is has_schema
 
 
 def test_the_needed_prompts_are_shipped_and_short() -> None:

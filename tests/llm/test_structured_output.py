@@ -41,28 +41,6 @@ def required(reply: ExtractReply) -> tuple[list[str], str]:
 
 
 BOTH = ["Ana drinks tea.", "Ana has a cat."]
-READ: list[tuple[str, list[str]]] = [
-    *(
-        (reply, BOTH)
-        for reply in (
-            f"```json\n{GOOD}\n```",
-            f"Two of the messages (1 and 2) matter {{so far}}: {GOOD}\n\nLet me know if you need more.",
-            f'<think>The user says [1] tea... maybe {{"facts": []}}?</think>\n{GOOD}',
-            f'{GOOD}\n<think>was that right? {{"facts": []}}',
-            GOOD.replace("}]}", "},],}"),
-            json.dumps(json.loads(GOOD)["facts"]),
-            json.dumps([{"fact": "Ana drinks tea."}, "Ana has a cat."]),
-        )
-    ),
-    ('As of [2026-05-08]: {"facts": ["x"]}', ["x"]),
-    ('{name} said: {"facts": ["x"]}', ["x"]),
-    ('<think>{"facts": ["y"]}</think>\n```json\n{"facts": ["x"]}\n```', ["x"]),
-    ('{"facts": ["likes <think> tags"]}', ["likes <think> tags"]),
-    ('{"facts": ["a,] b",]}', ["a,] b"]),
-    ('{"facts": ["first\nsecond"]}', ["first\nsecond"]),
-    ("[]", []),
-    ('Nothing here is worth keeping: {"facts": []}', []),
-]
 UNREADABLE = [
     *(
         (reply, "there is no JSON in it")
@@ -76,11 +54,6 @@ UNREADABLE = [
     ),
     ("{}", "facts"),
 ]
-
-
-def test_a_reply_is_read_in_every_form_that_models_send() -> None:
-    for reply, expected in READ:
-        assert texts(read(reply, ExtractReply)) == expected, reply
 
 
 def test_the_error_about_an_unreadable_reply_names_its_fault() -> None:
@@ -150,9 +123,6 @@ def test_wherever_a_reply_is_cut_off_only_whole_items_are_read() -> None:
         assert lengths == {1, 2, 3}
 
 
-# Instructions that ask for no JSON.
-LINES = "Write a fact on each line, or <none>."
-
 ROWS: list[dict[str, Any]] = json.loads(Path(__file__).with_name("replies.json").read_text("utf-8"))
 
 
@@ -192,35 +162,6 @@ async def test_the_last_whole_reply_counts_and_never_a_draft(prompt: Prompt) -> 
     assert wrong == {}
 
 
-OWN_FORMS: dict[str, tuple[str, str, list[str] | None]] = {
-    "bullets": (LINES, "Facts:\n- Name: John.\n- Likes dark themes.", ["Name: John.", "Likes dark themes."]),
-    "numbers": (LINES, "1. Name: John.\n2) Likes dark themes.", ["Name: John.", "Likes dark themes."]),
-    "bullets between words": (LINES, "Sure, here they are.\n- Likes figs.\nShall I go on?", ["Likes figs."]),
-    "none as a bullet": (LINES, "- None", []),
-    "nothing in Chinese": (LINES, "<\u65e0>", []),
-    "lines": (LINES, "Name: John.\nLikes dark themes.", ["Name: John.", "Likes dark themes."]),
-    "broken": (LINES, '{"facts": ["Name: John.", "Likes', None),
-    "bullets instead of the form": ("Only what is about food.", "- Likes figs.", ["Likes figs."]),
-}
-
-
-@pytest.mark.anyio
-@pytest.mark.parametrize(("system", "reply", "facts"), OWN_FORMS.values(), ids=OWN_FORMS)
-async def test_replies_in_the_form_of_a_custom_prompt_are_read(
-    system: str, reply: str, facts: list[str] | None
-) -> None:
-    model = ScriptedModel([reply, reply])
-    prompt = PromptFiles(NEEDED_PROMPTS, None, {"extract": system}).get("extract")
-    said = Conversation(messages_from(("user", "I am John. Dark themes, please.")))
-
-    if facts is None:
-        with pytest.raises(ReplyError):
-            await extract(model, prompt, said, NOW)
-    else:
-        assert [fact.text for fact in (await extract(model, prompt, said, NOW)).facts] == facts
-    assert len(model.calls) == (2 if facts is None else 1)
-
-
 SLOW = [
     *('{"facts": ["' + '\\"' * 90_000, "[" * 900 + "1," * 90_000 + "x", "[{" * 90_000, '{"a":' * 40_000),
     *('{"a": "b" "c", ' * 13_000, '</think>{"a' * 16_000, 'x {"a```{' * 20_000, 'x {"a' + '\\"' * 90_000 + '"x'),
@@ -234,7 +175,7 @@ async def test_no_reply_takes_long_to_read_or_exhausts_the_stack() -> None:
         assert len(reply) <= MAX_REPLY_CHARS
         with pytest.raises(ReplyError):
             await ask(ScriptedModel([reply, reply]), MESSAGES, ExtractReply, required)
-    for depth in range(sys.getrecursionlimit() - 200, sys.getrecursionlimit() + 1, 5):
+    for depth in range(sys.getrecursionlimit() - 200, sys.getrecursionlimit() + 1, 20):
         for begin, end in (("[", "]"), ('{"a":', "}")):
             deep = f"{begin * depth}1{end * depth}"
             for reply in (deep, f'[{{"text":"x","sources":{deep}}}]'):

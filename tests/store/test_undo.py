@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,26 +29,22 @@ from palimpsest.core.models import (
     Scope,
     Undo,
 )
-from palimpsest.core.protocols import Vector
-from palimpsest.store import contextual_keys
-from palimpsest.store import entries as entry_queries
 from palimpsest.store import history as history_queries
 from palimpsest.store import memories as memory_queries
 from palimpsest.store import messages as message_queries
 from palimpsest.store.apply import Write
-from palimpsest.store.documents import EmbeddedText
 from palimpsest.store.ledger import Ledger
 from palimpsest.store.schema import history, message_history
 from tests.support.examples import examples
 from tests.support.graph import Graph
 from tests.support.graph_cases import GraphCase, graph_cases
 from tests.support.memory import ALICE, StoppedClock, messages_from
+from tests.support.projections import direction
 from tests.support.stores import ledger_folder, open_empty_ledger
 
 BY_TEST = Provenance("test", caller="pytest")
 WEB = Scope("alice", project="web")
 SCOPES = (ALICE, WEB)
-EMBEDDER = "e"
 
 # Everything there is to living memories and messages, by id.
 LiveEntries: TypeAlias = dict[str, tuple[Any, ...]]
@@ -57,11 +52,7 @@ LiveEntries: TypeAlias = dict[str, tuple[Any, ...]]
 
 @dataclass(frozen=True)
 class RecordedLedger(Graph):
-    """A ledger whose clock moves on by a minute with every write, and its state before each write.
-
-    `states_by_time` pairs an instant with the state just before it. `states_by_edit` maps the number of an edit to the
-    state before it.
-    """
+    """A ledger whose clock moves on by a minute with every write, and its state before each write, by time and edit."""
 
     states_by_time: list[tuple[datetime, LiveEntries]] = field(default_factory=list[tuple[datetime, LiveEntries]])
     states_by_edit: dict[int, LiveEntries] = field(default_factory=dict[int, LiveEntries])
@@ -71,8 +62,8 @@ class RecordedLedger(Graph):
         state, row_count = self.live_entries(), len(self.history_rows())
         texts = [decision.fact.text for decision in write.decisions if decision.fact is not None]
         texts += [message.content for message in write.messages]
-        vectors = {text: _vector(text) for text in texts}
-        applied = super().apply(replace(write, vectors=vectors, embedder=EMBEDDER))
+        vectors = {text: direction(text.casefold()) for text in texts}
+        applied = super().apply(replace(write, vectors=vectors, embedder="e"))
         self.states_by_time.append((self.clock.at, state))
         rows = self.history_rows()
         if len(rows) > row_count:
@@ -89,64 +80,46 @@ class RecordedLedger(Graph):
         messages = messages_from(*({"role": "user", "content": text, "at": at} for text in texts), scope=scope)
         return self.do(scope, messages=messages).messages
 
-    def live_entries(self, scope: Scope | None = None) -> LiveEntries:
-        """Return the living memories and messages of a scope itself, or of all scopes."""
+    def live_entries(self) -> LiveEntries:
+        """Return the living memories and messages of all scopes."""
         with self.ledger.read() as conn:
-            scopes = SCOPES if scope is None else (scope,)
-            memories = [memory for place in scopes for memory in memory_queries.memories_of(conn, place)]
-            messages = [message for place in scopes for message in message_queries.messages_of(conn, place)]
-        entries: LiveEntries = {memory.id: memory_fields(memory) for memory in memories}
-        return entries | {message.id: (message.scope, message.content) for message in messages}
+            memories = [memory for place in SCOPES for memory in memory_queries.memories_of(conn, place)]
+            messages = [message for place in SCOPES for message in message_queries.messages_of(conn, place)]
+        return fields_of(memories, messages)
 
-    def live_texts(self, scope: Scope = ALICE) -> list[str]:
-        """Return the sorted texts of the living memories and messages of a scope itself."""
-        return sorted(entry[1] for entry in self.live_entries(scope).values())
+    def live_texts(self) -> list[str]:
+        """Return the sorted texts of the living memories and messages."""
+        return sorted(entry[1] for entry in self.live_entries().values())
 
     def history_rows(self) -> list[tuple[Any, ...]]:
         """Return every row of the history of memories and messages as it is stored, by the number of its edit."""
+        rows: list[tuple[Any, ...]] = []
         with self.ledger.read() as conn:
-            rows = [
-                (row.change, table.name, *row)
-                for table in (history, message_history)
-                for row in conn.exec_driver_sql(f"SELECT * FROM {table.name} ORDER BY seq")  # noqa: S608 - our own names
-            ]
+            for table in (history, message_history):
+                query = f"SELECT * FROM {table.name} ORDER BY seq"  # noqa: S608 - our own names
+                rows += [(row.change, table.name, *row) for row in conn.exec_driver_sql(query)]
         return sorted(rows, key=lambda row: row[0])
 
-    def entries_ever_seen(self, scope: Scope) -> list[tuple[Kind, str]]:
-        """Return kind and id of every memory and message that the scope sees, deleted or not, oldest first."""
-        entries: dict[tuple[Kind, str], None] = {}
-        for edit in reversed(self.log(scope)):
-            entries |= {(step.kind, step.owner_id): None for step in edit.steps if step.kind != "entity"}
-        return list(entries)
-
-    def embed_missing(self) -> None:
-        """Give vectors to entries without one, as the server does after a write that restored some."""
-        with self.ledger.read() as conn:
-            entries = entry_queries.missing_vectors(conn, EMBEDDER, 100, after=0, only_failed=True)
-        embedded = {seq: EmbeddedText(text, EMBEDDER, _vector(text)) for seq, text in entries.items()}
-        self.ledger.run(contextual_keys.give_vectors, self.ledger.full_text, embedded, self.ledger.clock())
+    def owners(self, scope: Scope) -> list[tuple[Kind, str]]:
+        """Return kind and id of every memory and message that the scope ever saw, oldest first."""
+        steps = [step for edit in reversed(self.log(scope)) for step in edit.steps]
+        return list(dict.fromkeys((step.kind, step.owner_id) for step in steps if step.kind != "entity"))
 
 
-def memory_fields(memory: Memory) -> tuple[Any, ...]:
-    """Return what undo must restore of a memory."""
-    labels = json.dumps([memory.metadata, memory.keywords, memory.tags], sort_keys=True)
-    return memory.scope, memory.text, labels, memory.happened_at, memory.valid_from, memory.context, memory.links
-
-
-def _vector(text: str) -> Vector:
-    raw = np.random.default_rng(list(text.casefold().encode())).normal(size=8)
-    return (raw / np.linalg.norm(raw)).astype(np.float32)
+def fields_of(memories: Sequence[Memory], messages: Sequence[Message]) -> LiveEntries:
+    """Return what undo must restore, by id."""
+    entries: LiveEntries = {message.id: (message.scope, message.content) for message in messages}
+    for each in memories:
+        labels = json.dumps([each.metadata, each.keywords, each.tags], sort_keys=True)
+        entries[each.id] = (each.scope, each.text, labels, each.happened_at, each.valid_from, each.context, each.links)
+    return entries
 
 
 @contextmanager
 def recorded_ledger(folder: Path) -> Generator[RecordedLedger]:
-    """Yield an empty recorded ledger in a folder."""
     clock = StoppedClock()
-    ledger = open_empty_ledger(folder, clock)
-    try:
+    with closing(open_empty_ledger(folder, clock)) as ledger:
         yield RecordedLedger(ledger, clock)
-    finally:
-        ledger.close()
 
 
 @pytest.fixture
@@ -215,21 +188,17 @@ def test_an_edit_of_another_scope_is_refused(recorded: RecordedLedger, scope: Sc
     assert recorded.history_rows() == rows
 
 
-# Few texts, two of them equal except for case and spaces, so that memories often have the same text.
+# Few texts, two of them equal except for case and spaces, so that memories often have the same text. Of the last two,
+# which are pinned, the block holds one.
 TEXTS = ("User likes tea", "user  LIKES tea", "User likes coffee", "User likes water")
-
-# Two of these are more than the pinned block may hold.
-LONG = "User likes " + "very " * 130 + "strong tea"
-
+LONG = tuple("User likes " + "very " * 130 + drink for drink in ("strong tea", "weak tea"))
 LABELS: tuple[dict[str, Any], ...] = (
     {},
     {"metadata": {"a": 1}},
     {"metadata": {"a": None, "b": [2]}},
     {"tags": ("x",)},
-    {"metadata": {PINNED: True}},
     {"metadata": {PINNED: 2}},
 )
-DAYS = (None, datetime(2025, 1, 2, tzinfo=UTC), datetime(2027, 3, 4, tzinfo=UTC))
 
 
 @dataclass(frozen=True)
@@ -247,56 +216,45 @@ class Step:
 
 STEPS = st.builds(
     Step,
-    what=st.sampled_from(
-        ("add", "pin", "replace", "update", "delete", "restore", "say", "learn", "embed", "undo", "since")
-    ),
+    what=st.sampled_from(("add", "pin", "replace", "update", "delete", "restore", "say", "learn", "undo", "since")),
     scope=st.sampled_from((ALICE, ALICE, WEB)),
     one=st.integers(0, 11),
     other=st.integers(0, 11),
     text=st.sampled_from(TEXTS),
     labels=st.sampled_from(LABELS),
-    day=st.sampled_from(DAYS),
+    day=st.sampled_from((None, datetime(2025, 1, 2, tzinfo=UTC), datetime(2027, 3, 4, tzinfo=UTC))),
 )
-
-
-def _chosen(owners: Sequence[tuple[Kind, str]], *numbers: int) -> list[tuple[Kind, str]]:
-    """Return the owners that the numbers choose, each once, or none if there are no owners."""
-    return list(dict.fromkeys(owners[number % len(owners)] for number in numbers)) if owners else []
 
 
 def _do(recorded: RecordedLedger, step: Step) -> None:
     """Carry out one step. Raises InputError if it is refused."""
-    fact = Fact(step.text, happened_at=step.day, **step.labels)
-    owners, living = recorded.entries_ever_seen(step.scope), recorded.live_entries()
-    living_memories = [owner for owner in owners if owner[1] in living and owner[0] == "memory"]
-    memory_ids = [memory_id for _, memory_id in _chosen(living_memories, step.one, step.other)]
+    fact, living = Fact(step.text, happened_at=step.day, **step.labels), recorded.live_entries()
+    owners = recorded.owners(step.scope)
+    chosen = [owners[number % len(owners)] for number in {step.one, step.other}] if owners else []
+    memory_ids = tuple({owner_id for kind, owner_id in chosen if owner_id in living and kind == "memory"})
     match step.what:
-        case "add" | "pin":
-            pinned = Fact(f"{LONG} {step.one}", metadata={PINNED: step.one})
-            recorded.do(step.scope, Decision(Event.ADD, fact if step.what == "add" else pinned))
+        case "add":
+            recorded.do(step.scope, Decision(Event.ADD, fact))
+        case "pin":
+            recorded.do(step.scope, Decision(Event.ADD, Fact(LONG[step.one % 2], metadata={PINNED: step.one})))
         case "replace":
-            recorded.do(step.scope, Decision(Event.ADD, fact, replaces=tuple(memory_ids)))
+            recorded.do(step.scope, Decision(Event.ADD, fact, replaces=memory_ids))
         case "update" if memory_ids:
-            fact_of_update = fact if step.other % 3 else Fact("", happened_at=step.day, **step.labels)
-            recorded.do(step.scope, Decision(Event.UPDATE, fact_of_update, memory_ids[0]))
+            changed = fact if step.other % 3 else replace(fact, text="")
+            recorded.do(step.scope, Decision(Event.UPDATE, changed, memory_ids[0]))
         case "delete":
-            chosen = _chosen(owners, step.one, step.other, step.one + step.other)
-            recorded.do(
-                step.scope, *(Decision(Event.DELETE, memory_id=owner_id, kind=kind) for kind, owner_id in chosen)
-            )
+            recorded.do(step.scope, *(Decision(Event.DELETE, memory_id=each, kind=kind) for kind, each in chosen))
         case "restore" if owners:
-            ((kind, owner),) = _chosen(owners, step.one)
-            recorded.do(step.scope, Decision(Event.ADD, memory_id=owner, kind=kind))
+            kind, owner_id = chosen[0]
+            recorded.do(step.scope, Decision(Event.ADD, memory_id=owner_id, kind=kind))
         case "say":
             recorded.store_messages(*TEXTS[: 1 + step.one % 3], scope=step.scope)
         case "learn":
             sources = tuple(message.id for message in recorded.store_messages(step.text, scope=step.scope))
             facts = [Fact(text, sources, happened_at=step.day) for text in (step.text, *TEXTS[step.one % 4 :])]
-            known = zip((Event.UPDATE, Event.DELETE, Event.NONE), memory_ids, strict=False)
+            known = zip((Event.UPDATE, Event.DELETE), memory_ids, strict=False)
             decisions = [Decision(event, facts[-1], memory_id) for event, memory_id in known]
             recorded.do(step.scope, *decisions, Decision(Event.ADD, facts[0]), learned_from=sources)
-        case "embed":
-            recorded.embed_missing()
         case "undo":
             _undo(recorded, step)
         case "since":
@@ -313,13 +271,11 @@ def _undo(recorded: RecordedLedger, step: Step) -> None:
     recorded.undo(number, scope=step.scope)
     undone = recorded.log()[0]
     number = int(undone.provenance.stage.removeprefix("undo "))
-    then, now = recorded.states_by_edit[number], recorded.live_entries()
     (edit,) = (candidate for candidate in recorded.log() if candidate.number == number)
-    owners = {step.owner_id for step in edit.steps}
-    assert {owner_id: now.get(owner_id) for owner_id in owners} == {owner_id: then.get(owner_id) for owner_id in owners}
-    assert {owner_id: now[owner_id] for owner_id in now if owner_id not in owners} == {
-        owner_id: was[owner_id] for owner_id in was if owner_id not in owners
-    }
+    changed = {step.owner_id for step in edit.steps}
+    then, now = recorded.states_by_edit[number], recorded.live_entries()
+    expected = {key: value for key, value in was.items() if key not in changed}
+    assert now == expected | {key: value for key, value in then.items() if key in changed}
     if step.other % 2:
         recorded.undo(undone.number, scope=step.scope)
         assert recorded.live_entries() == was
@@ -327,12 +283,8 @@ def _undo(recorded: RecordedLedger, step: Step) -> None:
 
 def _undo_since(recorded: RecordedLedger, number: int, scope: Scope) -> None:
     """Undo everything since an instant: what the scope sees is as it was then, and the rest is unchanged."""
-    was = recorded.live_entries()
-    instant, then = (
-        recorded.states_by_time[number % len(recorded.states_by_time)]
-        if recorded.states_by_time
-        else (recorded.clock.at, was)
-    )
+    was, times = recorded.live_entries(), recorded.states_by_time
+    instant, then = times[number % len(times)] if times else (recorded.clock.at, was)
     try:
         recorded.undo(since=instant, scope=scope)
     except InputError as error:
@@ -345,11 +297,11 @@ def _undo_since(recorded: RecordedLedger, number: int, scope: Scope) -> None:
 def _assert_history_knows_every_instant(recorded: RecordedLedger) -> None:
     """Compare what the history says of the time just before each write with what was recorded then."""
     for instant, then in recorded.states_by_time:
+        before = instant - timedelta(seconds=1)
         with recorded.ledger.read() as conn:
-            memories = history_queries.memories_at(conn, WEB, instant - timedelta(seconds=1))
-            messages = history_queries.messages_at(conn, WEB, instant - timedelta(seconds=1))
-        live: LiveEntries = {memory.id: memory_fields(memory) for memory in memories}
-        assert live | {message.id: (message.scope, message.content) for message in messages} == then
+            memories = history_queries.memories_at(conn, WEB, before)
+            messages = history_queries.messages_at(conn, WEB, before)
+        assert fields_of(memories, messages) == then
 
 
 def _assert_each_edit_is_undone_once(recorded: RecordedLedger) -> None:
