@@ -10,14 +10,11 @@ from typing import Any
 import pytest
 
 from palimpsest.core.errors import InputError, MemoryNotFoundError
-from palimpsest.core.models import Provenance
 from palimpsest.memory import Memory
-from palimpsest.store.apply import Write
-from palimpsest.store.writes import Conversation
 from tests.support.exports import exported
 from tests.support.foreign_files import chatgpt_conversation, chatgpt_node, claude_conversation, json_zip
 from tests.support.ledger_access import ignore_progress, row_faults, select_rows, store_memory
-from tests.support.memory import ALICE, StoppedClock, memory_in, messages_from
+from tests.support.memory import ALICE, memory_in
 
 pytestmark = pytest.mark.anyio
 
@@ -72,19 +69,6 @@ async def test_each_chat_of_an_export_is_one_conversation(tmp_path: Path) -> Non
         assert await row_faults(memory) == []
         rows = select_rows(memory, "SELECT length(key) FROM vectors WHERE live AND owner_id != ''")
         assert len(rows) == 3
-
-
-async def test_a_conversation_of_a_client_is_recorded_with_its_messages(tmp_path: Path) -> None:
-    """Guards capture: the session of a client is one conversation, however long it pauses."""
-    clock = StoppedClock()
-    async with memory_in(tmp_path, clock) as memory:
-        coding = Conversation("claude-code", "s1", "Fix the build")
-        for number, conversation in enumerate((coding, None, coding, Conversation("codex", "s1"))):
-            clock.forward(hours=number, minutes=1)
-            message = messages_from(("user", f"message {number}"), at=clock.at)
-            memory.engine.ledger.apply(Write(ALICE, Provenance("keep"), message, conversation))
-        rows = [(row.client, row.title, row.messages) for row in (await memory.conversations.list(ALICE)).conversations]
-        assert rows == [("codex", "", 1), ("claude-code", "Fix the build", 2), ("", "", 1)]
 
 
 async def test_conversations_are_exported_and_purged_with_their_messages(tmp_path: Path) -> None:

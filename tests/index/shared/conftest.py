@@ -13,7 +13,6 @@ from palimpsest.learn.engine import open_shared_projection
 from palimpsest.store.ledger import Ledger
 from tests.support.chroma_server import ChromaProcess
 from tests.support.projections import EMBEDDER
-from tests.support.shared_index_process import SharedIndexProcess
 
 
 @pytest.fixture
@@ -36,14 +35,6 @@ def share(ledger: Ledger, tmp_path: Path) -> Generator[Callable[[ChromaProcess],
             return projection
 
         yield connect
-
-
-@pytest.fixture
-def other(chroma: ChromaProcess, tmp_path: Path) -> Generator[SharedIndexProcess]:
-    """Yield another process that shares the index of the ledger."""
-    process = SharedIndexProcess(tmp_path, chroma)
-    yield process
-    process.kill()
 
 
 @pytest.fixture
