@@ -2,8 +2,9 @@
 
     python -m tests.support.memory_process FOLDER ROLE ARGUMENTS
 
-`take-in` takes in what hooks spooled until the process is ended; `learn FILE STATEMENT` learns a document and is killed
-when it is about to send a statement with these words, in the middle of the transaction.
+`take-in` takes in what hooks spooled until the process is ended; `learn STATEMENT FILE` learns a document, and
+`add STATEMENT` adds a memory with relations. Both are killed when they are about to send a statement with these words,
+in the middle of the transaction.
 """
 
 from __future__ import annotations
@@ -12,15 +13,18 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import anyio
 from sqlalchemy import Engine, event
 
+from palimpsest.core.models import Relation
+from palimpsest.memory import Memory
 from tests.support.environment import clean_environment
-from tests.support.memory import ALICE, memory_in
+from tests.support.memory import ALICE, add_text, memory_in
 from tests.support.stores import ledger_variables
 
 
@@ -41,21 +45,28 @@ async def _take_in(folder: Path) -> None:
         await anyio.sleep_forever()
 
 
-async def _learn(folder: Path, file: str, fatal: str) -> None:
+@asynccontextmanager
+async def _killed_at(folder: Path, fatal: str) -> AsyncGenerator[Memory]:
+    def kill(_conn: Any, _cursor: Any, statement: str, *_rest: Any) -> None:
+        if fatal in statement:
+            os.kill(os.getpid(), signal.SIGKILL)
+
     async with memory_in(folder) as memory:
+        event.listen(Engine, "before_cursor_execute", kill)
+        yield memory
 
-        @event.listens_for(Engine, "before_cursor_execute")
-        def kill(_conn: Any, _cursor: Any, statement: str, *_rest: Any) -> None:  # pyright: ignore[reportUnusedFunction]
-            if fatal in statement:
-                os.kill(os.getpid(), signal.SIGKILL)
 
+async def _learn(folder: Path, fatal: str, file: str) -> None:
+    async with _killed_at(folder, fatal) as memory:
         await memory.documents.learn_file(ALICE, Path(file))
 
 
-ROLES: dict[str, Callable[..., Awaitable[None]]] = {
-    "take-in": _take_in,
-    "learn": _learn,
-}
+async def _add(folder: Path, fatal: str) -> None:
+    async with _killed_at(folder, fatal) as memory:
+        await add_text(memory, "Ana lives in Lyon", relations=[Relation("Ana", "lives in", "Lyon")])
+
+
+ROLES: dict[str, Callable[..., Awaitable[None]]] = {"take-in": _take_in, "learn": _learn, "add": _add}
 
 if __name__ == "__main__":
     place, role, *rest = sys.argv[1:]

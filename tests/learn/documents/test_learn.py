@@ -227,7 +227,7 @@ async def test_a_killed_learner_leaves_whole_documents_or_none(tmp_path: Path, s
     file = tmp_path / "book.md"
     for rooms, before in ((("kitchen", "cellar"), []), (("kitchen", "barn", "attic"), [1, 2])):
         file.write_text(book(*rooms), "utf-8")
-        process = start(tmp_path / "data", "learn", str(file), statement)
+        process = start(tmp_path / "data", "learn", statement, str(file))
         process.communicate()
         assert process.returncode == -signal.SIGKILL
         async with memory_in(tmp_path / "data") as memory:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,8 +10,9 @@ import pytest
 from palimpsest.core.models import MOVE, Relation, Scope
 from palimpsest.memory import Memory
 from tests.support.graph_rows import LIVES, entity_names, run_statement, stated_relations, store_stating
-from tests.support.ledger_access import ledger_faults, ledger_in, row_faults, select_rows
-from tests.support.stores import ledger_argument
+from tests.support.ledger_access import row_faults, select_rows
+from tests.support.memory import memory_in
+from tests.support.memory_process import start
 
 pytestmark = pytest.mark.anyio
 
@@ -54,55 +53,15 @@ async def test_entities_of_one_name_become_one_in_a_merge(memory: Memory) -> Non
     assert await row_faults(memory) == []
 
 
-HOME = Path(__file__).parents[4]
-WEB, API = (Scope("alice", project=name) for name in ("web", "api"))
-TABLES = ("memories", "entities", "entity_aliases", "mentions", "relations")
-WRITE = """
-import os, signal, sys
-from datetime import UTC, datetime
-from sqlalchemy import Engine, event
-from palimpsest.core.models import NamedEntity, Relation
-from palimpsest.core.models import Decision, Event, Fact, Provenance, Scope
-from palimpsest.store.ledger import open_ledger
-from palimpsest.store.apply import Write
-from tests.support.stores import ledger_place
-
-moment = sys.argv[2]
-ledger = open_ledger(ledger_place(sys.argv[1]), lambda: datetime.now(UTC))
-kill = lambda: os.kill(os.getpid(), signal.SIGKILL)
-
-def after(conn, cursor, statement, parameters, context, executemany):
-    if statement.startswith(f"INSERT INTO {moment} "):
-        kill()
-
-def before(conn, cursor, statement, parameters, context, executemany):
-    if moment == "commit" and statement.endswith("COMMIT"):
-        kill()
-
-event.listen(Engine, "before_cursor_execute", before)
-event.listen(Engine, "after_cursor_execute", after)
-if moment == "commit":
-    event.listen(Engine, "commit", lambda conn: kill())
-lives = Relation("Ana", "lives in", "Lyon")
-fact = Fact("Ana lives in Lyon", entities=(NamedEntity("Ana", "person"),), relations=(lives,))
-ledger.apply(Write(Scope("alice"), Provenance("test"), decisions=(Decision(Event.ADD, fact),)))
-kill()
-"""
-
-
 @pytest.mark.few_by_day(1)
-@pytest.mark.parametrize(
-    "moment", ["memories", "entities", "entity_aliases", "mentions", "relations", "commit", "never"]
-)
-def test_a_killed_write_leaves_the_memory_and_its_relations_or_neither(tmp_path: Path, moment: str) -> None:
-    ledger = tmp_path / "ledger.db"
-    command = [sys.executable, "-c", WRITE, ledger_argument(ledger), moment]
-    killed = subprocess.run(command, cwd=HOME, check=False, timeout=60)
-    assert killed.returncode == -signal.SIGKILL
-    with ledger_in(tmp_path) as opened, opened.read() as conn:
-        counts = [
-            conn.exec_driver_sql(f"SELECT count(*) FROM {table}").scalar_one()  # noqa: S608 - names of our own
-            for table in TABLES
-        ]
-    assert counts == ([1, 2, 2, 2, 1] if moment == "never" else [0, 0, 0, 0, 0])
-    assert ledger_faults(ledger) == []
+@pytest.mark.parametrize("table", ["relations", "memories", "entities", "entity_aliases", "mentions"])
+async def test_a_killed_write_leaves_neither_the_memory_nor_its_relations(tmp_path: Path, table: str) -> None:
+    async with memory_in(tmp_path):
+        pass
+    process = start(tmp_path, "add", f"INSERT INTO {table}")
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    async with memory_in(tmp_path) as memory:
+        counts = [select_rows(memory, f"SELECT count(*) FROM {each}") for each in ("memories", "entities", "mentions")]  # noqa: S608 - names of our own
+        assert counts == [[(0,)]] * 3
+        assert await row_faults(memory) == []
