@@ -8,16 +8,13 @@ import pytest
 
 from palimpsest.core.errors import VectorIndexError
 from palimpsest.core.models import Decision, Event, Fact
-from palimpsest.index.sync import BATCH, Projection
+from palimpsest.index.sync import BATCH
 from palimpsest.store import contextual_keys
 from palimpsest.store.documents import EmbeddedText
 from palimpsest.store.ledger import Ledger
-from tests.support.open_connections import count_connections
 from tests.support.projections import (
     EMBEDDER,
-    ExactIndex,
     Indexes,
-    RecordingIndex,
     add,
     agrees,
     direction,
@@ -120,25 +117,6 @@ class TestQuery:
             assert nearest(ledger, projection, "one") is None, "a broken index is not queried again"
             projection.rebuild()
             assert nearest(ledger, projection, "one") == [1]
-
-
-def test_no_connection_is_open_while_the_index_is_called(ledger: Ledger, root: Path) -> None:
-    """A write to the index takes milliseconds, and a connection must not wait for it."""
-    doomed, *_ = add(ledger, *facts(BATCH + 1))
-    with count_connections() as connections:
-        counts: dict[str, set[int]] = {}
-        index = RecordingIndex(ExactIndex(), lambda call: counts.setdefault(call, set()).add(connections()))
-        projection = Projection(ledger, EMBEDDER, lambda _: index, root, layout="test")
-        projection.open()
-        add(ledger, "one more")
-        write(ledger, Decision(Event.DELETE, memory_id=doomed.memory.id))
-        projection.catch_up()
-        assert nearest(ledger, projection, "one more", 1) == [entry_of(ledger, add(ledger, "one more")[0])]
-        projection.close()
-        projection.open()
-        projection.close()
-    assert set().union(*counts.values()) == {0}
-    assert counts.keys() == {"upsert", "delete", "query", "count"}
 
 
 class TestStopping:

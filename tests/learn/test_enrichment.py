@@ -98,11 +98,10 @@ async def test_the_daily_limit_stops_it_and_the_next_day_goes_on_with_the_same_e
     [
         ([hints(0), hints(7)], [(ASK, WORD), ()]),
         ([hints(1, *"abcdef", words=tuple(map(str, range(20))))], [(), ("a", "b", *map(str, range(6)))]),
-        ([hints(0, words=("none", "N/A", "  ", WORD)), {"memory": 1}], [(ASK, WORD), ()]),
         ([hints(0, "What is my password? hunter2-Xy7!qq", words=("password: hunter2-Xy7!qq",))], None),
         ("I am sorry, I cannot do that.", [(), ()]),
     ],
-    ids=["an unknown id", "too many", "nothing said", "a secret", "nonsense"],
+    ids=["an unknown id", "too many", "a secret", "nonsense"],
 )
 async def test_what_a_model_may_reply(tmp_path: Path, reply: Any, expected: list[tuple[str, ...]] | None) -> None:
     clock = StoppedClock()

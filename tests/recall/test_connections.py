@@ -13,12 +13,9 @@ import pytest
 
 from loopback import OpenAIServer
 from palimpsest.admin.backup import back_up, restore
-from palimpsest.core.models import Decision, Event, Message, Scope
+from palimpsest.core.models import Message, Scope
 from palimpsest.index import sync
 from palimpsest.memory import Memory
-from palimpsest.recall import features
-from palimpsest.recall.features import rank
-from tests.support.ledger_access import write_decisions
 from tests.support.memory import ALICE, StoppedClock, add_text, llm_settings, memory_in, messages_from
 from tests.support.open_connections import count_connections
 from tests.support.watched_embedder import watched
@@ -76,26 +73,6 @@ async def test_no_connection_is_in_use_while_texts_are_embedded_or_a_model_is_as
                 if name == "search at an instant":  # what has changed since has no vector in the ledger
                     assert (REX_BEFORE,) in embedder.texts
     assert set(in_use) == {0}
-
-
-async def test_a_search_shows_one_state_of_the_ledger(
-    memory: Memory, clock: StoppedClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rex, _ = await fill(memory, clock)
-    deleted: list[str] = []
-
-    def rank_after_deletion(*arguments: Any) -> Any:
-        if not deleted:
-            write_decisions(memory, Decision(Event.DELETE, memory_id=rex))
-            deleted.append(rex)
-        return rank(*arguments)
-
-    monkeypatch.setattr(features, "rank", rank_after_deletion)
-    hits = (await memory.search(ALICE, QUESTION)).hits
-    assert deleted == [rex]
-    assert (len(hits), rex in {hit.id for hit in hits}) == (4, True)
-    hits = (await memory.search(ALICE, QUESTION)).hits
-    assert (len(hits), rex in {hit.id for hit in hits}) == (3, False)
 
 
 # Asks for the bees below by meaning: the two have no word in common.

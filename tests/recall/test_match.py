@@ -79,19 +79,6 @@ async def test_an_answer_is_not_called_weak_and_what_is_far_off_is(tmp_path: Pat
         assert sure == []
 
 
-async def test_a_hit_says_what_it_has_in_common_with_the_question(memory: Memory) -> None:
-    expected = {
-        "Who reviews changes to the payment code?": "same words",
-        "What runs on port 5433?": "same number",
-        "mum's birthday": "same meaning",
-    }
-    await fill(memory, *REMEMBERED)
-    for question, reason in expected.items():
-        why = (await memory.search(ALICE, question)).hits[0].why
-        assert why[0] == reason
-        assert len(why) <= 2
-
-
 async def test_all_that_a_filter_leaves_is_not_called_weak(memory: Memory) -> None:
     """Whoever narrows a search to a few memories wants these, in whatever words they ask. All of them are shown."""
     await fill(memory, *LIFE)

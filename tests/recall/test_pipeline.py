@@ -154,22 +154,6 @@ async def test_a_filter_applies_to_everything_and_not_to_the_best_hits(memory: M
         assert set(await found(memory, "noise about letters", filters=filters)) == expected, filters
 
 
-HELPED = {
-    "invoice-sink drops duplicates and runs on port 7001": ("What does the invoice service do?", "invoice service"),
-    "M.G. is allergic to latex": ("Which allergies does the patient have?", "patient allergy"),
-}
-PLAIN = ("invoice-sync copies invoices to the books at two", "M.C. is allergic to penicillin")
-
-
-async def test_the_name_that_is_asked_for_comes_first(memory: Memory) -> None:
-    await fill(memory, *PLAIN)
-    for text, hints in HELPED.items():
-        await add_text(memory, text, hints=hints)
-    assert (await found(memory, "what does invoice-sync do?"))[0] == PLAIN[0]
-    assert (await found(memory, "is M.C. allergic to anything?"))[0] == PLAIN[1]
-    assert await found(memory, "allergies", filters={"entity": "M.C."}) == [PLAIN[1]]
-
-
 EXACT = (
     ("what is on port 8048", "The gate listens on port 8048", "The api listens on port 8084"),
     ("who edits page 88124", "Ida edits https://wiki.test/pages/88124/edit", "Ben edits page 88142 and reads it"),
