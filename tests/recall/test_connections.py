@@ -1,77 +1,73 @@
-"""No connection to the ledger is in use during a slow call, and a search sees every change, whoever made it."""
+"""No connection to the ledger is in use during a slow call, and no key of what was erased is left in memory."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
-from datetime import datetime
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import anyio.to_thread
 import pytest
+from sqlalchemy import event
+from sqlalchemy.pool import Pool
 
 from loopback import OpenAIServer
 from palimpsest.admin.backup import back_up, restore
-from palimpsest.core.models import Message, Scope
+from palimpsest.core.models import Scope
 from palimpsest.index import sync
 from palimpsest.memory import Memory
 from tests.support.memory import ALICE, StoppedClock, add_text, llm_settings, memory_in, messages_from
-from tests.support.open_connections import count_connections
+from tests.support.scripted_model import add_all, facts_reply, is_extraction
 from tests.support.watched_embedder import watched
 
 pytestmark = pytest.mark.anyio
 
 REX, REX_BEFORE = "User's dog is named Rex", "User's dog was named Max"
-LISBON = "The team retreat takes place in Lisbon"
-SAID: tuple[Message, ...] = messages_from(("user", "We moved to a flat by the river"), ("user", "Rex likes the river"))
-QUESTION = "What is the dog called?"
 
 
-async def fill(memory: Memory, clock: StoppedClock) -> tuple[str, datetime]:
-    """Store memories and messages, then update one memory. Return its id and an instant before the update."""
-    rex = await add_text(memory, REX_BEFORE)
-    await add_text(memory, LISBON)
-    await memory.add_messages(SAID, infer=False)
-    before = clock.at
-    clock.forward(days=1)
-    await memory.update(ALICE, rex, text=REX)
-    return rex, before
+@contextmanager
+def count_connections() -> Generator[Callable[[], int]]:
+    """Yield a function that returns how many connections, of every database, are in use."""
+    in_use: list[object] = []
 
+    def take(*_: object) -> None:
+        in_use.append(None)
 
-CALLS: dict[str, Callable[[Memory, str, datetime], Awaitable[Any]]] = {
-    "filtered search": lambda memory, _rex, _before: memory.search(ALICE, "the dog", filters={"kind": "memory"}),
-    "search at an instant": lambda memory, _rex, before: memory.search(ALICE, QUESTION, as_of=before),
-    "add a text": lambda memory, _rex, _before: memory.add_text(ALICE, "User's dog is a terrier"),
-    "add messages": lambda memory, _rex, _before: memory.add_messages(messages_from(("user", "Rex is a terrier"))),
-    "update": lambda memory, rex, _before: memory.update(ALICE, rex, text="User's dog is named Rexy"),
-}
+    def give_back(*_: object) -> None:
+        in_use.pop()
+
+    event.listen(Pool, "checkout", take)
+    event.listen(Pool, "checkin", give_back)
+    yield lambda: len(in_use)
+    event.remove(Pool, "checkout", take)
+    event.remove(Pool, "checkin", give_back)
 
 
 async def test_no_connection_is_in_use_while_texts_are_embedded_or_a_model_is_asked(tmp_path: Path) -> None:
     """An embedder or a model that hangs must not keep a connection and its snapshot open."""
-    clock = StoppedClock()
-    in_use: list[int] = []
+    clock, in_use = StoppedClock(), list[int]()
 
     def chat(request: dict[str, Any]) -> str:
         in_use.append(connections())
-        if "New messages: " in request["messages"][1]["content"]:
-            return json.dumps({"facts": [{"text": "User's dog Rex is a terrier", "sources": [1]}]})
-        return json.dumps({"decisions": [{"fact": 0, "event": "ADD"}]})
+        return facts_reply("User's dog Rex is a terrier") if is_extraction(request) else json.dumps(add_all(request))
 
     with count_connections() as connections, OpenAIServer(chat) as server:
         async with memory_in(tmp_path, clock, llm=llm_settings(server.base_url)) as plain:
-            rex, before = await fill(plain, clock)
-            for name, call in CALLS.items():
-                memory, embedder = watched(plain, lambda: in_use.append(connections()))
-                asked = len(server.chat_requests)
-                await call(memory, rex, before)
-                with plain.engine.ledger.read():
-                    assert connections() == 1
-                assert embedder.texts or embedder.queries, name
-                assert len(server.chat_requests) > asked or name not in ("add a text", "add messages")
-                if name == "search at an instant":  # what has changed since has no vector in the ledger
-                    assert (REX_BEFORE,) in embedder.texts
+            rex, before = await add_text(plain, REX_BEFORE), clock.at
+            clock.forward(days=1)
+            memory, embedder = watched(plain, lambda: in_use.append(connections()))
+            await memory.update(ALICE, rex, text=REX)
+            await memory.search(ALICE, "the dog", filters={"kind": "memory"})
+            await memory.search(ALICE, "What is the dog called?", as_of=before)
+            assert (REX_BEFORE,) in embedder.texts, "what has changed since has no vector in the ledger"
+            await memory.add_text(ALICE, "User's dog is a terrier")
+            await memory.add_messages(messages_from(("user", "Rex is a terrier")))
+            with plain.engine.ledger.read():
+                assert connections() == 1
+    assert len(server.chat_requests) > 2
+    assert len(in_use) > len(server.chat_requests) + 4
     assert set(in_use) == {0}
 
 
