@@ -73,25 +73,6 @@ def test_a_file_that_is_written_otherwise_is_left_alone(tmp_path: Path, text: st
     assert path.read_text("utf-8") == text
 
 
-VALUES: dict[str, str | None] = {
-    "user_id": "bob",
-    "llm.provider": "openai",
-    "llm.config.model": 'a "b" \\ ü',
-    "llm.config.api_key": None,
-}
-
-
-@pytest.mark.parametrize(("before", "after"), CASES["several values"].values(), ids=CASES["several values"])
-def test_several_values_are_set_and_removed_at_once(tmp_path: Path, before: str, after: str) -> None:
-    path = tmp_path / "config.toml"
-    path.write_text(before, "utf-8")
-    set_values(path, VALUES)
-    assert path.read_text("utf-8") == after
-    (tmp_path / "config.json").write_text(json.dumps(tomllib.loads(before)), "utf-8")
-    set_values(tmp_path / "config.json", VALUES)
-    assert json.loads((tmp_path / "config.json").read_text("utf-8")) == tomllib.loads(after)
-
-
 def test_an_error_does_not_show_a_key(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
     path.write_text('llm = "none"\n', "utf-8")

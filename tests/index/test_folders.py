@@ -12,7 +12,6 @@ from palimpsest.admin.doctor import examine, verify
 from palimpsest.core.errors import VectorIndexError
 from palimpsest.core.files import file_lock
 from palimpsest.core.settings import Settings, load_settings
-from palimpsest.index import sync
 from palimpsest.index.sync import BATCH, index_folders
 from palimpsest.store.ledger import Ledger
 from tests.support.ledger_access import ignore_progress, ledger_in, store_memory
@@ -90,21 +89,6 @@ class TestLease:
             first.catch_up()
             second.catch_up()
             assert all(agrees(ledger, index) for index in indexes.opened)
-
-    def test_an_error_says_that_all_folders_are_in_use(
-        self, ledger: Ledger, exact: Indexes, root: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """Opening neither waits forever nor shares a folder."""
-        monkeypatch.setattr(sync, "MAX_FOLDERS", 1)
-        with projected(ledger, exact.open, root) as first, projected(ledger, exact.open, root) as second:
-            first.open()
-            with pytest.raises(VectorIndexError, match="all 1 index folders"):
-                second.open()
-            assert second.state == "broken"
-            assert "in use" in second.fault
-            first.close()
-            second.open()
-            assert second.state == "ready"
 
 
 @pytest.fixture

@@ -101,9 +101,7 @@ class Script:
 
     def check(self) -> None:
         """Compare what the model was sent with what the step says of it."""
-        sent = "\n".join(self.requests)
-        assert [part for part in self.step.get("reads", ()) if part not in sent] == [], sent
-        assert [part for part in self.step.get("unread", ()) if part in sent] == []
+        compare(self.step, "\n".join(self.requests), "reads", "unread")
 
     def _decisions(
         self, facts: list[Item], memories: list[Item], fact: Any, event: str, memory: Any = None, text: Any = None
@@ -119,6 +117,12 @@ class Script:
             for one in of
             for number in numbers
         ]
+
+
+def compare(step: Item, text: str, has: str, lacks: str) -> None:
+    """Compare a text with what a step says that it has and lacks."""
+    assert [part for part in step.get(has, ()) if part not in text] == [], text
+    assert [part for part in step.get(lacks, ()) if part in text] == [], text
 
 
 def in_mem0(number: int | None) -> Item:
@@ -167,8 +171,7 @@ class Stage:
             self.write(step, scope)
         elif "search" in step:
             texts = [hit.text for hit in (await memory.search(scope, step["search"])).hits]
-            assert not [part for part in step.get("has", ()) if not any(part in text for text in texts)], texts
-            assert not [part for part in step.get("lacks", ()) if any(part in text for text in texts)]
+            compare(step, "\n".join(texts), "has", "lacks")
             assert step.get("hits", texts) == texts
         elif "nearer" in step:
             for text in NEARER:
@@ -206,12 +209,10 @@ class Stage:
             result = await memory.add_text(scope, step["text"], at=at, infer=infer, relations=relations, **rest)
         notes = "\n".join(result.notes)
         assert script.unmatched == [], script.shown
-        assert [part for part in step.get("told", ()) if part not in notes] == [], notes
-        assert [part for part in step.get("untold", ()) if part in notes] == []
+        compare(step, notes, "told", "untold")
         assert step.get("told") != [] or notes == ""
         script.check()
-        assert [part for part in step.get("shown", ()) if part not in "\n".join(script.shown)] == []
-        assert [part for part in step.get("unshown", ()) if part in "\n".join(script.shown)] == []
+        compare(step, "\n".join(script.shown), "shown", "unshown")
         assert "unshown" not in step or script.shown
         assert len(script.requests) == step.get("requests", len(script.requests))
         assert "embeds" not in step or step["embeds"] == [list(texts) for texts in embedder.texts]
@@ -280,8 +281,7 @@ class Stage:
         assert whole is None or self.filled(whole) == text
         assert text.startswith(self.filled(step.get("begins", ""))), text
         assert text.endswith(step.get("ends", "")), text
-        assert [part for part in step.get("says", ()) if part not in text] == [], text
-        assert [part for part in step.get("never", ()) if part in text] == [], text
+        compare(step, text, "says", "never")
         assert {part: text.count(part) for part in step.get("counts", {})} == step.get("counts", {}), text
 
     def check(self, story: Item, living: dict[str, StoredMemory], closed: dict[str, StoredMemory]) -> None:

@@ -14,7 +14,7 @@ from loopback import OpenAIServer, Reply
 from palimpsest.core.errors import ModelError, ReplyError
 from palimpsest.core.settings import Endpoint, LlmConfig
 from palimpsest.learn.engine import NEEDED_PROMPTS
-from palimpsest.llm.ask import MAX_REPLY_CHARS, MAX_SHOWN_CHARS, ReplyModel, ask, read, strict_schema, whole_items
+from palimpsest.llm.ask import MAX_REPLY_CHARS, MAX_SHOWN_CHARS, ReplyModel, ask, read, strict_schema
 from palimpsest.llm.decide import DecideReply
 from palimpsest.llm.extract import Conversation, ExtractReply, extract
 from palimpsest.llm.openai import OpenAIModel
@@ -105,22 +105,6 @@ def test_a_schema_is_closed_and_requires_every_key(reply_type: type[ReplyModel])
     for object_schema in object_schemas:
         assert object_schema["additionalProperties"] is False
         assert object_schema["required"] == list(object_schema["properties"])
-
-
-def test_wherever_a_reply_is_cut_off_only_whole_items_are_read() -> None:
-    texts = ['Ana likes "tea" [green].', "Ana has {a} cat.", "Plain."]
-    items = [{"text": texts[0], "tags": ["a", "b"]}, {"text": texts[1]}, texts[2]]
-    for form in ('{"facts": LIST, "forget": []}', 'Here it is:\n```json\n{"facts": LIST}\n```'):
-        whole = form.replace("LIST", json.dumps(items))
-        lengths: set[int] = set()
-        for length in range(len(whole)):
-            try:
-                facts = read(whole_items(whole[:length]), ExtractReply).facts
-            except ValueError:
-                continue
-            assert [fact.text for fact in facts] == texts[: len(facts)]
-            lengths.add(len(facts))
-        assert lengths == {1, 2, 3}
 
 
 ROWS: list[dict[str, Any]] = json.loads(Path(__file__).with_name("replies.json").read_text("utf-8"))
