@@ -1,4 +1,4 @@
-"""Index folders: which index can go on, which is set aside and rebuilt, who has a folder, and what is deleted."""
+"""Index folders: which index can go on, who has a folder, what is deleted, and searches without an index."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from palimpsest.admin.doctor import examine, verify
 from palimpsest.core.errors import VectorIndexError
 from palimpsest.core.files import file_lock
 from palimpsest.core.settings import Settings, load_settings
+from palimpsest.index import sync
 from palimpsest.index.sync import BATCH, index_folders
 from palimpsest.store.ledger import Ledger
 from tests.support.ledger_access import ignore_progress, ledger_in, store_memory
-from tests.support.memory import StoppedClock, memory_in
+from tests.support.ledger_files import data_files, search_texts
+from tests.support.memory import ALICE, StoppedClock, memory_in
 from tests.support.projections import Indexes, add, agrees, build, entry_of, facts, opened, projected
 
 pytestmark = pytest.mark.anyio
@@ -132,3 +134,38 @@ async def test_a_folder_of_this_ledger_is_kept(settings: Settings) -> None:
         async with memory_in(settings.data_dir, embedder={"provider": provider}) as memory:
             memory.projection.open()
             assert names(settings) == ["0", "1"]
+
+
+# Searches without an index.
+
+TEA, BREAD = "User drinks green tea", "User bakes rye bread"
+EXACT = {"provider": "exact"}
+
+
+@pytest.mark.parametrize("numbers", [2**20, 0], ids=["in memory", "no room"])
+async def test_a_search_finds_everything_and_no_file_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, numbers: int
+) -> None:
+    """Guards the scan: it is ready at once, and the same whether or not there is room for the keys."""
+    monkeypatch.setattr(sync, "MAX_NUMBERS_WITHOUT_INDEX", numbers)
+    async with memory_in(tmp_path, vector_store=EXACT) as memory:
+        store_memory(memory, TEA)
+        before = data_files(tmp_path)
+        memory.projection.open()
+        store_memory(memory, BREAD)
+        for question, text in (("Which hot drink?", TEA), ("What comes out of the oven?", BREAD)):
+            assert (await search_texts(memory, question))[0] == text
+        assert (memory.projection.count(), memory.projection.is_behind()) == (2, False)
+        assert bool(memory.kept_keys.kept_users()) is bool(numbers)
+    assert data_files(tmp_path) == before
+
+
+async def test_a_purge_deletes_the_index_that_was_used_before(tmp_path: Path) -> None:
+    """Guards erased vectors: who changes the setting leaves a folder behind that nobody opens."""
+    async with memory_in(tmp_path) as memory:
+        purged = store_memory(memory, TEA)
+        memory.projection.open()
+    assert list((tmp_path / "index").rglob("*.sqlite3"))
+    async with memory_in(tmp_path, vector_store=EXACT) as memory:
+        assert (await memory.care.purge(ALICE, [purged])).clean
+    assert not list((tmp_path / "index").rglob("*.sqlite3"))

@@ -19,7 +19,7 @@ from palimpsest.llm.decide import DecideReply
 from palimpsest.llm.extract import Conversation, ExtractReply, extract
 from palimpsest.llm.openai import OpenAIModel
 from palimpsest.llm.prompts import Prompt, PromptFiles
-from palimpsest.llm.summarize import SummarizeReply
+from palimpsest.llm.summarize import MAX_SUMMARY_CHARS, SummarizeReply, summarize
 from tests.support.memory import messages_from
 from tests.support.scripted_model import NOW, ScriptedModel
 
@@ -146,22 +146,43 @@ async def test_the_last_whole_reply_counts_and_never_a_draft(prompt: Prompt) -> 
     assert wrong == {}
 
 
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("wrong_reply", "fault"),
+    [
+        ('{"summary": " \\n "}', "the summary is empty."),
+        (json.dumps({"summary": "x" * (MAX_SUMMARY_CHARS + 1)}), f"longer than {MAX_SUMMARY_CHARS} characters"),
+        ('{"summary": ["Ana", "tea"]}', "summary"),
+    ],
+    ids=["empty", "too long", "list"],
+)
+async def test_a_summary_that_is_not_valid_is_repaired_or_refused(wrong_reply: str, fault: str) -> None:
+    async def summary_of(*replies: str) -> str:
+        model, prompt = ScriptedModel(replies), PromptFiles(NEEDED_PROMPTS).get("summarize")
+        text = await summarize(model, prompt, kind="overall", previous="", memories=[], messages=(), now=NOW)
+        assert fault in model.calls[1].messages[-1]["content"]
+        return text
+
+    assert await summary_of(wrong_reply, '{"summary": "Ana drinks tea."}') == "Ana drinks tea."
+    with pytest.raises(ReplyError):
+        await summary_of(wrong_reply, wrong_reply)
+
+
 SLOW = [
     *('{"facts": ["' + '\\"' * 90_000, "[" * 900 + "1," * 90_000 + "x", "[{" * 90_000, '{"a":' * 40_000),
     *('{"a": "b" "c", ' * 13_000, '</think>{"a' * 16_000, 'x {"a```{' * 20_000, 'x {"a' + '\\"' * 90_000 + '"x'),
 ]
 
 
-@pytest.mark.anyio
-async def test_no_reply_takes_long_to_read_or_exhausts_the_stack() -> None:
+def test_no_reply_takes_long_to_read_or_exhausts_the_stack() -> None:
     """Guards the event loop: in quadratic time a reply would stop the server for minutes."""
     for reply in SLOW:
         assert len(reply) <= MAX_REPLY_CHARS
-        with pytest.raises(ReplyError):
-            await ask(ScriptedModel([reply, reply]), MESSAGES, ExtractReply, required)
-    for depth in range(sys.getrecursionlimit() - 200, sys.getrecursionlimit() + 1, 20):
+        with pytest.raises(ValueError, match="there is no JSON in it"):
+            read(reply, ExtractReply)
+    for depth in range(sys.getrecursionlimit() - 200, sys.getrecursionlimit() + 1, 10):
         for begin, end in (("[", "]"), ('{"a":', "}")):
             deep = f"{begin * depth}1{end * depth}"
             for reply in (deep, f'[{{"text":"x","sources":{deep}}}]'):
-                with contextlib.suppress(ReplyError):
-                    assert await ask(ScriptedModel([reply, reply]), MESSAGES, ExtractReply, required) == ["x"]
+                with contextlib.suppress(ValueError):
+                    assert texts(read(reply, ExtractReply)) == ["x"]
