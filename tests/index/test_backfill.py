@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-import zlib
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,10 +19,8 @@ from palimpsest.store.apply import Write
 from palimpsest.store.graph.relations import relation_keys
 from palimpsest.store.ledger import Ledger
 from palimpsest.store.purge import erase_from_graph
-from palimpsest.store.rows import count
-from palimpsest.store.schema import vectors
 from tests.support.ledger_access import ignore_progress
-from tests.support.projections import facts
+from tests.support.projections import direction, facts
 
 # Maximum difference between a component of a unit vector and its stored value.
 HALF_PRECISION = 1e-3
@@ -30,42 +28,32 @@ HALF_PRECISION = 1e-3
 ANA = Scope("ana")
 LONG = "First part. A second part. And a third one."
 
-# How many characters the windows have.
-LONG_WEIGHTS = [11, 15, 17]
-
 
 class Hashing:
     """An embedder whose vectors depend on its name and the text. `before` is called before each call with its texts."""
 
     def __init__(self, name: str, dims: int, before: Callable[[Sequence[str]], object] = len) -> None:
-        self.calls: list[list[str]] = []
+        self.texts: list[str] = []
+        self.calls = 0
         self.before = before
+        self.dims = dims
         self.fingerprint = f"hashing:{name}:{dims}"
 
     def embed_queries(self, texts: Sequence[str]) -> Vector:
-        """Return the vectors of a passages."""
+        """Return the vectors of passages."""
         return self.embed_passages(texts)
 
     def embed_passages(self, texts: Sequence[str], *, background: bool = False) -> Vector:
         """Return unit vectors."""
         del background
         self.before(texts)
-        self.calls.append(list(texts))
-        vectors = np.stack([self._direction(text) for text in texts])
-        return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+        self.texts += texts
+        self.calls += 1
+        return np.stack([direction(f"{self.fingerprint} {text}", self.dims) for text in texts])
 
     def windows(self, text: str) -> list[str]:
         """Return the sentences of the text."""
         return re.findall(r"[^.]+\.?", text)
-
-    def _direction(self, text: str) -> Vector:
-        seed = [zlib.crc32(self.fingerprint.encode()), zlib.crc32(text.encode())]
-        return np.random.default_rng(seed).normal(size=int(self.fingerprint.split(":")[2])).astype(np.float32)
-
-    @property
-    def texts(self) -> list[str]:
-        """Return every text that was embedded, in order."""
-        return [text for batch in self.calls for text in batch]
 
 
 @pytest.fixture
@@ -79,19 +67,16 @@ def new() -> Hashing:
 
 
 def write(ledger: Ledger, embedder: Hashing | None, *decisions: Decision, first_windows: bool = False) -> list[str]:
-    """Apply decisions with the vectors of an embedder, or with none, and return the ids of the memories.
-
-    With `first_windows` these are only those of the first windows of the texts.
-    """
+    """Apply decisions with the vectors of an embedder, or with none, and return the ids of the memories."""
     texts = [decision.fact.text for decision in decisions if decision.fact is not None]
     write = Write(ANA, Provenance("test"), decisions=decisions)
     if embedder is not None:
         shown = [embedder.windows(text)[0] if first_windows else text for text in texts]
         made = dict(zip(texts, embedder.embed_passages(shown), strict=True))
         partial = frozenset(texts if first_windows else ())
-        name = embedder.fingerprint
-        write = Write(ANA, Provenance("test"), decisions=decisions, vectors=made, embedder=name, partial=partial)
-        embedder.calls.clear()
+        write = replace(write, vectors=made, embedder=embedder.fingerprint, partial=partial)
+        embedder.texts.clear()
+        embedder.calls = 0
     return [outcome.memory.id for outcome in ledger.apply(write).outcomes]
 
 
@@ -111,16 +96,6 @@ def embedded(ledger: Ledger, embedder: Hashing) -> int:
 
 def own_vector(ledger: Ledger, embedder: Hashing, memory_id: str) -> Vector:
     return ledger.read_with(entries.own_vectors, embedder.fingerprint, "memory", [memory_id])[memory_id]
-
-
-def waiting(ledger: Ledger, embedder: Hashing) -> tuple[int, int]:
-    """Return how many entries have no vector, and how many only that of their first window."""
-    with ledger.read() as conn:
-        total = entries.count_missing_vectors(conn, embedder.fingerprint)
-        without = count(conn, vectors.c.live.is_(True), vectors.c.embedder != embedder.fingerprint)
-        assert entries.has_missing_vectors(conn, embedder.fingerprint) == (without > 0)
-        assert entries.has_partial_vectors(conn, embedder.fingerprint) == (total > without)
-    return without, total - without
 
 
 def test_a_deleted_memory_is_not_embedded_until_it_is_restored(ledger: Ledger, old: Hashing, new: Hashing) -> None:
@@ -178,7 +153,7 @@ def test_a_text_that_changes_while_it_is_embedded_keeps_its_new_vector(ledger: L
     (memory_id,) = add(ledger, None, "User lives in Nice")
     change = Decision(Event.UPDATE, Fact("User lives in Lyon"), memory_id)
     slow = Hashing("old", 8, lambda _: write(ledger, old, change))
-    Backfill(ledger, slow).run(stopped=lambda: bool(slow.calls))
+    Backfill(ledger, slow).run(stopped=lambda: slow.calls > 0)
     expected = old.embed_passages(["User lives in Lyon"])[0]
     np.testing.assert_allclose(own_vector(ledger, old, memory_id), expected, atol=HALF_PRECISION)
 
@@ -204,10 +179,12 @@ def test_a_long_text_has_the_vector_of_its_first_window_until_it_has_the_mean_of
     (memory_id,) = add(ledger, new, LONG, first_windows=True)
     first = new.embed_passages(["First part."])[0]
     np.testing.assert_allclose(own_vector(ledger, new, memory_id), first, atol=HALF_PRECISION)
-    assert waiting(ledger, new) == (0, 1)
+    assert missing(ledger, new) == 1
     assert Backfill(ledger, new, only_failed=True).run() == 1
-    assert waiting(ledger, new) == (0, 0)
-    expected = np.array(LONG_WEIGHTS, dtype=np.float32) @ new.embed_passages(new.windows(LONG))
+    assert missing(ledger, new) == 0
+    expected = np.array([len(part) for part in new.windows(LONG)], dtype=np.float32) @ new.embed_passages(
+        new.windows(LONG)
+    )
     expected /= np.linalg.norm(expected)
     np.testing.assert_allclose(own_vector(ledger, new, memory_id), expected, atol=HALF_PRECISION)
     assert ledger.read_with(verify.verify, ledger.database, ignore_progress).texts() == []
@@ -217,7 +194,7 @@ def test_a_pass_goes_on_where_it_stopped(ledger: Ledger, old: Hashing, new: Hash
     """Two servers with different embedders make one pass each, and not one after the other for ever."""
     add(ledger, old, *facts(3 * BATCH))
     backfill = Backfill(ledger, new)
-    assert backfill.run(lambda: len(new.calls) > 0) == BATCH
+    assert backfill.run(lambda: new.calls > 0) == BATCH
     assert not backfill.is_finished
     assert Backfill(ledger, old).run() == BATCH, "the other server"
     assert backfill.run(lambda: False) == 3 * BATCH
