@@ -143,17 +143,14 @@ async def stored(memory: Memory, memory_id: str) -> StoredMemory:
 
 
 def family_model(request: dict[str, Any]) -> str:
-    """Link what names Beatriz, and say the text of each memory again in its context."""
+    """Link what names Beatriz, and say the text of each memory again in its context. One bad note loses no other."""
     memories = given(request, "Memories")
-    notes = [
-        {
-            "memory": item["id"],
-            "context": f"Belongs to: {item['text']}",
-            "tags": ["family"],
-            "links": [{"memory": other["id"], "reason": "about Beatriz"} for other in memories if other is not item],
-        }
-        for item in memories
-    ]
+    notes: list[dict[str, Any]] = [{"memory": 99, "context": "null", "tags": [], "links": []}]
+    for item in memories:
+        links = [{"memory": other["id"], "reason": "about Beatriz"} for other in memories if other is not item]
+        notes.append(
+            {"memory": item["id"], "context": f"Belongs to: {item['text']}", "tags": ["family"], "links": links}
+        )
     return json.dumps({"notes": notes})
 
 
