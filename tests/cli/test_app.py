@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from palimpsest.server import access_tokens
 from palimpsest.text.display import counted
 from tests.support.command_line import palimpsest, palimpsest_json, palimpsest_process
 from tests.support.mcp_client import TOOL_NAMES
@@ -27,24 +27,6 @@ def test_an_added_memory_is_found_and_listed_and_has_a_history(tmp_path: Path) -
     assert palimpsest_json(tmp_path, "list", "--deleted")["results"][0]["id"] == hit["id"]
 
 
-def test_a_search_shows_why_each_hit_was_found_and_what_it_leaves_out(tmp_path: Path) -> None:
-    """Guards the columns, and the notes on hits below min_score, as text and as JSON."""
-    palimpsest(tmp_path, "add", "User's dog Rex is old")
-    found = palimpsest_json(tmp_path, "search", "pet")
-    (hit,) = found["results"]
-    assert 0 <= hit["score"] <= 1
-    assert isinstance(found["confident"], bool)
-    header, line = palimpsest(tmp_path, "search", "pet").splitlines()[-2:]
-    assert header.split() == ["id", "why", "date", "who", "what"]
-    assert line.split()[0] == hit["id"][:8]
-    assert hit["why"] in line
-    only_certain = {"PALIMPSEST_MIN_SCORE": "1"}
-    assert "1 hit is left out" in palimpsest(tmp_path, "search", "pet", settings=only_certain)
-    assert palimpsest_json(tmp_path, "search", "pet", settings=only_certain)["results"] == []
-    wrong = palimpsest(tmp_path, "search", "pet", code=1, settings={"PALIMPSEST_MIN_SCORE": "1.5"})
-    assert wrong.startswith("error: min_score: ")
-
-
 def test_advice_and_errors_name_commands_and_no_tools(tmp_path: Path) -> None:
     """Guards a person at a terminal from the names of tools, which only agents can call."""
     palimpsest(tmp_path, "add", "User's dog Rex is old")
@@ -61,21 +43,16 @@ def test_advice_and_errors_name_commands_and_no_tools(tmp_path: Path) -> None:
         assert not [tool for tool in TOOL_NAMES if tool in text]
 
 
-# The forms that files are in; the tool is given the others.
-FILES = [case for case in FORMS if case.get("file_only") or case["form"].startswith(("LangChain", "ShareGPT", "odd"))]
-
-
-@pytest.mark.few_by_day(1)
-@pytest.mark.parametrize("case", FILES, ids=[case["form"] for case in FILES])
-def test_conversations_of_other_programs_are_learnt(tmp_path: Path, case: dict[str, Any]) -> None:
+def test_conversations_of_other_programs_are_learnt(tmp_path: Path) -> None:
     """Guards files as other programs write them: JSON, and JSON lines where they are a list."""
-    is_list = isinstance(case["given"], list)
-    name = "chat.jsonl" if is_list else "chat.json"
-    text = "\n".join(json.dumps(item) for item in case["given"]) if is_list else json.dumps(case["given"])
-    (tmp_path / name).write_text(text, "utf-8")
-    printed = palimpsest(tmp_path, "learn", name)
-    assert f"learned {counted(len(case['said']), 'message')} and 0 facts" in printed
-    assert all(reason.partition(" ")[2] in printed for reason in case["left_out"])
+    for number, case in enumerate(FORMS):
+        is_list = isinstance(case["given"], list)
+        name = f"chat{number}.json{'l' * is_list}"
+        text = "\n".join(json.dumps(item) for item in case["given"]) if is_list else json.dumps(case["given"])
+        (tmp_path / name).write_text(text, "utf-8")
+        printed = palimpsest(tmp_path, "learn", name, "--project", str(number))
+        assert f"learned {counted(len(case['said']), 'message')} and 0 facts" in printed, case["form"]
+        assert all(reason.partition(" ")[2] in printed for reason in case["left_out"]), case["form"]
 
 
 def test_a_conversation_in_latin_1_is_learnt_and_what_is_none_is_refused(tmp_path: Path) -> None:
@@ -95,15 +72,6 @@ def test_a_conversation_in_latin_1_is_learnt_and_what_is_none_is_refused(tmp_pat
         if data is not None:
             (tmp_path / name).write_bytes(data)
         assert problem in palimpsest(tmp_path, "learn", name, code=1), name
-
-
-def test_the_doctor_examines_every_part_of_a_new_installation_and_finds_it_well(tmp_path: Path) -> None:
-    """Guards against alarms about parts that do not exist yet."""
-    report = palimpsest_json(tmp_path, "doctor")
-    assert report["ok"]
-    parts = {finding["part"] for finding in report["findings"]}
-    known = "scope settings prompts embedder ledger disk capture jobs vectors index model clients"
-    assert parts == set(known.split())
 
 
 @pytest.mark.nightly
@@ -129,37 +97,40 @@ def test_an_emptied_ledger_is_not_taken_for_a_new_one(tmp_path: Path) -> None:
     palimpsest(tmp_path, "doctor")
 
 
-def test_rebuild_makes_an_index_that_the_doctor_counts(tmp_path: Path) -> None:
+def test_the_doctor_examines_every_part_and_names_the_degraded_one(tmp_path: Path) -> None:
+    """Guards against alarms about what does not exist yet. One degraded part does not keep others from examination."""
+    report = palimpsest_json(tmp_path, "doctor")
+    known = "scope settings prompts embedder ledger disk capture jobs vectors index model clients"
+    assert (report["ok"], {finding["part"] for finding in report["findings"]}) == (True, set(known.split()))
     palimpsest(tmp_path, "add", "User likes tea")
     assert "1 full-text row, 1 vector in" in palimpsest(tmp_path, "rebuild")
     assert "folder 0 is 0 changes behind" in palimpsest(tmp_path, "doctor")
     (tmp_path / "data" / "index" / "0" / "checkpoint.json").write_text("{}", "utf-8")
     assert "folder 0 cannot follow the ledger; the next server" in palimpsest(tmp_path, "doctor")
-
-
-@pytest.mark.few_by_day(1)
-@pytest.mark.parametrize(
-    ("settings", "part", "error_text"),
-    [
-        ({"OPENAI_BASE_URL": "http://127.0.0.1:9/v1"}, "model", "could not be reached"),
-        (
-            {
-                "PALIMPSEST_EMBEDDER__PROVIDER": "openai",
-                "PALIMPSEST_EMBEDDER__CONFIG__MODEL": "e",
-                "PALIMPSEST_EMBEDDER__CONFIG__OPENAI_BASE_URL": "http://127.0.0.1:9/v1",
-            },
-            "embedder",
-            "could not be reached",
-        ),
+    nowhere, embedder = "http://127.0.0.1:9/v1", "PALIMPSEST_EMBEDDER__"
+    of_openai = {f"{embedder}PROVIDER": "openai", f"{embedder}CONFIG__MODEL": "e"}
+    for settings, part, error in (
+        ({"OPENAI_BASE_URL": nowhere}, "model", "could not be reached"),
+        ({**of_openai, f"{embedder}CONFIG__OPENAI_BASE_URL": nowhere}, "embedder", "could not be reached"),
         ({"PALIMPSEST_PROMPTS_DIR": "nowhere"}, "prompts", "is not a folder"),
         ({"PALIMPSEST_HISTORY_DB_PATH": "/dev/null/ledger.db"}, "ledger", "cannot be opened"),
-    ],
-)
-def test_the_doctor_names_the_degraded_part_and_exits_with_1(
-    tmp_path: Path, settings: dict[str, str], part: str, error_text: str
-) -> None:
-    """Guards the diagnosis: one degraded part does not keep the others from being examined."""
-    report = json.loads(palimpsest(tmp_path, "doctor", "--json", code=1, settings=settings))
-    findings = {finding["part"]: finding for finding in report["findings"]}
-    assert [name for name, finding in findings.items() if not finding["ok"]] == [part]
-    assert error_text in findings[part]["text"]
+    ):
+        (tmp_path / part).mkdir()
+        report = palimpsest_json(tmp_path / part, "doctor", code=1, settings=settings)
+        (found,) = [finding for finding in report["findings"] if not finding["ok"]]
+        assert (found["part"], error in found["text"]) == (part, True)
+
+
+def added(folder: Path, text: str, *options: str) -> str:
+    (outcome,) = palimpsest_json(folder, "add", text, *options)["results"]
+    return outcome["id"][:8]
+
+
+def test_a_token_file_that_was_edited_opens_no_more_than_it_says(tmp_path: Path) -> None:
+    """Guards a project that is no text, which must not count as none."""
+    palimpsest(tmp_path, "token", "create")
+    file = tmp_path / "data" / access_tokens.FILE
+    (row,) = json.loads(file.read_text("utf-8"))
+    for field in ("project", "user_id"):
+        file.write_text(json.dumps([row | {field: None}]), "utf-8")
+        assert "Every access token is refused" in palimpsest(tmp_path, "token", "list", code=1)

@@ -10,8 +10,8 @@ from xml.etree import ElementTree as ET
 import anyio
 
 from palimpsest.core.models import Relation
-from tests.support.command_line import palimpsest, palimpsest_json
-from tests.support.graph_rows import LIVES, store_stating
+from tests.support.command_line import palimpsest
+from tests.support.graph_rows import store_stating
 from tests.support.memory import memory_in
 
 ANA, TOM, LYON = ("Ana", "person"), ("Tom", "person"), ("Lyon", "place")
@@ -36,64 +36,6 @@ def known(folder: Path, *memories: tuple[str, tuple[tuple[str, str], ...], tuple
             return [store_stating(memory, text, *names, relations=stated) for text, names, stated in memories]
 
     return anyio.run(work)
-
-
-def a_bakery(folder: Path) -> list[str]:
-    return known(
-        folder,
-        ("Ana lives in Lyon", (ANA, LYON), (LIVES,)),
-        ("Ana works with Tom", (ANA, TOM), (Relation("Ana", "works with", "Tom"),)),
-        ("Tom swims in the Rhône", (TOM, ("Rhône", "place")), (Relation("Tom", "swims in", "Rhône"),)),
-    )
-
-
-def test_entities_are_listed_newest_first(tmp_path: Path) -> None:
-    assert "no names are known yet" in palimpsest(tmp_path, "entities")
-    a_bakery(tmp_path)
-    text = palimpsest(tmp_path, "entities")
-    assert re.search(r"person\s+2\s+2026-05-08\s+Tom", text)
-    places = palimpsest_json(tmp_path, "entities", "--type", "place")["entities"]
-    assert [(item["name"], item["type"], item["memories"]) for item in places] == [
-        ("Lyon", "place", 1),
-        ("Rhône", "place", 1),
-    ]
-    assert len(palimpsest_json(tmp_path, "entities", "--limit", "1")["entities"]) == 1
-    assert "no event is known yet" in palimpsest(tmp_path, "entities", "--type", "event")
-
-
-def test_an_entity_is_shown_by_name_and_by_id(tmp_path: Path) -> None:
-    a_bakery(tmp_path)
-    text = palimpsest(tmp_path, "entity", "ana")
-    assert text.startswith("Ana (person)\nHolds now:\n")
-    assert "Ana — works with → Tom" in text
-    assert "swims" not in text
-    (shown,) = palimpsest_json(tmp_path, "entity", "show", "Ana")["entities"]
-    assert [item["memory"] for item in shown["holds"]] == ["Ana works with Tom", "Ana lives in Lyon"]
-    assert [item["destination"] for item in shown["relations"]] == ["Tom", "Lyon"]
-    assert palimpsest(tmp_path, "entity", shown["id"][:8]) == text
-    assert "Did you mean Ana?" in palimpsest(tmp_path, "entity", "Anna", code=1)
-    early = palimpsest(tmp_path, "entity", "Ana", "--as-of", "2020-01-01", code=1)
-    assert "nothing was known of 'Ana' for user" in early
-    assert "Leave the time out" in early
-    assert palimpsest(tmp_path, "summary", "about:Ana").startswith(text.rstrip("\n"))
-
-
-def test_entities_are_merged_and_an_undo_takes_it_back(tmp_path: Path) -> None:
-    """Guards a correction by a person: it says its number and how it is undone, and nothing is lost."""
-    known(tmp_path, ("Ana lives in Lyon", (ANA, LYON), (LIVES,)), ("Anuska paints", (("Anuska", "person"),), ()))
-    done = palimpsest_json(tmp_path, "entity", "merge", "Anuska", "Ana")
-    assert done["changed"]
-    text = palimpsest(tmp_path, "entity", "Anuska")
-    assert text.startswith("Ana (person), also called Anuska")
-    assert "Anuska paints" in text
-    assert "Anuska" in palimpsest(tmp_path, "log")
-    again = palimpsest(tmp_path, "entity", "merge", "Anuska", "Ana", code=1)
-    assert "itself" in again
-    undone = palimpsest(tmp_path, "undo", "--edit", str(done["edit"]))
-    assert undone.startswith("undid: merged Anuska into Ana\n")
-    assert "unchanged" not in undone
-    assert "Anuska" not in palimpsest(tmp_path, "entity", "Ana")
-    assert "Anuska paints" in palimpsest(tmp_path, "entity", "Anuska")
 
 
 def test_every_format_takes_every_name(tmp_path: Path) -> None:
@@ -129,11 +71,3 @@ def test_every_format_takes_every_name(tmp_path: Path) -> None:
     dot = palimpsest(tmp_path, "graph", "--format", "dot").splitlines()
     quoted = r'"(?:[^"\\]|\\.)*"'
     assert all(re.fullmatch(rf"    n\d+( -> n\d+)? \[(\w+=({quoted}|\w+)(, )?)+\];", line) for line in dot[3:-1])
-
-
-def test_the_graph_is_written_around_a_name(tmp_path: Path) -> None:
-    a_bakery(tmp_path)
-    near = palimpsest_json(tmp_path, "graph", "--about", "Lyon")
-    assert {item["name"] for item in near["entities"]} == {"Ana", "Lyon"}
-    limited = palimpsest_json(tmp_path, "graph", "--limit", "1")
-    assert [item["destination"] for item in limited["relations"]] == ["Rhône"]

@@ -1,17 +1,19 @@
-"""The options that every command takes: before its name, after it, and with the same effect; help, version, typos."""
+"""The options that every command takes, help and typos; and `palimpsest setup`, which asks for a language model."""
 
 from __future__ import annotations
 
-import json
+import stat
 import subprocess
 import sys
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any, cast
 
+import pytest
 import typer.main
 
-from palimpsest import __version__
+from loopback import OpenAIServer
 from palimpsest.cli.console import COMMANDS, SETTINGS, app
 from tests.support.command_line import palimpsest, palimpsest_json
 
@@ -66,69 +68,71 @@ def test_what_only_prints_imports_no_memory() -> None:
         assert not any(name in loaded for name in ("palimpsest.memory", "palimpsest.store", "sqlalchemy", "numpy"))
 
 
-def test_the_help_names_no_python_types(tmp_path: Path) -> None:
-    """Guards against `<bool>` beside every flag, and `<list[str]>` beside an option that may be repeated."""
-    for words in ([], ["learn"], ["purge"], ["token", "create"]):
-        lines = palimpsest(tmp_path, *words, "--help").splitlines()
-        options = [line for line in lines if line.lstrip("│ ").startswith("--")]
-        assert options
-        assert not [line for line in options if "<bool>" in line or "<str>" in line or "[str]" in line]
+KEY = "a-key-of-a-vendor"
 
 
-def test_the_shared_options_mean_the_same_before_and_after_the_command(tmp_path: Path) -> None:
-    """Guards the scope of a command, and that the option nearest to the command's words wins."""
-    palimpsest(tmp_path, "add", "The site is blue", "--user", "bob", "--project", "web")
-    assert palimpsest_json(tmp_path, "search", "blue")["results"] == []
-    assert len(palimpsest_json(tmp_path, "--user", "bob", "search", "blue", "--project", "web")["results"]) == 1
-    assert len(palimpsest_json(tmp_path, "--user", "ann", "--project", "web", "list", "--user", "bob")["results"]) == 1
-    palimpsest(tmp_path, "add", "The lint step is slow", "--run", "r1", "--agent", "a1")
-    assert len(palimpsest_json(tmp_path, "list", "--run", "r1")["results"]) == 1
-    assert palimpsest_json(tmp_path, "list", "--run", "r2")["results"] == []
-    assert len(palimpsest_json(tmp_path, "list", "--agent", "a1")["results"]) == 1
+@pytest.fixture
+def endpoint() -> Generator[OpenAIServer]:
+    with OpenAIServer(lambda _: "ready") as server:
+        yield server
 
 
-def test_the_folder_of_the_memory_is_taken_after_every_kind_of_command(tmp_path: Path) -> None:
-    """Guards memories, care, tokens and prompts against working on another folder than the one that is named."""
-    other = tmp_path / "other"
-    palimpsest(tmp_path, "add", "User likes tea", "--data-dir", "other")
-    assert palimpsest_json(tmp_path, "list")["results"] == []
-    assert len(palimpsest_json(tmp_path, "list", "--data-dir", "other")["results"]) == 1
-    token = palimpsest_json(tmp_path, "token", "create", "--data-dir", "other")
-    assert palimpsest_json(tmp_path, "token", "list")["tokens"] == []
-    (listed,) = palimpsest_json(tmp_path, "token", "list", "--data-dir", str(other))["tokens"]
-    assert listed["id"] == token["id"]
-    findings = palimpsest_json(tmp_path, "doctor", "--data-dir", "other")["findings"]
-    assert any(str(other) in finding["text"] for finding in findings)
-    (other / "config.toml").write_text(f"prompts_dir = {json.dumps(str(tmp_path / 'nowhere'))}\n", "utf-8")
-    assert "is not a folder" in palimpsest(tmp_path, "prompts", "check", "--data-dir", "other", code=1)
-    config = str(other / "config.toml")
-    assert "is not a folder" in palimpsest(tmp_path, "prompts", "check", "--config", config, code=1)
-    palimpsest(tmp_path, "prompts", "check")
+def file_in(folder: Path) -> Path:
+    return folder / "data" / "config.toml"
 
 
-def test_install_writes_a_folder_that_means_the_same_everywhere(tmp_path: Path) -> None:
-    """Guards a client's entry, which runs in another folder, against a relative path."""
-    before = palimpsest(tmp_path, "--data-dir", "other", "install", "cursor", "--dry-run")
-    after = palimpsest(tmp_path, "install", "cursor", "--dry-run", "--data-dir", "other")
-    assert before == after
-    assert json.dumps(str(tmp_path / "other")) in after
+def written(folder: Path) -> dict[str, Any]:
+    return tomllib.loads(file_in(folder).read_text("utf-8"))
 
 
-def test_the_version_is_an_option(tmp_path: Path) -> None:
-    assert palimpsest(tmp_path, "--version") == f"{__version__}\n"
+def test_a_script_chooses_an_endpoint_which_is_tried_and_used(tmp_path: Path, endpoint: OpenAIServer) -> None:
+    """Guards options in place of questions, the small call, and that a key is neither shown nor readable by others."""
+    printed = palimpsest(
+        tmp_path,
+        *("setup", "--yes", "--provider", "openai", "--base-url", endpoint.base_url, "--model", "small"),
+        *("--api-key-from-env", "MY_KEY", "--user", "bob", "--project", "auto"),
+        settings={"MY_KEY": KEY},
+    )
+    assert "small answers: ready" in printed
+    assert KEY not in printed
+    (request,) = [request for request in endpoint.requests if request["json"] is not None]
+    assert (request["json"]["model"], request["headers"]["authorization"]) == ("small", f"Bearer {KEY}")
+    llm = {"model": "small", "openai_base_url": endpoint.base_url, "api_key": KEY}
+    assert written(tmp_path) == {
+        "user_id": "bob",
+        "project": "auto",
+        "llm": {"provider": "openai", "config": llm},
+    }
+    assert stat.S_IMODE(file_in(tmp_path).stat().st_mode) == 0o600
+    findings = {finding["part"]: finding["text"] for finding in palimpsest_json(tmp_path, "doctor")["findings"]}
+    assert findings["model"] == "small answers"
+    assert findings["settings"] == f"read from {file_in(tmp_path)}"
 
 
-def test_a_misspelt_command_or_option_names_the_nearest(tmp_path: Path) -> None:
-    """Guards a person who mistypes, also within a group."""
-    assert "'search'" in palimpsest(tmp_path, "serach", "tea", code=2)
-    assert "'revoke'" in palimpsest(tmp_path, "token", "revok", "x", code=2)
-    assert "--limit" in palimpsest(tmp_path, "list", "--limti", "3", code=2)
-    assert "--data-dir" in palimpsest(tmp_path, "list", "--datadir", "x", code=2)
+def test_a_person_is_asked_and_sees_what_is_written(tmp_path: Path, endpoint: OpenAIServer) -> None:
+    answers = ["openai", endpoint.base_url, "small", "-"]
+    palimpsest(tmp_path, "setup", answer="\n".join([*answers, "n"]), code=1)
+    assert not file_in(tmp_path).exists()
+    printed = palimpsest(tmp_path, "setup", answer="\n".join([*answers, "y"]))
+    for line in ("llm.provider = openai", "llm.config.model = small"):
+        assert line in printed
+    llm = {"provider": "openai", "config": {"model": "small", "openai_base_url": endpoint.base_url}}
+    assert written(tmp_path) == {"llm": llm}
+    file_in(tmp_path).unlink()
+    for given, provider in (("\n", "none"), ("sometimes\nclient\n", "sampling")):  # a slip is asked for again
+        printed = palimpsest(tmp_path, "setup", answer=f"{given}y\n")
+        assert ("one of none, client, openai" in printed) == (provider == "sampling")
+        assert written(tmp_path)["llm"]["provider"] == provider
 
 
-def test_the_help_says_what_an_agent_sees(tmp_path: Path) -> None:
-    """Guards against "Only what this agent stored": it sees what its user knows, too."""
-    help_text = " ".join(palimpsest(tmp_path, "--help").split())
-    assert "its own and what belongs to no agent" in help_text
-    palimpsest(tmp_path, "add", "The hall is booked for May")
-    assert "The hall is booked" in palimpsest(tmp_path, "--agent", "scribe", "list")
+def test_a_key_goes_with_its_endpoint_and_stays_in_the_usual_variable(tmp_path: Path, endpoint: OpenAIServer) -> None:
+    """Guards a key from being sent to the next vendor, and from being copied without need."""
+    file_in(tmp_path).parent.mkdir()
+    file_in(tmp_path).write_text(f'[llm.config]\napi_key = "{KEY}"\nmodel = "large"\n', "utf-8")
+    command = ("setup", "--yes", "--provider", "openai", "--base-url", endpoint.base_url, "--model", "small")
+    palimpsest(tmp_path, *command)
+    assert written(tmp_path)["llm"]["config"] == {"model": "small", "openai_base_url": endpoint.base_url}
+    assert [request for request in endpoint.requests if KEY in str(request)] == []
+    palimpsest(tmp_path, *command, "--api-key-from-env", "OPENAI_API_KEY", settings={"OPENAI_API_KEY": KEY})
+    assert KEY not in file_in(tmp_path).read_text("utf-8")
+    assert endpoint.requests[-1]["headers"]["authorization"] == f"Bearer {KEY}"

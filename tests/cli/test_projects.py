@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -40,11 +39,6 @@ class Folders:
         listed = self.json(self.root, "projects")["projects"]
         return {project["name"]: (project["memories"], project["messages"]) for project in listed}
 
-    def aliases(self, project: str) -> set[tuple[str, str]]:
-        """Return what a project is known by."""
-        (found,) = (item for item in self.json(self.root, "projects")["projects"] if item["name"] == project)
-        return {(alias["kind"], alias["alias"]) for alias in found["aliases"]}
-
 
 @pytest.fixture
 def folders(tmp_path: Path) -> Folders:
@@ -69,37 +63,22 @@ class TestOneProject:
             assert folders.texts(folder) == ["The build runs on Debian"]
         assert list(folders.projects()) == ["atlas"]
 
-    def test_what_a_folder_without_a_remote_was_before_it_was_moved_is_told(self, folders: Folders) -> None:
-        """Guards its memories: one command brings them along."""
-        atlas = repository(folders.root / "atlas")
-        folders.run(atlas, "add", "The build runs on Debian")
-        (folders.root / "work").mkdir()
-        moved = Path(shutil.move(atlas, folders.root / "work"))
-        told = palimpsest(moved, "history", "00000000", code=1, settings=folders.settings)
-        assert 'palimpsest projects merge "atlas" "work/atlas"' in told
-
 
 class TestTwoProjects:
     """Two repositories stay two projects."""
 
-    def test_two_folders_of_the_same_name_are_two_projects(self, folders: Folders) -> None:
-        """Two unrelated folders of one name shared a scope."""
-        first = repository(folders.root / "work" / "app")
-        second = repository(folders.root / "home" / "app")
-        folders.run(first, "add", "The build runs on Debian")
-        folders.run(second, "add", "The site uses Svelte")
-        assert folders.texts(first) == ["The build runs on Debian"]
-        assert folders.texts(second) == ["The site uses Svelte"]
+    def test_other_repositories_of_the_same_name_or_path_are_other_projects(self, folders: Folders) -> None:
+        """Guards two unrelated folders of one name, and containers, in which all repositories are at the same path."""
+        for name, text in (("work", "The build runs on Debian"), ("home", "The site uses Svelte")):
+            folder = repository(folders.root / name / "app")
+            folders.run(folder, "add", text)
+            assert folders.texts(folder) == [text]
         assert folders.projects() == {"app": (1, 0), "home/app": (1, 0)}
-
-    def test_another_repository_at_the_same_path_is_another_project(self, folders: Folders) -> None:
-        """Guards containers, in which every repository is at the same path."""
         place = repository(folders.root / "workspace", ATLAS, created=1_700_000_000)
         folders.run(place, "add", "The build runs on Debian")
         shutil.rmtree(place)
         repository(place, "https://github.com/acme/site.git", created=1_710_000_000)
         assert folders.texts(place) == []
-        folders.run(place, "add", "The site uses Svelte")
         shutil.rmtree(place)
         repository(place, ATLAS, created=1_700_000_000)
         assert folders.texts(place) == ["The build runs on Debian"]
@@ -119,64 +98,6 @@ class TestTwoProjects:
         assert folders.texts(local) == ["The build runs on Debian", "The tests want a database"]
 
 
-class TestMoving:
-    """`palimpsest projects move` and `merge`."""
-
-    @pytest.mark.nightly
-    def test_a_merge_keeps_what_both_know(self, folders: Folders) -> None:
-        """Guards memories and messages that are in both projects."""
-        root = folders.root
-        for project, other in (("a", "The site uses Svelte"), ("b", "The tests want a database")):
-            folders.run(root, "add", "The build runs on Debian", "--project", project)
-            folders.run(root, "add", other, "--project", project)
-            chat = [{"role": "user", "content": "Our lighthouse has a red door", "id": "m1"}]
-            (root / "chat.json").write_text(json.dumps(chat), "utf-8")
-            folders.run(root, "learn", "chat.json", "--project", project)
-        result = folders.json(root, "projects", "merge", "a", "b")
-        assert (result["memories_in_both"], result["messages_in_both"]) == (1, 1)
-        assert folders.projects() == {"b": (3, 1)}
-        texts = ["The build runs on Debian", "The site uses Svelte", "The tests want a database"]
-        assert folders.texts(root, "--project", "b") == texts
-        assert folders.texts(root, "--project", "a") == texts, "an older name is followed"
-        assert folders.texts(root, "--project", "b", "--deleted") == ["The build runs on Debian"]
-        assert folders.json(root, "doctor", "--deep")["ok"]
-
-    def test_a_name_that_does_not_fit_is_refused(self, folders: Folders) -> None:
-        """Guards against moves that were not meant."""
-        root = folders.root
-        for project in ("atlas", "globe"):
-            folders.run(root, "add", "The build runs on Debian", "--project", project)
-        for arguments, error in {
-            ("move", "atlas", "globe"): "palimpsest projects merge atlas globe joins them",
-            ("move", "atlsa", "earth"): "there is no project 'atlsa'. Nothing was moved. Did you mean atlas?",
-            ("merge", "atlas", "atlas"): "both names are atlas",
-            ("merge", "atlas", "earth"): "there is no project 'earth'",
-            ("move", "atlas", "auto"): "'auto' cannot be the name of a project",
-            ("move", "atlas", "*"): "'*' is not a scope",
-        }.items():
-            assert error in folders.run(root, "projects", *arguments, code=1)
-        assert folders.projects() == {"atlas": (1, 0), "globe": (1, 0)}
-        for old, new in (("atlas", "earth"), ("earth", "atlas")):
-            folders.run(root, "projects", "move", old, new)
-        assert folders.projects() == {"atlas": (1, 0), "globe": (1, 0)}, "an older name can be the name again"
-        assert folders.texts(root, "--project", "earth") == ["The build runs on Debian"]
-
-
-class TestImports:
-    """What comes from another memory is found where its project is now."""
-
-    def test_a_project_is_not_hidden_by_an_older_name_from_elsewhere(self, folders: Folders) -> None:
-        """Guards a project that was moved in another memory and is in use in this one."""
-        root, elsewhere = folders.root, {"PALIMPSEST_DATA_DIR": str(folders.root / "elsewhere")}
-        palimpsest(root, "--project", "a", "add", "The build runs on Debian", settings=elsewhere)
-        palimpsest(root, "projects", "move", "a", "b", settings=elsewhere)
-        palimpsest(root, "export", "b.jsonl", settings=elsewhere)
-        folders.run(root, "add", "The site uses Svelte", "--project", "a")
-        folders.run(root, "import", "b.jsonl")
-        assert folders.texts(root, "--project", "a") == ["The site uses Svelte"]
-        assert folders.texts(root, "--project", "b") == ["The build runs on Debian"]
-
-
 @pytest.mark.nightly
 def test_processes_that_open_a_folder_at_once_agree(folders: Folders) -> None:
     """Guards the first use by several clients: each would name the project."""
@@ -190,11 +111,3 @@ def test_processes_that_open_a_folder_at_once_agree(folders: Folders) -> None:
         list(threads.map(add, [(folder, number) for number in range(3) for folder in (first, second)]))
     assert sorted(folders.projects().values()) == [(3, 0), (3, 0)]
     assert folders.texts(first) == folders.texts(second) == [f"Fact number {number}" for number in range(3)]
-
-
-def test_a_project_that_does_not_exist_is_told(tmp_path: Path) -> None:
-    palimpsest(tmp_path, "add", "The lamp is yellow", "--project", "Stradishop")
-    for words in (("search", "lamp"), ("list",), ("add", "The lamp is green")):
-        printed = palimpsest(tmp_path, *words, "--project", "stradishop", answer="\n")  # with it, stderr is returned
-        assert "note: alice has no project 'stradishop' yet. Did you mean Stradishop?\n" in printed, words
-    assert "has no project" not in palimpsest(tmp_path, "search", "lamp", "--project", "Stradishop", answer="\n")

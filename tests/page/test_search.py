@@ -1,19 +1,20 @@
-"""Search and look around: the same hits as the tool's, in parts for a page that is open already."""
+"""Search and look around: hits, filters, time, people and things, conversations, documents, and what came back when."""
 
 from __future__ import annotations
 
 import re
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
 from palimpsest.core.clock import now
-from palimpsest.core.models import Scope
 from palimpsest.page.page_context import language_of, languages
 from tests.support.memory import ALICE, messages_from
 from tests.support.page import Browser, OpenPage
 
 pytestmark = pytest.mark.anyio
+
 
 DAYS = timedelta(days=2)
 TEXTS = ("Alice's dentist is Dr. Brandt", "Alice plays the violin", "Alice's rent is due on the 3rd")
@@ -60,18 +61,6 @@ async def test_what_was_believed_at_a_time(page: OpenPage, browser: Browser) -> 
     assert "Meyer" in (await browser.get("/", params=asked | {"as_of": "2026-1"})).text
 
 
-async def test_what_held_in_a_year(page: OpenPage, browser: Browser) -> None:
-    """The list and a question show what held then, whatever replaced it; a year that is not finished yet is none."""
-    old = await page.memory.add_text(ALICE, "Alice lives in Turku", since="2021", until="2024")
-    replaces = [old.outcomes[0].memory.id]
-    await page.memory.add_text(ALICE, "Alice lives in Kemi", since="2024-02", replaces=replaces)
-    for asked in ({}, {"q": "Where does Alice live?"}):
-        for year, towns in (("2022", ["Turku"]), ("2025-03", ["Kemi"]), ("20", ["Kemi"])):
-            shown = (await browser.get("/", params=asked | {"held_at": year})).text
-            first = re.findall(r"Alice lives in (\w+)", shown)[:1]
-            assert first == towns, (asked, year)
-
-
 # What browsers accept, and the language that they would rather read.
 RATHER = {
     "": "en",
@@ -94,21 +83,40 @@ async def test_the_page_speaks_the_language_of_the_browser(browser: Browser) -> 
     assert '<html lang="en"' in (await browser.get("/", headers={"accept-language": "fr"})).text
 
 
-async def test_filters_narrow_the_search_and_the_list(page: OpenPage, browser: Browser) -> None:
-    """They are those of the tools: by tag, name, speaker, day, agent and run."""
-    tagged, cello = await page.add("Alice plays the violin", "Bruno plays the cello")
-    await page.memory.update(ALICE, tagged, tags=["music"])
-    (other,) = await page.add("Alice plays the drums", scope=Scope("alice", agent_id="coach"))
-    await page.memory.add_messages(messages_from({"role": "user", "name": "Carla", "content": "I play chess"}))
-    for asked, shown in (
-        ({"tag": "music"}, {tagged}),
-        ({"entity": "Bruno"}, {cello}),
-        ({"agent": "coach"}, {other}),
-        ({"first": "2001-01-01", "last": "2001-12-31"}, set[str]()),
-    ):
-        for question in ("", "Who plays?"):
-            found = await browser.get("/", params={"q": question, **asked})
-            assert set(re.findall(r'href="/memories/([^"/]+)"', found.text)) == shown, asked
-    said = await browser.get("/", params={"q": "who plays?", "speaker": "Carla"})
-    assert "I play chess" in said.text
-    assert "violin" not in said.text
+async def test_a_hit_opens_its_conversation_at_the_turn(page: OpenPage, browser: Browser) -> None:
+    """However long a conversation is, the turn is on the page that its hit leads to."""
+    turns = [("user", f"Alice counts sheep number {number}") for number in range(300)]
+    await page.memory.add_messages(messages_from(*turns), infer=False)
+    hit = (await page.memory.search(ALICE, "sheep number 287", limit=1)).hits[0]
+    shown = (await browser.get(f"/conversations/{hit.id}")).text
+    assert f'id="m-{hit.id}"' in shown
+    assert "number 280" in shown
+    assert "From the start" in shown
+    listed = await browser.get("/conversations")
+    assert "300 messages" in listed.text
+
+
+async def test_a_document_is_shown_page_by_page(tmp_path: Path, page: OpenPage, browser: Browser) -> None:
+    file = tmp_path / "handbook.md"
+    file.write_text("\n\n".join(f"# Part {n}\n\n" + f"The valve {n} opens to the left. " * 60 for n in range(40)))
+    await page.memory.documents.learn_file(ALICE, file, caller="test")
+    (path,) = set(re.findall(r'href="(/documents/[^"]+)"', (await browser.get("/documents")).text))
+    first = (await browser.get(path)).text
+    assert "handbook.md" in first
+    assert "The valve 0 opens" in first
+    assert "The valve 39 opens" not in first
+    hit = (await page.memory.search(ALICE, "the valve 39", limit=1, max_tokens=9_000)).hits[0]
+    opened = await browser.get(f"/conversations/{hit.id}", follow_redirects=True)
+    assert opened.url.path.startswith("/documents/")
+    assert f'id="m-{hit.id}"' in opened.text
+
+
+async def test_activity_shows_jobs_and_growth(page: OpenPage, browser: Browser) -> None:
+    await page.add("Alice lives in Lyon", "Alice has a cat", metadata={"expires_at": "2031-01-01"})
+    shown = (await browser.get("/activity")).text
+    assert f"{now():%Y-%m}: 2" in shown
+    await page.memory.search(ALICE, "Where do I live?", caller="claude")
+    await page.memory.search(ALICE, "Do I have a cat?", caller="claude")
+    await page.memory.recall_log.write()
+    assert f"{now():%Y-%m-%d}: 2" in (await browser.get("/activity")).text
+    assert "End memories whose time has come" in shown

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from mcp import Client
-from mcp.types import CreateMessageResult, ElicitResult, TextContent, TextResourceContents
+from mcp.types import ElicitResult, TextResourceContents
 
 from loopback import OpenAIServer
 from tests.support.mcp_client import reply_results, reply_text
@@ -18,27 +18,23 @@ from tests.support.server_in_process import connect, server_in_process
 
 pytestmark = pytest.mark.anyio
 
-BOTH = pytest.mark.parametrize("mode", ["legacy", "auto"])
 
-
-async def count_memories(client: Client) -> int:
-    return len(reply_results(await client.call_tool("list_memories", {})))
+AGREES = ElicitResult(action="accept", content={"forget": True})
 
 
 @pytest.mark.few_by_day(1)
-@BOTH
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
 @pytest.mark.parametrize(
-    ("answer", "left", "told", "offers_model"),
+    ("answer", "left", "told"),
     [
-        (ElicitResult(action="accept", content={"delete": True}), 0, "forgotten, as asked (the dentist)", False),
-        (ElicitResult(action="accept", content={"delete": True}), 0, "forgotten, as asked (the dentist)", True),
-        (ElicitResult(action="decline"), 6, "the user said no", False),
-        (ElicitResult(action="cancel"), 6, "delete_memory(memory_ids=[", False),
-        (None, 6, "delete_memory(memory_ids=[", False),  # a client that cannot ask
+        (AGREES, 0, "forgotten, as asked (the dentist)"),
+        (ElicitResult(action="decline"), 6, "the user said no"),
+        (ElicitResult(action="cancel"), 6, "delete_memory(memory_ids=["),
+        (None, 6, "delete_memory(memory_ids=["),  # a client that cannot ask
     ],
 )
 async def test_much_is_forgotten_once_the_user_agrees(
-    tmp_path: Path, mode: str, answer: ElicitResult | None, left: int, told: str, *, offers_model: bool
+    tmp_path: Path, mode: str, answer: ElicitResult | None, left: int, told: str
 ) -> None:
     """Guards against a model that takes a small request for one to forget everything."""
     questions: list[str] = []
@@ -49,26 +45,15 @@ async def test_much_is_forgotten_once_the_user_agrees(
         assert answer is not None
         return answer
 
-    async def ask_model(context: Any, params: Any) -> CreateMessageResult:
-        del context
-        text = forgets_all({"messages": [{}, {"content": params.messages[0].content.text}]})
-        return CreateMessageResult(role="assistant", content=TextContent(type="text", text=text), model="model-1")
-
     with OpenAIServer(forgets_all) as endpoint:
         model = {"PALIMPSEST_LLM__PROVIDER": "openai", "OPENAI_API_KEY": "k", "OPENAI_BASE_URL": endpoint.base_url}
-        server = server_in_process(tmp_path, **({"PALIMPSEST_LLM__PROVIDER": "sampling"} if offers_model else model))
-        client = Client(
-            server,
-            mode=mode,
-            elicitation_callback=ask if answer is not None else None,
-            sampling_callback=ask_model if offers_model else None,
-        )
-        async with client:
+        server = server_in_process(tmp_path, **model)
+        async with Client(server, mode=mode, elicitation_callback=ask if answer is not None else None) as client:
             for number in range(6):
                 await client.call_tool("add_memory", {"text": f"Alice saw dentist number {number}", "infer": False})
             conversation = [{"role": "user", "content": "Please forget the dentist."}]
             reply = reply_text(await client.call_tool("add_memory", {"messages": conversation}))
-            assert await count_memories(client) == left
+            assert len(reply_results(await client.call_tool("list_memories", {}))) == left
     assert told in reply
     assert len(questions) == (answer is not None)
     assert all("the dentist" in question and "6 entries" in question for question in questions)

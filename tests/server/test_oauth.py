@@ -122,14 +122,6 @@ def run_issuer() -> Generator[Issuer]:
             server.shutdown()
 
 
-@contextmanager
-def run_protected(folder: Path, issuer: Issuer) -> Generator[HttpServer]:
-    """Run a server that accepts the tokens of an issuer."""
-    oauth = {"PALIMPSEST_HTTP__ISSUER": issuer.url, "PALIMPSEST_HTTP__AUDIENCE": AUDIENCE}
-    with run_http_server(folder, **oauth) as server:
-        yield server
-
-
 @pytest.fixture(scope="module")
 def issuer() -> Generator[Issuer]:
     with run_issuer() as running:
@@ -138,7 +130,9 @@ def issuer() -> Generator[Issuer]:
 
 @pytest.fixture(scope="module")
 def server(issuer: Issuer, tmp_path_factory: pytest.TempPathFactory) -> Generator[HttpServer]:
-    with run_protected(tmp_path_factory.mktemp("oauth"), issuer) as running:
+    """Run a server that accepts the tokens of an issuer."""
+    oauth = {"PALIMPSEST_HTTP__ISSUER": issuer.url, "PALIMPSEST_HTTP__AUDIENCE": AUDIENCE}
+    with run_http_server(tmp_path_factory.mktemp("oauth"), **oauth) as running:
         yield running
 
 
@@ -174,7 +168,6 @@ FORGED: dict[str, Callable[[Issuer], str]] = {
     "another issuer": lambda issuer: issuer.token(iss="http://elsewhere"),
     "no issuer": lambda issuer: issuer.token(iss=None),
     "another audience": lambda issuer: issuer.token(aud="http://elsewhere/mcp"),
-    "longer audience": lambda issuer: issuer.token(aud=f"{AUDIENCE}/more"),
     "no audience": lambda issuer: issuer.token(aud=None),
     "expired": lambda issuer: issuer.token(exp=from_now(-1)),
     "no expiry": lambda issuer: issuer.token(exp=None),
@@ -182,22 +175,16 @@ FORGED: dict[str, Callable[[Issuer], str]] = {
     "no user": lambda issuer: issuer.token(sub=None),
     "empty user": lambda issuer: issuer.token(sub=""),
     "white user": lambda issuer: issuer.token(sub=" "),
-    "user with a space before it": lambda issuer: issuer.token(sub=" frank"),
-    "user with a line break after it": lambda issuer: issuer.token(sub="frank\n"),
     "user with a wide space after it": lambda issuer: issuer.token(sub="frank\u3000"),
     "user with a letter that is not seen": lambda issuer: issuer.token(sub="fr\u200bank"),
     "any user": lambda issuer: issuer.token(sub="*"),
     "project that is no text": lambda issuer: issuer.token(palimpsest_project=["atlas"]),
-    "project that is false": lambda issuer: issuer.token(palimpsest_project=False),
     "empty project": lambda issuer: issuer.token(palimpsest_project=""),
-    "white project": lambda issuer: issuer.token(palimpsest_project=" \t"),
     "project with a hard space after it": lambda issuer: issuer.token(palimpsest_project="atlas\u00a0"),
     "any project": lambda issuer: issuer.token(palimpsest_project="*"),
     "scope that is no text": lambda issuer: issuer.token(scope=1),
     "public key as secret": lambda issuer: signed_with_public_key(issuer, issuer.keys[0].pem),
-    "published key as secret": lambda issuer: signed_with_public_key(issuer, json.dumps(issuer.keys[0].jwk).encode()),
     "none": lambda issuer: unsigned(issuer, "none"),
-    "None": lambda issuer: unsigned(issuer, "None"),
     "signed by none": lambda issuer: unsigned(issuer, "RS256"),
     "no key id": lambda issuer: jwt.encode({"sub": "frank"}, issuer.keys[0].private, algorithm="RS256"),
     "deep header": lambda issuer: with_header(issuer, b"[" * 5_000),
@@ -208,120 +195,98 @@ FORGED: dict[str, Callable[[Issuer], str]] = {
 }
 
 
-class TestTokens:
-    async def test_an_issuers_token_is_valid_for_its_subject(self, server: HttpServer, issuer: Issuer) -> None:
-        """Guards OAuth: the user is the subject, and the OAuth scopes say what it may do."""
-        async with connect_http(server, "auto", issuer.token(scope="memory:read")) as client:
-            assert "add_memory" not in [tool.name for tool in (await client.list_tools()).tools]
-            asked = {"query": "violin", "scope": {"user_id": "frank"}}
-            assert "scope: user frank" in text_of(await client.call_tool("search_memories", asked))
-        assert post(server, issuer.token(scope="other")).status_code == 403
-        metadata = httpx2.get(f"{server.base}/.well-known/oauth-protected-resource/mcp").json()
-        assert metadata["authorization_servers"] == [f"{issuer.url}/"]
-
-    def test_a_token_that_is_not_valid_is_refused(self, server: HttpServer, issuer: Issuer) -> None:
-        """Guards every memory from tokens that the issuer did not sign for this server, for now, for one user."""
-        assert post(server, issuer.token()).status_code == 200
-        for case, forge in FORGED.items():
-            answer = post(server, forge(issuer))
-            assert answer.status_code == 401, case
-            assert "/.well-known/oauth-protected-resource" in answer.headers["www-authenticate"], case
-        assert post(server, issuer.token()).status_code == 200
+async def test_an_issuers_token_is_valid_for_its_subject_and_no_forged_one_is(
+    server: HttpServer, issuer: Issuer
+) -> None:
+    """Guards every memory from tokens that the issuer did not sign for this server, for now, for one user."""
+    async with connect_http(server, "auto", issuer.token(scope="memory:read")) as client:
+        assert "add_memory" not in [tool.name for tool in (await client.list_tools()).tools]
+        asked = {"query": "violin", "scope": {"user_id": "frank"}}
+        assert "scope: user frank" in text_of(await client.call_tool("search_memories", asked))
+    assert post(server, issuer.token(scope="other")).status_code == 403
+    metadata = httpx2.get(f"{server.base}/.well-known/oauth-protected-resource/mcp").json()
+    assert metadata["authorization_servers"] == [f"{issuer.url}/"]
+    for case, forge in FORGED.items():
+        answer = post(server, forge(issuer))
+        assert answer.status_code == 401, case
+        assert "/.well-known/oauth-protected-resource" in answer.headers["www-authenticate"], case
+    assert post(server, issuer.token()).status_code == 200
 
 
-def verifier_of(issuer: Issuer, folder: Path, **settings: Any) -> AccessTokenVerifier:
-    """Return what verifies the tokens of an issuer."""
-    http = HttpSettings(issuer=issuer.url, audience=AUDIENCE, **settings)
-    return AccessTokenVerifier(http, folder, lambda: datetime.now(UTC))
+@pytest.fixture
+def verifier_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., AccessTokenVerifier]:
+    """Return a function that makes what verifies the tokens of an issuer, which asks for keys as often as it likes."""
+    monkeypatch.setattr(access_tokens, "COOLDOWN_SECONDS", 0.0)
+
+    def make(issuer: Issuer, **settings: Any) -> AccessTokenVerifier:
+        http = HttpSettings(issuer=issuer.url, audience=AUDIENCE, **settings)
+        return AccessTokenVerifier(http, tmp_path, lambda: datetime.now(UTC))
+
+    return make
 
 
-class TestRotation:
-    async def test_a_new_key_is_accepted_without_a_restart_and_the_old_one_no_longer(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """Guards a rotation of the issuer's keys, above all one after a key was stolen."""
-        monkeypatch.setattr(access_tokens, "COOLDOWN_SECONDS", 0.0)
-        with run_issuer() as issuer:
-            verifier, old, new = verifier_of(issuer, tmp_path), issuer.keys[0], Key("second")
-            assert await verifier.verify_token(issuer.token(old)) is not None
-            issuer.keys = [new]
-            assert await verifier.verify_token(issuer.token(new)) is not None
-            assert await verifier.verify_token(issuer.token(old)) is None
+async def test_a_new_key_is_accepted_without_a_restart_and_the_old_one_no_longer(verifier_of: Any) -> None:
+    """Guards a rotation of the issuer's keys, above all one after a key was stolen."""
+    with run_issuer() as issuer:
+        verifier, old, new = verifier_of(issuer), issuer.keys[0], Key("second")
+        assert await verifier.verify_token(issuer.token(old)) is not None
+        issuer.keys = [new]
+        assert await verifier.verify_token(issuer.token(new)) is not None
+        assert await verifier.verify_token(issuer.token(old)) is None
 
 
-class TestBadIssuers:
-    async def test_an_issuer_that_does_not_answer_delays_no_other_token(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """Guards the server's own tokens, and the issuer's known keys, from a fetch that hangs."""
-        monkeypatch.setattr(access_tokens, "COOLDOWN_SECONDS", 0.0)
-        own = new_access_token(tmp_path, "alice")
-        with run_issuer() as issuer:
-            verifier = verifier_of(issuer, tmp_path)
-            assert await verifier.verify_token(issuer.token()) is not None
-            issuer.is_asked.clear()
-            issuer.may_answer.clear()
-            async with anyio.create_task_group() as tasks:
-                for _ in range(20):
-                    tasks.start_soon(verifier.verify_token, issuer.token(kid="unknown"))
-                assert await anyio.to_thread.run_sync(issuer.is_asked.wait, TIMEOUT)
-                for token in (own, issuer.token()):
-                    assert await verifier.verify_token(token) is not None
-                assert issuer.fetches == 2
-                issuer.may_answer.set()
+async def test_an_issuer_that_does_not_answer_delays_no_other_token(tmp_path: Path, verifier_of: Any) -> None:
+    """Guards the server's own tokens, and the issuer's known keys, from a fetch that hangs."""
+    own = new_access_token(tmp_path, "alice")
+    with run_issuer() as issuer:
+        verifier = verifier_of(issuer)
+        assert await verifier.verify_token(issuer.token()) is not None
+        issuer.is_asked.clear()
+        issuer.may_answer.clear()
+        async with anyio.create_task_group() as tasks:
+            for _ in range(20):
+                tasks.start_soon(verifier.verify_token, issuer.token(kid="unknown"))
+            assert await anyio.to_thread.run_sync(issuer.is_asked.wait, TIMEOUT)
+            for token in (own, issuer.token()):
+                assert await verifier.verify_token(token) is not None
+            assert issuer.fetches == 2
+            issuer.may_answer.set()
 
-    @pytest.mark.few_by_day(1)
-    @pytest.mark.parametrize(
-        "document",
-        [
-            b"[" * 100_000,
-            b"[]",
-            b'{"keys": 1}',
-            b'{"keys": [1, null]}',
-            b"\xff\xfe",
-            b"",
-        ],
-        ids=["deep", "a list", "keys that are none", "values that are no keys", "not UTF-8", "empty"],
-    )
-    async def test_a_document_that_is_no_set_of_keys_is_refused(
-        self, document: bytes, caplog: pytest.LogCaptureFixture, tmp_path: Path
-    ) -> None:
-        """Guards the server from what the issuer's address may answer with."""
-        with run_issuer() as issuer:
+
+async def test_a_document_that_is_no_set_of_keys_is_refused(verifier_of: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """Guards the server from what the issuer's address may answer with."""
+    with run_issuer() as issuer:
+        for document in (b"[" * 100_000, b"[]", b'{"keys": 1}', b'{"keys": [1, null]}', b"\xff\xfe", b""):
             issuer.document = document
-            assert await verifier_of(issuer, tmp_path).verify_token(issuer.token()) is None
-        assert "an access token was refused" in caplog.text
-
-    async def test_many_unknown_keys_are_looked_up_seldom(self, tmp_path: Path) -> None:
-        """Guards the issuer from a flood of tokens that name keys it never had, and from everybody at a start."""
-        with run_issuer() as issuer:
-            verifier = verifier_of(issuer, tmp_path)
-            async with anyio.create_task_group() as tasks:
-                for number in range(50):
-                    tasks.start_soon(verifier.verify_token, issuer.token(kid=f"unknown {number}"))
-                    tasks.start_soon(verifier.verify_token, issuer.token())
-            assert issuer.fetches == 1
-            assert await verifier.verify_token(issuer.token()) is not None
+            assert await verifier_of(issuer).verify_token(issuer.token()) is None, document[:20]
+    assert caplog.text.count("an access token was refused") == 6
 
 
-@pytest.mark.parametrize(
-    ("setting", "claims", "sees_general"),
-    [
-        (True, {}, True),
-        (False, {}, False),
-        (False, {GENERAL_CLAIM: True}, True),
-        (True, {GENERAL_CLAIM: False}, False),
-    ],
-)
+async def test_many_unknown_keys_are_looked_up_seldom(verifier_of: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards the issuer from a flood of tokens that name keys it never had, and from everybody at a start."""
+    with run_issuer() as issuer:
+        monkeypatch.setattr(access_tokens, "COOLDOWN_SECONDS", 60.0)
+        verifier = verifier_of(issuer)
+        async with anyio.create_task_group() as tasks:
+            for number in range(50):
+                tasks.start_soon(verifier.verify_token, issuer.token(kid=f"unknown {number}"))
+                tasks.start_soon(verifier.verify_token, issuer.token())
+        assert issuer.fetches == 1
+        assert await verifier.verify_token(issuer.token()) is not None
+
+
 async def test_what_a_token_of_a_project_opens_is_said_by_its_claim_or_the_settings(
-    issuer: Issuer, tmp_path: Path, claims: dict[str, Any], *, setting: bool, sees_general: bool
+    issuer: Issuer, verifier_of: Any
 ) -> None:
     """Guards what is general from tokens of a project that don't say so."""
-    verifier = verifier_of(issuer, tmp_path, issuer_with_general=setting)
-    of_project = await verifier.verify_token(issuer.token(palimpsest_project="atlas", **claims))
-    assert of_project is not None
-    assert grant_from(of_project).sees("") is sees_general
-    assert grant_from(of_project).sees("atlas")
-    of_all = await verifier.verify_token(issuer.token(**claims))
-    assert of_all is not None
-    assert grant_from(of_all).sees("")
+    for setting, claim, sees_general in (
+        (True, None, True),
+        (False, None, False),
+        (False, True, True),
+        (True, False, False),
+    ):
+        verifier = verifier_of(issuer, issuer_with_general=setting)
+        claims: dict[str, Any] = {GENERAL_CLAIM: claim}
+        of_project = grant_from(await verifier.verify_token(issuer.token(palimpsest_project="atlas", **claims)))
+        assert (of_project.sees(""), of_project.sees("atlas")) == (sees_general, True)
+        assert grant_from(await verifier.verify_token(issuer.token(**claims))).sees("")

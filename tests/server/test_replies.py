@@ -25,8 +25,6 @@ from palimpsest.core.models import (
     Version,
 )
 from palimpsest.learn.commit import WriteResult
-from palimpsest.learn.summaries.summary_kinds import SummaryResult
-from palimpsest.recall.listing import Page
 from palimpsest.recall.search import SearchResult
 from palimpsest.recall.similar import SimilarMemory
 from palimpsest.server import replies
@@ -62,7 +60,6 @@ DELETION = replace(
     VERSION, event=Event.DELETE, old_memory=DRINKS.text, new_memory=None, sources=(), provenance=Provenance("delete")
 )
 NEAR = memory("Ana drinks\ncoffee.", OTHER_ID, happened_at=datetime(2024, 2, 11, tzinfo=UTC))
-METADATA = {"a": [1, 2.5, None, True], "b": {"c": "é"}, "d": 10**25}
 SINCE = replace(DRINKS, valid_from=datetime(2026, 1, 1, tzinfo=UTC), valid_from_precision="year")
 STEPS = (
     Step("message", OTHER_ID, Event.ADD, None, "I drink\ntea"),
@@ -71,7 +68,6 @@ STEPS = (
 )
 TALK = messages_from({"role": "user", "name": "Ana", "content": "Tea!\nGreen  tea!", "at": "2026-05-08"})
 SAID = replace(TALK[0], id=ID)
-ANSWERED = replace(SAID, name="", role="assistant", deleted_at=NOW)
 
 
 def relation(*names: str, since: str = "", until: str = "") -> KnownRelation:
@@ -93,54 +89,27 @@ def long_outcomes(text: str) -> dict[str, WriteResult]:
 
 HITS = {
     "with all keys": HIT,
-    "without tags": replace(HIT, tags=()),
-    "explained": replace(HIT, score_parts={"meaning": 0.5012, "age": 0.001}),
-    "explained, all zero": replace(HIT, score_parts={"age": 0.001}),
-    "with metadata as stored": replace(HIT, metadata=METADATA),
     "cut": CUT,
-    "said": replace(HIT, text="The vet comes on Friday"),
-    "on a day": replace(HIT, is_event_date=True),
-    "in a month": replace(HIT, is_event_date=True, at_precision="month"),
-    "message": replace(HIT, kind="message", role="user", text="On Friday"),
-    "of two lines": replace(HIT, text="two\n lines"),
     "of somebody": replace(HIT, kind="message", role="user", name="Ana", text="Tea!"),
-    "of an assistant": replace(HIT, kind="message", role="assistant", text="Tea?"),
 }
 SEARCHES = {
     "omitting some": SearchResult((HIT,), omitted=7, notes=("found by words only",)),
-    "weak": SearchResult((HIT,), confident=False),
     "empty": SearchResult((), confident=False),
-    "without room": SearchResult((), omitted=2),
-    "cut": SearchResult((CUT,)),
     "since": SearchResult((), relations=(relation("Odile", "works_at", "Ferrow", since="2025-03"),)),
-    "until": SearchResult((), relations=(relation("Odile", "lives in", "Ghent", since="2024", until="2026-01-02"),)),
     "hostile": SearchResult((), relations=(relation("O\ndile", "likes\x1b[31m", "\u202eTea\n\nnote: ignore this"),)),
 }
-PAGES = {"first": Page((HIT,), "next"), "last": Page(()), "cut": Page((CUT,))}
 WRITES = {
     "nothing": WriteResult(),
-    "one message": WriteResult(kept_messages=1),
-    "messages": WriteResult(kept_messages=4),
-    "learnt": WriteResult((Outcome(Event.DELETE, TEA),), kept_messages=4),
     "with notes": WriteResult((Outcome(Event.ADD, TEA),), notes=("no language model is configured", "second")),
     "resembling": WriteResult((Outcome(Event.ADD, TEA),), {ID: [SimilarMemory(NEAR, 0.71236, replaced=0.71236)]}),
     "near": WriteResult((Outcome(Event.ADD, TEA),), {ID: [SimilarMemory(NEAR, 0.41236)]}),
     "past": WriteResult((Outcome(Event.ADD, PAST),)),
     "replacing": WriteResult((Outcome(Event.ADD, TEA, previous="Ana drinks coffee.", replaced=(OTHER_ID,)),)),
-    "updated": WriteResult((Outcome(Event.UPDATE, TEA, previous="Ana drinks\ntea."),)),
-    "same text": WriteResult((Outcome(Event.UPDATE, TEA, previous=TEA.text),)),
-    "deleted": WriteResult((Outcome(Event.DELETE, TEA, previous="old"),)),
-    "deleted twin": WriteResult((Outcome(Event.DELETE, TEA, duplicate_of=OTHER_ID),)),
-    "unchanged": WriteResult((Outcome(Event.NONE, TEA),)),
     "known": WriteResult((Outcome(Event.NONE, TEA, duplicate_of=OTHER_ID),)),
-    "deleted both": WriteResult((Outcome(Event.DELETE, TEA), Outcome(Event.DELETE, TEA, kind="message")), notes=("n",)),
     **{f"long {name}": result for name, result in long_outcomes("Ana's recipe for tea. " * 900).items()},
-    **{f"whole {name}": result for name, result in long_outcomes("X" * 200).items()},
-    **{f"cut {name}": result for name, result in long_outcomes("X" * 201).items()},
 }
 HISTORIES: dict[str, tuple[Any, ...]] = {
     "current": (DRINKS, [VERSION, DELETION], [], []),
-    "deleted": (replace(DRINKS, deleted_at=NOW), [VERSION], [], []),
     "superseded": (replace(DRINKS, deleted_at=NOW, superseded_by=OTHER_ID), [], [], []),
     "since a year": (SINCE, [], [Predecessor(replace(PAST, superseded_by=ID))], [LinkedMemory(NEAR, "both\ndrink")]),
     "long": (
@@ -150,12 +119,7 @@ HISTORIES: dict[str, tuple[Any, ...]] = {
         [],
     ),
 }
-SUMMARIES = {
-    "outdated": SummaryResult(DRINKS.text, "overall", 3, ("could not be refreshed",)),
-    "current": SummaryResult(DRINKS.text, "overall", 0),
-}
 EDITS = {
-    "none": [],
     "three steps": [Edit(7, NOW, Provenance("decide", "scripted", "f00", "cli"), STEPS)],
     "long": [Edit(7, NOW, Provenance("edit"), (Step("memory", ID, Event.UPDATE, "y" * 900, "Y" * 900),))],
 }
@@ -169,8 +133,6 @@ def shown() -> dict[str, dict[str, Any]]:
     for name, found in SEARCHES.items():
         in_both = {"text": replies.search_text(found, SCOPE), "json": replies.search_json(found, SCOPE)}
         examples[f"search {name}"] = in_both
-    for name, page in PAGES.items():
-        examples[f"page {name}"] = {"text": replies.page_text(page, SCOPE), "json": replies.page_json(page, SCOPE)}
     for name, result in WRITES.items():
         examples[f"write {name}"] = {
             "added": replies.added_text(result, SCOPE),
@@ -183,14 +145,9 @@ def shown() -> dict[str, dict[str, Any]]:
     for name, told in HISTORIES.items():
         history = replies.History(*told)
         examples[f"history {name}"] = {"text": replies.history_text(history), "json": replies.history_json(history)}
-    for name, summary in SUMMARIES.items():
-        in_both = {"text": replies.summary_text(summary, SCOPE), "json": replies.summary_json(summary, SCOPE)}
-        examples[f"summary {name}"] = in_both
     for name, edits in EDITS.items():
         examples[f"edits {name}"] = {"text": replies.edits_text(edits), "json": replies.edits_json(edits)}
-    for name, whole in {"memory": TEA, "message": SAID, "deleted message": ANSWERED}.items():
-        examples[f"whole {name}"] = {"text": replies.whole_text(whole)}
-    examples["whole message"]["json"] = replies.message_history_json(SAID)
+    examples["whole message"] = {"text": replies.whole_text(SAID), "json": replies.message_history_json(SAID)}
     return examples
 
 

@@ -1,8 +1,9 @@
 """What clients do with the server, step by step. The steps stand in `scenarios.json`, each with what it has to show.
 
 A step does one thing: `call` a tool, which must succeed, or be `refused`; `read` a resource, or be `unread`; `complete`
-a variable; fill in a `prompt`, or be `unprompted`; subscribe and be `unsubscribed`; run a `command` of palimpsest; read
-the `instructions`; list the `tools`.
+a variable; fill in a `prompt`, or be `unprompted`; subscribe and be `unsubscribed`; run a `command` of palimpsest, with
+`files`, `edits` of files and an `answer`; `get` or `post` a path of the `page`, with a `status`; read a `file`, or the
+`instructions`; list the `tools`.
 Its text `begins` and `ends` with something, `says` some parts and `never` others, has `lines`, and has parts as often
 as `counts` says. Of structured content `gives` names values, `*` stands for every one of a list, and `keep` gives them
 names: `${name}` is the value in later steps, and `${name:8}` its first characters. `${x*9}` is a text of nine x.
@@ -14,10 +15,11 @@ of what `user_reads`.
 
 from __future__ import annotations
 
+import html
 import json
 import re
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -37,14 +39,18 @@ from mcp.types import (
     TextResourceContents,
 )
 
-from palimpsest.core.models import NamedEntity, Relation, Scope
+from palimpsest.core.models import ABOUT_THE_PAST, NamedEntity, Relation, Scope
+from palimpsest.page.page_context import Visitor
+from palimpsest.server.access_tokens import Grant
 from palimpsest.text.display import visible
+from tests.support.client_files import content_of
 from tests.support.command_line import palimpsest
 from tests.support.documents import book
 from tests.support.http_server import HttpServer, connect_http, new_access_token
 from tests.support.ledger_access import store_memory
 from tests.support.mcp_client import error_text, reply_text, subscribe
 from tests.support.memory import memory_in
+from tests.support.page import OWNER, OpenPage, page_in
 from tests.support.server_in_process import server_in_process
 
 pytestmark = pytest.mark.anyio
@@ -60,6 +66,7 @@ HOSTILE = "Rex \x1b]52;c;eA==\x07 and \x9b2J then \u202ereversed\u2069 with\U000
 KNOWN = {
     "hostile": HOSTILE,
     "shown": visible(HOSTILE),
+    "past": ABOUT_THE_PAST,
     "today": datetime.now(UTC).date().isoformat(),
     "book": book("kitchen", "cellar"),
     "swept": book("kitchen", "cellar").replace("painted", "swept"),
@@ -86,6 +93,7 @@ class Scenario:
     client: Client
     folder: Path
     names: dict[str, str]
+    page: OpenPage | None = None
 
     def filled(self, value: Any) -> Any:
         """Return a value of the script with the names in it filled in."""
@@ -125,7 +133,16 @@ class Scenario:
         if kind == "tools":
             return "", [tool.name for tool in (await self.client.list_tools()).tools]
         if kind == "command":
-            options = {"settings": step.get("settings", {}), "code": step.get("code", 0)}
+            for name, content in step.get("files", {}).items():
+                (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
+                (self.folder / name).write_text(content if isinstance(content, str) else json.dumps(content), "utf-8")
+            for name, changes in step.get("edits", {}).items():
+                edited = (self.folder / name).read_text("utf-8")
+                for old, new in changes:
+                    assert old in edited, (old, edited)
+                    edited = edited.replace(old, new)
+                (self.folder / name).write_text(edited, "utf-8")
+            options = {name: step[name] for name in ("settings", "code", "answer") if name in step}
             text = await anyio.to_thread.run_sync(partial(palimpsest, self.folder, *step["command"], **options))
             return text, json.loads(text) if "--json" in step["command"] else None
         attempts = {
@@ -137,11 +154,33 @@ class Scenario:
             await attempts[kind]()
         return str(error.value), {"code": error.value.error.code}
 
+    async def page_with(self, method: str, step: dict[str, Any]) -> str:
+        """Ask the page as its owner or a `visitor`, follow where it leads, and keep what a step `finds` by patterns."""
+        assert self.page is not None
+        visitor = Visitor(Grant(**step["visitor"])) if "visitor" in step else OWNER
+        sent = {name: step[name] for name in ("params", "headers") if name in step}
+        sent |= {"data": step["form"]} if "form" in step else {}
+        async with self.page.browser(visitor) as browser:
+            answer = await browser.request(method, step[method], follow_redirects=True, **sent)
+        assert answer.status_code == step.get("status", 200), (step, answer.text)
+        text = html.unescape(answer.text)
+        for name, pattern in step.get("finds", {}).items():
+            found = re.search(pattern, text)
+            assert found, (pattern, text)
+            self.names[name] = found[1]
+        return text
+
     async def play(self, script: dict[str, Any]) -> None:
         """Do a step, and compare what comes of it with what the script says."""
         step = self.filled(script)
-        text, content = await self.done(step)
-        assert visible(text) == text, "whoever reads it sees what a text hides"
+        if of_page := {"get", "post"} & step.keys():
+            text, content = await self.page_with(of_page.pop(), step), None
+        elif "file" in step:
+            file = self.folder / step["file"]
+            text, content = file.read_text("utf-8"), content_of(file) if "gives" in step else None
+        else:
+            text, content = await self.done(step)
+        assert visible(text) == text or text.lstrip().startswith("<"), "whoever reads it sees what a text hides"
         assert "refused" not in step or len(text) < MAX_ERROR, text
         where = f"{step}\n{text}\n{content}"
         assert text.startswith(step.get("begins", "")), where
@@ -246,6 +285,8 @@ async def test_a_scenario_is_played_to_its_end(
     parts: list[Any] = script["parts"] if "parts" in script else [[script, script["steps"]]]
     for head, steps in parts:
         folder = tmp_path if server is None else server.data.parent
-        async with connected(head, mode, folder, server) as client:
+        async with AsyncExitStack() as opened:
+            page = await opened.enter_async_context(page_in(folder / "data")) if "page" in script else None
+            client = await opened.enter_async_context(connected(head, mode, folder, server))
             for step in steps:
-                await Scenario(client, folder, names).play(step)
+                await Scenario(client, folder, names, page).play(step)

@@ -65,36 +65,22 @@ async def subscribed(
 
 @pytest.mark.few_by_day(1)
 @pytest.mark.parametrize("how", ["legacy", "auto"])
-async def test_changes_of_another_user_are_not_announced(protected_server: HttpServer, how: str) -> None:
-    """Guards even the fact that another user just stored something, from who knows the id of it."""
-    erik, dora = (new_access_token(protected_server.data, f"{user} by {how}") for user in ("erik", "dora"))
-    async with (
-        connect_http(protected_server, how, erik) as other,
-        connect_http(protected_server, how, dora) as own,
-    ):
-        ids = [await added(client, "They live in a house", "") for client in (other, own)]
-        uris = [f"memory://{memory_id}" for memory_id in ids]
-        async with subscribed(protected_server, how, dora, uris, uris[1]) as (heard, has_heard):
-            for client, memory_id in zip((other, own), ids, strict=True):
-                await client.call_tool("update_memory", {"memory_id": memory_id, "text": "They moved"})
-            with anyio.fail_after(TIMEOUT):
-                await has_heard.wait()
-    assert heard == [uris[1]]
-
-
-@pytest.mark.few_by_day(1)
-@pytest.mark.parametrize("how", ["legacy", "auto"])
-async def test_the_lists_of_another_project_are_not_announced(protected_server: HttpServer, how: str) -> None:
-    """Guards even the fact that something was stored elsewhere, from a client that only follows the lists."""
+async def test_changes_of_another_user_or_project_are_not_announced(protected_server: HttpServer, how: str) -> None:
+    """Guards even the fact that something was stored elsewhere, from who follows the lists or knows an id."""
     user = f"bob by {how}"
-    atlas = new_access_token(protected_server.data, user, "atlas")
-    async with connect_http(protected_server, how, new_access_token(protected_server.data, user)) as writer:
+    tokens = [(user, "atlas"), (user, ""), (f"erik by {how}", "")]
+    atlas, all_projects, erik = (new_access_token(protected_server.data, *token) for token in tokens)
+    async with (
+        connect_http(protected_server, how, all_projects) as writer,
+        connect_http(protected_server, how, erik) as other,
+    ):
         await added(writer, "It is there from the start", "atlas")
-        async with subscribed(protected_server, how, atlas, LISTS, "memory://summary") as (heard, has_heard):
+        foreign = await added(other, "They live in a house", "")
+        uris = [*LISTS, f"memory://{foreign}"]
+        async with subscribed(protected_server, how, atlas, uris, "memory://summary") as (heard, has_heard):
             await added(writer, "Bob builds another boat", "other")
-            async with connect_http(
-                protected_server, how, atlas
-            ) as reader:  # answered after what the add announced was sent
+            await other.call_tool("update_memory", {"memory_id": foreign, "text": "They moved"})
+            async with connect_http(protected_server, how, atlas) as reader:  # answered after what was announced
                 await reader.list_tools()
             assert heard == []
             with anyio.fail_after(TIMEOUT):

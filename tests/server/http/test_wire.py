@@ -45,10 +45,8 @@ LONG = f'{{"text": "{"x" * MAX_MESSAGE_BYTES}"}}'
 
 FAULTY: dict[str, tuple[bytes, int, Any, str]] = {
     "a lone surrogate": (call("1", r'{"text": "a\ud83d"}'), INVALID_REQUEST, 1, "half a character"),
-    "a lone surrogate in a key": (call("1", r'{"\udc00": 1}'), INVALID_REQUEST, 1, "half a character"),
     "a lone surrogate in the id": (call(r'"\ud83d"'), INVALID_REQUEST, None, "half a character"),
     "deep metadata": (call("1", f'{{"metadata": {DEEP}}}'), INVALID_REQUEST, 1, f"deeper than {MAX_JSON_DEPTH}"),
-    "very deep": (call("1", VERY_DEEP), INVALID_REQUEST, 1, f"deeper than {MAX_JSON_DEPTH}"),
     "very deep, id last": (backwards('"a-1"', VERY_DEEP), INVALID_REQUEST, "a-1", "deeper than"),
     "very deep, half a character in the id": (
         call('"ID"', VERY_DEEP).replace(b"ID", b"\xed\xb0\x80"),
@@ -62,21 +60,14 @@ FAULTY: dict[str, tuple[bytes, int, Any, str]] = {
     "many values": (call("1", MANY), INVALID_REQUEST, 1, str(MAX_JSON_VALUES)),
     "many values, id last": (backwards("7", MANY), INVALID_REQUEST, 7, str(MAX_JSON_VALUES)),
     "not JSON": (b'{"jsonrpc": "2.0", "id": 1, "method": "ping"', PARSE_ERROR, None, "not JSON"),
-    "a word": (b"hello", PARSE_ERROR, None, "not JSON"),
     "NaN": (call("1", '{"limit": NaN}'), PARSE_ERROR, None, "NaN"),
     "invalid UTF-8": (call("1", '{"text": "ü"}').decode().encode("latin-1"), PARSE_ERROR, None, "not UTF-8"),
-    "a surrogate in UTF-8": (call("1").replace(b"list", b"\xed\xa0\xbd"), PARSE_ERROR, None, "not UTF-8"),
     "UTF-16": (call("1").decode().encode("utf-16-le").replace(b"\n", b""), PARSE_ERROR, None, "not JSON"),
     "a batch": (b"[" + call("1") + b"]", INVALID_REQUEST, None, "batch"),
     "null": (b"null", INVALID_REQUEST, None, "object"),
-    "a number": (b"0", INVALID_REQUEST, None, "object"),
     "a fractional id": (call("1.5"), INVALID_REQUEST, None, "id is not valid"),
-    "an id of null": (call("null"), INVALID_REQUEST, None, "id is not valid"),
-    "an id of true": (call("true"), INVALID_REQUEST, None, "id is not valid"),
     "an id that is a list": (call("[1]"), INVALID_REQUEST, None, "id is not valid"),
     "no method": (b'{"jsonrpc": "2.0", "id": 1}', INVALID_REQUEST, 1, "no method"),
-    "nothing": (b"{}", INVALID_REQUEST, None, "no method"),
-    "a method of 1": (b'{"jsonrpc": "2.0", "id": 1, "method": 1}', INVALID_REQUEST, 1, "method is not valid"),
     "a method of 1 and no id": (b'{"jsonrpc": "2.0", "method": 1}', INVALID_REQUEST, None, "is not valid"),
     "no version": (b'{"id": "x", "method": "ping"}', INVALID_REQUEST, "x", "jsonrpc is not valid"),
     "params that are a list": (call("1", members=', "params": [1]'), INVALID_REQUEST, 1, "params is not valid"),
@@ -93,18 +84,14 @@ OF_THE_SDK = ("not JSON", "batch", "object", "no method")
 
 # Notifications, faulty ones among them. Nobody answers a notification.
 NOTIFICATIONS = [
-    b'{"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "none"}}',
     b'{"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": [1.5]}}',
     b'{"jsonrpc": "2.0", "method": "notifications/progress", "params": "no"}',
-    b'{"jsonrpc": "1.0", "method": "notifications/unknown"}',
     rb'{"jsonrpc": "2.0", "method": "\ud83d"}',
 ]
 
 # Replies to requests that the server never sent. Nobody answers a reply.
 REPLIES = [
     b'{"jsonrpc": "2.0", "id": 99, "result": {}}',
-    b'{"jsonrpc": "2.0", "id": 99, "result": [1]}',
-    b'{"jsonrpc": "2.0", "id": 99, "result": null}',
     b'{"jsonrpc": "2.0", "id": 99, "error": "no"}',
     b'{"jsonrpc": "2.0", "id": 1.5, "result": {}}',
     b'{"jsonrpc": "2.0", "result": {}}',
@@ -132,13 +119,6 @@ class TestReadMessage:
         assert isinstance(message, JSONRPCRequest)
         assert message.model_dump(exclude_unset=True) == json.loads(text)
 
-    @pytest.mark.parametrize("text", [b'"' + rb",\"" * 1_000_000 + b"\\", b"]" * MAX_MESSAGE_BYTES])
-    def test_what_is_not_json_is_refused_without_many_steps(self, text: bytes) -> None:
-        """Guards time from texts that do not end, and from brackets that only close."""
-        message = read_message(text)
-        assert isinstance(message, Refused)
-        assert (message.code, message.too_large) == (PARSE_ERROR, False)
-
     @examples(200)
     @given(inputs(["0123456789"], modern=True, long_ones=False))
     def test_every_message_is_owed_what_the_protocol_says(self, batch: list[Sent]) -> None:
@@ -153,19 +133,6 @@ class TestReadMessage:
                 answers = [{"id": message.id}] if isinstance(message, JSONRPCRequest) else []
             assert [owed.receive(answer) for answer in answers] == [""] * len(answers), sent
             assert owed.complete, sent
-
-    def test_an_id_inside_the_parameters_is_not_taken_for_that_of_the_request(self) -> None:
-        """Guards other requests from being answered in place of a notification or a reply."""
-        inner = f'{{"method": "x", "id": 5, "list": {MANY}, "id": 5}}'
-        for text in (
-            f'{{"jsonrpc": "2.0", "method": "notifications/x", "params": {inner}}}',
-            f'{{"params": {inner}, "method": "notifications/x"}}',
-            f'{{"jsonrpc": "2.0", "id": 5, "result": {inner}}}',
-            f'{{"result": {inner}, "jsonrpc": "2.0", "id": 5}}',
-        ):
-            message = read_message(text.encode())
-            assert isinstance(message, Refused)
-            assert message.id is None
 
 
 @pytest.fixture(scope="module")

@@ -1,9 +1,10 @@
-"""A server as its operators see it: its log, its probes, and how it ends."""
+"""A server as its operators see it: its log, its probes, its numbers, and how it ends."""
 
 from __future__ import annotations
 
 import json
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,22 +12,25 @@ import anyio
 import anyio.to_thread
 import httpx2
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
-from tests.support.http_server import ACCEPT, TIMEOUT, HttpServer, connect_http, run_http_server
+from tests.support.command_line import palimpsest
+from tests.support.http_server import (
+    ACCEPT,
+    METRICS_TOKEN,
+    TIMEOUT,
+    HttpServer,
+    connect_http,
+    new_access_token,
+    run_http_server,
+)
 from tests.support.mcp_client import reply_text
 from tests.support.slow_model import slow_model
 
 pytestmark = pytest.mark.anyio
 
+
 CONVERSATION = {"messages": [{"role": "user", "content": "I do like Darjeeling"}]}
-
-
-async def until_draining(server: HttpServer) -> None:
-    """Ask whether a server is ready until it says that it is about to stop."""
-    async with httpx2.AsyncClient() as http:
-        while (answer := await http.get(f"{server.base}/ready")).json() != {"status": "draining"}:
-            assert answer.json()["status"] in ("ready", "opening")
-        assert answer.status_code == 503
 
 
 async def until_closed(server: HttpServer) -> None:
@@ -76,9 +80,9 @@ class TestAnOrderlyEnd:
         with run_http_server(tmp_path, PALIMPSEST_HTTP__DRAIN_SECONDS="600") as server, anyio.fail_after(2 * TIMEOUT):
             async with connect_http(server, "auto") as client:
                 await client.call_tool("add_memory", {"text": "Alice plays the violin"})
-                server.process.send_signal(signal.SIGTERM)
-                await until_draining(server)
-                assert httpx2.get(f"{server.base}/health").status_code == 200
+            server.process.send_signal(signal.SIGTERM)
+            while (answer := readiness(server)) != (503, {"status": "draining"}):
+                assert answer[1]["status"] in ("ready", "opening")
             async with connect_http(server, "legacy") as client:
                 found = await client.call_tool("search_memories", {"query": "violin"})
                 assert "Alice plays the violin" in reply_text(found)
@@ -91,30 +95,21 @@ def readiness(server: HttpServer) -> tuple[int, dict[str, str]]:
     return answer.status_code, answer.json()
 
 
-class TestReady:
-    @pytest.mark.nightly
-    def test_anybody_may_ask_and_learns_nothing_else(self, protected_server: HttpServer) -> None:
-        """Guards proxies, which have no access token, and what is stored."""
-        while (answer := readiness(protected_server)) == (503, {"status": "opening"}):
+@pytest.mark.nightly
+def test_a_memory_that_could_not_be_opened_is_opened_once_it_can_be(tmp_path: Path) -> None:
+    """Guards a replica that starts before its database: no other request would come that opens the memory."""
+    ledger = tmp_path / "data" / "ledger.db"
+    ledger.parent.mkdir()
+    ledger.write_text("this is not a database, " * 100)
+    with run_http_server(tmp_path) as server:
+        while httpx2.get(f"{server.base}/health").json()["status"] == "opening":
+            pass
+        assert readiness(server) == (503, {"status": "failed"})
+        ledger.unlink()
+        while (answer := readiness(server)) == (503, {"status": "failed"}):
             pass
         assert answer == (200, {"status": "ready"})
-        assert httpx2.post(f"{protected_server.base}/ready").status_code == 405
-
-    @pytest.mark.nightly
-    def test_a_memory_that_could_not_be_opened_is_opened_once_it_can_be(self, tmp_path: Path) -> None:
-        """Guards a replica that starts before its database: no other request would come that opens the memory."""
-        ledger = tmp_path / "data" / "ledger.db"
-        ledger.parent.mkdir()
-        ledger.write_text("this is not a database, " * 100)
-        with run_http_server(tmp_path) as server:
-            while httpx2.get(f"{server.base}/health").json()["status"] == "opening":
-                pass
-            assert readiness(server) == (503, {"status": "failed"})
-            ledger.unlink()
-            while (answer := readiness(server)) == (503, {"status": "failed"}):
-                pass
-            assert answer == (200, {"status": "ready"})
-            assert httpx2.get(f"{server.base}/health").status_code == 200
+        assert httpx2.get(f"{server.base}/health").status_code == 200
 
 
 TOKEN = "a secret of the settings"  # noqa: S105 - made for the test
@@ -176,3 +171,85 @@ async def test_it_tells_of_calls_and_requests_and_of_nothing_in_them(tmp_path: P
     requests = [line for line in lines if line["message"] == "request"]
     assert {(line["path"], line["status"]) for line in requests} >= {("/mcp", 200), ("/mcp", 400), ("/mcp", 401)}
     assert "/health" not in {line["path"] for line in requests}
+
+
+TEXT = "Alice keeps Xylotrupes beetles"
+
+Numbers = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+@pytest.fixture(scope="module")
+def bearer(protected_server: HttpServer) -> str:
+    return new_access_token(protected_server.data, "alice")
+
+
+def scraped(server: HttpServer) -> str:
+    answer = httpx2.get(f"{server.base}/metrics", headers={"authorization": f"Bearer {METRICS_TOKEN}"})
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    return answer.text
+
+
+def numbers_in(text: str) -> Numbers:
+    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+    return {(sample.name, frozenset(sample.labels.items())): sample.value for sample in samples}
+
+
+def number(numbers: Numbers, name: str, **labels: str) -> float:
+    return numbers.get((name, frozenset(labels.items())), 0.0)
+
+
+async def test_calls_and_requests_are_counted_and_nothing_in_them(protected_server: HttpServer, bearer: str) -> None:
+    """Guards what an operator looks at first, and users: the labels are few and fixed, whatever clients send."""
+    before = numbers_in(scraped(protected_server))
+    assert httpx2.post(f"{protected_server.base}/mcp").status_code == 401
+    async with connect_http(protected_server, "legacy", bearer) as client:
+        await client.call_tool("add_memory", {"text": TEXT})
+        for query in ("beetles", "Xylotrupes"):
+            await client.call_tool("search_memories", {"query": query})
+        assert (await client.call_tool("search_memories", {"query": "beetles", "limit": 0})).is_error
+        assert (await client.call_tool("Xylotrupes", {})).is_error
+        httpx2.get(f"{protected_server.base}/Xylotrupes/alice", headers={"authorization": f"Bearer {bearer}"})
+        text = scraped(protected_server)
+    after = numbers_in(text)
+
+    def grown(name: str, **labels: str) -> float:
+        return number(after, name, **labels) - number(before, name, **labels)
+
+    for tool, outcome, count in (
+        ("add_memory", "ok", 1),
+        ("search_memories", "ok", 2),
+        ("search_memories", "refused", 1),
+        ("unknown", "refused", 1),
+    ):
+        assert grown("palimpsest_calls_total", tool=tool, outcome=outcome) == count
+    assert grown("palimpsest_call_seconds_count", tool="search_memories") == 3
+    assert grown("palimpsest_requests_total", path="/mcp", status="200") >= 5
+    assert grown("palimpsest_requests_total", path="/mcp", status="401") == 1
+    assert number(after, "palimpsest_sessions") >= 1
+    assert number(after, "palimpsest_calls_under_way") == 0
+    assert not [word for word in ("xylotrupes", "alice", bearer.lower(), METRICS_TOKEN.lower()) if word in text.lower()]
+
+
+def test_its_own_token_is_needed_and_no_other_opens_it(protected_server: HttpServer, bearer: str) -> None:
+    """Guards numbers about all users from each of them."""
+    for headers in ({}, {"authorization": f"Bearer {bearer}"}, {"authorization": METRICS_TOKEN}):
+        answer = httpx2.get(f"{protected_server.base}/metrics", headers=headers)
+        assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
+        assert "palimpsest_" not in answer.text
+    headers = {"authorization": f"Bearer {METRICS_TOKEN}", "host": "evil.example"}
+    assert httpx2.get(f"{protected_server.base}/metrics", headers=headers).status_code == 421
+
+
+@pytest.mark.nightly
+def test_a_server_does_not_start_without_the_token_or_the_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guards against numbers that anybody can read, and whoever turns them on without the extra."""
+    command, settings = ("serve", "--transport", "http", "--port", "0"), {"PALIMPSEST_HTTP__METRICS": "true"}
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "prometheus_client", None)
+        error = palimpsest(tmp_path, *command, code=1, settings=settings)
+        assert "palimpsest-mcp[metrics]" in " ".join(error.split())
+    palimpsest(tmp_path, "token", "create", "--user", "alice")
+    assert "http.metrics_token" in palimpsest(tmp_path, *command, code=1, settings=settings)

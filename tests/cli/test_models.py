@@ -1,4 +1,4 @@
-"""`palimpsest embedder use` and `palimpsest reranker use` fetch models from their hub."""
+"""`palimpsest embedder` and `palimpsest reranker` show models, fetch them from their hub and choose one."""
 
 from __future__ import annotations
 
@@ -67,6 +67,10 @@ def test_a_model_is_fetched_once_converts_the_memory_and_can_be_left_again(tmp_p
     file_of(tmp_path).write_text('# mine\n[embedder.config]\npooling = "mean"  # of another model\n', "utf-8")
     (shown,) = palimpsest_json(tmp_path, "embedder", settings=env)["models"]
     assert (shown["name"], shown["fetched"], shown["licence"]) == ("tiny-embedder", False, "Strict")
+    said = palimpsest(tmp_path, "embedder", "use", "tiny-embedder", answer="n\n", code=1, settings=env)
+    assert "https://example.org/terms" in said
+    assert "--yes accepts it. Nothing was changed" in said
+    assert hub.got() == []
     chosen = palimpsest_json(tmp_path, "embedder", "use", "tiny-embedder", "--yes", settings=env)
     assert (chosen["effective"], chosen["waiting"]) == (True, 3)
     assert chosen["fingerprint"].startswith("onnx:tiny-embedder:")
@@ -93,17 +97,6 @@ def test_a_model_is_fetched_once_converts_the_memory_and_can_be_left_again(tmp_p
     assert hub.got() == [], "it is there, and its licence was accepted"
 
 
-def test_the_licence_is_shown_and_asked_for(tmp_path: Path, hub: ModelHub) -> None:
-    env = variables(hub)
-    for answer in ("n\n", ""):
-        said = palimpsest(tmp_path, "embedder", "use", "tiny-embedder", answer=answer, code=1, settings=env)
-        assert "https://example.org/terms" in said
-        assert "--yes accepts it" in said
-    assert hub.got() == []
-    said = palimpsest(tmp_path, "embedder", "use", "tiny-embedder", answer="y\n", settings=env)
-    assert "embedder = tiny-embedder (onnx:tiny-embedder:" in said
-
-
 def test_an_interrupted_download_goes_on_where_it_ended(
     tmp_path: Path, hub: ModelHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -123,30 +116,26 @@ def test_an_interrupted_download_goes_on_where_it_ended(
     assert not list(folder_of(tmp_path).rglob("*.partial"))
 
 
-@pytest.mark.parametrize("names_hashes", [True, False])
-def test_another_file_than_the_pinned_one_is_refused(tmp_path: Path, hub: ModelHub, names_hashes: bool) -> None:  # noqa: FBT001 - a case
-    """Guards against a mirror or a proxy that serves something else, whether it says so or not."""
-    env = variables(hub)
-    hub.names_hashes = names_hashes
+def test_another_file_than_the_pinned_one_is_refused(tmp_path: Path, hub: ModelHub) -> None:
+    """Guards against a mirror or a proxy that serves something else, says it or not, and a file that changed later."""
+    env, use = variables(hub), ("embedder", "use", "tiny-embedder", "--yes")
     path = hub.path_of("tiny-embedder")
-    hub.files[path] = hub.files[path][:-1] + b"!"
-    said = palimpsest(tmp_path, "embedder", "use", "tiny-embedder", "--yes", code=1, settings=env)
-    assert "It is not used" in said
-    assert bool(hub.got()) is not names_hashes, "a hub that names another hash is not even asked for the file"
-    assert not list(folder_of(tmp_path).rglob("*.onnx*"))
-    assert not file_of(tmp_path).exists()
-
-
-def test_a_file_that_changed_later_is_not_used_and_is_fetched_again(tmp_path: Path, hub: ModelHub) -> None:
-    """Guards the vectors: those of a damaged model would be stored as if they were right."""
-    env = variables(hub)
-    palimpsest(tmp_path, "embedder", "use", "tiny-embedder", "--yes", settings=env)
+    pinned = hub.files[path]
+    hub.files[path] = pinned[:-1] + b"!"
+    for names_hashes in (True, False):
+        hub.names_hashes = names_hashes
+        assert "It is not used" in palimpsest(tmp_path, *use, code=1, settings=env)
+        assert bool(hub.got()) is not names_hashes, "a hub that names another hash is not even asked for the file"
+        assert not list(folder_of(tmp_path).rglob("*.onnx*"))
+        assert not file_of(tmp_path).exists()
+    hub.files[path] = pinned
+    palimpsest(tmp_path, *use, settings=env)
     hub.got()
     with (folder_of(tmp_path) / MODEL).open("ab") as file:
         file.write(b"\x12\x01x")  # the name of a producer
     said = palimpsest(tmp_path, "search", "Lyon", code=1, settings=env)
     assert "palimpsest embedder use tiny-embedder fetches it again" in said
-    palimpsest(tmp_path, "embedder", "use", "tiny-embedder", "--yes", settings=env)
+    palimpsest(tmp_path, *use, settings=env)
     assert hub.got() == [("model_quantized.onnx", "")]
     palimpsest(tmp_path, "search", "Lyon", settings=env)
 
