@@ -72,103 +72,82 @@ def schema_of(path: Path) -> list[tuple[Any, ...]]:
         return [(revision,), *conn.execute("SELECT type, name, sql FROM sqlite_master ORDER BY name").fetchall()]
 
 
-class TestBackup:
-    def test_a_backup_is_one_private_file(self, settings: Settings) -> None:
-        """Guards the backup against other users of the machine, and against depending on a write-ahead log."""
-        store(settings, "User plays the cello")
-        copy = back_up(settings, None, CLOCK)
-        assert copy.path == settings.data_dir / "backups" / "ledger-backup-20260508T120000Z.db"
-        assert stat.S_IMODE(copy.path.stat().st_mode) == 0o600
-        assert stat.S_IMODE(copy.path.parent.stat().st_mode) == 0o700
-        assert (copy.revision, copy.memories, copy.messages) == (HEAD, 1, 0)
-        assert list(copy.path.parent.iterdir()) == [copy.path]
-        assert table_rows(copy.path) == table_rows(settings.ledger_path)
+@pytest.fixture
+def large(settings: Settings) -> Settings:
+    """Return the settings of a ledger of many pages."""
+    store(settings, *(f"fact {number}: {'long ' * 200}" for number in range(40)))
+    return settings
 
-    def test_the_newest_five_backups_of_an_occasion_are_kept(self, settings: Settings) -> None:
-        """Guards the disk against filling up, and every other file against being deleted as an old backup."""
-        clock = StoppedClock()
-        store(settings, "User plays the cello")
-        folder = settings.data_dir / "backups"
-        folder.mkdir()
-        occasions = ("before-import", "before-restore", "schema-0001", "damaged")
-        names = [
-            *(f"ledger-{occasion}-20200101T000000Z.db" for occasion in occasions),
-            "work-backup-20200101T000000Z.db",
-        ]
-        others = {folder / name for name in (*names, "ledger-backup-20200101T000000Z.txt", "mine.db")}
-        for file in others:
-            file.write_text("another file")
-        copies: list[Path] = []
-        for number in range(KEPT + 3):
-            clock.forward(minutes=number % 2)
-            copies.append(back_up(settings, None, clock).path)
-        assert len(set(copies)) == len(copies), "two backups in one second have two names"
-        assert set(folder.iterdir()) == others | set(copies[-KEPT:])
 
-    def test_a_failed_backup_leaves_no_file_and_deletes_no_older_backup(self, settings: Settings) -> None:
-        """Guards good backups against a damaged ledger, and the folder against unfinished files."""
-        store(settings, *(f"fact {number}: {'long ' * 200}" for number in range(40)))
-        kept = [back_up(settings, None, CLOCK).path for _ in range(KEPT)]
-        before = {file: file.read_bytes() for file in data_files(settings.data_dir)}
-        with settings.ledger_path.open("r+b") as file:
-            file.seek(30 * 4096)
-            file.write(b"\xa5" * 4096 * 10)
+def test_a_backup_is_one_private_file_and_five_of_an_occasion_are_kept(settings: Settings) -> None:
+    """Guards it against others, and from depending on a log; the disk against filling up; and every other file."""
+    with pytest.raises(LedgerError, match="nothing to back up"):
+        back_up(settings, None, CLOCK)
+    assert not settings.data_dir.exists()
+    store(settings, "User plays the cello")
+    copy, clock, folder = back_up(settings, None, CLOCK), StoppedClock(), settings.data_dir / "backups"
+    assert copy.path == folder / "ledger-backup-20260508T120000Z.db"
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (copy.path, folder)] == [0o600, 0o700]
+    assert (copy.revision, copy.memories, copy.messages) == (HEAD, 1, 0)
+    assert list(folder.iterdir()) == [copy.path]
+    assert table_rows(copy.path) == table_rows(settings.ledger_path)
+    copy.path.unlink()
+    occasions = ("ledger-before-import", "ledger-before-restore", "ledger-schema-0001", "ledger-damaged", "work-backup")
+    others = {folder / f"{occasion}-20200101T000000Z.db" for occasion in occasions} | {folder / "mine.db"}
+    for file in others:
+        file.write_text("another file")
+    copies: list[Path] = []
+    for number in range(KEPT + 3):
+        clock.forward(minutes=number % 2)
+        copies.append(back_up(settings, None, clock).path)
+    assert len(set(copies)) == len(copies), "two backups in one second have two names"
+    assert set(folder.iterdir()) == others | set(copies[-KEPT:])
+
+
+def test_a_backup_that_fails_or_is_refused_changes_no_file(tmp_path: Path, large: Settings) -> None:
+    """Guards good backups against a damaged ledger, other files against being overwritten, and against half a file."""
+    kept = [back_up(large, None, CLOCK).path for _ in range(KEPT)]
+    (tmp_path / "file").write_text("mine")
+    before = {file: file.read_bytes() for file in data_files(tmp_path)}
+    for target in ("file/copy.db", "data", "file"):
+        with pytest.raises((InputError, LedgerError), match=r"already exists|could not be made"):
+            back_up(large, tmp_path / target, CLOCK)
+    assert {file: file.read_bytes() for file in data_files(tmp_path)} == before
+    with large.ledger_path.open("r+b") as file:
+        file.seek(30 * 4096)
+        file.write(b"\xa5" * 4096 * 10)
+    for target in (None, large.data_dir / "copy.db"):
         with pytest.raises(LedgerError, match=r"malformed|is damaged"):
-            back_up(settings, None, CLOCK)
-        with pytest.raises(LedgerError, match=r"malformed|is damaged"):
-            back_up(settings, settings.data_dir / "copy.db", CLOCK)
-        assert data_files(settings.data_dir) == before.keys()
-        assert all(file.read_bytes() == before[file] for file in kept)
-
-    def test_a_target_that_cannot_be_written_is_refused(self, tmp_path: Path, settings: Settings) -> None:
-        """Guards other files: none is overwritten, no unfinished one is left, and no ledger is made to back it up."""
-        with pytest.raises(LedgerError, match="nothing to back up"):
-            back_up(settings, None, CLOCK)
-        assert not settings.data_dir.exists()
-        store(settings, "User plays the cello")
-        (tmp_path / "file").write_text("mine")
-        before = data_files(tmp_path)
-        for target in ("file/copy.db", "data", "file"):
-            with pytest.raises((InputError, LedgerError), match=r"already exists|could not be made"):
-                back_up(settings, tmp_path / target, CLOCK)
-        assert data_files(tmp_path) == before
-        assert (tmp_path / "file").read_text() == "mine"
+            back_up(large, target, CLOCK)
+    assert data_files(tmp_path) == before.keys()
+    assert all(file.read_bytes() == before[file] for file in kept)
 
 
 class TestRestore:
     def test_a_restored_ledger_equals_the_backup_and_the_previous_one_is_kept(self, settings: Settings) -> None:
-        """Guards both states: the restored one, and the previous one, which can be restored in turn."""
+        """Guards both states, which can be restored in turn, and rows and index logs against numbers that clash."""
         store(settings, "User plays the cello", "User lives in Nice")
         first = back_up(settings, None, CLOCK).path
         then = table_rows(settings.ledger_path)
         store(settings, "User lives in Lyon", "User bakes rye bread")
         now = table_rows(settings.ledger_path)
+        newest = max(row["seq"] for row in table_rows(settings.ledger_path, "changes")["changes"])
 
         done = restore(settings, first, CLOCK)
-
         assert done.copy.memories == 2
         assert done.before is not None
         assert done.before.name == "ledger-before-restore-20260508T120000Z.db"
         assert stat.S_IMODE(done.before.stat().st_mode) == 0o600
         assert table_rows(settings.ledger_path) == then == table_rows(first)
         assert table_rows(done.before) == now
-        assert ledger_faults(settings.ledger_path) == []
 
         again = restore(settings, done.before, CLOCK)
-
         assert table_rows(settings.ledger_path) == now
         assert again.before is not None
         assert table_rows(again.before) == then
         assert data_files(settings.data_dir) == {settings.ledger_path, first, done.before, again.before}
-
-    def test_writes_after_a_restore_get_new_numbers(self, settings: Settings) -> None:
-        """Guards the numbers of rows, entries and index log rows against clashes after a restore."""
-        store(settings, "User plays the cello", "User lives in Nice")
-        copy = back_up(settings, None, CLOCK).path
-        store(settings, *(f"fact {number}" for number in range(5)))
-        newest = max(row["seq"] for row in table_rows(settings.ledger_path, "changes")["changes"])
-        restore(settings, copy, CLOCK)
-        store(settings, "User bakes rye bread", "User lives in Lyon")
+        restore(settings, first, CLOCK)
+        store(settings, "User sings", "User lives in Lyon")
         assert len(texts_in(settings.ledger_path)) == 4
         assert ledger_faults(settings.ledger_path) == []
         changes = [row["seq"] for row in table_rows(settings.ledger_path, "changes")["changes"]]
@@ -209,10 +188,9 @@ class TestRestore:
         assert ledger_faults(settings.ledger_path) == []
         assert old.read_bytes() == before, "the backup itself is unchanged"
 
-    def test_an_unusable_backup_is_refused_and_nothing_is_changed(self, tmp_path: Path, settings: Settings) -> None:
+    def test_an_unusable_backup_is_refused_and_nothing_is_changed(self, tmp_path: Path, large: Settings) -> None:
         """Guards the present ledger against files that are not usable backups."""
-        store(settings, *(f"fact {number}: {'long ' * 200}" for number in range(40)))
-        good = back_up(settings, None, CLOCK).path.read_bytes()
+        good = back_up(large, None, CLOCK).path.read_bytes()
         files = {name: tmp_path / name for name in ("newer", "foreign", "text", "damaged", "missing", "folder")}
         files["newer"].write_bytes(good)
         run_sql(files["newer"], "UPDATE alembic_version SET version_num = '9999'")
@@ -221,7 +199,7 @@ class TestRestore:
         files["text"].write_text("# Notes\n" * 1_000)
         files["damaged"].write_bytes(good[: 20 * 4096] + b"\xa5" * 4096 + good[21 * 4096 :])
         files["folder"].mkdir()
-        before, present = table_rows(settings.ledger_path, "meta", "changes"), data_files(settings.data_dir)
+        before, present = table_rows(large.ledger_path, "meta", "changes"), data_files(large.data_dir)
         for name, error_text in {
             "newer": "schema 9999, which this version does not know",
             "foreign": "not a ledger that can be read",
@@ -231,39 +209,30 @@ class TestRestore:
             "folder": "is not a plain file",
         }.items():
             with pytest.raises(LedgerError, match=error_text):
-                restore(settings, files[name], CLOCK)
-        assert table_rows(settings.ledger_path, "meta", "changes") == before
-        assert data_files(settings.data_dir) == present
+                restore(large, files[name], CLOCK)
+        assert table_rows(large.ledger_path, "meta", "changes") == before
+        assert data_files(large.data_dir) == present
+        with pytest.raises(LedgerError, match="Upgrade palimpsest-mcp"):
+            open_ledger(files["newer"], CLOCK)
 
     @pytest.mark.parametrize("damage", [b"no database" * 1_000, b""])
-    def test_a_damaged_ledger_is_set_aside_and_replaced(self, settings: Settings, damage: bytes) -> None:
-        """Guards the restore after damage. The damaged file is kept, because most of it may be readable."""
-        store(settings, *(f"fact {number}: {'long ' * 200}" for number in range(40)))
-        copy = back_up(settings, None, CLOCK).path
-        path = settings.ledger_path
+    def test_a_damaged_ledger_is_set_aside_once_no_client_uses_it(self, large: Settings, damage: bytes) -> None:
+        """Guards a client's writes, which would go into the replaced file, and what can be read of the damaged one."""
+        copy, path = back_up(large, None, CLOCK).path, large.ledger_path
         path.write_bytes(damage)
-        done = restore(settings, copy, CLOCK)
+        large.index_dir.mkdir()
+        files = data_files(large.data_dir)
+        for name in ("0.lock", "server.lock"):
+            with file_lock(large.index_dir / name), pytest.raises(LedgerError, match="Close all clients"):
+                restore(large, copy, CLOCK)
+        assert (path.read_bytes(), data_files(large.data_dir)) == (damage, files)
+        done = restore(large, copy, CLOCK)
         assert done.before is not None
         assert done.before.name == "ledger-damaged-20260508T120000Z.db"
         assert done.before.read_bytes() == damage
         assert table_rows(path) == table_rows(copy)
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         assert ledger_faults(path) == []
-
-    def test_a_damaged_ledger_is_not_replaced_while_a_client_uses_it(self, settings: Settings) -> None:
-        """Guards the client's writes: they would go into the replaced file."""
-        store(settings, "User plays the cello")
-        copy = back_up(settings, None, CLOCK).path
-        settings.ledger_path.write_bytes(b"no database" * 1_000)
-        settings.index_dir.mkdir()
-        files = data_files(settings.data_dir)
-        for name in ("0.lock", "server.lock"):
-            with file_lock(settings.index_dir / name), pytest.raises(LedgerError, match="Close all clients"):
-                restore(settings, copy, CLOCK)
-        assert settings.ledger_path.read_bytes() == b"no database" * 1_000
-        assert data_files(settings.data_dir) == files
-        restore(settings, copy, CLOCK)
-        assert texts_in(settings.ledger_path) == ["User plays the cello"]
 
     def test_the_log_of_a_killed_client_is_in_the_backup_and_not_in_the_restored_ledger(
         self, settings: Settings, tmp_path: Path

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import json
-import os
 import unicodedata
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import frontmatter
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palimpsest.admin.markdown_files import MAX_NAME_BYTES, name_taken, safe_name
+from palimpsest.admin.markdown_files import MAX_NAME_BYTES, fields_of, format_item, read_folder, safe_name
 from palimpsest.core.errors import InputError
-from palimpsest.core.models import NamedEntity, Relation, Scope
+from palimpsest.core.models import Memory, NamedEntity, Relation, Scope
+from palimpsest.core.validation import is_blank
+from tests.support.examples import examples
 from tests.support.ledger_access import store_memory
-from tests.support.markdown_folder import contents, edit, export_to, import_from, manifest_of, page_with
-from tests.support.memory import ALICE, StoppedClock, add_text, memory_in
+from tests.support.markdown_folder import contents, export_to, manifest_of
+from tests.support.memory import ALICE, add_text, memory_in
 
 pytestmark = pytest.mark.anyio
+
 
 WEB = Scope("alice", project="web")
 MARTA = NamedEntity("Marta", "person")
@@ -69,85 +72,27 @@ async def test_a_memory_stands_with_its_entity_its_topic_or_its_month(tmp_path: 
 
 
 async def test_the_same_memory_makes_the_same_bytes(tmp_path: Path) -> None:
-    """Guards a folder in git: another folder, and another export to the same one, have the same bytes."""
-    async with memory_in(tmp_path / "here") as memory:
-        for number in range(20):
-            await add_text(memory, f"Marta told Ben {number} things about Ferrow")
-        await export_to(memory, tmp_path / "one")
-        before = {path: path.stat().st_mtime_ns for path in (tmp_path / "one").rglob("*")}
-        again = await export_to(memory, tmp_path / "one")
-        await export_to(memory, tmp_path / "two")
-    assert contents(tmp_path / "one") == contents(tmp_path / "two")
-    assert (again.written, again.removed) == ((), ())
-    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "one").rglob("*")} == before
-
-
-async def test_a_project_has_its_own_files_beside_the_global_ones(tmp_path: Path) -> None:
-    """Guards scopes: what is written into a file of the project becomes a memory of the project."""
-    async with memory_in(tmp_path / "here", project="web") as memory:
-        store_memory(memory, "User bakes")
-        store_memory(memory, "The site is blue", scope=WEB)
-        await export_to(memory, tmp_path / "vault")
-        page = page_with(tmp_path / "vault", "The site is blue")
-        assert page.relative_to(tmp_path / "vault").as_posix() == "project web/months/2026-05.md"
-        page.write_text(page.read_text("utf-8") + "- The site has a footer\n", "utf-8")
-        edit(tmp_path / "vault", "User bakes\n", "User bakes rye bread\n")
-        other = page_with(tmp_path / "vault", "User bakes")
-        other.write_text(other.read_text("utf-8") + "- User sings\n", "utf-8")
-        result = await import_from(memory, tmp_path / "vault")
-        texts = {scope: [each.text for each in (await memory.scope_contents(scope)).memories] for scope in (ALICE, WEB)}
-        assert texts == {
-            ALICE: ["User bakes rye bread", "User sings"],
-            WEB: ["The site is blue", "The site has a footer"],
-        }
-        assert len(await memory.log(WEB, before=result.edit + 1)) == 3, "one edit"
-        await memory.undo(WEB)
-        texts = {scope: [each.text for each in (await memory.scope_contents(scope)).memories] for scope in (ALICE, WEB)}
-        assert texts == {ALICE: ["User bakes"], WEB: ["The site is blue"]}
-
-
-async def test_no_file_of_the_person_is_touched(tmp_path: Path) -> None:
-    """Guards a vault: other files stay, one in the way stops the export, and an edited one is not written over."""
-    vault = tmp_path / "vault"
-    (vault / "people").mkdir(parents=True)
-    (vault / "Diary.md").write_text("my diary", "utf-8")
-    (vault / "people" / "Marta.md.new").write_text("my draft", "utf-8")
-    async with memory_in(tmp_path / "here") as memory:
-        for text in ("Marta bakes", "Marta sings"):
-            store_memory(memory, text, entities=(MARTA,))
-        (vault / "people" / "Marta.md").write_text("my own page", "utf-8")
-        with pytest.raises(InputError, match=r"in its way: people/Marta\.md"):
-            await export_to(memory, vault, overwrites=True)
-        assert sorted(contents(vault)) == ["Diary.md", "people/Marta.md", "people/Marta.md.new"]
-        (vault / "people" / "Marta.md").unlink()
-        await export_to(memory, vault)
-        edit(vault, "Marta bakes", "Marta bakes bread")
-        store_memory(memory, "Marta swims", entities=(MARTA,))
-        edited = contents(vault)
-        with pytest.raises(InputError, match=r"edited since: people/Marta\.md.*--yes"):
-            await export_to(memory, vault)
-        assert contents(vault) == edited
-        await export_to(memory, vault, overwrites=True)
-    assert "Marta bakes\n" in (vault / "people" / "Marta.md").read_text("utf-8")
-    assert (vault / "Diary.md").read_text("utf-8") == "my diary"
-    assert (vault / "people" / "Marta.md.new").read_text("utf-8") == "my draft"
-
-
-async def test_what_is_no_longer_in_the_memory_leaves_the_folder(tmp_path: Path) -> None:
-    """Guards stale files: an unedited one of ours goes with its folder, and a copy is left and named."""
-    vault = tmp_path / "vault"
+    """Guards a folder in git: also another folder. What is no longer in the memory leaves it, and a copy is left."""
+    one, two = tmp_path / "one", tmp_path / "two"
     async with memory_in(tmp_path / "here") as memory:
         ids = [store_memory(memory, text, entities=(MARTA,)) for text in ("Marta bakes", "Marta sings")]
-        store_memory(memory, "User waits")
-        await export_to(memory, vault)
-        (vault / "people" / "Marta.md").rename(vault / "my sister.md")
-        result = await export_to(memory, vault)
-        assert result.written == ("people/Marta.md",)
+        for number in range(20):
+            await add_text(memory, f"User told {number} things about Ferrow")
+        await export_to(memory, one)
+        before = {path: path.stat().st_mtime_ns for path in one.rglob("*")}
+        again = await export_to(memory, one)
+        assert ((again.written, again.removed), before) == (
+            ((), ()),
+            {path: path.stat().st_mtime_ns for path in one.rglob("*")},
+        )
+        await export_to(memory, two)
+        assert contents(one) == contents(two)
+        (two / "people" / "Marta.md").rename(two / "my sister.md")
+        assert (await export_to(memory, two)).written == ("people/Marta.md",)
         await memory.delete(ALICE, ids)
-        result = await export_to(memory, vault)
-    assert result.removed == ("people/Marta.md",)
-    assert sorted(contents(vault)) == [".palimpsest.json", "months/2026-05.md", "my sister.md"]
-    assert not (vault / "people").exists()
+        assert (await export_to(memory, two)).removed == ("people/Marta.md",)
+    assert (two / "my sister.md").exists()
+    assert not (two / "people").exists()
 
 
 async def test_links_out_of_the_folder_are_not_followed(tmp_path: Path) -> None:
@@ -173,33 +118,6 @@ async def test_links_out_of_the_folder_are_not_followed(tmp_path: Path) -> None:
     assert contents(outside) == {"victim.md": b"keep me"}
 
 
-async def test_another_memory_is_not_written_over(tmp_path: Path) -> None:
-    async with memory_in(tmp_path / "here") as memory:
-        store_memory(memory, "User bakes")
-        await export_to(memory, tmp_path / "vault")
-    async with memory_in(tmp_path / "here", user_id="bob") as memory:
-        with pytest.raises(InputError, match="holds the export of user alice, and not of user bob"):
-            await export_to(memory, tmp_path / "vault", overwrites=True)
-        with pytest.raises(InputError, match="holds the memory of alice"):
-            await import_from(memory, tmp_path / "vault")
-    async with memory_in(tmp_path / "elsewhere") as memory:
-        assert (await import_from(memory, tmp_path / "vault", deletes=True)).done == ()
-
-
-async def test_names_that_one_system_takes_for_the_same_are_two_files(tmp_path: Path) -> None:
-    """Guards every system: names that differ in case, composition or forbidden characters have files of their own."""
-    names = ("Ana/Bo", "Ana:Bo", "ana bo", "CON", "Zoë", "Zoe\u0308 ", "...", "?", "index", "x" * 256, "x" * 255)
-    clock = StoppedClock()
-    async with memory_in(tmp_path / "here", clock) as memory:
-        for name in names:
-            for verb in ("bakes", "sings"):
-                store_memory(memory, f"{name} {verb}", entities=(NamedEntity(name, "person"),))
-        await export_to(memory, tmp_path / "vault")
-    files = [Path(name) for name in contents(tmp_path / "vault") if name.endswith(".md")]
-    assert len({name_taken(str(file)) for file in files}) == len(files)
-    assert all(safe_name(file.stem[:60]) == file.stem[:60] and len(os.fsencode(file.name)) < 143 for file in files)
-
-
 @given(st.text(max_size=300))
 def test_a_file_name_is_safe_on_every_system(name: str) -> None:
     """Guards Windows, macOS and Linux: no forbidden character, no device, no end that is cut off, not too long."""
@@ -211,3 +129,62 @@ def test_a_file_name_is_safe_on_every_system(name: str) -> None:
     assert all(unicodedata.category(char)[0] != "C" for char in safe)
     assert unicodedata.is_normalized("NFC", safe)
     assert safe_name(safe) == safe
+
+
+# What means something to Markdown, to Obsidian, to YAML, to an editor or to an item, and long texts.
+PIECES = (
+    *("---", "# title", "- item", "* item", "1. one", "> quote", "```", "~~~", "<!-- comment", "-->", "%%", "***"),
+    *(
+        "^3a090c21",
+        " ^3a090c21-ab",
+        "2026-05-08 · #x",
+        "since 2025",
+        "#tag",
+        "[[Marta]]",
+        "palimpsest: topic",
+        "|a|",
+    ),
+    *("\n", "\n\n", "\r\n", "\r", "\t", "  ", "    code", "\x1b[2J", "\u202e", "\u2028", "\ufeff", "\x85", "\x0c"),
+    *("👩‍👩‍👧", "שלום", "مرحبا", "e\u0301", "日本語", "-", "x" * 2_000, "x\n" * 300),
+)
+
+CHARACTERS = st.characters(exclude_categories=["Cs"])
+TEXTS = st.one_of(
+    st.lists(st.sampled_from(PIECES), min_size=1, max_size=12).map("".join),
+    st.text(CHARACTERS, min_size=1, max_size=60),
+).filter(lambda text: not is_blank(text))
+TAGS = st.lists(
+    st.one_of(st.text(CHARACTERS, max_size=10), st.sampled_from(["a b", "#", '"', "·", "1", "ü-b/c"])), max_size=3
+)
+TIMES = st.none() | st.datetimes(timezones=st.just(UTC))
+
+
+@st.composite
+def memories(draw: st.DrawFn) -> Memory:
+    """Draw a memory with any text and any labels."""
+    since, now = draw(TIMES), datetime(2026, 5, 8, tzinfo=UTC)
+    return Memory(
+        "3a090c21-0000-4000-8000-000000000000",
+        ALICE,
+        draw(TEXTS),
+        created_at=now,
+        updated_at=now,
+        stated_at=now,
+        tags=tuple(draw(TAGS)),
+        valid_from=since,
+        valid_from_precision="month" if since else "",
+        happened_at=draw(TIMES),
+    )
+
+
+@given(st.lists(memories(), min_size=1, max_size=4))
+@examples(200)
+def test_an_item_is_read_as_it_was_written(drawn: list[Memory]) -> None:
+    """Guards the format: whatever memories say, their items say it again, and none takes a part of another."""
+    shown = [fields_of(memory) for memory in drawn]
+    text = "---\npalimpsest: topic\n---\n\n# Title\n\n" + "".join(format_item(each, "3a090c21") for each in shown)
+    with TemporaryDirectory() as folder:
+        Path(folder, "a.md").write_bytes(text.encode())
+        (file,) = read_folder(Path(folder))
+    assert [item.fill_in(each) for item, each in zip(file.items, shown, strict=True)] == shown
+    assert [item.mark for item in file.items] == ["3a090c21"] * len(shown)

@@ -1,12 +1,13 @@
-"""Palimpsest's own export, imported into another memory: without loss or duplicates, whole or not at all, and again."""
+"""Palimpsest's own export: private and whole, and imported without loss or duplicates, whole or not at all."""
 
 from __future__ import annotations
 
 import json
 import re
+import stat
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +18,17 @@ from palimpsest.core.errors import InputError, MemoryNotFoundError
 from palimpsest.core.models import Edit, NamedEntity, Provenance, Scope, Undo
 from palimpsest.memory import Memory
 from palimpsest.store.transfer import ITEM_TYPES
-from tests.support.exports import exported, exporting
-from tests.support.foreign_files import claude_conversation
+from tests.support.exports import CutOffError, Interrupted, exported, exporting
 from tests.support.graph_rows import LIVES, change_stating, store_stating
-from tests.support.ledger_access import ignore_progress, ledger_faults, row_faults, store_memory, store_messages
-from tests.support.ledger_files import search_texts, table_rows
+from tests.support.ledger_access import ignore_progress, ledger_faults, store_memory, store_messages
+from tests.support.ledger_files import data_files, search_texts, table_rows
 from tests.support.memory import ALICE, StoppedClock, add_text, llm_settings, memory_in
 from tests.support.moving import fill
 from tests.support.scripted_model import summary_reply
 from tests.support.watched_embedder import watched
 
 pytestmark = pytest.mark.anyio
+
 
 BOB = Scope("bob")
 WEB = Scope("alice", project="web")
@@ -110,22 +111,6 @@ async def undone(memory: Memory, back: int | datetime | None) -> str:
     except InputError as error:
         return re.sub(r"\d+", "#", str(error))
     return str(sorted((change.event, change.memory.text, change.previous) for change in done.outcomes))
-
-
-async def test_an_undone_edit_stays_undone_after_an_import(tmp_path: Path) -> None:
-    clock = StoppedClock()
-    async with memory_in(tmp_path / "here", clock) as before, memory_in(tmp_path / "there", clock) as after:
-        for text in ("User lives in Paris", "User has a cat", "User has a dog"):
-            await before.add_text(ALICE, text)
-        await before.undo(ALICE)
-        file = tmp_path / "alice.jsonl"
-        file.write_bytes(await exported(before))
-        for text in ("User plays chess", "User likes tea", "User fears spiders", "User sings"):
-            await after.add_text(BOB, text)
-        await after.care.import_file(ALICE, file, ignore_progress)
-        assert await exported(after) == file.read_bytes()
-        done = await after.undo(ALICE)
-        assert [change.memory.text for change in done.outcomes] == ["User has a cat"]
 
 
 async def test_only_unknown_items_are_imported(tmp_path: Path) -> None:
@@ -221,21 +206,6 @@ async def test_a_damaged_line_is_named_and_nothing_at_all_is_stored(tmp_path: Pa
         assert not (tmp_path / "there" / "backups").exists()
 
 
-async def test_items_of_another_user_of_the_ledger_are_refused(tmp_path: Path) -> None:
-    async with memory_in(tmp_path) as memory:
-        (message,) = await store_messages(memory, ("user", "I bake"))
-        store_memory(memory, "User bakes", sources=[message.id])
-        await exporting(memory, tmp_path / "alice.jsonl")
-        before = table_rows(tmp_path / "ledger.db", "meta")
-        with pytest.raises(InputError, match="another user of this ledger"):
-            await memory.care.import_file(BOB, tmp_path / "alice.jsonl", ignore_progress)
-        assert table_rows(tmp_path / "ledger.db", "meta") == before
-    async with memory_in(tmp_path / "bobs") as memory:
-        await memory.care.import_file(BOB, tmp_path / "alice.jsonl", ignore_progress)
-        assert [item.text for item in (await memory.scope_contents(BOB)).memories] == ["User bakes"]
-        assert await search_texts(memory, "bakes", ALICE) == []
-
-
 async def test_an_import_does_not_wait_for_vectors(tmp_path: Path) -> None:
     """A large file is there at once, found by its words, and is embedded later."""
     file = tmp_path / "alice.jsonl"
@@ -253,94 +223,21 @@ async def test_an_import_does_not_wait_for_vectors(tmp_path: Path) -> None:
         assert (await memory.care.import_file(ALICE, file, ignore_progress)).waiting == 0
 
 
-MEMORIES = [
-    {"id": "m1", "memory": "Ana drinks green tea", "created_at": "2024-03-01T10:00:00Z"},
-    {"id": "m2", "memory": "Ana keeps a parrot", "created_at": "2024-04-01T10:00:00Z"},
-]
-
-
-def mem0_file(folder: Path) -> Path:
-    file = folder / "mem0.json"
-    file.write_text(json.dumps(MEMORIES), "utf-8")
-    return file
-
-
-def chat_file(folder: Path) -> Path:
-    file = folder / "conversations.json"
-    messages = (
-        {"uuid": "h1", "sender": "human", "text": "My boat is blue", "created_at": "2024-02-01T09:00:00Z"},
-        {"uuid": "a1", "sender": "assistant", "text": "A fine colour", "created_at": "2024-02-01T09:00:05Z"},
-    )
-    file.write_text(json.dumps([claude_conversation(*messages, name="Boat")]), "utf-8")
-    return file
-
-
-async def texts(memory: Memory) -> list[str]:
-    hits = (await memory.search(ALICE, "Ana tea parrot boat colour", limit=20)).hits
-    return sorted(hit.text for hit in hits)
-
-
-async def test_undo_since_a_time_undoes_the_imports_of_that_time(tmp_path: Path) -> None:
-    """Guards `undo --since` against missing what was imported from another tool, also after a move of the memory."""
-    clock = StoppedClock()
-    async with memory_in(tmp_path / "here", clock) as memory:
+async def test_an_export_is_a_new_private_file_that_is_whole(tmp_path: Path) -> None:
+    """Guards the file: only its owner can read it, it replaces no other file, and no unfinished file is left."""
+    async with memory_in(tmp_path / "here") as memory:
         store_memory(memory, "User bakes")
-        clock.at += timedelta(hours=1)
-        before = clock.at
-        for file in (mem0_file(tmp_path), chat_file(tmp_path)):
-            await memory.care.import_file(ALICE, file, ignore_progress)
-        assert len(await texts(memory)) == 5
-        await exporting(memory, tmp_path / "export.jsonl")
-        await memory.undo(ALICE, Undo(since=before))
-        assert await texts(memory) == ["User bakes"]
-        assert await row_faults(memory) == []
-    async with memory_in(tmp_path / "there", clock) as memory:
-        await memory.care.import_file(ALICE, tmp_path / "export.jsonl", ignore_progress)
-        await memory.undo(ALICE, Undo(since=before))
-        assert await texts(memory) == ["User bakes"]
-
-
-async def test_an_import_after_its_undo_brings_the_content_back(tmp_path: Path) -> None:
-    """Guards against "already known" for what an undo took back; an edit in between is gone with the undo."""
-    clock = StoppedClock()
-    async with memory_in(tmp_path, clock) as memory:
-        before = clock.at
-        for file in (mem0_file(tmp_path), chat_file(tmp_path)):
-            await memory.care.import_file(ALICE, file, ignore_progress)
-        (parrot,) = [hit.id for hit in (await memory.list(ALICE)).hits if "parrot" in hit.text]
-        await memory.update(ALICE, parrot, text="Ana keeps two parrots")
-        there = await texts(memory)
-        await memory.undo(ALICE, Undo(since=before))
-        assert await texts(memory) == []
-        clock.forward(minutes=5)
-        would = await memory.care.import_file(ALICE, mem0_file(tmp_path), ignore_progress, dry_run=True)
-        done = await memory.care.import_file(ALICE, mem0_file(tmp_path), ignore_progress)
-        assert would.new["memory"] == done.new["memory"] == 2
-        assert done.known["memory"] == 0
-        chats = await memory.care.import_file(ALICE, chat_file(tmp_path), ignore_progress)
-        assert chats.new["message"] == 2
-        assert await texts(memory) == sorted({*there, "Ana keeps a parrot"} - {"Ana keeps two parrots"})
-        again = await memory.care.import_file(ALICE, mem0_file(tmp_path), ignore_progress)
-        assert (again.new["memory"], again.known["memory"]) == (0, 2)
-        await memory.undo(ALICE, Undo(since=clock.at))
-        assert await texts(memory) == []
-        assert await row_faults(memory) == []
-
-
-async def test_what_a_person_deleted_or_purged_stays_away(tmp_path: Path) -> None:
-    """Guards a person's decision, and that it is counted what is left out."""
-    async with memory_in(tmp_path) as memory:
-        for file in (mem0_file(tmp_path), chat_file(tmp_path)):
-            await memory.care.import_file(ALICE, file, ignore_progress)
-        by_text = {hit.text: hit.id for hit in (await memory.search(ALICE, "parrot tea boat colour")).hits}
-        await memory.delete(ALICE, [by_text["Ana keeps a parrot"]])
-        await memory.care.purge(ALICE, [by_text["My boat is blue"], by_text["Ana drinks green tea"]])
-        kept = await texts(memory)
-        for dry_run in (True, False):
-            done = await memory.care.import_file(ALICE, mem0_file(tmp_path), ignore_progress, dry_run=dry_run)
-            assert done.new["memory"] == 0
-            assert done.left_out == {"deleted": 1, "purged": 1}
-        chats = await memory.care.import_file(ALICE, chat_file(tmp_path), ignore_progress)
-        assert chats.left_out == {"deleted": 0, "purged": 1}
-        assert await texts(memory) == kept
-        assert await row_faults(memory) == []
+        store_memory(memory, "User likes tea")
+        file = tmp_path / "alice.jsonl"
+        await memory.care.export(file, ignore_progress)
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        before = file.read_bytes()
+        with pytest.raises(InputError, match="already exists"):
+            await memory.care.export(file, ignore_progress)
+        assert file.read_bytes() == before
+        with pytest.raises(CutOffError):
+            await memory.care.export(tmp_path / "half.jsonl", Interrupted(1))
+        for unwritable in (tmp_path / "nowhere" / "alice.jsonl", tmp_path / "alice.jsonl" / "alice.jsonl"):
+            with pytest.raises(InputError, match="cannot be written"):
+                await memory.care.export(unwritable, ignore_progress)
+    assert {file.name for file in data_files(tmp_path)} - {"ledger.db"} == {"alice.jsonl"}

@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import text as sql
 
 from loopback import OpenAIServer
-from palimpsest.admin.backup import back_up, restore
+from palimpsest.admin.backup import back_up
 from palimpsest.core.errors import InputError, MemoryNotFoundError
 from palimpsest.core.models import Scope
 from palimpsest.store import entries as entry_queries
@@ -21,17 +21,15 @@ from palimpsest.store import summaries
 from palimpsest.store.purge import has_erased_rows_on_disk
 from palimpsest.store.sqlite import sqlite_database
 from palimpsest.text.tokenizer import search_tokens
-from tests.support.command_line import palimpsest, palimpsest_json, palimpsest_process
 from tests.support.ledger_access import (
     all_keys,
     ledger_faults,
     ledger_in,
-    second_writer,
     store_memory,
     store_messages,
 )
 from tests.support.ledger_files import files_with, files_with_part_of, search_texts, table_rows
-from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in, messages_from, settings_in
+from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in, messages_from
 from tests.support.scripted_model import facts_reply, summary_reply
 from tests.support.slow_model import slow_model
 
@@ -319,33 +317,6 @@ async def test_a_log_that_another_process_reads_is_noted_and_emptied_by_the_next
         assert (await memory.care.purge(ALICE, [other], and_backups=False)).clean
         assert not memory.engine.ledger.read_with(has_erased_rows_on_disk)
         assert files_with_part_of(tmp_path, FIRST) == set()
-
-
-@pytest.mark.nightly
-def test_the_command_asks_first_and_reports_what_it_found(tmp_path: Path) -> None:
-    with second_writer(tmp_path / "data") as sneak:
-        sneak(FIRST)
-    (secret,) = (row["id"] for row in table_rows(tmp_path / "data" / "ledger.db")["memories"])
-    question = palimpsest(tmp_path, "purge", secret[:8], code=1)
-    assert "1 memory and 0 messages of user alice" in question
-    assert FIRST in question
-    assert "either ids or --all" in palimpsest(tmp_path, "purge", secret, "--all", "--yes", code=1)
-    copy = tmp_path / "data" / "backups" / "ledger-backup-of-mine.db"
-    with ledger_in(tmp_path / "data") as ledger:
-        ledger.backups.copy(copy)
-    stray = tmp_path / "data" / "stray.txt"
-    stray.write_text(f"- {FIRST}", "utf-8")
-    printed = palimpsest_process(tmp_path, "purge", secret, answer="y\n", code=1)
-    assert "erased: 1 memory and 0 messages" in printed
-    assert f"STILL IN {stray}: {FIRST[:48]}" in printed
-    assert f"STILL IN THE BACKUP {copy}" in printed
-    assert files_with_part_of(tmp_path, FIRST) == {stray, copy}
-    stray.unlink()
-    restore(settings_in(tmp_path / "data"), copy, StoppedClock())
-    done = palimpsest_json(tmp_path, "purge", "--all", "--yes", "--backups")
-    assert (done["memories"], done["messages"], done["traces"], done["backups"]) == ([secret], [], [], [])
-    assert done["clean"]
-    assert files_with_part_of(tmp_path, FIRST) == set()
 
 
 async def test_a_summary_that_rests_on_none_of_it_is_no_unexplained_trace(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,73 +27,15 @@ from tests.support.ledger_files import run_sql, run_writer, search_texts, table_
 from tests.support.memory import ALICE, StoppedClock, memory_in, settings_in
 from tests.support.stores import Store, copy_memory
 
-SEARCHED = "are searched by another text than they have"
-NOTHING = "entries belong to no memory or message"
-MEAN = "the mean of a user's vectors is wrong"
-WORDS = "the full text does not find the words of its rows"
-STATES = "have other mentions or relations than they state"
-STRAY = "mentions belong to no memory, message or entity of their scope"
-PARTS = (SEARCHED, NOTHING, MEAN, WORDS, STATES, STRAY)
-
-# The entry of a memory that came from a message. In the statements below, @entry stands for it.
+# The parts that a finding names; and for each damage the statements that do it, and the parts that are found then. In
+# the statements, @entry is the entry of a memory that came from a message, and @named a memory that states a relation.
+CASES: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("damages.json").read_text("utf-8"))
 ENTRY = "(SELECT seq FROM vectors WHERE kind = 'memory' AND live ORDER BY seq LIMIT 1)"
-
-# The memory that states a relation. In the statements below, @named stands for it.
 NAMED = "(SELECT id FROM memories WHERE CAST(relations AS text) LIKE '%lives in%')"
 
-DAMAGES: dict[str, tuple[str, set[str]]] = {
-    "the last entry is missing": (
-        "DELETE FROM vectors WHERE seq = (SELECT max(seq) FROM vectors)",
-        {SEARCHED, NOTHING, MEAN},
-    ),
-    "an entry has no owner": (
-        "INSERT INTO vectors(kind, owner_id, user_id, live, embedder, key, vector) "
-        "SELECT 'memory', '0', user_id, true, embedder, key, vector FROM vectors WHERE seq = @entry",
-        {NOTHING, MEAN},
-    ),
-    "a key is that of another entry": (
-        "UPDATE vectors SET key = (SELECT key FROM vectors WHERE user_id = 'bob') WHERE seq = @entry",
-        {SEARCHED, MEAN},
-    ),
-    "a key is too short": ("UPDATE vectors SET key = substr(key, 1, 8) WHERE seq = @entry", {SEARCHED, MEAN}),
-    "a live entry is marked deleted": ("UPDATE vectors SET live = false WHERE seq = @entry", {SEARCHED}),
-    "an entry is another user's": ("UPDATE vectors SET user_id = 'eve' WHERE seq = @entry", {SEARCHED, MEAN}),
-    "a mean has a wrong sum": ("UPDATE means SET total = (SELECT total FROM means WHERE user_id = 'bob')", {MEAN}),
-    "a memory has no mentions": ("DELETE FROM mentions WHERE owner_id = @named", {STATES}),
-    "an entity is missing": ("DELETE FROM entities WHERE name = 'Ana'", {STRAY}),
-    "a mention is of another user": (
-        "UPDATE mentions SET entity_id = (SELECT min(id) FROM entities WHERE user_id = 'bob') WHERE name = 'Ana'",
-        {STRAY, STATES},
-    ),
-    "a relation is missing": ("DELETE FROM relations", {STATES}),
-}
 
-IN_SQLITE: dict[str, tuple[str, set[str]]] = {
-    "a full-text row is missing": ("DELETE FROM lexical WHERE rowid = @entry", {SEARCHED}),
-    "a full-text row belongs to no entry": (
-        "INSERT INTO lexical(rowid, scope, own, context, facts) VALUES (999, 'a', 'b', 'c', 'd')",
-        {NOTHING},
-    ),
-    "a row is deleted but its words stay": ("DELETE FROM lexical_content WHERE id = @entry", {SEARCHED, WORDS}),
-    "the words are missing": ("DELETE FROM lexical_data WHERE id > 10", {WORDS}),
-}
-
-IN_POSTGRESQL: dict[str, tuple[str, set[str]]] = {
-    "a row has other words": ("UPDATE lexical SET own = 'other words' WHERE seq = @entry", {SEARCHED, WORDS}),
-    "a row belongs to no entry": (
-        "INSERT INTO lexical(seq, user_id, project, agent_id, run_id, own, context, facts, tokens, words, weights) "
-        "SELECT 999, user_id, project, agent_id, run_id, own, context, facts, tokens, words, weights "
-        "FROM lexical WHERE seq = @entry",
-        {NOTHING, WORDS},
-    ),
-    "a row is not found by its words": ("UPDATE lexical SET words = '{}' WHERE seq = @entry", {WORDS}),
-    "a word is counted too often": ("UPDATE lexical_counts SET number = number + 1", {WORDS}),
-}
-
-
-def damaged(statements: str) -> str:
-    """Return statements with what stands for an entry and for a memory."""
-    return statements.replace("@entry", ENTRY).replace("@named", NAMED)
+def damage(path: Path, statements: str) -> None:
+    run_sql(path, statements.replace("@entry", ENTRY).replace("@named", NAMED))
 
 
 BOB = Scope("bob")
@@ -166,36 +109,36 @@ def test_a_healthy_memory_is_found_to_agree(tmp_path: Path, settings: Settings) 
 
 @pytest.mark.few_by_day(1)
 @pytest.mark.anyio
-@pytest.mark.parametrize(("statements", "parts"), DAMAGES.values(), ids=DAMAGES)
-async def test_damage_in_the_ledger_is_found_and_repaired(settings: Settings, statements: str, parts: set[str]) -> None:
+@pytest.mark.parametrize("case", CASES["everywhere"])
+async def test_damage_in_the_ledger_is_found_and_repaired(settings: Settings, case: str) -> None:
     """Guards the comparison of the ledger with itself: search and the graph are repaired, stored texts stay."""
-    await damage_is_found_and_repaired(settings, statements, parts)
+    await damage_is_found_and_repaired(settings, *CASES["everywhere"][case])
 
 
 @pytest.mark.few_by_day(1)
 @pytest.mark.anyio
 @pytest.mark.only_on("sqlite", "PostgreSQL has tables of its own for the full text")
-@pytest.mark.parametrize(("statements", "parts"), IN_SQLITE.values(), ids=IN_SQLITE)
-async def test_damage_in_the_full_text_of_sqlite(settings: Settings, statements: str, parts: set[str]) -> None:
-    await damage_is_found_and_repaired(settings, statements, parts)
+@pytest.mark.parametrize("case", CASES["sqlite"])
+async def test_damage_in_the_full_text_of_sqlite(settings: Settings, case: str) -> None:
+    await damage_is_found_and_repaired(settings, *CASES["sqlite"][case])
 
 
 @pytest.mark.few_by_day(1)
 @pytest.mark.anyio
 @pytest.mark.only_on("postgres", "SQLite has tables of its own for the full text")
-@pytest.mark.parametrize(("statements", "parts"), IN_POSTGRESQL.values(), ids=IN_POSTGRESQL)
-async def test_damage_in_the_full_text_of_postgresql(settings: Settings, statements: str, parts: set[str]) -> None:
-    await damage_is_found_and_repaired(settings, statements, parts)
+@pytest.mark.parametrize("case", CASES["postgresql"])
+async def test_damage_in_the_full_text_of_postgresql(settings: Settings, case: str) -> None:
+    await damage_is_found_and_repaired(settings, *CASES["postgresql"][case])
 
 
-async def damage_is_found_and_repaired(settings: Settings, statements: str, parts: set[str]) -> None:
-    run_sql(settings.ledger_path, damaged(statements))
+async def damage_is_found_and_repaired(settings: Settings, statements: str, parts: list[str]) -> None:
+    damage(settings.ledger_path, statements)
     before = table_rows(settings.ledger_path)
 
     findings = verified(settings)
     assert not findings["rows"].ok
     assert "index 0" not in findings, "the index is compared only with a healthy ledger"
-    assert {part for part in PARTS if part in findings["rows"].text} == parts
+    assert sorted(name for name, text in CASES["parts"].items() if text in findings["rows"].text) == parts
     assert "palimpsest doctor --deep --repair" in findings["rows"].text
     assert table_rows(settings.ledger_path) == before, "without --repair nothing is written"
 
@@ -349,10 +292,10 @@ async def test_an_index_that_was_reused_after_a_purge_is_whole(settings: Setting
 
 def test_the_command_exits_with_1_until_the_damage_is_repaired(tmp_path: Path, settings: Settings) -> None:
     """Guards scripts that use the exit code, and names the degraded part."""
-    run_sql(settings.ledger_path, DAMAGES["a mean has a wrong sum"][0])
+    damage(settings.ledger_path, CASES["everywhere"]["a mean has a wrong sum"][0])
     report = palimpsest_json(tmp_path, "doctor", "--deep", code=1, settings=EXACT)
     assert [finding["part"] for finding in report["findings"] if not finding["ok"]] == ["rows"]
-    assert f"repaired: {MEAN}" in palimpsest(tmp_path, "doctor", "--deep", "--repair", settings=EXACT)
+    assert f"repaired: {CASES['parts']['mean']}" in palimpsest(tmp_path, "doctor", "--deep", "--repair", settings=EXACT)
     assert AGREE in palimpsest(tmp_path, "doctor", "--deep", settings=EXACT)
 
 
@@ -363,7 +306,7 @@ def test_a_memory_in_use_is_verified_and_repaired_without_losing_a_write(setting
     with run_writer(settings.ledger_path) as writer:
         writer.wait_for(5)
         assert verified(settings)["rows"].text == AGREE
-        run_sql(settings.ledger_path, damaged(DAMAGES["the last entry is missing"][0]))
+        damage(settings.ledger_path, CASES["everywhere"]["the last entry is missing"][0])
         repaired = verified(settings, repair=True)["rows"]
         assert repaired.ok, repaired.text
         writer.wait_for(5)
