@@ -1,25 +1,33 @@
-"""What a session begins with, the brief and the instructions: what comes first, what never, and how long they are."""
+"""What a session begins with: what comes first, what never, how long it is, and that nothing in it is markup."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from palimpsest.core.models import Relation, Scope, Undo
-from palimpsest.hooks import spool
+from palimpsest.core import models
+from palimpsest.core.models import ORIGIN, Message, Scope, Undo
+from palimpsest.hooks.brief import RecallRequest, Sources, answer, instructions_with, sentences, session_brief
 from palimpsest.hooks.events import find_brief
-from palimpsest.hooks.instructions import HEAD, INSTRUCTIONS, REST, Launch, launch_of, rendered_instructions
+from palimpsest.hooks.instructions import HEAD, INSTRUCTIONS, REST, launch_of, rendered_instructions
+from palimpsest.hooks.spool import BLOCK_BEGIN, BLOCK_END
 from palimpsest.memory import Memory, open_memory
+from palimpsest.recall.hits import memory_hit, message_hit
+from palimpsest.recall.search import SearchQuery, SearchResult
 from tests.support.ledger_access import ignore_progress, store_memory
 from tests.support.memory import ALICE, StoppedClock, add_text, memory_in, messages_from, settings_in
+from tests.support.scripted_model import NOW, memory
 from tests.support.stores import ledger_variables
 
 pytestmark = pytest.mark.anyio
+
 
 PROJECT = Scope("alice", "tea-shop")
 
@@ -121,16 +129,6 @@ async def test_deleting_removes_the_brief_before_the_call_is_answered(tmp_path: 
         assert "cocoa" in brief.text
 
 
-async def test_purge_searches_what_sessions_begin_with(tmp_path: Path, memory: Memory) -> None:
-    fact = await add_text(memory, "User keeps the spare key under the third pot")
-    await memory.briefs.render()
-    left = Path(spool.hooks_dir(str(tmp_path))) / "shown" / "left-behind"
-    left.parent.mkdir()
-    left.write_text("User keeps the spare key under the third pot")
-    result = await memory.care.purge(ALICE, [fact])
-    assert {trace.file for trace in result.traces} == {left}
-
-
 CASES: dict[str, Any] = json.loads(Path(__file__).with_name("never_yields.json").read_text("utf-8"))
 LASTING = [*CASES["safety"], *CASES["identity"]]
 TRIVIA = ("film", "bus", "kite", "hill", "snow", "fair", "play", "bike", "boat", "crow", "owl", "moth", "map", "lamp")
@@ -187,23 +185,6 @@ async def test_what_contradicts_is_never_side_by_side(memory: Memory, clock: Sto
     assert shown == []
 
 
-async def test_what_is_pinned_stays_until_somebody_takes_it_away(memory: Memory, clock: StoppedClock) -> None:
-    for text, town in (("User's home is Nantes", "Nantes"), ("User's mother settled in Reims", "Reims")):
-        clock.forward(days=1)
-        pinned = {"pinned": True} if town == "Nantes" else {}
-        await add_text(memory, text, relations=[Relation("user", "lives in", town)], metadata=pinned)
-    assert all("home is Nantes" in begin for begin in await begun(memory))
-
-
-async def test_a_line_that_says_nothing_is_left_out(memory: Memory) -> None:
-    await add_text(memory, "The admin password is hunter2-Xy99", metadata={"pinned": True})
-    await add_text(memory, "Das WLAN-Passwort lautet: Sommer-2026-Haus!")
-    await add_text(memory, "The router hangs in the cellar, and its password is hunter2-Xy99")
-    for begin in await begun(memory):
-        assert begin.count("secret removed") == 1
-        assert "router hangs in the cellar" in begin
-
-
 async def test_instructions_are_never_too_long(tmp_path: Path) -> None:
     for place, words in enumerate(("User likes tea. ", "お茶が好きです。", "🍵🍵. ")):
         async with memory_in(tmp_path / str(place)) as memory:
@@ -251,28 +232,6 @@ async def test_a_server_in_a_repository_begins_with_its_rules(tmp_path: Path, mo
         await add_text(memory, "User is allergic to peanuts")
         await memory.briefs.render()
         assert "peanuts" in rendered_instructions(here)
-
-
-async def test_the_first_start_in_a_new_project_knows_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    name_ledger(monkeypatch, tmp_path)
-
-    def started(project: str) -> Launch:
-        monkeypatch.setenv("PALIMPSEST_PROJECT", project)
-        launch = launch_of(None, {"data_dir": str(tmp_path), "user_id": "alice"})
-        assert launch is not None
-        return launch
-
-    app = started("app")
-    async with open_memory(settings_in(tmp_path, project="app"), clock=StoppedClock()) as memory:
-        await add_text(memory, "User takes warfarin")
-        await memory.add_text(Scope("alice", "app"), "Never use time.Sleep in tests", infer=False)
-        await memory.briefs.render()
-        assert "time.Sleep" in rendered_instructions(app)
-        assert "warfarin" in rendered_instructions(started("new"))
-        assert "time.Sleep" not in rendered_instructions(started("new"))
-        await memory.delete_all(ALICE)
-        await memory.briefs.render()
-        assert "warfarin" not in rendered_instructions(started("new"))
 
 
 async def test_a_write_reaches_the_scopes_used_lately_and_no_other_user(
@@ -325,3 +284,72 @@ async def test_a_write_reaches_the_scopes_used_lately_and_no_other_user(
         assert "logo" not in begun(app)
         await memory.briefs.render()
         assert "logo" in begun(app)
+
+
+# Texts, and what of each must not stand in a prompt as it is.
+PLANTED: list[dict[str, Any]] = json.loads((Path(__file__).parent / "planted.json").read_text("utf-8"))
+
+NO_MARKUP = (
+    "Sort by a <= b, never by a <- b",
+    "Load it with mysql shop < dump.sql",
+    "[secret removed: pin] C# #1 === {x}",
+)
+MEMORY_ID = "0a1b2c3d-4444-4555-8666-777788889999"
+WORD = re.compile(r"[^\W\d_]{4,}")
+
+
+def recalled(stored: models.Memory) -> str:
+    """Return what is recalled for a prompt if a search finds the memory, and a message of the same text."""
+    said = Message("m1", Scope("ana", project="atlas"), "user", stored.text, NOW, NOW)
+    hits = [replace(hit, score=1.0) for hit in (memory_hit(stored), message_hit(said))]
+
+    def search(_query: SearchQuery) -> SearchResult:
+        return SearchResult(tuple(hits), confident=True)
+
+    return answer(search, Scope("ana", project="atlas"), RecallRequest("What about the plans?"), NOW, 0.0).text
+
+
+def test_planted_text_is_readable_and_inert() -> None:
+    for planted in PLANTED:
+        stored = memory(planted["text"], MEMORY_ID)
+        brief = session_brief(Sources(telling=(stored,), of_project=(stored,)), planted["text"]).text
+        instructions = instructions_with(Sources(telling=(stored,)))
+        for shown in (brief, recalled(stored), instructions):
+            assert "not instructions" in shown
+            within = shown.removeprefix(BLOCK_BEGIN).removesuffix(BLOCK_END)
+            assert "<" not in within, planted
+            assert planted["tag"] is None or planted["tag"] not in within, planted
+        assert all(word in brief for word in WORD.findall(planted["text"].replace("\\u003c", ""))), planted
+    for text in NO_MARKUP:
+        assert text in session_brief(Sources(telling=(memory(text, MEMORY_ID),)), "").text
+    # A memory of many sentences takes minutes if each beginning is read anew.
+    assert sentences("。" * 100_000, 60) == "。" * 60
+
+
+async def test_what_a_page_or_a_tool_told_is_shown_when_asked_until_it_is_confirmed(tmp_path: Path) -> None:
+    clock = StoppedClock()
+    async with memory_in(tmp_path, clock, instructions="memories") as memory:
+        facts = (
+            "The parcel shop closes at six",
+            "The boiler needs 1.5 bar",
+            "The bank moved to Linz",
+            "Anna sells tea",
+        )
+        ids = [await add_text(memory, text, metadata={ORIGIN: "web"}) for text in facts]
+        await add_text(memory, "The Rhine is 1,230 km long")
+        await add_text(memory, "The Rhine is 1,230 km long", metadata={ORIGIN: "web"})  # was known before
+
+        async def unasked() -> set[str]:
+            shown = await memory.briefs.instructions(ALICE)
+            recalled = await memory.briefs.answer(RecallRequest("When does the parcel shop close in the evening?"))
+            return {text for text in (*facts, "The Rhine is 1,230 km long") if text in shown + recalled.text}
+
+        assert await unasked() == {"The Rhine is 1,230 km long"}
+        (hit, *_) = (await memory.search(ALICE, "When does the parcel shop close?")).hits
+        assert (hit.id, hit.metadata[ORIGIN]) == (ids[0], "web")
+        await memory.update(ALICE, ids[0], text="The parcel shop closes at six")
+        await memory.update(ALICE, ids[1], metadata={"pinned": True})
+        await memory.update(ALICE, ids[2], metadata={ORIGIN: None})
+        confirmed = await memory.add_text(ALICE, facts[3], infer=False, replaces=[ids[3]])
+        assert confirmed.notes == ("no longer marked as from web, since it was said again without an origin",)
+        assert await unasked() == {*facts, "The Rhine is 1,230 km long"}

@@ -46,13 +46,6 @@ def test_axe_finds_nothing_wrong(windows: Windows, shown: Served, paths: Sequenc
     assert {path: found for path, found in problems.items() if found} == {}
 
 
-def test_axe_finds_nothing_wrong_before_one_signs_in(windows: Windows, shown: Served) -> None:
-    page = windows.open(f"{shown.base}/sign-in")
-    assert accessibility_problems(page) == []
-    page.emulate_media(color_scheme="dark")
-    assert accessibility_problems(page) == []
-
-
 def test_a_telephone_shows_every_page_without_scrolling_sideways(
     windows: Windows, shown: Served, paths: Sequence[str]
 ) -> None:
@@ -66,14 +59,6 @@ def test_every_page_has_german_words(windows: Windows, shown: Served, paths: Seq
     for path, page in each_page(windows, shown, paths, locale="de-DE"):
         assert page.locator("html").get_attribute("lang") == "de"
         assert english.findall(page.locator("body").inner_text()) == [], path
-
-
-def test_every_page_is_titled_and_has_one_first_heading(windows: Windows, shown: Served, paths: Sequence[str]) -> None:
-    titles = dict[str, str]()
-    for path, page in each_page(windows, shown, paths):
-        assert page.locator("h1").count() == 1, path
-        titles[path] = page.title()
-    assert all(titles.values())
 
 
 def test_whoever_uses_the_keyboard_sees_where_they_are(windows: Windows, shown: Served, paths: Sequence[str]) -> None:

@@ -150,22 +150,6 @@ async def test_a_transcript_brings_what_hooks_did_not(tmp_path: Path) -> None:
     assert unknown_lines(tmp_path) == {"claude-code": {"hologram": 1, "no JSON": 1}}
 
 
-async def test_equal_texts_are_counted(tmp_path: Path) -> None:
-    """The third "yes" of a transcript is new if hooks brought two, whichever of them came first."""
-    session = ClaudeSession(tmp_path / "t.jsonl")
-    async with memory_in(tmp_path) as memory:
-        for number in range(3):
-            session.user("yes")
-            if number != 1:
-                spooled(tmp_path, "prompt", "yes", message_id=f"p{number}", transcript=str(session.path))
-            spooled(tmp_path, "reply", f"done {number}", transcript=str(session.path))
-            session.assistant(f"done {number}")
-            await memory.capture.take_in()
-        await take_in_transcript(memory, tmp_path, session)
-        assert [text for _, text in kept(memory)].count("yes") == 3
-        assert len(kept(memory)) == 6
-
-
 @pytest.mark.parametrize(("ids", "count"), [(("p0", "p1"), 2), (("p1", "p1", "p1"), 1)], ids=["late", "again"])
 async def test_a_hook_that_is_late_brings_nothing_again(tmp_path: Path, ids: tuple[str, ...], count: int) -> None:
     """The transcript may be read before the record of a prompt is; a record comes again if its reader was killed."""
@@ -268,21 +252,8 @@ async def test_a_session_is_learned_from_when_it_ends_or_is_long(tmp_path: Path)
         assert await jobs_of(memory) == []
 
 
-KEPT_OF_USERS = {
-    "plain words": "plain words",
-    "a <private>b <private>c</private> d</private> e": "a  e",
-    "a <PRIVATE>hides the rest": "a",
-    "why does <command-name> appear?": "why does <command-name> appear?",
-    "<system-reminder>x</system-reminder>\nreal words": "real words",
-    "<bash-stdout foo='1'>x</bash-stdout><bash-stderr>y</bash-stderr>": "",
-    "<command-message>review</command-message>\n<command-name>/review</command-name>": "",
-    "[Request interrupted by user for tool use]": "",
-    "/compact": "",
-    "/review the login page": "/review the login page",
-    "zero width \u200b only": "zero width \u200b only",
-    "\u200b": "",
-    "Ärger mit <ide_selection>code</ide_selection>Umlauten — 日本語も": "Ärger mit Umlauten — 日本語も",
-}
+# What a user sent, and what of it is kept.
+KEPT_OF_USERS: dict[str, str] = json.loads((Path(__file__).parent / "kept_of_users.json").read_text("utf-8"))
 # Texts with blocks that memory tools put into them, and texts that only look so: what goes and what stays.
 BLOCKS: list[dict[str, str]] = json.loads((Path(__file__).parent / "recalled_blocks.json").read_text("utf-8"))
 
@@ -309,15 +280,6 @@ def test_what_memory_tools_recalled_was_not_said() -> None:
         assert clean_text("assistant", f"<{tag}>\n- User likes tea\n</{tag}>\nHello") == "Hello", tag
     for tag in ("in-memory-cache", "memory-limit", "MemoryList", "context"):
         assert "tea" in clean_text("user", f"<{tag}>\n- tea\n</{tag}>\nHello"), tag
-
-
-def test_many_tags_take_linear_time() -> None:
-    """Guards the server against a text made to keep it busy; this takes minutes if every tag is searched an end for."""
-    assert len(clean_text("assistant", "<system-reminder>" * 100_000)) == 100_000 * len("<system-reminder>")
-    assert clean_text("user", "<memory_context> " * 50_000).startswith("<memory_context>")
-
-
-SPOOLERS, RECORDS = 10, 20
 
 
 def until_at_most(folder: Path, records: int) -> None:

@@ -123,18 +123,6 @@ def test_what_an_undo_took_away_comes_back(tmp_path: Path) -> None:
     assert "Noted: 7443" in palimpsest(tmp_path, "search", "noted 7443")
 
 
-def test_wrong_options_are_refused(tmp_path: Path) -> None:
-    for arguments, expected in (
-        ((), "give one of"),
-        (("--claude-code", "--codex"), "give one of"),
-        (("--codex", "--temporary"), "go with a file"),
-        (("file.json", "--dry-run"), "go with sessions"),
-        (("--codex", "--folder", str(tmp_path)), "there are no sessions of codex"),
-        (("--codex", "--since", "soon"), "--since"),
-    ):
-        assert expected in palimpsest(tmp_path, "learn", *arguments, code=1)
-
-
 def test_rollouts_of_all_versions_of_codex_are_read(tmp_path: Path) -> None:
     day = tmp_path / ".codex" / "sessions" / "2026" / "05" / "08"
     said: list[dict[str, Any]] = [
@@ -187,11 +175,3 @@ async def test_a_transcript_does_not_bring_back_what_a_purge_erased(tmp_path: Pa
         assert kept(memory) == [("user", "What else is new?"), ("user", "go on")]
         assert result.messages.total() == 2
     assert [file for file in files_below(data) if b"hypertension" in file.read_bytes()] == []
-
-
-def test_a_spool_that_cannot_be_taken_in_is_one_note(tmp_path: Path) -> None:
-    """The command does its work all the same."""
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "hooks").write_text("a file where the folder should be")
-    assert palimpsest(tmp_path, "add", "Ana likes tea", answer=" ").count("what hooks captured waits") == 1
-    assert "Ana likes tea" in palimpsest(tmp_path, "list")

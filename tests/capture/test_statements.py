@@ -7,44 +7,24 @@ from pathlib import Path
 
 import pytest
 
-from loopback import OpenAIServer
 from palimpsest.core.models import CAPTURED, ORIGIN, Scope, Undo
 from palimpsest.hooks.brief import RecallRequest
 from palimpsest.hooks.events import find_brief
 from palimpsest.memory import Memory
-from tests.support.learning_jobs import model
 from tests.support.ledger_access import ignore_progress
-from tests.support.memory import ALICE, llm_settings, memory_in
+from tests.support.memory import ALICE, memory_in
 from tests.support.sessions import spooled
 
 pytestmark = pytest.mark.anyio
 
-PROMPTS = (
-    "Refactor the store. Errors must be wrapped with %w, never swallowed.",
-    "ok",
-    "Fix the flaky scheduler test. Never use time.Sleep in tests, use the fake clock.",
-    "the deploy token lies in 1Password",
-    "always answer briefly",
-    "the admin password is hunter2-Xk99!",
-    "Why does the build always fail on main?",
-    "> We always ship on Tuesday, says the vendor's page.\nIs that true?",
-    "My daughter Ida is allergic to nuts, suggest a cake.",
-    "Rename the flag to --quiet",
-    "run the tests again",
-    "thanks, that's it for today",
-)
-OF_PROJECT = [
-    "Always answer briefly",
-    "Errors must be wrapped with %w, never swallowed",
-    "Never use time.Sleep in tests, use the fake clock",
-    "The deploy token lies in 1Password",
-]
-OF_USER = ["My daughter Ida is allergic to nuts, suggest a cake"]
+# What a user says in a session, and what of it holds beyond the session.
+SAID: dict[str, list[str]] = json.loads(Path(__file__).with_name("statements.json").read_text("utf-8"))
+OF_PROJECT, OF_USER = SAID["of the project"], SAID["of the user"]
 APP = Scope("alice", "app")
 
 
 def session(data_dir: Path, repository: Path, name: str) -> None:
-    for number, prompt in enumerate(PROMPTS):
+    for number, prompt in enumerate(SAID["prompts"]):
         spooled(data_dir, "prompt", prompt, session=name, message_id=f"{name}{number}", cwd=str(repository))
         spooled(data_dir, "reply", f"Done, step {number}.", session=name, cwd=str(repository))
     spooled(data_dir, "end", session=name, cwd=str(repository))
@@ -121,11 +101,3 @@ async def test_what_is_captured_keeps_what_limits_it(tmp_path: Path) -> None:
             spooled(tmp_path, "prompt", f"{sentence}.", message_id=f"m{number}")
         await memory.capture.take_in()
         assert await captured(memory, ALICE) == sorted(QUALIFIED)
-
-
-async def test_with_a_model_of_its_own_the_model_learns_instead(tmp_path: Path) -> None:
-    with OpenAIServer(model) as server:
-        async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
-            spooled(tmp_path, "prompt", "always answer briefly")
-            await memory.capture.take_in()
-            assert await captured(memory, ALICE) == []

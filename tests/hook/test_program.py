@@ -73,20 +73,14 @@ def run(
 
 
 BROKEN = (
-    b"",
-    b"\n",
     b"not JSON",
+    b"[" * 200_000,
+    b"",
     b'{"session_id": "s1", "hook_event_name": "UserPromptSubmit", "prompt": "cut off',
     b"\xff\xfe\x00garbage\x80",
     b"[]",
-    b"null",
-    b'"text"',
-    b"[" * 200_000,
-    b'{"a":' * 200_000,
     b"{}",
-    b'{"hook_event_name": "UserPromptSubmit"}',
     b'{"hook_event_name": 5, "session_id": [], "prompt": {}}',
-    b'{"hook_event_name": "UserPromptSubmit", "session_id": "s1", "prompt": ["a list"]}',
     b'{"hook_event_name": "UserPromptSubmit", "session_id": "s1", "prompt": null, "workspace_roots": [5]}',
     b'{"hook_event_name": "NobodyKnows", "session_id": "s1"}',
 )
@@ -95,12 +89,11 @@ BROKEN = (
 def test_broken_stdin_is_silence(tmp_path: Path) -> None:
     data_dir = tmp_path / "data"
     with answering(data_dir, says(BLOCK, "m1")) as requests:
-        assert run_hook(data_dir, BROKEN[2]) is None
-        assert run_hook(data_dir, BROKEN[8]) is None
+        assert run_hook(data_dir, BROKEN[0]) is None
+        assert run_hook(data_dir, BROKEN[1]) is None
         for stdin in BROKEN:
             assert handle_hook(data_dir, stdin) is None, stdin[:60]
     assert requests == spooled(data_dir) == []
-    run_hook(data_dir, b"not JSON")
     run_hook(data_dir, {"hook_event_name": "UserPromptSubmit", "prompt": "no session"})
     run_hook(data_dir, json.dumps({**PROMPT, "prompt": "x" * 9_000_000}).encode())
     assert spooled(data_dir) == []
@@ -179,15 +172,6 @@ def test_what_was_said_is_spooled_before_a_server_is_asked(tmp_path: Path) -> No
     process = run(tmp_path / "late", sys.executable, "-c", TIME_IS_UP_BEFORE_RENAME + CODE)
     assert (process.returncode, process.stderr) == (0, b"")
     assert len(spooled(tmp_path / "late")) == 1
-
-
-def test_an_answer_is_never_cut(tmp_path: Path) -> None:
-    """Guards the longest answer that there is: it fills most of a pipe, and is JSON as a whole or not there."""
-    long = f"<palimpsest-memory>{'ü' * 7_900}</palimpsest-memory>"
-    with answering(tmp_path / "data", says(long, "m1")):
-        printed = run_hook(tmp_path / "data", PROMPT)
-    assert printed is not None
-    assert printed["hookSpecificOutput"]["additionalContext"] == long
 
 
 REPORT_MODULES = f"""
