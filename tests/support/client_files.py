@@ -10,9 +10,6 @@ from typing import Any
 
 from tests.support.command_line import palimpsest
 
-# The official memory server, whose usual name is the one that ours once had.
-FOREIGN_SERVER = {"command": "npx", "args": ["-y", "@modelcontextprotocol/server-memory"], "env": {"TOKEN": "s3cret"}}
-
 
 def run(home: Path, *arguments: str, code: int = 0, settings: Mapping[str, str] | None = None) -> str:
     return palimpsest(

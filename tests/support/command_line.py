@@ -2,7 +2,6 @@
 
 `palimpsest` calls the entry point in this process, which saves a second of imports per command. `palimpsest_process`
 starts a real process, for what only a process shows. Both take the same arguments and return the same text.
-`palimpsest_restricted` starts one that lacks something, such as disk space.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ from unittest import mock
 
 from palimpsest import __main__
 from palimpsest.cli import output
-from tests.support import restricted_process
 from tests.support.environment import clean_environment, inside
 
 # The width of the terminal; no line of a table is wrapped.
@@ -49,13 +47,6 @@ def palimpsest_process(
 ) -> str:
     """Do what `palimpsest` does in a process of its own."""
     return _printed(_run_process(folder, ("-m", "palimpsest", *arguments), answer, settings), code, answer)
-
-
-def palimpsest_restricted(folder: Path, restrictions: Mapping[str, Any], *arguments: str) -> str:
-    """Run `palimpsest` in a restricted process. It must fail, without a traceback. Return what it printed."""
-    launcher = (restricted_process.__file__, json.dumps(restrictions))
-    done = _run_process(folder, (*launcher, *arguments), "", None)
-    return _printed(done, 1, "")
 
 
 def palimpsest_json(folder: Path, *arguments: str, code: int = 0, settings: Mapping[str, str] | None = None) -> Any:

@@ -1,11 +1,9 @@
-"""Start palimpsest in a process that lacks something: disk space, privileges, the network.
+"""Start palimpsest in a process that lacks the network.
 
-    python restricted_process.py '{"room": 1000000}' serve
+    python restricted_process.py '{"fence": true}' serve
 
 The first argument is a JSON object. The others are passed on to palimpsest.
 
-- `room`: the largest size of a file, in bytes.
-- `unprivileged`: respect the modes of files even as root.
 - `fence`: forbid every network socket, also in native code: the kernel kills a process that opens one.
 - `log`: a file to which one line is written for every use of a socket that Python sees.
 """
@@ -16,7 +14,6 @@ import ctypes
 import json
 import os
 import platform
-import resource
 import runpy
 import socket
 import struct
@@ -38,20 +35,6 @@ NUMBER, ARCHITECTURE, FAMILY = 0, 4, 16
 
 ALLOW, KILL = 0x7FFF0000, 0x80000000
 NO_NEW_PRIVILEGES, SET_SECCOMP, BY_FILTER = 38, 22, 2
-VERSION_3 = 0x20080522
-
-
-def limit_room(size: int) -> None:
-    """Limit the size of files. A write beyond it fails as on a full disk, because Python ignores SIGXFSZ."""
-    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-
-
-def drop_privileges() -> None:
-    """Give up every Linux capability, among them that to write where the modes forbid it."""
-    if sys.platform == "linux":
-        header, none = struct.pack("=Ii", VERSION_3, 0), bytes(24)
-        _checked(ctypes.CDLL(None, use_errno=True).capset(header, none))
 
 
 def fence() -> None:
@@ -89,10 +72,6 @@ def main() -> None:
     """Apply the restrictions of the first argument, then run palimpsest with the other arguments."""
     restrictions: dict[str, Any] = json.loads(sys.argv[1])
     del sys.path[0]  # the folder of the tests, which palimpsest does not have in its path
-    if "room" in restrictions:
-        limit_room(restrictions["room"])
-    if restrictions.get("unprivileged"):
-        drop_privileges()
     if "log" in restrictions:
         log_sockets(restrictions["log"])
     if "fence" in restrictions:
