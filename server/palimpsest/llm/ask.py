@@ -72,11 +72,8 @@ def says_nothing(text: str) -> bool:
 # How many brackets of a reply are tried as the start of a JSON value. It bounds the time for hostile replies.
 MAX_BRACKETS = 1_000
 
-# How often the length of a reply is read leniently, all brackets together.
-MAX_LENIENT_READS = 2
-
-# How often a reply may begin again after a broken draft.
-MAX_RESTARTS = 16
+# How many brackets of a reply are read leniently, or begin it again after a broken draft.
+MAX_FAULTS = 12
 
 # How often JSON is written as a string inside JSON, at most.
 MAX_ESCAPES = 3
@@ -128,8 +125,6 @@ _LITERALS = {
     **dict.fromkeys(("None", "undefined", "NaN"), "null"),
 }
 
-_OPENERS = ('"', "'", "/*", "\u201c", "\u201d", "\u201e")
-
 _DECODER = json.JSONDecoder(strict=False)
 
 
@@ -146,13 +141,12 @@ class ReplyValues:
 
 
 class _FaultError(Exception):
-    """A text is no JSON, not even leniently: strictly up to `position`, and leniently for `read` characters."""
+    """A text is no JSON, not even leniently: strictly up to `position`."""
 
-    def __init__(self, position: int, *, has_content: bool, read: int = 0) -> None:
+    def __init__(self, position: int, *, has_content: bool) -> None:
         super().__init__()
         self.position = position
         self.has_content = has_content
-        self.read = read
 
 
 def reply_values(text: str, depth: int = 0) -> ReplyValues:
@@ -163,8 +157,7 @@ def reply_values(text: str, depth: int = 0) -> ReplyValues:
     """
     found = ReplyValues()
     parts: list[str] = []
-    position = begin = restarts = 0
-    lenient = MAX_LENIENT_READS * len(text)
+    position = begin = faults = 0
     for _ in range(MAX_BRACKETS):
         if (mark := _TAG_OR_BRACKET.search(text, position)) is None:
             break
@@ -182,16 +175,15 @@ def reply_values(text: str, depth: int = 0) -> ReplyValues:
             break
         else:
             try:
-                value, position = _decode(text, at, is_lenient=lenient > 0)
+                value, position = _decode(text, at, is_lenient=faults < MAX_FAULTS)
                 found.values.append(value)
             except _FaultError as fault:
-                lenient -= fault.read
+                faults += 1
                 position = max(at + 1, fault.position)
                 if not fault.has_content:
                     continue
                 found.values = []
-                restarts += 1
-                restart = _restart(text, at) if text[:at].strip() and restarts <= MAX_RESTARTS else None
+                restart = _restart(text, at) if text[:at].strip() and faults <= MAX_FAULTS else None
                 if restart is None:
                     found.is_broken = True
                     break
@@ -239,7 +231,7 @@ def _decode(text: str, at: int, *, is_lenient: bool) -> tuple[Any, int]:
     try:
         return _decode_leniently(text, at)
     except _FaultError as fault:
-        raise _FaultError(position, has_content=has_content or fault.has_content, read=fault.read) from fault
+        raise _FaultError(position, has_content=has_content or fault.has_content) from fault
 
 
 def _decode_leniently(text: str, at: int) -> tuple[Any, int]:
@@ -272,8 +264,7 @@ def _decode_leniently(text: str, at: int) -> tuple[Any, int]:
                 return json.loads("".join(written), strict=False), position
             except (RecursionError, ValueError):
                 break
-    is_open = text.startswith(_OPENERS, position)  # a string or comment without an end was looked for to the end
-    raise _FaultError(position, has_content=has_key, read=(len(text) if is_open else position) - at)
+    raise _FaultError(position, has_content=has_key)
 
 
 def _may_follow(written: list[str], token: re.Match[str], *, is_key: bool) -> bool:
