@@ -42,8 +42,7 @@ languages = "1"
 class ModelHub:
     """The hub: its files by their paths in its URL, and what it was asked for.
 
-    With `cuts` it ends the next answer in the middle and then refuses until it is healed. With `names_hashes` it says
-    the hash of each file, as the hub does for large ones.
+    With `cuts` it ends the next answer in the middle and then refuses until it is healed.
     """
 
     folder: Path
@@ -51,7 +50,6 @@ class ModelHub:
     requests: list[tuple[str, str, str]] = field(default_factory=list[tuple[str, str, str]])
     endpoint: str = ""
     cuts: str = ""
-    names_hashes: bool = True
 
     @property
     def catalogue(self) -> Path:
@@ -122,8 +120,7 @@ def _handler(hub: ModelHub) -> type[BaseHTTPRequestHandler]:
             start = int(asked.removeprefix("bytes=").rstrip("-")) if asked else 0
             self.send_response(206 if asked else 200)
             self.send_header("Content-Length", str(len(content) - start))
-            if hub.names_hashes:
-                self.send_header("ETag", f'"{hashlib.sha256(content).hexdigest()}"')
+            self.send_header("ETag", f'"{hashlib.sha256(content).hexdigest()}"')
             self.end_headers()
             if self.command == "GET":
                 body = content[start:]

@@ -145,9 +145,7 @@ def _download(model: HubModel, path: str, target: Path, received: Callable[[int]
         if _size(partial) > file.size:
             partial.unlink()
         # Without it, a machine that is offline would show that only after five attempts.
-        found = hub.get_hf_file_metadata(url, token=False, timeout=HEAD_SECONDS).etag or ""
-        if len(found) == len(file.sha256) and found != file.sha256:
-            raise _refused(model, path, found)
+        hub.get_hf_file_metadata(url, token=False, timeout=HEAD_SECONDS)
         # `hf_hub_download` begins anew after an interruption.
         with partial.open("ab") as stream:
             hub.http_get(
@@ -167,15 +165,9 @@ def _download(model: HubModel, path: str, target: Path, received: Callable[[int]
     found = _sha256(partial)
     if found != file.sha256:
         partial.unlink()
-        raise _refused(model, path, found)
+        pinned = f"not that of revision {model.revision} of {model.repository}"
+        raise ModelFetchError(f"{path} has the sha256 {found}, {pinned}. It is not used. Is HF_ENDPOINT a mirror?")
     partial.replace(target)
-
-
-def _refused(model: HubModel, path: str, found: str) -> ModelFetchError:
-    return ModelFetchError(
-        f"{path} of {model.repository} has the sha256 {found}, not that of revision {model.revision}. It is not used. "
-        "Something on the way changed it; if HF_ENDPOINT names a mirror, try without it. The settings are unchanged."
-    )
 
 
 def _describe(model: HubModel, folder: Path) -> None:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, TypeVar, cast
+from typing import Any, Literal, TypeAlias, TypeVar, cast, get_args
 
 import numpy as np
 
@@ -26,13 +26,6 @@ from palimpsest.embed.workers import TINY, Workers
 from palimpsest.text.tokenizer import windows
 
 Pooling: TypeAlias = Literal["mean", "cls", "last"]
-
-# The keys of sentence-transformers' `1_Pooling/config.json`.
-POOLING_KEYS: dict[str, Pooling] = {
-    "pooling_mode_mean_tokens": "mean",
-    "pooling_mode_cls_token": "cls",
-    "pooling_mode_lasttoken": "last",
-}
 
 # The longest window if the settings name none. Models that read more take seconds for a full one.
 MAX_TOKENS = 512
@@ -207,13 +200,13 @@ def _first(*values: str | None) -> str:
 
 
 def _pooling(folder: Path) -> Pooling:
-    config = _read(folder, "1_Pooling/config.json")
-    named = {name for name in config if name.startswith("pooling_mode_") and config[name] is True}
-    if not named:
-        return "mean"
-    if len(named) > 1 or not named <= POOLING_KEYS.keys():
-        raise EmbedderError(f"{folder} pools by {', '.join(sorted(named))}. Set embedder.config.pooling.")
-    return POOLING_KEYS[named.pop()]
+    """Return how sentence-transformers pools the tokens, by keys such as "pooling_mode_cls_token": the mean if none."""
+    named = [name for name, is_on in _read(folder, "1_Pooling/config.json").items() if is_on is True]
+    modes = [name.removeprefix("pooling_mode_") for name in named if name.startswith("pooling_mode_")]
+    for pooling in get_args(Pooling):
+        if all(mode.startswith(pooling) for mode in modes):
+            return cast("Pooling", pooling)
+    raise EmbedderError(f"{folder} pools by {', '.join(sorted(named))}. Set embedder.config.pooling.")
 
 
 def _max_tokens(folder: Path) -> int:

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 from sqlalchemy import select
+from tests.support.exports import exporting
+from tests.support.ledger_access import ignore_progress
+from tests.support.memory import ALICE, StoppedClock, add_text, memory_in
+from tests.support.scripted_model import given, memory_with
 
 from palimpsest.core.models import LINK, Undo
 from palimpsest.core.models import Memory as StoredMemory
 from palimpsest.learn.job_runner import work_on_jobs
 from palimpsest.memory import Memory
 from palimpsest.store.schema import history, memory_links
-from tests.support.exports import exporting
-from tests.support.ledger_access import ignore_progress
-from tests.support.memory import ALICE, StoppedClock, add_text, memory_in
-from tests.support.scripted_model import given, memory_with
 
 pytestmark = pytest.mark.anyio
 

@@ -233,9 +233,6 @@ _HAN_TEN = "十"
 _PUNCTUATION = dict(zip(",.!?-\u2013'\u2019(\uff08", ",.!!--oo((", strict=True))
 
 
-# Weekdays in short that are other words behind a preposition of time: "before sun and wind".
-_WORDS_OF_WEEKDAYS = frozenset(("sat", "sun"))
-
 _WORD_KINDS = frozenset(("word", "prefix", "han", "other"))
 
 
@@ -290,8 +287,6 @@ def items_of(tokens: Sequence[Token], language: Language) -> list[Item]:
             items.append(Item(_PUNCTUATION.get(word, _UNKNOWN), 0, start, end))
             continue
         is_other_word = entry[0][0] == WEAK_MONTH and language.name == "en" and written.islower()
-        if written in _WORDS_OF_WEEKDAYS and items and items[-1].letter == "B":
-            entry = ((_UNKNOWN, 0),)
         items += [Item(LOWER_CASE_MONTH if is_other_word else letter, value, start, end) for letter, value in entry]
     return items
 
