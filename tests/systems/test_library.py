@@ -14,10 +14,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from loopback import OpenAIServer
-from palimpsest import AsyncMemory, Memory
+from palimpsest import AsyncMemory, Memory, open_memory
 from palimpsest.core.errors import PalimpsestError
 from palimpsest.core.models import Scope
 from palimpsest.core.settings import load_settings

@@ -158,9 +158,7 @@ def _blocks(file: Path) -> Iterator[bytes]:
     except FileNotFoundError:
         return  # a client has deleted it in the meantime
     except OSError as error:
-        raise LedgerError(
-            f"everything was erased, but {file} could not be searched for traces: {error}. Search it by hand"
-        ) from error
+        raise LedgerError(f"everything was erased, but {file} could not be searched for traces: {error}") from error
 
 
 def _explanation(ledger: Ledger, scope: Scope, piece: bytes) -> str:

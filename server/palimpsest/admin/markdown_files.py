@@ -288,10 +288,8 @@ def _is_ours(data: bytes) -> bool:
 
 
 def _item_file(path: str, data: bytes) -> ItemFile:
-    try:
+    with raised_as(InputError, path, ". Nothing was imported", UnicodeDecodeError):
         text = data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
-    except UnicodeDecodeError as error:
-        raise _unreadable(path, f"it is no text in UTF-8 ({error.reason})") from error
     front = _FRONT.match(text)
     if front is None or len(front[0]) > MAX_FRONT_CHARS:
         raise _unreadable(path, f"the front matter has no end, or more than {MAX_FRONT_CHARS:,} characters")

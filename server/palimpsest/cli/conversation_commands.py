@@ -202,17 +202,15 @@ async def learn(  # noqa: PLR0913 - typer passes the options of a command by nam
 ) -> Reply:
     """Store a conversation or documents from files, or the old sessions of a client, and learn from them."""
     clients = [name for name, is_chosen in (("claude-code", claude_code), ("codex", codex)) if is_chosen]
-    if len(clients) + (file is not None) != 1:
-        raise InputError("give one of: a file, --claude-code, --codex. Nothing was stored")
+    is_mixed = bool(ask or temporary) if file is None else bool(folder or since or dry_run)
+    if len(clients) + (file is not None) != 1 or is_mixed:
+        of_sessions = "--claude-code or --codex, with --folder, --since and --dry-run"
+        raise InputError(f"give a file, with --ask and --temporary; or {of_sessions}. Nothing was stored")
     if file is None:
-        if ask or temporary:
-            raise InputError("--ask and --temporary go with a file. Nothing was stored")
         at = parse_instant(since, "--since", settings_of(ctx).zones.default) if since else None
         request = intake.SessionsRequest(clients[0], folder, at, is_dry_run=dry_run, caller=CALLER)
         async with opened(ctx) as memory:
             return await learn_sessions(memory, request)
-    if folder or since or dry_run:
-        raise InputError("--folder, --since and --dry-run go with sessions. Nothing was stored")
     is_conversation = _is_conversation(file)
     async with opened(ctx, temporary=temporary) as memory:
         if is_conversation:

@@ -26,7 +26,7 @@ from palimpsest.admin.doctor import examine
 from palimpsest.admin.import_file import ImportResult
 from palimpsest.admin.importers.records import MAX_BYTES
 from palimpsest.core.clock import now
-from palimpsest.core.errors import InputError, PalimpsestError, PromptError
+from palimpsest.core.errors import InputError, PalimpsestError, PromptError, raised_as
 from palimpsest.core.files import OWNER_ONLY
 from palimpsest.core.models import Scope
 from palimpsest.core.settings import Settings
@@ -318,12 +318,11 @@ async def _exported(memory: Memory, user_id: str) -> TextIO:
     new = partial(tempfile.TemporaryFile, "w+", encoding="utf-8", newline="", dir=memory.settings.data_dir)
     file = cast("TextIO", await anyio.to_thread.run_sync(new))
     try:
-        await memory.care.export(file, lambda _done, _total: end_if_cancelled(), user_id)
-        file.flush()
-    except BaseException as error:
+        with raised_as(InputError, "the export cannot be written", ". Nothing was changed", OSError):
+            await memory.care.export(file, lambda _done, _total: end_if_cancelled(), user_id)
+            file.flush()
+    except BaseException:
         file.close()
-        if isinstance(error, OSError):
-            raise InputError(f"the export cannot be written: {error.strerror or error}. Nothing was changed") from error
         raise
     return file
 

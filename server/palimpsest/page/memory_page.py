@@ -217,10 +217,8 @@ async def duplicates(request: Request) -> Response:
 async def conflicts(request: Request) -> Response:
     """List relations with several values, and memories that a newer one probably replaces."""
     memory, scope = await context.memory_of(request), context.scope_of(request)
-    before, after = (
-        context.number_in(request.query_params, "cursor"),
-        context.number_in(request.query_params, "after") or 0,
-    )
+    before = context.number_in(request.query_params, "cursor")
+    after = context.number_in(request.query_params, "after") or 0
     named = await memory.corrections.conflicts(scope)
     of_named = [{each.id for value in conflict.values for each in value.memories} for conflict in named]
     page = NOT_COMPARED if after else await memory.corrections.contradictions(scope, before)

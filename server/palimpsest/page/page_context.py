@@ -160,11 +160,6 @@ class Visitor:
     reads_settings: bool = False
 
     @property
-    def sees_settings(self) -> bool:
-        """Return whether settings and prompts are shown."""
-        return self.is_owner or self.reads_settings
-
-    @property
     def may_import(self) -> bool:
         """Return whether a file may be imported. It may bring memories of any project, so no project may be given."""
         return not self.grant.read_only and not self.grant.project

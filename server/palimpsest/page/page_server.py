@@ -202,7 +202,7 @@ ROUTES = (
         Route("/care/prompts/{name}", administration.save, methods=["POST"]),
     ),
     *_only_for(
-        lambda visitor: visitor.sees_settings,
+        lambda visitor: visitor.is_owner or visitor.reads_settings,
         Route("/care/settings", administration.settings),
         Route("/care/prompts", administration.prompts),
         Route("/care/prompts/{name}", administration.prompt),

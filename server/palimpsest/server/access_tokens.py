@@ -71,11 +71,6 @@ def current_grant() -> Grant:
     return OPEN if access_token is None else grant_from(access_token)
 
 
-def current_user() -> str:
-    """Return the user that the current request's access token belongs to, or "" if the server needs no tokens."""
-    return current_grant().user_id
-
-
 def may_write() -> bool:
     """Return whether the current request may change the memory: it has no read-only access token."""
     return not current_grant().read_only

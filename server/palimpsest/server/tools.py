@@ -19,7 +19,7 @@ from palimpsest.core.errors import InputError
 from palimpsest.core.models import ABOUT_THE_PAST, Message, Scope
 from palimpsest.core.validation import HintsInput, ScopeInput, SearchScopeInput
 from palimpsest.server import advice, replies
-from palimpsest.server.access_tokens import current_user, may_write
+from palimpsest.server.access_tokens import current_grant, may_write
 from palimpsest.server.advice import TOOLS, framed
 from palimpsest.server.mcp_server import REQUEST, RESOURCE, TOOL, MemoryServer, catalog, mcp_errors
 from palimpsest.server.replies import CONVERSATION_SCHEME
@@ -74,7 +74,7 @@ async def with_answers(
         return result
     if not context.asks_between_requests(ctx):
         return await _answered(memory, scope, result, partial(ask_during_call, ctx, reply=types.ElicitResult))
-    open_calls, user = context.state_of(ctx).open_calls, current_user()
+    open_calls, user = context.state_of(ctx).open_calls, current_grant().user_id
     if not open_calls.has_room(user):
         return result
     return await open_calls.begin(user, lambda continuation: _answered(memory, scope, result, continuation.ask))

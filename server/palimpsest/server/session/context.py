@@ -19,7 +19,7 @@ from palimpsest.core.errors import InputError, LedgerError, PalimpsestError
 from palimpsest.core.models import Scope
 from palimpsest.core.validation import ScopeInput, SearchScopeInput
 from palimpsest.llm.sampling import SamplingModel, Send
-from palimpsest.server.access_tokens import OPEN, current_grant, current_user, may_write
+from palimpsest.server.access_tokens import OPEN, current_grant, may_write
 from palimpsest.server.recall_socket import serve_prompts
 from palimpsest.server.session import client_requests
 from palimpsest.server.session.rate_limits import Calls
@@ -272,7 +272,7 @@ async def with_client_model(
 
     `work` starts once, however many requests the call takes. Raises what `work` raises.
     """
-    open_calls, user, may_ask = state_of(ctx).open_calls, current_user(), _may_ask_model(ctx, memory)
+    open_calls, user, may_ask = state_of(ctx).open_calls, current_grant().user_id, _may_ask_model(ctx, memory)
     between_requests = asks_between_requests(ctx)
 
     def with_model(ask: Send) -> Memory:
