@@ -150,3 +150,16 @@ def test_it_follows_the_instructions_of_the_extraction(name: str, tmp_path: Path
 
 def _system(prompt: Prompt) -> str:
     return prompt.render(**dict.fromkeys(prompt.inputs, ""))[0]["content"]
+
+
+MEM0 = 'Return the facts as JSON: {"facts": ["…"]}.'
+
+
+def test_guidance_gets_the_form_of_the_reply_and_a_whole_prompt_gets_no_schema() -> None:
+    for text, has_form in (("Only what is about food.", True), (MEM0, True), (MEM0 + "{messages}", False)):
+        prompt = PromptFiles(NEEDED_PROMPTS, None, {"extract": text}).get("extract")
+        messages = prompt.render(**dict.fromkeys(prompt.inputs, ""))
+        content = "\n".join(message["content"] for message in messages)
+        assert text.partition("{m")[0] in content
+        assert ("Answer with one JSON object and nothing else." in content) is has_form
+        assert (schema_for(messages, ExtractReply) is not None) is has_form
