@@ -90,7 +90,7 @@ async def test_the_first_twenty_are_asked_about_and_ordered_anew(tmp_path: Path)
 
 
 FAILURES: tuple[tuple[Callable[[dict[str, Any]], Any], str], ...] = (
-    (lambda _: 503, "answered 503"),
+    (lambda _: 503, "503"),
     (lambda _: {"results": []}, "not in Cohere's format"),
     (lambda body: {"results": [{"index": n, "relevance_score": "NaN"} for n in range(body["top_n"])]}, "no numbers"),
     (lambda _: time.sleep(0.3), "timed out"),

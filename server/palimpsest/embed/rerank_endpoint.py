@@ -30,10 +30,8 @@ class RerankEndpoint:
             results: Any = reply.json()["results"]
             found = {int(item["index"]): float(item["relevance_score"]) for item in results}
             scores = [found[index] for index in range(len(texts))]
-        except httpx.HTTPStatusError as error:
-            raise RerankerError(f"the reranker at {self._url} answered {error.response.status_code}") from error
         except httpx.HTTPError as error:
-            raise RerankerError(f"the reranker at {self._url} could not be reached: {error}") from error
+            raise RerankerError(f"the reranker cannot be used: {str(error).partition(chr(10))[0]}") from error
         except (ValueError, LookupError, TypeError, RecursionError) as error:
             raise RerankerError(f"the reranker at {self._url} sent a reply that is not in Cohere's format") from error
         if not all(map(math.isfinite, scores)):

@@ -169,16 +169,14 @@ def _driver(store: GraphStore, address: str) -> Any:
 @contextmanager
 def _graph_errors(address: str) -> Generator[None]:
     """Raise GraphStoreError for what the driver raises, and for a step that takes too long."""
-    from neo4j.exceptions import AuthError, ClientError, DriverError, Neo4jError  # noqa: PLC0415 - as in `_driver`
+    from neo4j.exceptions import ClientError, DriverError, Neo4jError  # noqa: PLC0415 - as in `_driver`
 
     try:
         yield
     except TimeoutError as error:
         raise GraphStoreError(f"the graph database at {address} did not answer in time. {KEPT}") from error
-    except AuthError as error:
-        raise GraphStoreError(f"the graph database at {address} refused the login: {_reason(error)}. {KEPT}") from error
     except Neo4jError as error:
-        text = f"the graph database at {address} refused a statement: {_reason(error)}. {KEPT}"
+        text = f"the graph database at {address} refuses: {_reason(error)}. {KEPT}"
         raise GraphStoreError(text, is_refusal=isinstance(error, ClientError)) from error
     except (DriverError, OSError, ValueError) as error:
         raise GraphStoreError(f"the graph database at {address} cannot be used: {_reason(error)}. {KEPT}") from error

@@ -60,7 +60,7 @@ async def test_a_purge_says_that_the_database_could_not_be_reached(tmp_path: Pat
 
 @pytest.mark.parametrize(
     ("config", "text"),
-    [({"password": "wrong-password"}, "refused the login"), ({"database": "nowhere"}, "database nowhere")],
+    [({"password": "wrong-password"}, "refuses: "), ({"database": "nowhere"}, "database nowhere")],
 )
 async def test_settings_that_are_refused_are_reported_without_the_password(
     tmp_path: Path, bolt: BoltServer, config: dict[str, str], text: str
