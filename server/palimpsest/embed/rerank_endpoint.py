@@ -31,7 +31,8 @@ class RerankEndpoint:
             found = {int(item["index"]): float(item["relevance_score"]) for item in results}
             scores = [found[index] for index in range(len(texts))]
         except httpx.HTTPError as error:
-            raise RerankerError(f"the reranker cannot be used: {str(error).partition(chr(10))[0]}") from error
+            reason = str(error).partition("\n")[0]
+            raise RerankerError(f"the reranker at {self._url} cannot be used: {reason}") from error
         except (ValueError, LookupError, TypeError, RecursionError) as error:
             raise RerankerError(f"the reranker at {self._url} sent a reply that is not in Cohere's format") from error
         if not all(map(math.isfinite, scores)):

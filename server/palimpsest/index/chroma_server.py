@@ -313,15 +313,12 @@ class SharedProjection(Projection):
     def erase(self) -> None:
         """Erase every vector that was stored before the last purge. The next round builds the index anew.
 
-        It waits for the process that is writing, unless that one has erased them. Raises VectorIndexError and
-        LedgerError.
+        It waits for the process that is writing, which may erase them. Raises VectorIndexError and LedgerError.
         """
-        with (
-            closing(self._open_shared()) as server,
-            self._our_turn(unless=lambda: self._is_erased(server)) as is_our_turn,
-        ):
-            if is_our_turn:
-                server.begin(self._ledger.read_with(entry_queries.epoch))
+        with closing(self._open_shared()) as server, self._our_turn():
+            state, epoch = server.read(), self._ledger.read_with(entry_queries.epoch)
+            if state is None or state.epoch != epoch:
+                server.begin(epoch)
         self._changes_seen = True
 
     def query(self, user_id: str, vector: Vector, limit: int) -> IndexHits | None:
@@ -402,11 +399,6 @@ class SharedProjection(Projection):
         self._written = server.begin(self._ledger.read_with(entry_queries.epoch))
         self._index = server.open(self._written.build)
 
-    def _is_erased(self, server: SharedIndex) -> bool:
-        """Return whether what is on the server was begun after the last purge."""
-        state = server.read()
-        return state is not None and state.epoch == self._ledger.read_with(entry_queries.epoch)
-
     def _save_checkpoint(self, reached: Checkpoint) -> None:
         if self._written is None:
             raise ReplacedError
@@ -427,13 +419,12 @@ class SharedProjection(Projection):
         return 0 if self._seen is None or self._seen.checkpoint is None else self._seen.checkpoint.log_number
 
     @contextmanager
-    def _our_turn(self, unless: Callable[[], bool] = lambda: False) -> Generator[bool]:
-        """Wait until no other process writes, and keep the others from it. Give False if `unless` holds before."""
+    def _our_turn(self) -> Generator[None]:
         end = time.monotonic() + TURN_SECONDS
         while True:
             with self._ledger.database.alone_at("index") as is_our_turn:
-                if is_our_turn or unless():
-                    yield is_our_turn
+                if is_our_turn:
+                    yield
                     return
             if self._stopping.wait(POLL_SECONDS) or time.monotonic() > end:
                 raise VectorIndexError(f"another process has been writing for {TURN_SECONDS:g} s; try again later")

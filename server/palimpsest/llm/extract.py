@@ -5,7 +5,6 @@ The summary and the recent messages are context. Facts come from the new message
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, tzinfo
 from functools import partial
@@ -350,7 +349,7 @@ async def extract(model: LanguageModel, prompt: Prompt, conversation: Conversati
             for item in items:  # they may count from 0, so that no number is right
                 item.sources = []
         reply.facts = [item for item in reply.facts if not _is_copied(item.text, messages, conversation.messages)]
-        return _extraction(reply, conversation, prompt.unwanted, now), next(iter(faults), "")
+        return _extraction(reply, conversation, prompt, now), next(iter(faults), "")
 
     return await ask.ask(
         model,
@@ -407,12 +406,10 @@ def _fault(item: FactReply) -> str:
     return ""
 
 
-def _extraction(
-    reply: ExtractReply, conversation: Conversation, unwanted: AbstractSet[str], now: datetime
-) -> Extraction:
+def _extraction(reply: ExtractReply, conversation: Conversation, prompt: Prompt, now: datetime) -> Extraction:
     messages = conversation.messages
-    if unwanted:
-        wanted = [item.model_copy(update=dict.fromkeys(unwanted, ())) for item in reply.facts]
+    if prompt.unwanted:
+        wanted = [item.model_copy(update=dict.fromkeys(prompt.unwanted, ())) for item in reply.facts]
         reply = reply.model_copy(update={"facts": wanted})
     name = told_name(reply.user_name or "", messages)
     facts = _facts(reply.facts, messages, name or conversation.user_name, now.tzinfo or UTC)
