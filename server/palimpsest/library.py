@@ -151,7 +151,7 @@ class Memory:
         _warn_of("search", others)
         ids, conditions = _parted(filters, user_id=user_id, agent_id=agent_id, run_id=run_id)
         number = next((given for given in (limit, top_k) if given is not None), 20)
-        least = _number("threshold", threshold)
+        least = float(threshold or 0.0)
 
         async def work(memory: facade.Memory) -> dict[str, Any]:
             found = await memory.search(
@@ -444,13 +444,6 @@ def _list_of(name: str, value: Any) -> list[dict[str, Any]]:
     if not isinstance(value, list | tuple) or not all(isinstance(each, Mapping) for each in cast("list[Any]", value)):
         raise ArgumentError(f"{name} must be a text, a dictionary, or a list of dictionaries with role and content")
     return [dict(each) for each in cast("list[Mapping[str, Any]]", value)]
-
-
-def _number(name: str, value: Any) -> float:
-    """Return a number, and 0 for None. Raises ArgumentError for anything else."""
-    if value is not None and not isinstance(value, int | float):
-        raise ArgumentError(f"{name} is {value!r:.80} and must be a number")
-    return float(value or 0.0)
 
 
 def _conditions(filters: Mapping[str, Any], ids: dict[str, Any] | None) -> dict[str, Any]:

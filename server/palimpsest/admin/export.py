@@ -45,10 +45,8 @@ class ExportChecks:
             self.has_user |= item["is_user"]
             self.entities[item["id"]] = item["project"]
         for entity_id in named:
-            if entity_id not in self.entities or entity_id == item["id"]:
-                return f"no entity {entity_id} comes before this line"
-            if self.entities[entity_id] not in ("", item["project"]):
-                return f"the entity {entity_id} belongs to another project"
+            if self.entities.get(entity_id) not in ("", item["project"]) or entity_id == item["id"]:
+                return f"no entity {entity_id} of this project comes before this line"
         return ""
 
 
