@@ -1,16 +1,18 @@
-"""A Chroma server that ends, hangs, loses its data or gets an older copy of it."""
+"""A Chroma server that ends, hangs or loses its data, and a purge, which is done when it has erased there."""
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
 from palimpsest.core.errors import SettingsError, VectorIndexError
+from palimpsest.core.models import Scope
 from palimpsest.index import chroma_server
 from palimpsest.index.chroma_server import SharedIndex, SharedProjection
+from palimpsest.index.sync import finish_purge
 from palimpsest.store.ledger import Ledger
 from tests.support.chroma_server import ChromaProcess
 from tests.support.memory import ALICE, add_text, memory_in
@@ -108,3 +110,73 @@ class TestHanging:
                     assert text in [hit.text for hit in (await memory.search(ALICE, query)).hits]
             own_chroma.kill()
             assert (await memory.search(ALICE, "harp")).hits[0].text == "Alice plays the harp"
+
+
+def stored_vectors(server: ChromaProcess, ledger_id: str, folder: Path, user: str, entries: list[int]) -> int:
+    with closing(SharedIndex(server.settings(folder).vector_store.config, f"palimpsest-{ledger_id[:8]}")) as index:
+        state = index.read()
+        return 0 if state is None else len(index.open(state.build).fetch(user, entries))
+
+
+@pytest.mark.anyio
+async def test_a_purge_leaves_nothing_on_the_server(chroma: ChromaProcess, tmp_path: Path) -> None:
+    """A vector says much of what its text said."""
+    async with memory_in(tmp_path, vector_store=chroma.vector_store()) as memory:
+        secret = await add_text(memory, "Alice hid the key under the third stone")
+        await add_text(memory, "Alice bakes rye bread")
+        await memory.engine.run(memory.projection.open)
+        ledger_id = memory.engine.ledger.id
+        assert stored_vectors(chroma, ledger_id, tmp_path, "alice", [1, 2]) == 2
+        done = await memory.care.purge(ALICE, [secret])
+        assert (done.clean, done.notes) == (True, ())
+        assert stored_vectors(chroma, ledger_id, tmp_path, "alice", [1, 2]) == 0
+        assert memory.projection.is_behind(), "the next search has the index built again"
+        await memory.engine.run(memory.projection.catch_up)
+        assert stored_vectors(chroma, ledger_id, tmp_path, "alice", [1, 2]) == 1
+
+
+@pytest.mark.anyio
+async def test_a_purge_says_what_it_could_not_erase(own_chroma: ChromaProcess, tmp_path: Path) -> None:
+    """Whoever reads it knows that it is not done, and the next server finishes it."""
+    async with memory_in(tmp_path, vector_store=own_chroma.vector_store()) as memory:
+        secret = await add_text(memory, "Alice hid the key under the third stone")
+        await memory.engine.run(memory.projection.open)
+        ledger_id = memory.engine.ledger.id
+        own_chroma.kill()
+        done = await memory.care.purge(ALICE, [secret])
+        assert not done.clean
+        assert "the index on the Chroma server still holds vectors of what was erased" in done.notes[0]
+    own_chroma.start()
+    async with memory_in(tmp_path, vector_store=own_chroma.vector_store()) as memory:
+        assert stored_vectors(own_chroma, ledger_id, tmp_path, "alice", [1]) == 1
+        await memory.engine.run(memory.projection.open)
+        assert stored_vectors(own_chroma, ledger_id, tmp_path, "alice", [1]) == 0
+
+
+@pytest.mark.parametrize("verb", ["open", "catch_up"])
+def test_a_purge_while_another_server_fills_the_index(
+    ledger: Ledger,
+    chroma: ChromaProcess,
+    share: Callable[[ChromaProcess], SharedProjection],
+    tmp_path: Path,
+    verb: str,
+) -> None:
+    """It must not carry the vectors of before into the state of the ledger after the purge."""
+    other, projection = share(chroma), share(chroma)
+    other.batch = 20
+    doomed = [add(ledger, "to be erased")[0].memory.id]
+    if verb == "catch_up":
+        other.open()
+    add(ledger, *facts(2 * other.batch))
+
+    def purge(_done: int, _total: int) -> None:
+        while doomed:
+            assert stored_vectors(chroma, ledger.id, tmp_path, "ana", [1]) == 1
+            ledger.purge(Scope("ana"), [doomed.pop()])
+
+    getattr(other, verb)(purge)
+    assert doomed == []
+    assert finish_purge(ledger, projection) == []
+    assert stored_vectors(chroma, ledger.id, tmp_path, "ana", [1]) == 0
+    projection.open()
+    assert has_all(ledger, projection)
