@@ -18,20 +18,9 @@ from tests.support.client_files import content_of, run
 from tests.support.environment import clean_environment
 
 CLIENTS_WITH_HOOKS = [name for name, client in CLIENTS.items() if client.hooks is not None]
-PROMPT = {"session_id": "s", "prompt": "My dog is called Ferdinand"}
 
 # The event of a prompt as each client sends it.
-PROMPTS = {
-    "claude-code": {"hook_event_name": "UserPromptSubmit", **PROMPT},
-    "codex": {"hook_event_name": "UserPromptSubmit", **PROMPT},
-    "gemini": {"hook_event_name": "BeforeAgent", **PROMPT},
-    "cursor": {
-        "hook_event_name": "beforeSubmitPrompt",
-        "conversation_id": "s",
-        "generation_id": "g",
-        "prompt": PROMPT["prompt"],
-    },
-}
+PAYLOADS: dict[str, Any] = json.loads((Path(__file__).parents[1] / "hook" / "payloads.json").read_text("utf-8"))
 
 
 def hooks_file(home: Path, client: str) -> Path:
@@ -56,7 +45,7 @@ def test_an_installed_hook_keeps_a_prompt(tmp_path: Path, client: str) -> None:
     home.mkdir()
     run(home, "--data-dir", str(data), "--user", "Jörg O'Neil", "install", client, "--hooks")
     content = content_of(hooks_file(home, client))
-    prompt = PROMPTS[client]
+    prompt = PAYLOADS[client]["prompt"]
     handler = next(handler for event, handler in handlers(content) if event == prompt["hook_event_name"])
     line = [handler["command"], *handler["args"]] if "args" in handler else ["/bin/sh", "-c", handler["command"]]
     env = {key: value for key, value in clean_environment(home).items() if key != "PALIMPSEST_DATA_DIR"}

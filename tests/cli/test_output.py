@@ -5,12 +5,15 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
+import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,9 +21,12 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from palimpsest.cli.output import LOST_OUTPUT, Rows, cut_to_width
-from tests.support.command_line import palimpsest_json, palimpsest_process
+from palimpsest.core.models import Relation
+from tests.support.command_line import palimpsest, palimpsest_json, palimpsest_process
 from tests.support.environment import clean_environment
 from tests.support.examples import examples
+from tests.support.graph_rows import store_stating
+from tests.support.memory import memory_in
 
 pieces = st.lists(st.sampled_from(["北", "a", " ", "é", "👩‍👩‍👧", "🇩🇪", "。", "x" * 30, "\n"]), max_size=60).map(
     "".join
@@ -131,3 +137,53 @@ def test_characters_that_the_encoding_lacks_are_escaped(tmp_path: Path, encoding
     assert json.loads(output_of("search", "Ana", "--json"))["results"][0]["text"] == text
     exported = output_of("export", "-").decode("utf-8")
     assert text in [json.loads(line).get("content") for line in exported.splitlines()]
+
+
+# Names that a format could read as its own, or that steer a terminal.
+HOSTILE = (
+    'quote " and \\ backslash',
+    "<b>bold</b> & <script>alert(1)</script>",
+    "two\nlines",
+    "override \u202egnol",
+    "עברית ושם",
+    "end; subgraph x %% [(note)] `code` #35; -->",
+    "bell \x07 and \x1b[31mred",
+)
+
+
+def test_every_format_takes_every_name(tmp_path: Path) -> None:
+    """Guards programs that read the graph, and terminals, from names that are syntax to them."""
+
+    async def store() -> None:
+        async with memory_in(tmp_path / "data") as memory:
+            for number, name in enumerate(HOSTILE):
+                knows = Relation("Ana", f"knows {name}", name)
+                store_stating(
+                    memory, f"Ana knows number {number}", ("Ana", "person"), (name, "other"), relations=(knows,)
+                )
+
+    anyio.run(store)
+    graph = json.loads(palimpsest(tmp_path, "graph", "--format", "json"))
+    assert {item["name"] for item in graph["entities"]} == {"Ana", *HOSTILE}
+    assert len(graph["relations"]) == len(HOSTILE)
+    assert set(graph["relations"][0]) == {
+        *("source", "relationship", "destination", "valid_from", "valid_until"),
+        *("source_id", "destination_id", "memory_id"),
+    }
+    root = ET.fromstring(palimpsest(tmp_path, "graph", "--format", "graphml"))  # noqa: S314 - our own output
+    names = {data.text for data in root.iterfind(".//{*}node/{*}data[@key='name']")}
+    assert "<b>bold</b> & <script>alert(1)</script>" in names
+    assert len(names) == len(HOSTILE) + 1
+    ids = {node.get("id") for node in root.iterfind(".//{*}node")}
+    assert all({edge.get("source"), edge.get("target")} <= ids for edge in root.iterfind(".//{*}edge"))
+    for form in ("mermaid", "dot", "json", "graphml"):
+        text = palimpsest(tmp_path, "graph", "--format", form)
+        assert text == palimpsest(tmp_path, "graph", "--format", form)
+        assert not re.search("[\x00-\x08\x0b-\x1f\u202e]", text)
+    mermaid = palimpsest(tmp_path, "graph").splitlines()
+    label = r'"(?:[^"<>`{}|;%#()\[\]]|#\d+;|<br/>)*"'
+    node, edge = rf"    n\d+(?:\(\[{label}\]\)|\[{label}\])", rf"    n\d+ -->\|{label}\| n\d+"
+    assert all(re.fullmatch(f"{node}|{edge}", line) for line in mermaid[1:])
+    dot = palimpsest(tmp_path, "graph", "--format", "dot").splitlines()
+    quoted = r'"(?:[^"\\]|\\.)*"'
+    assert all(re.fullmatch(rf"    n\d+( -> n\d+)? \[(\w+=({quoted}|\w+)(, )?)+\];", line) for line in dot[3:-1])

@@ -19,7 +19,7 @@ import html
 import json
 import re
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -135,7 +135,9 @@ class Scenario:
         if kind == "command":
             for name, content in step.get("files", {}).items():
                 (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
-                (self.folder / name).write_text(content if isinstance(content, str) else json.dumps(content), "utf-8")
+                lines = cast("list[Any]", content if name.endswith(".jsonl") else [content])
+                text = content if isinstance(content, str) else "".join(json.dumps(line) + "\n" for line in lines)
+                (self.folder / name).write_text(text, "utf-8")
             for name, changes in step.get("edits", {}).items():
                 edited = (self.folder / name).read_text("utf-8")
                 for old, new in changes:
@@ -274,11 +276,17 @@ async def connected(head: dict[str, Any], mode: str, folder: Path, server: HttpS
     people.check()
 
 
+def page_of(head: Any, folder: Path) -> AbstractAsyncContextManager[OpenPage]:
+    """Open the page over the memory of a folder; "with prompts" of one's own, those are in the folder itself."""
+    prompts: dict[str, Any] = {"prompts_dir": folder} if head == "with prompts" else {}
+    return page_in(folder / "data", **prompts)
+
+
 @pytest.mark.parametrize(("name", "mode"), cases())
 async def test_a_scenario_is_played_to_its_end(
     tmp_path: Path, request: pytest.FixtureRequest, name: str, mode: str
 ) -> None:
-    script, names = SCENARIOS[name], {**KNOWN, "how": mode}
+    script, names = SCENARIOS[name], {**KNOWN, "how": mode, "folder": str(tmp_path)}
     server = request.getfixturevalue("protected_server") if "http" in script else None
     if "ledger" in script:
         await fill(tmp_path / "data" if server is None else server.data, script["ledger"])
@@ -286,7 +294,7 @@ async def test_a_scenario_is_played_to_its_end(
     for head, steps in parts:
         folder = tmp_path if server is None else server.data.parent
         async with AsyncExitStack() as opened:
-            page = await opened.enter_async_context(page_in(folder / "data")) if "page" in script else None
+            page = await opened.enter_async_context(page_of(script["page"], folder)) if "page" in script else None
             client = await opened.enter_async_context(connected(head, mode, folder, server))
             for step in steps:
                 await Scenario(client, folder, names, page).play(step)

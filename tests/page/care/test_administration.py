@@ -6,7 +6,6 @@ import html
 import re
 from pathlib import Path
 
-import httpx
 import pytest
 
 from palimpsest.llm.prompts import shipped_directory
@@ -112,10 +111,6 @@ SHIPPED = (shipped_directory() / "extract.md").read_text("utf-8")
 EDITED = SHIPPED.replace("## system\n", "## system\nAnswer <b>tersely</b>.\n")
 
 
-def files_in(folder: Path) -> list[Path]:
-    return list(folder.iterdir())
-
-
 @pytest.fixture
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "prompts"
@@ -124,8 +119,8 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-async def test_a_prompt_of_ones_own_is_saved_and_shown(tmp_path: Path, own: Path) -> None:
-    """The next call uses it, and each text of a person stays beside it."""
+async def test_a_prompt_of_ones_own_is_saved_shown_and_returned_from(tmp_path: Path, own: Path) -> None:
+    """Guards the way there and back: the next call uses it, and each text of a person stays beside it."""
     file = own / "extract.md"
     async with page_in(tmp_path / "data") as page, page.browser() as browser:
         assert "as shipped" in (await browser.get("/care/prompts/extract")).text
@@ -138,50 +133,9 @@ async def test_a_prompt_of_ones_own_is_saved_and_shown(tmp_path: Path, own: Path
         again = (await done(browser, "/care/prompts/extract", {"text": SHIPPED})).text
         assert "extract.md.old" in again
         assert (own / "extract.md.old").read_text("utf-8") == EDITED
-        file.unlink()
+        returned = (await done(browser, "/care/prompts/extract/shipped")).text
+        assert ("The shipped prompt is used again." in returned, file.exists()) == (True, False)
+        assert (own / "extract.md.old1").read_text("utf-8") == SHIPPED
+        assert (await browser.post("/care/prompts/extract/shipped")).status_code == 303
         listed = (await browser.get("/care/prompts")).text
         assert listed.count("as shipped") == len(page.memory.engine.prompts.needed)
-
-
-async def test_a_prompt_that_cannot_be_used_is_not_saved(tmp_path: Path, own: Path) -> None:
-    """Guards the memory, which a wrong prompt would keep from opening, and files outside of the folder of prompts.
-
-    What was typed is shown again.
-    """
-    wrong = {
-        "": "front matter",
-        EDITED.replace("name: extract", "name: decide"): "must be",
-        EDITED.replace("$", ""): "the text names",
-        EDITED + "\n$secret": "secret",
-    }
-    async with page_in(tmp_path / "data") as page, page.browser() as browser:
-        for text, reason in wrong.items():
-            refused = await browser.post("/care/prompts/extract", data={"text": text})
-            assert (refused.status_code, reason in refused.text, files_in(own)) == (400, True, []), reason
-            assert "tersely" in refused.text or not text
-        for name in ("..%2Fextract", "%2Fetc%2Fpasswd", "nothing", "README"):
-            answer = await browser.post(f"/care/prompts/{name}", data={"text": EDITED})
-            assert answer.status_code == 404, name
-        assert files_in(own) == []
-
-
-@pytest.mark.usefixtures("own")
-async def test_a_second_save_of_a_prompt_overwrites_no_other_unseen(tmp_path: Path) -> None:
-    async with page_in(tmp_path / "data") as page, page.browser() as browser:
-        path = "/care/prompts/extract"
-        opened = read_of(await browser.get(path))
-        first, second = (EDITED.replace("tersely", word) for word in ("FIRST", "SECOND"))
-        for _ in range(2):
-            saved = await browser.post(path, data={"text": first, "read": opened})
-            assert saved.status_code == 303
-        refused = await browser.post(path, data={"text": second, "read": opened})
-        assert (refused.status_code, "was changed after you had opened it" in refused.text) == (409, True)
-        assert "FIRST" in refused.text
-        assert "SECOND" in refused.text
-        again = await browser.post(path, data={"text": second, "read": read_of(refused)})
-        assert again.status_code == 303
-
-
-def read_of(shown: httpx.Response) -> str:
-    (digest,) = re.findall(r'name="read" value="([0-9a-f]+)"', shown.text)
-    return digest

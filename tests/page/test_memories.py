@@ -1,4 +1,4 @@
-"""Correct what is stored, one or several at once, merge duplicates, settle contradictions, and undo it on the spot."""
+"""Search, look around, and correct what is stored: reloads, second saves, contradictions, and undos on the spot."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from palimpsest.core.models import CAPTURED, ORIGIN, Memory, Relation, Scope
-from tests.support.memory import ALICE
+from palimpsest.core.models import Memory, Relation, Scope
+from palimpsest.page.page_context import language_of, languages
+from tests.support.memory import ALICE, messages_from
 from tests.support.page import OWN, Browser, OpenPage, done, undo_paths
 
 pytestmark = pytest.mark.anyio
@@ -79,7 +80,7 @@ async def test_a_second_save_overwrites_no_other_unseen(page: OpenPage, browser:
         assert (await page.stored(memory_id)).revision == kept.revision + 1, form
 
 
-TEXTS = ("Alice has a boat", "Alice plays the violin", "Alice's rent is due on the 3rd")
+TEXTS = ("Alice's dentist is Dr. Brandt", "Alice plays the violin", "Alice's rent is due on the 3rd")
 
 
 async def stored(page: OpenPage, ids: list[str], scope: Scope = ALICE) -> list[Memory]:
@@ -87,22 +88,15 @@ async def stored(page: OpenPage, ids: list[str], scope: Scope = ALICE) -> list[M
     return [memory for memory in found if isinstance(memory, Memory)]
 
 
-async def test_what_was_captured_is_confirmed_or_dropped(page: OpenPage, browser: Browser) -> None:
-    """The page lists what waits; confirming and dropping can be undone."""
-    ids = [
-        (await page.memory.add_text(ALICE, text, metadata={ORIGIN: CAPTURED}, infer=False)).outcomes[0].memory.id
-        for text in TEXTS
-    ]
-    listed = (await browser.get("/captured")).text
-    assert all(memory_id in listed for memory_id in ids)
-    back = {"back": "/captured"}
-    confirmed = await done(browser, "/memories/confirm", {"id": ids[:1], **back})
-    await browser.post("/memories/delete", data={"id": ids[1:2], **back})
-    listed = (await browser.get("/captured")).text
-    assert [memory_id in listed for memory_id in ids] == [False, False, True]
-    assert [ORIGIN in memory.metadata for memory in await stored(page, ids)] == [False, True, True]
-    await browser.post(undo_paths(confirmed)[0])
-    assert ids[0] in (await browser.get("/captured")).text
+async def test_a_block_is_deleted_as_it_was_shown(page: OpenPage, browser: Browser) -> None:
+    block = {"pinned": True, "label": "human"}
+    human = (await page.memory.add_text(ALICE, "Alice sails", metadata=block)).outcomes[0].memory.id
+    await page.memory.update(ALICE, human, text="Alice rows", line=-1)
+    for revision, status in (("1", 409), ("2", 303)):
+        assert (await page.stored(human)).deleted_at is None
+        answer = await browser.post(f"/memories/{human}/delete", data={"revision": revision})
+        assert answer.status_code == status
+    assert (await page.stored(human)).deleted_at is not None
 
 
 # What is no place of the page to come back to.
@@ -149,3 +143,66 @@ async def test_no_contradiction_hides_behind_others(page: OpenPage, browser: Bro
         text = (await browser.get(f"/memories/{shown}")).text
         assert "This contradicts:" in text
         assert f'href="/memories/{other}"' in text
+
+
+async def test_the_page_has_the_hits_of_the_search(page: OpenPage, browser: Browser) -> None:
+    """A search on the way to a question is no use of what it finds."""
+    await page.add(*TEXTS)
+    await browser.get("/", params={"q": "Who is my dentist?"})
+    await page.memory.fading.write()
+    assert {item.fading.strength for item in (await page.memory.fading.report(ALICE)).fading} == {1}
+    hits = (await page.memory.search(ALICE, "Who is my dentist?", limit=20, max_tokens=20_000)).hits
+    shown = await browser.get("/", params={"q": "Who is my dentist?", "explain": "on"})
+    assert re.findall(r'href="/memories/([^"]+)"', shown.text) == [hit.id for hit in hits]
+    assert "meaning" in shown.text
+    part = await browser.get("/", params={"q": "Who is my dentist?"}, headers={"hx-request": "true"})
+    assert re.findall(r'href="/memories/([^"]+)"', part.text) == [hit.id for hit in hits]
+    assert "<html" not in part.text
+
+
+async def test_without_a_question_the_newest_are_listed_page_by_page(page: OpenPage, browser: Browser) -> None:
+    assert "Nothing is stored yet" in (await browser.get("/")).text
+    ids = await page.add(*(f"Alice owns book {number}" for number in range(25)))
+    first = await browser.get("/")
+    (more,) = re.findall(r'href="(/\?cursor=[^"]+)"', first.text)
+    second = await browser.get(more.replace("&amp;", "&"))
+    shown = [re.findall(r'href="/memories/([^"]+)"', each.text) for each in (first, second)]
+    assert [*shown[0], *shown[1]] == ids[::-1]
+    await page.add("Alice wrote a letter. " * 40 + "It ends with love.")
+    listed = (await browser.get("/")).text
+    assert ("Show the whole text" in listed, listed.count("It ends with love.")) == (True, 1)
+
+
+# What browsers accept, and the language that they would rather read.
+RATHER = {
+    "": "en",
+    "de": "de",
+    "fr, de;q=0.4, en;q=0.3": "de",
+    "de-AT,de;q=0.9,en;q=0.5": "de",
+    "*": "en",
+}
+
+
+async def test_the_page_speaks_the_language_of_the_browser(browser: Browser) -> None:
+    """Guards the choice, and that every word is there in every language."""
+    assert {accepted: language_of(accepted) for accepted in RATHER} == RATHER
+    keys = {language: set(words) for language, words in languages().items()}
+    assert keys["de"] == keys["en"]
+    assert [word for word in languages()["de"].values() if not word.strip()] == []
+    german = (await browser.get("/", headers={"accept-language": "de-AT,de;q=0.9,en;q=0.5"})).text
+    assert '<html lang="de"' in german
+    assert "Änderungen" in german
+    assert '<html lang="en"' in (await browser.get("/", headers={"accept-language": "fr"})).text
+
+
+async def test_a_hit_opens_its_conversation_at_the_turn(page: OpenPage, browser: Browser) -> None:
+    """However long a conversation is, the turn is on the page that its hit leads to."""
+    turns = [("user", f"Alice counts sheep number {number}") for number in range(300)]
+    await page.memory.add_messages(messages_from(*turns), infer=False)
+    hit = (await page.memory.search(ALICE, "sheep number 287", limit=1)).hits[0]
+    shown = (await browser.get(f"/conversations/{hit.id}")).text
+    assert f'id="m-{hit.id}"' in shown
+    assert "number 280" in shown
+    assert "From the start" in shown
+    listed = await browser.get("/conversations")
+    assert "300 messages" in listed.text
