@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import stat
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -14,23 +13,21 @@ from typing import Any
 import pytest
 
 from loopback import OpenAIServer
-from palimpsest.core.errors import InputError, MemoryNotFoundError
+from palimpsest.core.errors import InputError
 from palimpsest.core.models import Edit, NamedEntity, Provenance, Scope, Undo
 from palimpsest.memory import Memory
 from palimpsest.store.transfer import ITEM_TYPES
-from tests.support.exports import CutOffError, Interrupted, exported, exporting
+from tests.support.exports import CutOffError, Interrupted, exported
 from tests.support.graph_rows import LIVES, change_stating, store_stating
 from tests.support.ledger_access import ignore_progress, ledger_faults, store_memory, store_messages
 from tests.support.ledger_files import data_files, search_texts, table_rows
-from tests.support.memory import ALICE, StoppedClock, add_text, llm_settings, memory_in
+from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in
 from tests.support.moving import fill
 from tests.support.scripted_model import summary_reply
-from tests.support.watched_embedder import watched
 
 pytestmark = pytest.mark.anyio
 
 
-BOB = Scope("bob")
 WEB = Scope("alice", project="web")
 ID = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}")
 
@@ -113,70 +110,10 @@ async def undone(memory: Memory, back: int | datetime | None) -> str:
     return str(sorted((change.event, change.memory.text, change.previous) for change in done.outcomes))
 
 
-async def test_only_unknown_items_are_imported(tmp_path: Path) -> None:
-    """Guards against duplicates and against overwriting: existing rows stay, whatever the file contains."""
-    clock = StoppedClock()
-    async with memory_in(tmp_path / "here", clock) as here:
-        message, _ = await store_messages(
-            here, {"role": "user", "content": "I bake", "id": "m1"}, ("user", "Rye bread")
-        )
-        store_memory(here, "User bakes", sources=[message.id])
-        await exporting(here, tmp_path / "early.jsonl")
-        twin = store_memory(here, "User  LIKES tea")
-        gone = store_memory(here, "User has a cat")
-        await here.delete(ALICE, [gone])
-        store_memory(here, "User bakes rye bread", sources=[message.id])
-        await exporting(here, tmp_path / "late.jsonl")
-    async with memory_in(tmp_path / "there", clock) as there:
-        await there.care.import_file(ALICE, tmp_path / "early.jsonl", ignore_progress)
-        (bakes,) = (await there.scope_contents(ALICE)).memories
-        await there.update(ALICE, bakes.id, text="User bakes on Sundays")
-        tea, other = store_memory(there, "User likes tea"), store_memory(there, "Bob likes tea", scope=BOB)
-        before = table_rows(tmp_path / "there" / "ledger.db")
-        done = await there.care.import_file(ALICE, tmp_path / "late.jsonl", ignore_progress)
-        assert (done.new["memory"], done.known["memory"], done.new["message"], done.known["message"]) == (2, 2, 0, 2)
-        after = table_rows(tmp_path / "there" / "ledger.db")
-        for table in ("messages", "message_history", "memories", "history", "memory_sources"):
-            assert [row for row in after[table] if row in before[table]] == before[table]
-        texts = {memory.id: memory.text for memory in (await there.scope_contents(ALICE)).memories}
-        assert texts == {bakes.id: "User bakes on Sundays", tea: "User likes tea"} | {
-            memory_id: text for memory_id, text in texts.items() if text == "User bakes rye bread"
-        }
-        assert len(texts) == 3
-        with pytest.raises(MemoryNotFoundError):
-            await there.history(ALICE, twin)
-        new = next(memory_id for memory_id, text in texts.items() if text == "User bakes rye bread")
-        assert (await there.history(ALICE, new))[1][0].sources == ("m1",)
-        assert len((await there.history(BOB, other))[1]) == 1
-    assert ledger_faults(tmp_path / "there" / "ledger.db") == []
-
-
-def changed(**parts: Any) -> Callable[[dict[str, Any]], Any]:
-    """Return a function that changes the fields of an item. A field given as `...` is removed."""
-    return lambda item: {key: value for key, value in {**item, **parts}.items() if value is not ...}
-
-
-DAMAGES: dict[str, tuple[int, Callable[[dict[str, Any]], Any], str]] = {
-    "not JSON": (3, lambda _: "{", "line 3: .*(JSON|json)"),
-    "another kind": (3, changed(type="note"), "line 3: "),
-    "a field missing": (2, changed(session_id=...), "line 2: message.session_id: Field required"),
-    "a field too many": (3, changed(owner="eve"), "line 3: memory.owner: Extra"),
-    "a time without a zone": (2, changed(said_at="2026-05-08T12:00:00"), "line 2: message.said_at"),
-    "a source of an unknown version": (
-        3,
-        changed(
-            sources=[
-                {
-                    "message_id": "0" * 8 + "-0000-4000-8000-" + "0" * 12,
-                    "history_id": "1" * 8 + "-0000-4000-8000-" + "1" * 12,
-                }
-            ]
-        ),
-        "line 3: memory: .*missing from the memory's history",
-    ),
-    "a duplicate id": (4, changed(id="a0000000-0000-4000-8000-000000000001"), "line 4: the id a0000000.* twice"),
-    "a newer version": (1, changed(version=6), "line 1: version"),
-}
+# What becomes of a line of an export, and the error that names it.
+DAMAGES: dict[str, tuple[int, dict[str, Any], str]] = json.loads(
+    Path(__file__).with_name("damaged_exports.json").read_text("utf-8")
+)
 
 
 async def test_a_damaged_line_is_named_and_nothing_at_all_is_stored(tmp_path: Path) -> None:
@@ -192,35 +129,21 @@ async def test_a_damaged_line_is_named_and_nothing_at_all_is_stored(tmp_path: Pa
         store_memory(memory, "User likes tea")
         before = table_rows(tmp_path / "there" / "ledger.db", "meta", "changes")
         for fault, (number, damaged, error_text) in DAMAGES.items():
-            items = [json.loads(line) for line in text.split("\n") if line]
-            items[number - 1] = damaged(items[number - 1])
-            lines = (item if isinstance(item, str) else json.dumps(item) for item in items)
+            lines = text.splitlines()
+            item = json.loads(lines[number - 1]) | damaged
+            lines[number - 1] = json.dumps({key: value for key, value in item.items() if value != "(removed)"})
             file.write_text("\n".join(lines), "utf-8")
             for dry_run in (True, False):
                 with pytest.raises(InputError, match=rf"alice\.jsonl, {error_text}"):
                     await memory.care.import_file(ALICE, file, ignore_progress, dry_run=dry_run)
             assert table_rows(tmp_path / "there" / "ledger.db", "meta", "changes") == before, fault
+        file.write_text(text.replace('{"', "{", 1), "utf-8")
+        with pytest.raises(InputError, match=r"alice\.jsonl, line 1: .*(JSON|json)"):
+            await memory.care.import_file(ALICE, file, ignore_progress)
         file.write_bytes(b'{"format":"palimpsest-export","user_id":"alice","version":5}\n\xff\xfe\n')
         with pytest.raises(InputError, match=r"alice\.jsonl cannot be read"):
             await memory.care.import_file(ALICE, file, ignore_progress)
         assert not (tmp_path / "there" / "backups").exists()
-
-
-async def test_an_import_does_not_wait_for_vectors(tmp_path: Path) -> None:
-    """A large file is there at once, found by its words, and is embedded later."""
-    file = tmp_path / "alice.jsonl"
-    async with memory_in(tmp_path / "here") as before:
-        await add_text(before, "User plays the harp")
-        await add_text(before, "User lives in Lyon")
-        file.write_bytes(await exported(before))
-    async with memory_in(tmp_path / "there") as plain:
-        memory, embedder = watched(plain)
-        imported = await memory.care.import_file(ALICE, file, ignore_progress)
-        assert (imported.waiting, embedder.texts) == (2, [])
-        found = await memory.search(ALICE, "harp")
-        assert [hit.text for hit in found.hits] == ["User plays the harp"]
-        await memory.care.rebuild()
-        assert (await memory.care.import_file(ALICE, file, ignore_progress)).waiting == 0
 
 
 async def test_an_export_is_a_new_private_file_that_is_whole(tmp_path: Path) -> None:

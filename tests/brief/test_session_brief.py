@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from palimpsest.core import models
-from palimpsest.core.models import ORIGIN, Message, Scope, Undo
+from palimpsest.core.models import ORIGIN, Message, Relation, Scope, Undo
 from palimpsest.hooks.brief import RecallRequest, Sources, answer, instructions_with, sentences, session_brief
 from palimpsest.hooks.events import find_brief
 from palimpsest.hooks.instructions import HEAD, INSTRUCTIONS, REST, launch_of, rendered_instructions
@@ -185,6 +185,14 @@ async def test_what_contradicts_is_never_side_by_side(memory: Memory, clock: Sto
     assert shown == []
 
 
+async def test_what_is_pinned_stays_until_somebody_takes_it_away(memory: Memory, clock: StoppedClock) -> None:
+    for text, town in (("User's home is Nantes", "Nantes"), ("User's mother settled in Reims", "Reims")):
+        clock.forward(days=1)
+        pinned = {"pinned": True} if town == "Nantes" else {}
+        await add_text(memory, text, relations=[Relation("user", "lives in", town)], metadata=pinned)
+    assert all("home is Nantes" in begin for begin in await begun(memory))
+
+
 async def test_instructions_are_never_too_long(tmp_path: Path) -> None:
     for place, words in enumerate(("User likes tea. ", "お茶が好きです。", "🍵🍵. ")):
         async with memory_in(tmp_path / str(place)) as memory:
@@ -228,6 +236,8 @@ async def test_a_server_in_a_repository_begins_with_its_rules(tmp_path: Path, mo
         assert text.index("time.Sleep") < text.index("likes tea")
         assert "time.Sleep" not in rendered_instructions(elsewhere)
         assert "likes tea" in rendered_instructions(elsewhere)
+        new = rendered_instructions(launch_of(None, {"data_dir": data, "user_id": "alice", "project": "new"}))
+        assert ("likes tea" in new, "time.Sleep" in new) == (True, False), "also at the first start in a project"
     async with memory_in(data) as memory:  # of no project
         await add_text(memory, "User is allergic to peanuts")
         await memory.briefs.render()

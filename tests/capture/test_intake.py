@@ -278,6 +278,8 @@ def test_what_memory_tools_recalled_was_not_said() -> None:
         assert block["kept"] in left, block
     for tag in (*RECALLED_TAGS, "letta_memory", "memory"):
         assert clean_text("assistant", f"<{tag}>\n- User likes tea\n</{tag}>\nHello") == "Hello", tag
+    # This takes minutes if every tag is searched an end for.
+    assert clean_text("user", "<memory_context> " * 50_000).startswith("<memory_context>")
     for tag in ("in-memory-cache", "memory-limit", "MemoryList", "context"):
         assert "tea" in clean_text("user", f"<{tag}>\n- tea\n</{tag}>\nHello"), tag
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -87,24 +86,6 @@ class ClaudeSession:
         }
         self.write({**line, **rest})
         return name
-
-
-def codex_rollout(path: Path, items: Sequence[dict[str, Any]], *, session: str = "c1", **meta: Any) -> Path:
-    """Write a rollout of Codex: the line of the session, and one for each item."""
-    lines = [{"type": "session_meta", "payload": {"id": session, "cwd": "/nowhere", "source": "cli", **meta}}, *items]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", encoding="utf-8") as file:
-        for number, line in enumerate(lines):
-            at = (BEGAN + timedelta(seconds=number)).isoformat().replace("+00:00", "Z")
-            file.write(json.dumps({"timestamp": at, **line}, ensure_ascii=False) + "\n")
-    return path
-
-
-def codex_message(role: str, *texts: str, **rest: Any) -> dict[str, Any]:
-    """Return a line of a rollout with a message."""
-    kind = "output_text" if role == "assistant" else "input_text"
-    content = [{"type": kind, "text": text} for text in texts]
-    return {"type": "response_item", "payload": {"type": "message", "role": role, "content": content, **rest}}
 
 
 def kept(memory: Memory) -> list[tuple[str, str]]:
