@@ -193,7 +193,7 @@ async def test_an_issuers_token_is_valid_for_its_subject_and_no_forged_one_is(
     assert metadata["authorization_servers"] == [f"{issuer.url}/"]
     forged = {case: forge(issuer) for case, forge in FORGED.items()}
     for case, claims in CLAIMS.items():
-        times = {name: from_now(claims[name]) for name in ("exp", "nbf") if claims.get(name)}
+        times: dict[str, Any] = {name: from_now(claims[name]) for name in ("exp", "nbf") if claims.get(name)}
         forged[case] = issuer.token(**claims | times)
     for case, token in forged.items():
         answer = post(server, token)

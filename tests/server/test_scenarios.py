@@ -2,15 +2,16 @@
 
 A step does one thing: `call` a tool, which must succeed, or be `refused`; `read` a resource, or be `unread`; `complete`
 a variable; fill in a `prompt`, or be `unprompted`; subscribe and be `unsubscribed`; run a `command` of palimpsest, with
-`files`, `edits` of files and an `answer`; `get` or `post` a path of the `page`, with a `status`; read a `file`, or the
-`instructions`; list the `tools`.
+`files`, `edits` of files and an `answer`; `get` or `post` a path of the page, as its owner or a `visitor`, with a
+`status`; read a `file`; read the `instructions`; list the `tools`.
 Its text `begins` and `ends` with something, `says` some parts and `never` others, has `lines`, and has parts as often
 as `counts` says. Of structured content `gives` names values, `*` stands for every one of a list, and `keep` gives them
-names: `${name}` is the value in later steps, and `${name:8}` its first characters. `${x*9}` is a text of nine x.
+names, as `finds` does with what patterns find on a page: `${name}` is the value in later steps, and `${name:8}` its
+first characters. `${x*9}` is a text of nine x.
 
-A scenario may begin with what the `ledger` knows. A scenario or a part of it has a head: `settings`, or the `token` of
-a client over HTTP; the replies of the client's `model`, and parts of what `model_reads`; the answer of its `user`, and
-of what `user_reads`.
+A scenario may begin with what the `ledger` knows, and have a `page`. A scenario or a part of it has a head: `settings`,
+or the `token` of a client over HTTP; the replies of the client's `model`, and parts of what `model_reads`; the answer
+of its `user`, and of what `user_reads`.
 """
 
 from __future__ import annotations

@@ -30,13 +30,6 @@ def page_with(folder: Path, text: str) -> Path:
     return found
 
 
-def edit(folder: Path, old: str, new: str) -> Path:
-    """Replace a text in the only file that has it, and return the file."""
-    page = page_with(folder, old)
-    page.write_text(page.read_text("utf-8").replace(old, new), "utf-8", newline="")
-    return page
-
-
 def remove_item(folder: Path, text: str) -> None:
     """Remove the item that begins with a text, up to the next item."""
     page = page_with(folder, f"- {text}")

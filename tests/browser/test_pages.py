@@ -1,8 +1,9 @@
-"""What others try in a browser: stored scripts, forms of other pages, other names for this machine, old cookies."""
+"""Every page that a link leads to can be used by everybody, and shows no script, form or name of an attacker."""
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import re
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 
 import anyio.from_thread
@@ -15,10 +16,76 @@ from palimpsest.memory import open_memory
 from palimpsest.store.apply import Write
 from palimpsest.store.writes import Conversation
 from tests.browser.conftest import Served, entered
-from tests.support.browser import Windows, linked_pages
+from tests.support.browser import COLOURS, NARROW, WIDE, Windows, accessibility_problems, linked_pages, overflowing
 from tests.support.http_server import new_access_token
 from tests.support.memory import messages_from
 from tests.support.page_process import run_ui
+
+# Where the links are followed from: all there is, good hits, and none that is good.
+STARTS = ("/", "/?q=where+does+Nora+live&explain=on", "/?q=zzzz&kind=message")
+
+
+@pytest.fixture(scope="module")
+def paths(shown: Served) -> Sequence[str]:
+    linked = linked_pages(shown.base, shown.cookies, STARTS)
+    for kind in ("/edits", "/memories/", "/conversations/"):
+        assert any(path.startswith(kind) for path in linked), f"no link leads to {kind}"
+    return linked
+
+
+def each_page(
+    windows: Windows, served: Served, paths: Sequence[str], size: tuple[int, int] = WIDE, locale: str = "en-US"
+) -> Iterator[tuple[str, Page]]:
+    page = windows.open(served.base, size, storage_state=served.state, locale=locale)
+    for path in paths:
+        page.goto(served.base + path)
+        page.evaluate("() => document.querySelectorAll('details').forEach((details) => { details.open = true })")
+        yield path, page
+
+
+@pytest.mark.nightly
+def test_axe_finds_nothing_wrong(windows: Windows, shown: Served, paths: Sequence[str]) -> None:
+    """Guards WCAG, levels A and AA: names of all controls, contrasts, the order of headings, languages."""
+    problems: dict[str, Sequence[str]] = {}
+    for path, page in each_page(windows, shown, paths):
+        page.emulate_media(color_scheme="light")
+        in_light = accessibility_problems(page)
+        page.emulate_media(color_scheme="dark")
+        problems[path] = [*in_light, *accessibility_problems(page, COLOURS)]
+    assert {path: found for path, found in problems.items() if found} == {}
+
+
+@pytest.mark.nightly
+def test_a_telephone_shows_every_page_without_scrolling_sideways(
+    windows: Windows, shown: Served, paths: Sequence[str]
+) -> None:
+    wide = {path: overflowing(page) for path, page in each_page(windows, shown, paths, size=NARROW)}
+    assert {path: found for path, found in wide.items() if found} == {}
+
+
+@pytest.mark.nightly
+def test_every_page_has_german_words(windows: Windows, shown: Served, paths: Sequence[str]) -> None:
+    """Guards that words of the page come from the file of words: a German browser sees none of the English ones."""
+    english = re.compile(r"^(Search|Edits|Sign out|Delete|Undo|Save|Pin|Versions|Relations|More)$", re.MULTILINE)
+    for path, page in each_page(windows, shown, paths, locale="de-DE"):
+        assert page.locator("html").get_attribute("lang") == "de"
+        assert english.findall(page.locator("body").inner_text()) == [], path
+
+
+@pytest.mark.nightly
+def test_whoever_uses_the_keyboard_sees_where_they_are(windows: Windows, shown: Served, paths: Sequence[str]) -> None:
+    """Guards that each control on each page can be reached with Tab, and that the one in focus is outlined."""
+    for path, page in each_page(windows, shown, paths):
+        page.evaluate("() => document.activeElement.blur()")
+        reached = 0
+        for _ in range(12):
+            page.keyboard.press("Tab")
+            outline: str = page.evaluate("() => getComputedStyle(document.activeElement).outlineStyle")
+            in_body: bool = page.evaluate("() => document.activeElement !== document.body")
+            reached += in_body
+            assert not in_body or outline != "none", (path, page.evaluate("() => document.activeElement.outerHTML"))
+        assert reached > 3, path
+
 
 # Texts that would run a script, load something, or mark an element as injected, wherever they got into a page.
 HOSTILE = (
