@@ -450,15 +450,15 @@ class Message:
         )
 
 
-def key_text(text: str, keywords: Sequence[str], context: str = "") -> str:
+def key_text(text: str, keywords: Sequence[str], context: str = "", tags: Sequence[str] = ()) -> str:
     """Return what a memory is embedded as: its text, and the questions and words by which somebody may ask for it.
 
-    Its context, if it has one, says what it belongs to (A-Mem, section 3.1).
+    Its context, if it has one, says what it belongs to, and so do its tags then (A-Mem, section 3.1).
 
     One vector of all of them finds more than several vectors do. It is document expansion by questions (doc2query,
     Nogueira et al. 2019).
     """
-    return "\n".join((text, *keywords, *((context,) if context else ())))
+    return "\n".join((text, *keywords, *((context, *tags) if context else ())))
 
 
 @dataclass(frozen=True, slots=True)
@@ -591,7 +591,7 @@ class Memory:
     @property
     def key_text(self) -> str:
         """Return what is embedded of it."""
-        return key_text(self.text, self.keywords, self.context)
+        return key_text(self.text, self.keywords, self.context, self.tags)
 
     @property
     def all_tags(self) -> frozenset[str]:

@@ -298,7 +298,7 @@ class Edits(Writing):
             if "valid_until" in held and EXPIRES_AT in memory.metadata:  # one end is enough
                 fact = replace(fact, metadata={EXPIRES_AT: None, **fact.metadata})
         text, keywords = fact.text or memory.text, fact.keywords if sets_labels else memory.keywords
-        new_key = models.key_text(text, keywords, memory.context if text == memory.text else "")
+        new_key = models.key_text(text, keywords, memory.context if text == memory.text else "", kept)
         vectors, embedding_notes = await embed_texts(engine, [new_key] if new_key != memory.key_text else [])
         changed = without_untold_name(memory, fact)
         if ORIGIN in memory.metadata:  # whoever edits the text stands by it

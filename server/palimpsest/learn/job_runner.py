@@ -257,7 +257,7 @@ async def _link_piece(engine: Engine, model: LanguageModel | None, job: Job, pie
         return 0
     found, provenance = await _decide(engine, model, job, near)
     known = {memory.id: memory for memory in memories_of(near)}
-    keys = [models.key_text(known[each.memory_id].text, each.keywords, each.context) for each in found]
+    keys = [models.key_text(known[each.memory_id].text, each.keywords, each.context, each.tags) for each in found]
     changed = sorted({*keys} - {memory.key_text for memory in known.values()})
     vectors, _ = await embed_texts(engine, changed)  # what cannot be embedded now waits for the background
     read = revisions(known.values())
@@ -377,7 +377,9 @@ async def _give(
 ) -> bool:
     """Give memories hints and return whether any got some. What changed since the model was asked stays as it is."""
     edit = int(job.payload[EDIT])
-    keys = [models.key_text(each.text, hints[each.id], each.context) for each in memories if each.id in hints]
+    keys = [
+        models.key_text(each.text, hints[each.id], each.context, each.tags) for each in memories if each.id in hints
+    ]
     vectors, _ = await embed_texts(engine, keys)  # what cannot be embedded now waits for the background
     shown = revisions(memories)
     present = await engine.read(lambda conn: history.left_to_enrich(conn, list(hints), edit))

@@ -225,8 +225,8 @@ def give_vectors(conn: Connection, full_text: FullText, embedded: Mapping[int, E
     touched = TouchedEntries()
     for seq, new in embedded.items():
         entry = conn.execute(select(vectors).where(vectors.c.seq == seq)).one()
-        text, keywords, context = conn.execute(_EMBEDDED_OF[entry.kind], {"owner": entry.owner_id}).one()
-        if not entry.live or key_text(text, keywords or (), context) != new.text:
+        text, keywords, *note = conn.execute(_EMBEDDED_OF[entry.kind], {"owner": entry.owner_id}).one()
+        if not entry.live or key_text(text, keywords or (), *note) != new.text:
             continue
         touched.move(entry.user_id, entry.embedder, entry.key, entry.vector, -1)
         values = {**documents.vector_values(new), "partial": False, "key": None}
@@ -236,10 +236,10 @@ def give_vectors(conn: Connection, full_text: FullText, embedded: Mapping[int, E
 
 
 _EMBEDDED_OF: dict[str, Query] = {
-    "memory": select(memories.c.text, memories.c.keywords, memories.c.context).where(
+    "memory": select(memories.c.text, memories.c.keywords, memories.c.context, memories.c.tags).where(
         memories.c.id == bindparam("owner")
     ),
-    "message": select(messages.c.content, null(), null()).where(messages.c.id == bindparam("owner")),
+    "message": select(messages.c.content, null(), null(), null()).where(messages.c.id == bindparam("owner")),
 }
 
 

@@ -302,11 +302,12 @@ def missing_vectors(
 
     They have no vector of this embedder, with `only_failed` no vector at all, or only that of their first window.
     """
-    columns = (sa.func.coalesce(memories.c.text, messages.c.content), memories.c.keywords, memories.c.context)
+    text, note = sa.func.coalesce(memories.c.text, messages.c.content), memories.c
+    columns = (text, note.keywords, note.context, note.tags)
     query = sa.select(vectors.c.seq, *columns).outerjoin(memories, IS_MEMORY).outerjoin(messages, IS_MESSAGE)
     waiting = query.where(*_waits(embedder, after, only_failed=only_failed))
     found = conn.execute(waiting.order_by(vectors.c.seq).limit(limit))
-    return {seq: models.key_text(text, keywords or (), context) for seq, text, keywords, context in found}
+    return {seq: models.key_text(text, keywords or (), context, tags) for seq, text, keywords, context, tags in found}
 
 
 def count_missing_vectors(conn: sa.Connection, embedder: str, *, after: int = 0, only_failed: bool = False) -> int:
