@@ -101,7 +101,7 @@ def fetch(model: HubModel, folder: Path, progress: Progress, *, endpoint: str = 
     What an earlier call left unfinished is continued. `progress` receives megabytes. `endpoint` is the address of the
     hub or of a mirror. Raises ModelFetchError; what was downloaded is kept, except for a file with a wrong hash.
     """
-    lacking = {path: file for path, file in model.files.items() if not _has(folder / path, file)}
+    lacking = {path: file for path, file in model.files.items() if _sha256(folder / path) != file.sha256}
     try:
         folder.mkdir(parents=True, exist_ok=True)
         left = sum(file.size - _size(_partial(folder / path, file)) for path, file in lacking.items())
@@ -198,14 +198,12 @@ def _partial(target: Path, file: HubFile) -> Path:
     return target.with_name(f"{target.name}.{file.sha256[:12]}.partial")
 
 
-def _has(path: Path, file: HubFile) -> bool:
-    return _size(path) == file.size and _sha256(path) == file.sha256
-
-
 def _size(path: Path) -> int:
     return path.stat().st_size if path.is_file() else 0
 
 
 def _sha256(path: Path) -> str:
+    if not path.is_file():
+        return ""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -7,6 +7,7 @@ turned into decisions that the ledger can apply. Of two that contradict each oth
 decides that. An older fact that arrives late is stored as closed.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
@@ -821,12 +822,12 @@ def _number(value: Any) -> int | None:
     return None if is_none else ask.number_in(value)
 
 
-def _event(value: Any) -> Event | None:
-    return _EVENTS.get(ask.text_in(value).upper().replace("_", " ").replace("-", " ").strip())
-
-
 _MaybeNumber = Annotated[int | None, BeforeValidator(_number)]
-_EVENT_SCHEMA = WithJsonSchema({"enum": [event.value for event in Event], "type": "string"})
+_MaybeEvent = Annotated[
+    Event | None,
+    BeforeValidator(lambda value: _EVENTS.get(re.sub("[_-]", " ", ask.text_in(value)).upper().strip())),
+    WithJsonSchema({"enum": [event.value for event in Event], "type": "string"}),
+]
 
 
 class DecisionReply(ask.ReplyItem):
@@ -837,9 +838,7 @@ class DecisionReply(ask.ReplyItem):
     """
 
     fact: _MaybeNumber
-    event: Annotated[Event | None, BeforeValidator(_event), _EVENT_SCHEMA] = Field(
-        None, validation_alias=AliasChoices("event", "operation")
-    )
+    event: _MaybeEvent = Field(None, validation_alias=AliasChoices("event", "operation"))
     memory: _MaybeNumber = Field(None, validation_alias=AliasChoices(*_MEMORY_KEYS))
     text: str | None
     is_operation: SkipJsonSchema[bool] = False

@@ -319,11 +319,6 @@ def _is_listed(word: str) -> bool:
     return (is_given_name(word) or is_place(word)) and not is_also_word(word)
 
 
-def _is_shouted(word: str) -> bool:
-    """Return whether a word in capitals is a common one: "STOP", "WICHTIG"."""
-    return len(word) >= SHOUTED and (is_english_word(word) or is_german_word(word, compounds=False))
-
-
 def _capitals_tell(words: Sequence[Word], language: str) -> bool:
     capitals = sum(word.has_capital for word in words)
     has_case = sum(word.has_capital or word.text[0].islower() for word in words)
@@ -481,7 +476,8 @@ class _Reader:
         if len(parts) > 1 and all(is_english_word(part) or part.casefold() in WORDS["prefixes"] for part in parts):
             return False
         if plain.isupper() and len(plain) > 1:
-            return plain in WELL_KNOWN or not _is_shouted(plain)
+            is_common = is_english_word(plain) or is_german_word(plain, compounds=False)  # "STOP", "WICHTIG"
+            return plain in WELL_KNOWN or len(plain) < SHOUTED or not is_common
         if self._words[number].elided:
             return False
         if is_followed and following.folded in LAST_WORDS:
