@@ -13,7 +13,7 @@ from filelock import Timeout
 
 from palimpsest.admin.backup import inspect_copy, stored_backups
 from palimpsest.core.clock import Clock, now
-from palimpsest.core.errors import EmbedderError, LedgerError, PalimpsestError
+from palimpsest.core.errors import EmbedderError, LedgerError, PalimpsestError, raised_as
 from palimpsest.core.files import file_lock
 from palimpsest.core.models import Finding, Scope
 from palimpsest.core.protocols import Embedder, Progress, Vector, VectorIndex
@@ -153,17 +153,17 @@ def _lost_ledger_text(settings: Settings) -> str | None:
 
 
 def _disk_finding(settings: Settings, ledger: Ledger) -> Finding:
-    """Write to the ledger and to the data directory, as a disk that is full or read-only cannot otherwise be told."""
+    """Write to the ledger and to the data directory, as a disk that is full or read-only cannot otherwise be told.
+
+    Raises LedgerError.
+    """
     ledger.try_to_write()
     folder = settings.data_dir
-    try:
-        with tempfile.TemporaryFile(dir=folder) as probe:
-            probe.write(bytes(PROBE_BYTES))
-            probe.flush()
-            os.fsync(probe.fileno())
-    except OSError as error:
-        text = f"{folder} cannot be written to: {error.strerror or error}. What is stored can still be read"
-        return Finding("disk", text, ok=False)
+    fault, advice = f"{folder} cannot be written to", ". What is stored can still be read"
+    with raised_as(LedgerError, fault, advice, OSError), tempfile.TemporaryFile(dir=folder) as probe:
+        probe.write(bytes(PROBE_BYTES))
+        probe.flush()
+        os.fsync(probe.fileno())
     return Finding("disk", f"the ledger and {folder} can be written to")
 
 
@@ -269,38 +269,31 @@ def verify(settings: Settings, progress: Progress, *, repair: bool, clock: Clock
     index is compared only with a ledger that agrees with itself.
     """
     try:
-        ledger = open_ledger(settings.ledger_place, clock, data_dir=settings.data_dir)
-    except LedgerError as error:
-        return [Finding("rows", f"{error} {_restore_advice(settings)}", ok=False)]
-    with closing(ledger):
-        findings = [_rows_finding(settings, ledger, progress, repair=repair)]
-        if findings[0].ok:
-            findings += _index_findings(settings, ledger, progress, repair=repair)
-        return findings
+        with closing(open_ledger(settings.ledger_place, clock, data_dir=settings.data_dir)) as ledger:
+            findings = [_rows_finding(settings, ledger, progress, repair=repair)]
+            if findings[0].ok:
+                findings += _index_findings(settings, ledger, progress, repair=repair)
+            return findings
+    except (LedgerError, ValueError) as error:  # ValueError: a value in the ledger that cannot be read
+        return [Finding("rows", f"{error}. {_restore_advice(settings)}", ok=False)]
 
 
 def _rows_finding(settings: Settings, ledger: Ledger, progress: Progress, *, repair: bool) -> Finding:
-    try:
-        faults = ledger.read_with(row_checks.verify, ledger.database, progress)
-        differences = faults.texts()
-        if differences and repair:
-            ledger.run(row_checks.repair, ledger.database, faults, ledger.clock())
-            with suppress(EmbedderError):  # the next server does it; until then it is found by words
-                Backfill(ledger, engine.open_embedder(settings), only_failed=True).run()
-            text = f"repaired: {'; '.join(differences)}"
-            remaining = ledger.read_with(row_checks.verify, ledger.database, progress).texts()
-            if remaining:
-                text = f"{text}; NOT REPAIRED: {'; '.join(remaining)}. {_restore_advice(settings)}"
-            return Finding("rows", text, ok=not remaining)
-    except LedgerError as error:
-        return Finding("rows", f"{error} {_restore_advice(settings)}", ok=False)
-    except ValueError as error:
-        text = f"the ledger contains a value that cannot be read: {error}. {_restore_advice(settings)}"
-        return Finding("rows", text, ok=False)
-    if differences:
+    """Return what differs, and what a repair did. Raises LedgerError and ValueError."""
+    faults = ledger.read_with(row_checks.verify, ledger.database, progress)
+    differences = faults.texts()
+    if not differences:
+        return Finding("rows", "memories, messages, entities, full text, vectors and means agree")
+    if not repair:
         advice = "palimpsest doctor --deep --repair repairs what can be rebuilt"
         return Finding("rows", f"{'; '.join(differences)}. {advice}", ok=False)
-    return Finding("rows", "memories, messages, entities, full text, vectors and means agree")
+    ledger.run(row_checks.repair, ledger.database, faults, ledger.clock())
+    with suppress(EmbedderError):  # the next server does it; until then it is found by words
+        Backfill(ledger, engine.open_embedder(settings), only_failed=True).run()
+    text = f"repaired: {'; '.join(differences)}"
+    if remaining := ledger.read_with(row_checks.verify, ledger.database, progress).texts():
+        text = f"{text}; NOT REPAIRED: {'; '.join(remaining)}. {_restore_advice(settings)}"
+    return Finding("rows", text, ok=not remaining)
 
 
 def _restore_advice(settings: Settings) -> str:

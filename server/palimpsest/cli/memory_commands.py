@@ -105,16 +105,6 @@ def text_given(text: str) -> str:
 # Hits as tables, with how relevant each is, and how to get the whole of what is cut.
 
 
-def hits_parts(hits: Sequence[models.Hit], title: str) -> list[output.Part]:
-    """Return hits as a table, and how to get the whole of what is cut; nothing if there are none."""
-    if not hits:
-        return []
-    rows = output.Rows("id", "date", "who", "what", title=title)
-    for hit in hits:
-        rows.add_row(advice.short(hit.id), *_cells(hit))
-    return [rows, *_shortened(hits)]
-
-
 def _cells(hit: models.Hit, project: str = "") -> tuple[str, output.Text, output.Text]:
     """Return when, who and what of a hit: below the date between which times it holds; the text on one line.
 
@@ -327,7 +317,10 @@ async def list_(
     page = replace(page, notes=(*page.notes, *unlisted))
     kinds = "messages" if page.hits and all(hit.kind == "message" for hit in page.hits) else "memories"
     title = f"{'deleted ' if deleted else ''}{kinds} of {memory.scope}"
-    parts = [*hits_parts(page.hits, title), *output.notes_text(page.notes)]
+    rows = output.Rows("id", "date", "who", "what", title=title)
+    for hit in page.hits:
+        rows.add_row(advice.short(hit.id), *_cells(hit))
+    parts = [*([rows] if page.hits else []), *_shortened(page.hits), *output.notes_text(page.notes)]
     if not page.hits and not unlisted:
         nothing = f"no {'deleted ' if deleted else ''}memory of {memory.scope} was found"
         parts.insert(0, "there are no more" if cursor else nothing)

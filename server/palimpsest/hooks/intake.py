@@ -128,10 +128,8 @@ def read_records(files: Sequence[Path], user_id: str) -> list[Record]:
             # Clients may send lone surrogates, which no file accepts.
             texts = {key: well_formed(text) if isinstance(text, str) else text for key, text in value.items()}
             record = Record.model_validate({**texts, "file": file})
-        except FileNotFoundError:  # a purge of another process removed it
-            continue
-        except OSError as error:
-            logger.warning("%s cannot be read and stays where it is: %s", file, error)
+        except OSError as error:  # a purge of another process may have removed it
+            logger.warning("%s cannot be read: %s", file, error)
             continue
         except (ValueError, RecursionError, OverflowError):  # OverflowError: no such time in UTC
             _set_aside(file)

@@ -403,9 +403,8 @@ class Offsets(BaseModel):
         """Return what is written down. If that is damaged, all transcripts are read anew, and nothing is kept twice."""
         file = Path(spool.transcripts_file(str(data_dir)))
         try:
-            return cls.model_validate_json(file.read_bytes()).model_copy(update={"file": file})
-        except FileNotFoundError:
-            return cls(file=file)
+            content = file.read_bytes() if file.exists() else b"{}"
+            return cls.model_validate_json(content).model_copy(update={"file": file})
         except (OSError, ValidationError) as error:
             logger.warning("%s cannot be read, so transcripts are read from their beginning: %s", file, error)
             return cls(file=file)

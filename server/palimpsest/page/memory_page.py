@@ -41,7 +41,7 @@ async def outcome_page(request: Request, result: WriteResult, done: str, kept: M
         "changed": result.outcomes if kept is None else (),
         "notes": result.notes,
         "kept": kept,
-        "back": context.own_path(request, str(form.get("back", ""))) or context.in_project("/", scope),
+        "back": context.own_path(str(form.get("back", ""))) or context.in_project("/", scope),
     }
     return context.answered(request, "/done", values)
 
@@ -351,7 +351,7 @@ async def undo(request: Request) -> Response:
     else:
         what = Undo(edit=number)
     await memory.undo(scope, what, caller=CALLER)
-    back = context.own_path(request, str(form.get("back", ""))) or context.in_project("/edits", scope)
+    back = context.own_path(str(form.get("back", ""))) or context.in_project("/edits", scope)
     return context.redirect(f"{back}{'&' if '?' in back else '?'}{context.DONE}=undone")
 
 

@@ -16,12 +16,10 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context
 from mcp.server.auth.provider import TokenVerifier
-from starlette.applications import Starlette
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
-from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as AsgiScope
 
@@ -329,23 +327,17 @@ def number_in(sent: Mapping[str, Any], name: str) -> int | None:
 
 def place_of(request: Request) -> str:
     """Return the path and the query of the page that a request belongs to: of a part of a page, that of the page."""
-    current = own_path(request, request.headers.get("hx-current-url", ""))
+    current = own_path(request.headers.get("hx-current-url", ""))
     own = _path_and_query(str(request.url))
     # A search as one types changes the address of its page only once it is answered.
     return own if not current or urlsplit(current).path == request.url.path else current
 
 
-def own_path(request: Request, url: str) -> str:
-    """Return the path and the query of a URL, or "" if this page shows nothing under its path.
-
-    Nothing of a URL but these is used, so that nobody is led elsewhere.
-    """
+def own_path(url: str) -> str:
+    """Return the path and the query of a URL, or "" if they might lead to another site."""
     path = _path_and_query(url)
-    if not path.startswith("/") or path.startswith(("//", "/\\")) or not path.isprintable():
-        return ""
-    wanted = {"type": "http", "method": "GET", "path": urlsplit(path).path}
-    routes = cast("Starlette", request.app).routes
-    return path if any(route.matches(wanted)[0] is Match.FULL for route in routes) else ""
+    is_own = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable()
+    return path if is_own else ""
 
 
 def _path_and_query(url: str) -> str:

@@ -435,15 +435,13 @@ def document_page_text(document: Document, page: PageWithGist, note: str = advic
     return visible(f"{document.title}, page {page.number} of {document.pages}{note}\n\n{page.message.content}")
 
 
-def entities_text(listed: Sequence[ListedEntity], scope: Scope, limit: int) -> str:
-    """Return up to `limit` entities, a line each: name, type, how many memories mention it, and when one last did."""
+def entities_text(listed: Sequence[ListedEntity], scope: Scope) -> str:
+    """Return entities, a line each: name, type, how many memories mention it, and when one last did."""
     lines = [
         f"{one_line(item.entity.name)} ({item.entity.type}), in {counted(item.mentions, 'memory')}, "
         f"last {shown_date(item.mentioned_at)}"
-        for item in listed[:limit]
+        for item in listed
     ]
-    if len(listed) > limit:
-        lines.append("(there are more; palimpsest entities lists them)")
     return lines_text(lines or [NO_ENTITIES], scope)
 
 

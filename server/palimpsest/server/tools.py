@@ -546,7 +546,7 @@ async def read_memory(id: str, ctx: Context[Any, Any]) -> str:  # noqa: A002 - i
         page = await memory.list(scope, limit=MAX_SHOWN, max_tokens=advice.LIST_TOKENS)
         text = replies.page_text(page, scope)
     elif id == ENTITIES:
-        text = replies.entities_text(await memory.graph.entities(scope, limit=MAX_ENTITIES + 1), scope, MAX_ENTITIES)
+        text = replies.entities_text(await memory.graph.entities(scope, limit=MAX_ENTITIES), scope)
     else:
         text = replies.whole_text(await memory.get(scope, id, is_use=may_write()))
     return framed(text)
