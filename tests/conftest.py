@@ -76,7 +76,6 @@ CONTRACT = (
     "admin/test_purge.py::test_the_neighbours",
     "index/test_sync.py::TestCatchingUp",
     "index/test_sync.py::TestStopping",
-    "index/test_sync.py::test_no_connection",
     "learn/test_add.py::test_a_conversation",
     "learn/test_add.py::test_a_known_text",
     "learn/test_add.py::test_messages_are_kept",

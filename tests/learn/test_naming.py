@@ -9,6 +9,7 @@ import pytest
 
 from palimpsest.core.models import Relation, Scope
 from palimpsest.memory import Memory
+from tests.support.ledger_access import store_memory
 from tests.support.memory import ALICE, add_text
 
 pytestmark = pytest.mark.anyio
@@ -40,9 +41,10 @@ async def test_lookalikes_are_proposed_until_somebody_says_what_they_are(memory:
 async def test_spellings_are_one_and_lookalikes_are_told(memory: Memory, kind: str, entities: int, told: int) -> None:
     for number, (first, second) in enumerate(NAMES[kind]):
         scope = Scope(f"user{number}")
-        for name, text in ((first, "one of them plays chess"), (second, "somebody plays chess on Monday")):
-            relations = [Relation(name, "plays", "chess")]
-            added = await memory.add_text(scope, text, infer=False, relations=relations)
+        store_memory(memory, "one of them plays chess", scope=scope, relations=(Relation(first, "plays", "chess"),))
+        relations = [Relation(second, "plays", "chess")]
+        text = "somebody plays chess on Monday"
+        added = await memory.add_text(scope, text, infer=False, relations=relations)
         assert len(await memory.graph.entities(scope)) == entities, (first, second)
         assert sum("may be the same as" in note for note in added.notes) == told, (first, second)
 
