@@ -41,6 +41,12 @@ def test_a_filter_matches_what_it_says(case: dict[str, Any]) -> None:
     assert [filters for filters in case["others"] if Filter.of(filters).matches(RECORD)] == []
 
 
+def test_tags_come_from_the_model_and_from_the_metadata() -> None:
+    """Guards the tags of an agent, which can store them only in the metadata."""
+    record = {**RECORD, "metadata": {"tags": ["coding"]}}
+    assert [Filter.of({"tags": tag}).matches(record) for tag in ("coding", "work", "music")] == [True, True, False]
+
+
 @pytest.mark.parametrize(("filters", "expected_words"), CASES["errors"], ids=str)
 def test_the_error_about_a_wrong_filter_names_the_key(filters: dict[str, Any], expected_words: list[str]) -> None:
     with pytest.raises(InputError) as error:

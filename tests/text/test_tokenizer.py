@@ -16,6 +16,7 @@ from palimpsest.text.tokenizer import (
     QUESTION_WORDS,
     count_tokens,
     first_words,
+    most_words_near,
     search_tokens,
     windows,
 )
@@ -103,3 +104,8 @@ def test_a_long_question_is_cut_in_any_script(word: str, most: int) -> None:
     cut = first_words(text)
     assert text.startswith(cut)
     assert QUESTION_WORDS < len(cut) <= most
+
+
+def test_a_text_of_nothing_but_the_words_sought_takes_linear_time() -> None:
+    """Guards every search from one message; this takes minutes if each window is read anew."""
+    assert most_words_near(["tea", "milk"] * 200_000, frozenset({"tea", "milk", "cup"}), 60) == {"tea", "milk"}
