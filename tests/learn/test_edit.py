@@ -18,7 +18,7 @@ from palimpsest.core.models import Decision, Event, Fact, Relation, Scope
 from palimpsest.memory import Memory
 from palimpsest.server import advice
 from tests.support.command_line import palimpsest, palimpsest_json
-from tests.support.ledger_access import write_decisions
+from tests.support.ledger_access import row_faults, write_decisions
 from tests.support.memory import ALICE, StoppedClock, add_text, memory_in, memory_texts, messages_from
 
 pytestmark = pytest.mark.anyio
@@ -211,3 +211,22 @@ async def test_an_edit_of_a_text_names_the_hints_that_it_leaves(memory: Memory) 
     left = await memory.update(ALICE, memory_id, text="Inês finishes school in June 2027")
     assert left.notes == ("its hints stay: What will the daughter study?; replace them if they don't fit",)
     assert (await memory.update(ALICE, memory_id, text="Inês finishes school in July 2027", hints=[])).notes == ()
+
+
+async def test_a_new_value_takes_the_place_of_one_that_was_handed_on(memory: Memory) -> None:
+    """Guards a text that does not tell what it states: nobody who reads it would find the contradiction."""
+    stated = (("cousin of", "User"), ("works as", "plumber"), ("lives in", "Wels"))
+    old = {"text": "My cousin Tom is a plumber in Wels", "relations": [Relation("Tom", *each) for each in stated]}
+    new = {"text": "Tom moved to Salzburg", "relations": [Relation("Tom", "lives in", "Salzburg")]}
+    await replaced(memory, ALICE, old, new)
+    await add_text(memory, "Tom is a carpenter", relations=[Relation("Tom", "works as", "carpenter")])
+    kept = ["Tom — cousin of → User", "Tom — lives in → Salzburg"]
+    assert await lines(memory) == [*kept, "Tom — works as → carpenter"]
+    await memory.undo(ALICE)
+    assert await lines(memory) == [*kept, "Tom — works as → plumber"]
+    assert await row_faults(memory) == []
+
+
+async def lines(memory: Memory) -> list[str]:
+    """Return the relations that hold now."""
+    return sorted(item.line for item in (await memory.graph.subgraph(ALICE)).relations)

@@ -133,3 +133,15 @@ async def test_a_server_that_was_killed_is_caught_up_with_when_it_is_back(
         finally:
             restarted.kill()
             restarted.wait()
+
+
+async def test_waiting_for_another_process_keeps_no_sessions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each look whether the other one is done gives its session back: the server of the tests has 400."""
+    monkeypatch.setattr(graph_database, "TURN_SECONDS", 0)
+    monkeypatch.setattr(graph_database, "MAX_TURNS", 450)
+    async with memory_in(tmp_path, graph_store=elsewhere(free_port())) as memory:
+        state(memory, *LYON)
+        with memory.engine.ledger.database.alone_at("graph") as is_ours:
+            assert is_ours
+            with pytest.raises(GraphStoreError, match="another process is still writing to the graph database"):
+                await caught_up(memory)

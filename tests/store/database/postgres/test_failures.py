@@ -16,6 +16,7 @@ from sqlalchemy import create_engine, select, text
 
 from palimpsest.core.errors import LedgerError, SettingsError
 from palimpsest.core.models import Decision, Event, Fact, Provenance, Scope
+from palimpsest.memory import Memory
 from palimpsest.store import entries, verify
 from palimpsest.store.apply import Write
 from palimpsest.store.ledger import Ledger, open_database, open_ledger
@@ -271,3 +272,15 @@ def test_no_session_is_left_of_what_is_closed_while_it_is_used(database: SecretS
     listener.wait(0)
     opened.close()
     assert has_no_sessions(database)
+
+
+@pytest.mark.anyio
+async def test_plans_are_made_for_the_values_of_a_call(memory: Memory) -> None:
+    """Guards against plans that PostgreSQL keeps for any values: the sixth call with one goes through a whole table."""
+    with memory.engine.ledger.read() as conn:
+        for _ in range(20):
+            entries.has_missing_vectors(conn, memory.engine.embedder.fingerprint)
+        kept = "SELECT sum(generic_plans)::int, sum(custom_plans)::int FROM pg_prepared_statements"
+        generic, custom = conn.exec_driver_sql(kept).one()
+    assert custom > 0
+    assert generic == 0
