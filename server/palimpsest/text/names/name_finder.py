@@ -159,17 +159,16 @@ def _names(words: str) -> frozenset[str]:
     return frozenset(name.strip() for name in words.replace("\n", ",").split(",") if name.strip())
 
 
+def _known_types(sections: str) -> dict[str, EntityType]:
+    kinds: tuple[EntityType, ...] = ("product", "organization")
+    return {name: kind for kind in kinds for name in _names(_LISTS[f"{sections}{kind}s"])}
+
+
 # The type of each name in a script without capitals. None of them is also a common word, or part of one.
-WELL_KNOWN_UNCASED: dict[str, EntityType] = {
-    **dict.fromkeys(_names(_LISTS["uncased products"]), "product"),
-    **dict.fromkeys(_names(_LISTS["uncased organizations"]), "organization"),
-}
+WELL_KNOWN_UNCASED = _known_types("uncased ")
 
 # The type of each name, as it is written.
-WELL_KNOWN: dict[str, EntityType] = {
-    **dict.fromkeys(_names(_LISTS["products"]), "product"),
-    **dict.fromkeys(_names(_LISTS["organizations"]), "organization"),
-}
+WELL_KNOWN = _known_types("")
 
 # Names of programs that are nothing else in lower case, in which they are often written.
 UNMISTAKABLE = frozenset(name.lower() for name in _names(_LISTS["unmistakable"]))
