@@ -235,7 +235,9 @@ class SettingInEffect:
 
 def settings_in_effect(settings: Settings) -> list[SettingInEffect]:
     """Return every setting in the order of the sections."""
-    return [_in_effect(settings, name, value) for name, value in _values(settings) if name != "config"]
+    values = {name: value for name, value in _values(settings) if name != "config"}
+    origins = {name: settings.origins.get(name, Origin.DEFAULT) for name in values}
+    return [SettingInEffect(name, _as_text(value), origins[name]) for name, value in values.items()]
 
 
 def _values(section: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -246,12 +248,6 @@ def _values(section: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield from _values(value, f"{prefix}{name}.")
         else:
             yield prefix + name, value
-
-
-def _in_effect(settings: Settings, name: str, value: Any) -> SettingInEffect:
-    origin = settings.origins.get(name, Origin.DEFAULT)
-    is_auto = name == "llm.provider" and value == "auto"
-    return SettingInEffect(name, f"auto: {settings.llm_provider}" if is_auto else _as_text(value), origin)
 
 
 def _as_text(value: Any) -> str:

@@ -41,11 +41,10 @@ async def embedder(settings: Settings) -> Reply:
     fingerprint, waiting = await _in_use(settings)
     provider, names = settings.embedder.provider, get_args(EmbedderName)
     models, fetched = _hub_models(settings, "embedder")
-    source = "the best that runs here" if provider == "local" else "chosen in the settings"
     parts: list[output.Part] = [
         f"embedders: {', '.join(names)}",
         models,
-        f"in use: {fingerprint} ({provider}: {source})",
+        f"in use: {fingerprint} ({provider})",
         *output.waiting_text(waiting),
     ]
     content = {"provider": provider, "fingerprint": fingerprint, "waiting": waiting, "embedders": names}

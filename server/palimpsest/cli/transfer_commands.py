@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -21,19 +22,15 @@ from palimpsest.text.display import counted
 # How many memories of each kind are printed: JSON has all of them.
 MAX_LISTED = 100
 
-_VERBS = {Event.ADD: ("add", "added"), Event.UPDATE: ("change", "changed"), Event.DELETE: ("delete", "deleted")}
+_DONE = {Event.ADD: "added", Event.UPDATE: "changed", Event.DELETE: "deleted"}
 
 
 async def import_folder(memory: Memory, folder: Path, *, dry_run: bool, deletes: bool) -> Reply:
     """Import what was edited in a folder."""
     result = await memory.care.import_folder(folder, dry_run=dry_run, deletes=deletes, caller=CALLER)
-    counts = [
-        f"{would if dry_run else did} {counted(number, 'memory')}"
-        for event, (would, did) in _VERBS.items()
-        if (number := sum(each.event is event for each in result.done))
-    ]
-    verb = "would " if dry_run and counts else ""
-    done = f"{folder}: {verb}{', '.join(counts) or 'nothing to change'}"
+    events = Counter(each.event for each in result.done)
+    counts = [f"{word} {counted(events[event], 'memory')}" for event, word in _DONE.items() if events[event]]
+    done = f"{folder}{' (dry run)' if dry_run else ''}: {', '.join(counts) or 'nothing to change'}"
     parts = [done, *_step_lines(result.done)]
     if result.removed:
         count = counted(len(result.removed), "memory")

@@ -72,8 +72,8 @@ def write_hook_settings(settings: Settings) -> None:
 
 # Read the spool: the records that hooks left, in the order in which they were written. Blocking.
 
-# The folder in the spool of records that cannot be read.
-DAMAGED = "damaged"
+# The ending of records that cannot be read.
+DAMAGED = ".damaged"
 
 # A hook ends itself within a second, so an older draft is that of a killed one.
 LEFTOVER_SECONDS = 3600.0
@@ -109,8 +109,7 @@ def waiting_files(data_dir: Path) -> list[Path]:
 
 def damaged_files(data_dir: Path) -> list[Path]:
     """Return the files that were set aside because they cannot be read."""
-    folder = Path(spool.spool_dir(str(data_dir))) / DAMAGED
-    return sorted(folder.iterdir()) if folder.is_dir() else []
+    return sorted(Path(spool.spool_dir(str(data_dir))).glob(f"*{DAMAGED}"))
 
 
 def read_records(files: Sequence[Path], user_id: str) -> list[Record]:
@@ -156,10 +155,8 @@ def remove_leftovers(data_dir: Path) -> None:
 
 def _set_aside(file: Path) -> None:
     """Move a file that cannot be read out of the way. If that fails, it is met again at the next look."""
-    folder = file.parent / DAMAGED
     try:
-        make_private_folder(str(folder))
-        file.rename(folder / file.name)
+        file.rename(file.with_suffix(DAMAGED))
     except OSError as error:
         logger.warning("%s is no record and cannot be set aside: %s", file, error)
 
