@@ -353,8 +353,8 @@ LENGTH = 0.2
 # How much more a vote for a chain counts that begins or ends at what the question names.
 NAMED = 3.0
 
-# How far below an older state a newer one of its chain may stand to take its place if the question does not say when:
-# by its relations, by likeness if it says "now", and by likeness if it does not.
+# How far below an older state a newer one of its chain may stand to take its place: by its relations if the question
+# does not say when, by likeness if it says "now" or before what, and by likeness if it does not say when.
 SURE_GAP, GUESSED_GAP, UNSAID_GAP = 4.0, 5.0, 2.0
 
 # How far below the best hit a state may stand and still come first. One further below belongs to another chain, which
@@ -614,7 +614,7 @@ class _Chains:
                 if row not in having and begins[row] < first and (row in sure or scores[row] >= least)
             ]
             if former:
-                return self._newest(former, begins, sure, UNSAID_GAP)
+                return self._newest(former, begins, sure, GUESSED_GAP)
         return None
 
     def holding(self, moment: Moment, *, has_help: bool) -> tuple[int | None, float | None]:
@@ -625,8 +625,8 @@ class _Chains:
                 continue
             begins, span = self._told.beginnings(rows), moment.span
             valid = [row for row in rows if begins[row] <= span.last and self._told.ends(row) >= span.first]
-            if moment.sense == "at":
-                valid = [row for row in valid if not is_wish(self._entries[row].text)] or valid
+            if moment.sense == "at":  # what was only wished for never held
+                valid = [row for row in valid if not is_wish(self._entries[row].text)]
             if not valid:
                 continue
             gap = UNSAID_GAP if moment.sense == "unsaid" else GUESSED_GAP
