@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from palimpsest.core.errors import InputError
 from palimpsest.core.models import Relation, Scope
+from palimpsest.core.validation import relations_from
 from palimpsest.memory import Memory
 from tests.support.ledger_access import store_memory
 from tests.support.memory import ALICE, add_text
@@ -67,3 +69,9 @@ async def test_a_first_name_that_one_person_has_finds_the_person(memory: Memory)
     assert (await memory.summary(ALICE, "about:Maïwenn")).text.startswith("Maïwenn Reyes")
     await add_text(memory, "Maïwenn Holub is a nurse", relations=[works])
     assert "Did you mean" in (await memory.summary(ALICE, "about:Maïwenn")).text
+
+
+def test_a_relation_that_no_import_would_read_is_refused() -> None:
+    for relation in (("Ana", "knows", "B" * 300), ("Ana", "k" * 300, "Bo"), ("Ana", "knows", "!!")):
+        with pytest.raises(InputError, match="Nothing was stored"):
+            relations_from([relation])

@@ -88,3 +88,11 @@ async def test_an_address_that_is_none_is_refused_without_showing_a_login(tmp_pa
     with pytest.raises(SettingsError, match=r"graph_store\.config\.url") as error:
         load_settings(None, data_dir=tmp_path, graph_store=store)
     assert "a-secret" not in str(error.value)
+
+
+@pytest.mark.nightly
+async def test_relations_of_entities_with_themselves_are_copied(memory: Memory, bolt: BoltServer) -> None:
+    for number in range(120):
+        state(memory, f"p{number:03}", "trusts", f"p{number:03}")
+    await caught_up(memory)
+    assert bolt.relations(memory) == [(f"p{number:03}", "trusts", f"p{number:03}", True) for number in range(120)]
