@@ -104,6 +104,41 @@ async def test_a_rule_about_a_person_is_a_procedure(tmp_path: Path) -> None:
         assert "Leeds" not in procedures
 
 
+async def test_what_a_plan_replaces_holds_until_the_plan_begins(tmp_path: Path) -> None:
+    """Then it is history. The reply has both, each with its time."""
+    clock = StoppedClock()
+    clock.at = datetime(2026, 11, 29, tzinfo=UTC)
+    async with memory_in(tmp_path, clock) as memory:
+        for text in OTHERS:
+            await add_text(memory, text)
+        costs = [[Relation("shop", "costs", price)] for price in ("100 euros", "120 euros")]
+        old = await add_text(memory, "The rent of the shop is 100 euros", relations=costs[0])
+        new = "The rent of the shop is 120 euros from January 2027"
+        await add_text(memory, new, since="2027-01", replaces=[old], relations=costs[1])
+        hits = (await memory.search(ALICE, "How much is the rent of the shop?")).hits
+        assert [hit.text for hit in hits[:2]] == ["The rent of the shop is 100 euros", new]
+        assert (hits[0].until, hits[1].since) == ("2027-01", "2027-01")
+        clock.at = datetime(2027, 2, 1, tzinfo=UTC)
+        hits = (await memory.search(ALICE, "How much is the rent of the shop?")).hits
+        assert hits[0].text == new
+        assert old not in [hit.id for hit in hits]
+
+
+async def test_what_was_replaced_held_until_its_successor_began(tmp_path: Path) -> None:
+    """Also if both were told later than that."""
+    clock = StoppedClock()
+    clock.at = datetime(2026, 11, 29, tzinfo=UTC)
+    async with memory_in(tmp_path, clock) as memory:
+        delft = await add_text(memory, "Olga lives in Delft")
+        await add_text(memory, "Olga lives in Leiden", since="2026-06", replaces=[delft])
+        old = (await memory.history(ALICE, delft))[0]
+        assert old.until == "2026-06"
+        found = (await memory.search(ALICE, "Where does Olga live?", held_at="2026-08")).hits
+        assert found[0].text == "Olga lives in Leiden"
+        found = (await memory.search(ALICE, "Where does Olga live?", held_at="2026-03")).hits
+        assert found[0].text == "Olga lives in Delft"
+
+
 async def test_a_dropped_plan_is_told_as_dropped_and_relations_are_those_of_the_time_asked_for(tmp_path: Path) -> None:
     """Both in the line of a life and beside the hits of a search."""
     clock = StoppedClock()

@@ -90,6 +90,13 @@ async def test_what_is_known_of_somebodys_allergy_is_named_and_nobody_elses(memo
         known = added
 
 
+async def test_what_ends_before_the_other_begins_is_no_contradiction(memory: Memory) -> None:
+    await add_text(memory, "The band rehearses on Thursdays in the town hall until December 2026", until="2026-12")
+    later = "The band rehearses on Tuesdays in the fire station from January 2027"
+    result = await memory.add_text(ALICE, later, since="2027-01")
+    assert all(item.is_only_near for item in result.similar.get(result.outcomes[0].memory.id, ()))
+
+
 async def test_a_broken_prompt_file_is_named_and_the_messages_are_kept(tmp_path: Path) -> None:
     """A prompt may be edited, and broken, while the server runs."""
     own = tmp_path / "prompts"
