@@ -35,16 +35,17 @@ def test_an_added_memory_is_found_and_listed_and_has_a_history(tmp_path: Path) -
     assert palimpsest_json(tmp_path, "list", "--deleted")["results"][0]["id"] == hit["id"]
 
 
-def test_conversations_of_other_programs_are_learnt(tmp_path: Path) -> None:
+@pytest.mark.few_by_day(5)
+@pytest.mark.parametrize("case", FORMS, ids=[case["form"] for case in FORMS])
+def test_conversations_of_other_programs_are_learnt(tmp_path: Path, case: dict[str, Any]) -> None:
     """Guards files as other programs write them: JSON, and JSON lines where they are a list."""
-    for number, case in enumerate(FORMS):
-        is_list = isinstance(case["given"], list)
-        name = f"chat{number}.json{'l' * is_list}"
-        text = "\n".join(json.dumps(item) for item in case["given"]) if is_list else json.dumps(case["given"])
-        (tmp_path / name).write_text(text, "utf-8")
-        printed = palimpsest(tmp_path, "learn", name, "--project", str(number))
-        assert f"learned {counted(len(case['said']), 'message')} and 0 facts" in printed, case["form"]
-        assert all(reason.partition(" ")[2] in printed for reason in case["left_out"]), case["form"]
+    is_list = isinstance(case["given"], list)
+    name = f"chat.json{'l' * is_list}"
+    text = "\n".join(json.dumps(item) for item in case["given"]) if is_list else json.dumps(case["given"])
+    (tmp_path / name).write_text(text, "utf-8")
+    printed = palimpsest(tmp_path, "learn", name)
+    assert f"learned {counted(len(case['said']), 'message')} and 0 facts" in printed
+    assert all(reason.partition(" ")[2] in printed for reason in case["left_out"])
 
 
 def test_a_conversation_in_latin_1_is_learnt_and_what_is_none_is_refused(tmp_path: Path) -> None:
