@@ -86,7 +86,7 @@ def test_the_installed_entry_starts_a_server_and_is_removed_again(tmp_path: Path
     run(tmp_path, "uninstall", client)
     assert content_of(file) == {**content_of(file), CLIENTS[client].section: {"other": other}}
     assert all(line in file.read_text() for line in before.splitlines() if line.startswith(("#", "model")))
-    assert "does not exist" in run(tmp_path, "uninstall", client)
+    assert "no entry 'palimpsest' starts this program" in run(tmp_path, "uninstall", client)
 
 
 def started(folder: Path, entry: dict[str, Any]) -> str:

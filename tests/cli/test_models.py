@@ -69,7 +69,7 @@ def test_a_model_is_fetched_once_converts_the_memory_and_can_be_left_again(tmp_p
     assert (shown["name"], shown["fetched"], shown["licence"]) == ("tiny-embedder", False, "Strict")
     said = palimpsest(tmp_path, "embedder", "use", "tiny-embedder", answer="n\n", code=1, settings=env)
     assert "https://example.org/terms" in said
-    assert "--yes accepts it. Nothing was changed" in said
+    assert "--yes accepts it" in said
     assert hub.got() == []
     chosen = palimpsest_json(tmp_path, "embedder", "use", "tiny-embedder", "--yes", settings=env)
     assert (chosen["effective"], chosen["waiting"]) == (True, 3)

@@ -245,7 +245,6 @@ def test_what_the_events_of_a_client_become(tmp_path: Path, client: str) -> None
         "transcript": PROMPTS[client]["transcript_path"] or "",
         "cwd": "/home/ada/app",
         "user": "ada",
-        "detail": "",
     }
     with answering(data_dir, says(BLOCK, "m1")) as requests:
         printed = handle_hook(data_dir, PROMPTS[client], "--client", client)

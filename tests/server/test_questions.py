@@ -153,7 +153,7 @@ async def test_a_client_with_a_read_only_token_is_not_asked(tmp_path: Path) -> N
     assert model.requests == []
 
 
-AGREES = ElicitResult(action="accept", content={"forget": True})
+AGREES = ElicitResult(action="accept", content={"delete": True})
 
 
 @pytest.mark.few_by_day(1)

@@ -38,9 +38,9 @@ logger = logging.getLogger(__name__)
 # Which endpoint a language model is asked at, and which addresses are on this machine.
 
 
-# The variables that every program with OpenAI's client reads. They are set for other programs: a key among them does
+# The variables that every program with a vendor's client reads. They are set for other programs: a key among them does
 # not say that texts of the memory may be sent to its vendor.
-OPENAI_KEY, OPENAI_URL = "OPENAI_API_KEY", "OPENAI_BASE_URL"
+OPENAI_KEY, OPENAI_URL, ANTHROPIC_KEY = "OPENAI_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_API_KEY"
 
 
 def unused_variables_text(names: tuple[str, ...]) -> str:
@@ -409,6 +409,9 @@ class Settings(BaseSettings):
     custom_instructions: str | None = None
     includes: tuple[str, ...] = ()
     excludes: tuple[str, ...] = ()
+    _variables: Mapping[str, str] = pydantic.PrivateAttr(
+        default_factory=lambda: {name: environment_variable(name) for name in (OPENAI_KEY, OPENAI_URL, ANTHROPIC_KEY)}
+    )
     _repository: Repository | None = pydantic.PrivateAttr(default=None)
     _notes: Sequence[str] = pydantic.PrivateAttr(default=())
     _origins: Mapping[str, Origin] = pydantic.PrivateAttr(default_factory=dict[str, Origin])
@@ -500,23 +503,23 @@ class Settings(BaseSettings):
         if self.llm.provider != "auto":
             return self.llm.provider
         is_named = self.llm.config.api_key or self.llm.config.openai_base_url
-        is_here = is_on_this_machine(environment_variable(OPENAI_URL))
+        is_here = is_on_this_machine(self._variables[OPENAI_URL])
         return "openai" if is_named or is_here else "sampling"
 
     @property
     def unused_openai_variables(self) -> tuple[str, ...]:
         """Return the names of OpenAI's variables that are set, and that `auto` alone does not follow."""
         is_ignored = self.llm.provider == "auto" and self.llm_provider != "openai"
-        return tuple(name for name in (OPENAI_KEY, OPENAI_URL) if is_ignored and environment_variable(name))
+        return tuple(name for name in (OPENAI_KEY, OPENAI_URL) if is_ignored and self._variables[name])
 
     def endpoint_of(self, config: LlmConfig | EmbedderConfig) -> Endpoint:
         """Return where a model is asked. What the settings leave open comes from OpenAI's variables."""
         is_anthropic = isinstance(config, LlmConfig) and self.llm.provider == "anthropic"
         key = config.api_key.get_secret_value() if config.api_key else ""
-        key = key or environment_variable("ANTHROPIC_API_KEY" if is_anthropic else OPENAI_KEY)
+        key = key or self._variables[ANTHROPIC_KEY if is_anthropic else OPENAI_KEY]
         if isinstance(config, LlmConfig) and is_anthropic:
             return Endpoint(key or None, config.anthropic_base_url)
-        return Endpoint(key or None, config.openai_base_url or environment_variable(OPENAI_URL) or None)
+        return Endpoint(key or None, config.openai_base_url or self._variables[OPENAI_URL] or None)
 
     @model_validator(mode="wrap")
     @classmethod

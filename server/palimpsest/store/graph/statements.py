@@ -177,9 +177,9 @@ def _corrected(memory: Memory, text: str) -> Memory:
     start = _common(old, new)
     end = _common(old[start:][::-1], new[start:][::-1])
     cut, put = (" ".join(words[start : len(words) - end]).strip(".,;:!?") for words in (old, new))
-    if not cut or not put or max(len(cut.split()), len(put.split())) > MAX_CORRECTED:
-        return memory
     pattern = re.compile(rf"(?<!\w){re.escape(cut)}(?!\w)")
+    if not cut or not put or pattern.search(put) or max(len(cut.split()), len(put.split())) > MAX_CORRECTED:
+        return memory
 
     def named(name: str) -> str:
         return pattern.sub(lambda _: put, name)

@@ -589,7 +589,7 @@ def _in_language(
                 span,
                 is_relative=span.is_relative or reader is _day_of_month,
                 is_guess=is_guess and named != period.start.weekday(),
-                is_yearly=direction in ("yearly", "habit"),
+                is_yearly=direction == "yearly",
                 disagrees=disagrees,
             )
         elif reader is numeric:
