@@ -168,6 +168,20 @@ async def test_the_neighbours_of_a_purged_message_lose_its_context(tmp_path: Pat
         assert abs(centre.mean - keys.mean(axis=0)).max() < 1e-6
 
 
+async def test_what_a_memory_came_of_is_erased_with_it(tmp_path: Path) -> None:
+    """A cause may be the text of another memory: no version of what came of it has it then."""
+    async with memory_in(tmp_path) as memory:
+        cause = store_memory(memory, FIRST)
+        given = {"because": FIRST, "place": "park"}
+        added = await memory.add_text(ALICE, "Ana gave up running", metadata=given, infer=False)
+        came = added.outcomes[0].memory.id
+        await memory.add_text(ALICE, "Ana swims", metadata={"because": "her knee"}, infer=False)
+        await memory.update(ALICE, came, text="Ana gave up running for good")
+        assert (await memory.care.purge(ALICE, [cause], and_backups=False)).clean
+        told = [each.metadata for each in (await memory.scope_contents(ALICE)).memories]
+        assert sorted(told, key=str) == [{"because": "her knee"}, {"place": "park"}]
+
+
 @pytest.mark.nightly
 async def test_the_numbers_of_purged_edits_are_not_reused(tmp_path: Path) -> None:
     """Guards undo by number: a number that a person has noted never means another edit."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, delete, insert, select, update
 
-from palimpsest.core.models import PAGE, SELF_NAMES, Message, Scope, name_key
+from palimpsest.core.models import BECAUSE, PAGE, SELF_NAMES, Message, Scope, name_key
 from palimpsest.store import contextual_keys, entries, jobs, links, usage, writes
 from palimpsest.store import documents as document_queries
 from palimpsest.store import messages as message_queries
@@ -222,6 +222,7 @@ def purge(
     newest_edit = next_edit_number(conn) - 1
     hints = hints_of(conn, selection.memory_ids)
     names = erase_from_graph(conn, scope.user_id, selection.memory_ids, selection.message_ids)
+    _erase_causes(conn, scope.user_id, selection.texts)
     touched = entries.TouchedEntries()
     rewritten = links.erase(conn, scope.user_id, selection.memory_ids, selection.texts)
     touched.annotated |= rewritten
@@ -269,6 +270,20 @@ def purge(
     entries.begin_epoch(conn, entries.epoch(conn))
     entries.set_meta(conn, ROWS_ON_DISK, 1)
     return replace(selection, names=(*names, *(hint for hint in hints if " " in hint)))
+
+
+def _erase_causes(conn: Connection, user_id: str, texts: Sequence[str]) -> None:
+    """Erase what memories of a user came of, now or in a version, where that was a text that is erased."""
+    of_user = select(db.memories.c.id).where(db.memories.c.user_id == user_id)
+    for table, owner, column, path in (
+        (db.memories, db.memories.c.id, db.memories.c.metadata, (BECAUSE,)),
+        (db.history, db.history.c.memory_id, db.history.c.state, ("metadata", BECAUSE)),
+    ):
+        told = select(table.c.seq, column).where(owner.in_(of_user), among(column[path].as_string(), texts))
+        for seq, values in conn.execute(told).all():
+            holder = values if column is db.memories.c.metadata else values["metadata"]
+            del holder[BECAUSE]
+            conn.execute(update(table).where(table.c.seq == seq).values({column: values}))
 
 
 def plans_waited_for(conn: Connection, scope: Scope, owner_ids: Sequence[str] | None) -> list[str]:
