@@ -106,7 +106,6 @@ ELSEWHERE = (
     "/\\evil.example/",
     "/\t/evil.example",
     "javascript:alert(1)",
-    "/nowhere",
     "http://[",
     "\\\\evil.example",
     "",
