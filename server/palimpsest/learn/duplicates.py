@@ -201,7 +201,12 @@ def _similar(
         by_text = near_duplicates(engine, scope, memory, vectors.get(memory.key_text), MAX_SHOWN, nearest=wanted)
         by_text = [item for item in by_text if item.same > item.replaced or not item.memory.has_ended(engine.clock())]
         by_text = [replace(item, replaced=ANOTHER_STATE) if _is_same_risk(memory, item) else item for item in by_text]
-        items = [*_former_states(engine, scope, memory), *by_text]
+        former = _former_states(engine, scope, memory)
+        if any(
+            not item.is_only_near for item in former
+        ):  # a relation tells what is replaced, and likeness only guesses
+            by_text = [replace(item, replaced=0.0) if item.replaced > item.same else item for item in by_text]
+        items = [*former, *by_text]
         items = [
             replace(item, same=0.0, replaced=0.0) if _hold_apart(memory, item.memory) else item
             for item in items

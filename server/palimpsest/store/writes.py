@@ -346,11 +346,12 @@ def _with_replaced(outcome: Outcome, replaced: Sequence[Memory]) -> Outcome:
     # A plan closes nothing before its day, but the plan that it takes the place of.
     ending = [memory for memory in replaced if not is_plan or memory.holds_from > now]
     closed = {relation.key: relation for memory in ending for relation in dated(memory)}
-    before = {relation.key for memory in replaced for relation in memory.relations}
+    before = {(relation.key, relation.since) for memory in replaced for relation in dated(memory)}
+    carried = {relation.key for relation in dated(outcome.memory) if (relation.key, relation.since) in before}
     return replace(
         outcome,
         closed=tuple(relation for key, relation in closed.items() if key not in lasting),
-        carried=frozenset(lasting & before),
+        carried=frozenset(carried),
         previous="\n".join(texts),
         replaced_texts=texts,
         replaced=tuple(memory.id for memory in replaced),

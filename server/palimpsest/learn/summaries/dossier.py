@@ -434,7 +434,7 @@ def timeline_lines(dossier: Dossier, now: datetime) -> list[str]:
         for state, following in zip_longest(states, states[1:]):
             # Several may hold at a time, and what one memory states holds together.
             is_next = following is not None and following.memory_id != state.memory_id and not is_several(key)
-            if following is not None and is_next and _is_put_otherwise(state, following):
+            if any(_is_put_otherwise(state, other) for other in states if other is not state):
                 continue
             line, *gap = _state_lines(state, following if is_next else None, is_source=is_source, now=now)
             lines += [line + _because(dossier, state.memory_id), *gap]
@@ -448,10 +448,10 @@ def timeline_lines(dossier: Dossier, now: datetime) -> list[str]:
     ]
 
 
-def _is_put_otherwise(state: KnownRelation, following: KnownRelation) -> bool:
-    """Return whether a state ended the moment it began, because the next memory says the same since then."""
-    same = (state.source_id, state.destination_id) == (following.source_id, following.destination_id)
-    return same and bool(state.valid_from) and state.valid_from == state.valid_until == following.valid_from
+def _is_put_otherwise(state: KnownRelation, other: KnownRelation) -> bool:
+    """Return whether a state ended the moment it began, because another memory says the same since then."""
+    same = (state.source_id, state.destination_id) == (other.source_id, other.destination_id)
+    return same and bool(state.valid_from) and state.valid_from == state.valid_until == other.valid_from
 
 
 def _because(dossier: Dossier, memory_id: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
+from palimpsest.core.clock import shown_date
 from palimpsest.core.models import Fact, Memory, NamedEntity, Relation, name_key, relation_key, relation_words
 from palimpsest.store.entries import Transaction
 from palimpsest.store.graph.identity import group_of, mention_row, resolve, tell_name
@@ -75,8 +76,11 @@ def handed_on(fact: Fact, replaced: Sequence[Memory], self_keys: AbstractSet[str
     """Return a fact that also states the relations that hold on of the memories which it replaces."""
     relations = {relation.key: relation for relation in fact_relations(fact)}
     entities = {name_key(entity.name): entity for entity in fact.entities}
-    before = {relation.key: relation.since for old in replaced for relation in dated(old)}
-    if not relations.keys() <= before.keys():  # what is new began with the fact, and what is said again did not
+    before: dict[tuple[str, str, str], str] = {}
+    for relation in (relation for old in replaced for relation in dated(old)):
+        before[relation.key] = min(relation.since or "", before.get(relation.key, relation.since or ""))
+    began = shown_date(fact.valid_from, fact.valid_from_precision) if fact.valid_from else ""
+    if any(before.get(key, began) == began for key in relations):  # what is said again beside it did not begin then
         relations |= {
             key: replace(relation, since=before[key])
             for key, relation in relations.items()
