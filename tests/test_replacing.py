@@ -68,6 +68,29 @@ async def test_what_holds_on_is_told_and_what_does_not_is_closed(
     assert set(lines) <= set(told)
 
 
+async def test_what_several_memories_told_keeps_its_beginning(tmp_path: Path) -> None:
+    """Two are put together: what only one of them dated began then, and the rest did not."""
+    async with connect(tmp_path) as agent:
+        (open_one,) = reply_results(await agent.call_tool("add_memory", SITE))
+        bizum = {
+            "text": "Desde el 16 de noviembre ferry-web acepta Bizum.",
+            "since": "2025-11-16",
+            "relations": [["ferry-web", "charges with", "Bizum"]],
+        }
+        (dated_one,) = reply_results(await agent.call_tool("add_memory", bizum))
+        both = {
+            "text": "ferry-web cobra con Redsys y, desde el 16 de noviembre, también por Bizum.",
+            "since": "2025-11-16",
+            "relations": [["ferry-web", "charges with", "Redsys"], ["ferry-web", "charges with", "Bizum"]],
+            "replaces": [open_one["id"], dated_one["id"]],
+        }
+        reply = reply_text(await agent.call_tool("add_memory", both))
+        line = reply_text(await agent.call_tool("get_summary", {"kind": "timeline:ferry-web"}))
+    assert "still states ferry-web — charges with → Redsys\n" in reply
+    assert "still states ferry-web — charges with → Bizum (since 2025-11-16)" in reply
+    assert "2025-11-16 to" not in line
+
+
 # Two statements of one thing, the second of which gives another number, price, day or version, or another time to come.
 CHANGED = [
     (["Ecos da Ría", "rehearses on", "martes 20:30"], ["Ecos da Ría", "rehearses on", "jueves 20:00"], ""),
