@@ -116,7 +116,7 @@ async def test_the_command_says_what_to_set(tmp_path: Path, database: SecretStr)
     said = palimpsest(tmp_path, "move", "--to", database.get_secret_value())
     assert "copied 1 memory" in said
     assert "ledger_url" in said
-    assert "access tokens" in said
+    assert "backups stay in" in said
     there = {"PALIMPSEST_LEDGER_URL": database.get_secret_value()}
     assert "User bakes bread" in palimpsest(tmp_path, "list", settings=there)
     again = palimpsest(tmp_path, "move", "--to", str(tmp_path / "new" / "ledger.db"), settings=there)
