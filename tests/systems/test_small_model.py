@@ -73,3 +73,16 @@ async def test_cut_replies_lose_nothing(url: str, tmp_path: Path) -> None:
             added = await memory.add_text(ALICE, "Alice plays the viola")
             assert added.outcomes
             assert "Alice plays the viola" in " ".join(await memory_texts(memory))
+
+
+async def test_slow_replies_lose_nothing(url: str, tmp_path: Path) -> None:
+    """The model takes seconds. Calls end long before, and what was said is learned from later."""
+    llm = llm_settings(url, timeout=0.5)
+    async with memory_in(tmp_path, llm=llm) as memory:
+        with anyio.fail_after(MINUTES):
+            result = await memory.add_messages(messages_from(*SAID))
+            summary = await memory.summary(ALICE, refresh=True)
+        assert (result.kept_messages, result.is_learning, await kept(memory)) == (3, True, [text for _, text in SAID])
+        assert "did not answer in time" in result.notes[0]
+        assert summary.is_plain
+        assert (await memory.health())["ledger"] == "ok"
