@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from palimpsest.core.errors import InputError
 from palimpsest.core.models import Decision, Event, Fact, NamedEntity, Relation, Scope
 from palimpsest.learn.summaries.dossier import MAX_TOKENS
 from palimpsest.memory import Memory
@@ -147,3 +148,11 @@ async def test_a_profile_is_of_one_person(tmp_path: Path) -> None:
     assert given(server.chat_requests[0], "Portrait of") == "Imogen Hartley"
     assert about["Ben Ortega is allergic to penicillin."] == "Ben Ortega"
     assert about["Imogen works as a baker in Bath."] == about["User's name is Imogen Hartley"] == ""
+
+
+async def test_a_scope_without_a_project_is_told_which_there_are(tmp_path: Path) -> None:
+    async with memory_in(tmp_path) as memory:
+        for known in ("is of the user$", f"Projects with memories: {SHOP.project}$"):
+            with pytest.raises(InputError, match=known):
+                await memory.summary(ALICE, "project")
+            await memory.add_text(SHOP, "The shop ships on Fridays", infer=False)

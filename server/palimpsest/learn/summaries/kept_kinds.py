@@ -27,6 +27,7 @@ from palimpsest.store import memories as memory_queries
 from palimpsest.store import messages as message_queries
 from palimpsest.store import summaries
 from palimpsest.store.memories import is_pinned, pinned_memories
+from palimpsest.store.projects import project_names
 from palimpsest.text.dates.date_finder import date_and_sense, dates_in
 from palimpsest.text.intents import standing_statements
 from palimpsest.text.names.name_finder import is_given_name
@@ -412,7 +413,8 @@ def _plain_project(conn: Connection, request: SummaryRequest) -> PlainText:
 
 def _project_memories(conn: Connection, request: SummaryRequest, limit: int) -> list[Memory]:
     if not request.scope.project:
-        raise InputError(NO_PROJECT)
+        names = ", ".join(filter(None, project_names(conn, request.scope.user_id)))
+        raise InputError(NO_PROJECT + (f". Projects with memories: {names}" if names else ""))
     of_project = memory_queries.newest_of_project(conn, request.scope, limit)
     return lasting(request, kinds.holding(of_project, request.now))
 
