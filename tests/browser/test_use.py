@@ -134,7 +134,7 @@ def test_a_word_of_two_hundred_letters_widens_no_page(windows: Windows, browser:
     word = "Donaudampfschiff" * 13
     project = ("--project", word[:200])
     palimpsest(tmp_path, "add", f"{word} {word[::-1]}", "--metadata", f"{word[:60]}={word[:60]}")
-    palimpsest(tmp_path, "add", f"{word} moved", "--relation", word[:120], f"is a {word[:60]} of", word[:100])
+    palimpsest(tmp_path, "add", f"{word} moved", "--relation", f"{word[:120]}|is a {word[:60]} of|{word[:100]}")
     palimpsest(tmp_path, *project, "add", f"In a project {word}")
     (tmp_path / f"{word[:100]}.md").write_text(f"# {word}\n\n{word}\n", "utf-8")
     palimpsest(tmp_path, "learn", str(tmp_path / f"{word[:100]}.md"))

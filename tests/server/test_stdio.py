@@ -96,7 +96,7 @@ async def test_two_servers_on_one_memory_see_each_others_writes_at_once(tmp_path
     [
         ({"PALIMPSEST_USR_ID": "x"}, "did you mean 'PALIMPSEST_USER_ID'?"),
         ({"PALIMPSEST_CONFIG": "config.toml"}, "unknown setting 'embeder'; did you mean 'embedder'?"),
-        ({"PALIMPSEST_PROMPTS_DIR": "own"}, "decide.md: the input $memories"),
+        ({"PALIMPSEST_PROMPTS_DIR": "own"}, "decide.md: the inputs are"),
     ],
 )
 async def test_a_server_that_cannot_open_its_memory_tells_the_agent_why(
