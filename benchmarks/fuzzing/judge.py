@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -263,6 +264,7 @@ class Target(ABC):
 
     def __init__(self, tally: Tally) -> None:
         self.tally = tally
+        self._numbers = itertools.count()  # an id is used once in a session
 
     @abstractmethod
     def ask(self, message: dict[str, Any]) -> dict[str, Any]:
@@ -270,7 +272,8 @@ class Target(ABC):
 
     def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
         """Call a tool and return its structured content."""
-        return self.ask(call(tool, arguments, f"{tool} of the run"))["result"]["structuredContent"]
+        answer = self.ask(call(tool, arguments, f"{tool} of the run, {next(self._numbers)}"))
+        return answer["result"]["structuredContent"]
 
     def memory_ids(self, texts: Sequence[str]) -> list[str]:
         """Add memories and return their ids."""
