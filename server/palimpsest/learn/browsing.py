@@ -21,7 +21,7 @@ from palimpsest.core.git_project import Alias, Move, Project, Repository
 from palimpsest.core.models import PAGE, ChangedMemory, Hit, Memory, Message, Scope, has_expired, labels_of
 from palimpsest.core.settings import AUTO, Settings
 from palimpsest.core.validation import scope_part
-from palimpsest.learn.document_pages import grouped, plain_gist
+from palimpsest.learn.document_pages import plain_gist
 from palimpsest.learn.engine import Engine, OfMemory, reads
 from palimpsest.learn.summaries.kept_kinds import MAX_SESSION_TOKENS
 from palimpsest.recall.hits import memory_hit
@@ -273,7 +273,7 @@ class Conversations(OfMemory):
         said = [message.in_zone(self.zone) for message in said]
         total = sum(count_tokens(message.content) for message in said)
         room = max(total / MAX_TALK_PAGES, PAGE_TOKENS) if total > LONG_TOKENS else total
-        pages = grouped(said, lambda each: count_tokens(each.content), room)
+        pages = _pages(said, room)
         return session_id, [
             TalkPage(number, page, plain_gist("\n\n".join(each.content for each in page), ()).text)
             for number, page in enumerate(pages, 1)
@@ -294,6 +294,20 @@ class Conversations(OfMemory):
 
 # How many messages before and after one are the talk around it: what was asked, and what was answered.
 AROUND = 3
+
+
+def _pages(said: Sequence[Message], room: float) -> list[list[Message]]:
+    """Return messages in groups, each of as many as fit a room of so many tokens."""
+    pages: list[list[Message]] = []
+    total = 0.0
+    for message in said:
+        tokens = count_tokens(message.content)
+        if not pages or total + tokens > room:
+            pages.append([])
+            total = 0.0
+        pages[-1].append(message)
+        total += tokens
+    return pages
 
 
 def _position(cursor: str) -> tuple[datetime, str]:

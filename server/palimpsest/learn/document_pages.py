@@ -7,13 +7,13 @@ import logging
 import math
 import os
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import anyio
 from sqlalchemy import Connection
@@ -45,8 +45,6 @@ if TYPE_CHECKING:
     import re
 
     from pathspec import GitIgnoreSpec
-
-_T = TypeVar("_T")
 
 logger = logging.getLogger(__name__)
 
@@ -117,20 +115,6 @@ def first_heading(text: str) -> str:
     lines = (line.strip() for line in text.splitlines())
     titles = (_title(heading) for heading in _headings(text))
     return next((title for title in chain(titles, lines) if title), "")
-
-
-def grouped(items: Iterable[_T], cost_of: Callable[[_T], float], room: float) -> list[list[_T]]:
-    """Return items in groups of as many as fit a room, each by its cost."""
-    groups: list[list[_T]] = []
-    total = 0.0
-    for item in items:
-        cost = cost_of(item)
-        if not groups or total + cost > room:
-            groups.append([])
-            total = 0.0
-        groups[-1].append(item)
-        total += cost
-    return groups
 
 
 def sentences(text: str) -> list[str]:

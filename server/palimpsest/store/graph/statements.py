@@ -181,8 +181,10 @@ def _corrected(memory: Memory, text: str) -> Memory:
     start = _common(old, new)
     end = _common(old[start:][::-1], new[start:][::-1])
     cut, put = (" ".join(words[start : len(words) - end]).strip(".,;:!?") for words in (old, new))
+    if not cut or not put or max(len(cut.split()), len(put.split())) > MAX_CORRECTED:
+        return memory
     pattern = re.compile(rf"(?<!\w){re.escape(cut)}(?!\w)")
-    if not cut or not put or pattern.search(put) or max(len(cut.split()), len(put.split())) > MAX_CORRECTED:
+    if pattern.search(put):  # "Lyon, France" for "Lyon" says more of the same
         return memory
 
     def named(name: str) -> str:
