@@ -67,7 +67,7 @@ _MAX_REST = 1.0
 _LAST_PIECE = 10.0
 
 
-# Work by its rank, and that of one rank in the order in which it came.
+# Work in the order of its rank, and within a rank in the order in which it came.
 _Queue: TypeAlias = queue.PriorityQueue[tuple[int, int, Future[Any], Callable[[], Any]]]
 
 

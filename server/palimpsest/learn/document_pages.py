@@ -62,7 +62,8 @@ _HEADING = LazyPattern(
     r"|^(?P<level>#{1,6})(?!\S)(?P<title>.*)"
     r"|(?<![^\n]\n)^(?P<underlined>(?=[^\w\n]*\w).*)\n(?P<line>=|-|~|\^|\*|\+)(?P=line){2,}[ \t]*$"
 )
-# What is split at once, up to a heading or at least a line's end if it can: the library's time grows with the square.
+# A text is split in such stretches, each up to a heading or the end of a line if possible: the library's time grows
+# with the square of the length.
 _STRETCH = LazyPattern(r"(?s).{1,40000}(?:\Z|(?<=\n)(?=#))|.{1,40000}(?<=\n)|.{1,40000}")
 _PARAGRAPH = LazyPattern(r"(?s)\S.*?(?=\n[ \t]*\n|\Z)")
 _SENTENCE_END = LazyPattern(r"[.!?…][\"')\]»”’]*\s+|[。！？｡۔।][\"'」』”’）]*\s*|\n+")  # noqa: RUF001

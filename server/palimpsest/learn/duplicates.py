@@ -200,12 +200,11 @@ def _similar(
         memory, wanted = outcome.memory, 0 if outcome.replaced else nearest
         by_text = near_duplicates(engine, scope, memory, vectors.get(memory.key_text), MAX_SHOWN, nearest=wanted)
         by_text = [item for item in by_text if item.same > item.replaced or not item.memory.has_ended(engine.clock())]
-        by_text = [replace(item, replaced=ANOTHER_STATE) if _is_same_risk(memory, item) else item for item in by_text]
         former = _former_states(engine, scope, memory)
-        if any(
-            not item.is_only_near for item in former
-        ):  # a relation tells what is replaced, and likeness only guesses
+        # Where a relation tells what is replaced, likeness does not guess beside it.
+        if not all(item.is_only_near for item in former):
             by_text = [replace(item, replaced=0.0) if item.replaced > item.same else item for item in by_text]
+        by_text = [replace(item, replaced=ANOTHER_STATE) if _is_same_risk(memory, item) else item for item in by_text]
         items = [*former, *by_text]
         items = [
             replace(item, same=0.0, replaced=0.0) if _hold_apart(memory, item.memory) else item

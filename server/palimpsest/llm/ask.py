@@ -54,7 +54,7 @@ def says_nothing(text: str) -> bool:
     if not any(word in _NO for word in words):
         return False
     names_what = any(word.startswith(_OF_WHAT) for word in words)
-    # It is about what the user tells, or the user is not the one it is about.
+    # Either it is about what the user tells, or it is not about the user.
     is_told = not any(word in _USER for word in words[:2]) or any(word.startswith(_TELLING) for word in words)
     if any(word in _USER for word in words) and not (names_what and is_told):
         return False
@@ -141,7 +141,7 @@ class ReplyValues:
 
 
 class _FaultError(Exception):
-    """A text is no JSON, not even leniently: strictly up to `position`."""
+    """A text cannot be read as JSON, not even leniently. Up to `position` it could."""
 
     def __init__(self, position: int, *, has_content: bool) -> None:
         super().__init__()

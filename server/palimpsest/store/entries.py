@@ -77,7 +77,10 @@ def closed_candidates(
     """
     values = {"embedder": embedder, "chars": READ_CHARS, "limit": MAX_CLOSED, **rows.scope_values(scope)}
     return _rows_seen(
-        conn.execute(_closed(rows.scope_parts(scope), with_dropped), values).all(), scope, now, is_closed=True
+        conn.execute(_closed(rows.scope_parts(scope), with_dropped=with_dropped), values).all(),
+        scope,
+        now,
+        is_closed=True,
     )
 
 
@@ -145,7 +148,7 @@ _CANDIDATES: rows.Query = (
 
 
 @cache
-def _closed(parts: tuple[bool, ...], with_dropped: bool) -> rows.Query:  # noqa: FBT001 - arguments of a cache
+def _closed(parts: tuple[bool, ...], *, with_dropped: bool) -> rows.Query:
     has_held = sa.or_(memories.c.valid_from.is_(None), memories.c.valid_from <= memories.c.deleted_at)
     was_dropped = memories.c.superseded_by.is_not(None) if with_dropped else sa.false()
     was_closed = sa.or_(sa.and_(memories.c.valid_until.is_not(None), has_held), was_dropped)

@@ -273,7 +273,7 @@ def purge(
 
 
 def _erase_causes(conn: Connection, user_id: str, texts: Sequence[str]) -> None:
-    """Erase what memories of a user came of, now or in a version, where that was a text that is erased."""
+    """Erase the causes of a user's memories, in all versions, that repeat a text which is erased."""
     of_user = select(db.memories.c.id).where(db.memories.c.user_id == user_id)
     for table, owner, column, path in (
         (db.memories, db.memories.c.id, db.memories.c.metadata, (BECAUSE,)),

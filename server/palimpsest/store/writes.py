@@ -343,7 +343,7 @@ def _with_replaced(outcome: Outcome, replaced: Sequence[Memory]) -> Outcome:
     texts = tuple(memory.text for memory in replaced)
     lasting = {relation.key for relation in outcome.memory.relations}
     is_plan, now = outcome.memory.begins_in(UTC) is not None, outcome.memory.stated_at
-    # A plan closes nothing before its day, but the plan that it takes the place of.
+    # Before its day a plan closes nothing but the plan whose place it takes.
     ending = [memory for memory in replaced if not is_plan or memory.holds_from > now]
     closed = {relation.key: relation for memory in ending for relation in dated(memory)}
     before = {(relation.key, relation.since) for memory in replaced for relation in dated(memory)}

@@ -176,7 +176,7 @@ MAX_CORRECTED = 4
 
 
 def _corrected(memory: Memory, text: str) -> Memory:
-    """Return a memory with the names of what it states as a new text has them, where it only puts some words right."""
+    """Return a memory whose entities and relations have the few words that a new text puts right."""
     old, new = memory.text.split(), text.split()
     start = _common(old, new)
     end = _common(old[start:][::-1], new[start:][::-1])
@@ -200,7 +200,7 @@ def _corrected(memory: Memory, text: str) -> Memory:
 
 
 def _common(words: Sequence[str], others: Sequence[str]) -> int:
-    """Return with how many equal words two texts begin."""
+    """Return how many words two texts have in common at their beginning."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(words, others, strict=False)))
 
 
