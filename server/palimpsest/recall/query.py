@@ -20,7 +20,7 @@ from palimpsest.text.dates.date_finder import dates_in
 from palimpsest.text.dates.date_spans import DateSpan
 from palimpsest.text.names.name_finder import find_names
 from palimpsest.text.relation_updates import KIN
-from palimpsest.text.stopwords import asks_for_the_past
+from palimpsest.text.stopwords import has_words_of_the_past
 from palimpsest.text.tokenizer import query_tokens, search_tokens
 from palimpsest.text.word_lists import patterns
 
@@ -71,15 +71,28 @@ class TimeQuestion:
 def _parts(text: str, plain: str) -> tuple[str, str]:
     """Return the question without the clause that says when it was, and the clause; "" for none.
 
-    "When" also begins a condition: only what is asked of the past has an event for a time. What is written with a
-    capital inside of a question is no verb.
+    "When" also begins a condition: only what is asked of the past has an event for a time.
     """
-    first, *rest = text.split() or [""]
-    uncapitalized = " ".join((first, *(word for word in rest if not word[0].isupper()))).casefold()
-    if _RE["not when"].search(plain) or not _RE["past"].search(uncapitalized):
+    if _RE["not when"].search(plain) or not _has_past_verb(text):
         return "", ""
     found = _RE["when in han"].search(text) or _RE["when"].search(text)
     return (found["main"], found["clause"]) if found else ("", "")
+
+
+def _has_past_verb(text: str) -> bool:
+    # What is written with a capital inside of a question is no verb.
+    first, *rest = text.split() or [""]
+    return (
+        _RE["past"].search(" ".join((first, *(word for word in rest if not word[0].isupper()))).casefold()) is not None
+    )
+
+
+def _looks_ahead(text: str) -> bool:
+    """Return whether a question asks of what is, or is to be done, before something: not how it was before that."""
+    plain = text.casefold()
+    return _RE["obliged"].search(plain) is not None or (
+        _RE["present"].search(plain) is not None and not _has_past_verb(text)
+    )
 
 
 _MAX_NAME_WORDS = 4
@@ -88,9 +101,10 @@ _MAX_NAME_WORDS = 4
 def _named_before(text: str) -> str:
     """Return the name of what a question asks the predecessor of; "" if it asks for none, or of an action."""
     found = _RE["before"].search(text) or _RE["before in han"].search(text)
-    if found is None or _RE["obliged"].search(text.casefold()):
+    if found is None or _looks_ahead(text):
         return ""
     named = found["named"].split(",")[0]
+    named = names[0].strip() if (names := _RE["names first"].match(named)) else named
     return named if len(named.split()) <= _MAX_NAME_WORDS and _RE["a name"].search(named) else ""
 
 
@@ -222,12 +236,15 @@ def moment_of(
         return Moment("planned", TimeSpan(max(coming.start.astimezone(UTC), now), coming.end.astimezone(UTC)))
     if asked.is_plan and not dates:
         return Moment("planned", TimeSpan(now, datetime.max.replace(tzinfo=UTC)))
-    return Moment("" if dates or asked.sense or _asks_for_the_past(text) else "unsaid", present)
+    return Moment("" if dates or asked.sense or asks_for_the_past(text) else "unsaid", present)
 
 
-def _asks_for_the_past(text: str) -> bool:
-    """Return whether a question asks how something was before. "What must I do before the meeting?" does not."""
-    return asks_for_the_past(text) and not _RE["obliged"].search(text[:MAX_CHARS].casefold())
+def asks_for_the_past(text: str) -> bool:
+    """Return whether a question asks how something was before. "What is to be done before the meeting?" does not."""
+    text = text[:MAX_CHARS]
+    if _RE["before words"].search(text.casefold()):
+        return not _looks_ahead(text)
+    return has_words_of_the_past(text) and not _RE["obliged"].search(text.casefold())
 
 
 _YEAR_IN_TEXT = re.compile(r"(?<![\d.,:-])((?:19|20)\d\d)(?![\d:-]|[.,]\d)")
@@ -303,7 +320,7 @@ class ParsedQuery:
             names,
             frozenset(speakers),
             dates,
-            _asks_for_the_past(text),
+            asks_for_the_past(text),
             now.tzinfo or UTC,
             tuple(tuple(dict.fromkeys(query_tokens(wording))) for wording in also),
             exact_parts(text),

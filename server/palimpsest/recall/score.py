@@ -510,7 +510,7 @@ def held_gains(
         if moment.sense == "planned":
             return PLANNED * begin
         return BEGAN * (begin & ~np.array([is_wish(entry.text) for entry in entries]))
-    if moment.sense == "at":
+    if moment.sense in ("at", "now"):
         gains -= OUTSIDE * np.array([is_outside(entry, moment.span) for entry in entries])
     event, ranking = None, scores
     if guess is not None:

@@ -80,8 +80,8 @@ def change_words(text: str) -> int:
     return max(len(words & known) for known in _CHANGE_WORDS.values()) + signs
 
 
-def asks_for_the_past(question: str) -> bool:
-    """Return whether a question asks how something was before it changed."""
+def has_words_of_the_past(question: str) -> bool:
+    """Return whether a question has a word for how something was before it changed."""
     plain = _plain(question)
     return not _WORDS["past words"].isdisjoint(_WORD.findall(plain)) or _RE["past signs"].search(plain) is not None
 
