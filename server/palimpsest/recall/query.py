@@ -44,7 +44,8 @@ class TimeQuestion:
 
     `main` is the question without the `clause` that says when: "who led sales" and "we moved to AWS". `named` is what
     the answer was before. With `is_plan` it may ask about what is to come. `about` are the keys of those whom it is
-    about: "" for the user; nobody if that cannot be told.
+    about: "" for the user; nobody if that cannot be told. With `has_relative` it has a word for somebody's relative or
+    friend.
     """
 
     sense: TimeSense = ""
@@ -53,6 +54,7 @@ class TimeQuestion:
     named: str = ""
     is_plan: bool = False
     about: AbstractSet[str] = frozenset()
+    has_relative: bool = False
 
     @classmethod
     def of(cls, question: str, people: Collection[str] = ()) -> TimeQuestion:
@@ -64,8 +66,9 @@ class TimeQuestion:
         senses: list[TimeSense] = [name for name in _SENSES if (named if name == "before" else _RE[name].search(plain))]
         main = (main or text).replace(named, "")
         # Who leads what, or is whose boss, is told of somebody else.
-        about = frozenset[str]() if _RE["who"].search(main.casefold()) else _about(main, people)
-        return cls(senses[0] if senses else "", main, clause, named, _RE["plan"].search(plain) is not None, about)
+        has_relative, is_plan = _has_relative(main), _RE["plan"].search(plain) is not None
+        about = frozenset[str]() if has_relative or _RE["who"].search(main.casefold()) else _about(main, people)
+        return cls(senses[0] if senses else "", main, clause, named, is_plan, about, has_relative)
 
 
 def _parts(text: str, plain: str) -> tuple[str, str]:
@@ -108,10 +111,14 @@ def _named_before(text: str) -> str:
     return named if len(named.split()) <= _MAX_NAME_WORDS and _RE["a name"].search(named) else ""
 
 
+def _has_relative(main: str) -> bool:
+    plain = main.casefold()
+    in_letters = _RE["others"].search(plain) is not None or not KIN.isdisjoint(re.findall(r"\w+", plain))
+    return in_letters or _RE["others in han"].search(main) is not None
+
+
 def _about(main: str, people: Collection[str]) -> frozenset[str]:
     plain = main.casefold()
-    if _RE["others"].search(plain) or _RE["others in han"].search(main) or not KIN.isdisjoint(plain.split()):
-        return frozenset()
     named = frozenset(name_key(name) for name in people if name.casefold() in plain)
     # Japanese leaves out whoever speaks.
     return frozenset({""}) if _RE["self"].search(plain) or (not named and _RE["kana"].search(main)) else named

@@ -30,7 +30,7 @@ from palimpsest.recall.hits import LINKED, same_words_key
 from palimpsest.recall.query import Moment, ParsedQuery, exact_form, held_in, is_about, is_wish, said_match, text_match
 from palimpsest.text.dates.date_finder import dates_in
 from palimpsest.text.names.name_finder import find_names, is_given_name
-from palimpsest.text.relation_updates import is_several
+from palimpsest.text.relation_updates import is_several, words_in, words_that_ask
 from palimpsest.text.stopwords import asked_types, can_hold
 from palimpsest.text.tokenizer import search_tokens, subject_tokens
 
@@ -693,6 +693,10 @@ EXACT = 8.0
 # benchmarks/lives_in_time.json with their relations, more puts other states of what is asked for first.
 RELATION = 1.0
 
+# What a memory loses that states what a question asks, but of another one, where it is known of whom it is asked of: as
+# much as an exact match gains.
+OF_ANOTHER = 8.0
+
 # What a candidate loses that speaks of a look-alike of what is asked for: about the gain of good hints.
 OTHER_NAME = 4.0
 
@@ -731,6 +735,8 @@ class SearchScoring:
         if candidates.near:
             stands_out = np.array([entry.owner_id in candidates.near for entry in candidates.entries])
             parts["relation"] = RELATION * stands_out.astype(np.float32)
+        if self.named and not self.query.asked.has_relative:
+            parts["of another"] = -OF_ANOTHER * self._of_another(candidates)
         if candidates.link_pairs:
             parts[CONNECTED] = connected(candidates, _sum(parts))
         order = order_features(self.query, candidates, _sum(parts), self.weights.replacement)
@@ -743,6 +749,19 @@ class SearchScoring:
             parts[HELD] = held_gains(self.query, candidates, scores, guess, named=self.named, alike=self.weights.alike)
         parts["repeated"] = -REPEATED * repeated(candidates, _sum(parts))
         return parts
+
+    def _of_another(self, candidates: Candidates) -> Column:
+        """Return 1 for memories that state what is asked only of others than whom the question names; else 0.
+
+        Somebody else's is left alone if no memory states it of who is named.
+        """
+        asking, columns = words_in(self.query.text), np.zeros((2, len(candidates.entries)), dtype=np.float32)
+        for row, entry in enumerate(candidates.entries):
+            for source, key, _ in candidates.states.get(entry.owner_id, ()):
+                if words_that_ask(asking, key.replace("_", " ")):
+                    columns[int(source not in self.named), row] = 1
+        own, others = columns
+        return others * (1 - own) * own.any()
 
     def _own_parts(self, candidates: Candidates) -> dict[str, Column]:
         """Return what each candidate gains by itself, whatever the others say."""

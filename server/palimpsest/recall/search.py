@@ -69,6 +69,9 @@ from palimpsest.text.tokenizer import count_tokens, query_tokens
 # How many relations a search shows. Mem0 showed as many.
 MAX_RELATIONS = 5
 
+# What share of the best hit's score one has at least whose relations of the user are shown.
+MATCHING = 0.5
+
 # How many relations are read by the number of hops: for one twice as many as are shown, because several memories may
 # state the same; for two those that lead on.
 MAX_READ = {1: 2 * MAX_RELATIONS, 2: 100}
@@ -96,7 +99,12 @@ def _first(hops: Sequence[Sequence[KnownRelation]], memory_ids: Sequence[str]) -
     What one of them ends and another goes on with has no end.
     """
     rank = {memory_id: number for number, memory_id in enumerate(memory_ids)}
-    numbered = [(number, found) for number, relations in enumerate(hops) for found in relations]
+    numbered = [
+        (number, found)
+        for number, relations in enumerate(hops)
+        for found in relations
+        if found.source_id != found.destination_id  # a name of the user is no relation
+    ]
     newest = {id(found): place for place, found in enumerate(in_order([found for _, found in numbered])[::-1])}
     numbered.sort(key=lambda item: (rank.get(item[1].memory_id, len(rank)), item[0], newest[id(item[1])]))
     distinct: dict[tuple[str, str, str], KnownRelation] = {}
@@ -534,6 +542,8 @@ def _relations(
     if not ranking.entities:
         return (), ()
     shown = [hit.id for hit in hits[: query.limit] if hit.kind == "memory"]
+    matching = [hit.id for hit in hits if hit.id in shown and hit.score >= MATCHING * hits[0].score]
+    asking = words_in(" ".join((query.text, *query.also)))
     candidates = (item.candidate for item in ranking.ranked if not item.candidate.is_closed)
     others = (candidate.owner_id for candidate in candidates if candidate.kind == "memory")
     memory_ids, is_filtered = list(dict.fromkeys((*shown, *others))), bool(query.filters)
@@ -541,8 +551,13 @@ def _relations(
     of_others = [entity.id for entity in ranking.entities if not entity.is_user]
     near = [
         *_relations_of(conn, query, of_others, memory_ids, is_filtered=is_filtered),
-        # Nearly everything is about the user, so only the hits state relations of the user's own entity.
-        *_relations_of(conn, query, of_user, shown, is_filtered=True),
+        # Nearly everything is about the user, so the hits state relations of the user's own entity: what answers, all
+        # of its own, another one what is asked for.
+        *(
+            relation
+            for relation in _relations_of(conn, query, of_user, shown, is_filtered=True)
+            if relation.memory_id in matching or words_that_ask(asking, relation.relationship)
+        ),
     ]
     far: list[KnownRelation] = []
     if query.hops > 1:
@@ -566,13 +581,13 @@ def _relations(
         is_of_now = query.as_of is None and query.held_at is None
         return [each for each in found if holds(each) and not (is_of_now and each.has_ended(query.now))]
 
-    path = _path(query, ranking.entities, near, beside)
+    path = _path(asking, ranking.entities, near, beside)
     others = tuple(relation for relation in relations if holds(relation) and relation not in path)
     return (*path, *others)[: max(MAX_RELATIONS, len(path))], path
 
 
 def _path(
-    query: SearchQuery,
+    asking: Sequence[str],
     named: Sequence[Entity],
     near: Sequence[KnownRelation],
     beside: Callable[[Iterable[str]], Sequence[KnownRelation]],
@@ -581,7 +596,7 @@ def _path(
 
     Each is asked for by a word that no other one answers. `near` are relations of the entities, and `beside` reads all.
     """
-    asking, best = words_in(" ".join((query.text, *query.also))), _Way()
+    best = _Way()
     ways = {entity.id: best for entity in named if any(words_that_ask(asking, each.relationship) for each in near)}
     reached = set(ways)
     for _ in range(MAX_PATH):
