@@ -14,10 +14,10 @@ from contextlib import AbstractContextManager, ExitStack, closing, contextmanage
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import IO, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from palimpsest.core.errors import LedgerError
-from palimpsest.core.files import OWNER_ONLY, file_lock, files_below
+from palimpsest.core.files import file_lock, files_below
 from palimpsest.store.database import LedgerCopy
 
 # A lock between processes that is granted about in the order in which they ask for it.
@@ -40,40 +40,11 @@ def in_turn(path: Path, timeout: float) -> Generator[None]:
     The system releases it when the process ends, also when it is killed. Raises TimeoutError after `timeout` seconds,
     and OSError if the files cannot be opened or locked.
     """
-    line = path.with_name(f"{path.stem}.next{path.suffix}")
-    end = time.monotonic() + timeout
-    if sys.platform == "win32":  # pragma: no cover
-        with file_lock(line).acquire(timeout, poll_interval=LINE_SECONDS):
-            lock = file_lock(path).acquire(max(0.0, end - time.monotonic()), poll_interval=TURN_SECONDS)
-        with lock:
-            yield
-        return
-    with _locked(line, end, LINE_SECONDS):
-        held = _locked(path, end, TURN_SECONDS)
-    with held:
+    line, end = file_lock(path.with_name(f"{path.stem}.next{path.suffix}")), time.monotonic() + timeout
+    with line.acquire(timeout, poll_interval=LINE_SECONDS):
+        turn = file_lock(path).acquire(max(0.0, end - time.monotonic()), poll_interval=TURN_SECONDS)
+    with turn:
         yield
-
-
-if sys.platform != "win32":
-    import fcntl
-
-    def _locked(path: Path, end: float, pause: float) -> IO[bytes]:
-        """Return a file that is locked until it is closed. Raises TimeoutError if it is not before a time."""
-        file = os.fdopen(os.open(path, os.O_CREAT | os.O_RDWR, OWNER_ONLY), "rb")
-        while not _is_our_turn(file):
-            if time.monotonic() >= end:
-                file.close()
-                raise TimeoutError
-            time.sleep(pause)
-        return file
-
-    def _is_our_turn(file: IO[bytes]) -> bool:
-        """Lock a file unless somebody else has locked it, and return whether it is ours."""
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
 
 
 # Which files a connection has open, so that it is noticed if others are put in their places.
