@@ -553,12 +553,6 @@ MAX_NUMBERS_WITHOUT_INDEX = 2**28
 # long as some fifty queries to Chroma, so users who take turns must not displace each other.
 RECENT = 100
 
-# How many rows are free for changes at least, after all keys of a user were read. Beyond 2,000 keys an eighth is.
-MIN_SPARE = 256
-
-# The entry number of a row whose entry was removed, or has another row now.
-REMOVED = -1
-
 # For how many seconds a query waits while another thread reads keys. Then the vector index answers it.
 MAX_WAIT = 0.2
 
@@ -569,11 +563,7 @@ Numbers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class _UserKeys:
-    """The keys of a user at one row of the index log.
-
-    `entries` has the entry number of each row in use. `rows` is a matrix of shape (capacity, dims). Rows in use are
-    never written again, so a thread can read them while another appends.
-    """
+    """The keys of a user at one row of the index log: the entry number of each, and a matrix of shape (n, dims)."""
 
     checkpoint: Checkpoint
     entries: Numbers
@@ -582,31 +572,24 @@ class _UserKeys:
     @property
     def size(self) -> int:
         """Return how many numbers they have."""
-        return len(self.entries) * self.rows.shape[1]
+        return self.rows.size
 
     def nearest(self, vector: Vector, limit: int) -> tuple[int, ...]:
         """Return the numbers of the nearest keys by cosine similarity, nearest first."""
         if not len(self.entries):
             return ()
-        scores = self.rows[: len(self.entries)] @ vector
-        scores[self.entries == REMOVED] = -np.inf
+        scores = self.rows @ vector
         chosen = np.argpartition(-scores, min(limit, len(scores) - 1))[:limit]
-        chosen = chosen[np.lexsort((self.entries[chosen], -scores[chosen]))]
-        return tuple(seq for seq in self.entries[chosen].tolist() if seq != REMOVED)
+        return tuple(self.entries[chosen[np.lexsort((self.entries[chosen], -scores[chosen]))]].tolist())
 
-    def changed(self, checkpoint: Checkpoint, seqs: Sequence[int], keys: dict[int, Vector]) -> _UserKeys | None:
-        """Return the keys after entries have changed, at a later row of the log. Return None if no row is free.
+    def changed(self, checkpoint: Checkpoint, seqs: Sequence[int], keys: Mapping[int, Vector]) -> _UserKeys:
+        """Return the keys after entries have changed, at a later row of the log; `keys` are those they have now.
 
-        `keys` are those that the changed entries `seqs` have now. One thread at a time may call this.
+        All of them are copied, so that a thread can go on reading the old ones: 31 MB take ten milliseconds.
         """
-        used = len(self.entries)
-        if used + len(keys) > len(self.rows):
-            return None
-        entries = np.concatenate([self.entries, np.fromiter(keys, np.int64, len(keys))])
-        entries[:used][np.isin(self.entries, seqs)] = REMOVED
-        if keys:
-            self.rows[used : len(entries)] = np.stack(list(keys.values()))
-        return replace(self, checkpoint=checkpoint, entries=entries)
+        stay = ~np.isin(self.entries, seqs)
+        entries = np.concatenate([self.entries[stay], np.fromiter(keys, np.int64, len(keys))])
+        return _UserKeys(checkpoint, entries, np.concatenate([self.rows[stay], *(key[None] for key in keys.values())]))
 
 
 class KeptKeys:
@@ -689,24 +672,17 @@ class KeptKeys:
         seqs = entry_queries.entries_changed_since(conn, user_id, keys.checkpoint.log_number, MAX_CHANGED + 1)
         if len(seqs) > MAX_CHANGED:
             return None
-        return keys.changed(newest, seqs, entry_queries.keys_of(conn, self._embedder, seqs))
+        changed = keys.changed(newest, seqs, entry_queries.keys_of(conn, self._embedder, seqs))
+        return changed if self._has_room(user_id, changed.size) else None
 
     def _read(self, conn: Connection, user_id: str, newest: Checkpoint) -> _UserKeys | None:
         """Return all keys of a user, or None if there are none or no room for them."""
         stored = entry_queries.centre(conn, user_id, self._embedder)
         if stored.mean is None or not self._has_room(user_id, stored.entries * len(stored.mean)):
             return None
-        capacity = stored.entries + max(MIN_SPARE, stored.entries // 8)
-        entries = np.empty(capacity, dtype=np.int64)
-        rows = np.empty((capacity, len(stored.mean)), dtype=np.float32)
-        used = 0
-        for seqs, keys in entry_queries.user_keys(conn, user_id, self._embedder):
-            if used + len(seqs) > capacity:
-                return None  # the ledger's count of the keys is wrong; `verify` tells
-            entries[used : used + len(seqs)] = seqs
-            rows[used : used + len(seqs)] = keys
-            used += len(seqs)
-        return _UserKeys(newest, entries[:used], rows)
+        read = list(entry_queries.user_keys(conn, user_id, self._embedder))
+        entries = np.concatenate([np.array(seqs, dtype=np.int64) for seqs, _ in read])
+        return _UserKeys(newest, entries, np.concatenate([keys for _, keys in read]))
 
     def _has_room(self, user_id: str, size: int) -> bool:
         """Make room for so many numbers by dropping users who did not search lately. Return whether there is room."""
