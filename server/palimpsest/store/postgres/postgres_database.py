@@ -281,6 +281,7 @@ class PostgresDatabase(Database):
             max_overflow=CONNECTIONS - KEPT_CONNECTIONS,
             pool_timeout=WAIT_SECONDS,
             pool_use_lifo=True,
+            pool_pre_ping=True,
         )
         self._sessions = self._new_engine(poolclass=NullPool)
         self._is_closed = False
@@ -334,22 +335,13 @@ class PostgresDatabase(Database):
     @contextmanager
     def _begun(self, begin: str) -> Generator[sa.Connection]:
         """Return a connection with a transaction. One that the database has closed meanwhile is replaced by another."""
-        conn = self._engine.connect()
-        try:
+        with self._engine.connect() as conn:
             try:
                 conn.exec_driver_sql(begin, execution_options=postgres_schema.AS_TEXT)
-            except DBAPIError as error:
-                if not is_lost(error.orig):
-                    raise
-                conn.close()
-                conn = self._engine.connect()
-                conn.exec_driver_sql(begin, execution_options=postgres_schema.AS_TEXT)
-            yield conn
-        except BaseException:
-            _roll_back(conn)
-            raise
-        finally:
-            conn.close()
+                yield conn
+            except BaseException:
+                _roll_back(conn)
+                raise
 
     def _commit(self, conn: sa.Connection) -> None:
         if driver_of(conn).info.transaction_status is not TransactionStatus.INTRANS:
