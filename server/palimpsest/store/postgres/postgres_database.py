@@ -39,13 +39,11 @@ ADVICE = {
     "42P01": "A table of the ledger is missing. Restore the database from a backup",
     "53100": "The disk of the database is full. Free some space, then try again",
     "53300": "The database has no free connection. Let it allow more of them (max_connections), or run fewer servers",
-    "53": "The database has not enough resources. Try again in a moment",
     "54000": "A name is too long for an index of the database. Shorten it",
     "55P03": "Another server has been writing for this user all the time. Try again in a moment",
     "57014": "The database took too long. Try again in a moment",
     "57P": "The database is stopping or starting. Try again in a moment",
     "08": "The database cannot be reached. Check that it runs, then try again",
-    "25P03": "This server was held up for too long in the middle of a call. Try again",
     "25006": "The database only allows reading now, as a standby does. Try again once it is the primary",
     "22P05": "The text has a character that PostgreSQL cannot store. Leave it out",
     "22021": "The text has a character that PostgreSQL cannot store. Leave it out",
@@ -53,14 +51,10 @@ ADVICE = {
 
 # What to do, by a part of the message, where the driver refuses by itself and gives no code.
 REFUSALS = {
-    "password authentication failed": ADVICE["28"],
-    "no password supplied": ADVICE["28"],
+    "password": ADVICE["28"],
     "does not exist": ADVICE["3D"],
     "too many": ADVICE["53300"],
-    "starting up": ADVICE["57P"],
-    "not yet accepting": ADVICE["57P"],
     "NUL (0x00)": ADVICE["22021"],
-    "shutting down": ADVICE["57P"],
 }
 
 UNREACHABLE = "The database cannot be reached. Check that it runs and that ledger_url is right, then try again"
