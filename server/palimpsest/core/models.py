@@ -900,16 +900,6 @@ class Candidate(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class IndexLogRow:
-    """One row of the index log: a vector index must upsert or delete entry `entry_seq` of a user."""
-
-    seq: int
-    entry_seq: int
-    user_id: str
-    op: Literal["upsert", "delete"]
-
-
-@dataclass(frozen=True, slots=True)
 class DocumentPage:
     """Which page of which document a message is. `id` is that of the document, and pages are counted from 1."""
 

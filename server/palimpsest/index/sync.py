@@ -392,11 +392,11 @@ class Projection:
                 if not self._checkpoint.is_valid(self.initial_checkpoint, conn):
                     return False
                 rows = entry_queries.log_rows_after(conn, self._checkpoint.log_number, self.batch)
-                keys = entry_queries.keys_of(conn, self.embedder, [row.entry_seq for row in rows])
+                keys = entry_queries.keys_of(conn, self.embedder, [row.unit_seq for row in rows])
                 if not rows:
                     return True
                 signature = entry_queries.log_signature(conn, rows[-1].seq)
-            self._write(grouped((row.user_id, row.entry_seq) for row in rows), keys)
+            self._write(grouped((row.user_id, row.unit_seq) for row in rows), keys)
             self._save_checkpoint(replace(self._checkpoint, log_number=rows[-1].seq, log_signature=signature))
             done += len(rows)
             if progress is not None:

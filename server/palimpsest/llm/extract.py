@@ -432,20 +432,15 @@ def _facts(replies: Sequence[FactReply], messages: Sequence[Message], user_name:
         text = with_name(text, name)
         known = facts.get(text, Fact(text))
         relations = _relations(item, name, known.relations)
-        happened_at, precision = _date(item.happened_at, zone)
-        valid_from, valid_from_precision = _date(item.valid_from, zone)
-        valid_until, valid_until_precision = _date(item.valid_until, zone)
-        if valid_from is not None and valid_until is not None and valid_until < valid_from:  # the model erred
-            valid_until, valid_until_precision = None, ""
+        times: dict[str, Any] = {}
+        for time in ("happened_at", "valid_from", "valid_until"):
+            times |= zip((time, f"{time.removesuffix('_at')}_precision"), _date(getattr(item, time), zone), strict=True)
+        if times["valid_from"] and times["valid_until"] and times["valid_until"] < times["valid_from"]:
+            times |= {"valid_until": None, "valid_until_precision": ""}  # the model erred
         facts[text] = Fact(
             text=text,
             sources=tuple(dict.fromkeys((*known.sources, *(message.id for message in cited)))),
-            happened_at=happened_at,
-            happened_precision=precision,
-            valid_from=valid_from,
-            valid_from_precision=valid_from_precision,
-            valid_until=valid_until,
-            valid_until_precision=valid_until_precision,
+            **times,
             said_at=max((message.said_at for message in cited or messages), default=None),
             keywords=(*item.asks[: MAX_HINTS["asks"]], *item.keywords[:MAX_LABELS]),
             tags=tuple(item.tags[:MAX_LABELS]),

@@ -383,10 +383,10 @@ def set_meta(conn: sa.Connection, key: str, value: object) -> None:
 _NEWEST = sa.select(sa.func.max(index_log.c.seq))
 
 
-def log_rows_after(conn: sa.Connection, log_number: int, limit: int) -> list[models.IndexLogRow]:
+def log_rows_after(conn: sa.Connection, log_number: int, limit: int) -> Sequence[sa.Row[Any]]:
     """Return the next `limit` rows of the index log after a number, oldest first."""
     query = sa.select(index_log).where(index_log.c.seq > log_number).order_by(index_log.c.seq).limit(limit)
-    return [models.IndexLogRow(row.seq, row.unit_seq, row.user_id, row.op) for row in conn.execute(query)]
+    return conn.execute(query).all()
 
 
 def log_signature(conn: sa.Connection, log_number: int) -> str:

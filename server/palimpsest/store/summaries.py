@@ -26,13 +26,13 @@ from palimpsest.store.schema import (
 
 # What summaries rest on: the memories in the version that was read, and the messages.
 
-# For how many months the last summary of each kind keeps what it rests on. If a newer one is outdated by a correction,
-# the next is written from such an older one, which the correction does not concern, and not from the beginning.
-KEPT_MONTHS = 12
+# How many summaries of a kind keep what they rest on. If the newest is outdated by a deletion, the next is written from
+# an older one, which the deletion does not concern, and not from the beginning.
+KEPT = 12
 
 
 def put(conn: sa.Connection, summary: Summary, provenance: Provenance) -> None:
-    """Store a summary with what it rests on. Of older ones, the last of each earlier month keeps that, for a year."""
+    """Store a summary with what it rests on, which the oldest ones lose."""
     of_kind = (is_scope(summaries, summary.scope), summaries.c.kind == summary.kind)
     newest = conn.execute(sa.select(sa.func.max(summaries.c.seq)).where(*of_kind)).scalar()
     erased = meta_value(conn, ERASED_AT)
@@ -42,7 +42,9 @@ def put(conn: sa.Connection, summary: Summary, provenance: Provenance) -> None:
     values = {**scope_values(summary.scope), **said, "model": provenance.model, "prompt": provenance.prompt}
     summary_id = conn.execute(sa.insert(summaries).returning(summaries.c.id), values).scalar_one()
     store(conn, summary_id, summary.sources, summary.message_ids)
-    _thin_out(conn, summary_id, summary)
+    older = sa.select(summaries.c.id).where(*of_kind).order_by(summaries.c.id.desc()).offset(KEPT)
+    surplus = conn.execute(older).scalars().all()
+    conn.execute(sa.delete(summary_sources).where(among(summary_sources.c.summary_id, surplus)))
 
 
 def store(conn: sa.Connection, summary_id: int, of_memories: Mapping[str, int], message_ids: Sequence[str]) -> None:
@@ -52,19 +54,6 @@ def store(conn: sa.Connection, summary_id: int, of_memories: Mapping[str, int], 
     of_summary = sa.insert(summary_sources).values(summary_id=summary_id)
     if rows := [{"kind": kind, "owner_id": owner, "revision": revision} for kind, owner, revision in owners]:
         conn.execute(of_summary, rows)
-
-
-def _thin_out(conn: sa.Connection, newest_id: int, summary: Summary) -> None:
-    of_kind = (is_scope(summaries, summary.scope), summaries.c.kind == summary.kind, summaries.c.id != newest_id)
-    query = sa.select(summaries.c.id, summaries.c.created_at).where(*of_kind, has_sources())
-    kept = {f"{summary.created_at:%Y-%m}"}
-    surplus: list[int] = []
-    for row in conn.execute(query.order_by(summaries.c.id.desc())).all():
-        month = f"{row.created_at:%Y-%m}"
-        if month in kept or len(kept) > KEPT_MONTHS:
-            surplus.append(row.id)
-        kept.add(month)
-    conn.execute(sa.delete(summary_sources).where(among(summary_sources.c.summary_id, surplus)))
 
 
 def read(conn: sa.Connection, summary_id: int) -> tuple[Mapping[str, int], tuple[str, ...]]:

@@ -94,9 +94,9 @@ TOLERANCE = 1e-4
 ROUNDING = 1e-3
 
 
-def _called(text: str, *, has_examples: bool = False) -> Any:
-    """Return a field for what was found of a kind. `has_examples` says that it is of ids, of which some are shown."""
-    return field(default_factory=dict[Any, Any], metadata={"text": text, "has_examples": has_examples})
+def _called(text: str) -> Any:
+    """Return a field for what was found of a kind."""
+    return field(default_factory=dict[Any, Any], metadata={"text": text})
 
 
 @dataclass(slots=True)
@@ -109,11 +109,11 @@ class Faults:
     """
 
     file: Sequence[str] = ()
-    owners: Mapping[str, Kind] = _called("are searched by another text than they have", has_examples=True)
+    owners: Mapping[str, Kind] = _called("are searched by another text than they have")
     orphans: Collection[int] = _called("entries belong to no memory or message")
     words: bool = _called("the full text does not find the words of its rows")
     means: bool = _called("the mean of a user's vectors is wrong")
-    memories: Collection[str] = _called("have other mentions or relations than they state", has_examples=True)
+    memories: Collection[str] = _called("have other mentions or relations than they state")
     mentions: Collection[int] = _called("mentions belong to no memory, message or entity of their scope")
 
     def texts(self) -> list[str]:
@@ -124,8 +124,8 @@ class Faults:
             if found is True:
                 lines.append(text)
             elif found:
-                shown = sorted(found)[:MAX_EXAMPLES] if kind.metadata["has_examples"] else []
-                lines.append(f"{len(found)} {text}" + (f": {', '.join(each[:8] for each in shown)}" if shown else ""))
+                shown = ", ".join(str(each)[:8] for each in sorted(found)[:MAX_EXAMPLES])
+                lines.append(f"{len(found)} {text}: {shown}")
         return lines
 
 
