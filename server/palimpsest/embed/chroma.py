@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from palimpsest.core.errors import EmbedderError
+from palimpsest.core.errors import EmbedderError, raised_as
 from palimpsest.core.protocols import Vector
 from palimpsest.embed.workers import PlainEmbedder
 
@@ -23,17 +23,15 @@ class ChromaEmbedder(PlainEmbedder):
     max_chars = 1_000
 
     def __init__(self) -> None:
-        try:
+        with raised_as(EmbedderError, "Chroma's embedder cannot be loaded", "", ImportError, ValueError):
             from chromadb.utils.embedding_functions import ONNXMiniLM_L6_V2  # noqa: PLC0415 - slow, rarely used
 
             # The Windows builds of onnxruntime send telemetry to Microsoft unless it is disabled.
             importlib.import_module("onnxruntime").disable_telemetry_events()
             self._function: Any = ONNXMiniLM_L6_V2()
-        except (ImportError, ValueError) as error:
-            raise EmbedderError(f"Chroma's embedder cannot be loaded: {error}") from error
 
     def _vectors(self, texts: Sequence[str]) -> Vector:
-        try:
+        advice = ". It downloads its model on first use."
+        # httpx, onnxruntime, tarfile and the system all raise here.
+        with raised_as(EmbedderError, "Chroma's embedder failed", advice, Exception):
             return np.array(cast("list[Any]", self._function(list(texts))), dtype=np.float32)
-        except Exception as error:  # httpx, onnxruntime, tarfile and the system all raise here
-            raise EmbedderError(f"Chroma's embedder failed: {error}. It downloads its model on first use.") from error

@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
-from palimpsest.core.errors import InputError, ModelFetchError
+from palimpsest.core.errors import InputError, ModelFetchError, raised_as
 from palimpsest.core.files import replace_file
 from palimpsest.core.protocols import Progress
 
@@ -102,7 +102,7 @@ def fetch(model: HubModel, folder: Path, progress: Progress, *, endpoint: str = 
     hub or of a mirror. Raises ModelFetchError; what was downloaded is kept, except for a file with a wrong hash.
     """
     lacking = {path: file for path, file in model.files.items() if _sha256(folder / path) != file.sha256}
-    try:
+    with raised_as(ModelFetchError, f"{folder} cannot be written", ". Nothing was changed.", OSError):
         folder.mkdir(parents=True, exist_ok=True)
         left = sum(file.size - _size(_partial(folder / path, file)) for path, file in lacking.items())
         free = shutil.disk_usage(folder).free
@@ -120,8 +120,6 @@ def fetch(model: HubModel, folder: Path, progress: Progress, *, endpoint: str = 
 
             _download(model, path, folder / path, received, endpoint)
         _describe(model, folder)
-    except OSError as error:
-        raise ModelFetchError(f"{folder} cannot be written: {error}. Nothing was changed.") from error
 
 
 def _download(model: HubModel, path: str, target: Path, received: Callable[[int], None], endpoint: str) -> None:

@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeAlias, TypeVar, cast, get_args
 
 import numpy as np
 
-from palimpsest.core.errors import EmbedderError, RerankerError
+from palimpsest.core.errors import EmbedderError, RerankerError, raised_as
 from palimpsest.core.protocols import Vector
 from palimpsest.core.settings import EmbedderConfig, RerankerConfig
 from palimpsest.core.validation import well_formed
@@ -186,12 +186,10 @@ def _model_file(folder: Path, setting: str = "embedder.config.model") -> Path:
 
 def _read(folder: Path, name: str) -> dict[str, Any]:
     """Return the content of a JSON file of the folder, or nothing if there is no such file. Raises EmbedderError."""
-    try:
-        content: Any = json.loads((folder / name).read_text("utf-8"))
-    except FileNotFoundError:
+    if not (folder / name).exists():
         return {}
-    except (OSError, ValueError) as error:
-        raise EmbedderError(f"{folder / name} cannot be read: {error}") from error
+    with raised_as(EmbedderError, f"{folder / name} cannot be read", "", OSError, ValueError):
+        content: Any = json.loads((folder / name).read_text("utf-8"))
     return cast("dict[str, Any]", content) if isinstance(content, dict) else {}
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from palimpsest.core.errors import EmbedderError
+from palimpsest.core.errors import EmbedderError, raised_as
 from palimpsest.core.protocols import Vector
 from palimpsest.embed.workers import PlainEmbedder
 
@@ -33,15 +33,15 @@ class StaticEmbedder(PlainEmbedder):
     max_chars = 8_000
 
     def __init__(self) -> None:
-        try:
+        advice = ". Reinstall palimpsest-mcp."
+        # The tokenizers package raises Exception itself.
+        with raised_as(EmbedderError, "the static embedder cannot be loaded", advice, Exception):
             from tokenizers import Tokenizer  # noqa: PLC0415 - slow to import
 
             folder = _package_folder()
             self._weights = _mapped_vectors(folder / WEIGHTS)
             self._tokenizer: Any = Tokenizer.from_file(str(folder / TOKENIZER))
             self._tokenizer.no_truncation()
-        except Exception as error:  # the tokenizers package raises Exception itself
-            raise EmbedderError(f"the static embedder cannot be loaded: {error}. Reinstall palimpsest-mcp.") from error
 
     def _vectors(self, texts: Sequence[str]) -> Vector:
         return np.stack([self._mean(text[: self.max_chars]) for text in texts])

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from palimpsest.core.errors import VectorIndexError
+from palimpsest.core.errors import VectorIndexError, raised_as
 from palimpsest.core.protocols import Vector
 
 # The layout of the collections. An index with another layout is rebuilt.
@@ -108,10 +108,6 @@ class ChromaIndex:
         return self._collections[user_id]
 
 
-@contextmanager
-def _chroma_errors(failure: str) -> Generator[None]:
+def _chroma_errors(failure: str) -> AbstractContextManager[None]:
     """Raise errors as VectorIndexError. Chroma raises its own as well as those of Rust, SQLite and pydantic."""
-    try:
-        yield
-    except Exception as error:  # raised again as our own
-        raise VectorIndexError(f"the Chroma index {failure}: {error}") from error
+    return raised_as(VectorIndexError, f"the Chroma index {failure}", "", Exception)

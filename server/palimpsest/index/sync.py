@@ -8,7 +8,7 @@ import shutil
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,7 @@ import numpy.typing as npt
 from filelock import FileLock, Timeout
 from sqlalchemy import Connection
 
-from palimpsest.core.errors import LedgerError, VectorIndexError
+from palimpsest.core.errors import LedgerError, VectorIndexError, logged
 from palimpsest.core.files import file_lock, replace_file
 from palimpsest.core.protocols import Progress, Vector, VectorIndex
 from palimpsest.core.validation import object_of
@@ -111,16 +111,13 @@ def delete_outdated(root: Path, ledger: Ledger) -> list[Path]:
     """
     deleted: list[Path] = []
     for folder in index_folders(root):
-        try:
-            with file_lock(folder.with_suffix(".lock")).acquire(timeout=0):
-                checkpoint = Checkpoint.read(folder)
-                if checkpoint is not None and not ledger.read_with(partial(checkpoint.can_follow, ledger.id)):
-                    shutil.rmtree(folder)
-                    deleted.append(folder)
-        except Timeout:
-            continue  # its process rebuilds it at its next call
-        except OSError as error:
-            logger.warning("the outdated index %s could not be deleted: %s", folder, error)
+        failed = logged(logger, f"the outdated index {folder} could not be deleted", OSError)
+        # The process of one that is in use rebuilds it at its next call.
+        with failed, suppress(Timeout), file_lock(folder.with_suffix(".lock")).acquire(timeout=0):
+            checkpoint = Checkpoint.read(folder)
+            if checkpoint is not None and not ledger.read_with(partial(checkpoint.can_follow, ledger.id)):
+                shutil.rmtree(folder)
+                deleted.append(folder)
     return deleted
 
 
@@ -360,13 +357,11 @@ class Projection:
         valid = self._valid_checkpoint()
         if valid is None or self.folder is None:
             return False
-        try:
-            self._index = self.open_index(self.folder or Path())
+        with logged(logger, f"the index in {self.folder} is rebuilt", VectorIndexError):
+            self._index = self.open_index(self.folder)
             if self._apply_log(valid, progress) and self._is_complete():
                 self.state, self.fault = "ready", ""
                 return True
-        except VectorIndexError as error:
-            logger.warning("the index in %s is rebuilt: %s", self.folder, error)
         return False
 
     def _is_complete(self) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias, TypeGuard
 import sqlalchemy as sa
 
 from palimpsest.core.clock import first_instant, in_zone
-from palimpsest.core.errors import InputError, Remedy
+from palimpsest.core.errors import InputError, Remedy, raised_as
 from palimpsest.core.models import CAPTURED, EXPIRES_AT, ORIGIN, PINNED, USER_NAME, Memory, Scope, has_expired
 from palimpsest.core.validation import json_object, one_line
 from palimpsest.store import rows
@@ -398,10 +398,8 @@ def _excess(memory: Memory) -> float:
 
 
 def _check_metadata(metadata: Mapping[str, Any], old: Mapping[str, Any]) -> None:
-    try:
+    with raised_as(InputError, "metadata is not valid JSON", ". Nothing was changed", ValueError):
         json_object(dict(metadata))
-    except ValueError as error:
-        raise InputError(f"metadata is not valid JSON: {error}. Nothing was changed") from error
     value, limit = metadata.get(PINNED), metadata.get(LIMIT)
     if not (value is None or isinstance(value, bool) or _is_number(value) or value == old.get(PINNED)):
         raise InputError(f"metadata.{PINNED} is true, or a number that orders (1 comes first). Nothing was changed")

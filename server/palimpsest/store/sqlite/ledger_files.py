@@ -16,7 +16,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
-from palimpsest.core.errors import LedgerError
+from palimpsest.core.errors import LedgerError, logged, raised_as
 from palimpsest.core.files import file_lock, files_below
 from palimpsest.store.database import LedgerCopy
 
@@ -180,10 +180,8 @@ def turn_to_write(path: Path, timeout: float) -> Generator[None]:
 def note_writer(path: Path, files: LedgerFiles) -> None:
     """Note which files the writer whose turn it is has open."""
     if not wrote_last(path, files):
-        try:
+        with logged(logger, f"{_turn(path)} cannot be written", OSError):
             _turn(path).write_text(repr(tuple(files)), "ascii")
-        except OSError as error:
-            logger.warning("%s cannot be written: %s", _turn(path), error)
 
 
 def wrote_last(path: Path, files: LedgerFiles) -> bool:
@@ -197,10 +195,9 @@ def was_written(path: Path) -> bool:
 
 
 def _noted(path: Path) -> str:
-    try:
+    with suppress(OSError, ValueError):
         return _turn(path).read_text("ascii")
-    except (OSError, ValueError):
-        return ""
+    return ""
 
 
 def _turn(path: Path) -> Path:
@@ -321,15 +318,13 @@ class Backups:
     def set_aside(self, now: datetime) -> Path:
         """Copy a damaged ledger and its log byte by byte into the backup folder, so that nothing of it is lost."""
         target = _free_name(self._folder, f"{self._path.stem}-damaged-{now:%Y%m%dT%H%M%SZ}")
-        try:
+        with raised_as(LedgerError, "the damaged ledger could not be copied", ". Nothing was changed.", OSError):
             target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             for ending in ("", "-wal"):
                 part = self._path.with_name(self._path.name + ending)
                 if part.exists():
                     shutil.copyfile(part, target.with_name(target.name + ending))
                     target.with_name(target.name + ending).chmod(0o600)
-        except OSError as error:
-            raise LedgerError(f"the damaged ledger could not be copied: {error}. Nothing was changed.") from error
         return target
 
     def replace(self, copy: Path) -> None:
@@ -373,15 +368,12 @@ def _free_name(folder: Path, stem: str) -> Path:
 
 
 def _read_back(path: Path) -> LedgerCopy:
-    try:
-        with _opened(path) as conn:
-            (verdict,) = conn.execute("PRAGMA integrity_check(1)").fetchone()
-            if verdict != "ok":
-                raise LedgerError(f"{path} is damaged: {verdict}")
-            revision = conn.execute("SELECT version_num FROM alembic_version").fetchone()
-            counts = [conn.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in ("memories", "messages")]  # noqa: S608 - two names of our own
-    except sqlite3.Error as error:
-        raise LedgerError(f"{path} is not a ledger that can be read: {error}") from error
+    with raised_as(LedgerError, f"{path} is not a ledger that can be read", "", sqlite3.Error), _opened(path) as conn:
+        (verdict,) = conn.execute("PRAGMA integrity_check(1)").fetchone()
+        if verdict != "ok":
+            raise LedgerError(f"{path} is damaged: {verdict}")
+        revision = conn.execute("SELECT version_num FROM alembic_version").fetchone()
+        counts = [conn.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in ("memories", "messages")]  # noqa: S608 - two names of our own
     return LedgerCopy(path, str(revision[0]) if revision else "", *counts)
 
 
