@@ -471,15 +471,11 @@ class PostgresDatabase(Database):
 
 
 def _parsed(address: str) -> sa.URL:
-    try:
+    with suppress(ArgumentError):
         url = sa.make_url(address)
-    except ArgumentError:
-        raise SettingsError(f"ledger_url is no URL. It looks like {EXAMPLE}") from None
-    if url.drivername not in DRIVERS:
-        raise SettingsError(f"ledger_url begins with {url.drivername}, which is unknown. Use postgresql+psycopg://")
-    if not url.database:
-        raise SettingsError(f"ledger_url names no database. It looks like {EXAMPLE}")
-    return url
+        if url.drivername in DRIVERS and url.database:
+            return url
+    raise SettingsError(f"ledger_url is not the URL of a PostgreSQL database. It looks like {EXAMPLE}")
 
 
 def _refuse_unfit(conn: sa.Connection, location: str) -> None:

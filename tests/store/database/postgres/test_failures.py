@@ -171,16 +171,9 @@ def test_a_write_that_a_crash_took_is_not_acknowledged(cluster: Cluster, ledger:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize(
-    ("address", "part"),
-    [
-        ("no url", "ledger_url is no URL"),
-        ("mysql://host/database", "ledger_url begins with mysql"),
-        ("postgresql://host", "ledger_url names no database"),
-    ],
-)
-def test_an_address_that_cannot_be_right_is_refused(address: str, part: str) -> None:
-    with pytest.raises(SettingsError, match=part):
+@pytest.mark.parametrize("address", ["no url", "mysql://host/database", "postgresql://host"])
+def test_an_address_that_cannot_be_right_is_refused(address: str) -> None:
+    with pytest.raises(SettingsError, match="ledger_url is not the URL of a PostgreSQL database"):
         open_ledger(SecretStr(address), StoppedClock())
 
 
