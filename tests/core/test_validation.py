@@ -57,7 +57,7 @@ def test_the_fields_of_a_message_are_kept_or_filled_in() -> None:
 def test_a_conversation_and_a_text_are_bounded() -> None:
     long_name, half = "x" * MAX_SCOPE_CHARS, "x" * (MAX_MESSAGES_CHARS // 2)
     cases: list[tuple[list[dict[str, Any]], list[dict[str, Any]], str]] = [
-        ([{}] * MAX_MESSAGES, [{}], f"{MAX_MESSAGES + 1} messages are"),
+        ([{}] * MAX_MESSAGES, [{}], f"{MAX_MESSAGES + 1} messages with"),
         ([{"content": half}] * 2, [{"role": "system", "content": "x"}], "200,001 characters"),
         ([{"name": long_name}], [{"name": f"{long_name}x"}], "name of a message"),
         ([{"id": long_name}], [{"id": f"{long_name}x"}], "id of a message"),

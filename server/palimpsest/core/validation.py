@@ -496,14 +496,12 @@ def scope_part(name: str, value: str) -> str:
 
 def conversation_from(messages: Sequence[Any], scope: Scope, now: datetime) -> ConversationInput:
     """Return a validated conversation. Raises InputError if it has no message to store, or too much text."""
-    if len(messages) > MAX_MESSAGES:
-        raise InputError(f"{len(messages)} messages are more than {MAX_MESSAGES}; add them in several calls")
     conversation = read_conversation(messages, scope, now)
     size = sum(len(message.content) for message in conversation.messages) + sum(map(len, conversation.context))
-    if size > MAX_MESSAGES_CHARS:
+    if len(messages) > MAX_MESSAGES or size > MAX_MESSAGES_CHARS:
         raise InputError(
-            f"the messages have {size:,} characters, more than {MAX_MESSAGES_CHARS:,}. Nothing was stored. "
-            "Add them in several calls."
+            f"{len(messages)} messages with {size:,} characters are more than {MAX_MESSAGES} messages or "
+            f"{MAX_MESSAGES_CHARS:,} characters. Nothing was stored. Add them in several calls."
         )
     if not conversation.messages:
         problem = conversation.problem or "there is no user or assistant message with text"
@@ -571,12 +569,11 @@ def hints_from(hints: HintsInput | None) -> tuple[str, ...]:
     """Return the questions and the words of hints, each once. Raises InputError for too many, or for one too long."""
     if hints is None:
         return ()
-    for name, texts in (("asks", hints.asks), ("words", hints.words)):
-        if len(texts) > MAX_HINTS[name]:
-            raise InputError(f"hints.{name} has {len(texts)} texts, more than {MAX_HINTS[name]}. Nothing was stored.")
     found = dict.fromkeys(one_line(text) for text in (*hints.asks, *hints.words))
-    if any(len(text) > MAX_HINT_CHARS for text in found):
-        raise InputError(f"a hint has more than {MAX_HINT_CHARS} characters. Nothing was stored.")
+    are_many = any(len(getattr(hints, name)) > most for name, most in MAX_HINTS.items())
+    if are_many or any(len(text) > MAX_HINT_CHARS for text in found):
+        most = " and ".join(f"{number} {name}" for name, number in MAX_HINTS.items())
+        raise InputError(f"hints are at most {most}, each of at most {MAX_HINT_CHARS} characters. Nothing was stored.")
     return tuple(text for text in found if text)
 
 
@@ -624,10 +621,7 @@ def metadata_from(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
     """
     copy = dict(metadata or {})
     with raised_as(InputError, "metadata is not valid JSON", "", TypeError, ValueError):
-        dumped = json.dumps(copy, ensure_ascii=False, allow_nan=False)
-        size = len(dumped.encode())
-    if has_nul(dumped):
-        raise InputError("metadata has a NUL character, which cannot be stored")
+        size = len(json.dumps(json_object(copy), ensure_ascii=False).encode())
     if size > MAX_METADATA_BYTES:
         raise InputError(f"metadata is larger than {MAX_METADATA_BYTES:,} bytes as JSON")
     if reserved := [
@@ -660,30 +654,19 @@ def relations_from(relations: Sequence[Sequence[str]]) -> tuple[Relation, ...]:
 
 def _relation(number: int, parts: Sequence[str]) -> Relation:
     names = [one_line(part) for part in parts[:_RELATION_PARTS]]
-    relation = Relation(*names) if len(names) == _RELATION_PARTS else None
-    if relation is None or not all(relation.key):
-        raise InputError(
-            f"relations.{number} is not [source, name, destination], such as ['Ana', 'lives in', 'Lyon']. "
-            "Nothing was stored."
-        )
-    if relation.key[0] == relation.key[2]:
-        raise InputError(f"relations.{number} connects '{names[0][:MAX_NAME_CHARS]}' with itself. Nothing was stored.")
-    if max(map(len, names)) > MAX_NAME_CHARS:
-        raise InputError(f"relations.{number} has a name of more than {MAX_NAME_CHARS} characters. Nothing was stored.")
-    return replace(relation, **_own_times(number, parts[_RELATION_PARTS:]))
-
-
-def _own_times(number: int, given: Sequence[str]) -> dict[str, str]:
-    """Return since and until when a relation holds, as far as they are given. Raises InputError."""
-    dates = {name: parse_date(value) for name, value in zip(("since", "until"), given, strict=False) if value.strip()}
-    first, *rest = [date and span_of(*date) for date in dates.values()] or [None]
-    is_order = first is None or all(last is not None and last.last >= first.first for last in rest)
-    if None in dates.values() or len(given) > len(("since", "until")) or not is_order:
-        raise InputError(
-            f"relations.{number}: after the destination come since and until, each a year, a month or a day, such as "
-            "2024-03, or ''. Nothing was stored."
-        )
-    return {name: shown_date(*date) for name, date in dates.items() if date}
+    given = dict(zip(("since", "until"), parts[_RELATION_PARTS:], strict=False))
+    dates = {name: parse_date(value) for name, value in given.items() if value.strip()}
+    spans = [span_of(*date) for date in dates.values() if date]
+    is_in_order = len(spans) == len(dates) and (not spans or spans[0].first <= spans[-1].last)
+    if len(names) == _RELATION_PARTS and len(parts) <= _RELATION_PARTS + len(("since", "until")) and is_in_order:
+        relation = Relation(*names, **{name: shown_date(*date) for name, date in dates.items() if date})
+        if all(relation.key) and relation.key[0] != relation.key[2] and max(map(len, names)) <= MAX_NAME_CHARS:
+            return relation
+    raise InputError(
+        f"relations.{number} is not [source, name, destination], such as ['Ana', 'lives in', 'Lyon'], of two "
+        f"different ends, each of at most {MAX_NAME_CHARS} characters. Since and until may follow, each a year, a "
+        "month or a day, such as 2024-03, or ''. Nothing was stored."
+    )
 
 
 def bounded(name: str, value: int, lowest: int, highest: int) -> int:

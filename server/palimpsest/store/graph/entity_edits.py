@@ -162,7 +162,7 @@ def _merge(tx: Transaction, edit: models.Merge) -> None:
         return
     if merged.id == into.id:
         raise InputError(
-            f"{shown(merged)} is that already; nothing was changed. To call it by the other name, rename it"
+            f"{shown(merged)} cannot be merged into itself; nothing was changed. To call it by another name, rename it"
         )
     if merged.is_user:
         raise InputError(
