@@ -206,7 +206,7 @@ class TestRestore:
             "text": "not a ledger that can be read",
             "damaged": r"is damaged|malformed",
             "missing": "there is no file",
-            "folder": "is not a plain file",
+            "folder": "not a plain file",
         }.items():
             with pytest.raises(LedgerError, match=error_text):
                 restore(large, files[name], CLOCK)

@@ -97,9 +97,9 @@ async def test_a_place_that_holds_something_is_refused(
 ) -> None:
     """Guards other ledgers and other programs against being written over."""
     here = tmp_path / "here"
-    with pytest.raises(InputError, match="already holds this ledger"):
+    with pytest.raises(InputError, match="already holds a ledger"):
         moved(here, file_of(here), file_of(here), clock)
-    with pytest.raises(InputError, match="already holds another ledger"):
+    with pytest.raises(InputError, match="already holds a ledger"):
         moved(here, file_of(here), postgres.address(tmp_path / "ledger.db"), clock)
     with postgres.cluster.administrator(database.get_secret_value().rpartition("/")[2]) as conn:
         conn.execute("CREATE TABLE theirs (id int)")
@@ -121,7 +121,7 @@ async def test_the_command_says_what_to_set(tmp_path: Path, database: SecretStr)
     assert "User bakes bread" in palimpsest(tmp_path, "list", settings=there)
     again = palimpsest(tmp_path, "move", "--to", str(tmp_path / "new" / "ledger.db"), settings=there)
     assert f'history_db_path = "{tmp_path / "new" / "ledger.db"}"' in again
-    assert "already holds this ledger" in palimpsest(tmp_path, "move", "--to", database.get_secret_value(), code=1)
+    assert "already holds a ledger" in palimpsest(tmp_path, "move", "--to", database.get_secret_value(), code=1)
     back = {"PALIMPSEST_HISTORY_DB_PATH": str(tmp_path / "new" / "ledger.db")}
     assert "User bakes bread" in palimpsest(tmp_path, "list", settings=back)
 

@@ -535,9 +535,7 @@ def text_from(text: str) -> str:
     if is_no_text(plain):
         raise InputError(f"text is '{plain}', a word for no value. Nothing was done. Leave it out, or say something")
     if well_formed(text) != text:
-        raise InputError(
-            "text is not valid Unicode: it has half a character, a NUL, or bytes that are not UTF-8. Nothing was done."
-        )
+        raise InputError("text has a NUL, half a character or bytes that are not UTF-8. Nothing was done.")
     if len(plain) > MAX_TEXT_CHARS:
         raise InputError(
             f"text has {len(plain):,} characters, more than {MAX_TEXT_CHARS:,}. Nothing was stored. "
@@ -627,17 +625,13 @@ def metadata_from(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
     if reserved := [
         key for key, value in copy.items() if value is not None and (key in RESERVED or key.upper() in JUNCTIONS)
     ]:
-        raise InputError(
-            f"metadata may not use '{reserved[0]}', which means something else in filters; choose another key"
-        )
+        raise InputError(f"metadata may not use '{reserved[0]}', which filters use otherwise; choose another key")
     end = copy.get(EXPIRES_AT)
     if end is not None:
         try:
             parse_until(end if isinstance(end, str) else json.dumps(end) + " (no text)", EXPIRES_AT)
         except InputError as error:
-            raise InputError(
-                f"{error}. Nothing was stored. Give the date that is meant, such as that of Friday"
-            ) from error
+            raise InputError(f"{error}. Nothing was stored. Give a date, such as that of Friday") from error
     return copy
 
 

@@ -179,9 +179,7 @@ def _model_file(folder: Path, setting: str = "embedder.config.model") -> Path:
     for file in (folder / "model.onnx", *(folder / "onnx" / f"model{variant}.onnx" for variant in VARIANTS)):
         if file.is_file() and (folder / "tokenizer.json").is_file():
             return file
-    raise EmbedderError(
-        f"{folder}, which {setting} names, lacks a model.onnx, which may be in its onnx/, or a tokenizer.json."
-    )
+    raise EmbedderError(f"{folder}, which {setting} names, lacks a model.onnx (also in its onnx/) or a tokenizer.json.")
 
 
 def _read(folder: Path, name: str) -> dict[str, Any]:

@@ -180,11 +180,9 @@ def _refuse_too_many(conn: Connection, user_id: str, before: int, max_memories: 
     """
     after = memory_queries.count_living(conn, user_id)
     if after > max(before, max_memories):
-        added = f"{after - before} would be added" if after - before > 1 else "another one would be added"
         raise InputError(
-            f"{user_id} has {counted(before, 'memory')}, of {max_memories:,} that a user may have "
-            f"(max_memories), and {added}; nothing was stored by this step. Delete what is no longer needed, or "
-            "replace a memory instead of adding one."
+            f"{user_id} would have {counted(after, 'memory')} and may have {max_memories:,} (max_memories); nothing "
+            "was stored by this step. Delete what is no longer needed, or replace a memory instead of adding one."
         )
 
 

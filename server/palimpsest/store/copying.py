@@ -58,10 +58,8 @@ def _copy_rows(rows: sa.Connection, target: Database, conn: sa.Connection, progr
         while batch := read_rows(rows, table, after, BATCH):
             conn.execute(sa.insert(table), batch)
             if read_rows(conn, table, after, len(batch)) != batch:
-                raise LedgerError(
-                    f"{target.location} does not give back the rows of the table {table.name} that were written to "
-                    "it. The ledger that was copied is unchanged."
-                )
+                fault = f"does not give back the rows of {table.name} that were written to it"
+                raise LedgerError(f"{target.location} {fault}. The ledger that was copied is unchanged.")
             after = tuple(batch[-1][column.name] for column in table.primary_key)
             counted[table.name] += len(batch)
             progress(sum(counted.values()), total)
@@ -169,10 +167,10 @@ def move(source: Database, target: Database, clock: Clock, progress: Progress) -
     Raises InputError if the target is not empty, and LedgerError. The target is empty then, as it is after a move that
     broke off. The source is not changed, and others only read it meanwhile.
     """
-    with source.read() as conn:
-        ledger_id = entries.meta_value(conn, "ledger_id")
     with target.migrating():
-        _refuse_filled(target, ledger_id)
+        with target.read() as conn:
+            if revision_in(conn, target.location) is not None:
+                raise InputError(f"{target.location} already holds a ledger. Nothing was changed. Name an empty place")
         with (
             source.write() as rows,
             source.without_time_limit(rows),
@@ -183,16 +181,3 @@ def move(source: Database, target: Database, clock: Clock, progress: Progress) -
             copied, until = _copy_rows(rows, target, conn, progress), clock()
             begin_epoch(conn, entries.epoch(conn), until)
     return Moved(target.location, copied, until)
-
-
-def _refuse_filled(target: Database, ledger_id: str | None) -> None:
-    """Raise InputError for a database that holds a ledger already."""
-    with target.read() as conn:
-        revision = revision_in(conn, target.location)
-        if revision is not None:
-            same = revision == HEAD and entries.meta_value(conn, "ledger_id") == ledger_id
-            held = "this" if same else "another"
-            raise InputError(
-                f"{target.location} already holds {held} ledger. Nothing was changed. Name an empty database or a new "
-                "file"
-            )

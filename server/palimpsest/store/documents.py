@@ -197,9 +197,7 @@ def refuse_changed(conn: Connection, scope: Scope, read: PagesRead | None) -> No
     Otherwise two processes that learn a file at the same moment would leave two pages at one place.
     """
     if read is not None and frozenset(pages_of_uri(conn, scope, read.uri)) != read.pages:
-        raise StaleDecisionError(
-            "another process learned the document, or edited its pages, at the same moment; learn it again"
-        )
+        raise StaleDecisionError("another process learned or edited the document at the same moment; learn it again")
 
 
 def documents(conn: Connection, scope: Scope, session_id: str = "") -> list[Document]:

@@ -208,10 +208,7 @@ def open_database(place: Path | SecretStr) -> Database:
     if isinstance(place, Path):
         return SqliteDatabase.open(place)
     if find_spec("psycopg") is None:
-        raise SettingsError(
-            "ledger_url needs the driver of PostgreSQL, which is not installed. Nothing was opened. Install "
-            "palimpsest-mcp[postgres]."
-        )
+        raise SettingsError("ledger_url needs a driver. Nothing was opened. Install palimpsest-mcp[postgres].")
     from palimpsest.store.postgres.postgres_database import PostgresDatabase  # noqa: PLC0415 - the driver is an extra
 
     return PostgresDatabase.open(place.get_secret_value())

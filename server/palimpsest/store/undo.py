@@ -128,10 +128,8 @@ def _refuse_move(tx: Transaction, number: int) -> None:
     """Raise InputError if an edit belongs to the move of a project, of which it is only a part."""
     for _, _, table, _ in HISTORIES:
         if has_row(tx.conn, select(table.c.seq).filter_by(change=number, stage=MOVE)):
-            raise InputError(
-                f"edit {number} merged two projects, which an undo cannot take back, so nothing was done. palimpsest "
-                "restore brings back the backup that was made before it"
-            )
+            fault = f"edit {number} merged two projects, which an undo cannot take back, so nothing was done"
+            raise InputError(f"{fault}. palimpsest restore brings back the backup that was made before it")
 
 
 def _in_effect(tx: Transaction, number: int) -> bool:

@@ -93,9 +93,7 @@ def redact_json(value: Any) -> tuple[Any, tuple[str, ...]]:
 def _redacted_value(value: Any, key: str, kinds: list[str], depth: int) -> Any:
     """Return a value without its secrets, and append their kinds to `kinds`. `key` is the key of the value or ""."""
     if depth > MAX_DEPTH:
-        raise InputError(
-            f"metadata is nested more than {MAX_DEPTH} deep; nothing was stored. Use at most {MAX_DEPTH} levels."
-        )
+        raise InputError(f"metadata is nested more than {MAX_DEPTH} deep; nothing was stored. Flatten it.")
     if isinstance(value, Mapping):
         redacted: dict[Any, Any] = {}
         for item_key, item in cast("Mapping[Any, Any]", value).items():

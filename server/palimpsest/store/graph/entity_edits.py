@@ -161,18 +161,10 @@ def _merge(tx: Transaction, edit: models.Merge) -> None:
     if merged.id == into.id and edit.entity_id != merged.id:
         return
     if merged.id == into.id:
-        raise InputError(
-            f"{shown(merged)} cannot be merged into itself; nothing was changed. To call it by another name, rename it"
-        )
-    if merged.is_user:
-        raise InputError(
-            f"the user cannot be merged into {into.name}; nothing was changed. Merge {into.name} into the user"
-        )
-    if into.project not in {"", merged.project}:
-        raise InputError(
-            f"{shown(merged)} is known in all projects and {shown(into)} only in {into.project}, so nothing was "
-            "changed. Merge them the other way round"
-        )
+        raise InputError(f"{shown(merged)} cannot be merged into itself; nothing was changed. Its name can be changed")
+    if merged.is_user or into.project not in {"", merged.project}:
+        names = f"{shown(merged)} cannot be merged into {shown(into)}, which fewer know"
+        raise InputError(f"{names}; nothing was changed. Merge them the other way round")
     merge(tx, merged, into)
 
 
@@ -236,10 +228,7 @@ def _messages_only_of(tx: Transaction, memory_ids: Sequence[str], group: set[str
 def _rename(tx: Transaction, edit: models.Rename) -> None:
     root = _find(tx, edit.entity_id)
     if root.is_user:
-        raise InputError(
-            "the user is called as the newest memory says that tells the name, so nothing was changed. Tell the name "
-            "in a memory"
-        )
+        raise InputError("the user is called as memories tell, so nothing was changed. Tell the name in a memory")
     name = _valid_name(edit.name) if edit.name else root.name
     kind = edit.type or root.type
     if (name, kind) == (root.name, root.type):

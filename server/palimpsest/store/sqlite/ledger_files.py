@@ -275,10 +275,7 @@ class Backups:
     def inspect(self, file: Path) -> LedgerCopy:
         """Read a copy through and return what it holds. Raises LedgerError if it is damaged or not a ledger."""
         if not file.is_file():
-            is_there = file.exists()
-            raise LedgerError(
-                f"{file} is not a plain file. Nothing was read" if is_there else f"there is no file {file}"
-            )
+            raise LedgerError(f"there is no file {file}, or it is not a plain file. Nothing was read")
         return _read_back(file)
 
     def holds(self, file: Path, memory_ids: Sequence[str], message_ids: Sequence[str]) -> bool:
