@@ -328,7 +328,7 @@ class TestClockThatJumpsBack:
             third = await memory.update(ALICE, first.outcomes[0].memory.id, text="User lives in Lyon")
             (odd,) = second.notes
             behind = "this machine's clock is behind the last change (2026-05-08T12:00:00Z)"
-            assert odd.startswith(f"{behind}; new rows get the wrong date")
+            assert odd.startswith(f"{behind}, so new rows get a wrong date")
             assert (first.notes, third.notes) == ((), ())
             clock.forward(seconds=-59)
             corrected = await memory.add_text(ALICE, "User is tall")

@@ -143,10 +143,7 @@ def _clock_notes(conn: Connection, now: datetime) -> tuple[str, ...]:
     newest = conn.execute(_NEWEST).scalar_one_or_none()
     if newest is None or newest - now < CLOCK_SLACK:
         return ()
-    return (
-        f"this machine's clock is behind the last change ({iso(newest)}); new rows get the wrong date until the clock "
-        "is corrected",
-    )
+    return (f"this machine's clock is behind the last change ({iso(newest)}), so new rows get a wrong date",)
 
 
 _NEWEST = select(index_log.c.at).order_by(index_log.c.seq.desc()).limit(1)

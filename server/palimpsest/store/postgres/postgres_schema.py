@@ -1,4 +1,4 @@
-"""What only PostgreSQL's schema has: types, triggers and counters."""
+"""What only PostgreSQL's schema has: types, a trigger and a counter."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -110,11 +110,11 @@ def _next_number(element: next_number, compiler: SQLCompiler, **options: Any) ->
     return f"(SELECT {number} FROM ({taken}) AS taken)"  # noqa: S608 - likewise
 
 
-# What a ledger in PostgreSQL has beside its tables: a sequence, an index, and triggers on the index log.
+# What a ledger in PostgreSQL has beside its tables: a sequence, an index, and a trigger on the index log.
 #
 # Whoever follows the index log asks for what comes after the newest number it knows. PostgreSQL gives numbers out
 # when a row is written, and a transaction that was given a lower one may commit later: its row would never be seen.
-# So a transaction takes a lock before it writes to the log and keeps it to its end. The last trigger tells all
+# So a transaction takes a lock before it writes to the log and keeps it to its end. Then PostgreSQL tells all
 # servers that something has changed.
 
 # Where servers listen for changes of others.
@@ -128,12 +128,6 @@ _CREATE = (
     CREATE OR REPLACE FUNCTION palimpsest_log_in_order() RETURNS trigger LANGUAGE plpgsql AS $$
     BEGIN
         PERFORM pg_advisory_xact_lock({ledger_lock("log")});
-        RETURN NULL;
-    END $$
-    """,
-    f"""
-    CREATE OR REPLACE FUNCTION palimpsest_tell_change() RETURNS trigger LANGUAGE plpgsql AS $$
-    BEGIN
         PERFORM pg_notify('{CHANNEL}', '');
         RETURN NULL;
     END $$
@@ -141,10 +135,6 @@ _CREATE = (
     f"""
     CREATE OR REPLACE TRIGGER log_in_order BEFORE INSERT ON {index_log.name}
     FOR EACH STATEMENT EXECUTE FUNCTION palimpsest_log_in_order()
-    """,
-    f"""
-    CREATE OR REPLACE TRIGGER tell_change AFTER INSERT ON {index_log.name}
-    FOR EACH STATEMENT EXECUTE FUNCTION palimpsest_tell_change()
     """,
 )
 
