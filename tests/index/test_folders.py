@@ -160,7 +160,7 @@ async def test_a_search_finds_everything_and_no_file_is_written(
         for question, text in (("Which hot drink?", TEA), ("What comes out of the oven?", BREAD)):
             assert (await search_texts(memory, question))[0] == text
         assert (memory.projection.count(), memory.projection.is_behind()) == (2, False)
-        assert bool(memory.kept_keys.kept_users()) is bool(numbers)
+        assert bool(memory.kept_keys.users) is bool(numbers)
     assert data_files(tmp_path) == before
 
 

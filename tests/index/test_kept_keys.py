@@ -110,7 +110,7 @@ class TestErasure:
         with ledger_in(tmp_path) as other:
             other.purge(Scope("ana"), [outcome.memory.id])
         assert nearest(ledger, kept, "of bert", 1, user="bert") == [2]
-        assert kept.kept_users() == ["bert"]
+        assert list(kept.users) == ["bert"]
         assert nearest(ledger, kept, "to be erased") is None, "nothing is left, and the index is closed"
 
 
@@ -126,11 +126,11 @@ class TestBound:
             assert nearest(ledger, kept, "fact 1") is None
             projection.open()
             assert nearest(ledger, kept, "fact 1", 1) == [2]
-            assert kept.kept_users() == []
+            assert list(kept.users) == []
             write(ledger, Decision(Event.DELETE, memory_id=outcomes[0].memory.id))
             assert nearest(ledger, kept, "fact 1", 1) == [2]
-            assert kept.kept_users() == ["ana"]
+            assert list(kept.users) == ["ana"]
             add(ledger, "one more")
             projection.catch_up()
             assert nearest(ledger, kept, "one more", 1) == [5]
-            assert kept.kept_users() == [], "they have grown too many"
+            assert list(kept.users) == [], "they have grown too many"

@@ -349,14 +349,23 @@ class GraphProjection:
         if end == self._applied:
             return
         async with self._alone(), self.connect() as copy:
-            checkpoint = await copy.checkpoint()
-            standing: Standing = "outdated" if checkpoint is None else await self.read(checkpoint.standing)
-            if standing == "foreign":
-                raise GraphStoreError(_foreign_text(self.address))
-            if checkpoint is None or standing == "outdated":
-                checkpoint = await self._fill(copy, None)
-            await self._follow(copy, checkpoint)
+            await self._follow(copy, await self.reached(copy) or await self._fill(copy, None))
         self._applied = end
+
+    async def reached(self, copy: GraphCopy) -> GraphCheckpoint | None:
+        """Return how much of the ledger a database shows; None if that is nothing, or an earlier state of it.
+
+        Raises GraphStoreError for a database that another copy of this ledger writes to.
+        """
+        checkpoint = await copy.checkpoint()
+        standing: Standing = "outdated" if checkpoint is None else await self.read(checkpoint.standing)
+        if standing == "foreign":
+            raise GraphStoreError(
+                f"another copy of this ledger writes to the graph database at {self.address}. Nothing was changed "
+                "there. Give each copy a database of its own, or run palimpsest rebuild --graph to replace what is "
+                "there."
+            )
+        return checkpoint if standing == "ours" else None
 
     async def rebuild(self, progress: Progress | None = None) -> tuple[int, int]:
         """Replace what the database shows of this ledger, and return the number of its nodes and edges."""
@@ -438,14 +447,6 @@ def graph_projection(store: GraphStore, ledger: Ledger, threads: Threads) -> Gra
     return None if store.provider == "ledger" else GraphProjection(ledger, store, threads)
 
 
-def _foreign_text(address: str) -> str:
-    """Return what to do about a database that another copy of the ledger writes to."""
-    return (
-        f"another copy of this ledger writes to the graph database at {address}. Nothing was changed there. Give each "
-        "copy a database of its own, or run palimpsest rebuild --graph to replace what is there."
-    )
-
-
 def _next_steps(checkpoint: GraphCheckpoint, conn: Connection) -> list[_Step] | None:
     """Return what brings the next rows of the ledger into the database; none if it shows all of them.
 
@@ -477,11 +478,8 @@ async def condition(projection: GraphProjection) -> Finding:
     """Return in what state the database is. Raises GraphStoreError if it cannot be used, and LedgerError."""
     name = f"{projection.provider} at {projection.address}"
     async with projection.connect() as copy:
-        checkpoint = await copy.checkpoint()
-        standing: Standing = "outdated" if checkpoint is None else await projection.read(checkpoint.standing)
-        if standing == "foreign":
-            return Finding("graph", _foreign_text(projection.address), ok=False)
-        if checkpoint is None or standing == "outdated":
+        checkpoint = await projection.reached(copy)
+        if checkpoint is None:
             return Finding("graph", f"{name}: nothing of this ledger yet; a server fills it in the background")
         behind = await projection.read(checkpoint.behind)
         nodes, edges = await copy.counts()

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from filelock import FileLock, Timeout
 from sqlalchemy import Connection
 
-from palimpsest.core.errors import LedgerError, VectorIndexError, logged
+from palimpsest.core.errors import LedgerError, VectorIndexError, logged, raised_as
 from palimpsest.core.files import file_lock, replace_file
 from palimpsest.core.protocols import Progress, Vector, VectorIndex
 from palimpsest.core.validation import object_of
@@ -303,13 +303,11 @@ class Projection:
         """Run one operation at a time. Record a failure as the state, for `doctor` and the next search."""
         with self._lock:
             try:
-                yield
+                with raised_as(VectorIndexError, f"the index in {self.root} cannot be used", "", OSError):
+                    yield
             except (VectorIndexError, LedgerError) as error:
                 self.state, self.fault = "broken", str(error)
                 raise
-            except OSError as error:
-                self.state, self.fault = "broken", str(error)
-                raise VectorIndexError(f"the index folder {self.folder} cannot be used: {error}") from error
 
     def _required_index(self) -> VectorIndex:
         if self._index is None:
@@ -601,7 +599,7 @@ class KeptKeys:
         self._embedder = projection.embedder
         self._initial = replace(projection.initial_checkpoint, layout=KEPT_LAYOUT)
         self._lock = threading.Lock()
-        self._users: dict[str, _UserKeys] = {}
+        self.users: dict[str, _UserKeys] = {}
         self._recent: deque[str] = deque(maxlen=RECENT)
 
     def query(self, user_id: str, vector: Vector, limit: int) -> IndexHits | None:
@@ -619,19 +617,15 @@ class KeptKeys:
         """Return a user's entries that changed after a row of the index log, or None if they are too many."""
         return self._projection.changed_since(conn, user_id, log_number)
 
-    def kept_users(self) -> list[str]:
-        """Return the users whose keys are in memory."""
-        return list(self._users)
-
     def clear(self) -> None:
         """Drop all keys."""
         with self._lock:
-            self._users.clear()
+            self.users.clear()
 
     def _current(self, user_id: str) -> _UserKeys | None:
         """Return the keys of a user as the ledger has them now, or None if they are not kept."""
         try:
-            keys = self._users.get(user_id)
+            keys = self.users.get(user_id)
             if keys is not None and keys.checkpoint == self._ledger.read_with(self._initial.moved_to_newest):
                 return keys  # nothing was written since they were read
             if not self._lock.acquire(timeout=MAX_WAIT):
@@ -648,16 +642,16 @@ class KeptKeys:
     def _refreshed(self, conn: Connection, user_id: str) -> _UserKeys | None:
         """Read what changed, or all keys, and keep them. The caller holds the lock."""
         newest = self._initial.moved_to_newest(conn)
-        oldest = next(iter(self._users.values()), None)
+        oldest = next(iter(self.users.values()), None)
         if oldest is not None and oldest.checkpoint.is_from_earlier_epoch(self._initial, conn):
-            self._users.clear()
-        keys = self._users.pop(user_id, None)
+            self.users.clear()
+        keys = self.users.pop(user_id, None)
         if keys is not None and keys.checkpoint != newest:
             keys = self._followed(conn, user_id, keys, newest)
         if keys is None:
             keys = self._read(conn, user_id, newest)
         if keys is not None:
-            self._users[user_id] = keys
+            self.users[user_id] = keys
         return keys
 
     def _followed(self, conn: Connection, user_id: str, keys: _UserKeys, newest: Checkpoint) -> _UserKeys | None:
@@ -682,9 +676,9 @@ class KeptKeys:
     def _has_room(self, user_id: str, size: int) -> bool:
         """Make room for so many numbers by dropping users who did not search lately. Return whether there is room."""
         most = MAX_NUMBERS if self._projection.has_index else MAX_NUMBERS_WITHOUT_INDEX
-        free = most - sum(keys.size for keys in self._users.values())
+        free = most - sum(keys.size for keys in self.users.values())
         recent = set(self._recent.copy())  # other threads add to it
-        idle = [other for other in self._users if user_id in recent and other not in recent]
+        idle = [other for other in self.users if user_id in recent and other not in recent]
         while size > free and idle:
-            free += self._users.pop(idle.pop(0)).size
+            free += self.users.pop(idle.pop(0)).size
         return size <= free

@@ -293,10 +293,9 @@ def _write_entries(
     if changed:
         conn.execute(_CHANGE, changed)
     if log:
-        conn.execute(_LOG, log)
+        conn.execute(insert(index_log), log)
 
 
-_LOG = insert(index_log)
 _OF_ENTRY_NUMBER = update(vectors).where(vectors.c.seq == bindparam("entry"))
 _CHANGE = _OF_ENTRY_NUMBER.values(key=bindparam("new_key"), live=bindparam("is_live"))
 

@@ -240,10 +240,8 @@ def pages(conn: Connection, scope: Scope, found: Document, number: int | None = 
     read = read_messages(conn, rows.sees(messages, scope), *of_document, *_IS_NUMBERED)
     read = [message for message in read if number in {None, _number(message.external_id)}]
     told = of_pages(conn, [message.id for message in read])
-    made = [
-        PageWithGist(_number(message.external_id), message, told[message.id].text if message.id in told else "")
-        for message in read
-    ]
+    none = Gist("")
+    made = [PageWithGist(_number(page.external_id), page, told.get(page.id, none).text) for page in read]
     return sorted(made, key=lambda page: page.number)
 
 

@@ -544,13 +544,12 @@ def put_entry(
     if vector is not None:
         values |= {"embedder": tx.embedder, "partial": is_partial, "vector": rows.packed(vector)}
     if old is None:
-        tx.conn.execute(_INSERT_ENTRY, {"kind": kind, "owner_id": owner_id, **rows.scope_values(scope), **values})
+        tx.conn.execute(sa.insert(vectors), {"kind": kind, "owner_id": owner_id, **rows.scope_values(scope), **values})
         return
     tx.touched.move(old.user_id, old.embedder, old.key, old.vector, -1)
     tx.conn.execute(sa.update(vectors).where(vectors.c.seq == old.seq).values(**values))
 
 
-_INSERT_ENTRY = sa.insert(vectors)
 _ENTRY = sa.select(vectors).where(vectors.c.kind == sa.bindparam("kind"), vectors.c.owner_id == sa.bindparam("owner"))
 
 

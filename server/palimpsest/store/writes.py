@@ -76,21 +76,15 @@ def record(tx: Transaction, event: Event, memory: Memory, old: str | None, *, is
         **asdict(tx.provenance),
         "change": tx.edit,
     }
-    tx.conn.execute(_INSERT_HISTORY, row)
+    tx.conn.execute(insert(history), row)
     (tx.touched.annotated if is_annotated else tx.touched.memories).add(memory.id)
     return history_id
 
 
-_INSERT_HISTORY = insert(history)
-
-
 def record_message(tx: Transaction, event: Event, message_id: str) -> None:
     """Insert the row of history of a message that was stored, deleted or restored."""
-    tx.conn.execute(_INSERT_MESSAGE_HISTORY, {"message_id": message_id, "event": event.value, **tx.made})
+    tx.conn.execute(insert(message_history), {"message_id": message_id, "event": event.value, **tx.made})
     tx.touched.messages.add(message_id)
-
-
-_INSERT_MESSAGE_HISTORY = insert(message_history)
 
 
 def cite(tx: Transaction, memory_id: str, fact: Fact, history_id: str | None) -> None:
@@ -327,14 +321,11 @@ def _store(tx: Transaction, fact: Fact, replaced: Sequence[Memory] = (), scope: 
     pinned.note_change(tx.pinned, None, memory)
     named = {"id": memory.id, **rows.scope_values(memory.scope), "text": memory.text}
     row = {**named, "content_hash": rows.memory_hash(memory.text), **rows.memory_columns(memory), "revision": 1}
-    tx.conn.execute(_INSERT, row)
+    tx.conn.execute(insert(memories), row)
     statement_queries.put(tx, memory, replaced)
     put_entry(tx, "memory", memory.id, memory.scope, memory.key_text, memory.text)
     cite(tx, memory.id, fact, record(tx, Event.ADD, memory, old=None))
     return memory
-
-
-_INSERT = insert(memories)
 
 
 def _with_replaced(outcome: Outcome, replaced: Sequence[Memory]) -> Outcome:
@@ -858,7 +849,7 @@ def _insert_message(tx: Transaction, message: Message, session_id: str) -> Messa
     stored = replace(message, session_id=session_id)
     row = {**rows.scope_values(stored.scope), **{name: getattr(stored, name) for name in rows.MESSAGE_FIELDS}}
     row |= {"content_hash": rows.content_hash(stored.content), "change": tx.edit}
-    tx.conn.execute(_INSERT_MESSAGE, row)
+    tx.conn.execute(insert(messages), row)
     put_entry(tx, "message", stored.id, stored.scope, stored.content)
     record_message(tx, Event.ADD, stored.id)
     return stored
@@ -875,7 +866,6 @@ def _last() -> rows.Query:
 
 
 _LAST = _last()
-_INSERT_MESSAGE = insert(messages)
 
 
 def set_deleted(tx: Transaction, message_id: str | None, *, deleted: bool) -> Outcome:
