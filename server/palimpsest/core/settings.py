@@ -314,11 +314,6 @@ class HttpSettings(Section):
     metrics: bool = False
     metrics_token: SecretStr | None = Field(default=None, min_length=16)
 
-    @property
-    def keys_url(self) -> str:
-        """Return the URL at which the issuer publishes its keys."""
-        return self.jwks_url or f"{self.issuer.rstrip('/')}/.well-known/jwks.json"
-
     @model_validator(mode="after")
     def _issuer_needs_audience(self) -> HttpSettings:
         if self.issuer and not self.audience:

@@ -238,7 +238,7 @@ class AccessTokenVerifier:
         self._keys: jwt.PyJWKClient | None = None
         if settings.issuer:
             with raised_as(SettingsError, "http.jwks_url cannot be used", "", jwt.PyJWKClientError):
-                url = settings.keys_url
+                url = settings.jwks_url or f"{settings.issuer.rstrip('/')}/.well-known/jwks.json"
                 self._keys = jwt.PyJWKClient(url, timeout=FETCH_SECONDS, cooldown_duration=COOLDOWN_SECONDS)
         self._fetching = anyio.CapacityLimiter(MAX_FETCHING)
 

@@ -76,12 +76,8 @@ def closed_candidates(
     Plans that were replaced before their day are among them only if asked for.
     """
     values = {"embedder": embedder, "chars": READ_CHARS, "limit": MAX_CLOSED, **rows.scope_values(scope)}
-    return _rows_seen(
-        conn.execute(_closed(rows.scope_parts(scope), with_dropped=with_dropped), values).all(),
-        scope,
-        now,
-        is_closed=True,
-    )
+    found = conn.execute(_closed(rows.scope_parts(scope), with_dropped=with_dropped), values).all()
+    return _rows_seen(found, scope, now, is_closed=True)
 
 
 def _rows_seen(

@@ -588,10 +588,8 @@ def progress(conn: sa.Connection, job: Job, learned: int, notes: Sequence[str]) 
     if row is None:
         return
     told = notes if _is_whole(row, job) else ()
-    result = {
-        LEARNED: row.result.get(LEARNED, 0) + learned,
-        NOTES: list(dict.fromkeys((*row.result.get(NOTES, ()), *told))),
-    }
+    notes = list(dict.fromkeys((*row.result.get(NOTES, ()), *told)))
+    result = {LEARNED: row.result.get(LEARNED, 0) + learned, NOTES: notes}
     attempts = {"attempts": 0} if learned else {}
     conn.execute(sa.update(jobs).where(jobs.c.seq == job.seq).values(result=result, **attempts))
 

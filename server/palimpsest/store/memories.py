@@ -243,12 +243,8 @@ def plans_since(conn: sa.Connection, instant: datetime) -> list[Memory]:
 
 def told_after(conn: sa.Connection, memory: Memory) -> list[Memory]:
     """Return the living memories of exactly the scope of one that were told later."""
-    return read_memories(
-        conn,
-        rows.is_scope(memories, memory.scope),
-        memories.c.deleted_at.is_(None),
-        memories.c.stated_at > memory.stated_at,
-    )
+    is_later = (memories.c.deleted_at.is_(None), memories.c.stated_at > memory.stated_at)
+    return read_memories(conn, rows.is_scope(memories, memory.scope), *is_later)
 
 
 def scopes_ending(conn: sa.Connection) -> list[tuple[Scope, Mapping[str, Any]]]:
@@ -538,13 +534,9 @@ def living_at(
 def _are_about(days: Days) -> tuple[sa.ColumnElement[bool], ...]:
     """Return the conditions for memories that are about some days. The first two alone can use the index."""
     begin, end = first_instant(days.first, UTC), first_instant(days.end, UTC)
-    earliest, latest = begin - A_DAY, end + A_DAY
     is_date = sa.and_(_IS_DATE, begin <= TIME_ABOUT, end > TIME_ABOUT)
-    return (
-        earliest <= TIME_ABOUT,
-        latest > TIME_ABOUT,
-        sa.or_(is_date, sa.and_(sa.not_(_IS_DATE), days.hold(TIME_ABOUT))),
-    )
+    is_about = sa.or_(is_date, sa.and_(sa.not_(_IS_DATE), days.hold(TIME_ABOUT)))
+    return begin - A_DAY <= TIME_ABOUT, end + A_DAY > TIME_ABOUT, is_about
 
 
 def count_by_day(

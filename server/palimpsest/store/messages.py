@@ -87,9 +87,8 @@ def sessions_of(conn: Connection, user_id: str, client: str, session: str) -> li
 
 def said_in(conn: Connection, scope: Scope, session_id: str, role: str, limit: int) -> list[Message]:
     """Return the newest living messages of a role in a conversation, in order; none with a forgotten fact."""
-    return newest_said(
-        conn, limit, rows.is_living(messages, scope), messages.c.session_id == session_id, messages.c.role == role
-    )
+    is_said = (messages.c.session_id == session_id, messages.c.role == role)
+    return newest_said(conn, limit, rows.is_living(messages, scope), *is_said)
 
 
 def last_conversation(conn: Connection, scope: Scope) -> list[Message]:
