@@ -628,10 +628,8 @@ def metadata_from(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
         raise InputError(f"metadata may not use '{reserved[0]}', which filters use otherwise; choose another key")
     end = copy.get(EXPIRES_AT)
     if end is not None:
-        try:
+        with raised_as(InputError, "metadata", ". Nothing was stored. Give a date, such as that of Friday", InputError):
             parse_until(end if isinstance(end, str) else json.dumps(end) + " (no text)", EXPIRES_AT)
-        except InputError as error:
-            raise InputError(f"{error}. Nothing was stored. Give a date, such as that of Friday") from error
     return copy
 
 

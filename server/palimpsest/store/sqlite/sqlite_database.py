@@ -23,7 +23,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.pool import QueuePool
 from sqlalchemy.sql.compiler import SQLCompiler
 
-from palimpsest.core.errors import FullTextError, LedgerError, PalimpsestError
+from palimpsest.core.errors import FullTextError, LedgerError, PalimpsestError, raised_as
 from palimpsest.core.files import file_lock, files_below, make_private, make_private_folder, refuse_without_locks
 from palimpsest.core.models import Scope
 from palimpsest.store import database
@@ -255,16 +255,10 @@ def as_ledger_errors(path: Path) -> AbstractContextManager[None]:
     return database.errors_as_ours(path, sqlite3.Error, _with_advice, f"Nothing was written. {DAMAGED}.")
 
 
-@contextmanager
-def unwritable_as_ledger_error(path: Path) -> Generator[None]:
+def unwritable_as_ledger_error(path: Path) -> AbstractContextManager[None]:
     """Raise the operating system's errors about a place that cannot be written as LedgerError."""
-    try:
-        yield
-    except OSError as error:
-        raise LedgerError(
-            f"the ledger {path} cannot be opened for writing: {error.strerror}. Nothing was written. Make the file "
-            "and its folder writable for this user, or set data_dir to another place."
-        ) from error
+    advice = ". Nothing was written. Make the file and its folder writable, or set data_dir to another place."
+    return raised_as(LedgerError, f"the ledger {path} cannot be opened for writing", advice, OSError)
 
 
 def _with_advice(error: BaseException | None) -> str:
