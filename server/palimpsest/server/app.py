@@ -23,7 +23,7 @@ from palimpsest.server.session.client_requests import RequestContext, Roots
 from palimpsest.server.session.context import LazyMemory, ServerState, state_of
 from palimpsest.server.session.rate_limits import Calls
 from palimpsest.server.session.subscriptions import Subscribers
-from palimpsest.server.tools import READING_TOOLS, add_handlers
+from palimpsest.server.tools import add_handlers
 
 if TYPE_CHECKING:
     from palimpsest.core.settings import Settings
@@ -64,7 +64,7 @@ def build_server(
     """
     subscribers = Subscribers()
     memory = LazyMemory(load_settings, subscribers.notify_changed, subscribers.notify_external)
-    state = ServerState(memory, Calls(READING_TOOLS), subscribers, Roots(memory.learn_folder))
+    state = ServerState(memory, Calls(), subscribers, Roots(memory.learn_folder))
 
     @asynccontextmanager
     async def lifespan(_: MCPServer[ServerState]) -> AsyncGenerator[ServerState]:

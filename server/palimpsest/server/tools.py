@@ -622,8 +622,6 @@ async def complete(ctx: RequestContext, params: types.CompleteRequestParams) -> 
 
 # Register all of them on a server.
 
-READING_TOOLS = tuple(name for name, form in catalog()["tools"].items() if form["annotations"]["readOnlyHint"])
-
 PROMPTS: dict[str, Callable[..., Awaitable[str]]] = {
     "recall": recall,
     "remember-this-conversation": remember,

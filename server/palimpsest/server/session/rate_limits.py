@@ -5,7 +5,7 @@ import ipaddress
 import math
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, nullcontext
 from typing import Any, cast
 from weakref import WeakValueDictionary
@@ -26,7 +26,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from palimpsest.core.threads import CpuShares, Threads
 from palimpsest.server.access_tokens import OPEN, current_grant
-from palimpsest.server.session.client_requests import ASKED_BETWEEN_REQUESTS_SINCE, RequestContext
+from palimpsest.server.session.client_requests import RequestContext
 
 # Who sends a request, for limits: the owner of a verified access token, or else an address.
 
@@ -258,7 +258,7 @@ class BodyBudget:
                 del self._by_caller[caller]
 
 
-# How many calls of one caller may be unfinished, and how many threads they use. Reads without a client are cancelled.
+# How many calls of one caller may be unfinished, and how many threads they use.
 
 # A request whose answer is a stream without an end of its own.
 STREAM = "subscriptions/listen"
@@ -279,8 +279,7 @@ THREADS_PER_CALLER = 2
 class Calls:
     """The unfinished calls of every caller over HTTP. Over stdio there is one caller, and nothing is bounded."""
 
-    def __init__(self, reading_tools: Collection[str]) -> None:
-        self._reading_tools = reading_tools
+    def __init__(self) -> None:
         self._unfinished: Counter[str] = Counter()
         self._shared = anyio.CapacityLimiter(THREADS)
         self._writing = anyio.CapacityLimiter(1)
@@ -315,54 +314,14 @@ class Calls:
             raise MCPError(INTERNAL_ERROR, text)
         is_waited_for = ctx.method != STREAM  # a stream is ended by its client
         with counted(self._unfinished, caller), self.bodies.share(caller) as take:
-            if _is_over_sse(request):  # its HTTP request has been answered already
+            if "session_id" in request.query_params:  # over SSE the HTTP request has been answered already
                 take(request.scope.get(BODY_SIZE, 0))
             self.in_flight += is_waited_for
             try:
-                if self._ends_with_its_request(request, ctx):
-                    return await _until_disconnected(request, ctx, call_next)
                 return await call_next(ctx)
             finally:
                 self.in_flight -= is_waited_for
 
-    def _ends_with_its_request(self, request: Request[Any], ctx: RequestContext) -> bool:
-        """Return whether a call is of no use once its HTTP request has ended, and the SDK would let it go on.
-
-        It ends calls since 2026-07-28 itself. Earlier protocols do not take a lost connection for a cancellation, so
-        writes go on; but the result of a read could not be delivered any more. Over SSE the request has ended already.
-        """
-        if ctx.protocol_version >= ASKED_BETWEEN_REQUESTS_SINCE or _is_over_sse(request):
-            return False
-        return ctx.method != "tools/call" or (ctx.params or {}).get("name") in self._reading_tools
-
 
 def _http_request(request: Any) -> Request[Any] | None:
     return cast("Request[Any]", request) if isinstance(request, Request) else None
-
-
-def _is_over_sse(request: Request[Any]) -> bool:
-    return "session_id" in request.query_params
-
-
-async def _until_disconnected(request: Request[Any], ctx: RequestContext, call_next: CallNext) -> HandlerResult:
-    """Handle a request and return its result. Raises MCPError if the client disconnects before that."""
-    outcome: list[HandlerResult | Exception] = []
-
-    async def watch(scope: anyio.CancelScope) -> None:
-        while (await request.receive())["type"] != "http.disconnect":
-            pass
-        scope.cancel()
-
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(watch, tasks.cancel_scope)
-        try:
-            outcome.append(await call_next(ctx))
-        except Exception as error:  # noqa: BLE001 - raised below, without the task group's wrapping
-            outcome.append(error)
-        tasks.cancel_scope.cancel()
-    if not outcome:
-        raise MCPError(INTERNAL_ERROR, "the client disconnected")
-    (result,) = outcome
-    if isinstance(result, Exception):
-        raise result
-    return result
