@@ -101,13 +101,7 @@ class Care:
             self._briefs.wake()
 
     async def import_file(
-        self,
-        scope: Scope,
-        file: Path,
-        progress: Progress,
-        *,
-        dry_run: bool = False,
-        max_bytes: int = MAX_BYTES,
+        self, scope: Scope, file: Path, progress: Progress, *, dry_run: bool = False, max_bytes: int = MAX_BYTES
     ) -> ImportResult:
         """Import an export of Palimpsest or of another tool, each item once. With `dry_run` only return the counts.
 

@@ -36,10 +36,7 @@ async def conversations(
     if conversation_id is None:
         page = await memory.conversations.list(memory.scope, limit=limit, cursor=cursor)
         listed = [
-            {
-                **replies.picked(each, "id client messages project began_at ended_at"),
-                "title": _title(each),
-            }
+            {**replies.picked(each, "id client messages project began_at ended_at"), "title": _title(each)}
             for each in page.conversations
         ]
         content = {"conversations": listed, "cursor": page.cursor}

@@ -352,11 +352,7 @@ async def history(memory: Memory, memory_id: str) -> Reply:
 
 @command(app, "summary")
 async def summary(
-    memory: Memory,
-    kind: str = "overall",
-    days: int = 0,
-    held_at: str = "",
-    refresh: bool = False,
+    memory: Memory, kind: str = "overall", days: int = 0, held_at: str = "", refresh: bool = False
 ) -> Reply:
     """Summarize the memory in a paragraph, or its last days in one each."""
     kinds = await memory.last_days(memory.scope, days) if days else [kind]

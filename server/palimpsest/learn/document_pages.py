@@ -163,10 +163,7 @@ async def write_gists(engine: Engine, model: LanguageModel, job: Job) -> JobEnd:
         gist = Gist(text, model.name, prompt.fingerprint)
         vectors, _ = await embed_texts(engine, [text])  # what cannot be embedded now waits for the background
         write = Write(
-            page.scope,
-            Provenance("gist", model.name, prompt.fingerprint),
-            gists={page.id: gist},
-            vectors=vectors,
+            page.scope, Provenance("gist", model.name, prompt.fingerprint), gists={page.id: gist}, vectors=vectors
         )
         await apply_write(engine, write)
     return JobEnd(is_unfinished=len(waiting) > PAGES_AT_ONCE)

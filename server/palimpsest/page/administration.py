@@ -177,11 +177,7 @@ class CareWork:
             async with self._importing:
                 memory = await self.get_memory()
                 upload.result = await memory.care.import_file(
-                    upload.scope,
-                    upload.file,
-                    progress,
-                    dry_run=is_preview,
-                    max_bytes=upload.max_bytes,
+                    upload.scope, upload.file, progress, dry_run=is_preview, max_bytes=upload.max_bytes
                 )
                 upload.state = "read" if is_preview else "imported"
         except PalimpsestError as error:

@@ -309,11 +309,7 @@ def serve_page(load_settings: Callable[[], Settings], port: int, say: Callable[[
                     tasks.start_soon(anyio.to_thread.run_sync, webbrowser.open, url)
                 yield
 
-        app = Starlette(
-            routes=[Mount("/", page)],
-            middleware=[Middleware(check_host, names=[host])],
-            lifespan=lifespan,
-        )
+        app = Starlette(routes=[Mount("/", page)], middleware=[Middleware(check_host, names=[host])], lifespan=lifespan)
         config = uvicorn.Config(
             app, log_level="warning", server_header=False, ws="none", timeout_graceful_shutdown=SHUTDOWN_SECONDS
         )

@@ -88,10 +88,7 @@ def document_json(document: Document) -> dict[str, Any]:
 
 def pages_json(document: Document, pages: Sequence[PageWithGist]) -> dict[str, Any]:
     """Return a document with the gists of its pages."""
-    return {
-        **document_json(document),
-        "gists": [picked(page, "page=number id=message.id gist") for page in pages],
-    }
+    return {**document_json(document), "gists": [picked(page, "page=number id=message.id gist") for page in pages]}
 
 
 def hit_json(hit: Hit, *, with_score: bool = True, project: str = "") -> dict[str, Any]:
