@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias
 
@@ -234,15 +233,6 @@ class SourceFile:
     unread: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Member:
-    """A file in a ZIP or folder: its path there, its size in bytes, and how it is read."""
-
-    path: PurePosixPath
-    size: int
-    read: Callable[[], bytes]
-
-
 def open_source(file: Path, max_bytes: int = MAX_BYTES) -> SourceFile:
     """Read a file. Blocking.
 
@@ -250,7 +240,8 @@ def open_source(file: Path, max_bytes: int = MAX_BYTES) -> SourceFile:
     """
     with raised_as(InputError, f"{file} cannot be read", f". {EXPECTED}", OSError):
         if file.is_dir():
-            return _source_of(file, _folder_members(file), max_bytes)
+            sizes = _sizes_in(file)
+            return _source_of(file, sizes, lambda name: read_plain_file(file / name, MAX_BYTES), max_bytes)
         with open_plain_file(file) as stream:
             head = stream.read(len(_SQLITE))
             if head == _SQLITE:
@@ -272,53 +263,37 @@ def _zip_source(file: Path, max_bytes: int) -> SourceFile:
         if not {info.compress_type for info in members} <= {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
             raise InputError(f"{file} uses a compression that no export uses. Unpack it and import its folder")
         # A member larger than its stated size is cut off at that size, and then fails its checksum.
-        read = [_Member(PurePosixPath(info.filename), info.file_size, partial(archive.read, info)) for info in members]
-        return _source_of(file, read, max_bytes)
+        return _source_of(file, {info.filename: info.file_size for info in members}, archive.read, max_bytes)
 
 
-def _folder_members(folder: Path) -> list[_Member]:
-    """Return the files of an unpacked export. Of its folders, those of memories and projects are read."""
-    paths = [*folder.iterdir(), *folder.glob("memories/*.json"), *folder.glob("projects/*.json")]
-    return [
-        _Member(
-            PurePosixPath(path.relative_to(folder).as_posix()),
-            path.stat().st_size,
-            partial(read_plain_file, path, MAX_BYTES),
-        )
-        for path in sorted(paths)
-        if path.is_file()
-    ]
+def _sizes_in(folder: Path) -> dict[str, int]:
+    """Return the sizes of the files of an unpacked export by name. Of its folders, memories and projects are read."""
+    paths = sorted([*folder.iterdir(), *folder.glob("memories/*.json"), *folder.glob("projects/*.json")])
+    return {path.relative_to(folder).as_posix(): path.stat().st_size for path in paths if path.is_file()}
 
 
-def _source_of(file: Path, members: Sequence[_Member], max_bytes: int) -> SourceFile:
-    """Return what a ZIP or folder has: the conversations, and what lies beside them."""
-    conversations = _conversation_members(members)
-    top = conversations[0].path.parent if conversations else PurePosixPath()
-    paths = {
-        str(member.path.relative_to(top) if member.path.is_relative_to(top) else member.path): member
-        for member in members
-    }
-    beside = [member for path, member in paths.items() if _BESIDE.fullmatch(path)]
+def _source_of(file: Path, sizes: Mapping[str, int], read: Callable[[str], bytes], max_bytes: int) -> SourceFile:
+    """Return what a ZIP or folder has: the conversations, and what lies beside them. `sizes` are those of its files."""
+    conversations = _conversation_files(sizes)
+    top = f"{PurePosixPath(conversations[0]).parent}/" if conversations else ""
+    below = {name.removeprefix(top): name for name in sizes}
+    beside = [name for path, name in below.items() if _BESIDE.fullmatch(path)]
     known = [*conversations, *beside]
     if not known:
         raise InputError(f"{file} has no conversations.json in it. {EXPECTED}")
-    if sum(member.size for member in known) > max_bytes:
+    if sum(sizes[name] for name in known) > max_bytes:
         raise InputError(f"{file} would unpack to more than {max_bytes:,} bytes. {EXPECTED}")
-    read = [_read(file, member) for member in conversations]
-    value = read[0] if len(read) == 1 else [item for part in read for item in list_of(part)]
-    values = [item for member in beside for item in _listed(_read(file, member))]
-    unread = _names_of_files(path for path, member in paths.items() if member not in known)
-    name = f"{file}, {conversations[0].path}" if conversations else str(file)
-    return SourceFile(file, name, value=value, items=_items_of(value), beside=values, unread=unread)
+    values = {name: _parsed(f"{file}, {name}", read(name)) for name in known}
+    parts = [values[name] for name in conversations]
+    value = parts[0] if len(parts) == 1 else [item for part in parts for item in list_of(part)]
+    others = [item for name in beside for item in _listed(values[name])]
+    unread = _names_of_files(path for path, name in below.items() if name not in known)
+    name = f"{file}, {conversations[0]}" if conversations else str(file)
+    return SourceFile(file, name, value=value, items=_items_of(value), beside=others, unread=unread)
 
 
 def _listed(value: Any) -> list[Any]:
     return list_of(value) if isinstance(value, list) else [value]
-
-
-def _read(file: Path, member: _Member) -> Any:
-    """Return the JSON value of a member."""
-    return _parsed(f"{file}, {member.path}", member.read())
 
 
 def _names_of_files(paths: Iterable[str]) -> tuple[str, ...]:
@@ -328,12 +303,12 @@ def _names_of_files(paths: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def _conversation_members(members: Sequence[_Member]) -> list[_Member]:
+def _conversation_files(names: Iterable[str]) -> list[str]:
     """Return conversations.json or its numbered parts in order, from the folder nearest to the top."""
-    found = [member for member in members if _CONVERSATIONS.fullmatch(member.path.name)]
-    top = min((member.path.parent for member in found), key=lambda folder: len(folder.parts), default=None)
-    parts = sorted((member for member in found if member.path.parent == top), key=lambda member: member.path)
-    return [member for member in parts if member.path.name == "conversations.json"] or parts
+    found = {name: path for name in names if _CONVERSATIONS.fullmatch((path := PurePosixPath(name)).name)}
+    top = min((path.parent for path in found.values()), key=lambda folder: len(folder.parts), default=None)
+    parts = sorted(name for name, path in found.items() if path.parent == top)
+    return [name for name in parts if found[name].name == "conversations.json"] or parts
 
 
 def _parsed(name: str, raw: bytes) -> Any:

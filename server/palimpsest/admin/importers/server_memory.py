@@ -45,12 +45,10 @@ def read(source: records.SourceFile, now: datetime) -> ImportedFile | None:
 
 
 def _kind(item: dict[str, Any]) -> str | None:
-    """Return "entity", "relation" or None. Some writers leave the type out."""
-    if item.get("type") == "entity" or ("type" not in item and "name" in item and "observations" in item):
+    """Return "entity", "relation" or None, by what it says. Some writers leave the type out."""
+    if {"name", "observations"} <= item.keys():
         return "entity"
-    if item.get("type") == "relation" or ("type" not in item and {"from", "to", "relationType"} <= item.keys()):
-        return "relation"
-    return None
+    return "relation" if {"from", "to", "relationType"} <= item.keys() else None
 
 
 def _entity_texts(entity: dict[str, Any], related: set[str]) -> Iterator[str]:
