@@ -7,7 +7,6 @@ too: then the two are a conflict, which is listed, and the ledger stays.
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC
 from pathlib import Path
 
 from palimpsest.admin import markdown_files
@@ -18,7 +17,7 @@ from palimpsest.core.models import Decision, Event, Fact, Memory, Outcome, Prove
 from palimpsest.core.protocols import Vector
 from palimpsest.core.validation import text_from
 from palimpsest.learn.commit import apply_as_one, embed_texts, with_names
-from palimpsest.learn.edit import without_untold_name
+from palimpsest.learn.edit import with_labels, without_untold_name
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.sanitize import Cleaner, sanitize_fact
 from palimpsest.store import memories as memory_queries
@@ -102,8 +101,6 @@ class _Plan:
             self.conflicts.append(Conflict(memory_id, item.where, item.fields, None, "edited in the file, gone here"))
             return
         here = fields_of(memory)
-        if not memory.at_precision and item.fields.date == memory.in_zone(UTC).date:  # as an export by UTC shows it
-            here = replace(here, date=item.fields.date)
         wanted = item.fill_in(here)
         if wanted == here:
             return
@@ -255,17 +252,14 @@ def _fact(step: Step) -> Fact:
     """
     memory, before, after = step.memory, step.before or ItemFields(""), step.after or ItemFields("")
     fact = Fact(after.text if after.text != before.text else "", tags=after.tags)
+    if memory is not None:
+        fact = with_labels(memory, fact, after.tags, memory.keywords)
     if after.date != before.date and (happened := parse_date(after.date)):
         fact = replace(fact, happened_at=happened[0], happened_precision=happened[1])
-    if memory is None or after.since != before.since:
+    if after.since != before.since:
         since = parse_date(after.since) or (None, "")
         fact = replace(fact, valid_from=since[0], valid_from_precision=since[1])
-    else:
-        fact = replace(fact, valid_from=memory.valid_from, valid_from_precision=memory.valid_from_precision)
-    if memory is None:
-        return fact
-    fact = replace(fact, valid_until=memory.valid_until, valid_until_precision=memory.valid_until_precision)
-    return replace(fact, keywords=memory.keywords)
+    return fact
 
 
 async def import_folder(engine: Engine, folder: Path, *, dry_run: bool, deletes: bool, caller: str) -> FolderImport:
