@@ -100,14 +100,11 @@ class LazyMemory:
             await self._requested.wait()
             try:
                 await self._keep_open()
-            except* PalimpsestError as group:
-                error: PalimpsestError | BaseExceptionGroup[PalimpsestError] = group
-                while isinstance(error, BaseExceptionGroup):
-                    error = error.exceptions[0]
+            except PalimpsestError as error:
                 fields = {"reason": str(error)}  # nothing was read of what is stored
                 logger.error("the memory could not be opened: %s", error, extra={"fields": fields})  # noqa: TRY400 - the text is complete
                 self._error = error
-            except* Exception:  # the server must stay up to report it to its clients
+            except Exception:  # the server must stay up to report it to its clients
                 logger.exception("the memory could not be opened")
                 self._error = PalimpsestError("the memory could not be opened; see the server's log for the reason")
             # Every waiting request gets the error, and the next one tries again.
