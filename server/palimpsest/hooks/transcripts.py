@@ -107,8 +107,7 @@ def instant_of(value: Any) -> datetime | None:
 # The form is internal to Claude Code and is read as it was seen until version 2.1. `content` is a text, or a list of
 # blocks. An assistant's message has a line for each block.
 
-# Types of lines that say nothing.
-_SILENT_CLAUDE_CODE = patterns("palimpsest.hooks", "clients.txt")["silent"]
+_PATTERNS = patterns("palimpsest.hooks", "clients.txt")
 
 # Types of lines with the title of the session, and their keys.
 _TITLES = {"ai-title": "aiTitle", "custom-title": "customTitle"}
@@ -132,7 +131,7 @@ def claude_code_lines(line: dict[str, Any], reading: Reading) -> Iterator[Transc
         text = text_of_blocks(attachment.get("prompt")) if is_prompt and is_by_person else ""
         if text and not line.get("isSidechain"):
             yield _said(line, "user", text)
-    elif not _SILENT_CLAUDE_CODE.fullmatch(kind):
+    elif not _PATTERNS["silent"].fullmatch(kind):
         reading.unknown[kind or "no type"] += 1
 
 
@@ -170,31 +169,6 @@ def _is_not_said(line: dict[str, Any]) -> bool:
 # The types are those of `RolloutItem` and `ResponseItem` in codex-rs/protocol, until version 0.160. What was said is
 # in `response_item` lines of type `message`, in every version; events repeat some of it.
 
-# Types of lines that say nothing.
-_SILENT_CODEX = frozenset(
-    {"compacted", "event_msg", "turn_context", "world_state", "token_usage_record", "ghost_snapshot"}
-)
-
-# Kinds of items that say nothing.
-_SILENT_ITEMS = frozenset(
-    {
-        *("reasoning", "compaction", "compaction_summary", "local_shell_call", "function_call", "function_call_output"),
-        *("custom_tool_call", "custom_tool_call_output", "tool_search_call", "tool_search_output", "web_search_call"),
-        *("mcp_call", "image_generation_call", "ghost_snapshot"),
-    }
-)
-
-# How texts begin that Codex adds to what the user said.
-_ADDED = (
-    "# AGENTS.md instructions",
-    "These AGENTS.md instructions",
-    "The previously provided AGENTS.md instructions",
-    "<user_instructions>",
-    "<environment_context>",
-    "<skill>",
-    "<codex_internal_context",
-)
-
 # What an editor puts before the user's own words, after the files that are open.
 _REQUEST = "## My request for Codex:"
 
@@ -209,7 +183,7 @@ def codex_lines(line: dict[str, Any], reading: Reading) -> Iterator[TranscriptMe
         _begin(payload, reading)
     elif kind == "response_item":
         yield from _item(payload, text_of(line.get("timestamp")), reading)
-    elif kind not in _SILENT_CODEX:
+    elif not _PATTERNS["silent of Codex"].fullmatch(kind):
         reading.unknown[kind or "no type"] += 1
 
 
@@ -225,7 +199,7 @@ def _begin(meta: dict[str, Any], reading: Reading) -> None:
 
 def _item(item: dict[str, Any], timestamp: str, reading: Reading) -> Iterator[TranscriptMessage]:
     kind, role = text_of(item.get("type")), text_of(item.get("role"))
-    if kind != "message" and kind not in _SILENT_ITEMS:
+    if kind != "message" and not _PATTERNS["silent items of Codex"].fullmatch(kind):
         reading.unknown[f"response_item: {kind or 'no type'}"] += 1
     elif kind == "message" and role in ("user", "assistant"):
         texts = (_codex_text(object_of(part)) for part in list_of(item.get("content")))
@@ -241,7 +215,7 @@ def _codex_text(part: dict[str, Any]) -> str:
         return PICTURE if kind == "input_image" else ""
     if text.lstrip().startswith(_CONTEXT):
         text = text.partition(_REQUEST)[2]
-    return "" if text.lstrip().startswith(_ADDED) else text
+    return "" if _PATTERNS["added by Codex"].match(text) else text
 
 
 # Read what is new in a transcript, line by line from an offset. Blocking.
