@@ -22,16 +22,8 @@ from palimpsest.hooks.intake import Capture
 from palimpsest.index.backfill import Backfill, embed_gists, embed_relations
 from palimpsest.index.graph_database import GraphProjection, graph_projection
 from palimpsest.index.sync import KeptKeys, Projection
+from palimpsest.learn import job_runner
 from palimpsest.learn.engine import Engine
-from palimpsest.learn.job_runner import (
-    Enrichment,
-    JobReport,
-    kinds_for,
-    queue_enrichment,
-    queue_expiry,
-    reports_of_user,
-    work_on_jobs,
-)
 from palimpsest.store import contextual_keys, entries
 from palimpsest.store import jobs as job_queries
 from palimpsest.store import purge as purge_writes
@@ -119,7 +111,7 @@ class Care:
             return await self._engine.run(work)
         finally:
             self._briefs.wake()
-            await queue_expiry(self._engine)
+            await job_runner.queue_expiry(self._engine)
 
     async def export_folder(self, folder: Path, progress: Progress, *, overwrites: bool = False) -> FolderExport:
         """Write the current memories of the settings' scope to a folder of Markdown files.
@@ -142,17 +134,17 @@ class Care:
         notes = await self._briefs.after_write(self._scope.user_id, result.outcomes)
         return replace(result, notes=(*result.notes, *notes))
 
-    async def jobs(self) -> Sequence[JobReport]:
+    async def jobs(self) -> Sequence[job_runner.JobReport]:
         """Return the jobs of the settings' user, the newest first."""
-        return await reports_of_user(self._engine, self._scope.user_id)
+        return await job_runner.reports_of_user(self._engine, self._scope.user_id)
 
     async def model_use(self) -> ModelUse:
         """Return how often a model was asked in the background today (UTC), for all users."""
         return await self._engine.read(lambda conn: job_queries.model_use(conn, self._engine.clock()))
 
-    async def enrich(self, limit: int | None = None, *, dry_run: bool = False) -> Enrichment:
+    async def enrich(self, limit: int | None = None, *, dry_run: bool = False) -> job_runner.Enrichment:
         """Let the background write hints for memories without any, at most `limit`; with `dry_run` count them."""
-        return await queue_enrichment(self._engine, self._scope, limit, dry_run=dry_run)
+        return await job_runner.queue_enrichment(self._engine, self._scope, limit, dry_run=dry_run)
 
     async def retry_jobs(self) -> int:
         """Work now on the jobs of the settings' user that wait or have failed; return how many there were.
@@ -160,14 +152,12 @@ class Care:
         What the background of this process works on is awaited; what another process works on is left to it.
         Raises InputError if nothing can be tried again because there is no model.
         """
-        engine, user_id = self._engine, self._scope.user_id
-        model = engine.own_model
-        jobs = await engine.write(
-            lambda: engine.ledger.run_for(user_id, job_queries.retry, user_id, kinds_for(model), engine.ledger.clock())
-        )
+        engine, user_id, model = self._engine, self._scope.user_id, self._engine.own_model
+        retry, kinds = job_queries.retry, job_runner.kinds_for(model)
+        jobs = await engine.write(lambda: engine.ledger.run_for(user_id, retry, user_id, kinds, engine.ledger.clock()))
         if not jobs and model is None:
             raise InputError("there is no language model, so nothing was tried again. palimpsest setup chooses one")
-        await work_on_jobs(engine, model, self._after_job)
+        await job_runner.work_on_jobs(engine, model, self._after_job)
         return jobs
 
     async def _after_job(self, scope: Scope, outcomes: Sequence[Outcome]) -> None:
