@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import hashlib
 import sys
-import threading
 import warnings
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from concurrent.futures import Future
+from contextlib import ExitStack
 from datetime import date
-from functools import cache, partial, wraps
+from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast
 
 import anyio.to_thread
-from anyio.from_thread import BlockingPortal
+from anyio.from_thread import BlockingPortal, start_blocking_portal
 from sqlalchemy import Connection
 
 from palimpsest import memory as facade
@@ -60,16 +59,13 @@ class Memory:
 
     def __init__(self, config: Mapping[str, Any] | Settings | None = None, *, background: bool = False) -> None:
         settings = config if isinstance(config, Settings) else _settings_from(config or {})
-        self._started: Future[tuple[BlockingPortal, facade.Memory]] = Future()
-        self._end = _End()
-        _ends_of_open_memories().add(self._end)
-        serve = partial(_serve, settings, self._started, self._end, background=background)
-        self._thread = threading.Thread(target=anyio.run, args=(serve,), name="palimpsest")
-        self._thread.start()
-        weakref.finalize(self, self._end.begin).atexit = False
-        if self._started.exception() is not None:
-            self._thread.join()
-        self._started.result()
+        with ExitStack() as stack:
+            portal = stack.enter_context(start_blocking_portal(name="palimpsest"))
+            opening = facade.open_memory(settings, background=background)
+            self._memory = stack.enter_context(portal.wrap_async_context_manager(opening))
+            # A portal of their own, so that calls end before the memory is closed.
+            self._calls = stack.enter_context(portal.wrap_async_context_manager(portal.call(BlockingPortal)))
+            self._close = weakref.finalize(self, stack.pop_all().close)
 
     @classmethod
     def from_config(cls, config_dict: Mapping[str, Any]) -> Self:
@@ -78,8 +74,7 @@ class Memory:
 
     def close(self) -> None:
         """Finish the calls of other threads, and close. Closing again does nothing."""
-        self._end.begin()
-        self._thread.join()
+        self._close()
 
     def __enter__(self) -> Self:
         return self
@@ -292,16 +287,15 @@ class Memory:
 
     def _reply(self, results: list[dict[str, Any]], relations: list[dict[str, str]]) -> Any:
         """Return a reply in the form of the configured version of mem0: v1.0 has only the list of the results."""
-        is_list = self._started.result()[1].settings.version == "v1.0"
+        is_list = self._memory.settings.version == "v1.0"
         return results if is_list else {"results": results, "relations": relations}
 
     def _call(self, work: Callable[[facade.Memory], Awaitable[_T]]) -> _T:
         """Do work in the thread of the memory and return its result."""
-        portal, memory = self._started.result()
-        with self._end.lock:
-            if self._end.has_begun.is_set():
-                raise PalimpsestError("this memory is closed; what it stored is kept. Open another one")
-            future = portal.start_task_soon(work, memory)
+        try:
+            future = self._calls.start_task_soon(work, self._memory)
+        except RuntimeError as error:  # no call begins any more
+            raise PalimpsestError("this memory is closed; what it stored is kept. Open another one") from error
         try:
             return future.result()
         except InputError as error:
@@ -350,53 +344,6 @@ class AsyncMemory:
     history = _awaited(Memory.history)
     reset = _awaited(Memory.reset)
     close = _awaited(Memory.close)
-
-
-class _End:
-    """When a memory closes. Calls that hold the lock before it are finished, and there are none after it."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.has_begun = threading.Event()
-
-    def begin(self) -> None:
-        """Let the memory close, without waiting for it."""
-        with self.lock:
-            self.has_begun.set()
-
-
-async def _serve(
-    settings: Settings, started: Future[tuple[BlockingPortal, facade.Memory]], end: _End, *, background: bool
-) -> None:
-    """Keep a memory open until its end is asked for. What fails before it is open is raised where it is opened."""
-    try:
-        async with facade.open_memory(settings, background=background) as memory, BlockingPortal() as portal:
-            started.set_result((portal, memory))
-            await anyio.to_thread.run_sync(end.has_begun.wait, limiter=anyio.CapacityLimiter(1))
-    except PalimpsestError as error:
-        if started.done():
-            raise
-        started.set_exception(error)
-    finally:
-        if not started.done():
-            started.set_exception(sys.exception() or PalimpsestError("the memory could not be opened"))
-
-
-@cache
-def _ends_of_open_memories() -> weakref.WeakSet[_End]:
-    """Return what ends the memories of this process, and end them when its main thread does.
-
-    Python waits for their threads before it calls what `atexit` knows, so that would be too late.
-    """
-    ends: weakref.WeakSet[_End] = weakref.WeakSet()
-
-    def end_with_program() -> None:
-        threading.main_thread().join()
-        for end in list(ends):
-            end.begin()
-
-    threading.Thread(target=end_with_program, name="palimpsest end", daemon=True).start()
-    return ends
 
 
 def _settings_from(config: Mapping[str, Any]) -> Settings:
