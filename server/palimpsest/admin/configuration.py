@@ -224,20 +224,13 @@ MASK = "********"
 _LOGIN = re.compile(r"(?<=://)[^/@\s]+@")
 
 
-@dataclass(frozen=True, slots=True)
-class SettingInEffect:
-    """A setting by its dotted name, its value as text ("" for none), and where it comes from."""
+def settings_in_effect(settings: Settings) -> list[tuple[str, str, Origin]]:
+    """Return every setting in the order of the sections: its dotted name, its value as text, and where it comes from.
 
-    name: str
-    value: str
-    origin: Origin
-
-
-def settings_in_effect(settings: Settings) -> list[SettingInEffect]:
-    """Return every setting in the order of the sections."""
-    values = {name: value for name, value in _values(settings) if name != "config"}
-    origins = {name: settings.origins.get(name, Origin.DEFAULT) for name in values}
-    return [SettingInEffect(name, _as_text(value), origins[name]) for name, value in values.items()]
+    The text is "" for none.
+    """
+    values = ((name, value) for name, value in _values(settings) if name != "config")
+    return [(name, _as_text(value), settings.origins.get(name, Origin.DEFAULT)) for name, value in values]
 
 
 def _values(section: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any]]:

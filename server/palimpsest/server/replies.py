@@ -248,16 +248,13 @@ def with_label_changes(versions: Sequence[Version]) -> Iterator[tuple[Version, l
 
     If the text stayed, also when it was said.
     """
-    before: Version | None = None
-    for version in versions:
-        if before is None or version.is_deleted:
-            yield version, []
-        else:
+    for before, version in zip((None, *versions), versions, strict=False):
+        changes: list[str] = []
+        if before is not None and not version.is_deleted:
             with_date = version.new_memory == version.old_memory
             now, then = (_labels(each, with_date=with_date) for each in (version, before))
-            added, taken = sorted(now - then), sorted(then - now)
-            yield version, [*(f"+{label}" for label in added), *(f"-{label}" for label in taken)]
-        before = version
+            changes = [*(f"+{label}" for label in sorted(now - then)), *(f"-{label}" for label in sorted(then - now))]
+        yield version, changes
 
 
 def _labels(version: Version, *, with_date: bool) -> frozenset[str]:
@@ -290,11 +287,7 @@ def history_json(history: History) -> dict[str, Any]:
         "deleted": memory.deleted_at is not None,
         **picked(memory, f"superseded_by {_TIMES}"),
         "replaced": [
-            {
-                **picked(old.memory, "id memory=text"),
-                "valid_until": old.memory.until or None,
-                "sources": list(old.sources),
-            }
+            {**picked(old.memory, "id memory=text"), "valid_until": old.memory.until or None, **picked(old, "sources")}
             for old in predecessors
         ],
         "context": memory.context,

@@ -240,32 +240,29 @@ class Roots:
         self._asked_at.pop(connection_of(ctx), None)
 
     async def _store_project(self, connection: str, uris: Sequence[str], identify: Identify) -> str:
-        repositories: Sequence[tuple[str, Repository]] = ()
+        found: tuple[str, Repository] | None = None
         with anyio.move_on_after(TIMEOUT):  # the folder may be on a network drive that does not answer
-            repositories = await anyio.to_thread.run_sync(
-                lambda: _repositories(uris), limiter=self._threads, abandon_on_cancel=True
+            found = await anyio.to_thread.run_sync(
+                _first_repository, uris, limiter=self._threads, abandon_on_cancel=True
             )
         project = ""
-        for folder, repository in repositories:
+        if found is not None:
             with suppress(InputError):  # its name is not valid in a scope
-                project = await identify(repository)
-                if project:
-                    self._on_folder(folder, project)
-                break
+                project = await identify(found[1])
+        if found is not None and project:
+            self._on_folder(found[0], project)
         self._projects[connection] = project
         return project
 
 
 async def _ask_for_roots(ctx: RequestContext) -> Sequence[str] | None:
-    """Ask a client for its roots during a call, and return them. Return None if it does not answer."""
+    """Ask a client for its roots during a call, and return them. Return None if it cannot be asked."""
     if not ctx.session.can_send_request:
         return None
     try:
         with anyio.fail_after(TIMEOUT):
             result = await ask_during_call(ctx, types.ListRootsRequest(), types.ListRootsResult)
-    except TimeoutError:
-        return None
-    except (MCPError, ValidationError):  # the client has no roots to list: the server's own folder decides
+    except (TimeoutError, MCPError, ValidationError):  # it has no roots to list: the server's own folder decides
         return ()
     return [str(root.uri) for root in result.roots]
 
@@ -281,18 +278,15 @@ def _roots_in_request(ctx: RequestContext) -> Sequence[str] | None:
         return ()
 
 
-def _repositories(uris: Sequence[str]) -> list[tuple[str, Repository]]:
-    """Return the roots on this machine that are in a repository, each with it."""
-    found: list[tuple[str, Repository]] = []
+def _first_repository(uris: Sequence[str]) -> tuple[str, Repository] | None:
+    """Return the first of the roots that is a folder on this machine in a repository, with it."""
     for uri in uris:
-        try:
+        with suppress(OSError, ValueError):  # unreadable, or not a path
             parts = urlsplit(uri)
-            if parts.scheme == "file":
-                folder = Path(url2pathname(parts.path))
-                found.append((str(folder), repository_of(folder)))
-        except (OSError, ValueError):  # unreadable, or not a path
-            continue
-    return [(folder, repository) for folder, repository in found if repository.path]
+            folder = Path(url2pathname(parts.path))
+            if parts.scheme == "file" and (repository := repository_of(folder)).path:
+                return str(folder), repository
+    return None
 
 
 def connection_of(ctx: RequestContext) -> str:
