@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from palimpsest.core.models import Scope
+from palimpsest.learn.summaries.summary_writer import last_days
 from palimpsest.page.page_context import Visitor
 from palimpsest.server.access_tokens import Grant
 from tests.support.command_line import palimpsest
@@ -58,7 +59,7 @@ async def test_filters_searches_summaries_and_ends_have_the_days_of_the_user(
                 assert len((await memory.search(ALICE, "boiler leaks", filters=filters)).hits) == count
         (hit,) = (await memory.list(ALICE)).hits
         assert hit.date == f"2026-06-{day}"
-        assert await memory.last_days(ALICE, 2) == [f"day:2026-06-{day}"]
+        assert await last_days(memory.engine, ALICE, 2) == [f"day:2026-06-{day}"]
         assert "boiler" in (await memory.summary(ALICE, "day:today")).text
         for kind in (f"day:2026-06-{other}", "day:yesterday"):
             assert "Nothing was said" in (await memory.summary(ALICE, kind)).text

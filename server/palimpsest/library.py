@@ -262,7 +262,7 @@ class Memory:
 
         async def work(memory: facade.Memory) -> list[dict[str, Any]]:
             owner = await _owner(memory, memory_id)
-            _, versions = await memory.history(owner.scope, owner.id)
+            versions = (await memory.history(owner.scope, owner.id)).versions
             return [
                 {
                     **{name: getattr(version, name) for name in ("id", "memory_id", "old_memory", "new_memory")},

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, tzinfo
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import anyio
 from sqlalchemy import Connection
@@ -81,6 +81,15 @@ def open_parts(
 # How far relations may lead from the entities that a question names. What is further away seldom says anything of them,
 # and with the first two there may be thousands.
 MAX_HOPS = 2
+
+
+class MemoryHistory(NamedTuple):
+    """A memory as it is now, its versions, oldest first, what it replaced, and what it is linked with."""
+
+    memory: models.Memory
+    versions: Sequence[Version]
+    predecessors: Sequence[models.Predecessor]
+    linked: Sequence[models.LinkedMemory]
 
 
 # The facade: `async with open_memory(settings) as memory`.
@@ -395,10 +404,6 @@ class Memory(Edits):
     def _span(self, held_at: str) -> TimeSpan | None:
         return parse_range(held_at, "held_at", self.zone) if held_at else None
 
-    async def last_days(self, scope: Scope, number: int) -> Sequence[str]:
-        """Return the kinds of the summaries of the last days on which something was said, the last day first."""
-        return await summary_writer.last_days(self.engine, scope, number)
-
     async def get(self, scope: Scope, owner_id: str, *, is_use: bool = True) -> models.Memory | Message:
         """Return a memory or message, living or deleted, with its whole text unless a fact of it is forgotten."""
         owner = await self.engine.read(lambda conn: entries.find_shown(conn, scope, owner_id))
@@ -414,21 +419,16 @@ class Memory(Edits):
         return [entries.shown(conn, message).in_zone(self.zone) for message in behind]
 
     @reads
-    def history(self, conn: Connection, scope: Scope, memory_id: str) -> tuple[models.Memory, Sequence[Version]]:
-        """Return a memory, living or deleted, and all its versions, oldest first."""
-        memory = entries.find_memory(conn, scope, memory_id)
+    def history(self, conn: Connection, scope: Scope, memory_id: str) -> MemoryHistory:
+        """Return a memory, living or deleted, and how it came to be what it is, as far as the scope sees it."""
+        memory = entries.find_memory(conn, scope, memory_id).in_zone(self.zone)
+        replaced = [
+            replace(each, memory=each.memory.in_zone(self.zone))
+            for each in history.predecessors(conn, memory.id)
+            if is_seen(scope, each.memory.scope)
+        ]
         versions = [version.in_zone(self.zone) for version in history.versions_of(conn, memory.id)]
-        return memory.in_zone(self.zone), versions
-
-    async def predecessors(self, scope: Scope, memory_id: str) -> Sequence[models.Predecessor]:
-        """Return the memories that a scope sees and whose place a memory took, oldest first."""
-        found = await self.engine.read(lambda conn: history.predecessors(conn, memory_id))
-        seen = [each for each in found if is_seen(scope, each.memory.scope)]
-        return [replace(each, memory=each.memory.in_zone(self.zone)) for each in seen]
-
-    async def linked(self, scope: Scope, memory: models.Memory) -> Sequence[models.LinkedMemory]:
-        """Return the living memories that a memory is linked with, and why."""
-        return await self.engine.read(lambda conn: links.linked_with(conn, scope, memory))
+        return MemoryHistory(memory, versions, replaced, links.linked_with(conn, scope, memory))
 
     async def health(self) -> dict[str, str]:
         """Return the state of the ledger, the vectors, the index and a graph database, in one word each."""

@@ -209,7 +209,7 @@ class TestImport:
             await memory.care.import_file(ALICE, tmp_path / "file", ignore_progress)
             tea = next(stored for stored in (await memory.scope_contents(ALICE)).memories if "tea" in stored.text)
             assert (tea.metadata["mem0_id"], tea.metadata["actor_id"], tea.revision) == ("m1", "ana", 2)
-            _, versions = await memory.history(ALICE, tea.id)
+            versions = (await memory.history(ALICE, tea.id)).versions
             assert [
                 (version.event, version.old_memory, version.new_memory, version.updated_at.date().isoformat())
                 for version in versions

@@ -114,7 +114,7 @@ async def test_a_purged_memory_is_in_no_file_but_the_named_backup(tmp_path: Path
             for query in ("harp", "bread", "lantern", "Where is the lamp?"):
                 assert not {ASKED, ANSWERED, FIRST, SECOND, THIRD} & set(await search_texts(memory, query))
             for kept, scope, query in ((others[0], ALICE, "harp"), (others[1], ALICE, "bread"), (bobs, BOB, "stamps")):
-                stored, entries = await memory.history(scope, kept)
+                stored, entries, *_ = await memory.history(scope, kept)
                 assert len(entries) == 1
                 assert kept != others[0] or entries[0].sources == (before.id,), "it no longer cites what was erased"
                 (best, *_) = (await memory.search(scope, query)).hits

@@ -86,8 +86,7 @@ async def test_an_id_is_accepted_as_agents_write_it_and_never_ambiguous(memory: 
     known = await first_contents(memory)
     tea, short, cat = known.tea, known.tea[:8], await add_text(memory, "User has a cat")
     for argument in (tea, short.upper(), f"[{short}] 2026-05-08 oolong", f"id:{tea}", tea.replace("-", "")):
-        stored, _ = await memory.history(ALICE, argument)
-        assert stored.id == tea
+        assert (await memory.history(ALICE, argument)).memory.id == tea
     for argument in (f"{short}, {cat[:8]}", f"{short}zzzz", f"the memory {short}", "facade"):
         with pytest.raises(InputError):
             await memory.delete(ALICE, [argument])

@@ -54,7 +54,7 @@ async def test_an_old_memory_is_found_in_other_words_until_one_undo_takes_all_hi
         await memory.summary(ALICE, refresh=True)
         queued = await memory.care.enrich()
         later = await add_text(memory, "Dan moved to Lima")
-        before, _ = await memory.history(ALICE, doctor)
+        before = (await memory.history(ALICE, doctor)).memory
         await work(memory, clock)
         assert await hints_of(memory, doctor, other, given_before, later) == [
             (ASK, WORD),
@@ -62,7 +62,7 @@ async def test_an_old_memory_is_found_in_other_words_until_one_undo_takes_all_hi
             ("Who is an artist?",),
             (),
         ]
-        after, versions = await memory.history(ALICE, doctor)
+        after, versions, *_ = await memory.history(ALICE, doctor)
         assert (after.text, after.stated_at, versions[-1].edit) == (DOCTOR, before.stated_at, queued.edit)
         assert (versions[-1].provenance.stage, versions[-1].provenance.model) == ("enrich", "scripted")
         assert (await memory.summary(ALICE)).changes_since == 1
@@ -182,7 +182,7 @@ async def test_links_follow_a_memory_that_has_another_id_after_an_import(tmp_pat
         await memory.care.import_file(ALICE, tmp_path / "export.jsonl", ignore_progress)
         (sister,) = [item for item in (await memory.scope_contents(ALICE)).memories if item.text == SISTER]
         assert [item.memory_id for item in sister.links] == [violins]
-        assert [item.memory.text for item in await memory.linked(ALICE, await stored(memory, violins))] == [SISTER]
+        assert [item.memory.text for item in (await memory.history(ALICE, violins)).linked] == [SISTER]
 
 
 async def test_a_purge_takes_what_others_say_of_a_memory(tmp_path: Path) -> None:

@@ -154,7 +154,7 @@ class Stage:
             name = await self.memory.engine.read(lambda conn: name_of_user(conn, ALICE))
             assert name == story["user_name"]
         for text, expected in story.get("replaced", {}).items():
-            old = await self.memory.predecessors(ALICE, living[text].id)
+            old = (await self.memory.history(ALICE, living[text].id)).predecessors
             assert [item.memory.text for item in old] == expected, text
 
     async def take(self, step: Item, scope: Scope) -> None:

@@ -49,7 +49,7 @@ async def test_a_job_closes_it(memory: Memory, clock: StoppedClock) -> None:
     second = await add_text(memory, "Ben is on call until June", metadata={"expires_at": "2026-05-31"})
     clock.forward(days=2)
     assert await work_on_jobs(memory.engine, None)
-    closed, versions = await memory.history(ALICE, first)
+    closed, versions, *_ = await memory.history(ALICE, first)
     assert (closed.until, closed.is_forgotten, closed.superseded_by) == ("2026-05-09", False, None)
     assert (versions[-1].event, versions[-1].provenance.stage) == (Event.DELETE, EXPIRE)
     assert (await memory.log(ALICE, limit=1))[0].provenance.stage == EXPIRE

@@ -25,6 +25,7 @@ from palimpsest.core.models import (
     Version,
 )
 from palimpsest.learn.commit import WriteResult
+from palimpsest.memory import MemoryHistory
 from palimpsest.recall.search import SearchResult
 from palimpsest.recall.similar import SimilarMemory
 from palimpsest.server import replies
@@ -143,7 +144,7 @@ def shown() -> dict[str, dict[str, Any]]:
             "all deleted": replies.deleted_all_json(result),
         }
     for name, told in HISTORIES.items():
-        history = replies.History(*told)
+        history = MemoryHistory(*told)
         examples[f"history {name}"] = {"text": replies.history_text(history), "json": replies.history_json(history)}
     for name, edits in EDITS.items():
         examples[f"edits {name}"] = {"text": replies.edits_text(edits), "json": replies.edits_json(edits)}

@@ -94,7 +94,7 @@ async def test_a_new_note_is_linked_and_the_right_neighbour_evolves(tmp_path: Pa
             assert (kiln.text, kiln.context) == (KILN, "A warning that the bowls for Bruges did not heed")
             assert kiln.tags == ("risk",)
             assert [old.text for old, now in zip(before, after, strict=True) if old != now] == [KILN]
-            assert [linked.memory.text for linked in await memory.linked(ALICE, kiln)] == [NEW]
+            assert [linked.memory.text for linked in (await memory.history(ALICE, kiln.id)).linked] == [NEW]
             *_, old, evolved = [version.labels for version in (await memory.history(ALICE, kiln.id))[1]]
             assert old - evolved == {f"context: Pottery: {KILN}", "tags: pottery"}, (
                 "the history has the old and the new"

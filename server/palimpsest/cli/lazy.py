@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from palimpsest.hooks import intake
     from palimpsest.learn import browsing, document_pages, entity_graph, job_runner, readers
     from palimpsest.learn import edit as learn_edit
-    from palimpsest.learn.summaries import dossier
+    from palimpsest.learn.summaries import dossier, summary_writer
     from palimpsest.llm import prompts as llm_prompts
     from palimpsest.recall import hits
     from palimpsest.server import access_tokens, advice, replies
@@ -42,7 +42,7 @@ else:
         "core": "files filters models settings_file validation",
         "hooks": "intake",
         "learn": "browsing document_pages entity_graph job_runner readers",
-        "learn.summaries": "dossier",
+        "learn.summaries": "dossier summary_writer",
         "recall": "hits",
         "server": "access_tokens advice replies",
     }.items():

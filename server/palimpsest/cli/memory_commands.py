@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import typer
 
 from palimpsest.cli.console import CALLER, Memory, Options, Reply, command
-from palimpsest.cli.lazy import advice, filters, hits, models, output, replies, validation
+from palimpsest.cli.lazy import advice, filters, hits, models, output, replies, summary_writer, validation
 from palimpsest.core.clock import parse_instant, parse_until
 from palimpsest.core.errors import InputError, raised_as
 from palimpsest.text.display import visible
@@ -345,7 +345,7 @@ async def history(memory: Memory, memory_id: str) -> Reply:
         around = await memory.conversations.around(memory.scope, owner)
         reply, text = replies.message_history_json(owner, around), replies.message_text(owner, around)
     else:
-        found = await replies.history_of(memory, memory.scope, owner.id)
+        found = await memory.history(memory.scope, owner.id)
         reply, text = replies.history_json(found), replies.history_text(found)
     return Reply(reply, text)
 
@@ -355,7 +355,7 @@ async def summary(
     memory: Memory, kind: str = "overall", days: int = 0, held_at: str = "", refresh: bool = False
 ) -> Reply:
     """Summarize the memory in a paragraph, or its last days in one each."""
-    kinds = await memory.last_days(memory.scope, days) if days else [kind]
+    kinds = await summary_writer.last_days(memory.engine, memory.scope, days) if days else [kind]
     asked = partial(memory.summary, memory.scope, refresh=refresh, held_at=held_at, caller=CALLER)
     results = [await asked(kind) for kind in kinds]
     as_values = [replies.summary_json(result, memory.scope) for result in results]

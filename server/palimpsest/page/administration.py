@@ -401,7 +401,9 @@ async def create(request: Request) -> Response:
     scope = scope_from(Scope(settings.user_id), given)
     if given.project is not None and not scope.project:
         raise InputError("the project is white space. Name it, or leave it empty for a token of all projects")
-    days = _days(str(form.get("days", "")).strip())
+    days = context.number_in(form, "days")
+    if form.get("days") and not 0 < (days or 0) <= MAX_DAYS:
+        raise InputError(f"the days are a number from 1 to {MAX_DAYS:,}, or nothing. No token was created")
     unknown = ""
     if scope.project and form.get("anyway") != scope.project:
         unknown = await (await context.memory_of(request)).projects.unknown(scope.project, user_id=scope.user_id)
@@ -438,14 +440,6 @@ async def tokens(request: Request, unknown: str = "", given: Mapping[str, Any] |
         done="revoked" if request.query_params.get("done") == "revoked" else "",
         created=told.get("created", ""),
     )
-
-
-def _days(text: str) -> int | None:
-    if not text:
-        return None
-    if not (text.isascii() and text.isdecimal() and 0 < int(text[:9]) <= MAX_DAYS):
-        raise InputError(f"the days are a number from 1 to {MAX_DAYS:,}, or nothing. No token was created")
-    return int(text)
 
 
 # The prompts: each with its difference to the shipped one. An owner may write their own.

@@ -19,7 +19,7 @@ from palimpsest.core.validation import MAX_TOKENS, parse_until
 from palimpsest.learn.browsing import TimeLine, cursor_before
 from palimpsest.learn.entity_graph import MAX_NODES, EntityGraph
 from palimpsest.learn.job_runner import jobs_seen
-from palimpsest.learn.summaries.summary_writer import KEPT_KIND_NAMES, kept_summary
+from palimpsest.learn.summaries.summary_writer import KEPT_KIND_NAMES, kept_summary, last_days
 from palimpsest.memory import Memory as OpenMemory
 from palimpsest.page import page_context as context
 from palimpsest.recall.hits import shortest_passages
@@ -357,7 +357,7 @@ async def summaries(request: Request) -> Response:
         "around/summaries.html",
         kind=kept.result.kind,
         kinds=[name for name in WITHOUT_ARGUMENT if name != "project" or scope.project],
-        days=await memory.last_days(scope, DAYS),
+        days=await last_days(memory.engine, scope, DAYS),
         kept=kept,
         has_model=memory.engine.own_model is not None,
     )

@@ -21,7 +21,6 @@ from palimpsest.memory import Memory as OpenMemory
 from palimpsest.page import page_context as context
 from palimpsest.page.page_context import CALLER
 from palimpsest.recall.hits import memory_hit
-from palimpsest.server.replies import history_of
 
 # Say what a correction did, and offer to undo it.
 
@@ -67,7 +66,7 @@ async def memory_page(
     """
     memory_id, told = request.path_params["id"], context.told_to(request)
     opened, scope = await context.memory_of(request), context.scope_of(request)
-    stored, versions, predecessors, linked = await history_of(opened, scope, memory_id)
+    stored, versions, predecessors, linked = await opened.history(scope, memory_id)
     return context.shown(
         request,
         "memory.html",

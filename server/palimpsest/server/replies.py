@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from palimpsest.core import models
 from palimpsest.core.clock import iso, local_iso, shown_date, shown_time, zone_shown
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from palimpsest.learn.edit import ScopeContents
     from palimpsest.learn.entity_graph import Dossier, EntityEdited, ListedEntity
     from palimpsest.learn.summaries.summary_kinds import SummaryResult
-    from palimpsest.memory import Memory as OpenMemory
+    from palimpsest.memory import MemoryHistory
     from palimpsest.recall.listing import Page
     from palimpsest.recall.search import SearchResult
     from palimpsest.recall.similar import SimilarMemory
@@ -263,22 +263,7 @@ def _labels(version: Version, *, with_date: bool) -> frozenset[str]:
     return version.labels | {f"said: {shown_date(version.said_at)}"}
 
 
-class History(NamedTuple):
-    """A memory as it is now, its versions, oldest first, what it replaced, and what it is linked with."""
-
-    memory: Memory
-    versions: Sequence[Version]
-    predecessors: Sequence[models.Predecessor]
-    linked: Sequence[models.LinkedMemory]
-
-
-async def history_of(opened: OpenMemory, scope: Scope, memory_id: str) -> History:
-    """Return the history of a memory, living or deleted."""
-    memory, versions = await opened.history(scope, memory_id)
-    return History(memory, versions, await opened.predecessors(scope, memory.id), await opened.linked(scope, memory))
-
-
-def history_json(history: History) -> dict[str, Any]:
+def history_json(history: MemoryHistory) -> dict[str, Any]:
     """Return the history of a memory. A long text is whole only where it first stands."""
     memory, versions, predecessors, linked = history
     reply: dict[str, Any] = {
@@ -738,7 +723,7 @@ def days_text(days: Sequence[SummaryResult], scope: Scope) -> str:
     return _with_notes(lines or ["Nothing is known yet."], notes, scope)
 
 
-def history_text(history: History) -> str:
+def history_text(history: MemoryHistory) -> str:
     """Return the state of a memory, then what it replaced and is linked with, then its versions, oldest first.
 
     A long text is whole only where it first stands.

@@ -258,7 +258,7 @@ async def get_history(ctx: Context[Any, Any], memory_id: str, scope: ScopeInput 
     if isinstance(owner, Message):
         around = await memory.conversations.around(read_scope, owner)
         return tool_result(replies.message_text(owner, around), replies.message_history_json(owner, around))
-    history = await replies.history_of(memory, read_scope, owner.id)
+    history = await memory.history(read_scope, owner.id)
     return tool_result(replies.history_text(history), replies.history_json(history))
 
 
@@ -555,7 +555,7 @@ async def read_memory(id: str, ctx: Context[Any, Any]) -> str:  # noqa: A002 - i
 async def read_history(id: str, ctx: Context[Any, Any]) -> str:  # noqa: A002 - its name in the template
     """Return every version of a memory."""
     memory, scope = await request_of(ctx)
-    return framed(replies.history_text(await replies.history_of(memory, scope, id)))
+    return framed(replies.history_text(await memory.history(scope, id)))
 
 
 async def read_entity(name: str, ctx: Context[Any, Any]) -> str:

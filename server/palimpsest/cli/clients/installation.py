@@ -385,15 +385,9 @@ def active_plugin(client: Client, folders: Folders) -> bool:
     local = folders.of_project(client.hooks.project_file)
     on = False
     for file in (folders.of_user(client.hooks.user_file), local.with_name("settings.json"), local):
-        for name, state in object_of(_settings(file).get("enabledPlugins")).items():
+        for name, state in object_of(object_of(_parsed(file, config_files.value_at)).get("enabledPlugins")).items():
             on = bool(state) if name.startswith(PLUGIN) else on  # the file nearer to the project decides
     return on
-
-
-def _settings(file: Path) -> Mapping[str, Any]:
-    """Return the values of a file, none if there is no file. Raises InputError if it cannot be read or is not valid."""
-    parse = config_files.parse if file.suffix == ".toml" else config_files.value_at
-    return object_of(_parsed(file, parse))
 
 
 def _parsed(file: Path, parse: Callable[[str], _T]) -> _T:
