@@ -129,18 +129,18 @@ async def _close(
 
 
 async def queue_expiry(engine: Engine) -> None:
-    """Queue the closing of memories that no job waits for: those of an import, or of an older version.
+    """Queue the closing of all memories that end at a time, also those of an import, which no job may wait for.
 
     A failure is logged. The next start tries again.
     """
     now = engine.clock()
     with logged(logger, "memories that end at a time are not closed"):
-        for scope, end in (await engine.read(lambda conn: _not_queued(conn, engine.ledger.zones, now))).items():
+        for scope, end in (await engine.read(lambda conn: _first_ends(conn, engine.ledger.zones, now))).items():
             await engine.write(partial(engine.ledger.queue_job, scope, JobRequest("expire", due_at=end)))
 
 
-def _not_queued(conn: Connection, zones: Zones, now: datetime) -> dict[Scope, datetime]:
-    """Return the scopes with memories that end or begin at a time and no job for it, and when the first one does."""
+def _first_ends(conn: Connection, zones: Zones, now: datetime) -> dict[Scope, datetime]:
+    """Return the scopes with memories that end or begin at a time, and when the first one does."""
     first: dict[Scope, datetime] = {}
     for scope, metadata in scopes_ending(conn):
         if (end := models.end_of(metadata, zones.of(scope.user_id))) is not None:
@@ -148,9 +148,7 @@ def _not_queued(conn: Connection, zones: Zones, now: datetime) -> dict[Scope, da
     for plan in plans_since(conn, now - A_DAY):
         if (begin := plan.begins_in(zones.of(plan.scope.user_id))) is not None and begin > now:
             first[plan.scope] = min(begin, first.get(plan.scope, begin))
-    jobs = [job for user in {scope.user_id for scope in first} for job in job_queries.jobs_of(conn, user)]
-    queued = {job.scope: job.due_at for job in jobs if job.kind == "expire" and job.state == "waiting"}
-    return {scope: end for scope, end in first.items() if scope not in queued or queued[scope] > end}
+    return first
 
 
 def _closed(memory: Memory, zone: tzinfo) -> Decision:
