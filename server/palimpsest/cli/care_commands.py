@@ -1,7 +1,5 @@
 """Commands that look after a memory: log, undo, purge, rebuild, doctor, fading, enrich."""
 
-from __future__ import annotations
-
 import typer
 
 from palimpsest import __version__

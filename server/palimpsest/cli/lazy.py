@@ -2,8 +2,6 @@
 # ruff: noqa: F401 - the commands import the names from here
 # pyright: reportUnusedImport=false
 
-from __future__ import annotations
-
 import importlib
 from typing import TYPE_CHECKING, Any
 

@@ -3,8 +3,6 @@
 A reply that cannot be written never hides what was done: stderr says it, and the exit code is `LOST_OUTPUT`.
 """
 
-from __future__ import annotations
-
 import codecs
 import errno
 import io

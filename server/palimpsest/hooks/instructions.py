@@ -1,7 +1,5 @@
 """The server's instructions without memories, and which file has those with. Loads no settings: the handshake waits."""
 
-from __future__ import annotations
-
 import getpass
 import json
 import os

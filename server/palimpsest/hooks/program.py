@@ -4,8 +4,6 @@ Clients wait for it before every prompt. So it imports few modules of the standa
 every failure for "nothing to say".
 """
 
-from __future__ import annotations
-
 import _thread
 import os
 import time

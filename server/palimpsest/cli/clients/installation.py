@@ -1,7 +1,5 @@
 """Our entry and our hooks in the files of clients: install and remove them, say where they are and what is wrong."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex
