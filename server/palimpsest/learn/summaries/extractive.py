@@ -10,7 +10,6 @@ centrality alone, a few subjects fill the room.
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,13 +21,12 @@ from sqlalchemy import Connection
 
 from palimpsest.core.models import SELF_NAMES, Memory, Scope, name_key, relation_key
 from palimpsest.core.protocols import Vector
-from palimpsest.learn.summaries.portrait_signs import PEOPLE, is_safety
+from palimpsest.learn.summaries.portrait_signs import PEOPLE, POLARITY, TOO, is_safety
 from palimpsest.recall import features
 from palimpsest.store import memories as memory_queries
 from palimpsest.text.relation_updates import SINGLE_VALUED, may_end, says_ended
 from palimpsest.text.stopwords import change_words, is_denial
 from palimpsest.text.tokenizer import count_tokens, query_tokens, search_tokens
-from palimpsest.text.word_lists import LazyPattern
 
 # How much of a text the chosen ones may have said: of "Mara's dog is named Rex" the text "Mara has a dog named Rex"
 # says all, and "Rex the dog sleeps" says half.
@@ -151,18 +149,6 @@ CHANGED_MATTER = 0.5
 
 _OF_USER = frozenset(search_tokens(" ".join(SELF_NAMES)))
 
-_TOO = LazyPattern(
-    r"\b(?:also|too|another|second|additionally|auch|außerdem|aussi|también|anche|também|ook|också|też|także|тоже|также)\b|也|还|もう一",
-    re.IGNORECASE,
-)
-_OF_POLARITY = frozenset(
-    search_tokens(
-        """no not never none cannot stopped avoid don doesn didn isn aren won always longer anymore now nicht nie
-        niemals kein keine keinen immer mehr jetzt pas jamais plus toujours nunca siempre non mai sempre não niet nooit
-        geen altijd inte aldrig alltid nie nigdy zawsze не нет никогда всегда больше"""
-    )
-)
-
 
 def without_contradicted(
     conn: Connection,
@@ -220,11 +206,11 @@ class _Claim:
         self.plain = frozenset(text.casefold().split())
         self.subject = words[0] if words else ""
         self.words = frozenset(words)
-        self.matter = frozenset(query_tokens(text)) - _OF_POLARITY - _OF_USER
+        self.matter = frozenset(query_tokens(text)) - POLARITY - _OF_USER
         self.relations = {key: names for key, names in _relations(memory).items() if key[1] not in SINGLE_VALUED}
         self.is_denial = is_denial(text)
         self.is_safety = is_safety(memory, "")
-        self.is_addition = _TOO.search(text) is not None
+        self.is_addition = TOO.search(text) is not None
         self.is_change = change_words(text) > 0
 
     def denies(self, other: _Claim) -> bool:

@@ -664,7 +664,6 @@ DAY = SummaryKind(
     resolved=_resolved_day,
     missed=_missed_of_day,
     due=_due_days,
-    has_pinned=False,
 )
 
 
@@ -774,7 +773,6 @@ SESSION = SummaryKind(
     resolved=_resolved_session,
     missed=lambda conn, request, last: summaries.count_in_session_since(conn, request.scope, last, request.argument),
     keeps_plain=True,
-    has_pinned=False,
 )
 
 

@@ -8,6 +8,7 @@ from enum import IntEnum
 from palimpsest.core.models import USER_NAME, Memory
 from palimpsest.llm.user_name import is_about_user
 from palimpsest.text.names.name_finder import PETS
+from palimpsest.text.tokenizer import search_tokens
 from palimpsest.text.word_lists import LazyPattern, word_lists
 
 _LISTS = word_lists("palimpsest.learn.summaries", "portrait_signs.txt")
@@ -43,8 +44,12 @@ def _signs(section: str) -> Signs:
 
 HELP, IDENTITY, WORK, PREFERENCES, CALLED = map(_signs, ("help", "identity", "work", "preferences", "called"))
 
-# How a memory begins that tells what the user is called, in an agent's words or in the user's own.
-NAME = LazyPattern(_LISTS["name"].replace("\n", ""), re.IGNORECASE)
+# How a memory begins that tells what the user is called, in an agent's words or in the user's own; and what a text says
+# that adds to another.
+NAME, TOO = (LazyPattern(_LISTS[heading].replace("\n", ""), re.IGNORECASE) for heading in ("name", "too"))
+
+# The words in which a text and one that denies it differ.
+POLARITY = frozenset(search_tokens(_LISTS["polarity"]))
 
 # Who somebody is: name, birth, home, work and language.
 WHO = _signs("who")

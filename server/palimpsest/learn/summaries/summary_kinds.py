@@ -121,8 +121,8 @@ class SummaryKind:
       setting says, or never if that is 0.
 
     With `ages` the text becomes outdated by time alone, so that a refresh always writes it again. With `keeps_plain`
-    the plain form stands below the text of a model. With `has_pinned` the pinned block heads it. With `is_of_user` it
-    is the same in every project.
+    the plain form stands below the text of a model. With `is_of_user` it is the same in every project. The pinned block
+    heads a summary without an argument.
     """
 
     name: str
@@ -136,7 +136,6 @@ class SummaryKind:
     due_after: int = 0
     ages: bool = False
     keeps_plain: bool = False
-    has_pinned: bool = True
     is_of_user: bool = False
 
 

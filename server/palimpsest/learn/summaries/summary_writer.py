@@ -152,9 +152,9 @@ def _request(engine: Engine, scope: Scope, view: SummaryKind, argument: str = ""
 
 
 async def _under_pinned(engine: Engine, scope: Scope, view: SummaryKind, result: SummaryResult) -> SummaryResult:
-    """Return a summary with the pinned memories above it, if its kind has them."""
+    """Return a summary with the pinned memories above it, if it is of no day or conversation."""
     now = engine.clock()
-    block = await engine.read(lambda conn: summary_kinds.pinned_block(conn, scope, now)) if view.has_pinned else ""
+    block = await engine.read(lambda conn: summary_kinds.pinned_block(conn, scope, now)) if not view.argument else ""
     if not block:
         return result
     return replace(result, text=block if result.text == summary_kinds.NOTHING else f"{block}\n\n{result.text}")
