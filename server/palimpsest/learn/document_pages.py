@@ -257,11 +257,9 @@ def _reason(entry: os.DirEntry[str], ignored: Sequence[tuple[Path, GitIgnoreSpec
         return "ignored by .gitignore"
     if is_folder:
         return ""
-    if not entry.is_file(follow_symlinks=False):
-        return "not a file"
     if suffix in CONVERSATIONS:
         return "may be a conversation; name the file itself to learn from it"
-    if suffix not in TEXT | MARKUP:
+    if suffix not in TEXT | MARKUP or not entry.is_file(follow_symlinks=False):
         return f"not a document ({suffix or 'no suffix'})"
     return f"larger than {MAX_BYTES:,} bytes" if entry.stat(follow_symlinks=False).st_size > MAX_BYTES else ""
 
@@ -369,28 +367,26 @@ def _plan(
     texts = [text for part in parts if (text := trimmed(part))]
     if not texts:
         raise errors.InputError("it has no text")
+    wanted = [(number, content_hash(text), text) for number, text in enumerate(texts, 1)]
     with engine.ledger.read() as conn:
         stored = documents.pages_of_uri(conn, scope, uri)
         same = {(page.number, page.digest): page for page in reversed(stored)}
-        wanted = [(number, content_hash(text)) for number, text in enumerate(texts, 1)]
-        kept = [same[place] for place in wanted if place in same]
-        digests = {digest for place in wanted if place not in same for digest in place[1:]}
-        moved = {page.digest: page for page in reversed(stored) if page.digest in digests}
-        owners = [page.id for page in moved.values()]
+        before = {page.digest: page.id for page in reversed(stored)}
+        missing = [each for each in wanted if each[:2] not in same]
+        owners = [before[digest] for _, digest, _ in missing if digest in before]
         vectors = entry_queries.own_vectors(conn, engine.embedder.fingerprint, "message", owners)
         told = documents.of_pages(conn, owners)
     now = engine.clock()
     new: list[Message] = []
     gists: dict[str, Gist] = {}
     known: dict[str, Vector] = {}
-    for (number, digest), text in zip(wanted, texts, strict=True):
-        if (number, digest) in same:
-            continue
+    for number, digest, text in missing:
         page = Message(str(uuid.uuid4()), scope, PAGE, text, source.at, now, external_id=external_id(uri, number))
         new.append(page)
-        old = moved[digest].id if digest in moved else ""
+        old = before.get(digest, "")
         gists[page.id] = told.get(old) or plain_gist(text, headings[text])
         known |= {text: vectors[old]} if old in vectors else {}
+    kept = [same[each[:2]] for each in wanted if each[:2] in same]
     kept_ids = {page.id for page in kept}
     deleted = [page.id for page in stored if not page.is_deleted and page.id not in kept_ids]
     restored = [page.id for page in kept if page.is_deleted]
