@@ -162,7 +162,7 @@ class Memory(Edits):
     @property
     def capture(self) -> Capture:
         """Return what takes conversations of clients into this memory."""
-        after_write = self.background.after_write if self.background else None
+        after_write = self.background.after_write if self.background else adapters.ignore
         return Capture(self.engine, self.settings, after_write, self.briefs.note_pauses, self.fading.after_naming)
 
     @property

@@ -32,7 +32,7 @@ from palimpsest.hooks.events import CAPTURING, is_within
 from palimpsest.hooks.spool import VERSION, hashed, kept_part, make_private_folder, without_private
 from palimpsest.hooks.transcripts import FORMATS, Counts, Offsets, Reading, ReadPosition, read_transcript
 from palimpsest.learn.commit import apply_write, with_named_facts
-from palimpsest.learn.engine import Engine
+from palimpsest.learn.engine import Engine, ignore
 from palimpsest.learn.sanitize import Cleaner, sanitize_messages, without_blocks, without_recalled_blocks
 from palimpsest.store import jobs as job_queries
 from palimpsest.store import memories
@@ -611,8 +611,8 @@ class Capture:
         self,
         engine: Engine,
         settings: Settings,
-        after_write: AfterWrite | None = None,
-        on_pause: OnPause | None = None,
+        after_write: AfterWrite = ignore,
+        on_pause: OnPause = lambda _: None,
         on_said: Callable[..., None] = lambda *_: None,
     ) -> None:
         self._engine, self._settings = engine, settings
@@ -684,9 +684,8 @@ class Capture:
         return result
 
     async def _follow(self, scopes: Iterable[Scope]) -> None:
-        if self._after_write is not None:
-            for scope in scopes:
-                await self._after_write(scope)
+        for scope in scopes:
+            await self._after_write(scope)
 
     async def _take_in_spool(self, passed: set[Path], seconds: float | None = None, *, patience: float = 0) -> bool:
         """Take in what waits and was not `passed`, which gets it, for at most about `seconds`.
@@ -746,8 +745,7 @@ class Capture:
             session = record.client, record.session
             over[session] = record.event in ENDS or over.get(session, False)
         await self._queue_learning(over, summarized_from=SUMMARIZED_FROM)
-        if self._on_pause is not None:
-            self._on_pause(session for session, is_over in over.items() if is_over)
+        self._on_pause(session for session, is_over in over.items() if is_over)
 
         def finish() -> None:
             """Write down how far the transcripts were read, and remove the records. The ledger has what they hold."""

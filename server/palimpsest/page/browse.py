@@ -25,7 +25,7 @@ from palimpsest.page import page_context as context
 from palimpsest.recall.hits import shortest_passages
 from palimpsest.server.replies import picked
 
-# Spans of a time line: a day, a week, a month or a year, with what comes before and after each.
+# Spans of a time line: a day, a week, a month or a year.
 
 PeriodName: TypeAlias = Literal["day", "week", "month", "year"]
 
@@ -57,16 +57,6 @@ class Period:
     def key(self) -> str:
         """Return the name of its time in ISO 8601: "2026-11-21", "2026-W47", "2026-11" or "2026"."""
         return self.first.strftime({"day": "%Y-%m-%d", "week": "%G-W%V", "month": "%Y-%m", "year": "%Y"}[self.name])
-
-    @property
-    def before(self) -> Period:
-        """Return the period before it."""
-        return period(self.name, self.first - timedelta(days=1))
-
-    @property
-    def after(self) -> Period:
-        """Return the period after it."""
-        return period(self.name, self.end)
 
 
 def period(name: PeriodName, day: date) -> Period:
@@ -122,7 +112,7 @@ def _last(name: PeriodName, number: int, today: date) -> Sequence[Period]:
     """Return the last days or months, the present one last."""
     periods = [period(name, today)]
     while len(periods) < number:
-        periods.insert(0, periods[0].before)
+        periods.insert(0, period(name, periods[0].first - timedelta(days=1)))
     return periods
 
 
@@ -171,6 +161,7 @@ async def time_line(request: Request) -> Response:
         request,
         "around/time_line.html",
         period=asked_for,
+        day_before=asked_for.first - timedelta(days=1),
         names=PERIOD_NAMES,
         rows=rows,
         most=max((row["memories"] + row["messages"] for row in rows), default=0),
