@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from palimpsest.core import settings as core_settings
     from palimpsest.hooks import intake
     from palimpsest.learn import browsing, document_pages, entity_graph, job_runner, readers
-    from palimpsest.learn import edit as learn_edit
     from palimpsest.learn.summaries import dossier, summary_writer
     from palimpsest.llm import prompts as llm_prompts
     from palimpsest.recall import hits
@@ -31,8 +30,7 @@ else:
             """Return something of the module."""
             return getattr(importlib.import_module(self._name), name)
 
-    core_settings, facade = Lazy("core.settings"), Lazy("memory")
-    learn_edit, llm_prompts = Lazy("learn.edit"), Lazy("llm.prompts")
+    core_settings, facade, llm_prompts = Lazy("core.settings"), Lazy("memory"), Lazy("llm.prompts")
     for _package, _names in {
         "admin": "backup configuration import_file markdown_files markdown_import",
         "cli": "output",

@@ -1,7 +1,7 @@
 """The page as an ASGI application, and how it is served: alone, or beside MCP over HTTP."""
 
 import webbrowser
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from http import HTTPStatus
@@ -24,6 +24,7 @@ from palimpsest.core.errors import InputError, LedgerError, MemoryNotFoundError,
 from palimpsest.core.settings import Settings
 from palimpsest.core.threads import running
 from palimpsest.learn.browsing import Changes, Look
+from palimpsest.learn.engine import ignore
 from palimpsest.page import administration, browse, memory_page
 from palimpsest.page import page_context as context
 from palimpsest.page.administration import CareWork
@@ -294,7 +295,7 @@ def serve_page(load_settings: Callable[[], Settings], port: int, say: Callable[[
     settings = load_settings()
     visits = context.Visits(now)
     token = visits.invite(context.Visitor(Grant(settings.user_id), is_owner=True))
-    memory = LazyMemory(load_settings, _tell_nobody, _tell_nobody)
+    memory = LazyMemory(load_settings, ignore, ignore)
     with listen(LOOPBACK, port) as listener:
         host = f"{LOOPBACK}:{listener.getsockname()[1]}"
         url = f"http://{host}/enter?token={token}"
@@ -327,7 +328,3 @@ def page_beside_mcp(memory: LazyMemory, settings: Settings, protected: bool) -> 
         first = f"/enter?token={visits.invite(context.Visitor(Grant(settings.user_id), reads_settings=True))}"
     app = page_app(memory, visits)
     return Page(app, has_path, first, app.state.care.run)
-
-
-async def _tell_nobody(news: Sequence[object]) -> None:
-    """Ignore what was learned or has changed."""
