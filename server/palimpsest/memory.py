@@ -137,7 +137,7 @@ class Memory(Edits):
         """Return what looks after this memory: export and import, purge, jobs, rebuild."""
         from palimpsest.admin.maintenance import Care  # noqa: PLC0415 - most calls need nothing of it
 
-        return Care(self.engine, self.projection, self.kept_keys, self.scope, self.settings, self.briefs)
+        return Care(self.engine, self.projection, self.kept_keys, self.scope, self.briefs)
 
     @property
     def conversations(self) -> browsing.Conversations:
@@ -163,7 +163,7 @@ class Memory(Edits):
     def capture(self) -> Capture:
         """Return what takes conversations of clients into this memory."""
         after_write = self.background.after_write if self.background else adapters.ignore
-        return Capture(self.engine, self.settings, after_write, self.briefs.note_pauses, self.fading.after_naming)
+        return Capture(self.engine, after_write, self.briefs.note_pauses, self.fading.after_naming)
 
     @property
     def projects(self) -> browsing.Projects:

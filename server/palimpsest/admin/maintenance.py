@@ -16,7 +16,6 @@ from palimpsest.admin.markdown_import import FolderImport, import_folder
 from palimpsest.core.errors import GraphStoreError, InputError
 from palimpsest.core.models import Outcome, Scope
 from palimpsest.core.protocols import Progress
-from palimpsest.core.settings import Settings
 from palimpsest.hooks.brief import Briefs
 from palimpsest.hooks.intake import Capture
 from palimpsest.index.backfill import Backfill, embed_gists, embed_relations
@@ -45,7 +44,6 @@ class Care:
     _projection: Projection
     _kept_keys: KeptKeys
     _scope: Scope
-    _settings: Settings
     _briefs: Briefs
 
     async def purge_selection(self, scope: Scope, owner_ids: Sequence[str] | None) -> PurgeSelection:
@@ -57,7 +55,7 @@ class Care:
 
         What hooks captured and nobody took in yet is erased like the rest.
         """
-        await Capture(self._engine, self._settings).empty_spool(scope if owner_ids is None else None)
+        await Capture(self._engine).empty_spool(scope if owner_ids is None else None)
 
         def work() -> PurgeResult:
             try:
@@ -76,7 +74,7 @@ class Care:
 
     @property
     def _graph_database(self) -> GraphProjection | None:
-        return graph_projection(self._settings.graph_store, self._engine.ledger, self._engine.threads)
+        return graph_projection(self._engine.settings.graph_store, self._engine.ledger, self._engine.threads)
 
     async def export(self, out: Path | TextIO, progress: Progress, user_id: str | None = None) -> int:
         """Write everything of a user, by default the settings' user. Return the number of items."""
@@ -85,9 +83,8 @@ class Care:
     async def restore(self, name: str) -> Restored:
         """Replace the ledger, which all users share, with a backup by its name, after a backup of the present one."""
         try:
-            return await self._engine.write(
-                lambda: restore(self._settings, inspect_backup(self._settings, name).path, self._engine.clock)
-            )
+            settings, clock = self._engine.settings, self._engine.clock
+            return await self._engine.write(lambda: restore(settings, inspect_backup(settings, name).path, clock))
         finally:
             self._kept_keys.clear()
             self._briefs.wake()

@@ -1201,7 +1201,7 @@ class Briefs:
             return ""
         if folder not in self._projects:
             limit = self._threads.limits[-1]  # the folder may be on a network drive that does not answer
-            found = partial(scope_of, self._engine, self._settings, folder)
+            found = partial(scope_of, self._engine, folder)
             scope = await anyio.to_thread.run_sync(found, limiter=limit, abandon_on_cancel=True)
             self.learn_folder(folder, scope.project)
         project = self._projects[folder]

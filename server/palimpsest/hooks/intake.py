@@ -181,11 +181,12 @@ def session_prefix(client: str, session: str) -> str:
     return f"{client}:{session if is_plain else hashed(session)}:"
 
 
-def scope_of(engine: Engine, settings: Settings, cwd: str) -> Scope:
+def scope_of(engine: Engine, cwd: str) -> Scope:
     """Return the scope of what was said in a folder. Blocking. Raises LedgerError.
 
     It is that of the settings; with `project = "auto"`, the project is that of the folder.
     """
+    settings = engine.settings
     scope = Scope(settings.user_id, settings.project, settings.agent_id, settings.run_id)
     if settings.repository is None:
         return scope
@@ -302,8 +303,8 @@ class Gathering:
     but deleted, and `known` how much is stored. `titles` are those of sessions, by client and session.
     """
 
-    def __init__(self, engine: Engine, settings: Settings, offsets: Offsets) -> None:
-        self._engine, self._settings, self._offsets = engine, settings, offsets
+    def __init__(self, engine: Engine, offsets: Offsets) -> None:
+        self._engine, self._offsets = engine, offsets
         self._captured: list[Captured] = []
         self.new: list[Captured] = []
         self.deleted: list[StoredMessage] = []
@@ -320,7 +321,7 @@ class Gathering:
         to_read = {record.transcript: record for record in records if record.event in READ_AT}
         for record in records:
             if record.role and record.text:
-                scope, known = scope_of(self._engine, self._settings, record.cwd), counts.get(record.transcript)
+                scope, known = scope_of(self._engine, record.cwd), counts.get(record.transcript)
                 message = _message(scope, record.message_id, record.role, record.text, record.at)
                 of_payload = Captured(message, record.client, record.session, {} if known is None else known)
                 self._captured.append(of_payload)
@@ -364,7 +365,7 @@ class Gathering:
             self.titles[reading.client, session] = Cleaner(self._engine).text(reading.title)
         if reading.is_subagent:
             return
-        scope = scope_of(self._engine, self._settings, cwd)
+        scope = scope_of(self._engine, cwd)
         before: list[Captured] = []
         for line, is_new in [*((line, False) for line in reading.before), *((line, True) for line in reading.new)]:
             said_at = line.at or at
@@ -380,7 +381,7 @@ class Gathering:
 
         A purged message is known by its id and, if it is a line of a transcript, by what it says at its time.
         """
-        found, user_id = self._cleaned(self._captured), self._settings.user_id
+        found, user_id = self._cleaned(self._captured), self._engine.settings.user_id
         names: dict[str, set[str]] = {}
         for item in found:
             message = item.message
@@ -600,38 +601,33 @@ class SessionsResult:
     queued: int = 0
 
 
+@dataclass(frozen=True, slots=True)
 class Capture:
     """What takes conversations of clients into an open memory. Every method raises PalimpsestError.
 
-    `after_write` is awaited with each scope that has new messages, and `on_pause` called with the client and the id of
-    each session that was compacted or has ended, and `on_said` with the user and what was said.
+    `_after_write` is awaited with each scope that has new messages, and `_on_pause` called with the client and the id
+    of each session that was compacted or has ended, and `_on_said` with the user and what was said.
     """
 
-    def __init__(
-        self,
-        engine: Engine,
-        settings: Settings,
-        after_write: AfterWrite = ignore,
-        on_pause: OnPause = lambda _: None,
-        on_said: Callable[..., None] = lambda *_: None,
-    ) -> None:
-        self._engine, self._settings = engine, settings
-        self._after_write, self._on_pause, self._on_said = after_write, on_pause, on_said
+    _engine: Engine
+    _after_write: AfterWrite = ignore
+    _on_pause: OnPause = lambda _: None
+    _on_said: Callable[..., None] = lambda *_: None
 
     async def take_in(self, seconds: float | None = None) -> None:
         """Take in what hooks left in the spool, for at most about `seconds`; nothing if the settings say so."""
-        if self._settings.hooks in CAPTURING:
+        if self._engine.settings.hooks in CAPTURING:
             await self._take_in_spool(set(), seconds)
 
     async def run(self) -> None:
         """Take in what hooks leave until cancelled."""
-        if self._settings.hooks not in CAPTURING:
+        if self._engine.settings.hooks not in CAPTURING:
             return
         passed: set[Path] = set()
         while True:
             seconds = LOOK_SECONDS
             try:
-                waiting = set(await self._engine.run(lambda: waiting_files(self._settings.data_dir)))
+                waiting = set(await self._engine.run(lambda: waiting_files(self._engine.settings.data_dir)))
                 passed &= waiting
                 if waiting - passed:
                     await self._take_in_spool(passed)
@@ -646,7 +642,7 @@ class Capture:
 
         If the settings allow no capture, what belongs to the `erased` scope is removed from the spool.
         """
-        engine, settings = self._engine, self._settings
+        engine, settings = self._engine, self._engine.settings
         if settings.hooks in CAPTURING:
             if not await self._take_in_spool(set(), patience=PATIENCE):
                 raise LedgerError(BUSY)
@@ -654,7 +650,7 @@ class Capture:
 
             def remove() -> None:
                 records = read_records(waiting_files(settings.data_dir), settings.user_id)
-                remove_records(record for record in records if scope_of(engine, settings, record.cwd) == erased)
+                remove_records(record for record in records if scope_of(engine, record.cwd) == erased)
 
             await engine.run(remove)
 
@@ -674,7 +670,7 @@ class Capture:
         with ExitStack() as stack:
             if is_busy or not await engine.run(lambda: self._enter_lock(stack, PATIENCE)):
                 raise LedgerError(BUSY)
-            offsets = await engine.run(lambda: Offsets.load(self._settings.data_dir))
+            offsets = await engine.run(lambda: Offsets.load(self._engine.settings.data_dir))
             for number, file in enumerate(files, 1):
                 await self._take_session(request, file, offsets, result)
                 progress(number, len(files))
@@ -692,7 +688,7 @@ class Capture:
 
         Return False if another process is taking in and was waited for `patience` seconds.
         """
-        engine, data_dir = self._engine, self._settings.data_dir
+        engine, data_dir = self._engine, self._engine.settings.data_dir
         scopes: set[Scope] = set()
         began = time.monotonic()
         with ExitStack() as stack:
@@ -714,7 +710,7 @@ class Capture:
 
         Blocking. Raises LedgerError if the folder cannot be used.
         """
-        folder = Path(spool.hooks_dir(str(self._settings.data_dir)))
+        folder = Path(spool.hooks_dir(str(self._engine.settings.data_dir)))
         try:
             make_private_folder(str(folder))
             stack.enter_context(file_lock(folder / "intake.lock").acquire(timeout=seconds))
@@ -726,13 +722,13 @@ class Capture:
 
     async def _take_batch(self, files: Sequence[Path]) -> Iterable[Scope]:
         """Take in the records of files, and return the scopes of what is new."""
-        engine, settings = self._engine, self._settings
+        engine, settings = self._engine, self._engine.settings
         offsets = await engine.run(lambda: Offsets.load(settings.data_dir))
         spooled = await engine.run(lambda: read_records(files, settings.user_id))
         records = [each for each in spooled if not is_excluded(each.cwd, settings.hooks_excluded_folders)]
 
         def gather() -> Gathering:
-            gathering = Gathering(engine, settings, offsets)
+            gathering = Gathering(engine, offsets)
             gathering.add_records(records)
             return gathering.deduplicate()
 
@@ -775,7 +771,7 @@ class Capture:
 
     def _in_session(self, request: SessionsRequest, file: Path, offsets: Offsets, left_out: Counter[str]) -> Gathering:
         """Return what a transcript says; nothing if it is left out. Blocking."""
-        since, gathering = request.since or OLDEST, Gathering(self._engine, self._settings, offsets)
+        since, gathering = request.since or OLDEST, Gathering(self._engine, offsets)
         try:
             written_at = datetime.fromtimestamp(file.stat().st_mtime, UTC)
             if written_at < since:
@@ -785,7 +781,7 @@ class Capture:
             logger.info("%s cannot be read: %s", file, error)
             left_out[UNREADABLE] += 1
             return gathering
-        if is_excluded(reading.cwd, self._settings.hooks_excluded_folders):
+        if is_excluded(reading.cwd, self._engine.settings.hooks_excluded_folders):
             left_out[EXCLUDED] += 1
             return gathering
         session = reading.session or file.stem
@@ -798,7 +794,7 @@ class Capture:
         A session is named by its client and its id. One that is over is also summarized if it has so many messages.
         Nothing is queued without a model of the settings.
         """
-        engine, user = self._engine, self._settings.user_id
+        engine, user = self._engine, self._engine.settings.user_id
         if engine.own_model is None:
             return 0
         queued = 0
