@@ -27,7 +27,7 @@ from palimpsest.learn import engine as adapters
 from palimpsest.learn.background import BackgroundWork, OnLearned
 from palimpsest.learn.commit import WriteResult
 from palimpsest.learn.edit import Corrections, Edits
-from palimpsest.learn.engine import Engine, reads
+from palimpsest.learn.engine import Engine, ignore, reads
 from palimpsest.learn.recall_log import FadingMemories, RecallLog
 from palimpsest.learn.summaries import summary_writer
 from palimpsest.recall.listing import ListRequest, Page, page
@@ -162,7 +162,7 @@ class Memory(Edits):
     @property
     def capture(self) -> Capture:
         """Return what takes conversations of clients into this memory."""
-        after_write = self.background.after_write if self.background else adapters.ignore
+        after_write = self.background.after_write if self.background else ignore
         return Capture(self.engine, after_write, self.briefs.note_pauses, self.fading.after_naming)
 
     @property
@@ -468,11 +468,7 @@ def _shown_in(result: WriteResult, zone: tzinfo) -> WriteResult:
 
 @asynccontextmanager
 async def open_memory(
-    settings: Settings | None = None,
-    *,
-    clock: Clock = now,
-    background: bool = True,
-    on_learned: OnLearned = adapters.ignore,
+    settings: Settings | None = None, *, clock: Clock = now, background: bool = True, on_learned: OnLearned = ignore
 ) -> AsyncGenerator[Memory]:
     """Open the ledger, the embedder, the index and the model, and close them at the end.
 

@@ -272,26 +272,21 @@ async def search(  # noqa: PLR0913 - typer passes the options of a command by na
 ) -> Reply:
     """Search memories and messages by meaning and by words."""
     instant = parse_until(as_of, "--as-of", memory.zone) if as_of else None
-    wordings = validation.also_from(also)
-    conditions = filters_from(filters or ())
+    options: dict[str, Any] = {"also": validation.also_from(also), "filters": filters_from(filters or ())}
+    options |= {"as_of": instant, "held_at": held_at}
     answer = await memory.search(
         memory.scope,
         validation.query_from(query),
-        also=wordings,
         limit=limit,
         max_tokens=validation.MAX_TOKENS,
-        filters=conditions,
-        as_of=instant,
-        held_at=held_at,
         explain=explain or memory.settings.explain,
         all_projects=all_projects,
         hops=hops,
         caller=CALLER,
+        **options,
     )
     if not all_projects:
-        projects = await memory.projects_that_answer(
-            memory.scope, query, answer.hits, also=wordings, filters=conditions, as_of=instant, held_at=held_at
-        )
+        projects = await memory.projects_that_answer(memory.scope, query, answer.hits, **options)
         answer = replace(answer, notes=(*answer.notes, *advice.elsewhere_notes(projects, advice.COMMANDS)))
     days = replies.by_day(answer.hits) if group_by else None
     answer = answer if days is None else replace(answer, hits=tuple(hit for hits in days.values() for hit in hits))

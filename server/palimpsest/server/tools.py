@@ -134,27 +134,23 @@ async def search_memories(  # noqa: PLR0913 - the arguments of the tool, which c
     unknown = await named_project(memory, scope, search_scope)
     goes_through_projects = context.goes_through_projects(scope)
     when = parse_until(as_of, "as_of", memory.zone) if as_of else None
+    options: dict[str, Any] = {"also": wordings, "filters": filters, "as_of": when, "held_at": held_at}
     result = await memory.search(
         search_scope,
         validation.query_from(query),
-        also=wordings,
         limit=validation.bounded("limit", limit, 1, validation.MAX_LIMIT),
         max_tokens=validation.bounded("max_tokens", max_tokens, 50, validation.MAX_TOKENS),
-        filters=filters,
-        as_of=when,
-        held_at=held_at,
         explain=memory.settings.explain,
         all_projects=goes_through_projects,
         is_use=may_write(),
         caller=context.client_name(ctx),
+        **options,
     )
     notes = list[str]()
     if not result.hits and (search_scope.agent_id or search_scope.run_id):
         notes.append(f"only what {search_scope} sees was searched; leave agent_id and run_id out to search more")
     if context.is_home_open(None) and not goes_through_projects:
-        projects = await memory.projects_that_answer(
-            search_scope, query, result.hits, also=wordings, filters=filters, as_of=when, held_at=held_at
-        )
+        projects = await memory.projects_that_answer(search_scope, query, result.hits, **options)
         notes += advice.elsewhere_notes(projects, TOOLS)
     if any(advice.other_project(hit, search_scope) for hit in result.hits):
         notes.append(advice.IN_OTHER_PROJECT)
