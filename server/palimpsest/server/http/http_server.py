@@ -15,7 +15,6 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequen
 from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib.util import find_spec
 from types import FrameType
 from typing import Any, Literal, TypeAlias, cast
 
@@ -111,9 +110,6 @@ class DrainingServer(uvicorn.Server):
 
 # The probes: `/health` says whether the process works, and `/ready` whether it should get requests now.
 
-# How long after a failed attempt to open the memory a probe makes another one.
-RETRY_SECONDS = 5.0
-
 
 def probes(memory: LazyMemory, is_draining: Callable[[], bool]) -> list[Route]:
     """Return the routes of the probes.
@@ -121,14 +117,12 @@ def probes(memory: LazyMemory, is_draining: Callable[[], bool]) -> list[Route]:
     The server is ready if the memory is open and the ledger can be read, unless it `is_draining`. If the memory could
     not be opened, the probe has it opened again: no other request would come that does.
     """
-    retried_at = -RETRY_SECONDS
 
     async def health(_: Request) -> Response:
         content: dict[str, Any] = {"version": __version__, **await memory.health()}
         return JSONResponse(content, 200 if content["status"] != "failed" else 503)
 
     async def ready(_: Request) -> Response:
-        nonlocal retried_at
         status = "failed"
         if is_draining():
             status = "draining"
@@ -138,8 +132,7 @@ def probes(memory: LazyMemory, is_draining: Callable[[], bool]) -> list[Route]:
                 status = "ready"
         elif not memory.has_failed:
             status = "opening"
-        elif anyio.current_time() - retried_at >= RETRY_SECONDS:
-            retried_at = anyio.current_time()
+        else:
             memory.start_opening()
         return JSONResponse({"status": status}, 200 if status == "ready" else 503)
 
@@ -250,10 +243,9 @@ def observers(
         return chosen, []
     if protected and settings.metrics_token is None:
         raise SettingsError("http.metrics needs http.metrics_token on a server with access tokens. Nothing was served.")
-    if find_spec("prometheus_client") is None:
-        raise SettingsError("http.metrics needs palimpsest-mcp[metrics]. Nothing was served. Install that.")
-    # The package is an extra, and takes time to import.
-    from palimpsest.server.http.metrics import PER_MINUTE, Metrics  # noqa: PLC0415 - as above
+    fault, advice = "http.metrics needs palimpsest-mcp[metrics]", ". Nothing was served. Install that."
+    with raised_as(SettingsError, fault, advice, ImportError):
+        from palimpsest.server.http.metrics import PER_MINUTE, Metrics  # noqa: PLC0415 - an extra that takes time
 
     token = settings.metrics_token.get_secret_value() if settings.metrics_token is not None else ""
     metrics = Metrics(token, lambda: len(sessions), lambda: state.calls.in_flight)
