@@ -226,12 +226,10 @@ class Memory:
 
         async def work(memory: facade.Memory) -> None:
             owner = await _owner(memory, memory_id)
-            checked = None if new_text is None else validation.text_from(new_text)
+            words = None if new_text is None else validation.text_from(new_text)
             metadata = validation.metadata_from(labels)
             revision = None if isinstance(owner, Message) else owner.revision
-            await memory.update(
-                owner.scope, owner.id, text=checked, metadata=metadata, caller=CALLER, revision=revision
-            )
+            await memory.update(owner.scope, owner.id, text=words, metadata=metadata, caller=CALLER, revision=revision)
 
         self._call(work)
         return {"message": "Memory updated successfully!"}

@@ -310,9 +310,8 @@ class Memory(Edits):
             notes = filter_notes(self.engine.ledger, scope, request.filters, found.hits, deleted=deleted)
             return replace(found, notes=(*found.notes, *notes))
 
-        result = await self.engine.run(
-            partial(search_all_projects, self.engine, request) if all_projects else search_project
-        )
+        search_all = partial(search_all_projects, self.engine, request)
+        result = await self.engine.run(search_all if all_projects else search_project)
         result = replace(result, hits=tuple(hit.in_zone(now.tzinfo) for hit in result.hits))
         if is_use and as_of is None:
             asked = " / ".join((query, *also))
@@ -352,9 +351,7 @@ class Memory(Edits):
 
         def known(conn: Connection) -> tuple[str, ...]:
             others = {*projects.project_names(conn, scope.user_id)} - {"", scope.project}
-            return tuple(
-                other for other in sorted(others) if entities_named(conn, replace(scope, project=other), [name])
-            )
+            return tuple(each for each in sorted(others) if entities_named(conn, replace(scope, project=each), [name]))
 
         return await self.engine.read(known)
 

@@ -115,10 +115,8 @@ class Care:
 
         With `overwrites` also over files of an earlier export that were edited since.
         """
-        ledger = self._engine.ledger
-        return await self._engine.run(
-            lambda: export_folder(ledger, self._scope, folder, progress, overwrites=overwrites)
-        )
+        engine, scope = self._engine, self._scope
+        return await engine.run(lambda: export_folder(engine.ledger, scope, folder, progress, overwrites=overwrites))
 
     async def import_folder(
         self, folder: Path, *, dry_run: bool = False, deletes: bool = False, caller: str = ""

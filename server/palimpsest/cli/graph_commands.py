@@ -101,8 +101,6 @@ async def graph(
     with output.printing():
         output.print_file([entity_graph.written(found, "json" if as_json else form)])
     if not found.relations:
-        output.print_note(
-            "no relation is known here; a language model states them, or whoever adds a text with relations"
-        )
+        output.print_note("no relation is known here; a language model states them, or who adds a text with relations")
     elif len(found.relations) == limit:
         output.print_note(f"these are the newest {limit:,} relations; a larger --limit shows more")

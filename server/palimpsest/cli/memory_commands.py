@@ -304,10 +304,8 @@ async def list_(
     deleted: bool = False,
 ) -> Reply:
     """List memories page by page, newest first."""
-    conditions = filters_from(filters or ())
-    page = await memory.list(
-        memory.scope, limit=limit, cursor=cursor, deleted=deleted, filters=conditions, held_at=held_at
-    )
+    wanted = filters_from(filters or ())
+    page = await memory.list(memory.scope, limit=limit, cursor=cursor, deleted=deleted, filters=wanted, held_at=held_at)
     unlisted = advice.unlisted_notes(page, advice.COMMANDS)
     page = replace(page, notes=(*page.notes, *unlisted))
     kinds = "messages" if page.hits and all(hit.kind == "message" for hit in page.hits) else "memories"

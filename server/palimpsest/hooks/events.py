@@ -368,9 +368,7 @@ def _injection_of(reply: dict[str, object]) -> Injection | None:
     text, ids = reply.get("text"), spool.texts_in(reply.get("ids"))
     if not isinstance(text, str) or not spool.is_block(text):
         return None
-    return Injection(
-        text, [name for name in ids if name.isascii() and name.isprintable() and len(name) <= MAX_ID_CHARS]
-    )
+    return Injection(text, [one for one in ids if one.isascii() and one.isprintable() and len(one) <= MAX_ID_CHARS])
 
 
 # From an event of a client to a record in the spool and an answer.

@@ -757,10 +757,9 @@ class Capture:
         """Take in one transcript from its beginning."""
         found = await self._engine.run(lambda: self._in_session(request, file, offsets, result.left_out))
         result.known += found.known
-        for scope, _, _ in {(item.message.scope, item.client, item.session) for item in found.new}:
-            result.conversations[scope.project] += 1
-        for item in found.new:
-            result.messages[item.message.scope.project] += 1
+        conversations = {(item.message.scope, item.client, item.session) for item in found.new}
+        result.conversations.update(scope.project for scope, _, _ in conversations)
+        result.messages.update(item.message.scope.project for item in found.new)
         if request.is_dry_run:
             return
         storing = _Storing(self._engine, Provenance(STAGE, caller=request.caller), result.edits)

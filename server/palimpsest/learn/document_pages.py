@@ -162,10 +162,8 @@ async def write_gists(engine: Engine, model: LanguageModel, job: Job) -> JobEnd:
             return JobEnd(error=error)
         gist = Gist(text, model.name, prompt.fingerprint)
         vectors, _ = await embed_texts(engine, [text])  # what cannot be embedded now waits for the background
-        write = Write(
-            page.scope, Provenance("gist", model.name, prompt.fingerprint), gists={page.id: gist}, vectors=vectors
-        )
-        await apply_write(engine, write)
+        made_by = Provenance("gist", model.name, prompt.fingerprint)
+        await apply_write(engine, Write(page.scope, made_by, gists={page.id: gist}, vectors=vectors))
     return JobEnd(is_unfinished=len(waiting) > PAGES_AT_ONCE)
 
 

@@ -70,10 +70,8 @@ async def learn(engine: Engine, model: LanguageModel, job: Job) -> JobEnd:
     error: Exception | None = None
     run_for, user = engine.ledger.run_for, job.scope.user_id
     try:
-        stays = bool(job.payload.get(job_queries.STAYS))
-        lesson = Lesson(
-            job.scope, messages, job.payload[job_queries.CONTEXT], job.payload["caller"], stays_in_project=stays
-        )
+        context, stays = job.payload[job_queries.CONTEXT], bool(job.payload.get(job_queries.STAYS))
+        lesson = Lesson(job.scope, messages, context, job.payload["caller"], stays_in_project=stays)
         async for learned, result in learn_pieces(engine, model, lesson):
             outcomes.extend(result.outcomes)
             notes = (*result.notes, *map(question_note, result.questions))

@@ -136,11 +136,8 @@ async def save_hit(request: Request) -> Response:
     stored = await memory_named(request)
     text, tags, pinned = str(sent.get("text", "")), str(sent.get("tags", "")), sent.get("pinned") == "on"
     given = {"text": text, "tags": tags, "pinned": pinned}
-    given_tags, revision = tags.split(","), context.number_in(sent, "revision")
-    metadata = {PINNED: pinned or None}
-    write = memory.update(
-        scope, stored.id, text=text, metadata=metadata, tags=given_tags, caller=CALLER, revision=revision
-    )
+    listed, metadata, revision = tags.split(","), {PINNED: pinned or None}, context.number_in(sent, "revision")
+    write = memory.update(scope, stored.id, text=text, metadata=metadata, tags=listed, caller=CALLER, revision=revision)
     result = await _saved(request, given, write)
     if not isinstance(result, WriteResult):
         stored = await memory_named(request)

@@ -46,10 +46,8 @@ def tool_result(text: str, content: Mapping[str, Any]) -> types.CallToolResult:
 
     Both say that memories are information and not instructions.
     """
-    structured = {**content, "notes": [*content.get("notes", ()), ABOUT_THE_PAST]}
-    return types.CallToolResult(
-        content=[types.TextContent(type="text", text=framed(text))], structured_content=structured
-    )
+    values = {**content, "notes": [*content.get("notes", ()), ABOUT_THE_PAST]}
+    return types.CallToolResult(content=[types.TextContent(type="text", text=framed(text))], structured_content=values)
 
 
 # Ask the user before much is forgotten (MCP elicitation).

@@ -56,10 +56,8 @@ def _is_memory(value: dict[str, Any]) -> bool:
     return isinstance(value.get("conversations_memory"), str) or isinstance(value.get("project_memories"), dict)
 
 
-def _is_project(value: dict[str, Any]) -> bool:
-    return (
-        "chat_messages" not in value and isinstance(value.get("name"), str) and {"prompt_template", "docs"} <= {*value}
-    )
+def _is_project(item: dict[str, Any]) -> bool:
+    return "chat_messages" not in item and isinstance(item.get("name"), str) and {"prompt_template", "docs"} <= {*item}
 
 
 def _paragraphs(text: str) -> Iterator[tuple[tuple[str, ...], str]]:

@@ -240,9 +240,8 @@ def dossier_lines(dossier: Dossier, max_tokens: int = MAX_TOKENS, *, apart: Sequ
     quarter = max_tokens // 4
     never = [item for item in dossier.relations if item.expired_at is not None and item.expired_at < item.holds_from]
     relations = [_relation_line(item) for item in finest([item for item in dossier.relations if item not in never])]
-    planned, holding = (
-        [each for each in dossier.holds if (each.id in dossier.planned) is is_it] for is_it in (True, False)
-    )
+    planned = [each for each in dossier.holds if each.id in dossier.planned]
+    holding = [each for each in dossier.holds if each.id not in dossier.planned]
     last = _section("Planned:", list(map(_memory_line, planned)), quarter, len(planned))
     last += _memories("Held before:", dossier.held, quarter, dossier.all_held)
     last += _section("Connected with:", relations, quarter, len(relations))

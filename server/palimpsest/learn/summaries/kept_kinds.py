@@ -853,9 +853,8 @@ def _overall_material(conn: Connection, request: SummaryRequest) -> Material:
             items.append(kinds.memory_item(part))
             sources[part.id] = part.revision
     shown = {part.id for _, part in parts if isinstance(part, Memory)} | changed.keys()
-    known = _known(
-        conn, request, shown, kinds.MAX_SOURCE_TOKENS - sum(kinds.item_tokens(item["text"]) for item in items)
-    )
+    room = kinds.MAX_SOURCE_TOKENS - sum(kinds.item_tokens(item["text"]) for item in items)
+    known = _known(conn, request, shown, room)
     return Material(
         (*items, *map(kinds.memory_item, known)),
         previous=base.text if base is not None else "",

@@ -269,9 +269,7 @@ def limit_sessions(app: ASGIApp, sessions: list[Session]) -> ASGIApp:
         has_sessions = headers.get(MCP_PROTOCOL_VERSION_HEADER) in (None, *HANDSHAKE_PROTOCOL_VERSIONS)
         if scope["path"] == "/sse" or (scope["path"] == "/mcp" and not session_id and has_sessions):
             if not await _has_room(app, sessions, caller):
-                text = (
-                    f"{MAX_SESSIONS_PER_CALLER} of your sessions are in use; nothing was done. Close one and try again."
-                )
+                text = f"{MAX_SESSIONS_PER_CALLER} of your sessions are in use; nothing was done. Close one first."
                 await refused(503, text)(scope, receive, send)
                 return
             session = Session(caller, scope)

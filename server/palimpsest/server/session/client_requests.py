@@ -242,9 +242,7 @@ class Roots:
     async def _store_project(self, connection: str, uris: Sequence[str], identify: Identify) -> str:
         found: tuple[str, Repository] | None = None
         with anyio.move_on_after(TIMEOUT):  # the folder may be on a network drive that does not answer
-            found = await anyio.to_thread.run_sync(
-                _first_repository, uris, limiter=self._threads, abandon_on_cancel=True
-            )
+            found = await anyio.to_thread.run_sync(_repository_in, uris, limiter=self._threads, abandon_on_cancel=True)
         project = ""
         if found is not None:
             with suppress(InputError):  # its name is not valid in a scope
@@ -278,7 +276,7 @@ def _roots_in_request(ctx: RequestContext) -> Sequence[str] | None:
         return ()
 
 
-def _first_repository(uris: Sequence[str]) -> tuple[str, Repository] | None:
+def _repository_in(uris: Sequence[str]) -> tuple[str, Repository] | None:
     """Return the first of the roots that is a folder on this machine in a repository, with it."""
     for uri in uris:
         with suppress(OSError, ValueError):  # unreadable, or not a path
