@@ -404,11 +404,10 @@ async def create(request: Request) -> Response:
     days = context.number_in(form, "days")
     if form.get("days") and not 0 < (days or 0) <= MAX_DAYS:
         raise InputError(f"the days are a number from 1 to {MAX_DAYS:,}, or nothing. No token was created")
-    unknown = ""
     if scope.project and form.get("anyway") != scope.project:
-        unknown = await (await context.memory_of(request)).projects.unknown(scope.project, user_id=scope.user_id)
-    if unknown:
-        return await tokens(request, unknown=unknown, given=dict(form))
+        known = (await context.memory_of(request)).projects
+        if unknown := await known.unknown(scope.project, user_id=scope.user_id):
+            return await tokens(request, unknown=unknown, given=dict(form))
     read_only, with_general = form.get("read_only") == "on", form.get("with_general") == "on"
     grant = access_tokens.Grant(scope.user_id, scope.project, read_only, with_general)
     text, _ = await anyio.to_thread.run_sync(access_tokens.create, settings.data_dir, grant, now(), days)

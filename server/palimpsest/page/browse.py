@@ -188,9 +188,8 @@ CONTEXT = 20
 async def conversations(request: Request) -> Response:
     """List the conversations, the one with the newest message first."""
     memory, scope = await context.memory_of(request), context.scope_of(request)
-    page = await memory.conversations.list(
-        scope, limit=LISTED_CONVERSATIONS, cursor=request.query_params.get("cursor") or None
-    )
+    cursor = request.query_params.get("cursor") or None
+    page = await memory.conversations.list(scope, limit=LISTED_CONVERSATIONS, cursor=cursor)
     return context.shown(request, "around/conversations.html", page=page)
 
 
@@ -493,6 +492,5 @@ async def deleted(request: Request) -> Response:
 async def captured(request: Request) -> Response:
     """List what was recognized in conversations without a model and nobody has confirmed yet, the newest first."""
     found = await (await context.memory_of(request)).corrections.captured(context.scope_of(request), SEARCH_LIMIT + 1)
-    return context.shown(
-        request, "correct/captured.html", found=found[:SEARCH_LIMIT], has_more=len(found) > SEARCH_LIMIT
-    )
+    has_more = len(found) > SEARCH_LIMIT
+    return context.shown(request, "correct/captured.html", found=found[:SEARCH_LIMIT], has_more=has_more)

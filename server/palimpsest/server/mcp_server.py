@@ -301,9 +301,8 @@ def _arguments_of(name: str) -> list[str]:
     """Return the names of a tool's arguments. Raises ToolError if the caller has no such tool."""
     usable, form = _usable_tools(), catalog()["tools"].get(name)
     if form is None:
-        raise ToolError(
-            f"there is no tool '{visible(name)}'{did_you_mean(name, usable)}; the tools are {', '.join(usable)}"
-        )
+        guess = did_you_mean(name, usable)
+        raise ToolError(f"there is no tool '{visible(name)}'{guess}; the tools are {', '.join(usable)}")
     if name not in usable:
         raise ToolError(f"this access token is read-only; its tools are {', '.join(usable)}. Nothing was done.")
     return list(form["properties"])

@@ -84,9 +84,8 @@ class LazyMemory:
 
     async def settings(self) -> Settings:
         """Return the settings once they are loaded, which is before the memory is open."""
-        while self._settings is None:
-            await self._settings_loaded.wait()
-        return self._settings
+        await self._settings_loaded.wait()
+        return cast("Settings", self._settings)
 
     async def health(self) -> dict[str, str]:
         """Return the state of each part, without any content. `status` is ok, opening, degraded or failed."""
