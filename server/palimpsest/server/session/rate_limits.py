@@ -6,7 +6,7 @@ import math
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, cast
 from weakref import WeakValueDictionary
 
@@ -100,10 +100,13 @@ class Failures:
         """Count one more."""
         self._counts.hit(self._limit, address)
 
-    def seconds_to_wait(self, address: str) -> int:
-        """Return 0 if an address may send another one, else in how many seconds it may."""
+    def seconds_to_wait(self, address: str, undecided: int = 0) -> int:
+        """Return 0 if an address may send another one, else in how many seconds it may.
+
+        `undecided`: how many are being looked at that may prove not to be valid.
+        """
         stats = self._counts.get_window_stats(self._limit, address)
-        return 0 if stats.remaining else seconds_until(stats.reset_time)
+        return 0 if stats.remaining > undecided else seconds_until(stats.reset_time)
 
 
 class LimitedBearerAuth(BearerAuthBackend):
@@ -115,6 +118,7 @@ class LimitedBearerAuth(BearerAuthBackend):
     def __init__(self, verifier: TokenVerifier) -> None:
         super().__init__(verifier)
         self._failures = Failures()
+        self._undecided: Counter[str] = Counter()
         self._known: OrderedDict[bytes, None] = OrderedDict()
 
     async def authenticate(self, conn: HTTPConnection) -> tuple[AuthCredentials, AuthenticatedUser] | None:
@@ -123,10 +127,13 @@ class LimitedBearerAuth(BearerAuthBackend):
         if not header.lower().startswith("bearer "):
             return None
         digest, address = hashlib.sha256(header.encode()).digest(), address_of(conn.scope)
-        if digest not in self._known and (seconds := self._failures.seconds_to_wait(address)):
+        is_known = digest in self._known
+        # The failures, and the attempts that are still being decided, must not reach the limit.
+        if not is_known and (seconds := self._failures.seconds_to_wait(address, self._undecided[address])):
             text = f"more than {FAILED_PER_MINUTE} access tokens a minute that are not valid; nothing was done"
             raise AuthenticationError(text, seconds)
-        authenticated = await super().authenticate(conn)
+        with nullcontext() if is_known else counted(self._undecided, address):
+            authenticated = await super().authenticate(conn)
         self._known.pop(digest, None)
         if authenticated is None:
             self._failures.note(address)
