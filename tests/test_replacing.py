@@ -91,6 +91,29 @@ async def test_what_several_memories_told_keeps_its_beginning(tmp_path: Path) ->
     assert "2025-11-16 to" not in line
 
 
+# Two relations of which several hold at a time, and whose timeline has them.
+SEVERAL = [
+    (["user", "owns", "Skoda"], ["user", "owns", "Leaf", "2026-10"], "user"),
+    (["Hanne", "takes", "Ramipril 5 mg", "2026-10"], ["Hanne", "takes", "Eliquis", "2026-10-26"], "Hanne"),
+    (["Silke", "singt in", "Kantorei", "2019"], ["Silke", "singt in", "Projektchor", "2026-11"], "Silke"),
+    (["Rui", "é membro de", "Banda", "2019"], ["Rui", "é membro de", "Coro", "2026-11"], "Rui"),
+    (["Ruth", "lives in", "Leeds", "2019"], ["Ben", "lives in", "Leeds", "2026-11"], "Leeds"),
+    (["Pavol", "leads", "choir", "2019"], ["Pavol", "leads", "orchestra", "2026-11"], "Pavol"),
+]
+
+
+@pytest.mark.parametrize(("first", "second", "name"), SEVERAL)
+async def test_a_timeline_ends_nothing_of_which_several_hold(
+    tmp_path: Path, first: list[str], second: list[str], name: str
+) -> None:
+    async with connect(tmp_path) as agent:
+        for number, relation in enumerate((first, second)):
+            given = {"text": f"What was told as number {number}", "relations": [relation]}
+            await agent.call_tool("add_memory", given)
+        line = reply_text(await agent.call_tool("get_summary", {"kind": f"timeline:{name}"}))
+    assert line.count("- since ") == 2
+
+
 # Two statements of one thing, the second of which gives another number, price, day or version, or another time to come.
 CHANGED = [
     (["Ecos da Ría", "rehearses on", "martes 20:30"], ["Ecos da Ría", "rehearses on", "jueves 20:00"], ""),

@@ -29,7 +29,7 @@ from palimpsest.store.memories import expired_ids
 from palimpsest.text.dates.date_finder import date_and_sense
 from palimpsest.text.display import counted, shorten_to_tokens
 from palimpsest.text.names.known_names import is_short_form
-from palimpsest.text.relation_updates import finest, is_several
+from palimpsest.text.relation_updates import ONE_AT_A_TIME, ONE_HOLDER, finest
 from palimpsest.text.tokenizer import count_tokens, lines_within, search_tokens
 
 # Find entities by what people call them, and read what is known about one: its dossier. Blocking.
@@ -427,12 +427,13 @@ def timeline_lines(dossier: Dossier, now: datetime) -> list[str]:
         chains.setdefault((item.source_id == own, relation_key(item.relationship)), []).append(item)
     lines = [_heading(dossier, None)]
     for (is_source, key), stated in chains.items():
-        states = in_order(stated)
+        # Of anything else several may hold at a time, and one that begins ends no other.
+        states, is_single = in_order(stated), key in (ONE_AT_A_TIME if is_source else ONE_HOLDER)
         relation = one_line(states[-1].relationship.replace("_", " "))
         lines.append(f"{relation}:" if is_source else f"{relation} {one_line(dossier.entity.name)}:")
         for state, following in zip_longest(states, states[1:]):
-            # Several may hold at a time, and what one memory states holds together.
-            is_next = following is not None and following.memory_id != state.memory_id and not is_several(key)
+            # What one memory states holds together.
+            is_next = following is not None and following.memory_id != state.memory_id and is_single
             if any(_is_put_otherwise(state, other) for other in states if other is not state):
                 continue
             line, *gap = _state_lines(state, following if is_next else None, is_source=is_source, now=now)
