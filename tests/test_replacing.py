@@ -68,6 +68,27 @@ async def test_what_holds_on_is_told_and_what_does_not_is_closed(
     assert set(lines) <= set(told)
 
 
+async def test_a_reason_is_not_handed_on(tmp_path: Path) -> None:
+    """Why the roof was put off the first time is not why it is put off again. Other metadata is about the roof."""
+    async with connect(tmp_path) as agent:
+        roof = ["Jörg", "deckt neu", "Laubendach"]
+        given = {
+            "text": "Das Neudecken des Laubendachs ist auf den 21. November 2098 verschoben.",
+            "metadata": {"because": "Nachtdienst am 7. November", "site": "Parzelle 47"},
+            "relations": [[*roof, "2098-11-21"]],
+        }
+        (put_off,) = reply_results(await agent.call_tool("add_memory", given))
+        again = {
+            "text": "Das Neudecken des Laubendachs fällt wegen Sturm aus und wird auf März 2099 verschoben.",
+            "relations": [[*roof, "2099-03"]],
+            "replaces": [put_off["id"]],
+        }
+        reply = reply_text(await agent.call_tool("add_memory", again))
+        line = reply_text(await agent.call_tool("get_summary", {"kind": "timeline:Laubendach"}))
+    assert "keeps the metadata of what it replaced: site\n" in reply
+    assert line.count("because: Nachtdienst") == 1
+
+
 async def test_what_several_memories_told_keeps_its_beginning(tmp_path: Path) -> None:
     """Two are put together: what only one of them dated began then, and the rest did not."""
     async with connect(tmp_path) as agent:

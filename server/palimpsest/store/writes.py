@@ -11,6 +11,7 @@ from sqlalchemy import Connection, and_, bindparam, delete, exists, func, insert
 from palimpsest.core.clock import Precision, finer, shown_date, span_of
 from palimpsest.core.errors import InputError, MemoryNotFoundError
 from palimpsest.core.models import (
+    BECAUSE,
     DELETE,
     EXPIRES_AT,
     MAX_SCOPE_CHARS,
@@ -258,9 +259,10 @@ def _is_handed_on(tx: Transaction, key: str, value: Any, fact: Fact) -> bool:
     """Return whether the metadata of a replaced memory holds for what replaces it.
 
     An end is about the words that were given with it. Whoever names the memory to be replaced is told that it stays.
-    Where the replaced one came from says nothing of the other, and what came from elsewhere is not pinned by it.
+    Where the replaced one came from, and why it was so, says nothing of the other, and what came from elsewhere is not
+    pinned by it.
     """
-    if key in fact.metadata or key == ORIGIN:
+    if key in fact.metadata or key in {ORIGIN, BECAUSE}:
         return False
     if key == PINNED and (ORIGIN in fact.metadata or not pinned.is_pinned({key: value})):
         return False
