@@ -541,7 +541,9 @@ def is_outside(entry: Candidate, span: TimeSpan) -> bool:
 def _are_states_of_one(states: Triples, others: Triples) -> bool:
     """Return whether two memories tell different ends of one relation; what tells the same is no other state."""
     return any(
-        key == other_key and (source == other_source) is not (destination == other_destination)
+        key == other_key
+        and (source == other_source) is not (destination == other_destination)
+        and not is_several(key, is_holder=destination == other_destination)
         for source, key, destination in states
         for other_source, other_key, other_destination in others
     )
@@ -564,14 +566,14 @@ class _Chains:
         anchors = list(islice((row for row in order if row != event and told.is_about(row)), ANCHORS))
         self._best = anchors[0] if anchors else -1
         states = [candidates.states.get(entry.owner_id, frozenset()) for entry in candidates.entries]
-        single = [{state for state in stated if not is_several(state[1])} for stated in states]
         sides = [
-            {(source, key) for source, key, _ in stated} | {(key, destination, "") for _, key, destination in stated}
-            for stated in single
+            {(source, key) for source, key, _ in stated if not is_several(key)}
+            | {(key, destination, "") for _, key, destination in stated if not is_several(key, is_holder=True)}
+            for stated in states
         ]
         ends = [{end for source, _, destination in stated for end in (source, destination)} for stated in states]
         self._named = [of_state & named for of_state in ends]
-        has_one = [bool(of_state) or not stated for of_state, stated in zip(single, states, strict=True)]
+        has_one = [bool(of_state) or not stated for of_state, stated in zip(sides, states, strict=True)]
         vectors = cast("Column", candidates.vectors)
         votes = np.exp(SHARPNESS * (scores - scores[anchors[0]])) if anchors else scores
 
@@ -590,7 +592,7 @@ class _Chains:
                 or ((alike[row] or sides[row] & sides[anchor]) and may_share(row, anchor) and told.is_about(row))
             ]
             rows = [row for row in rows if row != event]
-            sure = frozenset(row for row in rows if row == anchor or _are_states_of_one(single[row], single[anchor]))
+            sure = frozenset(row for row in rows if row == anchor or _are_states_of_one(states[row], states[anchor]))
             vote = float(sum(votes[row] for row in rows if row in anchors)) / max(len(rows), 1) ** LENGTH
             chains.append((vote * (NAMED if ends[anchor] & named else 1.0), rows, sure))
         self._chains = [(rows, sure) for _, rows, sure in sorted(chains, key=lambda chain: -chain[0])]

@@ -593,12 +593,14 @@ def may_have_several(text: str) -> bool:
 
 
 @lru_cache(maxsize=KEPT)
-def is_several(key: str) -> bool:
-    """Return whether one may have several of the relation with a key at a time, as pets, languages and siblings."""
-    if key in ONE_AT_A_TIME or key in ONE_HOLDER:
-        return False
-    words = key.split("_")
-    return not (_WORDS["several"] | _WORDS["several relations"] | KIN).isdisjoint(words)
+def is_several(key: str, *, is_holder: bool = False) -> bool:
+    """Return whether one may have several of the relation with a key at a time, as pets, languages and siblings.
+
+    With `is_holder`: whether something may have several that it is so of, as a town those who live there.
+    """
+    single, other = (ONE_HOLDER, ONE_AT_A_TIME) if is_holder else (ONE_AT_A_TIME, ONE_HOLDER)
+    words = (_WORDS["several"] | _WORDS["several relations"] | KIN).intersection(key.split("_"))
+    return key not in single and (key in other or bool(words))
 
 
 def may_end(text: str) -> bool:
