@@ -194,3 +194,35 @@ NO_SECRETS = [
 @pytest.mark.parametrize("text", [*SECRETS, *NO_SECRETS])
 def test_a_secret_before_its_name_is_removed_too(text: str) -> None:
     assert bool(redact(text).kinds) is (text in SECRETS)
+
+
+# Relations and times of a memory, and what of it a search of a later time and its timeline show.
+OWN_TIMES = [
+    (  # the date is that of the first
+        {"since": "2026-11-01", "relations": [["Rolf", "writes", "roster", "2026-11-01"], ["Rolf", "heads", "ITS 2"]]},
+        ["states Rolf — writes → roster (since 2026-11-01)", "states Rolf — heads → ITS 2"],
+    ),
+    (
+        {"since": "2026-11-20", "relations": [["Ines", "dirige", "Noche", "", ""], ["Ines", "lleva", "VM", "2026-11"]]},
+        ["states Ines — dirige → Noche", "states Ines — lleva → VM (since 2026-11)"],
+    ),
+    (  # the date is that of the second, as the first has another
+        {"since": "2024-05", "relations": [["Ada", "lives in", "Kemi", "2024-04"], ["Ada", "works at", "Leya"]]},
+        ["states Ada — lives in → Kemi (since 2024-04)", "states Ada — works at → Leya (since 2024-05)"],
+    ),
+    (  # what begins after the end of the rest does not end with it
+        {"until": "2026-11-27", "relations": [["Dan", "works at", "Monzo", "2026-11-30"], ["Dan", "leads", "billing"]]},
+        ["states Dan — works at → Monzo (since 2026-11-30)", "states Dan — leads → billing (until 2026-11-27)"],
+    ),
+    (
+        {"until": "2026-11", "relations": [["Dan", "travaille chez", "Monzo", "2026-11-30"]]},
+        ["states Dan — travaille chez → Monzo (since 2026-11-30 until 2026-11)"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("given", "lines"), OWN_TIMES)
+async def test_a_relation_with_times_of_its_own(tmp_path: Path, given: dict[str, Any], lines: list[str]) -> None:
+    async with connect(tmp_path) as agent:
+        reply = reply_text(await agent.call_tool("add_memory", {"text": "Das alles ist so", **given}))
+    assert [line.strip() for line in reply.splitlines() if "—" in line] == lines

@@ -157,9 +157,11 @@ def since_of(relation: Relation, memory_since: str) -> str:
 def until_of(relation: Relation, memory_until: str, *, is_over: bool = False) -> str:
     """Return until when a relation holds, given until when the memory does that states it; "" if that is not known.
 
-    What is so for life does not end with a memory, unless that `is_over`.
+    What is so for life, or begins only then, does not end with a memory, unless that `is_over`.
     """
-    lasts = (is_timeless(relation) or relation.until == "") and not is_over
+    since = relation.since or ""
+    is_later = bool(memory_until) and since[: len(memory_until)] > memory_until[: len(since)]
+    lasts = (is_timeless(relation) or relation.until == "" or is_later) and not is_over
     return min(filter(None, (relation.until, "" if lasts else memory_until)), default="")
 
 

@@ -26,6 +26,7 @@ from palimpsest.text.relation_updates import (
     negations_of,
     numbers_in,
     outliving,
+    since_of,
     words_in,
 )
 from palimpsest.text.stopwords import change_words
@@ -93,7 +94,8 @@ def handed_on(fact: Fact, replaced: Sequence[Memory], self_keys: AbstractSet[str
         entities |= {
             key: entity for entity in old.entities if (key := name_key(entity.name)) in ends and key not in entities
         }
-    return replace(fact, relations=tuple(relations.values()), entities=tuple(entities.values()))
+    stated = tuple(replace(each, since=since_of(each, began)) for each in relations.values())
+    return replace(fact, relations=stated, entities=tuple(entities.values()))
 
 
 def put(tx: Transaction, memory: Memory, replaced: Sequence[Memory] = ()) -> None:
@@ -205,10 +207,18 @@ def _common(words: Sequence[str], others: Sequence[str]) -> int:
 
 
 def fact_relations(fact: Fact) -> tuple[Relation, ...]:
-    """Return the relations of a fact. Those that did not begin when it did have no date."""
+    """Return the relations of a fact. Those that did not begin when it did have no date.
+
+    If one was given with that date, the others without one did not.
+    """
     at = fact.valid_from or fact.valid_until
     if at is None or len(fact.relations) < 2:  # noqa: PLR2004 - one is what the date is about
         return fact.relations
+    began = shown_date(fact.valid_from, fact.valid_from_precision) if fact.valid_from else ""
+    own = [each.since for each in fact.relations if each.since and began]
+    if any(began.startswith(since) or since.startswith(began) for since in own):
+        undated = [each for each in fact.relations if each.since is None and each.until is None]
+        return tuple(replace(each, since="", until="") if each in undated else each for each in fact.relations)
     places = (span.position for span in dates_in(fact.text, at))
     return begun(fact.text, fact.relations, places)
 
