@@ -226,3 +226,52 @@ async def test_a_relation_with_times_of_its_own(tmp_path: Path, given: dict[str,
     async with connect(tmp_path) as agent:
         reply = reply_text(await agent.call_tool("add_memory", {"text": "Das alles ist so", **given}))
     assert [line.strip() for line in reply.splitlines() if "—" in line] == lines
+
+
+# A memory, what corrects it, and lines of the reply.
+CORRECTED: list[tuple[dict[str, Any], dict[str, Any], list[str]]] = [
+    (
+        {
+            "text": "Ruth's daughter Maisie is severely allergic to nuts and carries an EpiPen.",
+            "relations": [["user", "is mother of", "Maisie"], ["Maisie", "is allergic to", "nuts"]],
+        },
+        {"old": "allergic to nuts", "text": "allergic to tree nuts (not peanuts)"},
+        ["states user — is mother of → Maisie", "states Maisie — is allergic to → nuts"],
+    ),
+    (
+        {
+            "text": "Jonas singt im Bass der Kantorei und wohnt in Wels.",
+            "relations": [["Jonas", "singt in", "Kantorei"], ["Jonas", "wohnt in", "Wels"]],
+        },
+        {"old": "wohnt in Wels", "text": "wohnt nicht mehr in Wels"},
+        ["states Jonas — singt in → Kantorei", "no longer states Jonas — wohnt in → Wels"],
+    ),
+    (  # what began with the memory moves with it
+        {
+            "text": "Finn starts at Riverside Primary on 4 January 2099.",
+            "since": "2099-01-04",
+            "relations": [["Finn", "attends", "Riverside Primary", "2099-01-04"]],
+        },
+        {"old": "4 January", "text": "5 January", "since": "2099-01-05"},
+        ["states Finn — attends → Riverside Primary (since 2099-01-05)"],
+    ),
+    (
+        {
+            "text": "Lena ist bis Mai in Gent und mietet dort.",
+            "until": "2098-05",
+            "relations": [["Lena", "mietet in", "Gent", "2097", "2098-05"]],
+        },
+        {"until": "2098-06"},
+        ["states Lena — mietet in → Gent (since 2097 until 2098-06)"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("known", "correction", "lines"), CORRECTED, ids=["allergy", "move", "school", "rent"])
+async def test_a_correction_leaves_what_it_does_not_touch(
+    tmp_path: Path, known: dict[str, Any], correction: dict[str, Any], lines: list[str]
+) -> None:
+    async with connect(tmp_path) as agent:
+        (added,) = reply_results(await agent.call_tool("add_memory", known))
+        reply = reply_text(await agent.call_tool("update_memory", {"memory_id": added["id"], **correction}))
+    assert [line.strip() for line in reply.splitlines() if "—" in line] == lines

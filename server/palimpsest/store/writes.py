@@ -407,6 +407,8 @@ def change(
     )
     if sets_labels:
         new = replace(new, **{name: getattr(fact, name) for name in ("tags", "keywords", *rows.VALIDITY)})
+        if not sets_relations:
+            new = replace(new, relations=tuple(_moved_along(each, memory, new) for each in new.relations))
         if new.valid_until != memory.valid_until:  # whoever says until when it holds outranks a plan
             new = replace(new, superseded_by=None)
     # A later date is a change if the caller gives it. With messages it comes with every mention, which is none.
@@ -418,6 +420,12 @@ def change(
     new = update_row(tx, memory, new)
     cite(tx, memory.id, fact, record(tx, Event.UPDATE, new, old=memory.text))
     return updated(memory, new)
+
+
+def _moved_along(relation: Relation, old: Memory, new: Memory) -> Relation:
+    """Return a relation that began and ended with a memory with the times that this now has."""
+    since = new.since if relation.since == old.since != "" else relation.since
+    return replace(relation, since=since, until=new.until if relation.until == old.until != "" else relation.until)
 
 
 def updated(old: Memory, new: Memory) -> Outcome:

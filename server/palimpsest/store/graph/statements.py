@@ -143,8 +143,8 @@ def stated_with(memory: Memory, fact: Fact, *, sets_relations: bool = False) -> 
 
     With `sets_relations` the relations are those of the fact and no others.
     A name stays as long as the text has it, and a relation as long as the text has what the one before had of it: both
-    names and its words. If the text only says more than before, all of them stay. But what it says to have changed or
-    denies is stated no more, unless the fact states it. Those that stay hold since they did before.
+    names and its words. If the text only says more than before, all of them stay. But what its new words say to have
+    changed or deny is stated no more, unless the fact states it. Those that stay hold since they did before.
     """
 
     def has_still(name: str) -> bool:
@@ -159,12 +159,13 @@ def stated_with(memory: Memory, fact: Fact, *, sets_relations: bool = False) -> 
     stays = change_words(fact.text) <= change_words(memory.text) and not (set(after) - set(before)) & negations_of(
         fact.text
     )
+    outlive = {relation.key for relation in (memory.relations if stays else outliving(memory, fact, frozenset()))}
     kept = [entity for entity in memory.entities if is_more or has_name(after, fact.text, entity.name)]
     named = {name_key(entity.name): entity for entity in (*kept, *fact.entities)}
     stated = [
         relation
         for relation in (dated(memory) if fact.valid_from else memory.relations)
-        if stays
+        if relation.key in outlive
         and not sets_relations
         and (all(map(has_still, (relation.source, relation.destination))) or (is_more and not gone))
         and (is_more or set(relation_words(relation.name)) & set(before) <= set(after))
