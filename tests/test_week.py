@@ -9,6 +9,7 @@ import pytest
 
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Relation
+from tests.support.learning_jobs import do_due_jobs
 from tests.support.mcp_client import reply_results, reply_text
 from tests.support.memory import ALICE, StoppedClock, add_text, memory_in, messages_from
 from tests.support.server_in_process import connect
@@ -151,7 +152,7 @@ async def test_a_dropped_plan_is_told_as_dropped_and_relations_are_those_of_the_
         clock.forward(days=10)
         await add_text(memory, "The pool of Practice West is cancelled", replaces=[plan], since="2026-11-11")
         told = (await memory.summary(ALICE, "timeline:Practice West")).text
-        assert "was planned from 2027-02, dropped on 2026-11-11: hydrotherapy pool" in told
+        assert "was planned for 2027-02, dropped on 2026-11-11: hydrotherapy pool" in told
         now = await memory.search(ALICE, "Who leads Practice West?")
         before = await memory.search(ALICE, "Who leads Practice West?", held_at="2026-05")
         assert [[relation.source for relation in found.relations] for found in (now, before)] == [["Lotte"], []]
@@ -222,9 +223,76 @@ async def test_a_state_that_comes_back_keeps_its_first_time(tmp_path: Path) -> N
         off = "The move is off, Ada stays at Sleepstraat"
         await add_text(memory, off, since="2026-11-28", relations=street, replaces=[plan])
         line = (await memory.summary(ALICE, "timeline:Ada")).text
-        assert "2021-06" in line
-        assert "- since 2026-11-28: Sleepstraat" in line
+        assert "- since 2021-06: Sleepstraat" in line
         assert "nothing is known" not in line
+
+
+OF_RUTH = (
+    "Ruth Calloway lives in Leeds",
+    "Ruth has a blue Skoda",
+    "Ruth's debit card is new",
+    "Ruth is registered with Dr Marsh",
+    "Ruth plays bass in a band",
+    "Ruth climbs on Mondays with a friend",
+    "Ruth works at Tallow since March",
+    "Ruth drinks peppermint tea",
+    "Ruth wants the commits in the imperative",
+    "Ruth keeps the codes of the alarm in a safe place",
+)
+
+# A memory, what replaces a part of it on 4 January, each with relations, and a question that the other part answers.
+GOES_ON = [
+    (
+        (
+            "Ruth's husband Owen is a nurse at St James",
+            ["user", "is married to", "Owen"],
+            ["Owen", "works at", "St James"],
+        ),
+        ("Owen starts at Calderdale", ["Owen", "works at", "Calderdale"]),
+        "Who is Ruth Calloway married to?",
+    ),
+    (
+        ("Brais vive en Lugo y lo trata la doctora Otero", ["Brais", "has GP", "Otero"], ["Brais", "lives in", "Lugo"]),
+        ("Brais se muda a Ourense", ["Brais", "lives in", "Ourense"]),
+        "Otero",
+    ),
+    (
+        ("Der Chor probt im Saal, dort singt Amara", ["Amara", "singt in", "Chor"], ["Chor", "probt in", "Saal"]),
+        ("Der Chor probt künftig in der Aula", ["Chor", "probt in", "Aula"]),
+        "Wo singt Amara?",
+    ),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "question"), GOES_ON, ids=["spouse", "doctor", "choir"])
+@pytest.mark.parametrize("days", [0, 60])
+async def test_what_is_still_stated_goes_on(
+    tmp_path: Path, old: tuple[str, list[str], list[str]], new: tuple[str, list[str]], question: str, days: int
+) -> None:
+    """A memory of which a part is replaced ends nothing else that it told, before and after the day."""
+    clock = StoppedClock(datetime(2026, 11, 19, tzinfo=UTC))
+    text, lasting, ended = old
+    async with memory_in(tmp_path, clock, embedder={"provider": "e5"}) as memory:
+        for other in (*OTHERS, *OF_RUTH):
+            await add_text(memory, other)
+        await add_text(memory, "I am Ruth Calloway", relations=[Relation("user", "is called", "Ruth Calloway")])
+        first = await add_text(memory, text, relations=[Relation(*lasting), Relation(*ended)])
+        clock.forward(days=1)
+        plan = await add_text(memory, new[0], since="2027-01-04", relations=[Relation(*new[1])], replaces=[first])
+        clock.forward(days=days)
+        await do_due_jobs(memory)
+        found = [await memory.search(ALICE, question, held_at=held_at) for held_at in ("", "2027-02")]
+        line = (await memory.summary(ALICE, f"timeline:{lasting[2]}")).text
+        about = (await memory.summary(ALICE, f"about:{lasting[2]}", held_at="2026-12")).text
+    who = lasting[0].replace("user", "Ruth Calloway")
+    stated = f"{who} — {lasting[1]} → {lasting[2]}"
+    for result in found:
+        assert result.confident
+        assert stated in result.relation_lines
+    if who == lasting[0]:  # of the user only the relation tells
+        assert [result.hits[0].id for result in found] == [plan if days else first, plan]
+    assert f"- known since 2026-11-19: {who} [{first[:8]}]" in line
+    assert f"- {stated}\n" in f"{about}\n"
 
 
 async def test_the_same_relation_of_the_same_thing_is_named_first(tmp_path: Path) -> None:

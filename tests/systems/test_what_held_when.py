@@ -84,7 +84,7 @@ async def test_the_line_of_a_life_names_gaps_and_plans(tmp_path: Path) -> None:
         "- 2018-06 to 2021-03: nothing is known",
         f"- 2021-03 to 2024-05, when the next began: Vaasa [{vaasa}]",
         f"- since 2024-05: Kemi [{kemi}]",
-        f"- planned from 2027-02: Oulu [{oulu}]",
+        f"- planned for 2027-02: Oulu [{oulu}]",
     ]
 
 
@@ -824,5 +824,5 @@ async def test_a_plan_that_was_dropped_never_held(tmp_path: Path) -> None:
         await tell(memory, clock, "2026-11-25", new, since="2027-01-20", replaces=[plan])
         assert [hit.text for hit in (await memory.search(ALICE, "when does the bakery open")).hits] == [new]
         about = (await memory.summary(ALICE, "about:bakery")).text
-        assert "(was planned from 2026-12-15) The bakery opens" in about
+        assert "(was planned for 2026-12-15) The bakery opens" in about
         assert "opens on → 2026-12-15" not in about

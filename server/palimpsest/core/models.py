@@ -87,6 +87,11 @@ class Relation:
         """Return what is equal for the spellings of one relation."""
         return name_key(self.source), relation_key(self.name), name_key(self.destination)
 
+    @property
+    def in_words(self) -> str:
+        """Return the relation as a text would say it."""
+        return " ".join((self.source, self.name.replace("_", " "), self.destination))
+
 
 @dataclass(frozen=True, slots=True)
 class Entity:
@@ -137,6 +142,11 @@ class KnownRelation:
     def is_current(self) -> bool:
         """Return whether the memory that states it is living."""
         return self.expired_at is None
+
+    @property
+    def was_dropped(self) -> bool:
+        """Return whether its memory was given up before it began."""
+        return self.expired_at is not None and self.expired_at < self.holds_from
 
     def may_hold_in(self, span: TimeSpan) -> bool:
         """Return whether it may hold in a stretch of time."""

@@ -54,7 +54,7 @@ from palimpsest.store import memories as memory_queries
 from palimpsest.store import projects as project_queries
 from palimpsest.store.graph.entities import entities_in_text, entities_named, names_beginning
 from palimpsest.store.graph.identity import roots_of
-from palimpsest.store.graph.relations import relations_found, relations_of
+from palimpsest.store.graph.relations import memories_stating, relations_found, relations_of
 from palimpsest.store.ledger import Ledger
 from palimpsest.store.memories import expired_ids
 from palimpsest.text.display import counted, shorten, visible
@@ -93,10 +93,13 @@ def relation_tokens(relations: Iterable[KnownRelation]) -> int:
 MAX_PATH = 3
 
 
-def _first(hops: Sequence[Sequence[KnownRelation]], memory_ids: Sequence[str]) -> tuple[KnownRelation, ...]:
+def _first(
+    hops: Sequence[Sequence[KnownRelation]], memory_ids: Sequence[str], asking: Sequence[str] = ()
+) -> tuple[KnownRelation, ...]:
     """Return the first relations of each hop, each once, though several memories may state it.
 
-    What one of them ends and another goes on with has no end.
+    Those that the words of the question are `asking` for come first. What one memory ends and another goes on with has
+    the end that this says.
     """
     rank = {memory_id: number for number, memory_id in enumerate(memory_ids)}
     numbered = [
@@ -106,13 +109,19 @@ def _first(hops: Sequence[Sequence[KnownRelation]], memory_ids: Sequence[str]) -
         if found.source_id != found.destination_id  # a name of the user is no relation
     ]
     newest = {id(found): place for place, found in enumerate(in_order([found for _, found in numbered])[::-1])}
-    numbered.sort(key=lambda item: (rank.get(item[1].memory_id, len(rank)), item[0], newest[id(item[1])]))
+    asked = {found.relationship: bool(words_that_ask(asking, found.relationship)) for _, found in numbered}
+
+    def place_of(number: int, found: KnownRelation) -> tuple[bool, int, int, int]:
+        return not asked[found.relationship], rank.get(found.memory_id, len(rank)), number, newest[id(found)]
+
+    numbered.sort(key=lambda item: place_of(*item))
     distinct: dict[tuple[str, str, str], KnownRelation] = {}
     for _, found in numbered:
         key = (found.source_id, relation_key(found.relationship), found.destination_id)
         known = distinct.setdefault(key, found)
-        if known.valid_until and not found.valid_until and found.valid_from <= known.valid_until:
-            distinct[key] = replace(known, valid_until="")
+        if known.valid_until and found.valid_from <= known.valid_until:
+            is_open = not found.valid_until
+            distinct[key] = replace(known, valid_until="" if is_open else max(known.valid_until, found.valid_until))
     return tuple(finest(list(distinct.values())))[:MAX_RELATIONS]
 
 
@@ -549,13 +558,17 @@ def _relations(
     memory_ids, is_filtered = list(dict.fromkeys((*shown, *others))), bool(query.filters)
     of_user = [entity.id for entity in ranking.entities if entity.is_user]
     of_others = [entity.id for entity in ranking.entities if not entity.is_user]
+    own = shown
+    if of_user and not is_filtered and query.as_of is None:
+        stated = memories_stating(conn, query.scope, of_user, MAX_PAST)
+        asked = [memory_id for memory_id, name in stated if words_that_ask(asking, name)]
+        own = list(dict.fromkeys((*asked[:MAX_RELATIONS], *shown)))
     near = [
         *_relations_of(conn, query, of_others, memory_ids, is_filtered=is_filtered),
-        # Nearly everything is about the user, so the hits state relations of the user's own entity: what answers, all
-        # of its own, another one what is asked for.
+        # Nearly everything is about the user, so of the user's own entity only what answers states, or what is asked.
         *(
             relation
-            for relation in _relations_of(conn, query, of_user, shown, is_filtered=True)
+            for relation in _relations_of(conn, query, of_user, own, is_filtered=True)
             if relation.memory_id in matching or words_that_ask(asking, relation.relationship)
         ),
     ]
@@ -565,7 +578,7 @@ def _relations(
         ends -= {*of_user, *of_others}
         neighbours = sorted(entity.id for entity in roots_of(conn, ends).values() if not entity.is_user)
         far = _relations_of(conn, query, neighbours, memory_ids, is_filtered=is_filtered)
-    relations = _first((near, far), memory_ids)
+    relations = _first((near, far, _lasting(conn, query, (*near, *far))), memory_ids, asking)
     expired = expired_ids(conn, query.scope, query.now) if relations and query.as_of is None else frozenset[str]()
 
     def holds(relation: KnownRelation) -> bool:
@@ -584,6 +597,14 @@ def _relations(
     path = _path(asking, ranking.entities, near, beside)
     others = tuple(relation for relation in relations if holds(relation) and relation not in path)
     return (*path, *others)[: max(MAX_RELATIONS, len(path))], path
+
+
+def _lasting(conn: Connection, query: SearchQuery, found: Sequence[KnownRelation]) -> list[KnownRelation]:
+    """Return the relations of other memories that say of those which end that they go on."""
+    ended = {(each.source_id, each.relationship, each.destination_id) for each in found if each.valid_until}
+    sources = {source_id for source_id, _, _ in ended}
+    every = relations_of(conn, query.scope, sources, as_of=query.as_of, limit=MAX_PAST) if ended else []
+    return [each for each in every if (each.source_id, each.relationship, each.destination_id) in ended]
 
 
 def _path(

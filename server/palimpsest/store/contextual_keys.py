@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from sqlalchemy import Connection, Row, ScalarSelect, Table, and_, bindparam, insert, null, select, update
 
-from palimpsest.core.models import PAGE, Kind, key_text
+from palimpsest.core.models import PAGE, SELF_NAMES, Kind, key_text
 from palimpsest.core.protocols import Vector
 from palimpsest.store import documents
 from palimpsest.store.database import FullText, FullTextRow
 from palimpsest.store.documents import EmbeddedText
 from palimpsest.store.entries import TouchedEntries
-from palimpsest.store.rows import Query, batched, grouped, listed, packed, to_scope, unpacked
+from palimpsest.store.rows import Query, batched, grouped, listed, packed, to_relations, to_scope, unpacked
 from palimpsest.store.schema import IS_MEMORY, IS_MESSAGE, index_log, means, memories, memory_sources, messages, vectors
 from palimpsest.text.tokenizer import search_tokens
 
@@ -22,9 +22,9 @@ from palimpsest.text.tokenizer import search_tokens
 #
 # The context of a message is the memories that cite it, and its neighbours in the same session, if they were said on
 # about the same day; that of a page of a document is also its gist. The context of a memory is the messages it came
-# from. The sentence on what it belongs to is embedded with its text, and its words have a column of their own.
-# Searching messages with their context finds far more than searching bare facts. LongMemEval calls this key expansion
-# (Wu et al. 2025, section 5.3).
+# from, and the words of its relations, some of which it only goes on with. The sentence on what it belongs to is
+# embedded with its text, and its words have a column of their own. Searching messages with their context finds
+# far more than searching bare facts. LongMemEval calls this key expansion (Wu et al. 2025, section 5.3).
 
 # Weights in the sum of unit vectors. Measured with benchmarks/locomo.py; recall hardly changes around these values.
 NEIGHBOUR_WEIGHT = 0.5
@@ -114,7 +114,9 @@ def _memory_entries(conn: Connection, ids: Sequence[str]) -> Iterator[Entry]:
             continue
         cited = sources.get(row.id, [])[:MAX_CONTEXT_TEXTS]
         own = search_tokens(" ".join((row.text, *row.keywords, *row.tags)))
-        words = (own, _all_tokens(cited), search_tokens(row.context))
+        stated = search_tokens(" ".join(relation.in_words for relation in to_relations(row.relations)))
+        beside = dict.fromkeys(token for token in stated if token not in own and token not in SELF_NAMES)
+        words = (own, [*_all_tokens(cited), *beside], search_tokens(row.context))
         yield _keyed_entry(row, words, ((SOURCE_WEIGHT, cited),))
 
 

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from itertools import zip_longest
 
 from sqlalchemy import Connection
 
@@ -140,7 +139,7 @@ def read_dossier(
         then = [memory for memory in (*living, *closed) if memory.may_hold_in(held_at)]
         holds, all_holds = _chosen(then), len(then)
         ever = relation_queries.relations_of(conn, scope, [entity.id], ever=True, limit=MAX_LOOKED_AT)
-        relations = [item for item in ever if item.may_hold_in(held_at)][:MAX_RELATIONS]
+        relations = [item for item in _stretches(ever) if item.may_hold_in(held_at)][:MAX_RELATIONS]
     else:
         if as_of is None:
             known, total = entities.memories_about(conn, scope, entity.id, MAX_LOOKED_AT, oldest=MAX_OLDEST)
@@ -160,7 +159,7 @@ def read_dossier(
         # With `as_of` a relation of a memory that had ended by then is a former one.
         former = [item for item in ever if item.expired_at is not None and (not as_of or item.expired_at <= as_of)]
         current = relation_queries.relations_of(conn, scope, [entity.id], as_of=as_of, limit=MAX_RELATIONS)
-        relations = [item for item in (*current, *former) if item.memory_id not in expired]
+        relations = _stretches(item for item in (*current, *former) if item.memory_id not in expired)
     connected = {end for item in relations for end in (item.source_id, item.destination_id)}
     beside = entities.named_beside(conn, scope, entity.id, holds)
     aliases = entities.other_names(conn, scope, entity)
@@ -171,7 +170,7 @@ def read_dossier(
         tuple(memory.in_zone(now.tzinfo) for memory in held),
         all_holds,
         all_held,
-        _each_once(relations),
+        tuple(relations),
         tuple((other, count) for other, count in beside if other.id not in connected),
         tuple(lookalikes(conn, scope, entity, [entity.name, *aliases])),
         is_of_then=held_at is not None,
@@ -185,15 +184,38 @@ def _chosen(memories: Sequence[Memory]) -> list[Memory]:
     return [*memories[:MAX_MEMORIES], *safe[:MAX_OLDEST], *memories[MAX_MEMORIES:][-MAX_OLDEST:]]
 
 
-def _each_once(relations: Iterable[KnownRelation]) -> tuple[KnownRelation, ...]:
-    """Return each relation once, by the first memory that states it, and again for a time before that began."""
+def _stretches(relations: Iterable[KnownRelation]) -> list[KnownRelation]:
+    """Return each relation once for each stretch of time. What one memory ends and another goes on with is one."""
     by_key: dict[tuple[str, str, str], list[KnownRelation]] = {}
     for item in relations:
-        known = by_key.setdefault((item.source_id, relation_key(item.relationship), item.destination_id), [])
-        is_earlier = item.valid_from and item.valid_until and all(item.valid_until <= each.valid_from for each in known)
-        if not known or is_earlier:
-            known.append(item)
-    return tuple(item for known in by_key.values() for item in known)
+        by_key.setdefault((item.source_id, relation_key(item.relationship), item.destination_id), []).append(item)
+    found: list[KnownRelation] = []
+    for known in by_key.values():
+        last, *others = in_order(known)
+        for item in others:
+            if not _goes_on(last, item):
+                found.append(last)
+                last = item
+                continue
+            is_open = not (last.valid_until and item.valid_until)
+            is_since = item.valid_from and item.holds_from <= last.told_at
+            last = replace(
+                last,
+                valid_from=last.valid_from or (item.valid_from if is_since else ""),
+                valid_until="" if is_open else max(last.valid_until, item.valid_until),
+                expired_at=None if None in (last.expired_at, item.expired_at) else item.expired_at,
+            )
+        found.append(last)
+    return found
+
+
+def _goes_on(state: KnownRelation, other: KnownRelation) -> bool:
+    """Return whether another memory goes on with a state, or repeats it, as one that replaces its memory does."""
+    if state.was_dropped or other.was_dropped:
+        return False
+    if not state.valid_until or other.valid_from:
+        return not state.valid_until or other.valid_from <= state.valid_until
+    return not state.has_ended(other.created_at) or (state.expired_at or other.created_at) >= other.created_at
 
 
 # A dossier as plain lines of text, within a number of tokens.
@@ -238,8 +260,7 @@ def dossier_lines(dossier: Dossier, max_tokens: int = MAX_TOKENS, *, apart: Sequ
     What it is connected with and what held before may take a quarter of the room each; what holds takes the rest.
     """
     quarter = max_tokens // 4
-    never = [item for item in dossier.relations if item.expired_at is not None and item.expired_at < item.holds_from]
-    relations = [_relation_line(item) for item in finest([item for item in dossier.relations if item not in never])]
+    relations = [_relation_line(item) for item in finest([each for each in dossier.relations if not each.was_dropped])]
     planned = [each for each in dossier.holds if each.id in dossier.planned]
     holding = [each for each in dossier.holds if each.id not in dossier.planned]
     last = _section("Planned:", list(map(_memory_line, planned)), quarter, len(planned))
@@ -431,11 +452,10 @@ def timeline_lines(dossier: Dossier, now: datetime) -> list[str]:
         states, is_single = in_order(stated), key in (ONE_AT_A_TIME if is_source else ONE_HOLDER)
         relation = one_line(states[-1].relationship.replace("_", " "))
         lines.append(f"{relation}:" if is_source else f"{relation} {one_line(dossier.entity.name)}:")
-        for state, following in zip_longest(states, states[1:]):
+        for place, state in enumerate(states):
+            following = next((each for each in states[place + 1 :] if not each.was_dropped), None)
             # What one memory states holds together.
             is_next = following is not None and following.memory_id != state.memory_id and is_single
-            if any(_is_put_otherwise(state, other) for other in states if other is not state):
-                continue
             line, *gap = _state_lines(state, following if is_next else None, is_source=is_source, now=now)
             lines += [line + _because(dossier, state.memory_id), *gap]
     stated = {item.memory_id for item in dossier.relations}
@@ -446,12 +466,6 @@ def timeline_lines(dossier: Dossier, now: datetime) -> list[str]:
         *(["Also:"] if others else []),
         *(_memory_line(memory) + _because(dossier, memory.id) for memory in others),
     ]
-
-
-def _is_put_otherwise(state: KnownRelation, other: KnownRelation) -> bool:
-    """Return whether a state ended the moment it began, because another memory says the same since then."""
-    same = (state.source_id, state.destination_id) == (other.source_id, other.destination_id)
-    return same and bool(state.valid_from) and state.valid_from == state.valid_until == other.valid_from
 
 
 def _because(dossier: Dossier, memory_id: str) -> str:
@@ -474,7 +488,8 @@ def _state_lines(
     value = one_line(state.destination if is_source else state.source)
     begins = state.valid_from or f"by {state.holds_from:%Y-%m-%d}"
     ended = parse_date(state.valid_until) if state.valid_until else None
-    line = f"- {begins} to {state.valid_until}" if ended else f"- since {begins}"
+    line = f"- since {begins}" if state.valid_from else f"- known since {state.holds_from:%Y-%m-%d}"
+    line = f"- {begins} to {state.valid_until}" if ended else line
     if ended and not state.valid_from:
         line = f"- until {state.valid_until}"
     if ended is None and following is not None and following.holds_from <= now:
@@ -482,12 +497,12 @@ def _state_lines(
         # What was told after the next had begun has no beginning to show.
         is_told_late = not state.valid_from and following.holds_from <= state.holds_from
         line = f"- {'until' if is_told_late else f'{begins} to'} {next_begins}, when the next began"
-    if state.expired_at is not None and state.expired_at < state.holds_from:
-        line = f"- was planned from {begins}, dropped on {state.expired_at:%Y-%m-%d}"
+    if state.was_dropped:
+        line = f"- was planned for {begins}, dropped on {state.expired_at:%Y-%m-%d}"
     elif state.holds_from > now:
-        line = f"- planned from {begins}"
+        line = f"- planned for {begins}"
     yield f"{line}: {value} [{state.memory_id[:SHORT_ID]}]"
-    if ended is None or following is None:
+    if ended is None or following is None or state.was_dropped:
         return
     if following.holds_from < ended[0]:
         yield "  (the next began before it ended)"

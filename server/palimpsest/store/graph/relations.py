@@ -50,6 +50,13 @@ def relations_of(
     return _with_names(conn, scope, map(_stated_in, rows))
 
 
+def memories_stating(conn: Connection, scope: Scope, root_ids: Sequence[str], limit: int) -> list[tuple[str, str]]:
+    """Return the living memories that state relations of entities, the newest first, each with a relation's name."""
+    values = {"ids": list(members_of(conn, root_ids)), "limit": limit, **sql.scope_values(scope)}
+    rows = conn.execute(_of_entities(sql.scope_parts(scope), ever=False), values)
+    return [(row.id, row.name) for row in rows]
+
+
 def relations_found(
     conn: Connection, scope: Scope, root_ids: Sequence[str], memory_ids: Sequence[str], *, limit: int, with_newest: bool
 ) -> list[KnownRelation]:
@@ -191,14 +198,17 @@ _BY_SEQ = (
 
 def without_vector(conn: Connection, embedder: str, limit: int) -> dict[int, str]:
     """Return relations that have no vector of an embedder, whose memories have one: what they say, by number."""
-    return {row.seq: _in_words(row) for row in conn.execute(_WITHOUT_VECTOR, {"embedder": embedder, "limit": limit})}
+    return {
+        row.seq: stated_by(row).in_words
+        for row in conn.execute(_WITHOUT_VECTOR, {"embedder": embedder, "limit": limit})
+    }
 
 
 def give_vectors(conn: Connection, embedded: Mapping[int, EmbeddedText]) -> None:
     """Store the vectors of relations that still say the same."""
     for seq, made in embedded.items():
         row = conn.execute(_ONE, {"seq": seq}).one_or_none()
-        if row is not None and _in_words(row) == made.text:
+        if row is not None and stated_by(row).in_words == made.text:
             conn.execute(delete(relation_vectors).where(relation_vectors.c.seq == seq))
             owner = {"seq": seq, "user_id": row.user_id, "memory_id": row.memory_id}
             conn.execute(insert(relation_vectors), {**owner, **vector_values(made)})
@@ -208,11 +218,6 @@ def relation_keys(conn: Connection, user_id: str, embedder: str, limit: int) -> 
     """Return the memories that state the newest relations with a vector, and these vectors, of shape (n, dims)."""
     rows = conn.execute(_VECTORS, {"user": user_id, "embedder": embedder, "limit": limit}).all()
     return [row.memory_id for row in rows], sql.unpacked_keys([row.vector for row in rows]) if rows else None
-
-
-def _in_words(row: Row[Any]) -> str:
-    stated = stated_by(row)
-    return " ".join((stated.source, stated.name.replace("_", " "), stated.destination))
 
 
 _OF_MEMORIES: sql.Query = select(

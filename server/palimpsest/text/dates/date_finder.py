@@ -414,7 +414,7 @@ def date_and_sense(shown: Memory | Hit, text: str) -> str:
 def held_times(shown: Memory | Hit) -> str:
     """Return between which times something holds, as it stands behind a date or a text; "" if that is not known."""
     if shown.was_dropped:
-        return f" (was planned from {shown.since})"
+        return f" (was planned for {shown.since})"
     if shown.since and shown.since == shown.until:
         if shown.superseded_by:  # what is true since then was put another way, or the day was moved
             return ""
