@@ -68,6 +68,32 @@ async def test_what_holds_on_is_told_and_what_does_not_is_closed(
     assert set(lines) <= set(told)
 
 
+TWELVE, THIRTEEN = "zwölf Module", "dreizehn Module"
+
+
+@pytest.mark.parametrize("tells", [False, True])
+async def test_what_is_closed_is_stated_nowhere_else(tmp_path: Path, *, tells: bool) -> None:
+    """The number was handed on to the weekday. It goes from there too, or is not closed if that text tells it."""
+    told = f"Das Konzept hat {TWELVE}, die mittwochs stattfinden."
+    weekday = f"Das Konzept hat seine {TWELVE if tells else 'Module'} künftig donnerstags."
+    has = [["Konzept", "has", number] for number in (TWELVE, THIRTEEN)]
+    async with connect(tmp_path) as agent:
+        days = [["Module", "finden statt", day] for day in ("mittwochs", "donnerstags")]
+        first = {"text": told, "relations": [has[0], days[0]]}
+        (old,) = reply_results(await agent.call_tool("add_memory", first))
+        second = {"text": weekday, "relations": [days[1]], "replaces": [old["id"]]}
+        reply = await agent.call_tool("add_memory", second)
+        assert f"still states Konzept — has → {TWELVE}" in reply_text(reply)
+        (moved,) = reply_results(reply)
+        again = {"text": f"Konzept: {TWELVE} zu 45 Minuten", "relations": [has[0]]}
+        (number,) = reply_results(await agent.call_tool("add_memory", again))
+        more = {"text": f"Konzept: nun {THIRTEEN} zu 45 Minuten", "relations": [has[1]], "replaces": [number["id"]]}
+        reply = await agent.call_tool("add_memory", more)
+        history = reply_text(await agent.call_tool("get_history", {"memory_id": moved["id"]}))
+    assert (f"closes Konzept — has → {TWELVE}" in reply_text(reply)) is not tells
+    assert (f"\n  states Konzept — has → {TWELVE}" in history) is tells
+
+
 async def test_a_reason_is_not_handed_on(tmp_path: Path) -> None:
     """Why the roof was put off the first time is not why it is put off again. Other metadata is about the roof."""
     async with connect(tmp_path) as agent:
@@ -107,6 +133,8 @@ async def test_what_several_memories_told_keeps_its_beginning(tmp_path: Path) ->
         }
         reply = reply_text(await agent.call_tool("add_memory", both))
         line = reply_text(await agent.call_tool("get_summary", {"kind": "timeline:ferry-web"}))
+        about = reply_text(await agent.call_tool("get_summary", {"kind": "about:ferry-web"}))
+    assert about.count("charges with → Bizum") == 1
     assert "still states ferry-web — charges with → Redsys\n" in reply
     assert "still states ferry-web — charges with → Bizum (since 2025-11-16)" in reply
     assert "2025-11-16 to" not in line

@@ -109,12 +109,9 @@ def _first(
         if found.source_id != found.destination_id  # a name of the user is no relation
     ]
     newest = {id(found): place for place, found in enumerate(in_order([found for _, found in numbered])[::-1])}
-    asked = {found.relationship: bool(words_that_ask(asking, found.relationship)) for _, found in numbered}
-
-    def place_of(number: int, found: KnownRelation) -> tuple[bool, int, int, int]:
-        return not asked[found.relationship], rank.get(found.memory_id, len(rank)), number, newest[id(found)]
-
-    numbered.sort(key=lambda item: place_of(*item))
+    numbered.sort(key=lambda item: (rank.get(item[1].memory_id, len(rank)), item[0], newest[id(item[1])]))
+    asked = {found.relationship for _, found in numbered if words_that_ask(asking, found.relationship)}
+    numbered.sort(key=lambda item: item[1].relationship not in asked)
     distinct: dict[tuple[str, str, str], KnownRelation] = {}
     for _, found in numbered:
         key = (found.source_id, relation_key(found.relationship), found.destination_id)

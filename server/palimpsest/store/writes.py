@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias
@@ -188,14 +189,14 @@ def add(tx: Transaction, fact: Fact, replaces: Sequence[str], scope: Scope, *, s
         return _with_replaced(replace(outcome, duplicate_of=duplicate.id, dropped_origin=dropped), others)
     given = with_handed_on(tx, fact, replaced, sets_relations=sets_relations)
     memory = _store(tx, given, replaced, scope)
-    for old in replaced:
-        _close(tx, old, memory)
-    for other in statement_queries.handed_on_otherwise(tx.conn, memory):
+    closed = [old for old in replaced if _close(tx, old, memory).deleted_at is not None]
+    others, told = statement_queries.handed_on_otherwise(tx.conn, memory, closed)
+    for other in others:
         before = find(tx, other.id)
         if other != before:
             record(tx, Event.UPDATE, update_row(tx, before, other), old=before.text)
     handed_on = tuple(key for key in given.metadata if key not in fact.metadata)
-    return _with_replaced(Outcome(Event.ADD, memory, handed_on=handed_on), replaced)
+    return _with_replaced(Outcome(Event.ADD, memory, handed_on=handed_on), replaced, told)
 
 
 def _said_again(memory: Memory, fact: Fact) -> Fact:
@@ -330,11 +331,14 @@ def _store(tx: Transaction, fact: Fact, replaced: Sequence[Memory] = (), scope: 
     return memory
 
 
-def _with_replaced(outcome: Outcome, replaced: Sequence[Memory]) -> Outcome:
+def _with_replaced(
+    outcome: Outcome, replaced: Sequence[Memory], told: AbstractSet[tuple[str, str, str]] = frozenset()
+) -> Outcome:
+    """Return an outcome with what it closes. Relations that other memories `told` are not closed."""
     if not replaced:
         return outcome
     texts = tuple(memory.text for memory in replaced)
-    lasting = {relation.key for relation in outcome.memory.relations}
+    lasting = {relation.key for relation in outcome.memory.relations} | told
     is_plan, now = outcome.memory.begins_in(UTC) is not None, outcome.memory.stated_at
     # Before its day a plan closes nothing but the plan whose place it takes.
     ending = [memory for memory in replaced if not is_plan or memory.holds_from > now]

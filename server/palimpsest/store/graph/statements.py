@@ -32,30 +32,39 @@ from palimpsest.text.relation_updates import (
 from palimpsest.text.stopwords import change_words
 
 
-def handed_on_otherwise(conn: Connection, memory: Memory) -> list[Memory]:
-    """Return the other memories of a memory's project and agent, without relations that it gives another value.
+def handed_on_otherwise(
+    conn: Connection, memory: Memory, closed: Sequence[Memory]
+) -> tuple[list[Memory], set[tuple[str, str, str]]]:
+    """Return the other memories of a memory's project and agent, without relations that it gives another value or ends.
 
-    Only those go that a text does not tell: they were handed on to it, and nobody who reads it would end them.
+    It ends those of the memories that it has `closed`. Only those go that a text does not tell: they were handed on to
+    it, and nobody who reads it would end them. The keys of those which it ends and another one tells are also returned.
     """
     changed: dict[str, Memory] = {}
-    words = words_in(memory.text)
-    for row in conn.execute(_RELATIONS, {"memory": memory.id}).all():
-        stated = memory.relations[int(row.position)]
-        if row.key not in SINGLE_VALUED or not has_name(words, memory.text, stated.destination):
-            continue
-        members = list(group_of(conn, [row.source_id]))
-        values = {"ids": members, "key": row.key, "memory": memory.id, **scope_values(memory.scope)}
-        for other in map(to_memory, conn.execute(_SAME_RELATION, values).all()):
-            kept = changed.get(other.id, other)
-            if other.stated_at <= memory.stated_at:
-                replaced = read_memories(conn, memories.c.superseded_by == other.id)
-                over = {relation.key for old in replaced for relation in old.relations}
-                changed[other.id] = _without_untold(kept, stated, over)
-    return list(changed.values())
+    told: set[tuple[str, str, str]] = set()
+    words, lasting = words_in(memory.text), {relation.key for relation in memory.relations}
+    for owner in (memory, *closed):
+        for row in conn.execute(_RELATIONS, {"memory": owner.id}).all():
+            stated, is_end = owner.relations[int(row.position)], owner is not memory
+            is_value = row.key in SINGLE_VALUED and has_name(words, memory.text, stated.destination)
+            if (stated.key in lasting) if is_end else not is_value:
+                continue
+            members = list(group_of(conn, [row.source_id]))
+            values = {"ids": members, "key": row.key, "memory": memory.id, **scope_values(memory.scope)}
+            for other in map(to_memory, conn.execute(_SAME_RELATION, values).all()):
+                kept = changed.get(other.id, other)
+                if other.stated_at <= memory.stated_at:
+                    replaced = read_memories(conn, memories.c.superseded_by == other.id)
+                    over = {relation.key for old in replaced for relation in old.relations}
+                    kept = changed[other.id] = _without_untold(kept, stated, over, is_end=is_end)
+                told |= {relation.key for relation in kept.relations if is_end and relation.key == stated.key}
+    return list(changed.values()), told
 
 
-def _without_untold(memory: Memory, stated: Relation, over: AbstractSet[tuple[str, str, str]]) -> Memory:
-    """Return a memory without the relations that were handed `over` to it and now have another value.
+def _without_untold(
+    memory: Memory, stated: Relation, over: AbstractSet[tuple[str, str, str]], *, is_end: bool
+) -> Memory:
+    """Return a memory without the relations that were handed `over` to it and now have another value, or end.
 
     Relations that its text tells stay.
     """
@@ -63,7 +72,7 @@ def _without_untold(memory: Memory, stated: Relation, over: AbstractSet[tuple[st
     gone = [
         relation
         for relation in memory.relations
-        if relation.key[:2] == stated.key[:2] and relation.key != stated.key and relation.key in over
+        if relation.key[:2] == stated.key[:2] and (relation.key == stated.key) is is_end and relation.key in over
         if not has_name(words, memory.text, relation.destination)
     ]
     relations = tuple(relation for relation in memory.relations if relation not in gone)
