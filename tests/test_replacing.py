@@ -94,6 +94,14 @@ async def test_what_is_closed_is_stated_nowhere_else(tmp_path: Path, *, tells: b
     assert (f"\n  states Konzept — has → {TWELVE}" in history) is tells
 
 
+async def test_what_has_ended_does_not_go_on(tmp_path: Path) -> None:
+    async with connect(tmp_path) as agent:
+        day = {"text": "The meeting with Ute is on 18 November.", "since": "2025-11-18", "until": "2025-11-18"}
+        (held,) = reply_results(await agent.call_tool("add_memory", day))
+        new = {"text": "The meeting with Ute is on 1 December.", "since": "2098-12-01", "replaces": [held["id"]]}
+        assert "goes on until" not in reply_text(await agent.call_tool("add_memory", new))
+
+
 async def test_a_reason_is_not_handed_on(tmp_path: Path) -> None:
     """Why the roof was put off the first time is not why it is put off again. Other metadata is about the roof."""
     async with connect(tmp_path) as agent:

@@ -117,8 +117,8 @@ def _first(
         key = (found.source_id, relation_key(found.relationship), found.destination_id)
         known = distinct.setdefault(key, found)
         if known.valid_until and found.valid_from <= known.valid_until:
-            is_open = not found.valid_until
-            distinct[key] = replace(known, valid_until="" if is_open else max(known.valid_until, found.valid_until))
+            until = found.valid_until and max(known.valid_until, found.valid_until)
+            distinct[key] = replace(known, valid_until=until)
     return tuple(finest(list(distinct.values())))[:MAX_RELATIONS]
 
 
@@ -555,11 +555,10 @@ def _relations(
     memory_ids, is_filtered = list(dict.fromkeys((*shown, *others))), bool(query.filters)
     of_user = [entity.id for entity in ranking.entities if entity.is_user]
     of_others = [entity.id for entity in ranking.entities if not entity.is_user]
-    own = shown
-    if of_user and not is_filtered and query.as_of is None:
-        stated = memories_stating(conn, query.scope, of_user, MAX_PAST)
-        asked = [memory_id for memory_id, name in stated if words_that_ask(asking, name)]
-        own = list(dict.fromkeys((*asked[:MAX_RELATIONS], *shown)))
+    is_of_all = of_user and not is_filtered and query.as_of is None
+    stated = memories_stating(conn, query.scope, of_user, MAX_PAST) if is_of_all else []
+    asked = [memory_id for memory_id, name in stated if words_that_ask(asking, name)][:MAX_RELATIONS]
+    own = list(dict.fromkeys((*asked, *shown)))
     near = [
         *_relations_of(conn, query, of_others, memory_ids, is_filtered=is_filtered),
         # Nearly everything is about the user, so of the user's own entity only what answers states, or what is asked.
@@ -599,7 +598,7 @@ def _relations(
 def _lasting(conn: Connection, query: SearchQuery, found: Sequence[KnownRelation]) -> list[KnownRelation]:
     """Return the relations of other memories that say of those which end that they go on."""
     ended = {(each.source_id, each.relationship, each.destination_id) for each in found if each.valid_until}
-    sources = {source_id for source_id, _, _ in ended}
+    sources = {each[0] for each in ended}
     every = relations_of(conn, query.scope, sources, as_of=query.as_of, limit=MAX_PAST) if ended else []
     return [each for each in every if (each.source_id, each.relationship, each.destination_id) in ended]
 

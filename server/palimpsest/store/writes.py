@@ -2,7 +2,6 @@
 
 import uuid
 from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias
@@ -196,7 +195,8 @@ def add(tx: Transaction, fact: Fact, replaces: Sequence[str], scope: Scope, *, s
         if other != before:
             record(tx, Event.UPDATE, update_row(tx, before, other), old=before.text)
     handed_on = tuple(key for key in given.metadata if key not in fact.metadata)
-    return _with_replaced(Outcome(Event.ADD, memory, handed_on=handed_on), replaced, told)
+    outcome = _with_replaced(Outcome(Event.ADD, memory, handed_on=handed_on), replaced)
+    return replace(outcome, closed=tuple(each for each in outcome.closed if each.key not in told))
 
 
 def _said_again(memory: Memory, fact: Fact) -> Fact:
@@ -331,14 +331,11 @@ def _store(tx: Transaction, fact: Fact, replaced: Sequence[Memory] = (), scope: 
     return memory
 
 
-def _with_replaced(
-    outcome: Outcome, replaced: Sequence[Memory], told: AbstractSet[tuple[str, str, str]] = frozenset()
-) -> Outcome:
-    """Return an outcome with what it closes. Relations that other memories `told` are not closed."""
+def _with_replaced(outcome: Outcome, replaced: Sequence[Memory]) -> Outcome:
     if not replaced:
         return outcome
     texts = tuple(memory.text for memory in replaced)
-    lasting = {relation.key for relation in outcome.memory.relations} | told
+    lasting = {relation.key for relation in outcome.memory.relations}
     is_plan, now = outcome.memory.begins_in(UTC) is not None, outcome.memory.stated_at
     # Before its day a plan closes nothing but the plan whose place it takes.
     ending = [memory for memory in replaced if not is_plan or memory.holds_from > now]
@@ -558,7 +555,7 @@ def _goes_on(tx: Transaction, memory: Memory, successor: Memory) -> bool:
 
     What names a day to come is a plan as well, though nobody said from when it holds.
     """
-    if not _lies_ahead(tx, successor) or _lies_ahead(tx, memory):
+    if not _lies_ahead(tx, successor) or _lies_ahead(tx, memory) or memory.has_ended(tx.now):
         return False
     dates = dates_in(memory.text, memory.stated_at.astimezone(tx.now.tzinfo))
     return not any(date.start > tx.now and date.unit == "day" and date.relation == "in" for date in dates)

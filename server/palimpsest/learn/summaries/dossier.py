@@ -488,10 +488,9 @@ def _state_lines(
     value = one_line(state.destination if is_source else state.source)
     begins = state.valid_from or f"by {state.holds_from:%Y-%m-%d}"
     ended = parse_date(state.valid_until) if state.valid_until else None
-    line = f"- since {begins}" if state.valid_from else f"- known since {state.holds_from:%Y-%m-%d}"
-    line = f"- {begins} to {state.valid_until}" if ended else line
-    if ended and not state.valid_from:
-        line = f"- until {state.valid_until}"
+    since = f"since {begins}" if state.valid_from else f"known since {state.holds_from:%Y-%m-%d}"
+    until = f"{begins} to {state.valid_until}" if state.valid_from else f"until {state.valid_until}"
+    line = f"- {until if ended else since}"
     if ended is None and following is not None and following.holds_from <= now:
         next_begins = following.valid_from or f"{following.holds_from:%Y-%m-%d}"
         # What was told after the next had begun has no beginning to show.

@@ -53,8 +53,7 @@ def relations_of(
 def memories_stating(conn: Connection, scope: Scope, root_ids: Sequence[str], limit: int) -> list[tuple[str, str]]:
     """Return the living memories that state relations of entities, the newest first, each with a relation's name."""
     values = {"ids": list(members_of(conn, root_ids)), "limit": limit, **sql.scope_values(scope)}
-    rows = conn.execute(_of_entities(sql.scope_parts(scope), ever=False), values)
-    return [(row.id, row.name) for row in rows]
+    return [(row.id, row.name) for row in conn.execute(_of_entities(sql.scope_parts(scope), ever=False), values)]
 
 
 def relations_found(
@@ -198,10 +197,8 @@ _BY_SEQ = (
 
 def without_vector(conn: Connection, embedder: str, limit: int) -> dict[int, str]:
     """Return relations that have no vector of an embedder, whose memories have one: what they say, by number."""
-    return {
-        row.seq: stated_by(row).in_words
-        for row in conn.execute(_WITHOUT_VECTOR, {"embedder": embedder, "limit": limit})
-    }
+    rows = conn.execute(_WITHOUT_VECTOR, {"embedder": embedder, "limit": limit})
+    return {row.seq: stated_by(row).in_words for row in rows}
 
 
 def give_vectors(conn: Connection, embedded: Mapping[int, EmbeddedText]) -> None:
