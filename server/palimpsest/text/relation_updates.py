@@ -260,7 +260,9 @@ class _Reading:
         if is_for_life(relation):
             return False
         is_replaced = any(self._is_instead(other, relation) for other in self._new.relations)
-        if is_replaced or any(self._ends_in(clause, relation) for clause in self._clauses):
+        if (is_replaced and not self._is_beside(relation)) or any(
+            self._ends_in(clause, relation) for clause in self._clauses
+        ):
             return True
         # It must say something of somebody, and not only of what is theirs.
         is_self = name_key(relation.source) in self._self_keys
@@ -276,7 +278,16 @@ class _Reading:
         """Return whether a relation leads to a number, a time or a date, and the new text has others and not this."""
         own = {word for word in search_tokens(relation.destination) if word.isdecimal()}
         said = {word for word in search_tokens(self._new.text) if word.isdecimal()}
-        return bool(own and said) and own.isdisjoint(said)
+        return bool(own and said) and own.isdisjoint(said) and not self._is_beside(relation)
+
+    def _is_beside(self, relation: Relation) -> bool:
+        """Return whether the new text names another end of a relation that it ends: "takes Eliquis, not Marcumar"."""
+        stated = {other.key for other in self._new.relations}
+        return not self._has(relation.destination) and any(
+            self._has(other.destination)
+            for other in self._old.relations
+            if other.key[:2] == relation.key[:2] and other.key not in {*stated, relation.key}
+        )
 
     def is_all_that_was_said(self, relation: Relation) -> bool:
         """Return whether the old text says nothing but a relation, and what is so for life."""
@@ -345,11 +356,7 @@ class _Reading:
         is_about = all(self._has(end) for end in (relation.source, relation.destination))
         at = clause.place(relation.destination) if is_about else None
         others = {name_key(entity.name) for entity in self._new.entities} - self._self_keys
-        is_of_source = (self._has(relation.source) or not others) and not any(
-            self._has(other.destination)
-            for other in self._old.relations
-            if other.key[:2] == relation.key[:2] and other.key != relation.key
-        )
+        is_of_source = (self._has(relation.source) or not others) and not self._is_beside(relation)
         said = self._said_in(clause.words, relation, but=clause.genitives) if is_of_source else []
         objects = [*([] if at is None else [at]), *said]
         for number, word in enumerate(clause.words):
