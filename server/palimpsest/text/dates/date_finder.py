@@ -988,8 +988,14 @@ class _Directions:
         return len(self._letters) <= MAX_ALONE and not set(self._letters) & _OTHER_WORDS
 
     def is_no_date(self, phrase: Phrase, reader: Reader, first: int, period: Period) -> bool:
-        """Return whether a day of the month, a feast or "tomorrow" that begins at `first` is something else here."""
+        """Return whether what may be a day of the month, a feast, "tomorrow" or "last week" is something else here."""
         start, end = phrase.items[0].start, phrase.items[-1].end
+        if phrase.value("Ll") is not None and phrase.value("YZ") is None and reader is not _nth_of_month:
+            behind = f"{self._text[start:end]}>{self._text[end : end + _CONTEXT_CHARS]}"
+            context = f"{self._text[max(start - _CONTEXT_CHARS, 0) : start]}<{behind}".casefold()
+            # "His last day" and "the next day" do not count from today.
+            is_day = reader is _unit and phrase.unit == "day" and phrase.step in (-1, 1)
+            return is_day or RE["of something"].search(context) is not None
         if reader is _day_of_month:
             return not _is_day_of_month(self._text, start, end, self._language) or self.says_habit(start, end)
         if reader is _feast:  # "at Easter" and "Boxing Day was quiet" are dates, "Christmas cookies" is none
