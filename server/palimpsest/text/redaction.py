@@ -18,6 +18,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from itertools import takewhile
 from typing import Any, NamedTuple, cast
 
 from palimpsest.core.errors import InputError
@@ -595,6 +596,8 @@ _PROSE_WORDS = frozenset(_LISTS["prose words"].split()).union(
 
 _COOKIE_ATTRIBUTES = _LISTS["cookie attributes"].split()
 _MAX_BEFORE_SEED = 80
+_MAX_CLAUSE_CHARS = 120
+_MIN_OPENING_WORDS = 3
 
 
 _PLACES = (
@@ -645,6 +648,7 @@ def placed_secrets(text: str) -> Iterator[Span]:
         if _is_card_number(match[0]) and (is_grouped or _RE["card words"].search(around)):
             yield Span(*match.span(), "card number")
     yield from _seeds(text, low)
+    yield from _openers(text, low)
     yield from _in_tables(text)
     yield from _answers(text, low)
 
@@ -695,6 +699,34 @@ def _seeds(text: str, low: str) -> Iterator[Span]:
         place = bisect_right(named, seed.start()) - 1
         if place >= 0 and seed.start() - named[place] <= _MAX_BEFORE_SEED:
             yield Span(*seed.span(), "totp secret")
+
+
+def _openers(text: str, low: str) -> Iterator[Span]:
+    """Yield what opens a lock, unlocks a device or logs in, where the clause says so: "the safe opens with 4711"."""
+    for match in _RE["given to open"].finditer(low):
+        before = _RE["sentence break"].split(low[max(0, match.start() - _MAX_CLAUSE_CHARS) : match.start()])[-1]
+        group = match.lastgroup or match.lastindex or 0
+        start, end = match.span(group)
+        behind = _RE["sentence break"].split(low[end : end + _MAX_CLAUSE_CHARS])[0]
+        clause = before + low[match.start() : end] + behind
+        is_opened = _RE["opened"].search(clause) and _RE["opens"].search(clause)
+        if group == "phrase" and is_opened:
+            words = [*takewhile(lambda word: not _goes_on(word), match[group].split())]
+            if len(words) >= _MIN_OPENING_WORDS and _is_phrase(words, "passphrase", "verb"):
+                yield Span(start, start + len(" ".join(words)), "passphrase")
+        elif group == "word" and (is_opened or _RE["logs in"].search(clause)):
+            end = _without_punctuation(text, start, end)
+            if is_secret(Statement("password", "bare", text[start:end], quoted=False)):
+                yield Span(start, end, "password")
+        elif group != "phrase" and is_opened and _goes_on(behind):
+            yield Span(start, end, "access code")
+
+
+def _goes_on(behind: str) -> bool:
+    """Return whether a text begins without a noun, which would say what a number counts: "with 1500 visitors"."""
+    behind = behind.lstrip(" ")
+    word = _RE["words"].match(behind)
+    return word is None or word[0] in ALL_FUNCTION_WORDS or _RE["opens"].match(behind) is not None
 
 
 def _is_card_number(number: str) -> bool:
