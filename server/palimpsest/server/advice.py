@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,22 +22,26 @@ if TYPE_CHECKING:
 
 SHORT_ID = 8
 
+_DIGIT = re.compile(r"\d")
+
 
 @dataclass(frozen=True, slots=True)
 class Advice:
     """What to do next, in the words of the door that a reply goes through: tools for agents, commands for people.
 
-    `similar` is about memories that a new one resembles, `deleted` about a deletion and `all_deleted` about that of a
-    whole scope, `outdated` about a summary, `shortened` about hits whose text is cut, `unlisted` about messages that a
-    list of memories does not show, `deleted_messages` about deleted ones, `unshown` about what a summary had no room
-    for, `in_project` about what was stored outside of the project, `elsewhere` about what another project has.
-    `remedies` are about errors. `{id}` stands for a short id, `{project}` for a project.
+    `similar` is about memories that a new one resembles, `deleted` about a deletion and `all_deleted` about that of
+    a whole scope, `reworded` about an edit that takes words away, `outdated` about a summary, `shortened` about
+    hits whose text is cut, `unlisted` about messages that a list of memories does not show, `deleted_messages`
+    about deleted ones, `unshown` about what a summary had no room for, `in_project` about what was stored outside
+    of the project, `elsewhere` about what another project has. `remedies` are about errors. `{id}` stands for a
+    short id, `{project}` for a project.
     """
 
     similar: str
     deleted: str
     several_deleted: str
     all_deleted: str
+    reworded: str
     outdated: str
     shortened: str
     remedies: Mapping[Remedy, str]
@@ -153,8 +158,18 @@ def added_notes(result: WriteResult, advice: Advice) -> Iterator[str]:
 
 
 def changed_notes(result: WriteResult, advice: Advice) -> Iterator[str]:
-    """Yield the notes of a result, and how to restore or to erase what was deleted."""
+    """Yield the notes of a result, and how to restore or to erase what was deleted or taken out of a text."""
     yield from _notes(result, advice, result.outcomes)
+    for outcome in result.outcomes:
+        if outcome.event is Event.UPDATE and not outcome.replaced and _lost_part(outcome):
+            yield advice.reworded.format(id=short(outcome.memory.id))
+
+
+def _lost_part(outcome: Outcome) -> bool:
+    """Return whether words were taken out of a text and none put in, or a number that may have been a secret."""
+    before, after = (set(re.findall(r"\w+", text.casefold())) for text in (outcome.previous or "", outcome.memory.text))
+    lost, new = before - after, after - before
+    return bool(lost) and (not new or (any(map(_DIGIT.search, lost)) and not any(map(_DIGIT.search, new))))
 
 
 def _notes(result: WriteResult, advice: Advice, restorable: Sequence[Outcome]) -> Iterator[str]:
