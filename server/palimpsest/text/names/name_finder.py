@@ -557,8 +557,7 @@ class _Reader:
             return True
         if number == first + 1:
             if is_given_name(begin.plain) or begin.folded in TITLES:
-                is_noun = is_german_word(plain) and self._is_after_verb(first)
-                return folded not in _PEOPLE_AND_PETS and not is_noun
+                return folded not in _PEOPLE_AND_PETS and not (self._is_after_verb(first) and self._is_object(number))
             if begin.folded in WORDS["place beginnings"]:
                 return True
         return folded in LAST_WORDS or self._is_no_german_word(number) or is_given_name(plain)
@@ -567,6 +566,18 @@ class _Reader:
         before = next(reversed(self._before(number)), "")
         is_verb = before not in WORDS["no verbs"] and _VERB.fullmatch(before) is not None
         return is_verb and not self._word(number - 1).has_capital
+
+    def _is_object(self, number: int) -> bool:
+        """Return whether a word after a verb and a given name is a noun, not the family name: "isst Malte Grünkohl".
+
+        Behind a family name stands the object or the predicate: "leitet Jonas Müller die Kantorei".
+        """
+        plain, after = self._words[number].plain, self._word(number + 1)
+        goes_on = is_adjacent(self._text, self._words[number], after)
+        if goes_on and (after.folded in WORDS["german articles"] or self._may_name(number + 1, inside=True)):
+            return False
+        is_surname = plain.endswith(tuple(WORDS["german family ends"])) and not is_german_word(plain, compounds=False)
+        return is_german_word(plain) and not is_surname
 
     def _may_name(self, number: int, *, inside: bool = False) -> bool:
         word = self._word(number)
