@@ -170,6 +170,24 @@ async def test_it_never_yields_to_what_is_new_or_pinned(
     assert texts[0] in brief
 
 
+async def test_what_somebody_must_do_by_a_day_is_no_wish_of_the_user(memory: Memory) -> None:
+    wishes = ("User wants short answers", "Texts must be in British English", "Immer das Du verwenden")
+    others = (
+        "The training plan must be handed in to Ute Meinardus by 30 November 2030",
+        "Der Bericht muss bis zum 3. Dezember 2030 abgegeben werden",
+        "Seit Mai leitet Frau Ude die Werkstatt",
+        "Der Herr Bode muss die Mappe abgeben",
+        "Lena Kuhn should bring the keys",
+        "La caja debe estar lista el 3 de mayo de 2030",
+    )
+    for text in (*wishes, *others):
+        await add_text(memory, text)
+    shown = (await begun(memory))[1].partition("How the user wants help")[2].partition("More about the user:\n")[0]
+    assert [text for text in (*wishes, *others) if text in shown] == [*wishes]
+    procedures = (await memory.summary(ALICE, "procedures")).text
+    assert [text for text in others if text in procedures] == []
+
+
 async def test_what_contradicts_is_never_side_by_side(memory: Memory, clock: StoppedClock) -> None:
     shown: list[tuple[str, list[str]]] = []
     for kind, wanted in (("contradictory", 1), ("compatible", 2)):

@@ -129,6 +129,26 @@ async def test_without_a_model_each_memory_stands_where_it_belongs(tmp_path: Pat
         assert overall.count("commit messages") == 1
 
 
+TOWNS = ("Leeds", "Bremen", "Graz", "Turin")
+
+
+async def test_close_family_comes_before_others(tmp_path: Path) -> None:
+    family = (
+        ("Silke Brackmann is a speech therapist.", [Relation("user", "is married to", "Silke Brackmann")]),
+        ("Ruth's son Mattis goes to school.", None),
+        ("Mattis plays in goal.", None),
+    )
+    async with memory_in(tmp_path) as memory:
+        await add_text(memory, "User's name is Ruth Calloway")
+        for text, relations in family:
+            await add_text(memory, text, relations=relations)
+        for name, place in zip(("Anna Tewes", "Daniel Weiss", "Amara Nwosu", "Kemal Polat"), TOWNS, strict=True):
+            await add_text(memory, f"{name} gives the module on ventilation of the training plan in {place}.")
+            await add_text(memory, f"{name} wants to move to a flat near {place} with friends.")
+        people = sections(await portrait(memory, "profile"))["People"]
+    assert set(people[:3]) == {text for text, _ in family}
+
+
 async def test_a_profile_is_of_one_person(tmp_path: Path) -> None:
     texts = {
         "User's name is Imogen Hartley": "Identity",

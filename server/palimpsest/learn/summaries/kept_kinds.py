@@ -56,6 +56,9 @@ PASSING_AFTER = timedelta(days=14)
 # What the user is called, who they are and what is dangerous for them comes first.
 NAME_WEIGHT = 3.0
 
+# What begins with somebody close to the user comes before what is told of others.
+CLOSE_WEIGHT = 3.0
+
 # Which share of its words a pinned memory has of one that is not shown again below it.
 REDUNDANT = 0.8
 
@@ -134,9 +137,11 @@ def most_telling_of(
     compared = {name: sorted(groups[name], key=_doubt)[:COMPARED] for name in rooms}
     ids = [memory.id for some in compared.values() for memory in some]
     vectors = centred_vectors(conn, request.embedder, request.scope, "memory", ids)
+    everything = [memory for some in compared.values() for memory in some]
+    close = _close_memories(_own_names(conn, request, everything)[1], everything)
 
     def choose(name: str, tokens: int) -> list[Memory]:
-        passages = [_passage(memory, vectors.get(memory.id), request.now) for memory in compared[name]]
+        passages = [_passage(memory, vectors.get(memory.id), request.now, close) for memory in compared[name]]
         positions = most_telling(passages, tokens, now=request.now, half_life=rooms[name].half_life)
         return [compared[name][position] for position in positions]
 
@@ -182,8 +187,26 @@ def _doubt(memory: Memory) -> int:
     return 0 if memory.all_tags else 1 if is_about_user(memory.text) else 2
 
 
-def _passage(memory: Memory, vector: Vector | None, now: datetime) -> Passage:
-    weight = NAME_WEIGHT if rank_of(memory, "") <= MUST else 1.0
+def _close_memories(own: AbstractSet[str], memories: Sequence[Memory]) -> AbstractSet[str]:
+    """Return the ids of the memories that begin with somebody close to the user, by a relation or in words."""
+    told = [memory for memory in memories if _begins_with_relative(own, memory)]
+    close = {entity.name for memory in told for entity in _others(own, memory) if entity.type in ("person", "other")}
+    for relation in (relation for memory in memories for relation in memory.relations):
+        ends = {end for end in (relation.source, relation.destination) if name_key(end) not in own}
+        close |= ends if len(ends) == 1 and portrait_signs.PEOPLE.count(relation.name) else set[str]()
+    first_names = tuple(name.split()[0] for name in close if name.istitle())
+    return {memory.id for memory in memories if memory in told or memory.text.startswith(first_names)}
+
+
+def _begins_with_relative(own: AbstractSet[str], memory: Memory) -> bool:
+    """Return whether a memory begins with somebody as the user's: "Ruth's son", "Jörgs Frau"."""
+    first, *others = memory.text.split()[: portrait_signs.BEGINNING]
+    is_own = name_key(first).removesuffix("s").rstrip("'\u2019") in own or is_about_user(memory.text)
+    return is_own and portrait_signs.PEOPLE.count(" ".join(others)) > 0
+
+
+def _passage(memory: Memory, vector: Vector | None, now: datetime, close: AbstractSet[str]) -> Passage:
+    weight = NAME_WEIGHT if rank_of(memory, "") <= MUST else CLOSE_WEIGHT if memory.id in close else 1.0
     if now - memory.at > PASSING_AFTER and _counts_from_its_date(memory):
         weight *= PASSING_WEIGHT
     return Passage(memory.text, memory.at, vector, weight, tokens=_cost(memory))
@@ -303,7 +326,8 @@ def _plain_profile(conn: Connection, request: SummaryRequest) -> PlainText:
 
 def place_of_user(conn: Connection, request: SummaryRequest, memories: Sequence[Memory]) -> Place:
     """Return what sorts memories into the sections of a profile, with `ALSO` for what belongs to none of them."""
-    return partial(_place_in_profile, _own_names(conn, request, memories)[1])
+    own = _own_names(conn, request, memories)[1]
+    return partial(_place_in_profile, own, _close_memories(own, memories))
 
 
 def _own_names(conn: Connection, request: SummaryRequest, memories: Sequence[Memory]) -> tuple[str, AbstractSet[str]]:
@@ -344,17 +368,20 @@ def _names_told(memories: Iterable[Memory]) -> Iterator[str]:
             yield from (name for name in people if memory.text.startswith(name, subject.end()))
 
 
-def _place_in_profile(own: AbstractSet[str], memory: Memory) -> str:
+def _place_in_profile(own: AbstractSet[str], close: AbstractSet[str], memory: Memory) -> str:
     """Return the heading of a memory. What begins with somebody else's name is about people, whatever it tells of them.
 
     What begins with the name of a thing is not about who the user is: "Kestrel moved from PostgreSQL 15 to 17".
     """
     if models.USER_NAME in memory.metadata or portrait_signs.NAME.match(memory.text):
         return IDENTITY
-    if _subject(own, memory):
+    if memory.id in close or _subject(own, memory):
         return PEOPLE
     heading = by_tags_and_signs(PROFILE_SECTIONS, memory)
     is_sure = heading in (HELP, PEOPLE, WORK) or bool(by_tags(PROFILE_SECTIONS, memory))
+    if heading in (WORK, PREFERENCES) and portrait_signs.OF_PERSONS.count(memory.text):
+        is_of_person = _is_of_user(own, memory) or any(entity.type == "person" for entity in memory.entities)
+        return heading if is_of_person or by_tags(PROFILE_SECTIONS, memory) else ALSO
     is_of_thing = any(memory.text.startswith(entity.name) for entity in _others(own, memory))
     # "Raised" and "moved" also tell of prices and appointments.
     is_of_other = heading == IDENTITY and bool(_others(own, memory)) and not _is_of_user(own, memory)
@@ -422,9 +449,7 @@ def _project_memories(conn: Connection, request: SummaryRequest, limit: int) -> 
 def _place_in_project(project: str, memory: Memory) -> str:
     heading = by_tags_and_signs(PROJECT_SECTIONS, memory)
     if heading == CONVENTIONS and not by_tags(PROJECT_SECTIONS, memory):
-        # What must be done by a day to come is no rule.
-        is_due = any(date.end > memory.stated_at for date in dates_in(memory.text, memory.stated_at))
-        heading = OPEN if is_due else heading
+        heading = OPEN if portrait_signs.is_due(memory) else heading
     names_it = project.rsplit("/", maxsplit=1)[-1] in memory.text.casefold()
     return ABOUT if names_it and heading == "Also" else heading
 
@@ -483,7 +508,8 @@ def place_in_procedures(user_name: str, memory: Memory) -> str:
     if memory.role == "assistant":
         return WORKED if (heading := by_tags_and_signs(PROCEDURE_SECTIONS, memory)) == ALSO else heading
     is_of_people = is_about(memory, user_name) or any(entity.type == "person" for entity in memory.entities)
-    return "" if is_of_people else by_tags_and_signs(PROCEDURE_SECTIONS, memory).replace(ALSO, "")
+    is_other = is_of_people or portrait_signs.is_due(memory)
+    return "" if is_other else by_tags_and_signs(PROCEDURE_SECTIONS, memory).replace(ALSO, "")
 
 
 PROCEDURES = SummaryKind("procedures", "procedures", _procedure_material, _plain_procedures)

@@ -4,10 +4,13 @@ import re
 import unicodedata
 from dataclasses import dataclass
 from enum import IntEnum
+from itertools import dropwhile
 
 from palimpsest.core.models import USER_NAME, Memory
 from palimpsest.llm.user_name import is_about_user
-from palimpsest.text.names.name_finder import PETS
+from palimpsest.text.dates.date_finder import dates_in
+from palimpsest.text.names.name_finder import PETS, TITLES
+from palimpsest.text.stopwords import ALL_FUNCTION_WORDS
 from palimpsest.text.tokenizer import search_tokens
 from palimpsest.text.word_lists import LazyPattern, word_lists
 
@@ -20,8 +23,9 @@ _LISTS = word_lists("palimpsest.learn.summaries", "portrait_signs.txt")
 # German, French, Spanish, Italian, Portuguese, Dutch, Swedish, Polish and Russian, as far as a word serves no other
 # purpose.
 
-# A word. What goes on with a digit or "_" is a name of something, as grandMA2 is of a lighting console.
-_WORD = LazyPattern(r"\b[^\W\d_]+\b")
+# A word. What goes on with a digit or "_" is a name of something, as grandMA2 is of a lighting console. A password
+# manager is no person, and the German month of May no Italian "never".
+_WORD = LazyPattern(r"\b(?<!password )(?<!package )(?!Mai\b)[^\W\d_]+\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +37,9 @@ class Signs:
 
     def count(self, text: str) -> int:
         """Return how many different signs a text has."""
-        plain = unicodedata.normalize("NFKC", text).casefold()
-        return len(self.words.intersection(_WORD.findall(plain))) + sum(sign in plain for sign in self.unspaced)
+        plain = unicodedata.normalize("NFKC", text)
+        words = self.words.intersection(map(str.casefold, _WORD.findall(plain)))
+        return len(words) + sum(sign in plain.casefold() for sign in self.unspaced)
 
 
 def _signs(section: str) -> Signs:
@@ -83,6 +88,9 @@ ALSO_OF_THINGS = _signs("also of things")
 # What is about a person in scripts without spaces, and surely not about a thing.
 PRIVATE = _signs("private")
 
+# What shows work or a preference only of a person.
+OF_PERSONS = _signs("of persons")
+
 # When a colleague works or not; whom the user has an appointment with.
 ROTA, APPOINTMENTS = _signs("rota"), _signs("appointments")
 
@@ -95,8 +103,9 @@ OF_PROJECTS = _signs("of projects")
 # Tags of how something is to be done.
 RULE_TAGS = frozenset({"instruction", "style", "procedure", "correction"})
 
-# Within how many words a text names whom it is about.
+# Within how many words a text names whom it is about, and what may stand before the name.
 BEGINNING = 3
+_BEFORE_NAMES = TITLES | ALL_FUNCTION_WORDS
 
 
 class Rank(IntEnum):
@@ -136,17 +145,28 @@ def is_safety(memory: Memory, user_name: str) -> bool:
 
 
 def is_rule(memory: Memory, user_name: str) -> bool:
-    """Return whether a memory says how something is to be done, by its tags or words. "User always …" is a habit."""
+    """Return whether a memory says how something is to be done, by its tags or words.
+
+    "User always …" is a habit, and what must be done by a day to come a deadline.
+    """
     is_of_somebody = is_about(memory, user_name) or _is_about_another(memory, user_name)
-    is_worded = ALWAYS.count(memory.text) > 0 and not is_of_somebody
+    is_worded = ALWAYS.count(memory.text) > 0 and not is_of_somebody and not is_due(memory)
     return is_worded or not RULE_TAGS.isdisjoint(memory.all_tags)
 
 
+def is_due(memory: Memory) -> bool:
+    """Return whether the text of a memory names a day that was to come when it was said."""
+    return any(date.end > memory.stated_at for date in dates_in(memory.text, memory.stated_at))
+
+
 def _is_about_another(memory: Memory, user_name: str) -> bool:
-    """Return whether a memory begins with the name of a person who is not the user."""
+    """Return whether a memory begins with the name of a person who is not the user, as "Der Herr Bode" does."""
+    words = memory.text.split(maxsplit=BEGINNING)[:BEGINNING]
+    start = " ".join(dropwhile(lambda word: word.casefold() in _BEFORE_NAMES, words))
     people = (entity.name for entity in memory.entities if entity.type == "person")
     first_names = tuple(first for name in people for first in name.split()[:1])
-    return memory.text.startswith(first_names) and not is_about(memory, user_name)
+    is_named = memory.text.startswith(first_names) or start.startswith(first_names)
+    return is_named and not is_about(memory, user_name)
 
 
 def is_about(memory: Memory, user_name: str) -> bool:
