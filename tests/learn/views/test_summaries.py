@@ -172,7 +172,8 @@ async def test_a_profile_is_of_one_person(tmp_path: Path) -> None:
 
 async def test_a_scope_without_a_project_is_told_which_there_are(tmp_path: Path) -> None:
     async with memory_in(tmp_path) as memory:
-        for known in ("is of the user$", f"Projects with memories: {SHOP.project}$"):
+        assert "about:tea-shop and timeline:tea-shop tell" in await portrait(memory, "project", SHOP)
+        for known in ("to a project; about:NAME and timeline:NAME", f"Projects with memories: {SHOP.project}$"):
             with pytest.raises(InputError, match=known):
                 await memory.summary(ALICE, "project")
             await memory.add_text(SHOP, "The shop ships on Fridays", infer=False)

@@ -104,7 +104,8 @@ def find_entities(conn: Connection, scope: Scope, name: str, *, as_of: datetime 
     called_so = [entity for entity in people if is_short_form(key, name_key(entity.name))]
     if as_of is None and " " not in key and len(called_so) == 1:
         return called_so
-    raise InputError(f"nobody and nothing called '{one_line(name)[:80]}' is known for {scope}. {_near(known, key)}")
+    where = f" for {seen}" if (seen := str(replace(scope, user_id=""))) else ""  # who the user is, they know
+    raise InputError(f"nobody and nothing called '{one_line(name)[:80]}' is known{where}. {_near(known, key)}")
 
 
 def _near(known: Sequence[Entity], key: str) -> str:
@@ -332,8 +333,9 @@ def _memory_line(memory: Memory) -> str:
 
 
 def _hit_line(hit: Hit) -> str:
-    said = f"{one_line(hit.name) or hit.role} said: " if hit.kind == "message" else ""
-    return f"- [{hit.id[:SHORT_ID]}] {hit.at:%Y-%m-%d} {said}{shorten_to_tokens(one_line(hit.text), MAX_LINE_TOKENS)}"
+    said = f"{hit.date} {one_line(hit.name) or hit.role} said:"
+    date = date_and_sense(hit, hit.text) if hit.kind == "memory" else said
+    return f"- [{hit.id[:SHORT_ID]}] {date} {shorten_to_tokens(one_line(hit.text), MAX_LINE_TOKENS)}"
 
 
 def _relation_line(item: KnownRelation) -> str:

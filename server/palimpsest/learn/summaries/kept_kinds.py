@@ -16,6 +16,7 @@ from palimpsest.core.clock import first_instant
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import EXPIRES_AT, Memory, Message, Scope, Summary, name_key
 from palimpsest.core.protocols import Vector
+from palimpsest.core.validation import one_line
 from palimpsest.learn.summaries import portrait_signs
 from palimpsest.learn.summaries import summary_kinds as kinds
 from palimpsest.learn.summaries.extractive import Passage, ended, most_telling, without_contradicted
@@ -426,7 +427,9 @@ ABOUT = "What it is"
 # The sections in the order in which they are shown, each with its room in tokens.
 PROJECT_HEADINGS = {ABOUT: 140, "Stack": 120, "Decisions": 140, CONVENTIONS: 120, OPEN: 120, "Also": 60}
 
-NO_PROJECT = 'the scope has no project. Pass scope={"project": its name}; get_summary(kind="profile") is of the user'
+NO_PROJECT = 'the scope has no project; pass scope={"project": its name}. Projects with memories: '
+NO_MEMORY = "no memory belongs to a project; about:NAME and timeline:NAME tell of what has a name, profile of the user"
+EMPTY = "Nothing is stored in the project {0}; about:{0} and timeline:{0} tell of the name."
 
 
 def _project_material(conn: Connection, request: SummaryRequest) -> Material:
@@ -435,13 +438,15 @@ def _project_material(conn: Connection, request: SummaryRequest) -> Material:
 
 def _plain_project(conn: Connection, request: SummaryRequest) -> PlainText:
     place = partial(_place_in_project, request.scope.project.casefold())
-    return portrait(conn, request, _project_memories(conn, request, READ), PROJECT_HEADINGS, place)
+    memories = _project_memories(conn, request, READ)
+    name = one_line(request.scope.project).rsplit("/", maxsplit=1)[-1]
+    return portrait(conn, request, memories, PROJECT_HEADINGS, place) if memories else PlainText(EMPTY.format(name), "")
 
 
 def _project_memories(conn: Connection, request: SummaryRequest, limit: int) -> list[Memory]:
     if not request.scope.project:
         names = ", ".join(filter(None, project_names(conn, request.scope.user_id)))
-        raise InputError(NO_PROJECT + (f". Projects with memories: {names}" if names else ""))
+        raise InputError(f"{NO_PROJECT}{names}" if names else NO_MEMORY)
     of_project = memory_queries.newest_of_project(conn, request.scope, limit)
     return lasting(request, kinds.holding(of_project, request.now))
 
@@ -614,6 +619,13 @@ def _plain_day(conn: Connection, request: SummaryRequest) -> PlainText:
     memories, messages = _said_on_day(conn, request)
     lines = [(f"- {kinds.shown_text(memory)}", memory) for memory in memories[::-1]]  # in the order of the day
     plain = kinds.lines_of(conn, request, lines, messages)
+    turning = summaries.memories_turning(conn, request.scope, *_bounds(request.argument, request.now), MAX_MEMORIES)
+    others = [memory for memory in kinds.unexpired(turning, request.now) if memory not in memories]
+    if others:
+        shown = lines_within(list(map(kinds.dated, others)), kinds.MAX_LISTED_TOKENS)
+        text = "\n".join(filter(None, (plain.text, f"Began or ended on {request.argument}:", *shown)))
+        of = plain.of or kinds.named(memories=others)
+        return PlainText(text, of, {**plain.sources, **kinds.revisions(others[: len(shown)])})
     return plain if plain.text else PlainText(f"Nothing was said on {request.argument}.", "")
 
 
