@@ -118,11 +118,11 @@ ByDay: TypeAlias = Mapping[str, Sequence[Hit]]
 
 
 def by_day(hits: Sequence[Hit]) -> ByDay:
-    """Return hits by their date, the date of the best hit first."""
+    """Return hits by their date, the earliest first, and the best hit of each first."""
     days: dict[str, list[Hit]] = {}
     for hit in hits:
         days.setdefault(hit.date, []).append(hit)
-    return days
+    return dict(sorted(days.items()))
 
 
 def search_json(
