@@ -119,10 +119,7 @@ ByDay: TypeAlias = Mapping[str, Sequence[Hit]]
 
 def by_day(hits: Sequence[Hit]) -> ByDay:
     """Return hits by their date, the earliest first, and the best hit of each first."""
-    days: dict[str, list[Hit]] = {}
-    for hit in hits:
-        days.setdefault(hit.date, []).append(hit)
-    return dict(sorted(days.items()))
+    return {day: [hit for hit in hits if hit.date == day] for day in sorted({hit.date for hit in hits})}
 
 
 def search_json(

@@ -279,20 +279,6 @@ def memories_of_time(conn: sa.Connection, scope: Scope, since: datetime, until: 
     return read_memories(conn, is_living(memories, scope), is_then, order=LAST_STATED, limit=limit)
 
 
-def memories_turning(conn: sa.Connection, scope: Scope, since: datetime, until: datetime, limit: int) -> list[Memory]:
-    """Return the newest memories, living or closed, that began or ended on a day, not only in its month or year."""
-    of_day = (
-        sa.and_(_between(at, since, until), precision.not_in(("month", "year")))
-        for at, precision in (
-            (memories.c.valid_from, memories.c.valid_from_precision),
-            (memories.c.valid_until, memories.c.valid_until_precision),
-        )
-    )
-    is_known = sa.or_(memories.c.deleted_at.is_(None), memories.c.valid_until.is_not(None))
-    wanted = (sees(memories, scope), is_known, memories.c.is_forgotten.is_(False), sa.or_(*of_day))
-    return read_memories(conn, *wanted, order=LAST_STATED, limit=limit)
-
-
 def messages_said(conn: sa.Connection, scope: Scope, since: datetime, until: datetime, limit: int) -> list[Message]:
     """Return the newest living messages that were said from a time on until before another, oldest first.
 

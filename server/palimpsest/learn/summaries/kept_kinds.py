@@ -619,13 +619,14 @@ def _plain_day(conn: Connection, request: SummaryRequest) -> PlainText:
     memories, messages = _said_on_day(conn, request)
     lines = [(f"- {kinds.shown_text(memory)}", memory) for memory in memories[::-1]]  # in the order of the day
     plain = kinds.lines_of(conn, request, lines, messages)
-    turning = summaries.memories_turning(conn, request.scope, *_bounds(request.argument, request.now), MAX_MEMORIES)
-    others = [memory for memory in kinds.unexpired(turning, request.now) if memory not in memories]
-    if others:
-        shown = lines_within(list(map(kinds.dated, others)), kinds.MAX_LISTED_TOKENS)
+    known = (memory for _, memory in memory_queries.list_memories(conn, request.scope, READ, with_closed=True))
+    known = kinds.unexpired((memory for memory in known if memory.id not in plain.sources), request.now)
+    turning = [memory for memory in known if request.argument in (memory.since, memory.until)]
+    if turning:
+        shown = lines_within(list(map(kinds.dated, turning)), kinds.MAX_LISTED_TOKENS)
         text = "\n".join(filter(None, (plain.text, f"Began or ended on {request.argument}:", *shown)))
-        of = plain.of or kinds.named(memories=others)
-        return PlainText(text, of, {**plain.sources, **kinds.revisions(others[: len(shown)])})
+        sources = {**plain.sources, **kinds.revisions(turning[: len(shown)])}
+        return PlainText(text, plain.of or kinds.named(memories=turning), sources)
     return plain if plain.text else PlainText(f"Nothing was said on {request.argument}.", "")
 
 
