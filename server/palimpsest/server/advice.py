@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 SHORT_ID = 8
 
-_DIGIT = re.compile(r"\d")
-
 
 @dataclass(frozen=True, slots=True)
 class Advice:
@@ -168,8 +166,8 @@ def changed_notes(result: WriteResult, advice: Advice) -> Iterator[str]:
 def _lost_part(outcome: Outcome) -> bool:
     """Return whether words were taken out of a text and none put in, or a number that may have been a secret."""
     before, after = (set(re.findall(r"\w+", text.casefold())) for text in (outcome.previous or "", outcome.memory.text))
-    lost, new = before - after, after - before
-    return bool(lost) and (not new or (any(map(_DIGIT.search, lost)) and not any(map(_DIGIT.search, new))))
+    lost, new = " ".join(before - after), " ".join(after - before)
+    return bool(lost) and (not new or any(map(str.isdigit, lost)) > any(map(str.isdigit, new)))
 
 
 def _notes(result: WriteResult, advice: Advice, restorable: Sequence[Outcome]) -> Iterator[str]:

@@ -18,7 +18,6 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from itertools import takewhile
 from typing import Any, NamedTuple, cast
 
 from palimpsest.core.errors import InputError
@@ -597,7 +596,6 @@ _PROSE_WORDS = frozenset(_LISTS["prose words"].split()).union(
 _COOKIE_ATTRIBUTES = _LISTS["cookie attributes"].split()
 _MAX_BEFORE_SEED = 80
 _MAX_CLAUSE_CHARS = 120
-_MIN_OPENING_WORDS = 3
 
 
 _PLACES = (
@@ -702,31 +700,25 @@ def _seeds(text: str, low: str) -> Iterator[Span]:
 
 
 def _openers(text: str, low: str) -> Iterator[Span]:
-    """Yield what opens a lock, unlocks a device or logs in, where the clause says so: "the safe opens with 4711"."""
+    """Yield what opens a lock, unlocks a device or logs in, where the clause says so: "the safe opens with 4711".
+
+    A noun behind a number says what it counts: "with 1500 visitors".
+    """
     for match in _RE["given to open"].finditer(low):
-        before = _RE["sentence break"].split(low[max(0, match.start() - _MAX_CLAUSE_CHARS) : match.start()])[-1]
-        group = match.lastgroup or match.lastindex or 0
-        start, end = match.span(group)
-        behind = _RE["sentence break"].split(low[end : end + _MAX_CLAUSE_CHARS])[0]
-        clause = before + low[match.start() : end] + behind
-        is_opened = _RE["opened"].search(clause) and _RE["opens"].search(clause)
-        if group == "phrase" and is_opened:
-            words = [*takewhile(lambda word: not _goes_on(word), match[group].split())]
-            if len(words) >= _MIN_OPENING_WORDS and _is_phrase(words, "passphrase", "verb"):
-                yield Span(start, start + len(" ".join(words)), "passphrase")
-        elif group == "word" and (is_opened or _RE["logs in"].search(clause)):
+        start, end = match.span(match.lastindex or 0)
+        head = _RE["sentence break"].split(low[max(0, match.start() - _MAX_CLAUSE_CHARS) : start])[-1]
+        tail = _RE["sentence break"].split(low[end : end + _MAX_CLAUSE_CHARS])[0].lstrip(" ")
+        is_opened = _RE["opened"].search(f"{head} {tail}") and _RE["opens"].search(f"{head} {tail}")
+        if match.lastgroup == "phrase" and is_opened and _is_phrase(match["phrase"].split(), "passphrase", "verb"):
+            yield Span(start, end, "passphrase")
+        elif match.lastgroup == "word" and (is_opened or _RE["logs in"].search(f"{head} {tail}")):
             end = _without_punctuation(text, start, end)
             if is_secret(Statement("password", "bare", text[start:end], quoted=False)):
                 yield Span(start, end, "password")
-        elif group != "phrase" and is_opened and _goes_on(behind):
-            yield Span(start, end, "access code")
-
-
-def _goes_on(behind: str) -> bool:
-    """Return whether a text begins without a noun, which would say what a number counts: "with 1500 visitors"."""
-    behind = behind.lstrip(" ")
-    word = _RE["words"].match(behind)
-    return word is None or word[0] in ALL_FUNCTION_WORDS or _RE["opens"].match(behind) is not None
+        elif not match.lastgroup and is_opened:
+            word = _RE["words"].match(tail)
+            if word is None or word[0] in ALL_FUNCTION_WORDS or _RE["opens"].match(tail):
+                yield Span(start, end, "access code")
 
 
 def _is_card_number(number: str) -> bool:

@@ -54,11 +54,8 @@ OTHER_DATE = timedelta(days=500)
 PASSING_WEIGHT = 0.4
 PASSING_AFTER = timedelta(days=14)
 
-# What the user is called, who they are and what is dangerous for them comes first.
+# What the user is called, who they are, what is dangerous for them and what begins with somebody close comes first.
 NAME_WEIGHT = 3.0
-
-# What begins with somebody close to the user comes before what is told of others.
-CLOSE_WEIGHT = 3.0
 
 # Which share of its words a pinned memory has of one that is not shown again below it.
 REDUNDANT = 0.8
@@ -136,9 +133,8 @@ def most_telling_of(
     What a group does not need of its room is shared by those that need more.
     """
     compared = {name: sorted(groups[name], key=_doubt)[:COMPARED] for name in rooms}
-    ids = [memory.id for some in compared.values() for memory in some]
-    vectors = centred_vectors(conn, request.embedder, request.scope, "memory", ids)
     everything = [memory for some in compared.values() for memory in some]
+    vectors = centred_vectors(conn, request.embedder, request.scope, "memory", [memory.id for memory in everything])
     close = _close_memories(_own_names(conn, request, everything)[1], everything)
 
     def choose(name: str, tokens: int) -> list[Memory]:
@@ -190,13 +186,14 @@ def _doubt(memory: Memory) -> int:
 
 def _close_memories(own: AbstractSet[str], memories: Sequence[Memory]) -> AbstractSet[str]:
     """Return the ids of the memories that begin with somebody close to the user, by a relation or in words."""
-    told = [memory for memory in memories if _begins_with_relative(own, memory)]
-    close = {entity.name for memory in told for entity in _others(own, memory) if entity.type in ("person", "other")}
+    told = {memory.id for memory in memories if _begins_with_relative(own, memory)}
+    others = [entity for memory in memories if memory.id in told for entity in _others(own, memory)]
+    close = {entity.name for entity in others if entity.type in ("person", "other")}
     for relation in (relation for memory in memories for relation in memory.relations):
         ends = {end for end in (relation.source, relation.destination) if name_key(end) not in own}
         close |= ends if len(ends) == 1 and portrait_signs.PEOPLE.count(relation.name) else set[str]()
     first_names = tuple(name.split()[0] for name in close if name.istitle())
-    return {memory.id for memory in memories if memory in told or memory.text.startswith(first_names)}
+    return told | {memory.id for memory in memories if memory.text.startswith(first_names)}
 
 
 def _begins_with_relative(own: AbstractSet[str], memory: Memory) -> bool:
@@ -207,7 +204,7 @@ def _begins_with_relative(own: AbstractSet[str], memory: Memory) -> bool:
 
 
 def _passage(memory: Memory, vector: Vector | None, now: datetime, close: AbstractSet[str]) -> Passage:
-    weight = NAME_WEIGHT if rank_of(memory, "") <= MUST else CLOSE_WEIGHT if memory.id in close else 1.0
+    weight = NAME_WEIGHT if rank_of(memory, "") <= MUST or memory.id in close else 1.0
     if now - memory.at > PASSING_AFTER and _counts_from_its_date(memory):
         weight *= PASSING_WEIGHT
     return Passage(memory.text, memory.at, vector, weight, tokens=_cost(memory))
@@ -378,15 +375,16 @@ def _place_in_profile(own: AbstractSet[str], close: AbstractSet[str], memory: Me
         return IDENTITY
     if memory.id in close or _subject(own, memory):
         return PEOPLE
-    heading = by_tags_and_signs(PROFILE_SECTIONS, memory)
+    heading, others = by_tags_and_signs(PROFILE_SECTIONS, memory), _others(own, memory)
+    is_of_user = _is_of_user(own, memory)
+    is_of_person = is_of_user or any(entity.type == "person" for entity in memory.entities)
+    if heading in (WORK, PREFERENCES) and portrait_signs.OF_PERSONS.count(memory.text) and not is_of_person:
+        return by_tags(PROFILE_SECTIONS, memory) or ALSO
     is_sure = heading in (HELP, PEOPLE, WORK) or bool(by_tags(PROFILE_SECTIONS, memory))
-    if heading in (WORK, PREFERENCES) and portrait_signs.OF_PERSONS.count(memory.text):
-        is_of_person = _is_of_user(own, memory) or any(entity.type == "person" for entity in memory.entities)
-        return heading if is_of_person or by_tags(PROFILE_SECTIONS, memory) else ALSO
-    is_of_thing = any(memory.text.startswith(entity.name) for entity in _others(own, memory))
     # "Raised" and "moved" also tell of prices and appointments.
-    is_of_other = heading == IDENTITY and bool(_others(own, memory)) and not _is_of_user(own, memory)
-    return ALSO if (is_of_thing or is_of_other) and not is_sure else heading
+    is_of_other = heading == IDENTITY and bool(others) and not is_of_user
+    is_other = is_of_other or any(memory.text.startswith(entity.name) for entity in others)
+    return ALSO if is_other and not is_sure else heading
 
 
 def _is_of_user(own: AbstractSet[str], memory: Memory) -> bool:
@@ -429,7 +427,6 @@ PROJECT_HEADINGS = {ABOUT: 140, "Stack": 120, "Decisions": 140, CONVENTIONS: 120
 
 NO_PROJECT = 'the scope has no project; pass scope={"project": its name}. Projects with memories: '
 NO_MEMORY = "no memory belongs to a project; about:NAME and timeline:NAME tell of what has a name, profile of the user"
-EMPTY = "Nothing is stored in the project {0}; about:{0} and timeline:{0} tell of the name."
 
 
 def _project_material(conn: Connection, request: SummaryRequest) -> Material:
@@ -439,8 +436,10 @@ def _project_material(conn: Connection, request: SummaryRequest) -> Material:
 def _plain_project(conn: Connection, request: SummaryRequest) -> PlainText:
     place = partial(_place_in_project, request.scope.project.casefold())
     memories = _project_memories(conn, request, READ)
+    if memories:
+        return portrait(conn, request, memories, PROJECT_HEADINGS, place)
     name = one_line(request.scope.project).rsplit("/", maxsplit=1)[-1]
-    return portrait(conn, request, memories, PROJECT_HEADINGS, place) if memories else PlainText(EMPTY.format(name), "")
+    return PlainText(f"Nothing is stored in the project {name}; about:{name} and timeline:{name} tell of the name.", "")
 
 
 def _project_memories(conn: Connection, request: SummaryRequest, limit: int) -> list[Memory]:
@@ -453,8 +452,8 @@ def _project_memories(conn: Connection, request: SummaryRequest, limit: int) -> 
 
 def _place_in_project(project: str, memory: Memory) -> str:
     heading = by_tags_and_signs(PROJECT_SECTIONS, memory)
-    if heading == CONVENTIONS and not by_tags(PROJECT_SECTIONS, memory):
-        heading = OPEN if portrait_signs.is_due(memory) else heading
+    if heading == CONVENTIONS and portrait_signs.is_due(memory) and not by_tags(PROJECT_SECTIONS, memory):
+        heading = OPEN
     names_it = project.rsplit("/", maxsplit=1)[-1] in memory.text.casefold()
     return ABOUT if names_it and heading == "Also" else heading
 
@@ -618,15 +617,13 @@ def _day_material(conn: Connection, request: SummaryRequest) -> Material:
 def _plain_day(conn: Connection, request: SummaryRequest) -> PlainText:
     memories, messages = _said_on_day(conn, request)
     lines = [(f"- {kinds.shown_text(memory)}", memory) for memory in memories[::-1]]  # in the order of the day
-    plain = kinds.lines_of(conn, request, lines, messages)
+    day, said = request.argument, {memory.id for memory in memories}
     known = (memory for _, memory in memory_queries.list_memories(conn, request.scope, READ, with_closed=True))
-    known = kinds.unexpired((memory for memory in known if memory.id not in plain.sources), request.now)
-    turning = [memory for memory in known if request.argument in (memory.since, memory.until)]
-    if turning:
-        shown = lines_within(list(map(kinds.dated, turning)), kinds.MAX_LISTED_TOKENS)
-        text = "\n".join(filter(None, (plain.text, f"Began or ended on {request.argument}:", *shown)))
-        sources = {**plain.sources, **kinds.revisions(turning[: len(shown)])}
-        return PlainText(text, plain.of or kinds.named(memories=turning), sources)
+    for memory in kinds.unexpired(known, request.now):
+        is_other = memory.id in said or memory.was_dropped or (memory.superseded_by and memory.since == memory.until)
+        if day in (memory.since, memory.until) and not is_other:
+            lines.append((f"- {'began' if memory.since == day else 'ended'}: {kinds.shown_text(memory)}", memory))
+    plain = kinds.lines_of(conn, request, lines, messages)
     return plain if plain.text else PlainText(f"Nothing was said on {request.argument}.", "")
 
 

@@ -4,13 +4,11 @@ import re
 import unicodedata
 from dataclasses import dataclass
 from enum import IntEnum
-from itertools import dropwhile
 
 from palimpsest.core.models import USER_NAME, Memory
 from palimpsest.llm.user_name import is_about_user
 from palimpsest.text.dates.date_finder import dates_in
-from palimpsest.text.names.name_finder import PETS, TITLES
-from palimpsest.text.stopwords import ALL_FUNCTION_WORDS
+from palimpsest.text.names.name_finder import PETS
 from palimpsest.text.tokenizer import search_tokens
 from palimpsest.text.word_lists import LazyPattern, word_lists
 
@@ -103,9 +101,11 @@ OF_PROJECTS = _signs("of projects")
 # Tags of how something is to be done.
 RULE_TAGS = frozenset({"instruction", "style", "procedure", "correction"})
 
-# Within how many words a text names whom it is about, and what may stand before the name.
+# Within how many words a text names whom it is about.
 BEGINNING = 3
-_BEFORE_NAMES = TITLES | ALL_FUNCTION_WORDS
+
+# What may stand before a name: "Der Herr Bode".
+_TITLE = LazyPattern(r"\A(?:(?:der|die|the|el|la|le|il|herrn?|frau|mr|mrs|ms|dr|señora?|signora?)\.? )*", re.IGNORECASE)
 
 
 class Rank(IntEnum):
@@ -161,12 +161,9 @@ def is_due(memory: Memory) -> bool:
 
 def _is_about_another(memory: Memory, user_name: str) -> bool:
     """Return whether a memory begins with the name of a person who is not the user, as "Der Herr Bode" does."""
-    words = memory.text.split(maxsplit=BEGINNING)[:BEGINNING]
-    start = " ".join(dropwhile(lambda word: word.casefold() in _BEFORE_NAMES, words))
     people = (entity.name for entity in memory.entities if entity.type == "person")
     first_names = tuple(first for name in people for first in name.split()[:1])
-    is_named = memory.text.startswith(first_names) or start.startswith(first_names)
-    return is_named and not is_about(memory, user_name)
+    return _TITLE.sub("", memory.text, count=1).startswith(first_names) and not is_about(memory, user_name)
 
 
 def is_about(memory: Memory, user_name: str) -> bool:

@@ -994,8 +994,7 @@ class _Directions:
             behind = f"{self._text[start:end]}>{self._text[end : end + _CONTEXT_CHARS]}"
             context = f"{self._text[max(start - _CONTEXT_CHARS, 0) : start]}<{behind}".casefold()
             # "His last day" and "the next day" do not count from today.
-            is_day = reader is _unit and phrase.unit == "day" and phrase.step in (-1, 1)
-            return is_day or RE["of something"].search(context) is not None
+            return (reader is _unit and phrase.unit == "day") or RE["of something"].search(context) is not None
         if reader is _day_of_month:
             return not _is_day_of_month(self._text, start, end, self._language) or self.says_habit(start, end)
         if reader is _feast:  # "at Easter" and "Boxing Day was quiet" are dates, "Christmas cookies" is none

@@ -576,8 +576,8 @@ class _Reader:
         goes_on = is_adjacent(self._text, self._words[number], after)
         if goes_on and (after.folded in WORDS["german articles"] or self._may_name(number + 1, inside=True)):
             return False
-        is_surname = plain.endswith(tuple(WORDS["german family ends"])) and not is_german_word(plain, compounds=False)
-        return is_german_word(plain) and not is_surname
+        is_whole = not plain.endswith(tuple(WORDS["german family ends"]))
+        return is_german_word(plain, compounds=is_whole)
 
     def _may_name(self, number: int, *, inside: bool = False) -> bool:
         word = self._word(number)
