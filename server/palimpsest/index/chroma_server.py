@@ -371,12 +371,9 @@ class SharedProjection(Projection):
     def _work_if_alone(self, progress: Progress | None, *, is_counted: bool = False) -> None:
         """Bring the index up to date unless another process is writing to it, and say whether it can be queried."""
         server = self._required_server()
-        try:
-            with self._ledger.database.alone_at("index") as is_our_turn:
-                if is_our_turn:
-                    self._follow(progress, is_counted=is_counted)
-        except ReplacedError as error:
-            logger.info("%s", error)
+        with suppress(ReplacedError), self._ledger.database.alone_at("index") as is_our_turn:
+            if is_our_turn:
+                self._follow(progress, is_counted=is_counted)
         seen = self._look(server)
         if seen is not None:
             self._index = seen[1]

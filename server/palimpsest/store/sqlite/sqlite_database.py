@@ -23,7 +23,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.pool import QueuePool
 from sqlalchemy.sql.compiler import SQLCompiler
 
-from palimpsest.core.errors import FullTextError, LedgerError, PalimpsestError, raised_as
+from palimpsest.core.errors import FullTextError, LedgerError, PalimpsestError, logged, raised_as
 from palimpsest.core.files import file_lock, files_below, make_private, make_private_folder, refuse_without_locks
 from palimpsest.core.models import Scope
 from palimpsest.store import database
@@ -439,13 +439,10 @@ class SqliteDatabase(database.Database):
 
     def close(self) -> None:
         """Close all connections. What is in files that were replaced or deleted is saved."""
-        try:
-            with as_ledger_errors(self._path):
-                if any(not conn.is_current for conn in self._connections.copy()):
-                    with self._engine.connect() as conn:
-                        self._refuse_replaced(conn)
-        except LedgerError as error:
-            logger.warning("%s", error)
+        with logged(logger, "a ledger is closed"), as_ledger_errors(self._path):
+            if any(not conn.is_current for conn in self._connections.copy()):
+                with self._engine.connect() as conn:
+                    self._refuse_replaced(conn)
         self._engine.dispose()
 
 
