@@ -83,10 +83,8 @@ def metadata_from_words(pairs: Sequence[str], *, may_remove: bool) -> dict[str, 
     metadata: dict[str, Any] = {}
     for pair in pairs:
         key, sign, value = pair.partition("=")
-        if not sign or not key.strip():
+        if not sign or not key.strip() or not (value or may_remove):
             raise InputError(f"--metadata '{pair[:80]}' is not KEY=VALUE. Nothing was done")
-        if not value and not may_remove:
-            raise InputError(f"--metadata '{pair[:80]}' has no value. Nothing was stored")
         read = _from_json(value)  # `null` is a text here, because the removal of a key is written `KEY=`
         metadata[key.strip()] = (value if read is None else read) if value else None
     return metadata
