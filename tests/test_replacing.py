@@ -1,5 +1,6 @@
 """What a memory hands on to the one that replaces it, and what of it a correction puts right, as an agent is told."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,73 +12,16 @@ from tests.support.server_in_process import connect
 
 pytestmark = pytest.mark.anyio
 
-TRIP = {
-    "text": "Nieves y su marido Paco Lires van a pasar la Nochevieja en Lisboa.",
-    "since": "2098-12-30",
-    "until": "2099-01-02",
-    "relations": [["user", "travels to", "Lisboa"], ["Paco Lires", "is husband of", "user"]],
-}
-WALKS = {
-    "text": "Nieves camina cada mañana una hora por el paseo.",
-    "relations": [["user", "walks", "paseo cada mañana"]],
-}
 SITE = {
     "text": "ferry-web usa PostgreSQL y cobra con Redsys.",
     "relations": [["ferry-web", "uses", "PostgreSQL"], ["ferry-web", "charges with", "Redsys"]],
 }
 
-# What is known, what replaces it, and lines of the reply to that.
-REPLACED: list[tuple[dict[str, Any], dict[str, Any], tuple[str, ...]]] = [
-    (  # kinship has no times of a trip, and is not called off with it
-        TRIP,
-        {"text": "Nieves y Paco ya no van a Lisboa."},
-        ("still states Paco Lires — is husband of → user", "closes user — travels to → Lisboa (since 2098-12-30)"),
-    ),
-    (  # the only relation of what has ended does not hold on
-        WALKS,
-        {
-            "text": "Nieves dejó de caminar por un esguince y ahora nada en la piscina.",
-            "relations": [["user", "swims in", "piscina"]],
-        },
-        ("states user — swims in → piscina", "closes user — walks → paseo cada mañana"),
-    ),
-    (  # of two, the one ends that the text names
-        {
-            "text": "Hannelore nimmt Ramipril 10 mg und Marcumar.",
-            "relations": [["Hannelore", "takes", "Ramipril 10 mg"], ["Hannelore", "takes", "Marcumar"]],
-        },
-        {
-            "text": "Hannelore nimmt seit dem 26. Oktober 2025 Eliquis 5 mg statt Marcumar.",
-            "since": "2025-10-26",
-            "relations": [["Hannelore", "takes", "Eliquis 5 mg"]],
-        },
-        ("still states Hannelore — takes → Ramipril 10 mg", "closes Hannelore — takes → Marcumar"),
-    ),
-    (
-        {
-            "text": "Rui joue dans la Banda et au Coro.",
-            "relations": [["Rui", "joue dans", "Banda"], ["Rui", "joue dans", "Coro"]],
-        },
-        {"text": "Rui joue au Trio et plus au Coro.", "relations": [["Rui", "joue dans", "Trio"]]},
-        ("still states Rui — joue dans → Banda", "closes Rui — joue dans → Coro"),
-    ),
-    (  # what is said again beside something new did not begin with that
-        SITE,
-        {
-            "text": "Desde noviembre ferry-web acepta también Bizum, además de cobrar con Redsys.",
-            "since": "2025-11-16",
-            "relations": [["ferry-web", "accepts", "Bizum"], ["ferry-web", "charges with", "Redsys"]],
-        },
-        (
-            "states ferry-web — accepts → Bizum (since 2025-11-16)",
-            "still states ferry-web — charges with → Redsys",
-            "still states ferry-web — uses → PostgreSQL",
-        ),
-    ),
-]
+# What is known, what replaces or corrects it, or what is told, and lines of the reply to that.
+CASES = json.loads((Path(__file__).parent / "replacing.json").read_text("utf-8"))
 
 
-@pytest.mark.parametrize(("known", "given", "lines"), REPLACED)
+@pytest.mark.parametrize(("known", "given", "lines"), CASES["replaced"])
 async def test_what_holds_on_is_told_and_what_does_not_is_closed(
     tmp_path: Path, known: dict[str, Any], given: dict[str, Any], lines: tuple[str, ...]
 ) -> None:
@@ -252,78 +196,14 @@ def test_a_secret_before_its_name_is_removed_too(text: str) -> None:
     assert bool(redact(text).kinds) is (text in SECRETS)
 
 
-# Relations and times of a memory, and what of it a search of a later time and its timeline show.
-OWN_TIMES = [
-    (  # the date is that of the first
-        {"since": "2026-11-01", "relations": [["Rolf", "writes", "roster", "2026-11-01"], ["Rolf", "heads", "ITS 2"]]},
-        ["states Rolf — writes → roster (since 2026-11-01)", "states Rolf — heads → ITS 2"],
-    ),
-    (
-        {"since": "2026-11-20", "relations": [["Ines", "dirige", "Noche", "", ""], ["Ines", "lleva", "VM", "2026-11"]]},
-        ["states Ines — dirige → Noche", "states Ines — lleva → VM (since 2026-11)"],
-    ),
-    (  # the date is that of the second, as the first has another
-        {"since": "2024-05", "relations": [["Ada", "lives in", "Kemi", "2024-04"], ["Ada", "works at", "Leya"]]},
-        ["states Ada — lives in → Kemi (since 2024-04)", "states Ada — works at → Leya (since 2024-05)"],
-    ),
-    (  # what begins after the end of the rest does not end with it
-        {"until": "2026-11-27", "relations": [["Dan", "works at", "Monzo", "2026-11-30"], ["Dan", "leads", "billing"]]},
-        ["states Dan — works at → Monzo (since 2026-11-30)", "states Dan — leads → billing (until 2026-11-27)"],
-    ),
-    (
-        {"until": "2026-11", "relations": [["Dan", "travaille chez", "Monzo", "2026-11-30"]]},
-        ["states Dan — travaille chez → Monzo (since 2026-11-30 until 2026-11)"],
-    ),
-]
-
-
-@pytest.mark.parametrize(("given", "lines"), OWN_TIMES)
+@pytest.mark.parametrize(("given", "lines"), CASES["own times"])
 async def test_a_relation_with_times_of_its_own(tmp_path: Path, given: dict[str, Any], lines: list[str]) -> None:
     async with connect(tmp_path) as agent:
         reply = reply_text(await agent.call_tool("add_memory", {"text": "Das alles ist so", **given}))
     assert [line.strip() for line in reply.splitlines() if "—" in line] == lines
 
 
-# A memory, what corrects it, and lines of the reply.
-CORRECTED: list[tuple[dict[str, Any], dict[str, Any], list[str]]] = [
-    (
-        {
-            "text": "Ruth's daughter Maisie is severely allergic to nuts and carries an EpiPen.",
-            "relations": [["user", "is mother of", "Maisie"], ["Maisie", "is allergic to", "nuts"]],
-        },
-        {"old": "allergic to nuts", "text": "allergic to tree nuts (not peanuts)"},
-        ["states user — is mother of → Maisie", "states Maisie — is allergic to → nuts"],
-    ),
-    (
-        {
-            "text": "Jonas singt im Bass der Kantorei und wohnt in Wels.",
-            "relations": [["Jonas", "singt in", "Kantorei"], ["Jonas", "wohnt in", "Wels"]],
-        },
-        {"old": "wohnt in Wels", "text": "wohnt nicht mehr in Wels"},
-        ["states Jonas — singt in → Kantorei", "no longer states Jonas — wohnt in → Wels"],
-    ),
-    (  # what began with the memory moves with it
-        {
-            "text": "Finn starts at Riverside Primary on 4 January 2099.",
-            "since": "2099-01-04",
-            "relations": [["Finn", "attends", "Riverside Primary", "2099-01-04"]],
-        },
-        {"old": "4 January", "text": "5 January", "since": "2099-01-05"},
-        ["states Finn — attends → Riverside Primary (since 2099-01-05)"],
-    ),
-    (
-        {
-            "text": "Lena ist bis Mai in Gent und mietet dort.",
-            "until": "2098-05",
-            "relations": [["Lena", "mietet in", "Gent", "2097", "2098-05"]],
-        },
-        {"until": "2098-06"},
-        ["states Lena — mietet in → Gent (since 2097 until 2098-06)"],
-    ),
-]
-
-
-@pytest.mark.parametrize(("known", "correction", "lines"), CORRECTED, ids=["allergy", "move", "school", "rent"])
+@pytest.mark.parametrize(("known", "correction", "lines"), CASES["corrected"])
 async def test_a_correction_leaves_what_it_does_not_touch(
     tmp_path: Path, known: dict[str, Any], correction: dict[str, Any], lines: list[str]
 ) -> None:

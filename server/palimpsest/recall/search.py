@@ -598,8 +598,10 @@ def _relations(
 def _lasting(conn: Connection, query: SearchQuery, found: Sequence[KnownRelation]) -> list[KnownRelation]:
     """Return the relations of other memories that say of those which end that they go on."""
     ended = {(each.source_id, each.relationship, each.destination_id) for each in found if each.valid_until}
-    sources = {each[0] for each in ended}
-    every = relations_of(conn, query.scope, sources, as_of=query.as_of, limit=MAX_PAST) if ended else []
+    sources, names = sorted({each[0] for each in ended}), {each[1] for each in ended}
+    stated = memories_stating(conn, query.scope, sources, MAX_PAST) if ended else []
+    ids = list(dict.fromkeys(memory_id for memory_id, name in stated if name in names))
+    every = _relations_of(conn, query, sources, ids, is_filtered=True)
     return [each for each in every if (each.source_id, each.relationship, each.destination_id) in ended]
 
 

@@ -261,7 +261,8 @@ def dossier_lines(dossier: Dossier, max_tokens: int = MAX_TOKENS, *, apart: Sequ
     What it is connected with and what held before may take a quarter of the room each; what holds takes the rest.
     """
     quarter = max_tokens // 4
-    relations = [_relation_line(item) for item in finest([each for each in dossier.relations if not each.was_dropped])]
+    related = finest([item for item in dossier.relations if not item.was_dropped])
+    relations = [f"- {item.line}" for item in sorted(related, key=lambda item: item.memory_id in dossier.planned)]
     planned = [each for each in dossier.holds if each.id in dossier.planned]
     holding = [each for each in dossier.holds if each.id not in dossier.planned]
     last = _section("Planned:", list(map(_memory_line, planned)), quarter, len(planned))
@@ -336,10 +337,6 @@ def _hit_line(hit: Hit) -> str:
     said = f"{hit.date} {one_line(hit.name) or hit.role} said:"
     date = date_and_sense(hit, hit.text) if hit.kind == "memory" else said
     return f"- [{hit.id[:SHORT_ID]}] {date} {shorten_to_tokens(one_line(hit.text), MAX_LINE_TOKENS)}"
-
-
-def _relation_line(item: KnownRelation) -> str:
-    return f"- {item.line}" + ("" if item.is_current or item.valid_until else " (no longer)")
 
 
 # What `get_summary(kind="about:NAME")` returns: a model's text about an entity, or the lines of its dossier.
