@@ -161,6 +161,32 @@ async def test_another_value_of_the_same_thing_is_named(
     assert bool(added.get("similar")) is ((before, after, since) in CHANGED)
 
 
+NAMED: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("named.json").read_text("utf-8"))
+
+
+@pytest.mark.parametrize("case", NAMED.values(), ids=NAMED)
+async def test_what_a_text_changes_is_named_and_what_it_stands_beside_is_not(
+    tmp_path: Path, case: dict[str, Any]
+) -> None:
+    """The first of what is known is what it is about."""
+    async with connect(tmp_path) as agent:
+        (first, *_) = [reply_results(await agent.call_tool("add_memory", given))[0] for given in case["known"]]
+        (added,) = reply_results(await agent.call_tool("add_memory", case["new"]))
+    assert [item["id"] for item in added.get("similar", ())] == ([first["id"]] if case["named"] else [])
+
+
+async def test_what_is_settled_is_not_named_again(tmp_path: Path) -> None:
+    """What was replaced may hold until a day to come, and the rest of it is added as the note asks."""
+    async with connect(tmp_path) as agent:
+        known = {"text": "Jörg singt im Bass der Hunte-Kantorei; geprobt wird dienstags um 19:30 Uhr in Osternburg."}
+        (old,) = reply_results(await agent.call_tool("add_memory", known))
+        given = {"text": "Die Hunte-Kantorei probt ab 2099 dienstags um 20 Uhr.", "since": "2099-01-01"}
+        (change,) = reply_results(await agent.call_tool("add_memory", {**given, "replaces": [old["id"]]}))
+        (rest,) = reply_results(await agent.call_tool("add_memory", {"text": "Jörg singt im Bass der Hunte-Kantorei."}))
+    assert "similar" not in change
+    assert "similar" not in rest
+
+
 @pytest.mark.parametrize(
     ("old", "new", "end"),
     [("120 pasajeros", "118 pasajeros", "118 pasajeros"), ("120", "1.118", "1.118 pasajeros"), ("Rosalía", "Rosa", "")],

@@ -6,7 +6,13 @@ import json
 from pathlib import Path
 
 from palimpsest.recall.query import asks_for_the_past
-from palimpsest.text.relation_updates import may_have_several, says_ended, without_times
+from palimpsest.text.relation_updates import (
+    may_have_several,
+    says_another_amount,
+    says_besides,
+    says_ended,
+    without_times,
+)
 from palimpsest.text.stopwords import AnswerType, asked_types, can_hold
 from palimpsest.text.word_lists import word_lists
 
@@ -47,6 +53,24 @@ def test_two_times_of_one_meeting_are_told_from_two_things() -> None:
     assert not any(without_times(one) == without_times(two) for one, two in other)
     assert may_have_several("Tom is allergic to nuts")
     assert not may_have_several("Tom lives in Wels")
+
+
+def test_words_that_say_besides_are_told_from_a_change_and_from_a_denial() -> None:
+    for text in LISTS["besides"]:
+        assert says_besides(text), text
+    for text in (
+        "The second meeting is at six",
+        "Zum zweiten Mal in Rom",
+        "Retro is off and we haven't set another day",
+    ):
+        assert not says_besides(text), text
+
+
+def test_an_amount_is_another_one_of_the_same_unit() -> None:
+    known = "Zoé works 80 % at the town hall since 3 May 2019"
+    assert says_another_amount("Zoé now works 60 percent", known)
+    for text in ("Zoé works 60 percent", "Zoé now has 3 children", "Zoé is on leave since 7 May 2020"):
+        assert not says_another_amount(text, known), text
 
 
 def test_questions_about_the_past_are_recognized() -> None:

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from sqlalchemy import Connection, Row
 
 from palimpsest.core.errors import LedgerError
-from palimpsest.core.models import Event, Memory, Outcome, Scope, has_expired, name_key
+from palimpsest.core.models import SELF_NAMES, Event, Memory, Outcome, Scope, has_expired, name_key
 from palimpsest.core.protocols import Vector
 from palimpsest.core.threads import end_if_cancelled
 from palimpsest.learn.commit import WriteResult
@@ -30,8 +30,13 @@ from palimpsest.text.relation_updates import (
     ONE_HOLDER,
     SINGLE_VALUED,
     differ_in_number,
+    is_at_another_time,
+    is_of_one,
     is_several,
+    people_in,
+    says_besides,
 )
+from palimpsest.text.stopwords import change_words
 from palimpsest.text.tokenizer import query_tokens, search_tokens
 
 # Find memories that say nearly the same, or of which a newer one probably replaces an older one.
@@ -197,13 +202,23 @@ def _similar(
     }
     found: dict[str, list[SimilarMemory]] = {}
     for outcome in new.values():
-        memory, wanted = outcome.memory, 0 if outcome.replaced else nearest
+        memory, is_settled = outcome.memory, bool(outcome.replaced)
+        wanted = 0 if is_settled else nearest
         by_text = near_duplicates(engine, scope, memory, vectors.get(memory.key_text), MAX_SHOWN, nearest=wanted)
+        # What was replaced and holds until a day to come is settled.
+        by_text = [item for item in by_text if item.memory.superseded_by is None]
         by_text = [item for item in by_text if item.same > item.replaced or not item.memory.has_ended(engine.clock())]
-        former = _former_states(engine, scope, memory)
-        # Where a relation tells what is replaced, likeness does not guess beside it.
-        if not all(item.is_only_near for item in former):
-            by_text = [replace(item, replaced=0.0) if item.replaced > item.same else item for item in by_text]
+        former = _former_states(engine, scope, memory, is_settled=is_settled)
+        # Where a relation tells what is replaced, or the agent does, likeness does not guess beside it.
+        keys = {item.key for item in memory.relations}
+        is_told = says_besides(memory.text) or not all(item.is_only_near for item in former)
+        by_text = [
+            replace(item, replaced=0.0)
+            if item.replaced > item.same
+            and (is_told or (is_settled and keys.isdisjoint(each.key for each in item.memory.relations)))
+            else item
+            for item in by_text
+        ]
         by_text = [replace(item, replaced=ANOTHER_STATE) if _is_same_risk(memory, item) else item for item in by_text]
         items = [*former, *by_text]
         items = [
@@ -222,7 +237,7 @@ def _hold_apart(memory: Memory, other: Memory) -> bool:
 
     Two days may be those of one appointment, which was moved.
     """
-    if memory.since == memory.until and other.since == other.until:
+    if is_at_another_time(memory, other) or (memory.since == memory.until and other.since == other.until):
         return False
     pairs = ((memory.valid_until, other.valid_from), (other.valid_until, memory.valid_from))
     return any(end is not None and begin is not None and end <= begin for end, begin in pairs)
@@ -233,21 +248,24 @@ def _is_same_risk(memory: Memory, other: SimilarMemory) -> bool:
 
     The newer one may only name what somebody was allergic to.
     """
+    texts = [each.text for each in (memory, other.memory)]
     people = [
         {first for item in each.entities if item.type == "person" for first in name_key(item.name).split()[:1]}
         for each in (memory, other.memory)
     ]
+    others = [names - SELF_NAMES for names in people]
+    one, two = others if all(others) else people
     names = {word for each in (memory, other.memory) for entity in each.entities for word in search_tokens(entity.name)}
-    common = {*query_tokens(memory.text)} & {*query_tokens(other.memory.text)} - names
-    is_told = portrait_signs.ALLERGY.count(other.memory.text) and (common or portrait_signs.ALLERGY.count(memory.text))
-    return other.is_only_near and bool(is_told) and not people[0].isdisjoint(people[1])
+    common = {*query_tokens(texts[0])} & {*query_tokens(texts[1])} - names - people_in(texts[0]) - people_in(texts[1])
+    is_told = portrait_signs.ALLERGY.count(texts[1]) and any(not portrait_signs.ALLERGY.count(word) for word in common)
+    return other.is_only_near and bool(is_told) and not one.isdisjoint(two)
 
 
 # How probable it is that a memory is replaced that states another end of a relation with one end at a time.
 ANOTHER_STATE = 0.9
 
 
-def _former_states(engine: Engine, scope: Scope, memory: Memory) -> list[SimilarMemory]:
+def _former_states(engine: Engine, scope: Scope, memory: Memory, *, is_settled: bool) -> list[SimilarMemory]:
     """Return the memories that hold now and state another end of a relation, as where somebody lived, newest first.
 
     Those that the memory contradicts come first: those with another end of a relation of which one has one at a time,
@@ -259,20 +277,30 @@ def _former_states(engine: Engine, scope: Scope, memory: Memory) -> list[Similar
         return []
     with engine.ledger.read() as conn:
         others = other_states(conn, memory.id)
-        known = memory_queries.memories_by_id(conn, [memory_id for memory_id, _, _ in others])
+        known = memory_queries.memories_by_id(conn, [memory_id for memory_id, *_ in others])
     sure, near = dict[str, SimilarMemory](), dict[str, SimilarMemory]()
-    for memory_id, key, has_source in others:
+    for memory_id, key, has_source, has_end in others:
         other = known.get(memory_id)
-        if other is None or not _is_current(other, scope, now):
+        if other is None or not _is_current(other, scope, now, with_plans=has_source and has_end):
             continue
-        if (other.valid_from or memory.holds_from) > memory.holds_from:
+        if has_source and has_end:
+            is_one = is_at_another_time(memory, other)
+        elif (other.valid_from or memory.holds_from) > memory.holds_from:
             continue
-        is_one = key in ONE_AT_A_TIME if has_source else key in ONE_HOLDER and memory.holds_from <= now
+        elif has_source:
+            is_one = key in ONE_AT_A_TIME or (not is_settled and _is_told_as_change(memory, key))
+        else:
+            is_one = is_of_one(key, memory.text)
         if is_one or any(differ_in_number(*each) for each in product(memory.relations, other.relations)):
             sure.setdefault(memory_id, SimilarMemory(other, ANOTHER_STATE, replaced=ANOTHER_STATE))
-        elif has_source and not is_several(key):
+        elif has_source and not has_end and not is_several(key):
             near.setdefault(memory_id, SimilarMemory(other, ANOTHER_STATE))
     return [*list(sure.values())[:MAX_SHOWN], *list(near.values())[:MAX_SHOWN]]
+
+
+def _is_told_as_change(memory: Memory, key: str) -> bool:
+    is_one = key not in ONE_HOLDER and not is_several(key)
+    return is_one and change_words(memory.text) > 0 and not says_besides(memory.text)
 
 
 def replaced_by_plan(conn: Connection, plan: Memory, now: datetime) -> list[Memory]:
@@ -283,7 +311,11 @@ def replaced_by_plan(conn: Connection, plan: Memory, now: datetime) -> list[Memo
     none of the second kind is replaced. Neither is one for which that was undone.
     """
     others = other_states(conn, plan.id)
-    ids = {memory_id for memory_id, key, same in others if key in (SINGLE_VALUED if same else ONE_HOLDER)}
+    ids = {
+        memory_id
+        for memory_id, key, has_source, has_end in others
+        if has_source != has_end and key in (SINGLE_VALUED if has_source else ONE_HOLDER)
+    }
     former = [
         memory
         for memory in memory_queries.memories_by_id(conn, list(ids)).values()
@@ -382,11 +414,11 @@ def _stated(rows: Sequence[Row[Any]], merged: Mapping[str, str]) -> list[_Stated
     return [found for found in stated.values() if len(found[2]) > 1]
 
 
-def _is_current(memory: Memory, scope: Scope, now: datetime) -> bool:
-    """Return whether a memory of the scope's own project, which the scope sees, holds now."""
+def _is_current(memory: Memory, scope: Scope, now: datetime, *, with_plans: bool = False) -> bool:
+    """Return whether a memory of the scope's own project, which the scope sees, holds now, or is a plan."""
     if not scope.owns(memory.scope) or not is_seen(scope, memory.scope):
         return False
-    begins_later = memory.valid_from is not None and memory.valid_from > now
+    begins_later = memory.valid_from is not None and memory.valid_from > now and not with_plans
     return memory.deleted_at is None and not begins_later and not memory.has_ended(now)
 
 

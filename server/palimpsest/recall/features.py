@@ -22,7 +22,14 @@ from palimpsest.core.models import Candidate, Fact, Hit, Kind, Memory, Scope, na
 from palimpsest.core.protocols import Vector
 from palimpsest.recall.hits import HitFilter
 from palimpsest.store import entries as entry_queries
-from palimpsest.text.relation_updates import ends_something, may_end, may_have_several, says_ended, without_times
+from palimpsest.text.relation_updates import (
+    ends_something,
+    may_end,
+    may_have_several,
+    says_ended,
+    says_is_off,
+    without_times,
+)
 from palimpsest.text.stopwords import change_words
 from palimpsest.text.tokenizer import search_tokens
 
@@ -392,6 +399,10 @@ def replaced_by_words(words: Sequence[AbstractSet[str]], texts: Sequence[str], i
     return np.maximum(OTHER_VALUE * another, ENDED * _ended(texts, is_older))
 
 
+# The cosine of the next memory at least, among many and among few: the first is no nearer for being alone.
+UNRELATED, AMONG_FEW, FEW = 0.25, 0.45, 5
+
+
 def change_features(cosines: Column, new: Memory | Fact, older: Sequence[Memory | Fact]) -> dict[str, Column]:
     """Return the signs that a memory with hints changes each of n older ones, by name. Each has the shape (n,).
 
@@ -401,12 +412,12 @@ def change_features(cosines: Column, new: Memory | Fact, older: Sequence[Memory 
     """
     words, sources = frozenset(search_tokens(new.text)), {name_key(each.source) for each in new.relations}
     ends = [frozenset(search_tokens(" ".join(each.destination for each in one.relations))) for one in older]
-    best = np.sort(np.append(cosines, 0.0))[::-1]
+    best = np.sort(np.append(cosines, UNRELATED if len(older) >= FEW else AMONG_FEW))[::-1]
     has_source = [any(name_key(each.source) in sources for each in one.relations) for one in older]
     return {
         "cosine": cosines,
         "lead": cosines - np.where(cosines == best[0], best[1], best[0]),
-        "ends": np.full(len(older), float(ends_something(new.relations))),
+        "ends": np.full(len(older), float(ends_something(new.relations) or says_is_off(new.text))),
         "same source": np.array(has_source, dtype=np.float64),
         "kept": np.array([len(words & end) / max(len(end), 1) for end in ends]),
     }

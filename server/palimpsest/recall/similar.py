@@ -16,7 +16,7 @@ from palimpsest.recall.hits import same_words_key
 from palimpsest.recall.retrieve import Searchable, retrieve
 from palimpsest.store import memories as memory_queries
 from palimpsest.store import messages as message_queries
-from palimpsest.text.relation_updates import is_about_another
+from palimpsest.text.relation_updates import is_about_another, says_another_amount
 from palimpsest.text.tokenizer import search_tokens
 
 _Owner = TypeVar("_Owner", Memory, Message)
@@ -231,6 +231,8 @@ def _likeness(candidates: Candidates, new: int, weights: Weights) -> tuple[Matri
     is_hinted = np.array([entry.has_hints for entry in candidates.entries])
     if is_hinted[new]:
         replaced = np.where(is_hinted, features.replaced_by_words(words, texts, is_older)[new], replaced)
+    is_counted = np.array([says_another_amount(texts[new], text) for text in texts])
+    replaced = np.where(is_counted, np.maximum(replaced, features.OTHER_VALUE), replaced)
     cosines = candidates.vectors @ candidates.vectors[new]
     for number in np.flatnonzero((replaced >= fitted[features.THRESHOLD]) | (cosines >= SAME_MEANING)).tolist():
         if is_about_another(texts[new], texts[number]):

@@ -30,7 +30,7 @@ from palimpsest.core.models import (
 from palimpsest.text.dates import vocabulary
 from palimpsest.text.names.known_names import bare_name
 from palimpsest.text.names.name_finder import find_names
-from palimpsest.text.stopwords import ALL_FUNCTION_WORDS, is_portuguese
+from palimpsest.text.stopwords import ALL_FUNCTION_WORDS, change_words, is_denial, is_portuguese
 from palimpsest.text.tokenizer import query_tokens, search_tokens
 from palimpsest.text.word_lists import headed, headings, patterns, word_lists, word_sets
 
@@ -500,6 +500,11 @@ def calls_off(text: str) -> bool:
     return found is not None and bool(found.ended or found.denied)
 
 
+def says_is_off(text: str) -> bool:
+    """Return whether a text says that something does not take place: "the trip is cancelled"."""
+    return not _WORDS["is ended"].isdisjoint(words_in(_with_plain_endings(text)))
+
+
 def ends_something(relations: Iterable[Relation]) -> bool:
     """Return whether a relation denies something, or says that it has ended or is put off."""
     for relation in relations:
@@ -595,6 +600,47 @@ def differ_in_number(relation: Relation, other: Relation) -> bool:
     return relation.key[:2] == other.key[:2] and relation.key != other.key and ends[0] == ends[1]
 
 
+def is_at_another_time(newer: Memory, older: Memory) -> bool:
+    """Return whether two memories date the same relation differently: it was put off, or the date corrected."""
+    before = {item.key: item.since for item in dated(older) if item.since}
+    return not says_besides(newer.text) and any(
+        item.since and not (item.since.startswith(since) or since.startswith(item.since))
+        for item in dated(newer)
+        if not is_several(item.key[1]) and (since := before.get(item.key))
+    )
+
+
+_YEAR = re.compile(r"(?:19|20)\d\d")
+
+
+@cache
+def _number_words() -> dict[str, str]:
+    words = [word for each in vocabulary.vocabulary().languages.values() for word in each.words.items()]
+    found = {word: str(value) for word, of in words for letter, value in of if letter == "N"}
+    return {word: value for word, value in found.items() if value == "1" or word not in ALL_FUNCTION_WORDS}
+
+
+@lru_cache(maxsize=KEPT)
+def _amounts(text: str) -> frozenset[tuple[str, str]]:
+    """Return the amounts of a text, such as 80 and percent, as numbers and search tokens of units. A date is none."""
+    found = set[tuple[str, str]]()
+    for word, unit in pairwise(text[:MAX_CHARS].replace("%", " percent ").split()):
+        key, (number, *more) = name_key(unit), [*numbers_in(word), _number_words().get(name_key(word), "")]
+        is_date = word.endswith(".") or _YEAR.fullmatch(word) or not _times().isdisjoint((key, key[:3]))
+        if number and not any(more) and key[:1].isalpha() and key not in ALL_FUNCTION_WORDS and not is_date:
+            found.update((number, token) for token in query_tokens(unit))
+    return frozenset(found)
+
+
+def says_another_amount(newer: str, older: str) -> bool:
+    """Return whether a newer text tells, as a change, another number of something that an older one counts."""
+    if not change_words(newer) and _WORDS["left over"].isdisjoint(words_in(newer)):
+        return False
+    here, before = ({unit: number for number, unit in _amounts(text)} for text in (newer, older))
+    units = {unit for unit in here.keys() & before.keys() if (here[unit], unit) not in _amounts(older)}
+    return bool(units and (_tokens(newer) & _tokens(older)) - units) and not is_about_another(newer, older)
+
+
 @lru_cache(maxsize=KEPT)
 def may_have_several(text: str) -> bool:
     """Return whether a text tells something of which somebody may have several at a time, as allergies."""
@@ -612,6 +658,19 @@ def is_several(key: str, *, is_holder: bool = False) -> bool:
     return key not in single and (key in other or bool(words))
 
 
+@lru_cache(maxsize=KEPT)
+def says_besides(text: str) -> bool:
+    """Return whether a text tells of something beside what is known, as "also" does, and ends nothing."""
+    return _RE["besides"].search(text) is not None and not is_denial(text) and ending_in(text) is None
+
+
+def is_of_one(key: str, text: str) -> bool:
+    """Return whether one at a time has a relation to something: by its key, or by its form and a text of a change."""
+    is_role = key.startswith(("is_", "ist_")) and key.endswith(("_of", "_von", "_der", "_des")) and not is_several(key)
+    is_role = is_role and (_WORDS["ties"] | _WORDS["several to one"]).isdisjoint(key.split("_"))
+    return key in ONE_HOLDER or (is_role and change_words(text) > 0)
+
+
 def may_end(text: str) -> bool:
     """Return whether a text may end what another one says, so that it is worth comparing."""
     return ending_in(text) is not None or not _tokens(text).isdisjoint(_excluding())
@@ -623,14 +682,14 @@ def _excluding() -> frozenset[str]:
 
 
 @lru_cache(maxsize=KEPT)
-def _people(text: str) -> frozenset[str]:
+def people_in(text: str) -> frozenset[str]:
     """Return the tokens of the names of the people that a text names. It is asked for each pair of texts."""
     return frozenset(query_tokens(" ".join(_names(text))))
 
 
 @lru_cache(maxsize=KEPT)
 def _areas_in(text: str) -> frozenset[str]:
-    return frozenset(_areas(words_in(text)))
+    return frozenset(_areas(words_in(_with_plain_endings(text))))
 
 
 def says_ended(newer: str, older: str) -> bool:
@@ -644,7 +703,7 @@ def says_ended(newer: str, older: str) -> bool:
             for tokens in ending.denied
         ):
             return True
-        people = _people(newer)
+        people = people_in(newer)
         things = [tokens - people for tokens in ending.ended]
         if any(tokens & before and tokens <= before | _OF_PLANS for tokens in things):
             return True

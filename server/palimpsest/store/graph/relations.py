@@ -323,23 +323,22 @@ def relations_like(conn: Connection, memory_id: str, keys: Iterable[str], limit:
     return conn.execute(select(relations).where(*is_like).order_by(relations.c.seq.desc()).limit(limit)).all()
 
 
-def other_states(conn: Connection, memory_id: str) -> list[tuple[str, str, bool]]:
-    """Return the memories that state another end of the same relation as one does, the newest first.
+def other_states(conn: Connection, memory_id: str) -> list[tuple[str, str, bool, bool]]:
+    """Return the memories that state a relation that one does, of the same source or to the same end, the newest first.
 
-    Each with the key of the relation and whether the source is the same; else the destination is.
+    Each with the key of the relation, whether the source is the same, and whether the end is.
     """
-    return [(row.memory_id, row.key, bool(row.has_source)) for row in conn.execute(_OTHERS, {"memory": memory_id})]
+    rows = conn.execute(_OTHERS, {"memory": memory_id})
+    return [(row.memory_id, row.key, bool(row.has_source), bool(row.has_end)) for row in rows]
 
 
 _OWN = relations.alias("own")
 _HAS_SOURCE = relations.c.source_id == _OWN.c.source_id
+_HAS_END = relations.c.destination_id == _OWN.c.destination_id
 _OTHERS = (
-    select(relations.c.memory_id, relations.c.key, _HAS_SOURCE.label("has_source"))
+    select(relations.c.memory_id, relations.c.key, _HAS_SOURCE.label("has_source"), _HAS_END.label("has_end"))
     .join(_OWN, (_OWN.c.key == relations.c.key) & (_OWN.c.memory_id == bindparam("memory")))
-    .where(
-        relations.c.memory_id != bindparam("memory"),
-        (relations.c.destination_id == _OWN.c.destination_id) != _HAS_SOURCE,
-    )
+    .where(relations.c.memory_id != bindparam("memory"), _HAS_SOURCE | _HAS_END)
     .order_by(relations.c.seq.desc())
     .limit(NEWEST)
 )
