@@ -198,14 +198,10 @@ def _stretches(relations: Iterable[KnownRelation]) -> list[KnownRelation]:
                 found.append(last)
                 last = item
                 continue
-            is_open = not (last.valid_until and item.valid_until)
-            is_since = item.valid_from and item.holds_from <= last.told_at
-            last = replace(
-                last,
-                valid_from=last.valid_from or (item.valid_from if is_since else ""),
-                valid_until="" if is_open else max(last.valid_until, item.valid_until),
-                expired_at=None if None in (last.expired_at, item.expired_at) else item.expired_at,
-            )
+            later = max(last, item, key=lambda each: (each.is_current, each.told_at, each.created_at))
+            if item.valid_from and not last.valid_from and item.holds_from <= last.told_at:
+                last = replace(last, valid_from=item.valid_from, memory_id=item.memory_id)
+            last = replace(last, valid_until=later.valid_until, expired_at=later.expired_at)
         found.append(last)
     return found
 
@@ -216,7 +212,7 @@ def _goes_on(state: KnownRelation, other: KnownRelation) -> bool:
         return False
     if not state.valid_until or other.valid_from:
         return not state.valid_until or other.valid_from <= state.valid_until
-    return not state.has_ended(other.created_at) or (state.expired_at or other.created_at) >= other.created_at
+    return not state.has_ended(other.created_at) if state.expired_at is None else state.expired_at >= other.created_at
 
 
 # A dossier as plain lines of text, within a number of tokens.
