@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from sqlalchemy import Connection, Row
 
 from palimpsest.core.errors import LedgerError
-from palimpsest.core.models import SELF_NAMES, Event, Memory, Outcome, Scope, has_expired, name_key
+from palimpsest.core.models import Event, Memory, Outcome, Scope, has_expired, name_key
 from palimpsest.core.protocols import Vector
 from palimpsest.core.threads import end_if_cancelled
 from palimpsest.learn.commit import WriteResult
@@ -26,7 +26,6 @@ from palimpsest.store.graph.relations import merged_into, other_states, relation
 from palimpsest.store.history import predecessors, versions_of
 from palimpsest.store.rows import is_seen
 from palimpsest.text.relation_updates import (
-    ONE_AT_A_TIME,
     ONE_HOLDER,
     SINGLE_VALUED,
     differ_in_number,
@@ -36,7 +35,6 @@ from palimpsest.text.relation_updates import (
     people_in,
     says_besides,
 )
-from palimpsest.text.stopwords import change_words
 from palimpsest.text.tokenizer import query_tokens, search_tokens
 
 # Find memories that say nearly the same, or of which a newer one probably replaces an older one.
@@ -210,15 +208,11 @@ def _similar(
         by_text = [item for item in by_text if item.same > item.replaced or not item.memory.has_ended(engine.clock())]
         former = _former_states(engine, scope, memory, is_settled=is_settled)
         # Where a relation tells what is replaced, or the agent does, likeness does not guess beside it.
-        keys = {item.key for item in memory.relations}
-        is_told = says_besides(memory.text) or not all(item.is_only_near for item in former)
-        by_text = [
-            replace(item, replaced=0.0)
-            if item.replaced > item.same
-            and (is_told or (is_settled and keys.isdisjoint(each.key for each in item.memory.relations)))
-            else item
-            for item in by_text
-        ]
+        if is_settled:
+            keys = {item.key for item in memory.relations}
+            by_text = [each for each in by_text if each.same or keys & {item.key for item in each.memory.relations}]
+        if says_besides(memory.text) or not all(item.is_only_near for item in former):
+            by_text = [replace(item, replaced=0.0) if item.replaced > item.same else item for item in by_text]
         by_text = [replace(item, replaced=ANOTHER_STATE) if _is_same_risk(memory, item) else item for item in by_text]
         items = [*former, *by_text]
         items = [
@@ -253,12 +247,15 @@ def _is_same_risk(memory: Memory, other: SimilarMemory) -> bool:
         {first for item in each.entities if item.type == "person" for first in name_key(item.name).split()[:1]}
         for each in (memory, other.memory)
     ]
-    others = [names - SELF_NAMES for names in people]
-    one, two = others if all(others) else people
     names = {word for each in (memory, other.memory) for entity in each.entities for word in search_tokens(entity.name)}
     common = {*query_tokens(texts[0])} & {*query_tokens(texts[1])} - names - people_in(texts[0]) - people_in(texts[1])
-    is_told = portrait_signs.ALLERGY.count(texts[1]) and any(not portrait_signs.ALLERGY.count(word) for word in common)
-    return other.is_only_near and bool(is_told) and not one.isdisjoint(two)
+    is_told = any(len(word) > 1 and not portrait_signs.ALLERGY.count(word) for word in common)
+    return (
+        other.is_only_near
+        and is_told
+        and portrait_signs.ALLERGY.count(texts[1]) > 0
+        and not people[0].isdisjoint(people[1])
+    )
 
 
 # How probable it is that a memory is replaced that states another end of a relation with one end at a time.
@@ -269,8 +266,9 @@ def _former_states(engine: Engine, scope: Scope, memory: Memory, *, is_settled: 
     """Return the memories that hold now and state another end of a relation, as where somebody lived, newest first.
 
     Those that the memory contradicts come first: those with another end of a relation of which one has one at a time,
-    and those with another number, price or day. Where one may have several, and where the names of relations do not
-    tell, the others are only near. What begins later or has ended contradicts nothing.
+    those with another number, price or day, and those that the text tells as a change. Where one may have several, and
+    where the names of relations do not tell, the others are only near. What begins later or has ended contradicts
+    nothing.
     """
     now = engine.clock()
     if not memory.relations or memory.deleted_at is not None or memory.has_ended(now):
@@ -280,27 +278,19 @@ def _former_states(engine: Engine, scope: Scope, memory: Memory, *, is_settled: 
         known = memory_queries.memories_by_id(conn, [memory_id for memory_id, *_ in others])
     sure, near = dict[str, SimilarMemory](), dict[str, SimilarMemory]()
     for memory_id, key, has_source, has_end in others:
-        other = known.get(memory_id)
-        if other is None or not _is_current(other, scope, now, with_plans=has_source and has_end):
+        other, is_same = known.get(memory_id), has_source and has_end
+        if other is None or not _is_current(other, scope, now, with_plans=is_same):
             continue
-        if has_source and has_end:
-            is_one = is_at_another_time(memory, other)
-        elif (other.valid_from or memory.holds_from) > memory.holds_from:
+        if not is_same and (other.valid_from or memory.holds_from) > memory.holds_from:
             continue
-        elif has_source:
-            is_one = key in ONE_AT_A_TIME or (not is_settled and _is_told_as_change(memory, key))
-        else:
-            is_one = is_of_one(key, memory.text)
-        if is_one or any(differ_in_number(*each) for each in product(memory.relations, other.relations)):
+        told = "" if is_settled else memory.text
+        is_one = is_at_another_time(memory, other) if is_same else is_of_one(key, told, has_source=has_source)
+        pairs = () if is_same else product(memory.relations, other.relations)
+        if is_one or any(differ_in_number(*each) for each in pairs):
             sure.setdefault(memory_id, SimilarMemory(other, ANOTHER_STATE, replaced=ANOTHER_STATE))
-        elif has_source and not has_end and not is_several(key):
+        elif has_source and not is_same and not is_several(key):
             near.setdefault(memory_id, SimilarMemory(other, ANOTHER_STATE))
     return [*list(sure.values())[:MAX_SHOWN], *list(near.values())[:MAX_SHOWN]]
-
-
-def _is_told_as_change(memory: Memory, key: str) -> bool:
-    is_one = key not in ONE_HOLDER and not is_several(key)
-    return is_one and change_words(memory.text) > 0 and not says_besides(memory.text)
 
 
 def replaced_by_plan(conn: Connection, plan: Memory, now: datetime) -> list[Memory]:
@@ -312,9 +302,7 @@ def replaced_by_plan(conn: Connection, plan: Memory, now: datetime) -> list[Memo
     """
     others = other_states(conn, plan.id)
     ids = {
-        memory_id
-        for memory_id, key, has_source, has_end in others
-        if has_source != has_end and key in (SINGLE_VALUED if has_source else ONE_HOLDER)
+        old for old, key, source, end in others if source != end and key in (SINGLE_VALUED if source else ONE_HOLDER)
     }
     former = [
         memory

@@ -22,14 +22,7 @@ from palimpsest.core.models import Candidate, Fact, Hit, Kind, Memory, Scope, na
 from palimpsest.core.protocols import Vector
 from palimpsest.recall.hits import HitFilter
 from palimpsest.store import entries as entry_queries
-from palimpsest.text.relation_updates import (
-    ends_something,
-    may_end,
-    may_have_several,
-    says_ended,
-    says_is_off,
-    without_times,
-)
+from palimpsest.text.relation_updates import ends_something, may_end, may_have_several, says_ended, without_times
 from palimpsest.text.stopwords import change_words
 from palimpsest.text.tokenizer import search_tokens
 
@@ -417,7 +410,7 @@ def change_features(cosines: Column, new: Memory | Fact, older: Sequence[Memory 
     return {
         "cosine": cosines,
         "lead": cosines - np.where(cosines == best[0], best[1], best[0]),
-        "ends": np.full(len(older), float(ends_something(new.relations) or says_is_off(new.text))),
+        "ends": np.full(len(older), float(ends_something(new.text, new.relations))),
         "same source": np.array(has_source, dtype=np.float64),
         "kept": np.array([len(words & end) / max(len(end), 1) for end in ends]),
     }

@@ -500,13 +500,10 @@ def calls_off(text: str) -> bool:
     return found is not None and bool(found.ended or found.denied)
 
 
-def says_is_off(text: str) -> bool:
-    """Return whether a text says that something does not take place: "the trip is cancelled"."""
-    return not _WORDS["is ended"].isdisjoint(words_in(_with_plain_endings(text)))
-
-
-def ends_something(relations: Iterable[Relation]) -> bool:
-    """Return whether a relation denies something, or says that it has ended or is put off."""
+def ends_something(text: str, relations: Iterable[Relation]) -> bool:
+    """Return whether a text says that something is off, or a relation denies it, or says that it has ended."""
+    if not _WORDS["is ended"].isdisjoint(words_in(_with_plain_endings(text))):
+        return True
     for relation in relations:
         said = f"{relation.name} {relation.destination}"
         if calls_off(f"{relation.source} {said}") or not _WORDS["ends in relations"].isdisjoint(words_in(said)):
@@ -610,9 +607,6 @@ def is_at_another_time(newer: Memory, older: Memory) -> bool:
     )
 
 
-_YEAR = re.compile(r"(?:19|20)\d\d")
-
-
 @cache
 def _number_words() -> dict[str, str]:
     words = [word for each in vocabulary.vocabulary().languages.values() for word in each.words.items()]
@@ -626,7 +620,11 @@ def _amounts(text: str) -> frozenset[tuple[str, str]]:
     found = set[tuple[str, str]]()
     for word, unit in pairwise(text[:MAX_CHARS].replace("%", " percent ").split()):
         key, (number, *more) = name_key(unit), [*numbers_in(word), _number_words().get(name_key(word), "")]
-        is_date = word.endswith(".") or _YEAR.fullmatch(word) or not _times().isdisjoint((key, key[:3]))
+        is_date = (
+            word.endswith(".")
+            or (word[:2] in ("19", "20") and word[3:].isdigit())
+            or not _times().isdisjoint((key, key[:3]))
+        )
         if number and not any(more) and key[:1].isalpha() and key not in ALL_FUNCTION_WORDS and not is_date:
             found.update((number, token) for token in query_tokens(unit))
     return frozenset(found)
@@ -658,17 +656,19 @@ def is_several(key: str, *, is_holder: bool = False) -> bool:
     return key not in single and (key in other or bool(words))
 
 
-@lru_cache(maxsize=KEPT)
 def says_besides(text: str) -> bool:
     """Return whether a text tells of something beside what is known, as "also" does, and ends nothing."""
     return _RE["besides"].search(text) is not None and not is_denial(text) and ending_in(text) is None
 
 
-def is_of_one(key: str, text: str) -> bool:
-    """Return whether one at a time has a relation to something: by its key, or by its form and a text of a change."""
-    is_role = key.startswith(("is_", "ist_")) and key.endswith(("_of", "_von", "_der", "_des")) and not is_several(key)
-    is_role = is_role and (_WORDS["ties"] | _WORDS["several to one"]).isdisjoint(key.split("_"))
-    return key in ONE_HOLDER or (is_role and change_words(text) > 0)
+def is_of_one(key: str, text: str, *, has_source: bool) -> bool:
+    """Return whether a relation has one end at a time, or one source: by its key, or if a text tells it as a change."""
+    if key in (ONE_AT_A_TIME if has_source else ONE_HOLDER):
+        return True
+    others = ONE_HOLDER if has_source else _WORDS["ties"] | _WORDS["several to one"]
+    is_role = has_source or (key.startswith(("is_", "ist_")) and key.endswith(("_of", "_von")))
+    is_one = is_role and not is_several(key) and others.isdisjoint((key, *key.split("_")))
+    return is_one and change_words(text) > 0 and not says_besides(text)
 
 
 def may_end(text: str) -> bool:
@@ -699,7 +699,7 @@ def says_ended(newer: str, older: str) -> bool:
         numbers = [{token for token in tokens if token.isdigit()} for tokens in (here, before)]
         is_another = all(numbers) and numbers[0].isdisjoint(numbers[1])  # version 5 has no reset hole, version 3 has
         if not is_another and any(
-            tokens <= before and ((here - tokens) & before or here <= tokens | _WORDS["said with"])
+            tokens <= before and (_beside(here, tokens) & before or here <= tokens | _WORDS["said with"])
             for tokens in ending.denied
         ):
             return True
@@ -713,6 +713,11 @@ def says_ended(newer: str, older: str) -> bool:
         if (died := ending.died & before) and not died.isdisjoint(query_tokens(" ".join(named))):
             return True
     return _excludes(newer, older)
+
+
+def _beside(words: AbstractSet[str], tokens: AbstractSet[str]) -> set[str]:
+    """Return words without some tokens and their parts: "type" of "typescript"."""
+    return {word for word in words if not any(word in token for token in tokens)}
 
 
 def _is_about_same(newer: str, older: str) -> bool:
