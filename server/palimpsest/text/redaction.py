@@ -419,7 +419,7 @@ class Span(NamedTuple):
 # A bounded stretch of text is read after each secret, so the time is linear in the length of the text.
 
 
-# How much of the text after a secret is read for the next: a clause is shorter.
+# How much of the text after a secret is read for the next, and around what opens something: a clause is shorter.
 _MAX_CHARS = 200
 
 
@@ -595,7 +595,6 @@ _PROSE_WORDS = frozenset(_LISTS["prose words"].split()).union(
 
 _COOKIE_ATTRIBUTES = _LISTS["cookie attributes"].split()
 _MAX_BEFORE_SEED = 80
-_MAX_CLAUSE_CHARS = 120
 
 
 _PLACES = (
@@ -706,8 +705,8 @@ def _openers(text: str, low: str) -> Iterator[Span]:
     """
     for match in _RE["given to open"].finditer(low):
         start, end = match.span(match.lastindex or 0)
-        head = _RE["sentence break"].split(low[max(0, match.start() - _MAX_CLAUSE_CHARS) : start])[-1]
-        tail = _RE["sentence break"].split(low[end : end + _MAX_CLAUSE_CHARS])[0].lstrip(" ")
+        head = _RE["sentence break"].split(low[max(0, match.start() - _MAX_CHARS) : start])[-1]
+        tail = _RE["sentence break"].split(low[end : end + _MAX_CHARS])[0].lstrip(" ")
         is_opened = _RE["opened"].search(f"{head} {tail}") and _RE["opens"].search(f"{head} {tail}")
         if match.lastgroup == "phrase" and is_opened and _is_phrase(match["phrase"].split(), "passphrase", "verb"):
             yield Span(start, end, "passphrase")

@@ -572,12 +572,11 @@ class _Reader:
 
         Behind a family name stands the object or the predicate: "leitet Jonas Müller die Kantorei".
         """
-        plain, after = self._words[number].plain, self._word(number + 1)
-        goes_on = is_adjacent(self._text, self._words[number], after)
-        if goes_on and (after.folded in WORDS["german articles"] or self._may_name(number + 1, inside=True)):
-            return False
-        is_whole = not plain.endswith(tuple(WORDS["german family ends"]))
-        return is_german_word(plain, compounds=is_whole)
+        word, after = self._words[number], self._word(number + 1)
+        is_before_noun = after.folded in WORDS["german articles"] or self._may_name(number + 1, inside=True)
+        is_whole = not word.plain.endswith(tuple(WORDS["german family ends"]))
+        is_noun = is_german_word(word.plain, compounds=is_whole)
+        return is_noun and not (is_before_noun and is_adjacent(self._text, word, after))
 
     def _may_name(self, number: int, *, inside: bool = False) -> bool:
         word = self._word(number)
