@@ -198,7 +198,7 @@ def _close_memories(own: AbstractSet[str], memories: Sequence[Memory]) -> Abstra
 
 def _begins_with_relative(own: AbstractSet[str], memory: Memory) -> bool:
     """Return whether a memory begins with somebody as the user's: "Ruth's son", "Jörgs Frau"."""
-    first, *others = memory.text.split()[: portrait_signs.BEGINNING]
+    first, *others = memory.text.split()[: portrait_signs.BEGINNING] or [""]
     is_own = name_key(first).removesuffix("s").rstrip("'\u2019") in own or is_about_user(memory.text)
     return is_own and portrait_signs.PEOPLE.count(" ".join(others)) > 0
 
