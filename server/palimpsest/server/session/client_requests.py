@@ -240,27 +240,32 @@ class Roots:
         self._asked_at.pop(connection_of(ctx), None)
 
     async def _store_project(self, connection: str, uris: Sequence[str], identify: Identify) -> str:
-        found: tuple[str, Repository] | None = None
+        repositories: Sequence[tuple[str, Repository]] = ()
         with anyio.move_on_after(TIMEOUT):  # the folder may be on a network drive that does not answer
-            found = await anyio.to_thread.run_sync(_repository_in, uris, limiter=self._threads, abandon_on_cancel=True)
+            repositories = await anyio.to_thread.run_sync(
+                lambda: _repositories(uris), limiter=self._threads, abandon_on_cancel=True
+            )
         project = ""
-        if found is not None:
+        for folder, repository in repositories:
             with suppress(InputError):  # its name is not valid in a scope
-                project = await identify(found[1])
-        if found is not None and project:
-            self._on_folder(found[0], project)
+                project = await identify(repository)
+                if project:
+                    self._on_folder(folder, project)
+                break
         self._projects[connection] = project
         return project
 
 
 async def _ask_for_roots(ctx: RequestContext) -> Sequence[str] | None:
-    """Ask a client for its roots during a call, and return them. Return None if it cannot be asked."""
+    """Ask a client for its roots during a call, and return them. Return None if it does not answer."""
     if not ctx.session.can_send_request:
         return None
     try:
         with anyio.fail_after(TIMEOUT):
             result = await ask_during_call(ctx, types.ListRootsRequest(), types.ListRootsResult)
-    except (TimeoutError, MCPError, ValidationError):  # it has no roots to list: the server's own folder decides
+    except TimeoutError:
+        return None
+    except (MCPError, ValidationError):  # the client has no roots to list: the server's own folder decides
         return ()
     return [str(root.uri) for root in result.roots]
 
@@ -276,15 +281,18 @@ def _roots_in_request(ctx: RequestContext) -> Sequence[str] | None:
         return ()
 
 
-def _repository_in(uris: Sequence[str]) -> tuple[str, Repository] | None:
-    """Return the first of the roots that is a folder on this machine in a repository, with it."""
+def _repositories(uris: Sequence[str]) -> list[tuple[str, Repository]]:
+    """Return the roots on this machine that are in a repository, each with it."""
+    found: list[tuple[str, Repository]] = []
     for uri in uris:
-        with suppress(OSError, ValueError):  # unreadable, or not a path
+        try:
             parts = urlsplit(uri)
-            folder = Path(url2pathname(parts.path))
-            if parts.scheme == "file" and (repository := repository_of(folder)).path:
-                return str(folder), repository
-    return None
+            if parts.scheme == "file":
+                folder = Path(url2pathname(parts.path))
+                found.append((str(folder), repository_of(folder)))
+        except (OSError, ValueError):  # unreadable, or not a path
+            continue
+    return [(folder, repository) for folder, repository in found if repository.path]
 
 
 def connection_of(ctx: RequestContext) -> str:
