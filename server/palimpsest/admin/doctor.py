@@ -24,7 +24,7 @@ from palimpsest.index.backfill import Backfill
 from palimpsest.index.graph_database import GraphProjection, condition
 from palimpsest.index.sync import Checkpoint, Projection, delete_outdated, index_folders
 from palimpsest.learn import engine
-from palimpsest.learn.job_runner import WITH_MODEL, in_words
+from palimpsest.learn.job_runner import WITHOUT_MODEL, in_words
 from palimpsest.store import entries, memories
 from palimpsest.store import jobs as job_queries
 from palimpsest.store import verify as row_checks
@@ -173,7 +173,7 @@ def _jobs_finding(settings: Settings, ledger: Ledger, clock: Clock) -> Finding:
         use = job_queries.model_use(conn, clock())
     waiting = sum(number for (_, state), number in states.items() if state == "waiting")
     failed = sum(number for (_, state), number in states.items() if state == "failed")
-    needing = sum(states[kind, "waiting"] for kind in WITH_MODEL)
+    needing = waiting - sum(states[kind, "waiting"] for kind in WITHOUT_MODEL)
     asked = f". Of the model, {in_words(use, settings)}" if use.today else ""
     if failed:
         text = f"failed: {counted(failed, 'job')}; palimpsest jobs says why, and palimpsest jobs --retry tries again"

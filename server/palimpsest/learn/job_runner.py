@@ -399,25 +399,23 @@ async def _give(
 # their turn. The model counts its calls, and raises DailyLimitError in place of one that is too many, which the
 # function lets pass.
 
-# Work that waits until there is a language model.
-WITH_MODEL: Mapping[JobKind, Callable[[Engine, LanguageModel, Job], Awaitable[JobEnd]]] = {
+WORK: Mapping[JobKind, Callable[[Engine, Any, Job], Awaitable[JobEnd]]] = {
     "learn": learn,
     "capture": learn,
     "summarize": summarize_due,
     "gist": write_gists,
     "enrich": enrich,
-}
-
-# Work that is done without a language model too. It gets None if there is none.
-WITHOUT_MODEL: Mapping[JobKind, Callable[[Engine, LanguageModel | None, Job], Awaitable[JobEnd]]] = {
     "expire": expire,
     "link": link,
 }
 
+# Work that is done without a language model too. It gets None if there is none.
+WITHOUT_MODEL: tuple[JobKind, ...] = ("expire", "link")
+
 
 def kinds_for(model: LanguageModel | None) -> tuple[JobKind, ...]:
     """Return the kinds that can be worked on with a model, or without one."""
-    return (*(WITH_MODEL if model is not None else ()), *WITHOUT_MODEL)
+    return WITHOUT_MODEL if model is None else tuple(WORK)
 
 
 # A model that counts its calls for jobs, and is asked only so often a day, over all processes of a ledger.
@@ -508,12 +506,10 @@ class JobRunner:
                 if not await work_on_jobs(engine, engine.own_model, self._after_work):
                     return BUSY_SECONDS
                 due_at = await _next_due_at(engine, kinds)
-        except LedgerError as error:
-            logger.warning("what waits to be done is not looked at: %s", error)
-            return BUSY_SECONDS
-        except Exception:  # one that escaped would close the memory for all its callers
-            logger.exception("what waits to be done is not looked at for a while")
-            return LOOK_SECONDS
+        except Exception as error:  # one that escaped would close the memory for all its callers
+            is_ours = isinstance(error, LedgerError)
+            logger.warning("what waits to be done is not looked at: %s", error, exc_info=not is_ours)
+            return BUSY_SECONDS if is_ours else LOOK_SECONDS
         if due_at is None:
             return LOOK_SECONDS
         return min(max((due_at - engine.clock()).total_seconds(), 0.0), LOOK_SECONDS)
@@ -543,10 +539,7 @@ async def work_on_jobs(engine: Engine, model: LanguageModel | None, after_work: 
 async def _attempt(engine: Engine, model: LanguageModel | None, job: Job) -> JobEnd:
     """Return how an attempt at a job ended; an error is part of it."""
     try:
-        engine = engine.of_user(job.scope.user_id)
-        if model is None:
-            return await WITHOUT_MODEL[job.kind](engine, None, job)
-        return await {**WITH_MODEL, **WITHOUT_MODEL}[job.kind](engine, model, job)
+        return await WORK[job.kind](engine.of_user(job.scope.user_id), model, job)
     except StaleDecisionError:  # memories have changed meanwhile: the rest of the job is decided again
         return JobEnd(is_unfinished=True)
     except Exception as error:  # noqa: BLE001 - whatever one job meets, the memory and the other jobs go on
@@ -601,15 +594,6 @@ MAX_CHARS = 200
 
 # How many remarks on facts that were not kept, or kept in doubt, are passed on. As `MAX_FACTS`.
 MAX_NOTES = 3
-
-# What it means that a silent job has failed for good.
-FAILED: Mapping[JobKind, str] = {
-    "summarize": "the summaries are not up to date",
-    "link": "some memories were not linked",
-    "expire": "some memories may be shown beyond their time",
-    "gist": "some pages of documents have no gist, and are found by their own words",
-    "enrich": "some memories got no hints",
-}
 
 # What work waits for that needs a model. The client's own model is never asked in the background.
 NO_MODEL = "waits for a server with llm.provider = 'openai'"
@@ -723,7 +707,7 @@ def _learned(reports: Sequence[JobReport], *, has_remarks: bool) -> list[str]:
 
 def _failure(job: Job) -> str:
     if job.kind not in job_queries.TOLD_KINDS:
-        return f"{FAILED[job.kind]}: {job.error} palimpsest jobs --retry tries again."
+        return f"the job '{job.kind}' failed in the background: {job.error} palimpsest jobs --retry tries again."
     what = f"{counted(len(job.message_ids), 'message')}, which are kept: {job.error}"
     if job.state == "waiting":
         again = f"after {local_iso(job.due_at)}, or with palimpsest jobs --retry"
