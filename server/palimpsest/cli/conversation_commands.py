@@ -176,9 +176,6 @@ async def learn_sessions(memory: Memory, request: intake.SessionsRequest) -> Rep
 
 JSON_LINES = (".jsonl", ".ndjson")
 
-# The largest part of a text in Latin-1 that is not ASCII. In other alphabets it is larger, and nothing is guessed.
-MAX_LATIN = 0.1
-
 _EXPORTS = "palimpsest import takes in the exports of ChatGPT, Claude and other tools"
 
 # Messages per write. With a model, one extraction reads this many.
@@ -263,8 +260,8 @@ async def _learn_file(memory: Memory, file: Path, *, stays: bool, embeds: bool) 
 def _conversations_in(file: Path, memory: Memory) -> tuple[list[validation.ConversationInput], dict[str, None]]:
     """Return the conversations in a JSON file, in any form that messages are read in, and notes. Raises InputError."""
     now, end = memory.engine.clock(), ". Nothing was stored"
-    with raised_as(InputError, f"{file} cannot be read", end, OSError):
-        text, notes = _text_in(file)
+    with raised_as(InputError, f"{file} cannot be read", end, OSError, InputError):
+        text = readers.decoded(file.read_bytes())
     with raised_as(InputError, f"{file} is not JSON", end, json.JSONDecodeError, RecursionError):
         is_lines = file.suffix.lower() in JSON_LINES
         lines = [line for line in text.split("\n") if line.strip()] if is_lines else [text]
@@ -276,21 +273,7 @@ def _conversations_in(file: Path, memory: Memory) -> tuple[list[validation.Conve
         problem = next((each.problem for each in read if each.problem), "it has no message with text")
         raise InputError(f"{file} is not a conversation: {problem}. {_EXPORTS}. Nothing was stored")
     left_out = sum((conversation.left_out for conversation in read), validation.LeftOut())
-    return conversations, dict.fromkeys((*notes, *advice.left_out_notes(left_out)))
-
-
-def _text_in(file: Path) -> tuple[str, tuple[str, ...]]:
-    """Return the text of a file, and a note if its encoding had to be guessed. Raises InputError and OSError."""
-    with files.open_plain_file(file) as stream:
-        data = stream.read()
-    try:
-        return readers.decoded(data), ()
-    except InputError as error:
-        text = data.decode("cp1252", "ignore")
-        foreign = sum(not char.isascii() for char in text)
-        if b"\0" in data or foreign > MAX_LATIN * len(text):
-            raise InputError(f"{file} cannot be read: {error}. Nothing was stored") from error
-        return text, (f"{file.name} is not UTF-8 and was read as Latin-1",)
+    return conversations, dict.fromkeys(advice.left_out_notes(left_out))
 
 
 # The command that shows what is learned in the background.
