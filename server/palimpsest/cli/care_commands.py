@@ -64,14 +64,13 @@ async def purge(
         *(f"STILL IN THE BACKUP {file}: delete it, or use purge --backups next time" for file in result.backups),
         *output.notes_text(result.notes),
     ]
-    text = "\n".join(lines)
     content = {
         **replies.picked(result, "memories=erased.memory_ids messages=erased.message_ids files"),
         "traces": [replies.picked(trace, "file text=piece explained") for trace in result.traces],
         "backups": list(map(str, result.backups)),
         **replies.picked(result, "clean notes"),
     }
-    return Reply(content, text, done=text, ok=result.clean)
+    return Reply(content, "\n".join(lines), done=True, ok=result.clean)
 
 
 @command(app, "rebuild")
@@ -87,8 +86,7 @@ async def rebuild(memory: Memory, graph: bool = False) -> Reply:
             place = str(memory.projection.folder or "memory")
             content = {"full_text_rows": rows, "vectors": vectors, "index": place}
             counts = f"{counted(rows, 'full-text row')}, {counted(vectors, 'vector')}"
-    text = f"rebuilt: {counts} in {place}"
-    return Reply(content, text, done=text)
+    return Reply(content, f"rebuilt: {counts} in {place}", done=True)
 
 
 @command(app, "doctor")
@@ -133,8 +131,7 @@ async def enrich(memory: Memory, limit: int | None = None, dry_run: bool = False
     if found.edit:
         lines.append("A server that runs does it in the background, palimpsest jobs --retry does it now.")
         lines.append(f"palimpsest undo --edit {found.edit} takes the hints back.")
-    text = "\n".join(lines)
-    return Reply(content, text, done=text)
+    return Reply(content, "\n".join(lines), done=True)
 
 
 @command(app, "fading")

@@ -236,11 +236,12 @@ def settings_of(ctx: typer.Context) -> Settings:
 class Reply:
     """What a command prints: `content` as JSON with `--json`, else the parts. If it is not `ok`, the exit code is 1.
 
-    `done`: what the command changed, for stderr if the reply cannot be written.
+    `done`: what the command changed, for stderr if the reply cannot be written; with True the first part says it.
     """
 
-    def __init__(self, content: Mapping[str, Any], *parts: output.Part, done: str = "", ok: bool = True) -> None:
-        self.content, self.parts, self.done, self.ok = content, parts, done, ok
+    def __init__(self, content: Mapping[str, Any], *parts: output.Part, done: str | bool = "", ok: bool = True) -> None:
+        self.content, self.parts, self.ok = content, parts, ok
+        self.done = done if isinstance(done, str) else str(parts[0]) if done else ""
 
 
 def command(app: typer.Typer, name: str) -> Callable[[_Work], _Work]:

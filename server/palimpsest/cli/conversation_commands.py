@@ -91,7 +91,7 @@ async def documents(
         found, result = await memory.documents.delete(memory.scope, document_id, caller=CALLER)
         done = f"deleted: {found.title}, {counted(found.pages, 'page')}"
         content = {"deleted": replies.document_json(found), "notes": result.notes}
-        return Reply(content, done, *output.notes_text(result.notes), done=done)
+        return Reply(content, done, *output.notes_text(result.notes), done=True)
     if page is not None:
         found, shown = await memory.documents.page(memory.scope, document_id, page)
         content = {**replies.document_json(found), "page": shown.number, "text": shown.message.content}
@@ -169,7 +169,7 @@ async def learn_sessions(memory: Memory, request: intake.SessionsRequest) -> Rep
         "edits": list(result.edits.values()),
         "queued": result.queued,
     }
-    return Reply(content, *parts, done="" if request.is_dry_run else done)
+    return Reply(content, *parts, done=not request.is_dry_run)
 
 
 # `palimpsest learn`: store a conversation from a file.
@@ -215,8 +215,7 @@ async def learn(  # noqa: PLR0913 - typer passes the options of a command by nam
         found = {each: await memory.search(memory.scope, each, limit=3, caller=CALLER) for each in ask or ()}
         answers = {question: replies.search_json(answer, memory.scope) for question, answer in found.items()}
         parts = [part for question, answer in found.items() for part in search_parts(answer, question, memory.scope)]
-        done = "" if temporary else str(learned.parts[0])
-        return Reply({**learned.content, "answers": answers}, *learned.parts, *parts, done=done)
+        return Reply({**learned.content, "answers": answers}, *learned.parts, *parts, done=not temporary)
 
 
 def _is_conversation(file: Path) -> bool:
@@ -282,7 +281,7 @@ def _conversations_in(file: Path, memory: Memory) -> tuple[list[validation.Conve
 @command(app, "jobs")
 async def jobs(memory: Memory, retry: bool = False) -> Reply:
     """List the work in the background: what waits and for what, what failed, and how often a model was asked."""
-    done = f"due at once: {counted(await memory.care.retry_jobs(), 'job')}" if retry else ""
+    done = [f"due at once: {counted(await memory.care.retry_jobs(), 'job')}"] if retry else []
     reports, use, settings = await memory.care.jobs(), await memory.care.model_use(), memory.settings
     listed = [
         {
@@ -306,5 +305,5 @@ async def jobs(memory: Memory, retry: bool = False) -> Reply:
         came = [*map(job_runner.shown_fact, report.memories), *job.notes, *filter(None, (job.error, report.waits_for))]
         kind = f"{job.kind} from {counts}" if counts else job.kind
         rows.add_row(kind, job.scope, local_iso(job.created_at), job.state, job.attempts or "", "\n".join(came))
-    parts: list[output.Part] = [*([done] if done else []), rows if reports else "there are no jobs"]
-    return Reply(values, *parts, f"model: {job_runner.in_words(use, settings)}", done=done)
+    model = f"model: {job_runner.in_words(use, settings)}"
+    return Reply(values, *done, rows if reports else "there are no jobs", model, done=retry)

@@ -77,8 +77,7 @@ async def rename(memory: Memory, name: str, new_name: str, kind: EntityType | No
 
 
 def _edited(edited: entity_graph.EntityEdited) -> Reply:
-    text = replies.edited_text(edited)
-    return Reply(replies.edited_json(edited), text, done=text)
+    return Reply(replies.edited_json(edited), replies.edited_text(edited), done=True)
 
 
 # The command that writes the graph as a drawing, or as data for other programs.

@@ -159,7 +159,7 @@ app = typer.Typer()
 def changed_reply(result: WriteResult, scope: models.Scope) -> Reply:
     """Return what a command changed."""
     text = replies.changed_text(result, scope, advice.COMMANDS)
-    return Reply(replies.changed_json(result, scope, advice.COMMANDS), text, done=text)
+    return Reply(replies.changed_json(result, scope, advice.COMMANDS), text, done=True)
 
 
 @command(app, "edit")
@@ -202,16 +202,15 @@ async def delete(memory: Memory, ids: list[str] | None = None, everything: bool 
         kept = "what is outside the project stays" if scope.project else "what belongs to projects stays"
         output.confirm(f"Delete {stored} of {scope} ({kept})?")
     result = await memory.delete_all(scope, caller=CALLER)
-    text = replies.all_deleted_text(result, scope, advice.COMMANDS)
-    return Reply(replies.deleted_all_json(result), text, done=text)
+    return Reply(replies.deleted_all_json(result), replies.all_deleted_text(result, scope, advice.COMMANDS), done=True)
 
 
 @command(app, "undelete")
 async def undelete(memory: Memory, memory_id: str) -> Reply:
     """Restore a deleted or replaced memory, or a deleted message. palimpsest list --deleted has their ids."""
     result = await memory.restore(memory.scope, memory_id, caller=CALLER)
-    text = replies.restored_text(result, memory.scope)
-    return Reply(replies.changed_json(result, memory.scope, advice.COMMANDS), text, done=text)
+    content = replies.changed_json(result, memory.scope, advice.COMMANDS)
+    return Reply(content, replies.restored_text(result, memory.scope), done=True)
 
 
 # Commands that add, search, list and show memories.
@@ -250,8 +249,8 @@ async def add(  # noqa: PLR0913 - typer passes the options of a command by name
     )
     general = advice.general_notes("" if scope.project else project, advice.COMMANDS, is_successor=bool(replaces))
     result = replace(result, notes=(*result.notes, *general))
-    reply = replies.added_text(result, scope, advice.COMMANDS)
-    return Reply(replies.added_json(result, scope, advice.COMMANDS), reply, done=reply)
+    content = replies.added_json(result, scope, advice.COMMANDS)
+    return Reply(content, replies.added_text(result, scope, advice.COMMANDS), done=True)
 
 
 @command(app, "search")

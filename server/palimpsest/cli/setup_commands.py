@@ -62,8 +62,8 @@ async def use_embedder(ctx: typer.Context, name: str, yes: bool = False) -> Repl
     done = f"{file}: embedder = {name} ({fingerprint})"
     content = {"file": file, "provider": settings.embedder.provider, "fingerprint": fingerprint}
     next_step = "Restart the clients." if is_effective else _OVERRIDDEN.format("EMBEDDER")
-    parts = [done, *output.waiting_text(waiting), next_step]
-    return Reply({**content, "effective": is_effective, "waiting": waiting}, *parts, done=done)
+    content |= {"effective": is_effective, "waiting": waiting}
+    return Reply(content, done, *output.waiting_text(waiting), next_step, done=True)
 
 
 @command(reranker_app, "reranker")
@@ -85,7 +85,7 @@ def use_reranker(ctx: typer.Context, name: str, yes: bool = False) -> Reply:
     is_effective = settings_of(ctx).reranker.provider == provider
     next_step = "Restart the clients." if is_effective else _OVERRIDDEN.format("RERANKER")
     content = {"file": file, "provider": provider, "folder": folder, "effective": is_effective}
-    return Reply(content, done, next_step, done=done)
+    return Reply(content, done, next_step, done=True)
 
 
 _OVERRIDDEN = "It has no effect yet: an environment variable (PALIMPSEST_{}__…) overrides the file."
@@ -227,8 +227,7 @@ def list_(settings: Settings) -> Reply:
 def revoke(settings: Settings, token_id: str) -> Reply:
     """Revoke an access token. A running server refuses it from the next request on."""
     token = access_tokens.revoke(settings.data_dir, token_id)
-    text = f"revoked: {token.id} of {token.user_id}"
-    return Reply(_token_json(token), text, done=text)
+    return Reply(_token_json(token), f"revoked: {token.id} of {token.user_id}", done=True)
 
 
 def _token_json(token: access_tokens.StoredToken) -> dict[str, Any]:

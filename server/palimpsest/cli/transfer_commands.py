@@ -52,7 +52,7 @@ async def import_folder(memory: Memory, folder: Path, *, dry_run: bool, deletes:
         "conflicts": [replies.picked(each, "id=memory_id where reason in_file here") for each in result.conflicts],
         "notes": list(result.notes),
     }
-    return Reply(content, *parts, *output.notes_text(result.notes), done=done if result.edit else "")
+    return Reply(content, *parts, *output.notes_text(result.notes), done=bool(result.edit))
 
 
 def _step_lines(steps: Sequence[markdown_import.Step]) -> list[str]:
@@ -85,7 +85,7 @@ def backup_(settings: Settings, file: Path | None = None) -> Reply:
     """Copy the ledger, also while it is in use, and check the copy."""
     copy = backup.back_up(settings, file, now)
     text = f"backed up {output.counts(copy.memories, copy.messages)} to {copy.path}; the copy was checked"
-    return Reply(replies.picked(copy, "file=path memories messages"), text, done=text)
+    return Reply(replies.picked(copy, "file=path memories messages"), text, done=True)
 
 
 @command(app, "restore")
@@ -98,7 +98,7 @@ def restore_(settings: Settings, file: Path, yes: bool = False) -> Reply:
     result = backup.restore(settings, file, now)
     before = f"; the previous ledger is in {result.before}" if result.before else ""
     text = f"restored {output.counts(result.copy.memories, result.copy.messages)}{before}"
-    return Reply(replies.picked(result, "memories=copy.memories messages=copy.messages before"), text, done=text)
+    return Reply(replies.picked(result, "memories=copy.memories messages=copy.messages before"), text, done=True)
 
 
 @command(app, "export")
@@ -152,7 +152,7 @@ async def import_(memory: Memory, file: Path, dry_run: bool = False, yes: bool =
         "notes": notes,
         "waiting": result.waiting,
     }
-    return Reply(content, *parts, done="" if dry_run else done)
+    return Reply(content, *parts, done=not dry_run)
 
 
 def _counts(by_type: dict[str, int]) -> str:
@@ -186,7 +186,7 @@ def move_(settings: Settings, to: str) -> Reply:
     what = output.counts(moved.rows["memories"], moved.rows["messages"])
     rows = counted(sum(moved.rows.values()), "row")
     done = f"copied {what} and what belongs to them to {moved.location}; {rows} were compared"
-    return Reply(content, done, *_next_steps(settings, target, moved), done=done)
+    return Reply(content, done, *_next_steps(settings, target, moved), done=True)
 
 
 def _next_steps(settings: Settings, target: Path | SecretStr, moved: backup.Moved) -> list[str]:
@@ -222,7 +222,7 @@ def migrate_(settings: Settings, dry_run: bool = False, yes: bool = False) -> Re
         output.confirm(question)
     backup.migrate(settings, now)
     done = f"migrated {pending.location} from schema {pending.revision} to {pending.steps[-1].revision}"
-    return Reply(content, done, done=done)
+    return Reply(content, done, done=True)
 
 
 def _plan(pending: backup.PendingMigration) -> list[str]:
@@ -292,5 +292,4 @@ def _moved(result: browsing.MoveResult) -> Reply:
         **replies.picked(move, "memories_in_both=same_memories messages_in_both=same_messages"),
         "backup": result.backup,
     }
-    text = "\n".join(lines)
-    return Reply(content, text, done=text)
+    return Reply(content, "\n".join(lines), done=True)
