@@ -368,7 +368,6 @@ class Offsets(BaseModel):
     """How far each transcript was read, by its path, and how many lines of unknown types were met, by client."""
 
     file: Path = Field(Path(), exclude=True)
-    is_changed: bool = Field(default=False, exclude=True)
     files: dict[str, ReadPosition] = {}
     unknown: dict[str, dict[str, int]] = {}
 
@@ -391,7 +390,6 @@ class Offsets(BaseModel):
         """Note how far a transcript was read. `counts` may still change until it is written down."""
         self.files.pop(str(path), None)
         self.files[str(path)] = position.model_copy(update={"counts": counts})
-        self.is_changed = True
 
     def count_unknown(self, client: str, unknown: Mapping[str, int]) -> None:
         """Add lines of unknown types."""
@@ -399,12 +397,7 @@ class Offsets(BaseModel):
             self.unknown[client] = dict(Counter(self.unknown.get(client, {})) + Counter(unknown))
 
     def save(self) -> None:
-        """Write it down if it has changed.
-
-        A failure is logged: the transcripts are then read again, and nothing is kept twice.
-        """
-        if not self.is_changed:
-            return
+        """Write it down. A failure is logged: the transcripts are then read again, and nothing is kept twice."""
         if len(self.files) > KEPT_FILES:
             self.files = {name: known for name, known in self.files.items() if Path(name).exists()}
         for name in list(self.files)[:-KEPT_COUNTS]:

@@ -257,9 +257,8 @@ def _reason(entry: os.DirEntry[str], ignored: Sequence[tuple[Path, GitIgnoreSpec
         return ""
     if suffix in CONVERSATIONS:
         return "may be a conversation; name the file itself to learn from it"
-    if suffix not in TEXT | MARKUP or not entry.is_file(follow_symlinks=False):
-        return f"not a document ({suffix or 'no suffix'})"
-    return f"larger than {MAX_BYTES:,} bytes" if entry.stat(follow_symlinks=False).st_size > MAX_BYTES else ""
+    is_document = suffix in TEXT | MARKUP and entry.is_file(follow_symlinks=False)
+    return "" if is_document else f"not a document ({suffix or 'no suffix'})"
 
 
 # Keep a document as pages, each a message, and bring the pages of one that has changed up to date.

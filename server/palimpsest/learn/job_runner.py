@@ -78,9 +78,7 @@ async def learn(engine: Engine, model: LanguageModel, job: Job) -> JobEnd:
             progress = partial(job_queries.progress, job=job, learned=learned, notes=notes)
             await engine.write(partial(run_for, user, progress))
     except Exception as fault:  # noqa: BLE001 - whatever it meets, what was learned before is passed on
-        error = fault
-    if error is not None and await are_all_learned(engine, messages):
-        error = None
+        error = None if await are_all_learned(engine, messages) else fault
     return JobEnd(tuple(outcomes), error, is_unfinished=len(messages) < len(waiting))
 
 

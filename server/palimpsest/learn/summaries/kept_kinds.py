@@ -706,16 +706,11 @@ DAY = SummaryKind(
 # The kind `mood`: how the user was on a day, and what they needed (the daily personality of MemoryBank, section 2.1).
 
 
-def _plain_mood(conn: Connection, request: SummaryRequest) -> PlainText:
-    plain = _plain_day(conn, request)
-    return PlainText("A note on the mood of a day needs a language model.", "") if plain.of else plain
-
-
 def _due_moods(conn: Connection, request: SummaryRequest, _every: int) -> Sequence[str]:
     return _due_days(conn, request, 1)
 
 
-MOOD = replace(DAY, name="mood", prompt="mood", plain=_plain_mood, due=_due_moods, is_of_user=True)
+MOOD = replace(DAY, name="mood", prompt="mood", due=_due_moods, is_of_user=True)
 
 
 # The kind `session`: what was learned from one conversation, with the turns it came from.
