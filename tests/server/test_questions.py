@@ -121,7 +121,7 @@ async def test_a_reply_in_parts_is_read_and_a_picture_is_not_an_answer(tmp_path:
         assert history.structured_content["history"][0]["model"] == "a b"
         text = reply_text(await client.call_tool("add_memory", {"text": "Alice likes Darjeeling tea"}))
         assert text.startswith("added: [")
-        assert "painter sent a reply without text" in text
+        assert "painter sent an empty reply" in text
 
 
 async def test_a_repeated_last_request_gets_the_same_result(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from palimpsest.core import errors
+from palimpsest.core.protocols import system_apart, whole_reply
 from palimpsest.core.settings import Endpoint, LlmConfig, is_on_this_machine
 from palimpsest.core.validation import object_of
 from palimpsest.llm.ask import list_in
@@ -17,7 +18,6 @@ except ImportError as error:
 
 RETRIES = 1
 SERVER_ERROR = 500
-CUT_OFF = " Raise llm.config.max_tokens."
 _DATA_URL = re.compile(r"data:(image/[\w.+-]+);base64,(.+)", re.DOTALL)
 
 
@@ -77,8 +77,7 @@ class AnthropicModel:
     async def _ask(
         self, name: str, messages: Sequence[Mapping[str, str]], options: Mapping[str, Any]
     ) -> dict[str, Any]:
-        shown = [message for message in messages if message["role"] != "system"]
-        system = "\n\n".join(message["content"] for message in messages if message["role"] == "system")
+        system, shown = system_apart(messages)
         response = await self._client.messages.with_raw_response.create(
             model=name,
             max_tokens=self._max_tokens,
@@ -117,10 +116,4 @@ def _text(model: str, reply: Mapping[str, Any]) -> str:
         raise errors.ModelRefusedError(f"the model {model} declined to answer")
     parts = [object_of(part) for part in list_in(reply.get("content"))]
     text = "".join(str(part.get("text") or "") for part in parts if part.get("type") == "text")
-    if not text.strip():
-        is_cut = reason == "max_tokens"
-        kind, advice = (errors.ReplyError, CUT_OFF) if is_cut else (errors.EmptyReplyError, "")
-        raise kind(f"the model {model} sent an empty reply (stop_reason {reason}).{advice}")
-    if reason == "max_tokens":
-        raise errors.CutOffReplyError(f"the reply of the model {model} was cut off.{CUT_OFF}", text)
-    return text
+    return whole_reply(f"the model {model}", text, reason, is_cut=reason == "max_tokens")

@@ -9,14 +9,8 @@ from typing import Any, Literal, cast
 import httpx as _httpx  # noqa: F401  # pyright: ignore[reportUnusedImport] - see below
 import openai
 
-from palimpsest.core.errors import (
-    CutOffReplyError,
-    EmptyReplyError,
-    ModelError,
-    ModelRefusedError,
-    ModelUnreachableError,
-    ReplyError,
-)
+from palimpsest.core.errors import ModelError, ModelRefusedError, ModelUnreachableError
+from palimpsest.core.protocols import system_apart, whole_reply
 from palimpsest.core.settings import Endpoint, LlmConfig, is_on_this_machine
 from palimpsest.core.validation import object_of, one_line
 from palimpsest.llm.ask import list_in
@@ -179,9 +173,8 @@ def _with_picture(message: Mapping[str, str]) -> dict[str, Any]:
 
 def _without_system(messages: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
     """Return messages with what the system says at the beginning of the first other one."""
-    system = [message["content"] for message in messages if message["role"] == "system"]
-    first, *others = (dict(message) for message in messages if message["role"] != "system")
-    return [{**first, "content": "\n\n".join((*system, first["content"]))}, *others]
+    system, (first, *others) = system_apart(messages)
+    return [{**first, "content": f"{system}\n\n{first['content']}".lstrip()}, *map(dict, others)]
 
 
 def _simpler(dialect: _Dialect, complaint: _ComplaintError) -> _Dialect | None:
@@ -232,12 +225,7 @@ def _text(model: str, body: Mapping[str, Any]) -> str:
     if reason == "content_filter":
         raise ModelRefusedError(f"the model {model} was stopped by its content filter")
     content = _written(message.get("content")) or _called(message) or _answer_in_reasoning(message, reason)
-    if not content.strip():
-        kind, advice = (ReplyError, " Raise llm.config.max_tokens.") if reason == "length" else (EmptyReplyError, "")
-        raise kind(f"the model {model} sent an empty reply (finish_reason {reason}).{advice}")
-    if reason == "length":
-        raise CutOffReplyError(f"the reply of the model {model} was cut off. Raise llm.config.max_tokens.", content)
-    return content
+    return whole_reply(f"the model {model}", content, reason, is_cut=reason == "length")
 
 
 def _written(content: Any) -> str:

@@ -9,7 +9,8 @@ from mcp import types
 from mcp.shared.exceptions import MCPError
 from pydantic import BaseModel, ValidationError
 
-from palimpsest.core.errors import CutOffReplyError, ModelRefusedError, ModelUnreachableError, ReplyError
+from palimpsest.core.errors import ModelRefusedError, ModelUnreachableError, ReplyError
+from palimpsest.core.protocols import system_apart, whole_reply
 
 # A function that sends a request to the client and returns its answer. Raises MCPError if the client declines.
 Send: TypeAlias = Callable[[types.CreateMessageRequest], Awaitable[BaseModel]]
@@ -55,13 +56,12 @@ class SamplingModel:
         """Do nothing. The connection belongs to the session."""
 
     def _request(self, messages: Sequence[Mapping[str, str]]) -> types.CreateMessageRequest:
-        system = "\n\n".join(message["content"] for message in messages if message["role"] == "system")
+        system, others = system_apart(messages)
         conversation = [
             types.SamplingMessage(
                 role=cast("Any", message["role"]), content=types.TextContent(type="text", text=message["content"])
             )
-            for message in messages
-            if message["role"] != "system"
+            for message in others
         ]
         return types.CreateMessageRequest(
             params=types.CreateMessageRequestParams(
@@ -81,9 +81,4 @@ class SamplingModel:
         parts = result.content if isinstance(result.content, list) else [result.content]
         text = "\n".join(part.text for part in parts if isinstance(part, types.TextContent) and part.text.strip())
         text = text or "\n".join(json.dumps(part.input) for part in parts if isinstance(part, types.ToolUseContent))
-        if not text.strip():
-            advice = " Raise llm.config.max_tokens." if result.stop_reason == "maxTokens" else ""
-            raise ReplyError(f"{self.name} sent a reply without text ({result.stop_reason or 'no reason'}).{advice}")
-        if result.stop_reason == "maxTokens":
-            raise CutOffReplyError(f"the reply of {self.name} was cut off. Raise llm.config.max_tokens.", text)
-        return text
+        return whole_reply(self.name, text, result.stop_reason, is_cut=result.stop_reason == "maxTokens")

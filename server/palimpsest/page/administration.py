@@ -472,9 +472,7 @@ async def _named(request: Request) -> PromptInUse:
         return await anyio.to_thread.run_sync(configuration.prompt_in_use, settings, request.path_params["name"])
 
 
-async def prompt(
-    request: Request, found: PromptInUse | None = None, *, draft: str = "", problem: str = ""
-) -> Response:
+async def prompt(request: Request, found: PromptInUse | None = None, *, draft: str = "", problem: str = "") -> Response:
     """Show a prompt, and how it differs from the shipped one. `problem`: why a `draft` of it was not saved."""
     found = found or await _named(request)
     settings, told = await settings_of(request), context.told_to(request)
