@@ -20,7 +20,7 @@ from palimpsest.core.models import Scope
 from palimpsest.memory import Memory
 from palimpsest.recall.features import Candidates
 from palimpsest.recall.query import ParsedQuery
-from palimpsest.recall.search import Ranking, SearchQuery, rank_query
+from palimpsest.recall.search import Ranking, SearchQuery, TakenApart
 
 # The features that get a weight, by the kind of entry. No other that was tried brought half a point left out.
 FEATURES = {
@@ -184,7 +184,9 @@ def _case(  # noqa: PLR0913 - passed by name
 ) -> Case:
     """Return the case of one question; `answers` are ids of memories, or external ids of turns."""
     engine = memory.engine
-    ranking = rank_query(engine, SearchQuery(scope, text, now, also=tuple(also)))
+    taken_apart = TakenApart(engine, SearchQuery(scope, text, now, also=tuple(also)))
+    with engine.ledger.read() as conn:
+        ranking = taken_apart.rank(conn)
     candidates = ranking.candidates
     answers = frozenset(answers)
     sources = _sources(memory, candidates) if family in OF_CONVERSATIONS else ()

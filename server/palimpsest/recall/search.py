@@ -18,7 +18,7 @@ from sqlalchemy import Connection
 
 from palimpsest.core.clock import TimeSpan
 from palimpsest.core.errors import EmbedderError, RerankerError
-from palimpsest.core.filters import FADED, MAX_SHOWN_CHARS, METADATA, RESERVED, Filter
+from palimpsest.core.filters import FADED, MAX_SHOWN_CHARS, Filter
 from palimpsest.core.models import Entity, Hit, KnownRelation, Scope, name_key, relation_key
 from palimpsest.core.protocols import Reranker
 from palimpsest.core.validation import MAX_TOKENS
@@ -155,17 +155,11 @@ def filter_notes(
     unknown += () if hits else _unknown_speakers(ledger, scope, asked.texts_of("speaker"))
     seen = {key for hit in hits for key in hit.metadata}
     doubtful = [key for key in asked.metadata_keys if key not in seen]
-    fields = [] if hits else [name for name in asked.fields if name in RESERVED]
-    if not doubtful and not fields:
+    if not doubtful:
         return unknown
     with ledger.read() as conn:
         known = Counter(memory_queries.metadata_keys(conn, scope, deleted=deleted))
-    hidden = (
-        f"'{name}' is a field of every memory; the key of that name in the metadata is '{METADATA}{name}'"
-        for name in fields
-        if name in known
-    )
-    return (*unknown, *_missing(doubtful, known), *hidden)
+    return (*unknown, *_missing(doubtful, known))
 
 
 def _unknown_names(
@@ -362,7 +356,7 @@ def search(searchable: Searchable, query: SearchQuery) -> SearchResult:
     The ledger is read before the index is asked, and after it once more for all that is shown, in one snapshot. With
     `as_of` there is a read between, before texts of that time are embedded.
     """
-    taken_apart = _Search(searchable, query)
+    taken_apart = TakenApart(searchable, query)
     with searchable.ledger.read() as conn:
         ranking = taken_apart.rank(conn)
         hits = _hits(conn, ranking, query)
@@ -423,7 +417,7 @@ class Ranking:
     is_whole: bool = False
 
 
-class _Search:
+class TakenApart:
     """A query taken apart, what the index or the past proposes for it, and notes on what is degraded.
 
     No connection is open while a text is embedded, or the index or a reranker asked. `judged` are the scores of a
@@ -526,13 +520,6 @@ class _Search:
         is_whole = asked.narrows and self._request.vectors is not None and not notes
         notes += self._not_judged
         return Ranking(candidates, scoring, ranked, found, tuple(notes), self._entities, is_whole)
-
-
-def rank_query(searchable: Searchable, query: SearchQuery) -> Ranking:
-    """Return all candidates of a query, best first. Blocking. Raises InputError and LedgerError."""
-    taken_apart = _Search(searchable, query)
-    with searchable.ledger.read() as conn:
-        return taken_apart.rank(conn)
 
 
 def _relations(
