@@ -881,7 +881,7 @@ def damped(z_scores: Column) -> Column:
 
 def _answer_type(query: ParsedQuery, candidates: Candidates) -> Column:
     """Return 1 for candidates that have a number or a time, if the query asks for one; else 0."""
-    kinds = asked_types(query.text) - {"person"}  # nearly every message has a capital letter
+    kinds = asked_types(query.text)
     return np.array([any(can_hold(entry.text, kind) for kind in kinds) for entry in candidates.entries], np.float32)
 
 

@@ -86,14 +86,12 @@ def has_words_of_the_past(question: str) -> bool:
     return not _WORDS["past words"].isdisjoint(_WORD.findall(plain)) or _RE["past signs"].search(plain) is not None
 
 
-# What sort of answer a question asks for, and whether a text can hold one: a number, a time, or a person.
+# What sort of answer a question asks for, and whether a text can hold one: a number or a time.
 #
 # "When was Biscuit born?" cannot be answered by a text without a date. Question words of the languages of the
 # function words, of Chinese and of Japanese are known; any other question asks for nothing in particular.
 
-AnswerType: TypeAlias = Literal["number", "time", "person"]
-
-_FIRST_LETTER = re.compile(r"[^\W\d_]")
+AnswerType: TypeAlias = Literal["number", "time"]
 
 
 def asked_types(question: str) -> frozenset[AnswerType]:
@@ -103,13 +101,7 @@ def asked_types(question: str) -> frozenset[AnswerType]:
 
 
 def can_hold(text: str, kind: AnswerType) -> bool:
-    """Return whether a text, less the words of the question, can hold an answer of a sort.
-
-    A person has a capital letter. Scripts without capital letters can always hold one.
-    """
-    if kind == "person":
-        letters = [word[0] for word in text.split() if _FIRST_LETTER.match(word)]
-        return any(letter.isupper() or not (letter.isupper() or letter.islower()) for letter in letters)
+    """Return whether a text, less the words of the question, can hold an answer of a sort."""
     return bool(_RE[f"can hold {kind}"].search(_plain(text)))
 
 

@@ -5,7 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from itertools import takewhile
 from pathlib import Path
 from typing import Literal, cast
@@ -93,19 +93,9 @@ def _has(name: str, entry: str) -> bool:
     return False
 
 
-def is_given_name(word: str) -> bool:
-    """Return whether a word is a given name in some language."""
-    return _has("given", word)
-
-
-def is_place(name: str) -> bool:
-    """Return whether a name is that of a country or a city."""
-    return _has("places", name)
-
-
-def is_surname(name: str) -> bool:
-    """Return whether a name is a family name in China, Korea or Japan."""
-    return _has("surnames", name)
+# Return whether a name is a given name in some language, one of a country or a city, or a family name in China, Korea
+# or Japan.
+is_given_name, is_place, is_surname = (partial(_has, of) for of in ("given", "places", "surnames"))
 
 
 def is_also_word(word: str) -> bool:
