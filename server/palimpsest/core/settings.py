@@ -12,7 +12,7 @@ import getpass
 import ipaddress
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -30,7 +30,7 @@ from palimpsest.core.clock import Zones, system_zone, zone_named
 from palimpsest.core.errors import SettingsError, raised_as
 from palimpsest.core.git_project import Repository, repository_of
 from palimpsest.core.models import EmbedderName, RerankerName
-from palimpsest.core.settings_file import PROVIDERS, Origin, file_source, find_settings_file, origins
+from palimpsest.core.settings_file import PROVIDERS, Origin, find_settings_file, origins, read_settings_file
 from palimpsest.core.validation import checked, fault_text, object_of, scope_part
 
 logger = logging.getLogger(__name__)
@@ -49,12 +49,31 @@ def unused_variables_text(names: tuple[str, ...]) -> str:
     return f"by {' and '.join(names)} alone no language model is asked; {use}"
 
 
+# Shorter keys are placeholders, not secrets, and would match ordinary words in an error text.
+MIN_KEY_CHARS = 8
+
+
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """Where a model is asked. `base_url` is None for OpenAI's own address."""
 
     api_key: str | None
     base_url: str | None
+
+    def client_options(self, timeout: float, max_retries: int, local_client: Callable[..., Any]) -> dict[str, Any]:
+        """Return the options of the client of a vendor's package. `local_client` makes one for this machine."""
+        return {
+            "api_key": self.api_key or "none",  # local servers need no key, but the client requires one
+            "base_url": self.base_url,
+            "timeout": timeout,
+            "max_retries": max_retries,
+            # A proxy of the environment would take what is for this machine to another one.
+            "http_client": local_client(trust_env=False) if is_on_this_machine(self.base_url) else None,
+        }
+
+    def without_key(self, text: str) -> str:
+        """Return a text without the key, because some endpoints repeat it."""
+        return text.replace(self.api_key, "…") if self.api_key and len(self.api_key) >= MIN_KEY_CHARS else text
 
 
 def is_on_this_machine(url: str | None) -> bool:
@@ -446,9 +465,8 @@ class Settings(BaseSettings):
     def find_origins(self, arguments: Mapping[str, Any]) -> None:
         """Find out where the settings come from: these arguments, the environment, the file."""
         given = {Origin.COMMAND_LINE: arguments, Origin.ENVIRONMENT: pydantic_settings.EnvSettingsSource(Settings)()}
-        file = file_source(Settings, self.config) if self.config is not None else None
-        self._notes = file.notes if file else ()
-        self._origins = origins({**given, Origin.FILE: file() if file else {}})
+        values, self._notes = read_settings_file(Settings, self.config) if self.config is not None else ({}, ())
+        self._origins = origins({**given, Origin.FILE: values})
 
     def with_project_of(self, folder: Path) -> Settings:
         """Return a copy of the settings with the project of a folder."""
@@ -539,8 +557,8 @@ class Settings(BaseSettings):
         """Return the sources in order of precedence, the highest first."""
         variables = env_settings()
         path = find_settings_file({**variables, **init_settings()})
-        file = (file_source(settings_cls, path), InitSettingsSource(settings_cls, {"config": path})) if path else ()
-        return (init_settings, InitSettingsSource(settings_cls, variables), *file)
+        file = {**read_settings_file(settings_cls, path)[0], "config": path} if path else {}
+        return (init_settings, *(InitSettingsSource(settings_cls, values) for values in (variables, file)))
 
 
 def load_settings(config_file: Path | None = None, **overrides: Any) -> Settings:

@@ -13,7 +13,6 @@ from typing import Any, cast, get_args
 
 import platformdirs
 from pydantic import BaseModel
-from pydantic_settings import BaseSettings, InitSettingsSource
 
 from palimpsest.core.errors import SettingsError, raised_as
 from palimpsest.core.files import OWNER_ONLY, replace_file
@@ -142,14 +141,11 @@ def find_settings_file(chosen: Mapping[str, Any]) -> Path | None:
     return default if default.is_file() else None
 
 
-class FileSource(InitSettingsSource):
-    """The values of a settings file. `notes` are sentences on what means nothing here in a file of mem0's."""
+def read_settings_file(settings: type[BaseModel], path: Path) -> tuple[dict[str, Any], Sequence[str]]:
+    """Return the values of a settings file, and sentences on what means nothing here if it is one of mem0's, in JSON.
 
-    notes: Sequence[str] = ()
-
-
-def file_source(settings_cls: type[BaseSettings], path: Path) -> FileSource:
-    """Return the source that reads a settings file; one in JSON may be mem0's. Raises SettingsError if it cannot."""
+    Raises SettingsError if it cannot be read.
+    """
     is_json = path.suffix == ".json"
     with raised_as(SettingsError, f"the settings file {path} cannot be read", "", OSError, UnicodeDecodeError):
         text = path.read_text("utf-8-sig")  # editors on Windows begin a file with a byte order mark
@@ -160,12 +156,8 @@ def file_source(settings_cls: type[BaseSettings], path: Path) -> FileSource:
         raise SettingsError(f"the settings file {path} holds {type(values).__name__} and should hold an object")
     if "config" in values:
         raise SettingsError(f"unknown setting 'config' (in {path}): a settings file cannot name another one")
-    notes: Sequence[str] = ()
-    if is_json:
-        values, notes = mem0_settings(cast("dict[str, Any]", values), settings_cls)
-    source = FileSource(settings_cls, cast("dict[str, Any]", values))
-    source.notes = notes
-    return source
+    given = cast("dict[str, Any]", values)
+    return mem0_settings(given, settings) if is_json else (given, ())
 
 
 def set_values(path: Path, values: Mapping[str, str | None], *, private: bool = False) -> None:

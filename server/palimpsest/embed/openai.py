@@ -8,13 +8,10 @@ import openai
 
 from palimpsest.core.errors import EmbedderError
 from palimpsest.core.protocols import Vector
-from palimpsest.core.settings import EmbedderConfig, Endpoint, is_on_this_machine
+from palimpsest.core.settings import EmbedderConfig, Endpoint
 from palimpsest.embed.workers import PlainEmbedder
 
 BATCH = 128
-
-# Shorter keys are placeholders, not secrets, and would match ordinary words in an error text.
-MIN_KEY_CHARS = 8
 
 # Only the beginning of a longer text is sent, because common models accept 8,191 tokens.
 MAX_CHARS = 8_000
@@ -27,18 +24,10 @@ class OpenAIEmbedder(PlainEmbedder):
 
     def __init__(self, config: EmbedderConfig, endpoint: Endpoint) -> None:
         self._model = config.model or ""
-        self._key = endpoint.api_key or ""
+        self._endpoint = endpoint
         self.dims = config.embedding_dims or 0
         self.fingerprint = f"openai:{self._model}:{config.embedding_dims or 'own'}"
-        is_local = is_on_this_machine(endpoint.base_url)
-        self._client = openai.OpenAI(
-            api_key=endpoint.api_key or "none",  # local servers need no key, but the client requires one
-            base_url=endpoint.base_url,
-            timeout=config.timeout,
-            max_retries=2,
-            # A proxy of the environment would take what is for this machine to another one.
-            http_client=openai.DefaultHttpxClient(trust_env=False) if is_local else None,
-        )
+        self._client = openai.OpenAI(**endpoint.client_options(config.timeout, 2, openai.DefaultHttpxClient))
 
     def _vectors(self, texts: Sequence[str]) -> Vector:
         parts = [self._ask(texts[start : start + BATCH]) for start in range(0, len(texts), BATCH)]
@@ -68,6 +57,5 @@ class OpenAIEmbedder(PlainEmbedder):
         return vectors
 
     def _failed(self, what: str) -> EmbedderError:
-        """Return our error. The key is removed from the text, because some endpoints repeat it."""
-        text = what.replace(self._key, "…") if len(self._key) >= MIN_KEY_CHARS else what
-        return EmbedderError(f"the embedder {self._model} {text.rstrip('. ')}. Check embedder.config.")
+        text = self._endpoint.without_key(what).rstrip(". ")
+        return EmbedderError(f"the embedder {self._model} {text}. Check embedder.config.")

@@ -190,9 +190,7 @@ class QuestionCache:
         if new:
             known |= zip(new, self._embedder.embed_queries([text for _, text in new]), strict=True)
         with self._lock:
-            for key in keys:  # those asked last are kept longest
-                self._kept.pop(key, None)
-                self._kept[key] = known[key]
+            self._kept |= known
             while len(self._kept) > KEPT:
                 del self._kept[next(iter(self._kept))]
         return np.stack([known[key] for key in keys])

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from palimpsest.core import errors
 from palimpsest.core.protocols import system_apart, whole_reply
-from palimpsest.core.settings import Endpoint, LlmConfig, is_on_this_machine
+from palimpsest.core.settings import Endpoint, LlmConfig
 from palimpsest.core.validation import object_of
 from palimpsest.llm.ask import list_in
 
@@ -32,14 +32,8 @@ class AnthropicModel:
         given = {"temperature": config.temperature if config.top_p is None else None, "top_p": config.top_p}
         self._options = {name: value for name, value in given.items() if value is not None}
         self._has_schema = True
-        is_local = is_on_this_machine(endpoint.base_url)
-        self._client = anthropic.AsyncAnthropic(
-            api_key=endpoint.api_key or "none",
-            base_url=endpoint.base_url,
-            timeout=config.timeout,
-            max_retries=RETRIES,
-            http_client=anthropic.DefaultAsyncHttpxClient(trust_env=False) if is_local else None,
-        )
+        client_options = endpoint.client_options(config.timeout, RETRIES, anthropic.DefaultAsyncHttpxClient)
+        self._client = anthropic.AsyncAnthropic(**client_options)
 
     async def complete(self, messages: Sequence[Mapping[str, str]], schema: Mapping[str, Any] | None) -> str:
         """Return the reply's text. With a schema, structured output is used if the model has that.

@@ -11,7 +11,7 @@ import openai
 
 from palimpsest.core.errors import ModelError, ModelRefusedError, ModelUnreachableError
 from palimpsest.core.protocols import system_apart, whole_reply
-from palimpsest.core.settings import Endpoint, LlmConfig, is_on_this_machine
+from palimpsest.core.settings import Endpoint, LlmConfig
 from palimpsest.core.validation import object_of, one_line
 from palimpsest.llm.ask import list_in
 
@@ -19,9 +19,6 @@ CHECK_URL = "Check llm.config.openai_base_url."
 NOT_OPENAI = "a reply that is not in OpenAI's format"
 SERVER_ERROR = 500
 STATUS_DIGITS = 3
-
-# Shorter keys are placeholders, not secrets, and would match ordinary words in an error text.
-MIN_KEY_CHARS = 8
 
 # How often the openai package retries after a connection error or status 408, 409, 429 or 5xx.
 RETRIES = 1
@@ -55,19 +52,12 @@ class OpenAIModel:
     def __init__(self, config: LlmConfig, endpoint: Endpoint) -> None:
         self.name = config.model
         self._vision_model = config.vision_model
-        self._key = endpoint.api_key or ""
+        self._endpoint = endpoint
         given = {"temperature": config.temperature, "top_p": config.top_p}
         options = tuple((name, value) for name, value in given.items() if value is not None)
         self._dialect = _Dialect(options=options, max_tokens=config.max_tokens)
-        is_local = is_on_this_machine(endpoint.base_url)
-        self._client = openai.AsyncOpenAI(
-            api_key=endpoint.api_key or "none",  # local servers need no key, but the client requires one
-            base_url=endpoint.base_url,
-            timeout=config.timeout,
-            max_retries=RETRIES,
-            # A proxy of the environment would take what is for this machine to another one.
-            http_client=openai.DefaultAsyncHttpxClient(trust_env=False) if is_local else None,
-        )
+        client_options = endpoint.client_options(config.timeout, RETRIES, openai.DefaultAsyncHttpxClient)
+        self._client = openai.AsyncOpenAI(**client_options)
 
     async def complete(self, messages: Sequence[Mapping[str, str]], schema: Mapping[str, Any] | None) -> str:
         """Return the reply's text. With a schema, the endpoint's structured output is used if it has that.
@@ -146,8 +136,7 @@ class OpenAIModel:
         return self._without_key(kind(text))
 
     def _without_key(self, error: ModelError) -> ModelError:
-        """Return an error without the key, because some endpoints repeat it."""
-        return type(error)(str(error).replace(self._key, "…")) if len(self._key) >= MIN_KEY_CHARS else error
+        return type(error)(self._endpoint.without_key(str(error)))
 
 
 class _ComplaintError(Exception):
