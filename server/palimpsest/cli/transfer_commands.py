@@ -232,11 +232,8 @@ def _plan(pending: backup.PendingMigration) -> list[str]:
         f"{pending.location} has schema {pending.revision}. To be done:",
         *(f"  {step.revision}: {step.purpose}" for step in pending.steps),
     ]
-    if pending.dump_command:
-        lines.append(f"Stop all servers first, and copy the database: {pending.dump_command}")
-    else:
-        lines.append("The file is copied into the backups folder first.")
-    return lines
+    stop = f"Stop all servers first, and copy the database: {pending.dump_command}"
+    return [*lines, stop if pending.dump_command else "The file is copied into the backups folder first."]
 
 
 # The commands that list projects, and move what is in one to another.

@@ -444,7 +444,8 @@ def instructions_with(sources: Sources) -> str:
         (PROCEDURES, _practice(sources), 1 / 3 if sources.pinned else 1),
     )
     taken = sum(_size(line.text) for section in _sections(heads, room, _size) for line in section)
-    pinned = _pinned_lines(sources, room - taken - _size(PINNED) - LEFT_OUT_BYTES, _pinned_bytes)
+    room_left = room - taken - _size(PINNED) - LEFT_OUT_BYTES
+    pinned = _pinned_lines(sources, room_left, lambda memory, chars: _size(_pinned_line(memory, chars).text))
     groups: tuple[Group, ...] = (
         *heads,
         (PINNED, pinned, 1),
@@ -484,10 +485,6 @@ def _lines(memories: Sequence[Memory], *, is_lasting: bool = False, may_cut: boo
 
 def _size(line: str) -> int:
     return len(line.encode()) + 1
-
-
-def _pinned_bytes(memory: Memory, chars: int) -> int:
-    return _size(_pinned_line(memory, chars).text)
 
 
 # The brief of a session: what never yields, what holds in the project, who the user is, where the last one ended.
@@ -1164,7 +1161,7 @@ class Briefs:
         is_off = not request.prompt and self._settings.hooks_ask_agent == "never"
         if is_off or self._settings.hooks not in GIVING_MODES or request.user not in ("", user):
             return NOTHING
-        if not request.user and not await self._threads.run(self._is_only_user):
+        if not request.user and {*(await self._threads.run(self._files.folders)).users} - {"", user}:
             return NOTHING  # whose session it is is not known
         scope = self._scope_of(await self._project_of(request.folder))
 
@@ -1236,10 +1233,6 @@ class Briefs:
         if replace(self._state(user), log_number=state.log_number) != state:
             return True
         return self._engine.ledger.read_with(entries.has_changed_since, user, state.log_number)
-
-    def _is_only_user(self) -> bool:
-        """Return whether nobody else's sessions begin with memories from this data directory. Raises OSError."""
-        return not {user for user in self._files.folders().users if user} - {self._scope.user_id}
 
     def _render(self, projects: Mapping[str, str]) -> LedgerState:
         """Render everything of the user, and return the state of the ledger that it says.

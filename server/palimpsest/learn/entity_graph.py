@@ -269,12 +269,10 @@ class Graph(OfMemory):
 
         `about` is a name: then only what is connected with the entities of the name, and these.
         """
-        relations_of = partial(self._relations, conn, scope, as_of=as_of, held_at=held_at, limit=limit)
-        if not about:
-            ids = entities_module.all_ids(conn, scope)
-            return _subgraph(conn, scope, (), relations_of(ids))
-        found = find_entities(conn, scope, about, as_of=as_of)
-        return _subgraph(conn, scope, found, relations_of({entity.id for entity in found}))
+        found = find_entities(conn, scope, about, as_of=as_of) if about else ()
+        ids = [entity.id for entity in found] if about else entities_module.all_ids(conn, scope)
+        relations = self._relations(conn, scope, ids, as_of=as_of, held_at=held_at, limit=limit)
+        return _subgraph(conn, scope, found, relations)
 
     def _relations(
         self,

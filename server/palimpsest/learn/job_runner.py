@@ -12,7 +12,7 @@ import anyio
 from sqlalchemy import Connection
 
 from palimpsest.core import errors, models
-from palimpsest.core.clock import Precision, Zones, local_iso, parse_date
+from palimpsest.core.clock import Precision, Zones, first_instant, local_iso, parse_date
 from palimpsest.core.errors import DailyLimitError, InputError, LedgerError, PalimpsestError, StaleDecisionError, logged
 from palimpsest.core.models import Annotation, Decision, Entity, Event, Fact, Link, Memory, Provenance, Scope
 from palimpsest.core.protocols import LanguageModel
@@ -422,12 +422,6 @@ def kinds_for(model: LanguageModel | None) -> tuple[JobKind, ...]:
 # captured has a limit of its own, and all other work shares one.
 
 
-def next_day(now: datetime) -> datetime:
-    """Return when the next day begins in UTC."""
-    today = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-    return today + timedelta(days=1)
-
-
 @dataclass(frozen=True, slots=True)
 class _CountedModel(WrappedModel):
     """A language model that counts its calls, and raises DailyLimitError in place of one that is one too many.
@@ -548,7 +542,8 @@ def _record(engine: Engine, job: Job, end: JobEnd) -> None:
     """Record in the ledger how an attempt at a job ended."""
     error, user, now = end.error, job.scope.user_id, engine.ledger.clock()
     if isinstance(error, DailyLimitError):
-        engine.ledger.run_for(user, job_queries.postpone, job, str(error), next_day(engine.clock()))
+        tomorrow = engine.clock().astimezone(UTC).date() + timedelta(days=1)
+        engine.ledger.run_for(user, job_queries.postpone, job, str(error), first_instant(tomorrow, UTC))
     elif error is not None:
         logger.warning("a job ended before its end: %s", error, exc_info=not isinstance(error, PalimpsestError))
         text = str(error) if isinstance(error, PalimpsestError) else f"{type(error).__name__}: {error}."
@@ -664,7 +659,7 @@ def notes_on(reports: Sequence[JobReport]) -> tuple[str, ...]:
     ended = [report for report in reports if report.job.state != "waiting"]
     failed = [report.job for report in reports if report.job.state != "done"]
     remarks = _remarks(ended)
-    return (*_learned(ended, has_remarks=bool(remarks)), *remarks, *(_failure(job) for job in failed))
+    return (*_learned(ended, has_remarks=bool(remarks)), *remarks, *map(_failure, failed))
 
 
 def shown_fact(memory: Memory) -> str:
@@ -706,8 +701,6 @@ def _learned(reports: Sequence[JobReport], *, has_remarks: bool) -> list[str]:
 def _failure(job: Job) -> str:
     if job.kind not in job_queries.TOLD_KINDS:
         return f"the job '{job.kind}' failed in the background: {job.error} palimpsest jobs --retry tries again."
+    again = f"after {local_iso(job.due_at)}, or with" if job.state == "waiting" else "by"
     what = f"{counted(len(job.message_ids), 'message')}, which are kept: {job.error}"
-    if job.state == "waiting":
-        again = f"after {local_iso(job.due_at)}, or with palimpsest jobs --retry"
-        return f"not learned yet from {what} This is tried again {again}."
-    return f"not learned from {what} palimpsest jobs --retry tries again, and so does sending them again."
+    return f"not learned from {what} This is tried again {again} palimpsest jobs --retry."

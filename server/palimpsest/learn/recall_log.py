@@ -173,7 +173,8 @@ class RecallLog(OfMemory):
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
-        self._new = _empty()
+        # More than are kept are not collected, however long nobody writes them.
+        self._new = deque[NewRecall](maxlen=MAX_RECALLS)
         self._woken = anyio.Event()
         self._epoch: str | None = None
         self.days = engine.settings.recall_log_days
@@ -197,7 +198,8 @@ class RecallLog(OfMemory):
 
     async def write(self) -> None:
         """Write what is collected, and erase what is too old. A failure is logged: the search has been answered."""
-        new, self._new, self._woken = self._new, _empty(), anyio.Event()
+        new, self._woken = tuple(self._new), anyio.Event()
+        self._new.clear()
         with logged(logger, "what was recalled was not noted"):
             if new or await self.engine.read(self._has_outdated):
                 self._epoch = await self.engine.write(partial(self._write, new))
@@ -236,8 +238,3 @@ class RecallLog(OfMemory):
     @property
     def _since(self) -> datetime | None:
         return self.engine.clock() - timedelta(days=self.days) if self.days else None
-
-
-def _empty() -> deque[NewRecall]:
-    """Return a list for new recalls. More than are kept are not collected, however long nobody writes them."""
-    return deque(maxlen=MAX_RECALLS)
