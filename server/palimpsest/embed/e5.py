@@ -35,6 +35,7 @@ import numpy.typing as npt
 from palimpsest.core.errors import EmbedderError, logged, raised_as
 from palimpsest.core.protocols import Vector
 from palimpsest.core.validation import well_formed
+from palimpsest.embed.onnx import PASSAGE, QUESTION, inference_session
 from palimpsest.embed.workers import Workers
 from palimpsest.text.tokenizer import windows
 
@@ -72,9 +73,6 @@ SAME = 0.999
 BATCH_CHARS = 512
 
 WAIT_POLICY = "OMP_WAIT_POLICY"
-
-# The order in which calls are served: a question waits for one other text at most.
-QUESTION, PASSAGE = 0, 1
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -349,18 +347,13 @@ class Runtime:
 
     def __init__(self, file: Path, threads: int) -> None:
         runtime: Any = importlib.import_module("onnxruntime")  # slow to import
-        options = runtime.SessionOptions()
-        options.intra_op_num_threads = threads
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # spinning takes cores from others
-        options.enable_mem_pattern = False  # it would keep a plan for each number and length of texts
-        # More optimization merges each sum with its normalization, which takes four times as long.
-        options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_ENABLE_BASIC
         self._model = Model(file)
-        self._session: Any = runtime.InferenceSession(
+        self._session: Any = inference_session(
             _onnx(self._model),
-            options,
-            providers=["CPUExecutionProvider"],
-            enable_fallback=0,  # it would print to the standard output, which is the protocol's
+            intra_op_num_threads=threads,
+            enable_mem_pattern=False,  # it would keep a plan for each number and length of texts
+            # More optimization merges each sum with its normalization, which takes four times as long.
+            graph_optimization_level=runtime.GraphOptimizationLevel.ORT_ENABLE_BASIC,
         )
         self._session._model_bytes = None  # noqa: SLF001 - 14 MB, which it keeps and has no use for
         self._model.release()

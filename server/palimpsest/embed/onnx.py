@@ -36,7 +36,7 @@ MAX_TOKEN_CHARS = 16
 # The names of a model's file in `onnx/`, after "model": the exact one, then those that a processor runs well.
 VARIANTS = ("", "_quantized", "_int8", "_q4")
 
-# The order in which calls are served.
+# The order in which calls are served: a question waits for one other text at most.
 QUESTION, PASSAGE = 0, 1
 
 _T = TypeVar("_T")
@@ -57,7 +57,7 @@ class OnnxEmbedder:
         self._pooling: Pooling = config.pooling or _pooling(folder)
         self._max_tokens = config.max_tokens or min(_max_tokens(folder), MAX_TOKENS)
         self._tokenizer: Any = _mapped(folder, lambda: _tokenizer(folder / "tokenizer.json", self._max_tokens))
-        self._session: Any = _mapped(folder, lambda: _session(model))
+        self._session: Any = _mapped(folder, lambda: inference_session(str(model)))
         # The session has threads of its own, which all work on one text.
         self._workers = Workers(1, lambda _: None)
         self._dims = len(self._vector("a text to try the model with"))
@@ -138,7 +138,7 @@ class OnnxReranker:
                 model = _model_file(self._folder, "reranker.config.folder")
                 _digest(self._folder, model, "")
                 tokenizer = _tokenizer(self._folder / "tokenizer.json", min(_max_tokens(self._folder), MAX_TOKENS))
-                self._loaded = tokenizer, _session(model)
+                self._loaded = tokenizer, inference_session(str(model))
         tokenizer, session = self._loaded
         ends_at, found = time.monotonic() + self._timeout, list[float]()
         for text in itertools.takewhile(lambda _: time.monotonic() < ends_at, texts):
@@ -220,14 +220,17 @@ def _tokenizer(file: Path, max_tokens: int) -> Any:
     return tokenizer
 
 
-def _session(model: Path) -> Any:
+def inference_session(model: str | bytes, **settings: Any) -> Any:
+    """Return a session of onnxruntime for a model in a file or in memory, with settings for its options."""
     runtime: Any = importlib.import_module("onnxruntime")  # slow to import
     # The Windows builds of onnxruntime send telemetry to Microsoft unless it is disabled.
     runtime.disable_telemetry_events()
     options = runtime.SessionOptions()
+    for name, value in settings.items():
+        setattr(options, name, value)
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # spinning takes cores from others
     # Its own fallback would print to the standard output, which is the protocol's.
-    return runtime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"], enable_fallback=0)
+    return runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"], enable_fallback=0)
 
 
 def _digest(folder: Path, model: Path, how: str) -> str:

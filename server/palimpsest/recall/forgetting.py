@@ -5,14 +5,12 @@ in which a memory of its kind fades; in MemoryBank it is 1. (Its published code 
 stronger memory fades faster. That is not meant.)
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, tzinfo
-from typing import Literal, TypeAlias
+from typing import Literal, Self, TypeAlias
 
 import numpy as np
 from sqlalchemy import Connection
@@ -71,7 +69,7 @@ class Fading:
     fades_at: datetime | None
     kept_by: str = ""
 
-    def in_zone(self, zone: tzinfo | None) -> Fading:
+    def in_zone(self, zone: tzinfo | None) -> Self:
         """Return the same with its times as times of a zone."""
         return times_in_zone(self, zone, "last_at", "used_at", "fades_at")
 

@@ -1,7 +1,5 @@
 """Memories and messages as hits: the filters on them, the passage a page is shown by, and what repeats another."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from bisect import bisect_right
@@ -11,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, tzinfo
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import Any, Self
 
 from sqlalchemy import Connection
 
@@ -444,7 +442,7 @@ class FoldWords:
     query: AbstractSet[str] = frozenset()
 
     @classmethod
-    def of(cls, hits: Sequence[Hit], query: str) -> FoldWords:
+    def of(cls, hits: Sequence[Hit], query: str) -> Self:
         """Return the names of the speakers of the hits, and the words of a query."""
         names = {token for hit in hits if hit.kind == "message" for token in search_tokens(hit.name)}
         return cls(names, frozenset(query_tokens(query)))
