@@ -5,7 +5,7 @@ import os
 import secrets
 import tempfile
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -403,14 +403,12 @@ async def create(request: Request) -> Response:
     days = context.number_in(form, "days")
     if form.get("days") and not 0 < (days or 0) <= MAX_DAYS:
         raise InputError(f"the days are a number from 1 to {MAX_DAYS:,}, or nothing. No token was created")
-    if scope.project and form.get("anyway") != scope.project:
-        known = (await context.memory_of(request)).projects
-        if unknown := await known.unknown(scope.project, user_id=scope.user_id):
-            return await tokens(request, unknown=unknown, given=dict(form))
+    known = (await context.memory_of(request)).projects if scope.project else None
+    unknown = await known.unknown(scope.project, user_id=scope.user_id) if known else ""
     read_only, with_general = form.get("read_only") == "on", form.get("with_general") == "on"
     grant = access_tokens.Grant(scope.user_id, scope.project, read_only, with_general)
     text, _ = await anyio.to_thread.run_sync(access_tokens.create, settings.data_dir, grant, now(), days)
-    return context.answered(request, "/care/tokens", {"created": text})
+    return context.answered(request, "/care/tokens", {"created": text, "unknown": unknown})
 
 
 async def revoke(request: Request) -> Response:
@@ -420,10 +418,10 @@ async def revoke(request: Request) -> Response:
     return context.redirect("/care/tokens?done=revoked", context.scope_of(request))
 
 
-async def tokens(request: Request, unknown: str = "", given: Mapping[str, Any] | None = None) -> Response:
+async def tokens(request: Request) -> Response:
     """List the access tokens. The text of one that was just created is shown once, and not when the page is reloaded.
 
-    `unknown` is the question about a project that is not known, and `given` what the form said that named it.
+    Beside it stands what there is to say about its project if that is not known.
     """
     settings = await settings_of(request)
     told = context.told_to(request, once=True)
@@ -433,10 +431,10 @@ async def tokens(request: Request, unknown: str = "", given: Mapping[str, Any] |
         "care/tokens.html",
         tokens=[(token, token.is_expired(now())) for token in stored],
         of_settings=settings.http.tokens,
-        given={"user": settings.user_id, "project": "", "days": ""} | dict(given or {}),
-        unknown=unknown,
+        user=settings.user_id,
         done="revoked" if request.query_params.get("done") == "revoked" else "",
         created=told.get("created", ""),
+        unknown=told.get("unknown", ""),
     )
 
 

@@ -276,14 +276,14 @@ async def entities(request: Request) -> Response:
 async def entity(request: Request) -> Response:
     """Show what is known about an entity."""
     dossier = await _dossier(request, await context.memory_of(request))
-    return context.shown(request, "around/entity.html", dossier=dossier, shown=SHOWN, hops=_hops(request))
+    return context.shown(request, "around/entity.html", dossier=dossier, shown=SHOWN)
 
 
 async def neighbourhood(request: Request) -> Response:
     """Return an entity and what is near it, as nodes and links in JSON."""
     memory, scope = await context.memory_of(request), context.scope_of(request)
     dossier = await _dossier(request, memory)
-    near = await memory.graph.around(scope, dossier.entity, _hops(request), NEIGHBOURS)
+    near = await memory.graph.around(scope, dossier.entity, 1, NEIGHBOURS)
     return JSONResponse(_drawing(near, scope, dossier.entity.id))
 
 
@@ -303,10 +303,6 @@ async def _dossier(request: Request, memory: OpenMemory) -> Any:
     with context.or_not_found():
         (dossier,) = await memory.graph.dossiers(context.scope_of(request), request.path_params["id"])
     return dossier
-
-
-def _hops(request: Request) -> int:
-    return 2 if request.query_params.get("hops") == "2" else 1
 
 
 def _drawing(found: EntityGraph, scope: Scope, centre: str) -> dict[str, Any]:
