@@ -485,7 +485,7 @@ async def open_memory(
         async with anyio.create_task_group() as tasks:
             work = BackgroundWork(engine, projection, tasks, briefs.before(on_learned)) if background else None
             opened = Memory(engine, projection, kept_keys, work, briefs, fading, recall_log)
-            for each in (work, opened.capture, briefs, fading, recall_log) if work else ():
+            for each in (work, opened.capture, briefs, fading) if work else ():
                 tasks.start_soon(each.run)
             try:
                 yield opened
@@ -499,7 +499,6 @@ async def open_memory(
     finally:
         with anyio.CancelScope(shield=True):
             await fading.write()
-            await recall_log.write()
             await threads.run(projection.close)
             if engine.model is not None:
                 await engine.model.aclose()

@@ -71,14 +71,16 @@ def forgetting_of(settings: Settings) -> RetentionSettings:
 
 
 class FadingMemories(OfMemory):
-    """What fades, as `memory.fading`. Uses are noted only if the settings let memories fade."""
+    """What fades, as `memory.fading`. Uses are noted only if the settings let memories fade.
+
+    Where it runs, it also writes the recall log.
+    """
 
     def __init__(self, engine: Engine, recall_log: RecallLog) -> None:
         super().__init__(engine)
         self._recall_log = recall_log
         self._uses: dict[str, Use] = {}
         self._named: dict[tuple[str, str], datetime] = {}
-        self._woken = anyio.Event()
         self.forgetting = forgetting_of(engine.settings)
 
     def after_search(self, result: SearchResult) -> None:
@@ -96,7 +98,7 @@ class FadingMemories(OfMemory):
             return
         for beginning in (name for text in texts for name in _NAMED.findall(text)):
             self._named[user_id, beginning] = self.engine.clock()
-            self._woken.set()
+            self._recall_log.woken.set()
 
     def after_write(self, user_id: str, outcomes: Iterable[Outcome]) -> None:
         """Collect what was stated again by a write and was known already, and what it updates, replaces or names."""
@@ -114,21 +116,21 @@ class FadingMemories(OfMemory):
         for memory_id in memory_ids:
             before = self._uses.get(memory_id, Use(0, now))
             self._uses[memory_id] = Use(before.times + times, max(before.last_at, now))
-            self._woken.set()
+            self._recall_log.woken.set()
 
     async def run(self) -> None:
-        """Write what is collected, in batches, until cancelled."""
+        """Write what is collected, here and in the recall log, in batches, until cancelled."""
         while True:
-            await self._woken.wait()
-            await anyio.sleep(REST_SECONDS)
             await self.write()
+            with anyio.move_on_after(LOOK_SECONDS):
+                await self._recall_log.woken.wait()
+                await anyio.sleep(REST_SECONDS)
 
     async def write(self) -> None:
-        """Write what is collected. A failure is logged: a search has been answered by then."""
+        """Write the recall log, and what is collected. A failure is logged: a search has been answered by then."""
         uses, named = self._uses, self._named
-        self._uses, self._named, self._woken = {}, {}, anyio.Event()
-        if named:
-            await self._recall_log.write()
+        self._uses, self._named = {}, {}
+        await self._recall_log.write()
         if uses or named:
             with logged(logger, "that memories were used was not noted"):
                 await self.engine.write(lambda: self.engine.ledger.run(usage.note_uses, uses, named))
@@ -169,13 +171,14 @@ class RecallLog(OfMemory):
     A recall is what a search of a tool, a prompt of the server or the command line showed, and what a hook recalled for
     a prompt. What does not count: searches of the page, those with a read-only access token, and what was believed at
     another time (`as_of`). `days` is how long recalls are kept; with 0 none are noted, and those that were are erased.
+    `woken` is set when there is something to write.
     """
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
         # More than are kept are not collected, however long nobody writes them.
         self._new = deque[NewRecall](maxlen=MAX_RECALLS)
-        self._woken = anyio.Event()
+        self.woken = anyio.Event()
         self._epoch: str | None = None
         self.days = engine.settings.recall_log_days
 
@@ -186,19 +189,11 @@ class RecallLog(OfMemory):
         if self.days and owner_ids:
             now, name = self.engine.clock(), one_line(caller)[:MAX_CALLER_CHARS]
             self._new.append(NewRecall(scope, question, now, name, tuple(owner_ids), all_projects))
-            self._woken.set()
-
-    async def run(self) -> None:
-        """Write what is collected, in batches, and erase what is too old, until cancelled."""
-        while True:
-            await self.write()
-            with anyio.move_on_after(LOOK_SECONDS):
-                await self._woken.wait()
-                await anyio.sleep(REST_SECONDS)
+            self.woken.set()
 
     async def write(self) -> None:
         """Write what is collected, and erase what is too old. A failure is logged: the search has been answered."""
-        new, self._woken = tuple(self._new), anyio.Event()
+        new, self.woken = tuple(self._new), anyio.Event()
         self._new.clear()
         with logged(logger, "what was recalled was not noted"):
             if new or await self.engine.read(self._has_outdated):
