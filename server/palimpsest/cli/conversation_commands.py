@@ -109,19 +109,24 @@ async def _learn_documents(memory: Memory, path: Path) -> Reply:
             result = document_pages.LearnedFolder(
                 [await memory.documents.learn_file(memory.scope, path, caller=CALLER)]
             )
-    waiting = 0
+    notes = list(dict.fromkeys(note for learned in result.learned for note in learned.notes))
     if not all(learned.is_unchanged for learned in result.learned):
-        with progress_bar("embedding") as progress:
-            waiting = await memory.documents.embed(progress)
-    told = (note for learned in result.learned for note in learned.notes)
-    notes = list(dict.fromkeys(note for note in told if not note.startswith("found by")))  # they are embedded since
-    notes += [f"found by words only, until they can be embedded: {counted(waiting, 'text')}"] if waiting else []
+        notes = await _embedded(memory, notes)
     content: dict[str, Any] = {
         "documents": [replies.learned_json(learned) for learned in result.learned],
         "skipped": [replies.picked(item, "path reason") for item in result.skipped],
         "notes": notes,
     }
     return Reply(content, *(_lines(result) or [f"nothing was learned from {path}"]), *output.notes_text(notes))
+
+
+async def _embedded(memory: Memory, notes: list[str]) -> list[str]:
+    """Embed what waits for it, and return notes without those that say so, if nothing waits any more."""
+    from palimpsest.learn.commit import is_on_embedding  # noqa: PLC0415 - its help needs none of it
+
+    with progress_bar("embedding") as progress:
+        waiting = await memory.documents.embed(progress)
+    return notes if waiting else [note for note in notes if not is_on_embedding(note)]
 
 
 def _lines(result: document_pages.LearnedFolder) -> list[output.Part]:
@@ -230,8 +235,6 @@ async def _learn_file(memory: Memory, file: Path, *, stays: bool, embeds: bool) 
 
     `stays`: all of it stays in the project. `embeds`: texts that wait for it are embedded now.
     """
-    from palimpsest.learn.commit import is_on_embedding  # noqa: PLC0415 - its help needs none of it
-
     conversations, notes = _conversations_in(file, memory)
     total = sum(len(conversation.messages) for conversation in conversations)
     kept = learned = done = 0
@@ -247,11 +250,8 @@ async def _learn_file(memory: Memory, file: Path, *, stays: bool, embeds: bool) 
                 notes.update(dict.fromkeys(result.notes))
                 done += len(batch)
                 progress(done, total)
-    told = list(notes)
-    if embeds:  # nobody asks again once the background has embedded them
-        with progress_bar("embedding") as progress:
-            waiting = await memory.documents.embed(progress)
-        told = told if waiting else [note for note in told if not is_on_embedding(note)]
+    # Nobody asks again once the background has embedded them.
+    told = await _embedded(memory, list(notes)) if embeds else list(notes)
     text = f"learned {counted(kept, 'message')} and {counted(learned, 'fact')} from {file}"
     return Reply({"kept_messages": kept, "facts": learned, "notes": told}, text, *output.notes_text(told))
 

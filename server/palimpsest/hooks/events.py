@@ -49,8 +49,6 @@ TURN_FIELDS = {
     "cursor": "generation_id",
     "vscode": "timestamp",
 }
-# The folder, in the home folder or a project, of the file in which a client has hooks of its own.
-OWN_HOOKS = {"codex": ".codex", "gemini": ".gemini", "cursor": ".cursor"}
 # Clients that let a hook add to a prompt. VS Code takes context at the start of a session only.
 TAKES_RECALLED = ("claude-code", "codex", "gemini", "cursor")
 # Clients whose agent goes on with a text when a hook answers so at the end of its turn.
@@ -377,7 +375,6 @@ def _injection_of(reply: dict[str, object]) -> Injection | None:
 CONTEXT_KEPT = ("resume", "fork")
 # Sources of a session that was there before: what was said in it so far comes first.
 CONTINUED = ("resume", "compact")
-HOOK_FILES = ("hooks.json", "settings.json", "config.toml")
 MAX_HOOKS_FILE = 1024 * 1024
 
 
@@ -428,23 +425,18 @@ def _briefs(options: Options, event: Event) -> list[Injection | None]:
 
 
 def is_foreign_copy(installed_for: str, host: str, folder: str) -> bool:
-    """Return whether a client runs a hook of another client although it has one of ours that names this client.
+    """Return whether Cursor runs a hook of Claude Code, as it does, although it has one of ours.
 
-    Cursor runs Claude Code's hooks, too. The client's files are asked and not a note of ours, because people edit them.
+    Its files are asked and not a note of ours, because people edit them.
     """
-    place = OWN_HOOKS.get(host)
-    if place is None or installed_for == host:
-        return False
-    own = re.compile(rb"--client[\s\"',]+" + host.encode())
-    for home in (os.path.expanduser("~"), folder):
-        for name in HOOK_FILES:
-            try:
-                with open(os.path.join(home, place, name), "rb") as file:
-                    content = file.read(MAX_HOOKS_FILE)
-            except OSError:
-                continue
-            if b"palimpsest-hook" in content and own.search(content) is not None:
-                return True
+    for home in (os.path.expanduser("~"), folder) if host == "cursor" and installed_for != host else ():
+        try:
+            with open(os.path.join(home, ".cursor", "hooks.json"), "rb") as file:
+                content = file.read(MAX_HOOKS_FILE)
+        except OSError:
+            continue
+        if b"palimpsest-hook" in content and re.search(rb"--client[\s\"',]+cursor", content):
+            return True
     return False
 
 

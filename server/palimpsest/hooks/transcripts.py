@@ -402,10 +402,9 @@ class Offsets(BaseModel):
             self.files = {name: known for name, known in self.files.items() if Path(name).exists()}
         for name in list(self.files)[:-KEPT_COUNTS]:
             self.files[name].counts = None
-        content: dict[str, Any] = self.model_dump()
         try:
             spool.make_private_folder(str(self.file.parent))
             with replace_file(self.file, durable=False) as file:
-                json.dump(content, file)
+                file.write(self.model_dump_json())
         except OSError as error:
             logger.warning("%s cannot be written, so transcripts will be read again: %s", self.file, error)

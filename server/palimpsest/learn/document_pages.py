@@ -152,14 +152,14 @@ def plain_gist(page: str, headings: Sequence[str]) -> Gist:
 
 
 async def write_gists(engine: Engine, model: LanguageModel, job: Job) -> JobEnd:
-    """Write the gists of the pages of a job that no model has written yet, a few of them at once."""
+    """Write the gists of the pages of a job that no model has written yet, a few of them at once.
+
+    Raises ModelError and PromptError; what is written is kept.
+    """
     waiting = await engine.read(lambda conn: _waiting(conn, job))
     prompt = engine.prompts.get("gist")
     for page, title, headings in waiting[:PAGES_AT_ONCE]:
-        try:
-            text = await write_gist(model, prompt, title=title, headings=headings, page=page.content)
-        except (errors.ModelError, errors.PromptError) as error:
-            return JobEnd(error=error)
+        text = await write_gist(model, prompt, title=title, headings=headings, page=page.content)
         gist = Gist(text, model.name, prompt.fingerprint)
         vectors, _ = await embed_texts(engine, [text])  # what cannot be embedded now waits for the background
         made_by = Provenance("gist", model.name, prompt.fingerprint)

@@ -215,13 +215,10 @@ async def _embed_restored(engine: Engine) -> list[str]:
     end = time.monotonic() + commit.CALL_SECONDS
     try:
         await engine.run(lambda: backfill.run(lambda: time.monotonic() > end))
-    except EmbedderError as error:
+    except (EmbedderError, LedgerError) as error:
         return [f"found by words only, until it can be embedded: {error}"]
-    except LedgerError as error:
-        return [f"done, but what has no vector yet is found by words only until the background embeds it: {error}"]
-    return (
-        [] if backfill.is_finished else ["some texts are found by words only until they are embedded in the background"]
-    )
+    late = "some texts are found by words only until they are embedded in the background"
+    return [] if backfill.is_finished else [late]
 
 
 async def _owners(

@@ -540,7 +540,9 @@ def overview(conn: Connection, request: SummaryRequest) -> PlainText:
     Who the user is comes first, then the newest. What a pinned memory says is not repeated. What a newer memory seems
     to end is left out, and counted with what does not fit.
     """
-    held = not_pinned(conn, request, kinds.held_memories(conn, request, READ))
+    found = kinds.newest(conn, request, READ)
+    held = [memory for memory in found if request.held_at is not None or not is_pinned(memory.metadata)]
+    held = not_pinned(conn, request, held)
     total = len(held) if len(held) < READ else memory_queries.count_memories(conn, request.scope)
     has_ended = ended([(memory.text, memory.stated_at) for memory in held])
     contradicted = without_contradicted(conn, request.embedder, request.scope, held, request.now, only_changes=True)

@@ -17,7 +17,7 @@ from palimpsest.learn.summaries.extractive import Passage, most_telling
 from palimpsest.recall.features import centred_vectors
 from palimpsest.store import memories as memory_queries
 from palimpsest.store import summaries
-from palimpsest.store.memories import block_head, is_pinned, pinned_memories, whose
+from palimpsest.store.memories import block_head, pinned_memories, whose
 from palimpsest.store.messages import ConversationSummary
 from palimpsest.text.dates.date_finder import date_and_sense
 from palimpsest.text.display import counted, shorten, shorten_to_tokens, visible
@@ -284,12 +284,6 @@ SHORT_ID = 8
 NOT_SHOWN, MORE = " not shown.)", " more)"
 
 NOTHING = "Nothing is known yet."
-
-
-def held_memories(conn: Connection, request: SummaryRequest, limit: int) -> list[Memory]:
-    """Return the newest memories that hold now and are not pinned, which stand above every list. Newest first."""
-    found = newest(conn, request, limit)
-    return [memory for memory in found if request.held_at is not None or not is_pinned(memory.metadata)]
 
 
 def dated(memory: Memory) -> str:
