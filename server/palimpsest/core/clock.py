@@ -25,6 +25,9 @@ _MONTH_OR_YEAR = re.compile(r"(\d{4})(?:-(\d\d))?")
 # A function that returns the current time as an aware datetime.
 Clock: TypeAlias = Callable[[], datetime]
 
+# The first and the last time of the calendar.
+EARLIEST, LATEST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
+
 # How exactly a time is known; empty for an exact instant.
 Precision: TypeAlias = Literal["", "day", "month", "year"]
 
@@ -184,7 +187,7 @@ def span_of(instant: datetime, precision: Precision, zone: tzinfo = UTC) -> Time
     days = {"day": 1, "month": monthrange(day.year, day.month)[1], "year": 365 + isleap(day.year)}[precision]
     begin = first_instant(first, zone)
     if first.toordinal() + days > date.max.toordinal():  # there is no day after it to count from
-        return TimeSpan(begin, datetime.max.replace(tzinfo=UTC))
+        return TimeSpan(begin, LATEST)
     return TimeSpan(begin, first_instant(first + timedelta(days), zone) - timedelta(microseconds=1))
 
 
@@ -196,7 +199,7 @@ def first_instant(day: date, zone: tzinfo | None) -> datetime:
     try:
         return datetime.combine(day, time(), zone or UTC).astimezone(UTC)
     except OverflowError:
-        return (datetime.min if day.year == date.min.year else datetime.max).replace(tzinfo=UTC)
+        return EARLIEST if day.year == date.min.year else LATEST
 
 
 def in_zone(instant: datetime, zone: tzinfo | None) -> datetime:

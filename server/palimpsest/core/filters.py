@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, cast
 
 from palimpsest.core.clock import TimeSpan, parse_span
 from palimpsest.core.errors import InputError, Remedy
-from palimpsest.core.models import PAGE, name_key
+from palimpsest.core.models import KINDS, PAGE, name_key
 
 # Filters on hits and memories. A filter is read and checked once, and then tests records.
 #
@@ -35,7 +35,6 @@ FADED = "faded"
 # The fields that are compared with a text in the spelling of `plain`, and have no order.
 NAMED = ("entity", "speaker", "session", "words")
 FIELDS = (*TIMES, "role", "kind", "tags", FADED, *NAMED)
-KINDS = ("memory", "message")
 MESSAGES = frozenset({"message"})
 SCOPE_PARTS = ("user_id", "project", "agent_id", "run_id")
 JUNCTIONS = ("AND", "OR", "NOT")

@@ -12,7 +12,16 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple, TypeAlias, cast, get_args
 
-from palimpsest.core.clock import Precision, TimeSpan, parse_date, parse_until, shown_date, span_of, times_in_zone
+from palimpsest.core.clock import (
+    EARLIEST,
+    Precision,
+    TimeSpan,
+    parse_date,
+    parse_until,
+    shown_date,
+    span_of,
+    times_in_zone,
+)
 from palimpsest.core.errors import InputError
 
 # Who and what memories speak of: entities and the relations between them, as texts name them and as they are known.
@@ -298,6 +307,7 @@ BEGIN = "begin"
 PAGE = "document"
 
 Kind: TypeAlias = Literal["memory", "message"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 StepKind: TypeAlias = Literal["memory", "message", "entity"]
 
 
@@ -365,7 +375,7 @@ def end_in(span: TimeSpan, *, is_replaced: bool) -> datetime:
 
     It is the last of it, or if something took its place the one before it, for the other began with it.
     """
-    has_before = span.first > datetime.min.replace(tzinfo=UTC)
+    has_before = span.first > EARLIEST
     return span.first - timedelta(microseconds=1) if is_replaced and has_before else span.last
 
 

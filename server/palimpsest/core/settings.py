@@ -60,8 +60,11 @@ class Endpoint:
     api_key: str | None
     base_url: str | None
 
-    def client_options(self, timeout: float, max_retries: int, local_client: Callable[..., Any]) -> dict[str, Any]:
-        """Return the options of the client of a vendor's package. `local_client` makes one for this machine."""
+    def client_options(self, timeout: float, local_client: Callable[..., Any], max_retries: int = 1) -> dict[str, Any]:
+        """Return the options of the client of a vendor's package. `local_client` makes one for this machine.
+
+        It retries after a connection error or status 408, 409, 429 or 5xx.
+        """
         return {
             "api_key": self.api_key or "none",  # local servers need no key, but the client requires one
             "base_url": self.base_url,

@@ -27,7 +27,7 @@ class OpenAIEmbedder(PlainEmbedder):
         self._endpoint = endpoint
         self.dims = config.embedding_dims or 0
         self.fingerprint = f"openai:{self._model}:{config.embedding_dims or 'own'}"
-        self._client = openai.OpenAI(**endpoint.client_options(config.timeout, 2, openai.DefaultHttpxClient))
+        self._client = openai.OpenAI(**endpoint.client_options(config.timeout, openai.DefaultHttpxClient, 2))
 
     def _vectors(self, texts: Sequence[str]) -> Vector:
         parts = [self._ask(texts[start : start + BATCH]) for start in range(0, len(texts), BATCH)]

@@ -16,7 +16,6 @@ try:
 except ImportError as error:
     raise errors.SettingsError("llm.provider = 'anthropic' needs: pip install 'palimpsest-mcp[anthropic]'") from error
 
-RETRIES = 1
 SERVER_ERROR = 500
 _DATA_URL = re.compile(r"data:(image/[\w.+-]+);base64,(.+)", re.DOTALL)
 
@@ -32,7 +31,7 @@ class AnthropicModel:
         given = {"temperature": config.temperature if config.top_p is None else None, "top_p": config.top_p}
         self._options = {name: value for name, value in given.items() if value is not None}
         self._has_schema = True
-        client_options = endpoint.client_options(config.timeout, RETRIES, anthropic.DefaultAsyncHttpxClient)
+        client_options = endpoint.client_options(config.timeout, anthropic.DefaultAsyncHttpxClient)
         self._client = anthropic.AsyncAnthropic(**client_options)
 
     async def complete(self, messages: Sequence[Mapping[str, str]], schema: Mapping[str, Any] | None) -> str:

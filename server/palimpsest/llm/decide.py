@@ -19,7 +19,7 @@ from pydantic import AliasChoices, BeforeValidator, Field, WithJsonSchema, model
 from pydantic.json_schema import SkipJsonSchema
 
 from palimpsest.core import models
-from palimpsest.core.clock import Precision, TimeSpan, shown_date, span_of
+from palimpsest.core.clock import EARLIEST, LATEST, Precision, TimeSpan, shown_date, span_of
 from palimpsest.core.models import SELF_NAMES, Decision, Event, Fact, ForgetRequest, Kind, name_key, relation_key
 from palimpsest.core.protocols import LanguageModel
 from palimpsest.core.validation import object_of, one_line
@@ -421,9 +421,6 @@ def _shares_words(first: str, second: str, user_name: str) -> bool:
 #
 # The model does not decide this, because it orders dates badly. The times are those of section 2.2 of the Zep paper.
 
-_EARLIEST = datetime.min.replace(tzinfo=UTC)
-_LATEST = datetime.max.replace(tzinfo=UTC)
-
 
 def is_plan(statement: Fact | KnownEntry, now: datetime | None) -> bool:
     """Return whether something begins to hold in the future. What holds today is no contradiction to it."""
@@ -436,7 +433,7 @@ def _span(statement: Fact | KnownEntry, now: datetime | None) -> TimeSpan:
     The latter also counts for a plan. What was said at no known time came last.
     """
     if statement.valid_from is None or is_plan(statement, now):
-        said_at = statement.said_at or _LATEST
+        said_at = statement.said_at or LATEST
         return TimeSpan(said_at, said_at)
     return span_of(statement.valid_from, statement.valid_from_precision)
 
@@ -456,7 +453,7 @@ def later(first: Fact, second: Fact | KnownEntry, now: datetime | None) -> int:
             return 1
         if second_span.first > first_span.last:
             return -1
-    first_said, second_said = first.said_at or _LATEST, second.said_at or _LATEST
+    first_said, second_said = first.said_at or LATEST, second.said_at or LATEST
     if first_said == second_said:
         return has_beginnings[0] - has_beginnings[1]
     return 1 if first_said > second_said else -1
@@ -470,7 +467,7 @@ def held_until(fact: Fact, successor: KnownEntry, now: datetime | None) -> tuple
     """
     began = _span(fact, now).first
     times: tuple[tuple[datetime, Precision], ...] = (
-        (successor.memory.valid_from or _EARLIEST, successor.memory.valid_from_precision),
+        (successor.memory.valid_from or EARLIEST, successor.memory.valid_from_precision),
         (successor.memory.stated_at, ""),
         (successor.said_at, ""),
     )

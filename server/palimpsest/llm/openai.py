@@ -20,9 +20,6 @@ NOT_OPENAI = "a reply that is not in OpenAI's format"
 SERVER_ERROR = 500
 STATUS_DIGITS = 3
 
-# How often the openai package retries after a connection error or status 408, 409, 429 or 5xx.
-RETRIES = 1
-
 # A limit on replies that an endpoint finds too large is halved down to this: shorter ones would lose facts.
 MIN_REPLY_TOKENS = 500
 
@@ -56,8 +53,7 @@ class OpenAIModel:
         given = {"temperature": config.temperature, "top_p": config.top_p}
         options = tuple((name, value) for name, value in given.items() if value is not None)
         self._dialect = _Dialect(options=options, max_tokens=config.max_tokens)
-        client_options = endpoint.client_options(config.timeout, RETRIES, openai.DefaultAsyncHttpxClient)
-        self._client = openai.AsyncOpenAI(**client_options)
+        self._client = openai.AsyncOpenAI(**endpoint.client_options(config.timeout, openai.DefaultAsyncHttpxClient))
 
     async def complete(self, messages: Sequence[Mapping[str, str]], schema: Mapping[str, Any] | None) -> str:
         """Return the reply's text. With a schema, the endpoint's structured output is used if it has that.

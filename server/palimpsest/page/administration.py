@@ -266,17 +266,10 @@ async def upload(request: Request) -> Response:
     return context.redirect(UPLOAD_PATH, scope)
 
 
-async def start(request: Request) -> Response:
-    """Import the file that was read."""
-    scope = context.writable_scope_of(request)
-    work_of(request).start(scope.user_id)
-    return context.redirect(UPLOAD_PATH, scope)
-
-
-async def discard(request: Request) -> Response:
-    """Delete the uploaded file, and forget what came of it."""
-    scope = context.writable_scope_of(request)
-    work_of(request).discard(scope.user_id)
+async def start_or_discard(request: Request) -> Response:
+    """Import the file that was read, or delete it and forget what came of it."""
+    scope, work = context.writable_scope_of(request), work_of(request)
+    (work.start if request.url.path.endswith("/start") else work.discard)(scope.user_id)
     return context.redirect(UPLOAD_PATH, scope)
 
 

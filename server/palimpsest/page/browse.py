@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 
 from palimpsest.core.clock import parse_date, parse_range
 from palimpsest.core.errors import InputError
-from palimpsest.core.models import ENTITY_TYPES, EntityType, Memory, Scope, name_key
+from palimpsest.core.models import ENTITY_TYPES, KINDS, EntityType, Memory, Scope, name_key
 from palimpsest.core.validation import MAX_TOKENS, parse_until
 from palimpsest.learn.browsing import TimeLine, cursor_before
 from palimpsest.learn.entity_graph import MAX_NODES, EntityGraph
@@ -358,8 +358,6 @@ async def refresh(request: Request) -> Response:
 
 
 # The filters of a search, as its form sends them.
-
-KINDS = ("memory", "message")
 
 # The filters that stand folded below the search.
 FURTHER = ("tag", "entity", "speaker", "first", "last", "held_at", "agent", "run")

@@ -27,6 +27,7 @@ from palimpsest.core.clock import in_zone, zone_shown
 from palimpsest.core.errors import InputError, PromptError
 from palimpsest.core.models import Hit, Memory, Scope
 from palimpsest.memory import Memory as OpenMemory
+from palimpsest.recall.listing import MAX_CURSOR_DIGITS
 from palimpsest.server.access_tokens import READ, Grant, digest_of, grant_from
 from palimpsest.server.session.context import LazyMemory
 from palimpsest.server.session.rate_limits import Failures
@@ -263,10 +264,6 @@ TOLD = "told"
 MAX_TOLD = 1_000
 
 
-# A number below 10^18 is a 64-bit integer.
-MAX_DIGITS = 18
-
-
 # What the answers to writes say, by the cookie of who wrote and by a name. They are forgotten with the process.
 Told: TypeAlias = OrderedDict[tuple[str, str], Mapping[str, Any]]
 
@@ -322,7 +319,7 @@ def writable_scope_of(request: Request) -> Scope:
 def number_in(sent: Mapping[str, Any], name: str) -> int | None:
     """Return a whole number of a query or a form, or None if it is none or needs more than 64 bits."""
     text = str(sent.get(name, ""))
-    return int(text) if text.isdecimal() and len(text) <= MAX_DIGITS else None
+    return int(text) if text.isdecimal() and len(text) <= MAX_CURSOR_DIGITS else None
 
 
 def place_of(request: Request) -> str:

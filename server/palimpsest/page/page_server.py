@@ -187,8 +187,8 @@ ROUTES = (
         lambda visitor: visitor.grant.read_only or visitor.may_import,
         Route(context.UPLOAD_PATH, administration.import_),
         Route(context.UPLOAD_PATH, administration.upload, methods=["POST"]),
-        Route("/care/import/start", administration.start, methods=["POST"]),
-        Route("/care/import/discard", administration.discard, methods=["POST"]),
+        Route("/care/import/start", administration.start_or_discard, methods=["POST"]),
+        Route("/care/import/discard", administration.start_or_discard, methods=["POST"]),
     ),
     *_only_for(
         lambda visitor: visitor.is_owner,

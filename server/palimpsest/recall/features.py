@@ -100,8 +100,6 @@ PRIOR_ENTRIES = 20
 # half of the way. Chosen on everyday and work memories; between 100 and 300 hardly anything changes.
 QUESTION_PRIOR = 150
 
-KINDS: tuple[Kind, ...] = ("memory", "message")
-
 # One number for each candidate: shape (n,), float32 or float64.
 Column: TypeAlias = npt.NDArray[Any]
 

@@ -355,9 +355,6 @@ def entries_matching(conn: Connection, scope: Scope, found: HitFilter) -> set[in
 # paragraph or two, and a caller that asks for 4,000 gets whole pages.
 PAGE_SHARE = 4
 
-# How much of a page is shown at least: two or three sentences.
-MIN_PASSAGE_TOKENS = 60
-
 _END = re.compile(r"[.!?…][\"')\]»”’]*\s+|[。！？｡۔।]\s*|\n+")  # noqa: RUF001 - full stops are meant
 
 
@@ -366,7 +363,7 @@ def with_passages(hits: Sequence[Hit], weights: Mapping[str, float], max_tokens:
 
     `weights` are the search tokens of the query, each with what it counts for.
     """
-    room = max(max_tokens // PAGE_SHARE, MIN_PASSAGE_TOKENS + CUT_LINE_TOKENS)
+    room = max(max_tokens // PAGE_SHARE, MIN_CUT_TOKENS + CUT_LINE_TOKENS)
     return [hit if hit.document is None or hit_tokens(hit) <= room else _cut(hit, weights, room) for hit in hits]
 
 

@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 
 from sqlalchemy import Connection
 
-from palimpsest.core.clock import TimeSpan, parse_span
+from palimpsest.core.clock import LATEST, TimeSpan, parse_span
 from palimpsest.core.models import SELF_NAMES, Scope, name_key
 from palimpsest.store import memories, messages
 from palimpsest.text.dates.date_finder import dates_in
@@ -242,7 +242,7 @@ def moment_of(
     if coming is not None and (asked.is_plan or coming.is_relative):
         return Moment("planned", TimeSpan(max(coming.start.astimezone(UTC), now), coming.end.astimezone(UTC)))
     if asked.is_plan and not dates:
-        return Moment("planned", TimeSpan(now, datetime.max.replace(tzinfo=UTC)))
+        return Moment("planned", TimeSpan(now, LATEST))
     return Moment("" if dates or asked.sense or asks_for_the_past(text) else "unsaid", present)
 
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from sqlalchemy import Connection
 
 from palimpsest.core.errors import EmbedderError, FullTextError
-from palimpsest.core.models import Candidate, Hit, Scope
+from palimpsest.core.models import KINDS, Candidate, Hit, Scope
 from palimpsest.core.protocols import Embedder, Reranker, Vector
 from palimpsest.index.sync import IndexHits
 from palimpsest.recall import features
@@ -51,7 +51,7 @@ def candidates_at(ledger: Ledger, embedder: Embedder, request: CandidateRequest,
                 for entry, hit in zip(entries, hits, strict=True)
                 if hit.kind == "message" or current[hit.id].text == hit.text
             ]
-            for kind in features.KINDS:
+            for kind in KINDS:
                 ids = [entry.owner_id for entry in unchanged if entry.kind == kind]
                 known |= entry_queries.own_vectors(conn, embedder.fingerprint, kind, ids)
     vectors = queries = None

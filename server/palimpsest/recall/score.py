@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, time, timedelta
+from datetime import datetime, time, timedelta
 from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple, TypeAlias, cast
@@ -19,13 +19,13 @@ from typing import NamedTuple, TypeAlias, cast
 import numpy as np
 import numpy.typing as npt
 
-from palimpsest.core.clock import TimeSpan, in_zone, parse_date
+from palimpsest.core.clock import EARLIEST, LATEST, TimeSpan, in_zone, parse_date
 from palimpsest.core.models import Candidate, Entity, KnownRelation
 from palimpsest.core.protocols import Vector
 from palimpsest.llm.user_name import is_about_user
 from palimpsest.recall import features
 from palimpsest.recall.features import MIN_SPREAD, Candidates, Column, Matrix, Ranked, Weights, best_first, z_scores
-from palimpsest.recall.forgetting import WEIGHT
+from palimpsest.recall.forgetting import SECONDS_A_DAY, WEIGHT
 from palimpsest.recall.hits import LINKED, same_words_key
 from palimpsest.recall.query import Moment, ParsedQuery, exact_form, held_in, is_about, is_wish, said_match, text_match
 from palimpsest.text.dates.date_finder import dates_in
@@ -35,9 +35,6 @@ from palimpsest.text.stopwords import asked_types, can_hold
 from palimpsest.text.tokenizer import search_tokens, subject_tokens
 
 # What a memory gains because it is linked with the best one of a search (A-Mem, section 3.4).
-
-# The name of the part of a score that puts first what held at the time asked about.
-HELD = "held"
 
 # The name of the part of a score.
 CONNECTED = "connected"
@@ -116,9 +113,6 @@ PAGE = 0.25
 # What every page loses more than the page above it, so that the first hits are not all pages. Chosen as `PAGE` was.
 FURTHER = 1.0
 
-# The name of this part of a score.
-FURTHER_PAGE = "further page"
-
 
 def page_losses(candidates: Candidates, scores: Column) -> dict[str, Column]:
     """Return the parts of the score that pages lose, by name, each of shape (n,). There are none without pages."""
@@ -128,7 +122,7 @@ def page_losses(candidates: Candidates, scores: Column) -> dict[str, Column]:
     further = np.zeros(len(scores))
     pages = [row for row in best_first(scores) if is_page[row]]
     further[pages] = np.arange(len(pages))
-    return {"page": -PAGE * is_page, FURTHER_PAGE: -FURTHER * further}
+    return {"page": -PAGE * is_page, "further page": -FURTHER * further}
 
 
 # Newer candidates before the older ones they replace, and the other way round for questions about the past.
@@ -383,7 +377,6 @@ OUTSIDE = 3.0
 # By how much the state that held comes first, and the event that says when stands below it.
 HELD_FIRST_BY = 0.1
 
-EARLIEST, LATEST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 INSTANT = timedelta(microseconds=1)
 
 
@@ -710,8 +703,6 @@ IN_CONTEXT = 0.9
 # because the guess is a mean of z-scores and thus half as wide.
 GUESSED_SPEAKER = 1.6
 
-SECONDS_A_DAY = 86_400
-
 # A text that is this many times as long as another one does not have the same words, so that long texts are not
 # compared.
 MAX_RATIO = 2
@@ -748,7 +739,9 @@ class SearchScoring:
         parts["told since"] = told_since(self.query, candidates, _sum(parts), self.weights.alike)
         if self.query.moment is not None:
             guess, scores = self._guess(candidates), _sum(parts)
-            parts[HELD] = held_gains(self.query, candidates, scores, guess, named=self.named, alike=self.weights.alike)
+            parts["held"] = held_gains(
+                self.query, candidates, scores, guess, named=self.named, alike=self.weights.alike
+            )
         parts["repeated"] = -REPEATED * repeated(candidates, _sum(parts))
         return parts
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from sqlalchemy import Connection
 
-from palimpsest.core.clock import TimeSpan
+from palimpsest.core.clock import LATEST, TimeSpan
 from palimpsest.core.errors import EmbedderError, RerankerError
 from palimpsest.core.filters import FADED, MAX_SHOWN_CHARS, Filter
 from palimpsest.core.models import Entity, Hit, KnownRelation, Scope, name_key, relation_key
@@ -137,8 +137,6 @@ MAX_NEAR = 3
 # How many names an unknown one is compared with: a tenth of a second.
 MAX_COMPARED = 500
 
-LAST_INSTANT = datetime.max.replace(tzinfo=UTC)
-
 
 def filter_notes(
     ledger: Ledger, scope: Scope, filters: Mapping[str, Any] | None, hits: Sequence[Hit], *, deleted: bool | None
@@ -170,7 +168,7 @@ def _unknown_names(
         return ()
     with ledger.read() as conn:
         # What is forgotten is found as well if deleted memories are looked at.
-        known = entities_named(conn, scope, names, as_of=None if deleted is False else LAST_INSTANT)
+        known = entities_named(conn, scope, names, as_of=None if deleted is False else LATEST)
         unknown = [name for name in names if name_key(name) not in known]
         near = {name: _near_names(conn, scope, name_key(name)) for name in unknown}
     by_words = "nobody and nothing is known as {}, so these were found by its words"
@@ -237,8 +235,6 @@ def _quoted(names: Sequence[str]) -> str:
 # How many candidates are judged. Of a hit that is not among the first twenty, a reply hardly shows anything.
 RERANKED = 20
 
-PART = "reranker"
-
 
 def reranked(ranked: Sequence[Ranked], scores: Mapping[int, float]) -> Sequence[Ranked]:
     """Return the candidates with those that a reranker judged in their new order, before all others.
@@ -253,7 +249,7 @@ def reranked(ranked: Sequence[Ranked], scores: Mapping[int, float]) -> Sequence[
     gains = own.std() * (theirs - theirs.mean()) / max(float(theirs.std()), features.TINY)
     column = np.zeros(len(next(iter(judged[0].columns.values()))))
     column[[item.row for item in judged]] = gains
-    columns = {**judged[0].columns, PART: column}
+    columns = {**judged[0].columns, "reranker": column}
     order = features.best_first(own + gains)
     others = [item for item in ranked if item.candidate.seq not in scores]
     new = [judged[place]._replace(score=float(own[place] + gains[place]), columns=columns) for place in order]
