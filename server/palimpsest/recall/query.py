@@ -93,9 +93,8 @@ def _has_past_verb(text: str) -> bool:
 def _looks_ahead(text: str) -> bool:
     """Return whether a question asks of what is, or is to be done, before something: not how it was before that."""
     plain = text.casefold()
-    return _RE["obliged"].search(plain) is not None or (
-        _RE["present"].search(plain) is not None and not _has_past_verb(text)
-    )
+    is_present = _RE["present"].search(plain) or _RE["before an event"].search(plain)
+    return _RE["obliged"].search(plain) is not None or (is_present is not None and not _has_past_verb(text))
 
 
 _MAX_NAME_WORDS = 4

@@ -182,20 +182,24 @@ def add(tx: Transaction, fact: Fact, replaces: Sequence[str], scope: Scope, *, s
             again = replace(again, relations=tuple(stated.values()), entities=(*duplicate.entities, *fact.entities))
         given = with_handed_on(tx, again, others, duplicate, sets_relations=sets_relations)
         outcome = change(tx, duplicate, given, sets_relations=sets_relations and bool(others))
-        for memory in others:
-            _close(tx, memory, outcome.memory)
         dropped = str(duplicate.metadata.get(ORIGIN, "")) if ORIGIN not in outcome.memory.metadata else ""
-        return _with_replaced(replace(outcome, duplicate_of=duplicate.id, dropped_origin=dropped), others)
+        return _replacing(tx, replace(outcome, duplicate_of=duplicate.id, dropped_origin=dropped), others)
     given = with_handed_on(tx, fact, replaced, sets_relations=sets_relations)
     memory = _store(tx, given, replaced, scope)
+    handed_on = tuple(key for key in given.metadata if key not in fact.metadata)
+    return _replacing(tx, Outcome(Event.ADD, memory, handed_on=handed_on), replaced)
+
+
+def _replacing(tx: Transaction, outcome: Outcome, replaced: Sequence[Memory]) -> Outcome:
+    """Close what a memory replaces, also where it was only handed on to. Return the outcome with what it closes."""
+    memory = outcome.memory
     closed = [old for old in replaced if _close(tx, old, memory).deleted_at is not None]
     others, told = statement_queries.handed_on_otherwise(tx.conn, memory, closed)
     for other in others:
         before = find(tx, other.id)
         if other != before:
             record(tx, Event.UPDATE, update_row(tx, before, other), old=before.text)
-    handed_on = tuple(key for key in given.metadata if key not in fact.metadata)
-    outcome = _with_replaced(Outcome(Event.ADD, memory, handed_on=handed_on), replaced)
+    outcome = _with_replaced(outcome, replaced)
     return replace(outcome, closed=tuple(each for each in outcome.closed if each.key not in told))
 
 
