@@ -283,7 +283,7 @@ async def test_a_write_reaches_the_scopes_used_lately_and_no_other_user(
         return rendered_instructions(launch_of(None, {"data_dir": tmp_path, **given(scope)}))
 
     app, coder, bob = Scope("alice", "app"), Scope("alice", agent_id="coder"), Scope("bob")
-    monkeypatch.setattr("palimpsest.hooks.brief.MAX_SCOPES", 4)
+    monkeypatch.setattr("palimpsest.hooks.brief.MAX_INSTRUCTIONS", 6)  # all but that of `old`
     await start(Scope("alice", "old"), "The parser is written in Perl")
     await start(app, "The logo is green")
     await start(coder, "Every test runs on Debian")

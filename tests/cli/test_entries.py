@@ -140,21 +140,20 @@ def test_a_file_with_values_of_a_wrong_type_is_refused_and_stays(tmp_path: Path,
 
 
 @pytest.mark.parametrize("name", CLIENTS)
-def test_a_byte_order_mark_stays_and_an_entry_that_is_turned_off_is_told(tmp_path: Path, name: str) -> None:
+def test_a_byte_order_mark_stays_and_an_entry_that_is_turned_off_is_turned_on(tmp_path: Path, name: str) -> None:
     """Guards files from editors that write a mark, and a person who wonders why the memory does not start."""
     off = {"enabled": False} if name == "codex" else {"disabled": True}
     ours = {"command": "/opt/old/palimpsest", "env": {"A": "b"}, **off}
     file = write_client_file(
         tmp_path, name, {"other": {"key": 1}, CLIENTS[name].section: {"palimpsest": ours}}, mark="\ufeff"
     )
-    told = run(tmp_path, "install", name)
-    key, value = next(iter(off.items()))
-    assert f"note: 'palimpsest' is turned off in {file} ({key} = {json.dumps(value)}) and stays so" in told
+    run(tmp_path, "install", name)
     text = file.read_text("utf-8")
     assert text.startswith("\ufeff")
     content = tomllib.loads(text[1:]) if file.suffix == ".toml" else json.loads(text[1:])
     entry = content[CLIENTS[name].section]["palimpsest"]
-    assert (content["other"], entry["env"], entry[key]) == ({"key": 1}, {"A": "b"}, value)
+    assert (content["other"], entry["env"]) == ({"key": 1}, {"A": "b"})
+    assert off.keys().isdisjoint(entry)
     run(tmp_path, "uninstall", name)
     assert file.read_text("utf-8").startswith("\ufeff")
     assert "palimpsest" not in file.read_text("utf-8")

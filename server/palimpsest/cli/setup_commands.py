@@ -263,7 +263,6 @@ def install(
     edits = installation.installation(target, _variables(options, None if project else settings), arguments)
     same = f"'{installation.ENTRY_NAME}' is already up to date"
     _apply(edits, [f"{edit.file}: {same}" for edit in edits if not edit.has_changes], dry_run=dry_run)
-    output.print_text(*installation.off_notes(target, edits[0]))
     if not dry_run:
         output.print_text(*_next_steps(target, hooks=hooks), *_on_unused_variables(ctx))
 

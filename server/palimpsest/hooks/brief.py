@@ -800,11 +800,9 @@ MAX_FOLDERS = 200
 # Of how many sessions that may go on it is rendered what was said in them.
 MAX_SESSIONS = 20
 
-# How many ways to start a server have rendered instructions; those used longest ago are forgotten.
+# How many ways to start a server have rendered instructions; those used longest ago are forgotten. After a write they
+# are rendered anew: a quarter of a second each, at worst.
 MAX_INSTRUCTIONS = 50
-
-# For how many scopes of a user instructions are rendered after a write: a quarter of a second each, at worst.
-MAX_SCOPES = 20
 
 
 class Folders(BaseModel):
@@ -944,12 +942,9 @@ class RenderedFiles:
         """
         with self.locked():
             files = self._instruction_files()
-            scopes = {file.scope: file.state for file in files if file.scope.user_id == user}
-            kept = list(scopes)[:MAX_SCOPES]
-            for place, file in enumerate(files):
-                if place >= MAX_INSTRUCTIONS or (file.scope in scopes and file.scope not in kept):
-                    file.path.unlink(missing_ok=True)
-        return {scope: scopes[scope] for scope in kept}
+            for file in files[MAX_INSTRUCTIONS:]:
+                file.path.unlink(missing_ok=True)
+        return {file.scope: file.state for file in files[:MAX_INSTRUCTIONS] if file.scope.user_id == user}
 
     def empty_instructions(self, user: str | None, scope: Scope | None = None) -> None:
         """Leave only their first line of the instructions of a user, or of all if it is None, or of one scope.

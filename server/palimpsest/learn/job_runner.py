@@ -344,11 +344,7 @@ async def enrich(engine: Engine, model: LanguageModel, job: Job) -> JobEnd:
     provenance = Provenance(models.ENRICH, model.name, prompt.fingerprint, BACKGROUND)
     for start in range(0, len(waiting), ENRICHED_AT_ONCE):
         piece = waiting[start : start + ENRICHED_AT_ONCE]
-        try:
-            found = await stages.enrich(model, prompt, piece)
-        except DailyLimitError as error:
-            left = counted(len(waiting) - start, "memory")
-            raise DailyLimitError(f"{error} {left} still to get hints.") from error
+        found = await stages.enrich(model, prompt, piece)
         hints = await engine.run(partial(_cleaned, engine, found))
         if await _give(engine, job, piece, hints, provenance):
             return JobEnd(is_unfinished=start + ENRICHED_AT_ONCE < len(waiting))

@@ -100,15 +100,11 @@ async def home_of(engine: Engine, scope: models.Scope, fact: models.Fact, replac
 
 def personal_facts(conn: Connection, scope: models.Scope, facts: Sequence[models.Fact]) -> list[models.Fact]:
     """Return those of the facts told in a scope that belong outside of its project."""
-    if not _is_open(scope):
+    if not scope.project or not scope.with_general or scope.agent_id or scope.run_id:
         return []
     name = memories_module.name_of_user(conn, scope)
     own = {models.name_key(part) for part in (name, *name.split()[:1]) if part}
     return [fact for fact in facts if not is_long(fact.text) and _is_general(conn, scope, fact, own)]
-
-
-def _is_open(scope: models.Scope) -> bool:
-    return bool(scope.project) and scope.with_general and not scope.agent_id and not scope.run_id
 
 
 def _is_general(conn: Connection, scope: models.Scope, fact: models.Fact, own: Set[str]) -> bool:
@@ -123,7 +119,8 @@ def _is_general(conn: Connection, scope: models.Scope, fact: models.Fact, own: S
     is_private, is_work = _PRIVATE.count(text) > 0, signs.WORK.count(text) > 0
     if is_about_user(fact.text) or not name or models.name_key(name) in own:
         people = [found.name for found in find_names(fact.text, {}) if found.type == "person"]
-        return is_private or not is_work or not any(_is_of_project_alone(conn, scope, other) for other in people)
+        of_project = [other for other in people if _names_like(conn, scope, other)]
+        return is_private or not is_work or all(_names_like(conn, scope.general, other) for other in of_project)
     if _names_like(conn, scope.general, name):
         return True
     if signs.ROTA.count(text):
@@ -131,10 +128,6 @@ def _is_general(conn: Connection, scope: models.Scope, fact: models.Fact, own: S
     if _names_like(conn, scope, name):
         return is_private or (signs.PREFERENCES.count(text) > 0 and not is_work)
     return is_private or not is_work or _WORKS_FOR.search(fact.text) is not None
-
-
-def _is_of_project_alone(conn: Connection, scope: models.Scope, name: str) -> bool:
-    return not _names_like(conn, scope.general, name) and bool(_names_like(conn, scope, name))
 
 
 def _with_relations(fact: models.Fact) -> str:

@@ -176,12 +176,12 @@ def is_off(entry: Any) -> str:
 
 
 def _merged(present: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the new entry with what a person added to the present one: variables, arguments, other keys."""
+    """Return the new entry, turned on, with what a person added to the present one: variables, arguments and others."""
     invocation = invocation_of(present)
     arguments = [*entry.get("args", []), *(invocation.arguments if invocation is not None else ())]
     merged = {"args": arguments, "env": {**object_of(present.get("env")), **entry.get("env", {})}}
-    others = {key: value for key, value in {**present, **entry}.items() if key not in merged}
-    return {**others, **{key: value for key, value in merged.items() if value}}
+    every = {**present, **entry, **merged}
+    return {key: value for key, value in every.items() if (value or key not in merged) and (key, value) not in _OFF}
 
 
 # Our hooks in a client's file: what a handler holds, which ones are ours, and the file with or without them.
@@ -361,13 +361,6 @@ def removal(target: Target) -> list[FileEdit]:
     """Return the edits that remove the entry and the hooks. Raises InputError as `installation` does."""
     remove_hooks = None if target.client.hooks is None else without_hooks
     return target.edits(lambda text: without_entry(target.client, target.entry_file, text), remove_hooks)
-
-
-def off_notes(target: Target, edit: FileEdit) -> list[str]:
-    """Return a line if our entry is turned off in the file: a person did that, so an installation leaves it."""
-    off = is_off(servers_in(target.client, edit.file, edit.after).get(ENTRY_NAME))
-    turned = f"note: '{ENTRY_NAME}' is turned off in {edit.file} ({off}) and stays so. Remove that to use the memory"
-    return [turned] if off else []
 
 
 # Where the memory is installed in the clients, our plugin among it, and what is wrong with it.
