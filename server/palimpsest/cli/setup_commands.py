@@ -41,14 +41,9 @@ async def embedder(settings: Settings) -> Reply:
     fingerprint, waiting = await _in_use(settings)
     provider, names = settings.embedder.provider, get_args(EmbedderName)
     models, fetched = _hub_models(settings, "embedder")
-    parts: list[output.Part] = [
-        f"embedders: {', '.join(names)}",
-        models,
-        f"in use: {fingerprint} ({provider})",
-        *output.waiting_text(waiting),
-    ]
     content = {"provider": provider, "fingerprint": fingerprint, "waiting": waiting, "embedders": names}
-    return Reply({**content, "models": fetched}, *parts)
+    listed, in_use = f"embedders: {', '.join(names)}", f"in use: {fingerprint} ({provider})"
+    return Reply({**content, "models": fetched}, listed, models, in_use, *output.waiting_text(waiting))
 
 
 @command(embedder_app, "embedder use")

@@ -156,9 +156,8 @@ async def import_(memory: Memory, file: Path, dry_run: bool = False, yes: bool =
 
 
 def _counts(by_type: dict[str, int]) -> str:
-    nouns = {"alias": "project name", "conversation": "conversation", "entity": "entity", "message": "message"}
-    nouns |= {"memory": "memory", "summary": "summary"}
-    return ", ".join(counted(by_type[kind], noun) for kind, noun in nouns.items() if by_type[kind])
+    nouns = {"alias": "project name"}
+    return ", ".join(counted(count, nouns.get(kind, kind)) for kind, count in by_type.items() if count)
 
 
 def _notes(result: import_file.ImportResult) -> list[str]:

@@ -89,9 +89,8 @@ def text_of_blocks(content: Any) -> str:
     """Return the text of a message's content: a text, or a list of blocks."""
     if isinstance(content, str):
         return text_of(content)
-    blocks = [object_of(block) for block in list_of(content)]
-    texts = (PICTURE if block.get("type") == "image" else text_of(block.get("text")) for block in blocks)
-    return "\n".join(text for block, text in zip(blocks, texts, strict=True) if block.get("type") in ("text", "image"))
+    blocks = [block for block in map(object_of, list_of(content)) if block.get("type") in ("text", "image")]
+    return "\n".join(PICTURE if block["type"] == "image" else text_of(block.get("text")) for block in blocks)
 
 
 def instant_of(value: Any) -> datetime | None:

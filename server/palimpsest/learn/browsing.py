@@ -125,8 +125,6 @@ class Projects(OfMemory):
 
 def unknown_project(settings: Settings, clock: Clock, user_id: str, project: str) -> str:
     """Return what `Projects.unknown` does, of a memory that is not open. Raises PalimpsestError. Blocking."""
-    if settings.ledger_url is None and not settings.ledger_path.exists():
-        return _no_project(user_id, project, ())
     with closing(open_ledger(settings.ledger_place, clock, data_dir=settings.data_dir)) as ledger:
         return ledger.read_with(_unknown, user_id, project)
 
@@ -134,10 +132,7 @@ def unknown_project(settings: Settings, clock: Clock, user_id: str, project: str
 def _unknown(conn: Connection, user_id: str, project: str) -> str:
     if projects.exists_project(conn, user_id, project):
         return ""
-    return _no_project(user_id, project, [known.name for known in projects.projects(conn, user_id)])
-
-
-def _no_project(user_id: str, project: str, names: Sequence[str]) -> str:
+    names = [known.name for known in projects.projects(conn, user_id)]
     return f"{user_id} has no project '{project}' yet. {_did_you_mean(project, names)}".strip()
 
 

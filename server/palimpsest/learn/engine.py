@@ -352,9 +352,7 @@ def open_prompts(settings: Settings) -> PromptFiles:
 
 def _text_or_file(value: str) -> str:
     """Return the text of a file if `value` looks like a path, else `value`. Raises PromptError."""
-    looks_like_path = len(value) < MAX_PROMPT_PATH_CHARS and "\n" not in value
-    path = Path(value).expanduser()
-    if looks_like_path and path.suffix in (".md", ".txt"):
-        with raised_as(PromptError, f"the custom prompt {path} cannot be read", "", OSError, UnicodeDecodeError):
-            return path.read_text("utf-8")
-    return value
+    if len(value) >= MAX_PROMPT_PATH_CHARS or "\n" in value or not value.endswith((".md", ".txt")):
+        return value
+    with raised_as(PromptError, f"the custom prompt {value} cannot be read", "", OSError, UnicodeDecodeError):
+        return Path(value).expanduser().read_text("utf-8")
