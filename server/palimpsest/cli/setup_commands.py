@@ -318,7 +318,6 @@ def _apply(edits: list[config_files.FileEdit], unchanged: list[str], *, dry_run:
 
 # `palimpsest setup`: choose the language model, and write it down.
 
-PROVIDERS = ("none", "client", "openai")
 ModelProvider = Literal["none", "client", "openai"]
 
 _SHOWN_REPLY_CHARS = 60
@@ -341,7 +340,7 @@ def setup(
     if provider is None and yes:
         raise InputError("--yes asks nothing, so it needs --provider. Nothing was changed")
     question = "Language model: none (agents write the facts), the client's own, or openai (an endpoint)"
-    provider = provider or cast("ModelProvider", _answer(question, "none", PROVIDERS))
+    provider = provider or cast("ModelProvider", _answer(question, "none", get_args(ModelProvider)))
     if provider == "openai":
         choice = _endpoint(settings, model, base_url, api_key_from_env, yes=yes)
         with raised_as(InputError, "the model does not answer", " Nothing was changed", ModelError):
