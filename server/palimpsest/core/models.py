@@ -914,10 +914,6 @@ class Candidate(NamedTuple):
     ends: datetime | None = None
     is_closed: bool = False
 
-    def is_after(self, instant: datetime) -> bool:
-        """Return whether it begins to hold after an instant."""
-        return self.begins is not None and self.begins > instant
-
 
 @dataclass(frozen=True, slots=True)
 class DocumentPage:

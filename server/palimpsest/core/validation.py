@@ -193,7 +193,8 @@ def conversations_in(value: Any) -> list[list[Any]]:
     conversations: list[list[Any]] = []
     alone: list[Any] = []
     for item in list_of(value):
-        if _holds_messages(item):
+        given = object_of(item)
+        if not _role_of(given) and any(isinstance(given.get(key), list) for key in _LIST_KEYS):
             conversations += _conversations_of(item)
         elif isinstance(item, list) and _unwrapped(item) is None:
             conversations.append(list_of(item))
@@ -212,11 +213,6 @@ def _conversations_of(value: Any) -> list[list[Any]]:
         head = [{"role": "system", "content": given["system"]}] if given.get("system") else []
         return [[*head, *messages] for messages in conversations_in(inner)]
     return [[value]]
-
-
-def _holds_messages(value: Any) -> bool:
-    given = object_of(value)
-    return not _role_of(given) and any(isinstance(given.get(key), list) for key in _LIST_KEYS)
 
 
 def _unwrapped(value: Any) -> dict[str, Any] | None:

@@ -237,7 +237,7 @@ class LivingSearch:
             missing = sorted(near - known)[:MAX_ADDED]
             rows += self._rows(entry_queries.entries_of(conn, "memory", missing), ()).values()
         # What a plan has replaced holds until the plan begins.
-        if request.with_closed or any(row.candidate.is_after(self.now) for row in rows):
+        if request.with_closed or any(row.candidate.begins and row.candidate.begins > self.now for row in rows):
             rows += self._closed_rows()
         vectors, has_vector = _centred_rows([row.vector for row in rows], self.mean)
         contexts = vectors  # as they are, unless a text has a context
