@@ -1,5 +1,6 @@
 """Administer: imports, exports, findings, backups, tokens, prompts, settings."""
 
+import hashlib
 import logging
 import os
 import secrets
@@ -447,11 +448,13 @@ async def prompts(request: Request) -> Response:
 async def save(request: Request) -> Response:
     """Write one's own prompt. A text that cannot be used is shown again, with the reason."""
     found, form = await _named(request), await request.form()
-    text = str(form.get("text", ""))
+    text, read = str(form.get("text", "")), form.get("read")
+    if read is not None and read != _digest(found.text) and _plain(text) != _plain(found.text):
+        return await prompt(request, found, draft=text, changed=True, status=409)
     try:
         copy = await anyio.to_thread.run_sync(configuration.save_prompt, await settings_of(request), found.name, text)
     except PromptError as error:
-        return await prompt(request, found, draft=text, problem=str(error))
+        return await prompt(request, found, draft=text, problem=str(error), status=400)
     said = {"done": "prompt_saved", "kept": copy.name if copy else ""}
     return context.answered(request, f"/care/prompts/{found.name}", said)
 
@@ -463,23 +466,35 @@ async def _named(request: Request) -> PromptInUse:
         return await anyio.to_thread.run_sync(configuration.prompt_in_use, settings, request.path_params["name"])
 
 
-async def prompt(request: Request, found: PromptInUse | None = None, *, draft: str = "", problem: str = "") -> Response:
-    """Show a prompt, and how it differs from the shipped one. `problem`: why a `draft` of it was not saved."""
+async def prompt(
+    request: Request, found: PromptInUse | None = None, *, draft: str = "", status: int = 200, **said: str | bool
+) -> Response:
+    """Show a prompt, and how it differs from the shipped one. `said`: why a `draft` of it was not saved."""
     found = found or await _named(request)
     settings, told = await settings_of(request), context.told_to(request)
     difference = [(CHANGES.get(line[:1], ""), line if line[:1] == "@" else line[1:]) for line in found.difference]
     return context.shown(
         request,
         "care/prompt.html",
-        400 if problem else 200,
+        status,
         prompt=found,
         lines=difference,
         draft=draft or found.text,
+        read=_digest(found.text),
         done=told.get("done", ""),
         kept=told.get("kept", ""),
         may_write=context.visitor_of(request).is_owner and settings.prompts_dir is not None,
-        problem=problem,
+        **{"problem": "", "changed": False, **said},
     )
+
+
+def _digest(text: str) -> str:
+    """Return what tells a text of a prompt from another one. Browsers change the ends of its lines."""
+    return hashlib.sha256(_plain(text).encode()).hexdigest()
+
+
+def _plain(text: str) -> str:
+    return "\n".join(text.splitlines()).strip()
 
 
 # The settings in effect, and where each comes from.
