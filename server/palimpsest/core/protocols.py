@@ -18,8 +18,6 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from palimpsest.core.errors import CutOffReplyError, EmptyReplyError, ReplyError
-
 # One embedding of shape (dims,), or several of shape (n, dims). Always float32; each embedding has length 1.
 Vector: TypeAlias = npt.NDArray[np.float32]
 
@@ -57,26 +55,6 @@ class LanguageModel(Protocol):
     async def aclose(self) -> None:
         """Close the connections. The model is not used again."""
         ...
-
-
-def system_apart(messages: Sequence[Mapping[str, str]]) -> tuple[str, list[Mapping[str, str]]]:
-    """Return what the system says in messages to a model, and the other ones."""
-    system = "\n\n".join(message["content"] for message in messages if message["role"] == "system")
-    return system, [message for message in messages if message["role"] != "system"]
-
-
-def whole_reply(model: str, text: str, reason: Any, *, is_cut: bool) -> str:
-    """Return the text of a model's reply. `reason` is why it ended, and `is_cut` whether that was its limit.
-
-    Raises EmptyReplyError, and for a reply that was cut ReplyError, or CutOffReplyError with the text if it has any.
-    """
-    advice = " Raise llm.config.max_tokens." if is_cut else ""
-    if not text.strip():
-        kind = ReplyError if is_cut else EmptyReplyError
-        raise kind(f"{model} sent an empty reply (reason: {reason or 'not given'}).{advice}")
-    if is_cut:
-        raise CutOffReplyError(f"the reply of {model} was cut off.{advice}", text)
-    return text
 
 
 class Embedder(Protocol):

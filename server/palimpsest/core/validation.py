@@ -17,7 +17,7 @@ from pydantic_core import ErrorDetails
 
 from palimpsest.core import models
 from palimpsest.core.clock import parse_date, parse_instant, parse_time, parse_until, shown_date, span_of
-from palimpsest.core.errors import InputError, Remedy, raised_as
+from palimpsest.core.errors import CutOffReplyError, EmptyReplyError, InputError, Remedy, ReplyError, raised_as
 from palimpsest.core.filters import JUNCTIONS, RESERVED
 from palimpsest.core.models import EXPIRES_AT, MAX_NAME_CHARS, MAX_SCOPE_CHARS, Message, Relation, Scope
 
@@ -662,3 +662,26 @@ def bounded(name: str, value: int, lowest: int, highest: int) -> int:
     if not lowest <= value <= highest:
         raise InputError(f"{name} is {value} and must be between {lowest} and {highest}")
     return value
+
+
+# The replies of language models.
+
+
+def system_apart(messages: Sequence[Mapping[str, str]]) -> tuple[str, list[Mapping[str, str]]]:
+    """Return what the system says in messages to a model, and the other ones."""
+    system = "\n\n".join(message["content"] for message in messages if message["role"] == "system")
+    return system, [message for message in messages if message["role"] != "system"]
+
+
+def whole_reply(model: str, text: str, reason: Any, *, is_cut: bool) -> str:
+    """Return the text of a model's reply. `reason` is why it ended, and `is_cut` whether that was its limit.
+
+    Raises EmptyReplyError, and for a reply that was cut ReplyError, or CutOffReplyError with the text if it has any.
+    """
+    advice = " Raise llm.config.max_tokens." if is_cut else ""
+    if not text.strip():
+        kind = ReplyError if is_cut else EmptyReplyError
+        raise kind(f"{model} sent an empty reply (reason: {reason or 'not given'}).{advice}")
+    if is_cut:
+        raise CutOffReplyError(f"the reply of {model} was cut off.{advice}", text)
+    return text

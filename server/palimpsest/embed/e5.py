@@ -35,8 +35,7 @@ import numpy.typing as npt
 from palimpsest.core.errors import EmbedderError, logged, raised_as
 from palimpsest.core.protocols import Vector
 from palimpsest.core.validation import well_formed
-from palimpsest.embed.onnx import PASSAGE, QUESTION, inference_session
-from palimpsest.embed.workers import Workers
+from palimpsest.embed.workers import PASSAGE, QUESTION, Workers, inference_session
 from palimpsest.text.tokenizer import windows
 
 logger = logging.getLogger(__name__)

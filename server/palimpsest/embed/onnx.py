@@ -22,7 +22,7 @@ from palimpsest.core.protocols import Vector
 from palimpsest.core.settings import EmbedderConfig, RerankerConfig
 from palimpsest.core.validation import well_formed
 from palimpsest.embed.hub import RECORD
-from palimpsest.embed.workers import TINY, Workers
+from palimpsest.embed.workers import PASSAGE, QUESTION, TINY, Workers, inference_session
 from palimpsest.text.tokenizer import windows
 
 Pooling: TypeAlias = Literal["mean", "cls", "last"]
@@ -35,9 +35,6 @@ MAX_TOKEN_CHARS = 16
 
 # The names of a model's file in `onnx/`, after "model": the exact one, then those that a processor runs well.
 VARIANTS = ("", "_quantized", "_int8", "_q4")
-
-# The order in which calls are served: a question waits for one other text at most.
-QUESTION, PASSAGE = 0, 1
 
 _T = TypeVar("_T")
 
@@ -218,19 +215,6 @@ def _tokenizer(file: Path, max_tokens: int) -> Any:
     tokenizer.enable_truncation(max_tokens)
     tokenizer.no_padding()
     return tokenizer
-
-
-def inference_session(model: str | bytes, **settings: Any) -> Any:
-    """Return a session of onnxruntime for a model in a file or in memory, with settings for its options."""
-    runtime: Any = importlib.import_module("onnxruntime")  # slow to import
-    # The Windows builds of onnxruntime send telemetry to Microsoft unless it is disabled.
-    runtime.disable_telemetry_events()
-    options = runtime.SessionOptions()
-    for name, value in settings.items():
-        setattr(options, name, value)
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # spinning takes cores from others
-    # Its own fallback would print to the standard output, which is the protocol's.
-    return runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"], enable_fallback=0)
 
 
 def _digest(folder: Path, model: Path, how: str) -> str:

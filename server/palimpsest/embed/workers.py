@@ -1,6 +1,7 @@
-"""What embedders share: one that treats all texts alike, threads that embed urgent work first, and a cache."""
+"""What embedders share: one that treats all texts alike, sessions, threads for urgent work first, and a cache."""
 
 import atexit
+import importlib
 import itertools
 import os
 import queue
@@ -18,6 +19,9 @@ from palimpsest.core.protocols import Embedder, Vector
 from palimpsest.text.tokenizer import first_words, windows
 
 _T = TypeVar("_T")
+
+# The order in which calls are served: a question waits for one other text at most.
+QUESTION, PASSAGE = 0, 1
 
 # A smaller length is taken for zero, and the vector is not scaled up.
 TINY = 1e-9
@@ -49,6 +53,19 @@ class PlainEmbedder(ABC):
     @abstractmethod
     def _vectors(self, texts: Sequence[str]) -> Vector:
         """Return the vectors of one text or more, of shape (len(texts), dims) and of any length."""
+
+
+def inference_session(model: str | bytes, **settings: Any) -> Any:
+    """Return a session of onnxruntime for a model in a file or in memory, with settings for its options."""
+    runtime: Any = importlib.import_module("onnxruntime")  # slow to import
+    # The Windows builds of onnxruntime send telemetry to Microsoft unless it is disabled.
+    runtime.disable_telemetry_events()
+    options = runtime.SessionOptions()
+    for name, value in settings.items():
+        setattr(options, name, value)
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # spinning takes cores from others
+    # Its own fallback would print to the standard output, which is the protocol's.
+    return runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"], enable_fallback=0)
 
 
 # Threads that compute for a caller who waits: one for what is urgent, and slow ones for what has time.

@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from palimpsest.core import errors
-from palimpsest.core.protocols import system_apart, whole_reply
 from palimpsest.core.settings import Endpoint, LlmConfig
-from palimpsest.core.validation import object_of
+from palimpsest.core.validation import object_of, system_apart, whole_reply
 from palimpsest.llm.ask import list_in
 
 try:

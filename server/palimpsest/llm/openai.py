@@ -10,9 +10,8 @@ import httpx as _httpx  # noqa: F401  # pyright: ignore[reportUnusedImport] - se
 import openai
 
 from palimpsest.core.errors import ModelError, ModelRefusedError, ModelUnreachableError
-from palimpsest.core.protocols import system_apart, whole_reply
 from palimpsest.core.settings import Endpoint, LlmConfig
-from palimpsest.core.validation import object_of, one_line
+from palimpsest.core.validation import object_of, one_line, system_apart, whole_reply
 from palimpsest.llm.ask import list_in
 
 CHECK_URL = "Check llm.config.openai_base_url."

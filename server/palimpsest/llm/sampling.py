@@ -10,7 +10,7 @@ from mcp.shared.exceptions import MCPError
 from pydantic import BaseModel, ValidationError
 
 from palimpsest.core.errors import ModelRefusedError, ModelUnreachableError, ReplyError
-from palimpsest.core.protocols import system_apart, whole_reply
+from palimpsest.core.validation import system_apart, whole_reply
 
 # A function that sends a request to the client and returns its answer. Raises MCPError if the client declines.
 Send: TypeAlias = Callable[[types.CreateMessageRequest], Awaitable[BaseModel]]
