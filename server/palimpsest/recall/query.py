@@ -94,7 +94,8 @@ def _looks_ahead(text: str) -> bool:
     """Return whether a question asks of what is, or is to be done, before something: not how it was before that."""
     plain = text.casefold()
     is_present = _RE["present"].search(plain) or _RE["before an event"].search(plain)
-    return _RE["obliged"].search(plain) is not None or (is_present is not None and not _has_past_verb(text))
+    is_past = has_words_of_the_past(text) or _has_past_verb(text)
+    return _RE["obliged"].search(plain) is not None or (is_present is not None and not is_past)
 
 
 _MAX_NAME_WORDS = 4
@@ -248,9 +249,8 @@ def moment_of(
 def asks_for_the_past(text: str) -> bool:
     """Return whether a question asks how something was before. "What is to be done before the meeting?" does not."""
     text = text[:MAX_CHARS]
-    if _RE["before words"].search(text.casefold()):
-        return not _looks_ahead(text)
-    return has_words_of_the_past(text) and not _RE["obliged"].search(text.casefold())
+    is_past = has_words_of_the_past(text) or _RE["before words"].search(text.casefold()) is not None
+    return is_past and not _looks_ahead(text)
 
 
 _YEAR_IN_TEXT = re.compile(r"(?<![\d.,:-])((?:19|20)\d\d)(?![\d:-]|[.,]\d)")
