@@ -163,10 +163,17 @@ def changed_notes(result: WriteResult, advice: Advice) -> Iterator[str]:
             yield advice.reworded.format(id=short(outcome.memory.id))
 
 
+# How long a word is at most that is not worth erasing.
+LITTLE = 3
+
+
 def _lost_part(outcome: Outcome) -> bool:
-    """Return whether words were taken out of a text and none put in, or a number that may have been a secret."""
+    """Return whether words were taken out of a text and none put in, or a number that may have been a secret.
+
+    Words of up to three letters or digits say too little to be erased, as a version.
+    """
     before, after = (set(re.findall(r"\w+", text.casefold())) for text in (outcome.previous or "", outcome.memory.text))
-    lost, new = " ".join(before - after), " ".join(after - before)
+    lost, new = " ".join(word for word in before - after if len(word) > LITTLE), " ".join(after - before)
     return bool(lost) and (not new or any(map(str.isdigit, lost)) > any(map(str.isdigit, new)))
 
 
