@@ -103,7 +103,7 @@ def handed_on(fact: Fact, replaced: Sequence[Memory], self_keys: AbstractSet[str
         entities |= {
             key: entity for entity in old.entities if (key := name_key(entity.name)) in ends and key not in entities
         }
-    stated = tuple(replace(each, since=since_of(each, began)) for each in relations.values())
+    stated = tuple(replace(each, since=since_of(each, began)) if began else each for each in relations.values())
     return replace(fact, relations=stated, entities=tuple(entities.values()))
 
 
