@@ -390,7 +390,7 @@ def replaced_by_words(words: Sequence[AbstractSet[str]], texts: Sequence[str], i
     return np.maximum(OTHER_VALUE * another, ENDED * _ended(texts, is_older))
 
 
-# The cosine of the next memory at least, among many and among few: the first is no nearer for being alone.
+# How near the next memory counts as at least, among many and among few: else one would stand out by being alone.
 UNRELATED, AMONG_FEW, FEW = 0.25, 0.45, 5
 
 

@@ -85,13 +85,12 @@ def _parts(text: str, plain: str) -> tuple[str, str]:
 def _has_past_verb(text: str) -> bool:
     # What is written with a capital inside of a question is no verb.
     first, *rest = text.split() or [""]
-    return (
-        _RE["past"].search(" ".join((first, *(word for word in rest if not word[0].isupper()))).casefold()) is not None
-    )
+    uncapitalized = " ".join((first, *(word for word in rest if not word[0].isupper())))
+    return _RE["past"].search(uncapitalized.casefold()) is not None
 
 
 def _looks_ahead(text: str) -> bool:
-    """Return whether a question asks of what is, or is to be done, before something: not how it was before that."""
+    """Return whether a question asks what is, or is to be done, before something, and not how it was before."""
     plain = text.casefold()
     is_present = _RE["present"].search(plain) or _RE["before an event"].search(plain)
     is_past = has_words_of_the_past(text) or _has_past_verb(text)

@@ -688,7 +688,7 @@ EXACT = 8.0
 # benchmarks/lives_in_time.json with their relations, more puts other states of what is asked for first.
 RELATION = 1.0
 
-# What a memory loses that states what a question asks, but of another one, where it is known of whom it is asked of: as
+# What a memory loses that answers the question for somebody else, if another memory answers it for whoever is named: as
 # much as an exact match gains.
 OF_ANOTHER = 8.0
 
@@ -746,9 +746,9 @@ class SearchScoring:
         return parts
 
     def _of_another(self, candidates: Candidates) -> Column:
-        """Return 1 for memories that state what is asked only of others than whom the question names; else 0.
+        """Return 1 for memories that state what is asked, but only of others than the question names; else 0.
 
-        Somebody else's is left alone if no memory states it of who is named.
+        All are 0 if no memory states it of those who are named.
         """
         asking, columns = words_in(self.query.text), np.zeros((2, len(candidates.entries)), dtype=np.float32)
         for row, entry in enumerate(candidates.entries):

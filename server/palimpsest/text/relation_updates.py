@@ -656,9 +656,13 @@ def is_several(key: str, *, is_holder: bool = False) -> bool:
     return key not in single and (key in other or bool(words))
 
 
+# What adds to what was said before.
+BESIDES = _RE["besides"]
+
+
 def says_besides(text: str) -> bool:
     """Return whether a text tells of something beside what is known, as "also" does, and ends nothing."""
-    return _RE["besides"].search(text) is not None and not is_denial(text) and ending_in(text) is None
+    return BESIDES.search(text) is not None and not is_denial(text) and ending_in(text) is None
 
 
 def is_of_one(key: str, text: str, *, has_source: bool) -> bool:

@@ -212,7 +212,7 @@ def _goes_on(state: KnownRelation, other: KnownRelation) -> bool:
         return False
     if not state.valid_until or other.valid_from:
         return not state.valid_until or other.valid_from <= state.valid_until
-    # What is told once more on the day on which a replacement ended it had not ended.
+    # A state that is told again on the day of its replacement had not ended.
     told = other.created_at - timedelta(days=1)
     return not state.has_ended(told) if state.expired_at is None else state.expired_at >= told
 

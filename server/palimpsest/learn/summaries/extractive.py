@@ -21,10 +21,10 @@ from sqlalchemy import Connection
 
 from palimpsest.core.models import SELF_NAMES, Memory, Scope, name_key, relation_key
 from palimpsest.core.protocols import Vector
-from palimpsest.learn.summaries.portrait_signs import PEOPLE, POLARITY, TOO, is_safety
+from palimpsest.learn.summaries.portrait_signs import PEOPLE, POLARITY, is_safety
 from palimpsest.recall import features
 from palimpsest.store import memories as memory_queries
-from palimpsest.text.relation_updates import SINGLE_VALUED, may_end, says_ended
+from palimpsest.text.relation_updates import BESIDES, SINGLE_VALUED, may_end, says_ended
 from palimpsest.text.stopwords import change_words, is_denial
 from palimpsest.text.tokenizer import count_tokens, query_tokens, search_tokens
 
@@ -210,7 +210,7 @@ class _Claim:
         self.relations = {key: names for key, names in _relations(memory).items() if key[1] not in SINGLE_VALUED}
         self.is_denial = is_denial(text)
         self.is_safety = is_safety(memory, "")
-        self.is_addition = TOO.search(text) is not None
+        self.is_addition = BESIDES.search(text) is not None
         self.is_change = change_words(text) > 0
 
     def denies(self, other: _Claim) -> bool:

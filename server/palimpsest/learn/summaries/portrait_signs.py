@@ -47,9 +47,8 @@ def _signs(section: str) -> Signs:
 
 HELP, IDENTITY, WORK, PREFERENCES, CALLED = map(_signs, ("help", "identity", "work", "preferences", "called"))
 
-# How a memory begins that tells what the user is called, in an agent's words or in the user's own; and what a text says
-# that adds to another.
-NAME, TOO = (LazyPattern(_LISTS[heading].replace("\n", ""), re.IGNORECASE) for heading in ("name", "too"))
+# How a memory begins that tells what the user is called, in an agent's words or in the user's own.
+NAME = LazyPattern(_LISTS["name"].replace("\n", ""), re.IGNORECASE)
 
 # The words in which a text and one that denies it differ.
 POLARITY = frozenset(search_tokens(_LISTS["polarity"]))

@@ -37,8 +37,9 @@ def handed_on_otherwise(
 ) -> tuple[list[Memory], set[tuple[str, str, str]]]:
     """Return the other memories of a memory's project and agent, without relations that it gives another value or ends.
 
-    It ends those of the memories that it has `closed`. Only those go that a text does not tell: they were handed on to
-    it, and nobody who reads it would end them. The keys of those which it ends and another one tells are also returned.
+    It ends the relations of the memories that it has `closed`. A relation goes only if the text does not tell it: then
+    it was handed on to that memory, and nobody who reads the text would end it. Also return the keys of the relations
+    that end here and that another text still tells.
     """
     changed: dict[str, Memory] = {}
     told: set[tuple[str, str, str]] = set()
