@@ -309,6 +309,11 @@ class Ranked(NamedTuple):
         """Return what speaks for and against the candidate, by name."""
         return {name: float(column[self.row]) for name, column in self.columns.items()}
 
+    def has(self, part: str) -> bool:
+        """Return whether a part, by its name, speaks for or against the candidate."""
+        column = self.columns.get(part)
+        return column is not None and bool(column[self.row])
+
 
 def rank(candidates: Candidates, parts_of: Callable[[Candidates], Mapping[str, Column]]) -> list[Ranked]:
     """Return the candidates, best first; those of equal score by their number.

@@ -1060,14 +1060,14 @@ def reasons(
 
     `entities` are those that the query names.
     """
-    parts, words = item.parts, candidates.words[item.row]
+    words = candidates.words[item.row]
     has_number = any(char.isdigit() for part in query.exact_parts for char in part)
     names = {entity.name: frozenset(search_tokens(entity.name)) for entity in entities if not entity.is_user}
     shared = [
-        *([LINKED] if parts.get(CONNECTED) else []),
-        *(["same number" if has_number else "same words"] if parts["exact"] else []),
+        *([LINKED] if item.has(CONNECTED) else []),
+        *(["same number" if has_number else "same words"] if item.has("exact") else []),
         *(f"about {name}" for name, tokens in names.items() if tokens and tokens <= words),
-        *(["dated"] if parts.get("told") or parts.get("said") else []),
+        *(["dated"] if item.has("told") or item.has("said") else []),
         *(["same words"] if found.has_words[item.row] else []),
         "same meaning",
     ]

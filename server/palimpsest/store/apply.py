@@ -82,7 +82,8 @@ def apply(
     """Carry out a write and return what it did. Raises the errors that `Ledger.apply` lists."""
     write = _in_current_project(conn, write)
     _refuse_stale(conn, write)
-    documents.refuse_changed(conn, write.scope, write.pages_read)
+    if write.pages_read is not None:
+        documents.refuse_changed(conn, write.scope, write.pages_read)
     touched = TouchedEntries()
     notes = _clock_notes(conn, now)
     edit = write.edit or next_edit_number(conn)
@@ -114,7 +115,8 @@ def apply(
     if before is not None:
         _refuse_too_many(conn, write.scope.user_id, before, max_memories)
     on_pinned = memory_queries.check(conn, tx.pinned, may_exceed=write.undo is not None)
-    touched.messages.update(documents.put(conn, write.gists, write.vectors, write.embedder))
+    if write.gists:
+        touched.messages.update(documents.put(conn, write.gists, write.vectors, write.embedder))
     if write.provenance.stage == models.ENRICH:  # whoever read these memories need not read them again
         touched.annotated, touched.memories = touched.memories, set()
     contextual_keys.index(conn, full_text, touched, now)

@@ -191,12 +191,12 @@ def pages_of_uri(conn: Connection, scope: Scope, uri: str) -> list[StoredPage]:
     return [StoredPage(page, _number(name), digest, deleted_at is not None) for page, name, digest, deleted_at in found]
 
 
-def refuse_changed(conn: Connection, scope: Scope, read: PagesRead | None) -> None:
+def refuse_changed(conn: Connection, scope: Scope, read: PagesRead) -> None:
     """Raise StaleDecisionError if the pages of a document are no longer those that were read.
 
     Otherwise two processes that learn a file at the same moment would leave two pages at one place.
     """
-    if read is not None and frozenset(pages_of_uri(conn, scope, read.uri)) != read.pages:
+    if frozenset(pages_of_uri(conn, scope, read.uri)) != read.pages:
         raise StaleDecisionError("another process learned or edited the document at the same moment; learn it again")
 
 

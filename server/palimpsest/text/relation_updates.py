@@ -774,9 +774,15 @@ def _is_for_others(text: str) -> bool:
 
 def _excludes(newer: str, older: str) -> bool:
     """Return whether two texts about one person have words that exclude each other."""
-    if _is_for_others(newer) or _is_for_others(older) or not _is_about_same(newer, older):
-        return False
-    here, before = _tokens(newer), _tokens(older)
+    # Names take the longest to find, and few texts have such words.
+    return (
+        _has_excluding_words(_tokens(newer), _tokens(older))
+        and not (_is_for_others(newer) or _is_for_others(older))
+        and _is_about_same(newer, older)
+    )
+
+
+def _has_excluding_words(here: AbstractSet[str], before: AbstractSet[str]) -> bool:
     for one, other, context in _exclusions():
         if here & one and before & other and not here & other:
             rest, left = here - one, before - other
