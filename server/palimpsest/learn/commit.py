@@ -18,7 +18,7 @@ from palimpsest.learn.engine import Engine, OfMemory
 from palimpsest.llm.user_name import is_about_user
 from palimpsest.recall.similar import SimilarMemory
 from palimpsest.store.apply import Write
-from palimpsest.store.graph.entity_edits import known_types
+from palimpsest.store.graph.identity import known_types
 from palimpsest.store.jobs import JobRequest
 from palimpsest.store.memories import memories_telling_name, name_of_user
 from palimpsest.store.rows import memory_hash

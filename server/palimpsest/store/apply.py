@@ -82,8 +82,6 @@ def apply(
     """Carry out a write and return what it did. Raises the errors that `Ledger.apply` lists."""
     write = _in_current_project(conn, write)
     _refuse_stale(conn, write)
-    if write.pages_read is not None:
-        documents.refuse_changed(conn, write.scope, write.pages_read)
     touched = TouchedEntries()
     notes = _clock_notes(conn, now)
     edit = write.edit or next_edit_number(conn)
@@ -156,6 +154,8 @@ def _refuse_stale(conn: Connection, write: Write) -> None:
     query = select(memories.c.id, memories.c.revision).where(among(memories.c.id, write.read))
     if {row.id: row.revision for row in conn.execute(query)} != write.read:
         raise StaleDecisionError("a memory changed while it was decided what to do with the new facts")
+    if write.pages_read is not None:
+        documents.refuse_changed(conn, write.scope, write.pages_read)
     if write.based_on is None:
         return
     unread = and_(is_living(memories, write.scope), memories.c.id.not_in(write.read))

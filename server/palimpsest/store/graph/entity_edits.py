@@ -23,7 +23,6 @@ from palimpsest.store.graph.identity import (
     to_state,
 )
 from palimpsest.store.graph.statements import put_relations
-from palimpsest.store.memories import name_of_user
 from palimpsest.store.rows import Query, among, sees, to_memory
 from palimpsest.store.schema import entities, entity_aliases, entity_history, memories, memory_sources, mentions
 
@@ -254,16 +253,3 @@ def _valid_name(name: str) -> str:
     if key in models.SELF_NAMES:
         raise InputError(f"'{name}' stands for the user, and cannot name another entity; nothing was changed")
     return name
-
-
-# What a scope knows of names.
-
-
-def known_types(conn: Connection, scope: models.Scope, keys: Sequence[str]) -> dict[str, models.EntityType]:
-    """Return the types of the entities that a scope knows by these keys of names. The user's told name is a person."""
-    found = identity.candidates_of(conn, scope, keys, with_projects=False)
-    known: dict[str, models.EntityType] = {key: of_key[0].root.type for key, of_key in found.items()}
-    told = models.name_key(name_of_user(conn, scope))
-    if told in keys:
-        known[told] = "person"
-    return known

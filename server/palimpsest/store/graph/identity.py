@@ -269,6 +269,16 @@ _BY_KEY: Query = (
 )
 
 
+def known_types(conn: sa.Connection, scope: Scope, keys: Sequence[str]) -> dict[str, EntityType]:
+    """Return the types of the entities that a scope knows by these keys of names. The user's told name is a person."""
+    found = candidates_of(conn, scope, keys, with_projects=False)
+    known: dict[str, EntityType] = {key: of_key[0].root.type for key, of_key in found.items()}
+    told = name_key(name_of_user(conn, scope))
+    if told in keys:
+        known[told] = "person"
+    return known
+
+
 def may_be(known: EntityType, stated: EntityType) -> bool:
     """Return whether an entity of a known type may be one of a stated type. "other" is no knowledge, and fits all."""
     return "other" in (known, stated) or known == stated
