@@ -127,8 +127,57 @@ async def test_what_is_to_be_known_before_something_is_no_question_of_the_past(t
         old = await tell(memory, clock, "2026-11-01", "The herbarium is due on 15 January 2027.")
         now = "The herbarium is now due on 12 February 2027."
         await tell(memory, clock, "2026-11-20", now, replaces=[old])
-        for question in ("What must I know before the herbarium is due?", "Que faut-il savoir avant l'herbarium ?"):
-            assert [hit.text for hit in (await memory.search(ALICE, question)).hits] == [now]
+        for question in (
+            "What must I know before the herbarium is due?",
+            "Que faut-il savoir avant l'herbarium ?",
+            "The herbarium before Christmas: what the locum has to hear",
+            "Herbarium vor Weihnachten: wer gibt ab?",
+            "who hands in the herbarium before Monday",
+        ):
+            assert [hit.text for hit in (await memory.search(ALICE, question)).hits] == [now], question
+        assert {hit.text for hit in (await memory.search(ALICE, "when was the herbarium due before 2026?")).hits} != {
+            now
+        }
+
+
+async def test_the_words_of_a_time_find_nothing_that_happens_so_often(tmp_path: Path) -> None:
+    clock = StoppedClock()
+    async with memory_in(tmp_path, clock) as memory:
+        await tell(memory, clock, "2026-12-04", "L'échafaudage de la rue d'Ivry coûte 1 150 € par semaine.")
+        await tell(memory, clock, "2026-12-04", "L'architecte de la rue d'Ivry veut des volets gris.")
+        await tell(memory, clock, "2026-12-04", "The scaffolding is paid once a week, the crane once a month.")
+        await tell(memory, clock, "2026-12-04", "The shutters are painted grey.")
+        clock.at = datetime(2026, 12, 11, tzinfo=UTC)
+        assert "volets" in await first(memory, "quels volets étaient prévus la semaine dernière")
+        assert "shutters" in await first(memory, "which shutters were wanted last week")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "tomorrow", "tuesday"),
+    [
+        (
+            "The vegetables come from He Miao, every morning at half past five.",
+            "From 7 December 2026 the vegetables come from Mrs Chen in Pengzhen, every morning at five.",
+            "Who brings the vegetables tomorrow morning?",
+            "Who brings the vegetables next Tuesday?",
+        ),
+        (
+            "小馆的蔬菜由小何供货，每天早上五点半送到",
+            "从2026年12月7日起小馆的蔬菜改由彭镇的陈嬢嬢送，每天早上五点送到",
+            "明天早上蔬菜哪个送",
+            "下周二早上蔬菜哪个送",
+        ),
+    ],
+)
+async def test_a_day_that_lies_ahead_is_answered_by_what_holds_on_it(
+    tmp_path: Path, old: str, new: str, tomorrow: str, tuesday: str
+) -> None:
+    clock = StoppedClock()
+    async with memory_in(tmp_path, clock) as memory:
+        replaced = await tell(memory, clock, "2026-12-01", old)
+        await tell(memory, clock, "2026-12-04", new, since="2026-12-07", replaces=[replaced])
+        assert await first(memory, tomorrow) == old
+        assert await first(memory, tuesday) == new
 
 
 async def test_the_users_name_is_the_user_in_a_question(tmp_path: Path) -> None:

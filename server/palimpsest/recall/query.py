@@ -208,6 +208,10 @@ def is_wish(text: str) -> bool:
 Sense: TypeAlias = Literal["", "now", "unsaid", "at", "changed", "before", "planned"]
 
 
+# Units of dates that are longer than a day.
+LONG = frozenset({"week", "month", "quarter", "season", "year"})
+
+
 @dataclass(frozen=True, slots=True)
 class Moment:
     """The time that a question asks about.
@@ -319,15 +323,19 @@ class ParsedQuery:
         }
         names = frozenset(word for speaker in speakers for word in first_names[speaker])
         dates, asked = dates_in(text, now, guesses=True), TimeQuestion.of(text, people)
+        # "Last week" says when, and finds nothing that costs so much a week.
+        is_when = {
+            word for date in dates if date.is_relative and date.unit in LONG for word in query_tokens(date.phrase)
+        }
         about = with_own_name(asked.about, name_key(memories.name_of_user(conn, scope))) if asked.about else asked.about
         asked = replace(asked, about=about)
         return cls(
             text,
-            tuple(dict.fromkeys([word for word in words if word not in names] or words)),
+            tuple(dict.fromkeys([word for word in words if word not in names | is_when] or words)),
             names,
             frozenset(speakers),
             dates,
-            asks_for_the_past(text),
+            asks_for_the_past(text) and not any(date.relation == "before" and date.end > now for date in dates),
             now.tzinfo or UTC,
             tuple(tuple(dict.fromkeys(query_tokens(wording))) for wording in also),
             exact_parts(text),

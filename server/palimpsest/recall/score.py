@@ -501,7 +501,7 @@ def held_gains(
     if moment.sense in ("changed", "planned"):
         begin = np.array([told.is_about(row) and moment.has(told.begins(row)) for row in range(len(entries))])
         if moment.sense == "planned":
-            return PLANNED * begin
+            return PLANNED * begin - OUTSIDE * np.array([is_outside(entry, moment.span) for entry in entries])
         return BEGAN * (begin & ~np.array([is_wish(entry.text) for entry in entries]))
     if moment.sense in ("at", "now"):
         gains -= OUTSIDE * np.array([is_outside(entry, moment.span) for entry in entries])
@@ -815,7 +815,8 @@ class SearchScoring:
         if query.dates:
             times = [_local_time(query, entry) for entry in entries]
             dates = [dates_in(entry.text, at, guesses=True) for entry, at in zip(entries, times, strict=True)]
-            columns["said"] = np.array([said_match(query.dates, at) for at in times])
+            past = [date for date in query.dates if date.start <= self.now]  # nothing was said yet at a time to come
+            columns["said"] = np.array([said_match(past, at) for at in times])
             columns["told"] = np.array([text_match(query.dates, found) for found in dates])
         return columns
 
