@@ -162,8 +162,8 @@ async def test_the_words_of_a_time_find_nothing_that_happens_so_often(tmp_path: 
             "Who brings the vegetables next Tuesday?",
         ),
         (
-            "小馆的蔬菜由小何供货，每天早上五点半送到",
-            "从2026年12月7日起小馆的蔬菜改由彭镇的陈嬢嬢送，每天早上五点送到",
+            "小馆的蔬菜由小何供货, 每天早上五点半送到",
+            "从2026年12月7日起小馆的蔬菜改由彭镇的陈嬢嬢送, 每天早上五点送到",
             "明天早上蔬菜哪个送",
             "下周二早上蔬菜哪个送",
         ),

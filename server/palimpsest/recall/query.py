@@ -324,14 +324,13 @@ class ParsedQuery:
         names = frozenset(word for speaker in speakers for word in first_names[speaker])
         dates, asked = dates_in(text, now, guesses=True), TimeQuestion.of(text, people)
         # "Last week" says when, and finds nothing that costs so much a week.
-        is_when = {
-            word for date in dates if date.is_relative and date.unit in LONG for word in query_tokens(date.phrase)
-        }
+        times = [date.phrase for date in dates if date.is_relative and date.unit in LONG]
+        others = {*names, *query_tokens(" ".join(times))}
         about = with_own_name(asked.about, name_key(memories.name_of_user(conn, scope))) if asked.about else asked.about
         asked = replace(asked, about=about)
         return cls(
             text,
-            tuple(dict.fromkeys([word for word in words if word not in names | is_when] or words)),
+            tuple(dict.fromkeys([word for word in words if word not in others] or words)),
             names,
             frozenset(speakers),
             dates,
