@@ -71,6 +71,13 @@ def test_an_amount_is_another_one_of_the_same_unit() -> None:
     assert says_another_amount("Zoé now works 60 percent", known)
     for text in ("Zoé works 60 percent", "Zoé now has 3 children", "Zoé is on leave since 7 May 2020"):
         assert not says_another_amount(text, known), text
+    assert says_another_amount("Rent went up to 1,010 euro a month", "Rent is 940 euro a month")
+    relief = "From 7 December 2026 Ruth Gallen covers Fridays for the Callows Clinic at 510 euro a day"
+    for text in (
+        "The probe was replaced for 420 euro on 7 December 2026",
+        "The new room of Callows Clinic costs 90 euro",
+    ):
+        assert not says_another_amount(text, relief), text
 
 
 def test_questions_about_the_past_are_recognized() -> None:

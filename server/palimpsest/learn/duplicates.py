@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import product
@@ -242,20 +242,20 @@ def _is_same_risk(memory: Memory, other: SimilarMemory) -> bool:
 
     The newer one may only name what somebody was allergic to.
     """
-    texts = [each.text for each in (memory, other.memory)]
-    people = [
-        {first for item in each.entities if item.type == "person" for first in name_key(item.name).split()[:1]}
-        for each in (memory, other.memory)
-    ]
-    names = {word for each in (memory, other.memory) for entity in each.entities for word in search_tokens(entity.name)}
+    both = memory, other.memory
+    texts = [each.text for each in both]
+    here, before = (_first_names(item.name for item in each.entities if item.type == "person") for each in both)
+    # Somebody's mother may be named beside; who has the allergy is whom the relations are of.
+    before = before & _first_names(each.source for each in other.memory.relations) or before
+    names = {word for each in both for entity in each.entities for word in search_tokens(entity.name)}
     common = {*query_tokens(texts[0])} & {*query_tokens(texts[1])} - names - people_in(texts[0]) - people_in(texts[1])
     is_told = any(len(word) > 1 and not portrait_signs.ALLERGY.count(word) for word in common)
-    return (
-        other.is_only_near
-        and is_told
-        and portrait_signs.ALLERGY.count(texts[1]) > 0
-        and not people[0].isdisjoint(people[1])
-    )
+    is_of_both = portrait_signs.ALLERGY.count(texts[1]) > 0 and not here.isdisjoint(before)
+    return other.is_only_near and is_told and is_of_both
+
+
+def _first_names(names: Iterable[str]) -> set[str]:
+    return {first for name in names for first in name_key(name).split()[:1]}
 
 
 # How probable it is that a memory is replaced that states another end of a relation with one end at a time.

@@ -636,7 +636,13 @@ def says_another_amount(newer: str, older: str) -> bool:
         return False
     here, before = ({unit: number for number, unit in _amounts(text)} for text in (newer, older))
     units = {unit for unit in here.keys() & before.keys() if (here[unit], unit) not in _amounts(older)}
-    return bool(units and (_tokens(newer) & _tokens(older)) - units) and not is_about_another(newer, older)
+    # Two prices in euros, of one company or of one day, are not those of one thing.
+    common = frozenset[str].intersection(*(without_times(_FULL_NAME.sub(" ", text)) for text in (newer, older))) - units
+    return bool(units) and not all(map(str.isdigit, common)) and not is_about_another(newer, older)
+
+
+# A name of several words, without the first letter of a sentence.
+_FULL_NAME = re.compile(r"\b[A-Z]\w+(?: [A-Z]\w+)+")
 
 
 @lru_cache(maxsize=KEPT)
@@ -735,7 +741,7 @@ def _is_about_same(newer: str, older: str) -> bool:
 def is_about_another(newer: str, older: str) -> bool:
     """Return whether two texts are about somebody or something that the other does not name: "Ana's car", "Ben's car".
 
-    So are two relatives. What tells of a repair leaves what was repaired as it is.
+    So are two relatives, and two machines. What tells of a repair leaves what was repaired as it is.
     """
     here, before = words_in(newer[:MAX_CHARS]), words_in(older[:MAX_CHARS])
     if not _WORDS["repairs"].isdisjoint(here) and _WORDS["repairs"].isdisjoint(before):
@@ -743,7 +749,7 @@ def is_about_another(newer: str, older: str) -> bool:
     if (relative := _relative(newer)) and relative not in before and not _names(newer) & _names(older):
         return True
     kin, other_kin = ({sign for sign in _WORDS["kin signs"] if sign in text} for text in (newer, older))
-    if kin and other_kin and kin.isdisjoint(other_kin):
+    if is_lettered or (kin and other_kin and kin.isdisjoint(other_kin)):
         return True
     subject = _named_subject(newer)
     if not subject or subject in plain_name(older):
@@ -760,6 +766,8 @@ def _relative(text: str) -> str:
 
 
 @lru_cache(maxsize=KEPT)
+    one, other = (_LETTERED.match(text) for text in (newer, older))
+    is_lettered = one and other and one[1] == other[1] and one[2] != other[2]
 def _is_of_self(text: str) -> bool:
     """Return whether a text is about whoever speaks: "I moved", "User lives in Wels", "Eats meat"."""
     words = words_in(text)
@@ -770,6 +778,10 @@ def _is_of_self(text: str) -> bool:
 @lru_cache(maxsize=KEPT)
 def _is_for_others(text: str) -> bool:
     return not _WORDS["for others"].isdisjoint(words_in(text))
+# What is told from its like by a letter, as in "Autoclave A" and "Der Bohrer B", with which a text begins.
+_LETTERED = re.compile(r"(?:\w{1,4} )?(\w{3,}) ([A-Z])\b")
+
+
 
 
 def _excludes(newer: str, older: str) -> bool:
