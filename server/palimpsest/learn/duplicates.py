@@ -26,6 +26,7 @@ from palimpsest.store.graph.relations import merged_into, other_states, relation
 from palimpsest.store.history import predecessors, versions_of
 from palimpsest.store.rows import is_seen
 from palimpsest.text.relation_updates import (
+    OF_EVENTS,
     ONE_HOLDER,
     SINGLE_VALUED,
     differ_in_number,
@@ -34,6 +35,7 @@ from palimpsest.text.relation_updates import (
     is_several,
     people_in,
     says_besides,
+    takes_over_from,
 )
 from palimpsest.text.tokenizer import query_tokens, search_tokens
 
@@ -279,12 +281,16 @@ def _former_states(engine: Engine, scope: Scope, memory: Memory, *, is_settled: 
     sure, near = dict[str, SimilarMemory](), dict[str, SimilarMemory]()
     for memory_id, key, has_source, has_end in others:
         other, is_same = known.get(memory_id), has_source and has_end
-        if other is None or not _is_current(other, scope, now, with_plans=is_same):
+        if other is None or not _is_current(other, scope, now, with_plans=True):
             continue
-        if not is_same and (other.valid_from or memory.holds_from) > memory.holds_from:
+        # An event to come has its place and its day from now on.
+        is_known = is_same or (has_source and key in OF_EVENTS)
+        if not is_known and (other.valid_from or memory.holds_from) > memory.holds_from:
             continue
         told = "" if is_settled else memory.text
         is_one = is_at_another_time(memory, other) if is_same else is_of_one(key, told, has_source=has_source)
+        before = [each.source for each in other.relations if each.key[1] == key]
+        is_one = is_one or (not has_source and any(takes_over_from(told, source) for source in before))
         pairs = () if is_same else product(memory.relations, other.relations)
         if is_one or any(differ_in_number(*each) for each in pairs):
             sure.setdefault(memory_id, SimilarMemory(other, ANOTHER_STATE, replaced=ANOTHER_STATE))

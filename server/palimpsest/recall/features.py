@@ -451,10 +451,9 @@ def _has_word(words: Sequence[AbstractSet[str]], columns: Iterable[str]) -> Matr
 def _ended(texts: Sequence[str], is_older: Matrix) -> Matrix:
     """Return 1 for each pair whose newer text says that what the older one says has ended, else 0."""
     ended = np.zeros(is_older.shape, dtype=np.float32)
-    for newer, text in enumerate(texts):
-        if may_end(text):
-            for older in np.flatnonzero(is_older[newer]).tolist():
-                ended[newer, older] = says_ended(text, texts[older])
+    ends = np.array([may_end(text) for text in texts])[:, np.newaxis]
+    for newer, older in np.argwhere(is_older & ends).tolist():
+        ended[newer, older] = says_ended(texts[newer], texts[older])
     return ended
 
 

@@ -53,7 +53,10 @@ _FAMILY = KIN - _WORDS["birth"] | _WORDS["family"]
 SINGLE_VALUED = _WORDS["single valued"]
 
 # The same, and those of which another one is worth a question, though some have two.
-ONE_AT_A_TIME = SINGLE_VALUED | _WORDS["one at a time"]
+ONE_AT_A_TIME = SINGLE_VALUED | _WORDS["one at a time"] | _WORDS["of events"]
+
+# Those of which the end is the day or the place of an event.
+OF_EVENTS = _WORDS["of events"]
 
 # The keys of relations that only one has to somebody or something at a time, such as who leads a team.
 ONE_HOLDER = _WORDS["one holder"]
@@ -429,9 +432,7 @@ KEPT, MAX_CHARS = 2_048, 500
 _VERB_ENDINGS = ("s", "ed")
 
 # What somebody who ends a plan may call it, where the plan itself says only "flies to Cremona".
-_OF_PLANS = frozenset(
-    query_tokens("trip plan plans meeting appointment booking reservation party visit holiday Reise Termin")
-)
+_OF_PLANS = frozenset(query_tokens(_LISTS["of plans"]))
 
 # How many words a note without a subject has at most: "Moved to Salzburg in May".
 _SHORT = 8
@@ -471,9 +472,9 @@ def ending_in(text: str) -> Ending | None:
     """Return what a text says has ended, or None if it says so of nothing."""
     denied: list[frozenset[str]] = []
     ended: list[frozenset[str]] = []
-    areas: set[str] = set()
     died: set[str] = set()
     plain = _with_plain_endings(text[:MAX_CHARS])
+    areas = {_ENDS_ITS_AREA[word] for word in words_in(plain) if word in _ENDS_ITS_AREA}
     negations = negations_of(plain)
     for start, end in _clause_spans(plain):
         written = plain[start:end].split()
@@ -486,8 +487,6 @@ def ending_in(text: str) -> Ending | None:
                 ended.append(frozenset(query_tokens(" ".join(words[max(place - 2 * _OBJECT_WORDS, 0) : place]))))
             elif word in _WORDS["ends it"]:
                 ended.append(_object_of(word, written[place + 1 :]))
-            if word in _ENDS_ITS_AREA:
-                areas.add(_ENDS_ITS_AREA[word])
             if word in _WORDS["died"] and place:
                 died.update(query_tokens(" ".join(words[max(place - _OBJECT_WORDS, 0) : place])))
     found = Ending(tuple(filter(None, denied)), tuple(filter(None, ended)), frozenset(areas), frozenset(died))
@@ -496,21 +495,20 @@ def ending_in(text: str) -> Ending | None:
 
 def calls_off(text: str) -> bool:
     """Return whether a text denies something or calls it ended, as one that calls off a plan does."""
-    found = ending_in(text)
-    return found is not None and bool(found.ended or found.denied)
+    return (found := ending_in(text)) is not None and bool(found.ended or found.denied)
 
 
 def ends_something(text: str, relations: Iterable[Relation]) -> bool:
-    """Return whether a text says that something is off, or a relation denies it, or says that it has ended."""
-    if not _WORDS["is ended"].isdisjoint(words_in(_with_plain_endings(text))):
+    """Return whether a text says that something is off or goes over to another, or a relation that it has ended."""
+    if _RE["goes over"].search(text) or not _WORDS["is ended"].isdisjoint(words_in(_with_plain_endings(text))):
         return True
-    for relation in relations:
-        said = f"{relation.name} {relation.destination}"
-        if calls_off(f"{relation.source} {said}") or not _WORDS["ends in relations"].isdisjoint(words_in(said)):
-            return True
-        if any(sign in said for sign in _WORDS["ends in relations signs"]):
-            return True
-    return False
+    named = ((relation.source, f"{relation.name} {relation.destination}") for relation in relations)
+    return any(
+        calls_off(f"{source} {said}")
+        or not _WORDS["ends in relations"].isdisjoint(words_in(said))
+        or any(sign in said for sign in _WORDS["ends in relations signs"])
+        for source, said in named
+    )
 
 
 def _object_of(verb: str, behind: Sequence[str]) -> frozenset[str]:
@@ -599,12 +597,13 @@ def differ_in_number(relation: Relation, other: Relation) -> bool:
 
 def is_at_another_time(newer: Memory, older: Memory) -> bool:
     """Return whether two memories date the same relation differently: it was put off, or the date corrected."""
-    before = {item.key: item.since for item in dated(older) if item.since}
-    return not says_besides(newer.text) and any(
-        item.since and not (item.since.startswith(since) or since.startswith(item.since))
-        for item in dated(newer)
-        if not is_several(item.key[1]) and (since := before.get(item.key))
+    before = {item.key: (item.since, item.until) for item in dated(older) if not is_several(item.key[1])}
+    now = [(item.key, item.since, item.until) for item in dated(newer) if item.key in before]
+    times = [times for key, *dates in now for times in zip(dates, before[key], strict=True) if all(times)]
+    is_put_off = any(
+        not (new or "").startswith(old or "") and not (old or "").startswith(new or "") for new, old in times
     )
+    return is_put_off and not says_besides(newer.text)
 
 
 @cache
@@ -659,7 +658,12 @@ def is_several(key: str, *, is_holder: bool = False) -> bool:
     """
     single, other = (ONE_HOLDER, ONE_AT_A_TIME) if is_holder else (ONE_AT_A_TIME, ONE_HOLDER)
     words = (_WORDS["several"] | _WORDS["several relations"] | KIN).intersection(key.split("_"))
-    return key not in single and (key in other or bool(words))
+    return key not in single and (key in other or (bool(words) and (is_holder or not _is_attribute(key))))
+
+
+def _is_attribute(key: str) -> bool:
+    """Return whether a relation gives something a colour, a price or the like, of which it has one at a time."""
+    return key.rpartition("_")[2] in _WORDS["attributes"]
 
 
 # What adds to what was said before.
@@ -673,7 +677,7 @@ def says_besides(text: str) -> bool:
 
 def is_of_one(key: str, text: str, *, has_source: bool) -> bool:
     """Return whether a relation has one end at a time, or one source: by its key, or if a text tells it as a change."""
-    if key in (ONE_AT_A_TIME if has_source else ONE_HOLDER):
+    if key in (ONE_AT_A_TIME if has_source else ONE_HOLDER) or (has_source and _is_attribute(key)):
         return True
     others = ONE_HOLDER if has_source else _WORDS["ties"] | _WORDS["several to one"]
     is_role = has_source or (key.startswith(("is_", "ist_")) and key.endswith(("_of", "_von")))
@@ -683,7 +687,7 @@ def is_of_one(key: str, text: str, *, has_source: bool) -> bool:
 
 def may_end(text: str) -> bool:
     """Return whether a text may end what another one says, so that it is worth comparing."""
-    return ending_in(text) is not None or not _tokens(text).isdisjoint(_excluding())
+    return bool(ending_in(text) or _RE["takes over"].search(text)) or not _tokens(text).isdisjoint(_excluding())
 
 
 @cache
@@ -706,15 +710,14 @@ def says_ended(newer: str, older: str) -> bool:
     """Return whether a newer text says that what an older one says has ended, or says what excludes it."""
     ending, here, before = ending_in(newer), _tokens(newer), _tokens(older)
     if ending is not None:
-        numbers = [{token for token in tokens if token.isdigit()} for tokens in (here, before)]
+        numbers = [{token for token in _tokens(_DATE.sub(" ", text)) if token.isdigit()} for text in (newer, older)]
         is_another = all(numbers) and numbers[0].isdisjoint(numbers[1])  # version 5 has no reset hole, version 3 has
         if not is_another and any(
             tokens <= before and (_beside(here, tokens) & before or here <= tokens | _WORDS["said with"])
             for tokens in ending.denied
         ):
             return True
-        people = people_in(newer)
-        things = [tokens - people for tokens in ending.ended]
+        things = (tokens - people_in(newer) for tokens in ending.ended)
         if any(tokens & before and tokens <= before | _OF_PLANS for tokens in things):
             return True
         if ending.areas and ending.areas & _areas_in(older) and _is_about_same(newer, older):
@@ -722,7 +725,22 @@ def says_ended(newer: str, older: str) -> bool:
         named = (word for word in older[:MAX_CHARS].split() if word[:1].isupper())
         if (died := ending.died & before) and not died.isdisjoint(query_tokens(" ".join(named))):
             return True
-    return _excludes(newer, older)
+    return (_RE["takes over"].search(newer) and _takes_over(newer, older)) or _excludes(newer, older)
+
+
+def _takes_over(newer: str, older: str) -> bool:
+    """Return whether a newer text names one more in the place or role in which an older one names somebody."""
+    here, before = people_in(newer), people_in(older)
+    return bool(here & before and here - before and (without_times(newer) & without_times(older)) - here)
+
+
+def takes_over_from(text: str, name: str) -> bool:
+    """Return whether a text says that somebody takes the place of another, and names the one of that name."""
+    return _RE["takes over"].search(text) is not None and has_name(words_in(text), text, name)
+
+
+# A day of a month in a year, which numbers nothing else.
+_DATE = re.compile(r"\b\d{1,2}(?:er|\.)? [^\W\d]+ \d{4}\b")
 
 
 def _beside(words: AbstractSet[str], tokens: AbstractSet[str]) -> set[str]:
@@ -748,6 +766,8 @@ def is_about_another(newer: str, older: str) -> bool:
         return True
     if (relative := _relative(newer)) and relative not in before and not _names(newer) & _names(older):
         return True
+    one, other = (_LETTERED.match(text) for text in (newer, older))
+    is_lettered = one and other and one[1] == other[1] and one[2] != other[2]
     kin, other_kin = ({sign for sign in _WORDS["kin signs"] if sign in text} for text in (newer, older))
     if is_lettered or (kin and other_kin and kin.isdisjoint(other_kin)):
         return True
@@ -758,6 +778,10 @@ def is_about_another(newer: str, older: str) -> bool:
     return bool(other) and other not in plain_name(newer)
 
 
+# What is told from its like by a letter, as in "Autoclave A" and "Der Bohrer B", with which a text begins.
+_LETTERED = re.compile(r"(?:\w{1,4} )?(\w{3,}) ([A-Z])\b")
+
+
 @lru_cache(maxsize=KEPT)
 def _relative(text: str) -> str:
     """Return the relative that a text is about, as in "my wife takes oat milk"; "" if it begins otherwise."""
@@ -766,8 +790,6 @@ def _relative(text: str) -> str:
 
 
 @lru_cache(maxsize=KEPT)
-    one, other = (_LETTERED.match(text) for text in (newer, older))
-    is_lettered = one and other and one[1] == other[1] and one[2] != other[2]
 def _is_of_self(text: str) -> bool:
     """Return whether a text is about whoever speaks: "I moved", "User lives in Wels", "Eats meat"."""
     words = words_in(text)
@@ -778,10 +800,6 @@ def _is_of_self(text: str) -> bool:
 @lru_cache(maxsize=KEPT)
 def _is_for_others(text: str) -> bool:
     return not _WORDS["for others"].isdisjoint(words_in(text))
-# What is told from its like by a letter, as in "Autoclave A" and "Der Bohrer B", with which a text begins.
-_LETTERED = re.compile(r"(?:\w{1,4} )?(\w{3,}) ([A-Z])\b")
-
-
 
 
 def _excludes(newer: str, older: str) -> bool:
