@@ -247,7 +247,8 @@ async def add(  # noqa: PLR0913 - typer passes the options of a command by name
         until=until,
         caller=CALLER,
     )
-    general = advice.general_notes("" if scope.project else project, advice.COMMANDS, is_successor=bool(replaces))
+    moved_from = "" if scope.project else project
+    general = advice.general_notes(moved_from, result, advice.COMMANDS, is_successor=bool(replaces))
     result = replace(result, notes=(*result.notes, *general))
     content = replies.added_json(result, scope, advice.COMMANDS)
     return Reply(content, replies.added_text(result, scope, advice.COMMANDS), done=True)

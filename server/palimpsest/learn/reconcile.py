@@ -108,31 +108,31 @@ def personal_facts(conn: Connection, scope: models.Scope, facts: Sequence[models
 
 
 def _is_general(conn: Connection, scope: models.Scope, fact: models.Fact, own: Set[str]) -> bool:
-    """Return whether a fact belongs outside of the project: about a person, and not about the work of a colleague.
+    """Return whether a fact belongs outside of the project: about the user, or people of the user.
 
-    A colleague is somebody whom the project alone knows, or who is first named with work: their shifts, leave and role
-    stay here, and so does all that is known of them but family, health and taste.
+    A colleague, a client or a guest is somebody whom the project alone knows, or who is first named as such: what is
+    known of them stays here, and so does the work of somebody who has a part in the project.
     """
     if not is_personal(fact, own, scope.project):
         return False
-    name, text = _first_name(fact.text), _with_relations(fact)
-    is_private, is_work = _PRIVATE.count(text) > 0, signs.WORK.count(text) > 0
+    name, text = _first_named(fact.text).name, _with_relations(fact)
+    is_work = signs.WORK.count(text) + signs.OTHERS.count(text) > 0
     if is_about_user(fact.text) or not name or models.name_key(name) in own:
         people = [found.name for found in find_names(fact.text, {}) if found.type == "person"]
         of_project = [other for other in people if _names_like(conn, scope, other)]
+        is_private = _PRIVATE.count(text) > 0
         return is_private or not is_work or all(_names_like(conn, scope.general, other) for other in of_project)
-    if _names_like(conn, scope.general, name):
+    if signs.names_relative(text, own) or _names_like(conn, scope.general, name):
         return True
-    if signs.ROTA.count(text):
+    if signs.ROTA.count(text) or _names_like(conn, scope, name):
         return False
-    if _names_like(conn, scope, name):
-        return is_private or (signs.PREFERENCES.count(text) > 0 and not is_work)
-    return is_private or not is_work or _WORKS_FOR.search(fact.text) is not None
+    return not is_work or _WORKS_FOR.search(fact.text) is not None
 
 
 def _with_relations(fact: models.Fact) -> str:
-    """Return a text with the names of its relations, which say what it may leave out."""
-    return " ".join((fact.text, *(relation.name.replace("_", " ") for relation in fact.relations)))
+    """Return a text with its relations, which say what it may leave out."""
+    stated = (f"{each.source} {each.name.replace('_', ' ')} {each.destination}" for each in fact.relations)
+    return "; ".join((fact.text, *stated))
 
 
 def _names_like(conn: Connection, scope: models.Scope, name: str) -> list[str]:
@@ -157,10 +157,10 @@ def is_personal(fact: models.Fact, own_names: Set[str], project: str = "") -> bo
         return False
     if is_about_user(fact.text) and signs.APPOINTMENTS.count(fact.text):
         return True
-    if _PRIVATE.count(fact.text):
-        return True
+    if not _is_about_person(fact, own):
+        return False
     of_person = (some for some in _OF_A_PERSON if some is not signs.WORK or not _OWES.search(fact.text))
-    return _is_about_person(fact.text, own) and any(some.count(fact.text) for some in of_person)
+    return _PRIVATE.count(fact.text) > 0 or any(some.count(fact.text) for some in of_person)
 
 
 def _is_about_project(fact: models.Fact, project: str) -> bool:
@@ -184,17 +184,19 @@ def _is_about_project(fact: models.Fact, project: str) -> bool:
     return is_named and not (_PRIVATE.count(_with_relations(fact)) or _WORKS_FOR.search(_with_relations(fact)))
 
 
-def _is_about_person(text: str, own: Set[str]) -> bool:
-    """Return whether a text begins with the user, or with somebody's name."""
-    if is_about_user(text) or _IS_CALLED.match(text):
+def _is_about_person(fact: models.Fact, own: Set[str]) -> bool:
+    """Return whether a text begins with the user, or with somebody's name, or is about a relative of the user."""
+    if is_about_user(fact.text) or _IS_CALLED.match(fact.text) or signs.names_relative(_with_relations(fact), own):
         return True
-    first = _first_name(text)
-    return bool(first) and (models.name_key(first) in own or is_given_name((first.split() or [""])[0]))
+    first = _first_named(fact.text)
+    if first.type == "person" and _PRIVATE.count(fact.text):
+        return True
+    return models.name_key(first.name) in own or is_given_name(first.name.partition(" ")[0])
 
 
-def _first_name(text: str) -> str:
-    """Return the name that a text begins with; "" if it begins with none."""
-    return next((entity.name for entity in find_names(text, {}) if text.startswith(entity.name)), "")
+def _first_named(text: str) -> models.NamedEntity:
+    """Return what a text begins with the name of; its name is "" if it begins with none."""
+    return next((found for found in find_names(text, {}) if text.startswith(found.name)), models.NamedEntity(""))
 
 
 # Reconcile facts with what is known: compare, let the model decide, apply.
@@ -736,7 +738,8 @@ def _general_note(scope: models.Scope, outcomes: Sequence[models.Outcome]) -> li
     general = [outcome.memory.text for outcome in added if not outcome.memory.scope.project]
     if not general:
         return []
-    return [f"about a person, so stored for all projects and not in {scope.project} alone: {first_of(general)}"]
+    about = "about the user or their people, so stored for all projects"
+    return [f"{about} and not in {scope.project} alone: {first_of(general)}"]
 
 
 def _notes(decisions: Decisions) -> list[str]:

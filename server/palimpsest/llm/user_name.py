@@ -1,7 +1,7 @@
 """One name for the user: a fact about "User" is a fact about the person whose name is known."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from palimpsest.core.models import Message
 from palimpsest.core.validation import one_line
@@ -26,7 +26,7 @@ def told_name(name: str, messages: Sequence[Message]) -> str:
     if name.casefold() in _NO_NAMES or len(name) > MAX_NAME_CHARS:
         return ""
     written = [text for message in messages if message.role == "user" for text in (message.name, message.content)]
-    return name if any(_stands_in(name.casefold(), one_line(text).casefold()) for text in written) else ""
+    return name if any(any(places_of(name.casefold(), one_line(text).casefold())) for text in written) else ""
 
 
 def with_name(text: str, user_name: str) -> str:
@@ -41,7 +41,7 @@ def with_name(text: str, user_name: str) -> str:
     rest = text[found.end() :]
     if not found["possessive"] and (named := _RE["name follows"].match(rest)):
         after = rest[named.end() :]
-        if _begins_with(user_name.split(maxsplit=1)[0], after):
+        if begins_with(user_name.split(maxsplit=1)[0], after):
             return after.replace(")", "", 1) if "(" in named[0] else after
     return f"{user_name}{found['possessive'] or ''}{rest}"
 
@@ -53,21 +53,21 @@ def is_about_user(text: str) -> bool:
 
 def has_user_as_subject(text: str, user_name: str = "") -> bool:
     """Return whether a text begins with the user, by name or not, and not with what is the user's."""
-    if user_name.strip() and _begins_with(user_name, text):
+    if user_name.strip() and begins_with(user_name, text):
         return not _RE["possessive"].match(text, len(user_name))
     found = _RE["person"].match(text)
     return not found["possessive"] if found else _RE["first person"].match(text) is not None
 
 
-def _stands_in(name: str, text: str) -> bool:
-    """Return whether a name is a word, or several, of a text."""
-    return any(
-        _begins_with(name, text[found.start() :]) and not _joins(text[found.start() - 1 : found.start()], name[0])
-        for found in re.finditer(re.escape(name), text)
-    )
+def places_of(name: str, text: str) -> Iterator[re.Match[str]]:
+    """Yield where a name is a word, or several, of a text."""
+    for found in re.finditer(re.escape(name), text):
+        if begins_with(name, text[found.start() :]) and not _joins(text[found.start() - 1 : found.start()], name[0]):
+            yield found
 
 
-def _begins_with(name: str, text: str) -> bool:
+def begins_with(name: str, text: str) -> bool:
+    """Return whether a text begins with a name as a word, or several."""
     return text.startswith(name) and not _joins(name[-1], text[len(name) : len(name) + 1])
 
 

@@ -117,11 +117,12 @@ def unlisted_notes(page: Page, advice: Advice = TOOLS) -> tuple[str, ...]:
     return (f"no memories yet, but {counts}: {advice.unlisted}",)
 
 
-def general_notes(project: str, advice: Advice, *, is_successor: bool) -> Iterator[str]:
-    """Yield the note that a text was stored outside of the project in which it was told, if it was."""
-    if project:
-        why = "what it replaces belongs to no project" if is_successor else "it is about a person"
-        yield f"{why}, so it is stored for all projects, not in {project} alone; {advice.in_project}"
+def general_notes(project: str, result: WriteResult, advice: Advice, *, is_successor: bool) -> Iterator[str]:
+    """Yield the note that a text was stored outside of the project in which it was told, if it was, and the remedy."""
+    if project and result.outcomes:
+        why = "what it replaces belongs to no project" if is_successor else "it is about the user or their people"
+        remedy = advice.in_project.format(project=project, id=short(result.outcomes[0].memory.id))
+        yield f"{why}, so it is stored for all projects; {remedy}"
 
 
 def elsewhere_notes(projects: Sequence[str], advice: Advice) -> Iterator[str]:

@@ -347,7 +347,7 @@ async def add_memory(  # noqa: PLR0913 - the arguments of the tool, which client
     if isinstance(result, types.InputRequiredResult):
         return result
     await context.state_of(ctx).subscribers.notify_changed(result.outcomes)
-    moved = advice.general_notes(moved_from, TOOLS, is_successor=bool(replaces))
+    moved = advice.general_notes(moved_from, result, TOOLS, is_successor=bool(replaces))
     begun = (f"{note} It begins with this memory" for note in unknown)
     notes = (*moved, *begun, *await closing_notes(memory, scope, write_scope))
     result = replace(result, notes=(*result.notes, *notes))

@@ -2,11 +2,12 @@
 
 import re
 import unicodedata
+from collections.abc import Set
 from dataclasses import dataclass
 from enum import IntEnum
 
-from palimpsest.core.models import USER_NAME, Memory
-from palimpsest.llm.user_name import is_about_user
+from palimpsest.core.models import SELF_NAMES, USER_NAME, Memory
+from palimpsest.llm.user_name import is_about_user, places_of
 from palimpsest.text.dates.date_finder import dates_in
 from palimpsest.text.names.name_finder import PETS
 from palimpsest.text.tokenizer import search_tokens
@@ -22,8 +23,8 @@ _LISTS = word_lists("palimpsest.learn.summaries", "portrait_signs.txt")
 # purpose.
 
 # A word. What goes on with a digit or "_" is a name of something, as grandMA2 is of a lighting console. A password
-# manager is no person, and the German month of May no Italian "never".
-_WORD = LazyPattern(r"\b(?<!password )(?<!package )(?!Mai\b)[^\W\d_]+\b")
+# manager is no person, the German month of May no Italian "never", and "Frau Ude" nobody's wife.
+_WORD = LazyPattern(r"\b(?<!password )(?<!package )(?!Mai\b|Frau [A-ZÄÖÜ])[^\W\d_]+\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,9 @@ _FAMILY = _signs("family")
 
 # A pet is part of the family.
 PEOPLE = Signs(_FAMILY.words | PETS, _FAMILY.unspaced)
+
+# How the user is named in what is the user's, and whom somebody only deals with: clients, patients, guests.
+_USER, OTHERS = _signs("user"), _signs("others")
 
 # How instructions and rules are worded.
 ALWAYS = _signs("always")
@@ -169,3 +173,27 @@ def is_about(memory: Memory, user_name: str) -> bool:
     """Return whether the user is the subject of a memory: it begins with "User" or "I", or with the user's name."""
     first_name = user_name.split(maxsplit=1)[0] if user_name.strip() else ""
     return is_about_user(memory.text) or bool(first_name and memory.text.startswith(first_name))
+
+
+# How many characters before and after the user's name a word of the family stands: "la fille de 7 ans de Ana Ruiz".
+_BEFORE, _AFTER = 30, 12
+
+# What makes of a relative somebody else's: "mother of the bride".
+_OF = LazyPattern(r"\A\S+ (?:of|von|der|des|de|du|d['\u2019]|del|della|di|da|do|van|av)\b", re.IGNORECASE)
+
+
+def names_relative(text: str, own_names: Set[str]) -> bool:
+    """Return whether a text names somebody as the user's relative or friend: "the son of Ana Ruiz", "Dad".
+
+    `own_names` are what the user is called, as `name_key` gives it.
+    """
+    folded = text.casefold()
+    first = _FAMILY.words.intersection(_WORD.findall(folded)[:1])
+    if text.startswith(_FAMILY.unspaced) or (first and not _OF.match(text)):
+        if SAFETY.count(text) or first.isdisjoint(ALSO_OF_THINGS.words):
+            return True
+    spans = [
+        (found.start(), found.end() + _AFTER) for name in own_names - SELF_NAMES for found in places_of(name, folded)
+    ]
+    spans += [(word.start(), word.start()) for word in _WORD.finditer(folded) if word[0] in _USER.words]
+    return any(PEOPLE.count(text[max(start - _BEFORE, 0) : end]) for start, end in spans)
