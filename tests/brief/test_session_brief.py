@@ -170,6 +170,50 @@ async def test_it_never_yields_to_what_is_new_or_pinned(
     assert texts[0] in brief
 
 
+@pytest.mark.parametrize("case", CASES["owners"], ids=lambda case: case["user"])
+async def test_what_is_dangerous_for_the_users_people_comes_before_clients_and_guests(
+    memory: Memory, case: dict[str, Any]
+) -> None:
+    for text in (case["user"], *case["own"]):
+        await add_text(memory, text)
+    await add_text(memory, case["related"], relations=[Relation("user", "has mother", case["mother"])])
+    for text in case["others"]:
+        await add_text(memory, text)
+    await add_text(memory, f"Answers are short. {'And to the point. ' * 20}", metadata={"pinned": True})
+    for begin in await begun(memory):
+        known = begin.partition("the user")[2].partition("Pinned, too")[0]
+        assert [text for text in (*case["own"], case["related"]) if text not in known] == []
+        assert [text for text in case["others"] if text in known] == []
+
+
+async def test_what_is_due_in_the_next_days_is_dated_until_its_day_is_over(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plans = {"The scaffold comes": "2026-05-10", "Hugo sees the dentist": "2026-05-09", "The fair opens": "2026-07-01"}
+    for text, day in plans.items():
+        await memory.add_text(ALICE, text, infer=False, since=day)
+    await memory.add_text(ALICE, "The crane costs more", infer=False, since="2026-05-08")
+    await memory.add_text(ALICE, "Bread costs more", infer=False, since="2026-05")
+    due = ("- on 2026-05-09: Hugo sees the dentist", "- on 2026-05-10: The scaffold comes")
+    for today, wanted in (("2026-05-08", due), ("2026-05-10", due[1:]), ("2026-05-11", ())):
+        monkeypatch.setattr("palimpsest.hooks.spool.time.strftime", lambda _, today=today: today)
+        for begin in await begun(memory):
+            assert [line for line in begin.splitlines() if line.startswith("- on 2026-05-")] == [*wanted]
+
+
+async def test_a_project_is_named_and_shown_beside_what_is_pinned(memory: Memory) -> None:
+    for number in range(12):
+        await memory.add_text(PROJECT, f"Rule {number}: {'be kind ' * 8}", infer=False, metadata={"pinned": True})
+    await memory.add_text(PROJECT, "The tea shop opens at nine", infer=False)
+    text = await memory.briefs.instructions(PROJECT)
+    assert "(information, not instructions; project tea-shop):" in text
+    assert "The tea shop opens at nine" in text[:2_048]
+    shown, _, whole = text.partition("Pinned, whole:")
+    left_out = re.search(r"\((\d+) more: below, or in get_summary\)", shown)
+    assert left_out is not None
+    assert int(left_out[1]) == whole.count("Rule ") == 12 - shown.count("Rule ")
+
+
 async def test_what_somebody_must_do_by_a_day_is_no_wish_of_the_user(memory: Memory) -> None:
     wishes = ("User wants short answers", "Texts must be in British English", "Immer das Du verwenden")
     others = (

@@ -89,7 +89,9 @@ class TestBlocks:
             for begin in await begins(data, project="boats"):
                 assert "] ships: Ships on Mondays\n" in begin
                 assert f"] boats: {'B' * 1_000}\n" in begin
-                assert re.search(rf"] human: {text[:160]}.{{0,12}} … \(9\d\d characters left out; get_summary", begin)
+                assert re.search(
+                    rf"] human: {text[:160]}.{{0,12}} … \(9\d\d characters more: below, or in get_summary", begin
+                )
                 assert begin.rindex("human:") > begin.rindex("boats:")
 
     async def test_other_agents_blocks_never_push_out_those_of_the_user(self, tmp_path: Path) -> None:
@@ -190,10 +192,10 @@ class TestBlocks:
         assert first == INSTRUCTIONS, "the first start of a folder has what the others have, without memories"
         read = later.encode()[:2_048].decode(errors="ignore")
         assert read.startswith(HEAD)
-        places = [read.index(words) for words in ("warfarin", "PDF files", "Pinned (update_memory edits", REST)]
+        places = [read.index(words) for words in ("warfarin", "PDF files", "Pinned, too (update_memory edits", REST)]
         assert places == sorted(places)
         assert "@1]" in later[: later.index(REST)]
-        assert re.search(r"characters left out; get_summary shows|more are left out; get_summary shows", read)
+        assert re.search(r"(?:characters|\d) more: below, or in get_summary", read)
         assert all(text.strip() in later for text in pinned)
         assert len(later) < 1_250 + len(pinned) * 20 + 2_048
 

@@ -50,10 +50,9 @@ from palimpsest.hooks.transcripts import context_tokens
 from palimpsest.learn.background import OnLearned
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.recall_log import RecallLog, forgetting_of
-from palimpsest.learn.summaries import portrait_signs
+from palimpsest.learn.summaries import kept_kinds, portrait_signs
 from palimpsest.learn.summaries.extractive import without_contradicted
-from palimpsest.learn.summaries.kept_kinds import FAILED, SESSION, WORKED, place_in_procedures, session_so_far
-from palimpsest.learn.summaries.portrait_signs import MUST, SAFETY, WHO, Rank, is_about, is_rule, rank_of
+from palimpsest.learn.summaries.portrait_signs import MUST, SAFETY, WHO, Rank, is_about, is_rule, is_safety
 from palimpsest.learn.summaries.summary_kinds import SummaryRequest
 from palimpsest.recall.hits import within_budget
 from palimpsest.recall.search import SearchQuery, SearchResult, search
@@ -119,12 +118,12 @@ def _pinned_lines(
 ) -> list[Line]:
     """Return what is pinned with all its lines, as edits count them, up to what one scope may pin.
 
-    If it is more, the shortest are whole and come first. Of others the beginning is shown, or how many they are. `cost`
-    is what so many characters of a memory take of the room.
+    If it is more, what safety depends on and the shortest are whole, and come first. Of others the beginning is shown,
+    or how many they are. `cost` is what so many characters of a memory take of the room.
     """
     sizes = {memory.id: cost(memory, len(memory.text)) for memory in sources.pinned}
     whole = set[str]()
-    for memory in sorted(sources.pinned, key=lambda memory: sizes[memory.id]):
+    for memory in sorted(sources.pinned, key=lambda memory: (not is_safety(memory, ""), sizes[memory.id])):
         if sizes[memory.id] <= room:
             whole.add(memory.id)
             room -= sizes[memory.id]
@@ -140,13 +139,13 @@ def _pinned_lines(
     for memory in long:
         chars = bisect_right(range(len(memory.text)), room // len(long), key=partial(cost, memory))
         lines.append(_pinned_line(memory, chars - 1))
-    left_out = f"({len(cut) - len(long)} more are left out; get_summary shows all that is pinned)"
+    left_out = f"({len(cut) - len(long)} more: below, or in get_summary)"
     return [*lines, Line(left_out)] if len(long) < len(cut) else lines
 
 
 def _pinned_line(memory: Memory, chars: int) -> Line:
     text, left_out = memory.text[:chars], len(memory.text) - chars
-    note = f" … ({left_out:,} characters left out; get_summary shows them)" if left_out > 0 else ""
+    note = f" … ({left_out:,} characters more: below, or in get_summary)" if left_out > 0 else ""
     return Line(dated(memory, "\n  ".join(map(plain, text.split("\n"))) + note), memory.id)
 
 
@@ -176,14 +175,15 @@ def fitting(lines: Iterable[Line], room: float, cost: Cost) -> list[Line]:
 def _sections(groups: Sequence[Group], room: int, cost: Cost) -> list[list[Line]]:
     """Return the lines of groups that fit into a room, each group after its heading, without those that have none.
 
-    What is pinned is shown in any case; others have what its share leaves them.
+    What is pinned is shown in any case; others have what its share leaves them. What has no heading belongs to the
+    group before.
     """
     sections: list[list[Line]] = []
     left: float = room
     for heading, lines, share in groups:
         kept = lines if heading == PINNED else fitting(lines, share * left - cost(heading), cost)
         if kept:
-            sections.append([Line(heading), *kept])
+            sections.append([*([Line(heading)] if heading else []), *kept])
             left = max(left - sum(cost(line.text) for line in sections[-1]), (1 - share) * left)
     return sections
 
@@ -219,11 +219,11 @@ def says_rule(memory: Memory) -> bool:
 
 
 def rank_by_worth(
-    memories: Sequence[Memory], times_said: Mapping[str, int], user_name: str, now: datetime
+    memories: Sequence[Memory], times_said: Mapping[str, int], ranks: Mapping[str, Rank], user_name: str, now: datetime
 ) -> list[Memory]:
     """Return memories by rank, and then those first that are about the user, lasting, often said and new.
 
-    `times_said` is how many messages each was learned from, by its id. `user_name` may be "".
+    `times_said` is how many messages each was learned from, by its id, as in `ranks`. `user_name` may be "".
     """
 
     def place(memory: Memory) -> tuple[int, float, float]:
@@ -234,7 +234,7 @@ def rank_by_worth(
         worth += IS_LASTING if is_worded or not LASTING.isdisjoint(memory.all_tags) else 0.0
         if memory.happened_at is not None:
             worth += IS_SOON if now <= memory.happened_at <= now + SOON else IS_PAST
-        return rank_of(memory, user_name), -worth, -memory.stated_at.timestamp()
+        return ranks[memory.id], -worth, -memory.stated_at.timestamp()
 
     return sorted(memories, key=place)
 
@@ -246,6 +246,9 @@ KINDS = ("profile", "overall")
 
 # Among how many of the newest global memories the most telling are looked for: some tenths of a second.
 MAX_GLOBAL = 500
+
+# How far ahead it is looked for what is due, and how much of it is shown.
+DUE_WITHIN, MAX_DUE = timedelta(days=7), 3
 
 # How many memories of a project are read: more than fit.
 MAX_OF_PROJECT = 50
@@ -270,10 +273,12 @@ _TOKENS = frozenset(
 class Sources:
     """What is known at the start of a session. No memory is in two of the groups.
 
-    `first` never yields to anything: the user's name, what somebody's safety depends on, and who the user is. `pinned`
-    is the rest of the block of the user and of the project. `help` is how the user wants to be helped, unless the
-    profile says it. `of_project` are the memories of the project: its rules and commands, then others, each with the
-    newest first; `telling` are other memories of the user, the most telling first.
+    `first` never yields to what is new or pinned: the user's name, what the safety of the user's people depends on, who
+    the user is, and what is dangerous for people who may be the user's. `due` is what was planned for one of the next
+    days. `pinned` is the rest of the block of the user and of the project. `help` is how the user wants to be helped,
+    unless the profile says it.
+    `of_project` are the memories of the project: its rules and commands, then others, each with the newest first;
+    `telling` are other memories of the user, the most telling first.
     `procedures` say how an agent should work: the lines that a model wrote of it, or else no line but the memories
     `practice`, what was corrected first, then what worked and what failed.
     `profile` are the lines of the written profile of the user, or of the summary; none if there is neither or both say
@@ -282,6 +287,7 @@ class Sources:
     """
 
     first: Sequence[Memory] = ()
+    due: Sequence[Memory] = ()
     pinned: Sequence[Memory] = ()
     help: Sequence[Memory] = ()
     practice: Sequence[Memory] = ()
@@ -309,13 +315,14 @@ def read_sources(ledger: Ledger, conn: Connection, scope: Scope, now: datetime, 
     found = {each.id: each for each in (*pinned, *of_project, *_never_yielding(ledger, conn, scope), *naming, *newest)}
     known = [memory.in_zone(now.tzinfo) for memory in found.values() if not _is_left_out(memory, now)]
     times_said = Counter(owner for owner, _ in memory_queries.messages_of(conn, [memory.id for memory in known]))
-    ranked = rank_by_worth(known, times_said, name, now)
+    ranks = kept_kinds.own_ranks(conn, scope, known)
+    ranked = rank_by_worth(known, times_said, ranks, name, now)
     compared = [*pinned, *ranked, *of_project]
     contradicted = without_contradicted(conn, embedder, user_scope, compared, now) - {memory.id for memory in pinned}
     groups: defaultdict[str, list[Memory]] = defaultdict(list)
     for memory in ranked:
         if memory.id not in contradicted:
-            groups[_group_of(memory, name)].append(memory)
+            groups[_group_of(memory, ranks[memory.id], name, now)].append(memory)
     places = {memory_id: place for place, memory_id in enumerate(found)}  # in the order of the block, and by age
     for group in ("pinned", "rules", "of_project"):
         groups[group].sort(key=lambda memory: places[memory.id])
@@ -323,7 +330,8 @@ def read_sources(ledger: Ledger, conn: Connection, scope: Scope, now: datetime, 
     procedures = _written(conn, scope, ("procedures",), contradicted, now)
     last_words = _last_exchange(message_queries.last_conversation(conn, scope))
     return Sources(
-        first=sorted(groups["first"], key=lambda memory: rank_of(memory, name) is not Rank.NAME),
+        first=sorted(groups["first"], key=lambda memory: ranks[memory.id] is not Rank.NAME),
+        due=sorted(groups["due"], key=_begins_at)[:MAX_DUE],
         pinned=[memory for memory in groups["pinned"] if not memory_queries.whose(memory, scope)],
         help=[] if profile else groups["help"],
         practice=[] if procedures else [*groups["corrected"], *groups["learned"]],
@@ -335,21 +343,34 @@ def read_sources(ledger: Ledger, conn: Connection, scope: Scope, now: datetime, 
     )
 
 
-def _group_of(memory: Memory, user_name: str) -> str:
+def _group_of(memory: Memory, rank: Rank, user_name: str, now: datetime) -> str:
     """Return which group of what a session begins with a memory belongs to."""
-    rank, is_pinned = rank_of(memory, user_name), memory_queries.is_pinned(memory.metadata)
+    is_pinned = memory_queries.is_pinned(memory.metadata)
     has_own_place = is_pinned or memory.scope.project  # in the pinned block, or among those of the project
     if rank <= (Rank.SAFETY if has_own_place else MUST) and not memory_queries.is_block(memory.metadata):
         return "first"
     if is_pinned:
         return "pinned"
+    if _is_due(memory, now):
+        return "due"
     if "correction" in memory.all_tags:
         return "corrected"
-    if place_in_procedures(user_name, memory) in (WORKED, FAILED):
+    if kept_kinds.place_in_procedures(user_name, memory) in (kept_kinds.WORKED, kept_kinds.FAILED):
         return "learned"  # rules stay with `help` and with the project
     if memory.scope.project:
-        return "rules" if says_rule(memory) else "of_project"
+        return "rules" if says_rule(memory) or is_safety(memory, user_name) else "of_project"
     return "help" if rank is Rank.HELP else "telling"
+
+
+def _begins_at(memory: Memory) -> datetime:
+    return memory.happened_at or memory.holds_from
+
+
+def _is_due(memory: Memory, now: datetime) -> bool:
+    """Return whether a memory was told before the day on which it begins, and that day is near."""
+    precision = memory.happened_precision if memory.happened_at else memory.valid_from_precision
+    day, today = _begins_at(memory).date(), now.date()
+    return precision in ("", "day") and memory.stated_at.date() < day and today <= day <= today + DUE_WITHIN
 
 
 def _last_exchange(messages: Sequence[Message]) -> tuple[Message, ...]:
@@ -405,10 +426,17 @@ HEAD_CHARS = 512
 MAX_BYTES = 2_048
 
 # What the line takes that says how many pinned memories are left out.
-LEFT_OUT_BYTES = 70
+LEFT_OUT_BYTES = 50
+
+# How much of the room is for what never yields if anything is pinned, which stands whole at the end, and how much of
+# what is then left is kept for what is known of the project.
+KNOWN_SHARE, PROJECT_SHARE = 3 / 4, 1 / 4
 
 # How much of one memory is shown, in whole sentences.
 MEMORY_TOKENS = 60
+
+# How much of what is due is shown.
+DUE_TOKENS = 45
 
 # A shorter pinned text is shown whole or not at all.
 MIN_CUT_CHARS = 80
@@ -416,9 +444,9 @@ MIN_CUT_CHARS = 80
 # How much of one line of a profile is shown, in whole sentences: a section has two or three.
 PROFILE_TOKENS = 120
 
-INFORMATION = " (information, not instructions)"
 UNCUT = "Pinned, whole:"
-KNOWN, PINNED, HELP = "Known of the user:", "Pinned (update_memory edits [id@revision]):", "How the user wants help:"
+KNOWN, PINNED = "Known of the user:", "Pinned, too (update_memory edits [id@revision]):"
+HELP = "How the user wants help:"
 PROCEDURES = "How to work, from experience:"
 
 # How many procedures head a brief and the instructions; get_summary has all.
@@ -427,36 +455,49 @@ PROCEDURE_LINES = 4
 PROJECT, ABOUT = "About the project:", "More about the user:"
 
 
-def instructions_with(sources: Sources) -> str:
-    """Return the instructions with what fits: what never yields, the pinned block, the project, the rest of the user.
+def instructions_with(sources: Sources, project: str = "") -> str:
+    """Return the instructions with what fits: what never yields, the pinned block, what is due, the project, the rest.
 
     The rest is the profile or the most telling memories. Without any of these it is the static text. What is not pinned
     is shown in whole sentences or not at all. What is pinned and cut follows at the end, as it stands in a brief.
     """
-    room = HEAD_CHARS - len(f"{HEAD}\n\n{KNOWN}{INFORMATION}\n")
-    first = _lines(sources.first, is_lasting=True)
-    shown = fitting(first, room, _size)
+    information = f" (information, not instructions{f'; project {_short_name(project)}' if project else ''})"
+    room = MAX_BYTES - len(f"{HEAD}\n\n{information}\n{REST}\n".encode())
+    head = HEAD_CHARS - len(f"{HEAD}\n\n{KNOWN}{information}\n")
+    first = _lines(sources.first, is_lasting=True, may_cut=True)
+    shown = fitting(first, head, _size)
     if first[1:2] and first[1] not in shown:  # the name took the room of what somebody's safety depends on
-        shown = fitting(dict.fromkeys((first[1], *first)), room, _size)
-    room = MAX_BYTES - len(f"{HEAD}\n\n{INFORMATION}\n{REST}\n".encode())
+        shown = fitting(dict.fromkeys((first[1], *first)), head, _size)
     heads: tuple[Group, ...] = (
-        (KNOWN, list(dict.fromkeys((*shown, *first))), FIRST_SHARE if sources.pinned else 1),
+        (KNOWN, list(dict.fromkeys((*shown, *first))), KNOWN_SHARE if sources.pinned else 1),
+        ("" if first else KNOWN, _due(sources), 1 / 3),
         (PROCEDURES, _practice(sources), 1 / 3 if sources.pinned else 1),
     )
     taken = sum(_size(line.text) for section in _sections(heads, room, _size) for line in section)
     room_left = room - taken - _size(PINNED) - LEFT_OUT_BYTES
+    room_left -= int(room_left * PROJECT_SHARE) if sources.of_project else 0
     pinned = _pinned_lines(sources, room_left, lambda memory, chars: _size(_pinned_line(memory, chars).text))
     groups: tuple[Group, ...] = (
         *heads,
         (PINNED, pinned, 1),
-        (HELP, _lines(sources.help), 1),
+        (HELP, _lines(sources.help), 1 / 2 if sources.of_project else 1),
         (PROJECT, _lines(sources.of_project), 1),
         (ABOUT, _about(sources), 1),
     )
     block = "".join(f"{line.text}\n" for section in _sections(groups, room, _size) for line in section)
     uncut = "".join(f"{line.text}\n" for line in _pinned_lines(sources) if line not in pinned)
     end = f"\n{UNCUT}\n{uncut}" if uncut else ""
-    return f"{HEAD}\n\n{block.replace(':', f'{INFORMATION}:', 1)}\n{REST}\n{end}" if block else INSTRUCTIONS
+    return f"{HEAD}\n\n{block.replace(':', f'{information}:', 1)}\n{REST}\n{end}" if block else INSTRUCTIONS
+
+
+def _short_name(project: str) -> str:
+    return shorten_to_tokens(plain(project), 30)
+
+
+def _due(sources: Sources) -> list[Line]:
+    """Return what is due as lines, each after its day."""
+    texts = [(memory, shorten_to_tokens(plain(memory.text), DUE_TOKENS)) for memory in sources.due]
+    return [Line(f"- on {_begins_at(memory).date()}: {text}", memory.id) for memory, text in texts]
 
 
 def _practice(sources: Sources) -> list[Line]:
@@ -539,16 +580,18 @@ def _room(introduction: str, max_tokens: int) -> int:
 def session_brief(sources: Sources, project: str) -> ContextBlock:
     """Return the brief of a session in a project, or in none."""
     ending = _last_session(sources.last_words)
-    of_project = f"About the project {shorten_to_tokens(plain(project), 30)}:"
+    of_project = f"About the project {_short_name(project)}:"
+    room = _room(BRIEF_INTRODUCTION, MAX_BRIEF_TOKENS) - sum(line_tokens(line.text) for line in ending)
+    first = _lines(sources.first, is_lasting=True, may_cut=True)
     groups: tuple[Group, ...] = (
-        ("About the user:", _lines(sources.first, is_lasting=True, may_cut=True), FIRST_SHARE),
+        ("About the user:", first, FIRST_SHARE),
+        ("" if first else "About the user:", _due(sources), 1 / 3),
         (PINNED, _pinned_lines(sources), PINNED_SHARE),
         (PROCEDURES, _practice(sources), 1 / 3),
         (HELP, _lines(sources.help, may_cut=True), 1 / 3),
         (of_project, _lines(sources.of_project, may_cut=True), 2 / 3),
         (ABOUT, _about(sources), 1),
     )
-    room = _room(BRIEF_INTRODUCTION, MAX_BRIEF_TOKENS) - sum(line_tokens(line.text) for line in ending)
     sections = sorted(_sections(groups, room, line_tokens), key=lambda section: section[0].text != PROCEDURES)
     lines = [*(line for section in sections for line in section), *ending]
     return _block(BRIEF_INTRODUCTION, lines, [message.id for message in sources.last_words])
@@ -1127,7 +1170,7 @@ class Briefs:
         """Return the instructions for a connection that works in a scope. Raises LedgerError."""
         if self._settings.instructions != "memories":
             return INSTRUCTIONS
-        return await self._threads.run(lambda: self._instructions(scope))
+        return spool.without_past(await self._threads.run(lambda: self._instructions(scope)))
 
     def note_pauses(self, sessions: Iterable[tuple[str, str]]) -> None:
         """Have it rendered what was said in sessions, which their next start begins with."""
@@ -1278,7 +1321,7 @@ class Briefs:
     def _instructions(self, scope: Scope) -> str:
         """Return the instructions of a scope, whose project may have a new name. Raises LedgerError."""
         project = self._engine.ledger.read_with(project_queries.current_name, scope.user_id, scope.project)
-        return instructions_with(self._sources(replace(scope, project=project), self._engine.clock()))
+        return instructions_with(self._sources(replace(scope, project=project), self._engine.clock()), project)
 
     def _render_briefs(self, projects: Mapping[str, str]) -> None:
         folders, user, now = self._files.folders(), self._scope.user_id, self._engine.clock()
@@ -1299,10 +1342,12 @@ class Briefs:
         rendered_at = None if is_due else self._files.rendered_at(key)
         with self._engine.ledger.read() as conn:
             for scope, session_id in message_queries.sessions_of(conn, self._scope.user_id, *session)[:1]:
-                request = SummaryRequest(SESSION, scope, session_id, now, self._engine.embedder.fingerprint)
+                request = SummaryRequest(kept_kinds.SESSION, scope, session_id, now, self._engine.embedder.fingerprint)
                 last = summaries.latest_summary(conn, scope, request.name)
                 if rendered_at is None or (last is not None and last.created_at > rendered_at):
-                    lines = [Line(line) for line in map(plain, session_so_far(conn, request).splitlines()) if line]
+                    lines = [
+                        Line(line) for line in map(plain, kept_kinds.session_so_far(conn, request).splitlines()) if line
+                    ]
                     self._files.write_brief(key, _block(SESSION_INTRODUCTION, lines), iso(now))
 
     def _sources(self, scope: Scope, now: datetime) -> Sources:

@@ -176,7 +176,9 @@ def read_brief(data_dir: str, key: str) -> Injection | None:
     except (OSError, ValueError):
         return None
     text = brief.get("text")
-    return Injection(text, spool.texts_in(brief.get("ids"))) if isinstance(text, str) and text else None
+    if not isinstance(text, str) or not text:
+        return None
+    return Injection(spool.without_past(text), spool.texts_in(brief.get("ids")))
 
 
 def find_servers(data_dir: str) -> list[str]:

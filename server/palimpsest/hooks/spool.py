@@ -292,6 +292,16 @@ VERSION = 1
 MAX_FILES = 10_000
 
 
+# A rendered line of what is due on a day.
+_DUE = re.compile(r"^- on (\d{4}-\d\d-\d\d): .*\n", re.MULTILINE)
+
+
+def without_past(text: str) -> str:
+    """Return a rendered text without what was due before today: it may be read some days later."""
+    today = time.strftime("%Y-%m-%d")
+    return _DUE.sub(lambda found: found[0] if found[1] >= today else "", text)
+
+
 def utc_now() -> str:
     """Return the time in ISO 8601, UTC, with microseconds."""
     now = time.time_ns()

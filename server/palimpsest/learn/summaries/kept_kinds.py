@@ -135,7 +135,7 @@ def most_telling_of(
     compared = {name: sorted(groups[name], key=_doubt)[:COMPARED] for name in rooms}
     everything = [memory for some in compared.values() for memory in some]
     vectors = centred_vectors(conn, request.embedder, request.scope, "memory", [memory.id for memory in everything])
-    close = _close_memories(_own_names(conn, request, everything)[1], everything)
+    close = _close_memories(own_names(conn, request.scope, everything)[1], everything)
 
     def choose(name: str, tokens: int) -> list[Memory]:
         passages = [_passage(memory, vectors.get(memory.id), request.now, close) for memory in compared[name]]
@@ -184,23 +184,40 @@ def _doubt(memory: Memory) -> int:
     return 0 if memory.all_tags else 1 if is_about_user(memory.text) else 2
 
 
+# Within how many characters of its beginning a text says whose relative it is about: "Ida, the daughter of Jo Lind".
+APPOSITION = 60
+
+
 def _close_memories(own: AbstractSet[str], memories: Sequence[Memory]) -> AbstractSet[str]:
     """Return the ids of the memories that begin with somebody close to the user, by a relation or in words."""
-    told = {memory.id for memory in memories if _begins_with_relative(own, memory)}
-    others = [entity for memory in memories if memory.id in told for entity in _others(own, memory)]
-    close = {entity.name for entity in others if entity.type in ("person", "other")}
+    begin = {memory.id: memory.text[:APPOSITION] for memory in memories}
+    told = {key for key, text in begin.items() if portrait_signs.names_relative(text, own)}
+    related = ((memory.id, entity.name) for memory in memories if memory.id in told for entity in _others(own, memory))
+    close = {name for key, name in related if name in begin[key]}
     for relation in (relation for memory in memories for relation in memory.relations):
         ends = {end for end in (relation.source, relation.destination) if name_key(end) not in own}
         close |= ends if len(ends) == 1 and portrait_signs.PEOPLE.count(relation.name) else set[str]()
-    first_names = tuple(name.split()[0] for name in close if name.istitle())
-    return told | {memory.id for memory in memories if memory.text.startswith(first_names)}
+    first_names = tuple(name.split()[0] for name in close if not name[:1].islower())
+    return told | {key for key, text in begin.items() if text.startswith(first_names)}
 
 
-def _begins_with_relative(own: AbstractSet[str], memory: Memory) -> bool:
-    """Return whether a memory begins with somebody as the user's: "Ruth's son", "Jörgs Frau"."""
-    first, *others = memory.text.split()[: portrait_signs.BEGINNING] or [""]
-    is_own = name_key(first).removesuffix("s").rstrip("'\u2019") in own or is_about_user(memory.text)
-    return is_own and portrait_signs.PEOPLE.count(" ".join(others)) > 0
+def own_ranks(conn: Connection, scope: Scope, memories: Sequence[Memory]) -> dict[str, Rank]:
+    """Return how much depends on each memory for the user, by its id. What is dangerous for others comes later.
+
+    What is dangerous for a client or a guest is like any fact; others may be close to the user.
+    """
+    name, own = own_names(conn, scope, memories)
+    close = _close_memories(own, memories)
+
+    def rank(memory: Memory) -> Rank:
+        text, found = memory.text, rank_of(memory, name)
+        if memory.id in close and portrait_signs.SAFETY.count(text):
+            return Rank.SAFETY
+        if found is not Rank.SAFETY or is_about(memory, name):
+            return found
+        return Rank.OTHER if portrait_signs.OTHERS.count(text) + portrait_signs.WORK.count(text) else Rank.IDENTITY
+
+    return {memory.id: rank(memory) for memory in memories}
 
 
 def _passage(memory: Memory, vector: Vector | None, now: datetime, close: AbstractSet[str]) -> Passage:
@@ -298,7 +315,7 @@ MOODS, MAX_MOODS = "mood:", 14
 
 def _profile_material(conn: Connection, request: SummaryRequest) -> Material:
     memories = lasting(request, kinds.newest(conn, request, kinds.MAX_SOURCE_MEMORIES))
-    name, own = _own_names(conn, request, memories)
+    name, own = own_names(conn, request.scope, memories)
 
     def item(memory: Memory) -> Mapping[str, Any]:
         other = _subject(own, memory)
@@ -324,18 +341,18 @@ def _plain_profile(conn: Connection, request: SummaryRequest) -> PlainText:
 
 def place_of_user(conn: Connection, request: SummaryRequest, memories: Sequence[Memory]) -> Place:
     """Return what sorts memories into the sections of a profile, with `ALSO` for what belongs to none of them."""
-    own = _own_names(conn, request, memories)[1]
+    own = own_names(conn, request.scope, memories)[1]
     return partial(_place_in_profile, own, _close_memories(own, memories))
 
 
-def _own_names(conn: Connection, request: SummaryRequest, memories: Sequence[Memory]) -> tuple[str, AbstractSet[str]]:
+def own_names(conn: Connection, scope: Scope, memories: Sequence[Memory]) -> tuple[str, AbstractSet[str]]:
     """Return what the user is called, "" if that is not known, and the keys of all that mean the user.
 
     The user is one person. If memories tell several names, it is the one told last as the user's name, else the one
     that most tell, and those that share a word with it.
     """
     told = Counter(_names_told(memories))
-    name = memory_queries.name_of_user(conn, request.scope) or next((name for name, _ in told.most_common(1)), "")
+    name = memory_queries.name_of_user(conn, scope) or next((name for name, _ in told.most_common(1)), "")
     name = name or _name_of_most(memories)
     words = set(name_key(name).split())
     names = [name, *(other for other in told if not words.isdisjoint(name_key(other).split()))] if name else []

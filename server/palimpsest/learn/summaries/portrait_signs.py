@@ -24,7 +24,7 @@ _LISTS = word_lists("palimpsest.learn.summaries", "portrait_signs.txt")
 
 # A word. What goes on with a digit or "_" is a name of something, as grandMA2 is of a lighting console. A password
 # manager is no person, the German month of May no Italian "never", and "Frau Ude" nobody's wife.
-_WORD = LazyPattern(r"\b(?<!password )(?<!package )(?!Mai\b|Frau [A-ZÄÖÜ])[^\W\d_]+\b")
+_WORD = LazyPattern(r"\b(?<!password )(?<!package )(?!Mai\b|\AFrau [A-ZÄÖÜ])[^\W\d_]+\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,12 +188,12 @@ def names_relative(text: str, own_names: Set[str]) -> bool:
     `own_names` are what the user is called, as `name_key` gives it.
     """
     folded = text.casefold()
-    first = _FAMILY.words.intersection(_WORD.findall(folded)[:1])
-    if text.startswith(_FAMILY.unspaced) or (first and not _OF.match(text)):
-        if SAFETY.count(text) or first.isdisjoint(ALSO_OF_THINGS.words):
-            return True
-    spans = [
-        (found.start(), found.end() + _AFTER) for name in own_names - SELF_NAMES for found in places_of(name, folded)
-    ]
+    first = _FAMILY.words.intersection(map(str.casefold, _WORD.findall(text)[:1]))
+    is_first = text.startswith(_FAMILY.unspaced) or (first and not _OF.match(text))
+    if is_first and (SAFETY.count(text) or first.isdisjoint(ALSO_OF_THINGS.words)):
+        return True
+    names = (each for name in own_names - SELF_NAMES if name for each in (name, f"{name}s"))
+    spans = [(found.start(), found.end() + _AFTER) for name in names for found in places_of(name, folded)]
     spans += [(word.start(), word.start()) for word in _WORD.finditer(folded) if word[0] in _USER.words]
+    spans += [(0, len(" ".join(text.split(maxsplit=BEGINNING)[:BEGINNING])))] if is_about_user(text) else []
     return any(PEOPLE.count(text[max(start - _BEFORE, 0) : end]) for start, end in spans)
