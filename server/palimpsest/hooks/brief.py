@@ -331,7 +331,7 @@ def read_sources(ledger: Ledger, conn: Connection, scope: Scope, now: datetime, 
     last_words = _last_exchange(message_queries.last_conversation(conn, scope))
     return Sources(
         first=sorted(groups["first"], key=lambda memory: ranks[memory.id] is not Rank.NAME),
-        due=sorted(groups["due"], key=_begins_at)[:MAX_DUE],
+        due=sorted(groups["due"], key=lambda memory: memory.happened_at or memory.holds_from)[:MAX_DUE],
         pinned=[memory for memory in groups["pinned"] if not memory_queries.whose(memory, scope)],
         help=[] if profile else groups["help"],
         practice=[] if procedures else [*groups["corrected"], *groups["learned"]],
@@ -362,14 +362,10 @@ def _group_of(memory: Memory, rank: Rank, user_name: str, now: datetime) -> str:
     return "help" if rank is Rank.HELP else "telling"
 
 
-def _begins_at(memory: Memory) -> datetime:
-    return memory.happened_at or memory.holds_from
-
-
 def _is_due(memory: Memory, now: datetime) -> bool:
     """Return whether a memory was told before the day on which it begins, and that day is near."""
     precision = memory.happened_precision if memory.happened_at else memory.valid_from_precision
-    day, today = _begins_at(memory).date(), now.date()
+    day, today = (memory.happened_at or memory.holds_from).date(), now.date()
     return precision in ("", "day") and memory.stated_at.date() < day and today <= day <= today + DUE_WITHIN
 
 
@@ -497,7 +493,9 @@ def _short_name(project: str) -> str:
 def _due(sources: Sources) -> list[Line]:
     """Return what is due as lines, each after its day."""
     texts = [(memory, shorten_to_tokens(plain(memory.text), DUE_TOKENS)) for memory in sources.due]
-    return [Line(f"- on {_begins_at(memory).date()}: {text}", memory.id) for memory, text in texts]
+    return [
+        Line(f"- on {(memory.happened_at or memory.holds_from).date()}: {text}", memory.id) for memory, text in texts
+    ]
 
 
 def _practice(sources: Sources) -> list[Line]:

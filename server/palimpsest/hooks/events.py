@@ -176,9 +176,8 @@ def read_brief(data_dir: str, key: str) -> Injection | None:
     except (OSError, ValueError):
         return None
     text = brief.get("text")
-    if not isinstance(text, str) or not text:
-        return None
-    return Injection(spool.without_past(text), spool.texts_in(brief.get("ids")))
+    shown = spool.without_past(text) if isinstance(text, str) else ""
+    return Injection(shown, spool.texts_in(brief.get("ids"))) if shown else None
 
 
 def find_servers(data_dir: str) -> list[str]:

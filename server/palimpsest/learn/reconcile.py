@@ -120,8 +120,8 @@ def _is_general(conn: Connection, scope: models.Scope, fact: models.Fact, own: S
     if is_about_user(fact.text) or not name or models.name_key(name) in own:
         people = [found.name for found in find_names(fact.text, {}) if found.type == "person"]
         of_project = [other for other in people if _names_like(conn, scope, other)]
-        is_private = _PRIVATE.count(text) > 0
-        return is_private or not is_work or all(_names_like(conn, scope.general, other) for other in of_project)
+        is_known = all(_names_like(conn, scope.general, other) for other in of_project)
+        return is_known or not is_work or _PRIVATE.count(text) > 0
     if signs.names_relative(text, own) or _names_like(conn, scope.general, name):
         return True
     if signs.ROTA.count(text) or _names_like(conn, scope, name):
