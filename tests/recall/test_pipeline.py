@@ -121,8 +121,10 @@ async def test_as_of_returns_what_was_believed_then(memory: Memory, clock: Stopp
     assert then[0] == "User lives in Nice"
     assert "I live in Nice" not in then, "but it did at the time"
     assert await found(memory, "tea", filters={"mood": "calm"}, as_of=started) == ["User likes tea"]
+    for instant in (started, between):
+        assert "4711" not in " ".join(await found(memory, "locker 4711", as_of=instant)), "somebody deleted it since"
+    await memory.restore(ALICE, locker)
     assert "4711" in (await found(memory, "locker 4711", as_of=started))[0]
-    assert "4711" not in " ".join(await found(memory, "locker 4711", as_of=between))
     assert await found(memory, "where", as_of=clock.at - timedelta(days=3)) == []
 
 

@@ -940,7 +940,7 @@ class Hit:
     `score_parts` are the named parts of the score if the search was to explain itself, else empty. `project` is the
     project it belongs to, or "". `session` is the id of the conversation of a message, and "" for a memory. `document`
     says which page it is, if it is one. `superseded_by` is the id of the memory that took the place of a deleted one,
-    or will take that of a living one on its day.
+    or will take that of a living one on its day. One that `is_forgotten` was deleted by somebody, at `updated_at`.
     `since` and `until` are between when a memory holds, as ISO 8601 as exactly as it is known, and "" if it is not. One
     that `was_dropped` was a plan and never held.
     `later` is the id of a memory that was told later than a message, about the same matter, or "".
@@ -969,6 +969,7 @@ class Hit:
     document: DocumentPage | None = None
     superseded_by: str = ""
     is_living: bool = True
+    is_forgotten: bool = False
     was_dropped: bool = False
     is_event_date: bool = False
     since: str = ""
@@ -978,8 +979,8 @@ class Hit:
     linked: tuple[Link, ...] = ()
 
     def in_zone(self, zone: tzinfo | None) -> Hit:
-        """Return this hit with its time as one of a zone. A day, a month or a year has none."""
-        return self if self.at_precision else times_in_zone(self, zone, "at")
+        """Return this hit with its times as those of a zone. A day, a month or a year has none."""
+        return times_in_zone(self, zone, "updated_at", *(() if self.at_precision else ("at",)))
 
     @property
     def date(self) -> str:

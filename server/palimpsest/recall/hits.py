@@ -73,6 +73,7 @@ def memory_hit(memory: Memory, sources: Sequence[Message] = ()) -> Hit:
         until=memory.until,
         superseded_by=memory.superseded_by or "",
         is_living=memory.deleted_at is None,
+        is_forgotten=memory.is_forgotten,
         was_dropped=memory.was_dropped,
     )
 
@@ -152,18 +153,10 @@ def with_connections(conn: Connection, scope: Scope, hits: Sequence[Hit], words:
 def hits_at(conn: Connection, scope: Scope, instant: datetime) -> list[Hit]:
     """Return everything that was believed at an instant: the memories, then the messages, as they were then.
 
-    Messages with a fact that had been forgotten by then are left out.
+    What somebody deleted since is left out, and so are messages that say it.
     """
-    memories = history.memories_at(conn, scope, instant)
-    hits = memory_hits(conn, memories)
-    ids = {memory.id for memory in memories}
-    messages = history.messages_at(conn, scope, instant)
-    citing = memory_queries.memories_from(conn, [message.id for message in messages])
-    for hit in message_hits(conn, messages):
-        facts = [fact for fact in citing.get(hit.id, ()) if fact.created_at <= instant]
-        if not any(fact.id not in ids and fact.is_forgotten for fact in facts):
-            hits.append(hit)
-    return hits
+    messages = message_queries.without_forgotten(conn, history.messages_at(conn, scope, instant))
+    return [*memory_hits(conn, history.memories_at(conn, scope, instant)), *message_hits(conn, messages)]
 
 
 def within_budget(hits: Sequence[Hit], max_tokens: int) -> list[Hit]:
