@@ -28,6 +28,7 @@ from palimpsest.core.models import (
     relation_words,
 )
 from palimpsest.text.dates import vocabulary
+from palimpsest.text.dates.date_finder import dates_in
 from palimpsest.text.names.known_names import bare_name
 from palimpsest.text.names.name_finder import find_names
 from palimpsest.text.stopwords import ALL_FUNCTION_WORDS, change_words, is_denial, is_portuguese
@@ -279,9 +280,19 @@ class _Reading:
 
     def has_other_numbers(self, relation: Relation) -> bool:
         """Return whether a relation leads to a number, a time or a date, and the new text has others and not this."""
-        own = {word for word in search_tokens(relation.destination) if word.isdecimal()}
-        said = {word for word in search_tokens(self._new.text) if word.isdecimal()}
-        return bool(own and said) and own.isdisjoint(said) and not self._is_beside(relation)
+        (own, at), (said, told) = (self._numbers_and_times(text) for text in (relation.destination, self._new.text))
+        is_other = bool(own and said) and own.isdisjoint(said)
+        is_put_off = bool(at and told) and at.isdisjoint(told) and not is_timeless(relation)
+        return (is_other or is_put_off) and not self._is_beside(relation)
+
+    def _numbers_and_times(self, text: str) -> tuple[AbstractSet[str], AbstractSet[str]]:
+        """Return the numbers of a text that are no part of a date or a time of day, and its dates and times of day."""
+        spans, clocks = dates_in(text, self._old.stated_at, guesses=True), vocabulary.times_in(text)
+        places = [(span.position, span.position + len(span.phrase)) for span in spans]
+        places += [(clock.start, clock.end) for clock in clocks]
+        left = "".join(" " if any(a <= at < b for a, b in places) else sign for at, sign in enumerate(text))
+        hours = numbers_in(" ".join(clock.written for clock in clocks))
+        return numbers_in(left), hours | {span.start.isoformat() for span in spans}
 
     def _is_beside(self, relation: Relation) -> bool:
         """Return whether the new text names another end of a relation that it ends: "takes Eliquis, not Marcumar"."""
@@ -389,8 +400,8 @@ class _Reading:
             return True
         old = _Clause(tuple(words_in(self._old.text)), frozenset())
         before = old.words[: old.place(relation.destination) or 0]
-        copulas = list(takewhile(_WORDS["copulas"].__contains__, reversed(before)))
-        return bool(copulas) and f" {' '.join(reversed(copulas))} " in text
+        said = list(takewhile((_WORDS["copulas"] | _WORDS["articles"]).__contains__, reversed(before)))
+        return not _WORDS["copulas"].isdisjoint(said) and f" {' '.join(reversed(said))} " in text
 
 
 def _content_words(name: str) -> set[str]:
@@ -495,7 +506,8 @@ def ending_in(text: str) -> Ending | None:
 
 def calls_off(text: str) -> bool:
     """Return whether a text denies something or calls it ended, as one that calls off a plan does."""
-    return (found := ending_in(text)) is not None and bool(found.ended or found.denied)
+    found = ending_in(text)
+    return any(map(text.__contains__, _WORDS["off signs"])) or bool(found and (found.ended or found.denied))
 
 
 def ends_something(text: str, relations: Iterable[Relation]) -> bool:

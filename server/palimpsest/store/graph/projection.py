@@ -15,15 +15,7 @@ from palimpsest.store.graph.identity import USER, group_of, members_of, roots_of
 from palimpsest.store.graph.relations import since_in, stated_by
 from palimpsest.store.memories import learned_memories, name_of_user
 from palimpsest.store.rows import Query, among
-from palimpsest.store.schema import (
-    IS_USER,
-    entities,
-    entity_aliases,
-    entity_history,
-    memories,
-    mentions,
-    relations,
-)
+from palimpsest.store.schema import IS_USER, entities, entity_aliases, entity_history, memories, mentions, relations
 
 # A node or an edge as a graph database has it. Times are ISO 8601 in UTC; None is no property at all.
 Properties: TypeAlias = dict[str, Any]

@@ -225,8 +225,7 @@ _WITHOUT_VECTOR = (
     _OF_MEMORIES.join(vectors, IS_MEMORY)
     .outerjoin(relation_vectors, relation_vectors.c.seq == relations.c.seq)
     .where(
-        vectors.c.embedder == bindparam("embedder"),
-        relation_vectors.c.embedder.is_distinct_from(bindparam("embedder")),
+        vectors.c.embedder == bindparam("embedder"), relation_vectors.c.embedder.is_distinct_from(bindparam("embedder"))
     )
     .order_by(relations.c.seq.desc())
     .limit(bindparam("limit"))

@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
 from palimpsest.core.clock import shown_date
-from palimpsest.core.models import Fact, Memory, NamedEntity, Relation, name_key, relation_key, relation_words
+from palimpsest.core.models import Fact, Memory, NamedEntity, Relation, name_key, relation_words
 from palimpsest.store.entries import Transaction
 from palimpsest.store.graph.identity import group_of, mention_row, resolve, tell_name
 from palimpsest.store.memories import read_memories
@@ -23,10 +23,12 @@ from palimpsest.text.relation_updates import (
     begun,
     dated,
     has_name,
+    is_timeless,
     negations_of,
     numbers_in,
     outliving,
     since_of,
+    until_of,
     words_in,
 )
 from palimpsest.text.stopwords import change_words
@@ -98,7 +100,7 @@ def handed_on(fact: Fact, replaced: Sequence[Memory], self_keys: AbstractSet[str
             if key in before and relation.since is None
         }
     for old in replaced:
-        lasting = outliving(old, fact, self_keys)
+        lasting = [replace(each, until=_end_of(each, old, fact, began)) for each in outliving(old, fact, self_keys)]
         ends = {name_key(end) for relation in lasting for end in (relation.source, relation.destination)}
         relations = {relation.key: relation for relation in lasting} | relations
         entities |= {
@@ -106,6 +108,19 @@ def handed_on(fact: Fact, replaced: Sequence[Memory], self_keys: AbstractSet[str
         }
     stated = tuple(replace(each, since=since_of(each, began)) if began else each for each in relations.values())
     return replace(fact, relations=stated, entities=tuple(entities.values()))
+
+
+def _end_of(relation: Relation, old: Memory, fact: Fact, began: str) -> str | None:
+    """Return the end of a relation that holds on: its own, or that of its memory, which moves if the new one has one.
+
+    An end that has passed when the new one began was none, and what only was to be replaced has none of its own.
+    """
+    if relation.until is not None or is_timeless(relation):
+        return relation.until
+    end = "" if old.superseded_by or old.valid_until is None else until_of(relation, old.until)
+    if fact.valid_until is not None:
+        return shown_date(fact.valid_until, fact.valid_until_precision) if end else ""
+    return end if end and end >= began else None
 
 
 def put(tx: Transaction, memory: Memory, replaced: Sequence[Memory] = ()) -> None:
@@ -203,13 +218,9 @@ def _corrected(memory: Memory, text: str) -> Memory:
     def named(name: str) -> str:
         return pattern.sub(lambda _: put, name)
 
-    return replace(
-        memory,
-        entities=tuple(replace(entity, name=named(entity.name)) for entity in memory.entities),
-        relations=tuple(
-            replace(each, source=named(each.source), destination=named(each.destination)) for each in memory.relations
-        ),
-    )
+    entities = tuple(replace(entity, name=named(entity.name)) for entity in memory.entities)
+    told = [replace(each, source=named(each.source), destination=named(each.destination)) for each in memory.relations]
+    return replace(memory, entities=entities, relations=tuple(told))
 
 
 def _common(words: Sequence[str], others: Sequence[str]) -> int:
@@ -220,18 +231,21 @@ def _common(words: Sequence[str], others: Sequence[str]) -> int:
 def fact_relations(fact: Fact) -> tuple[Relation, ...]:
     """Return the relations of a fact. Those that did not begin when it did have no date.
 
-    If one was given with that date, the others without one did not.
+    If one was given with that date, the others without one did not. One that was given another does not end with it.
     """
     at = fact.valid_from or fact.valid_until
-    if at is None or len(fact.relations) < 2:  # noqa: PLR2004 - one is what the date is about
-        return fact.relations
     began = shown_date(fact.valid_from, fact.valid_from_precision) if fact.valid_from else ""
-    own = [each.since for each in fact.relations if each.since and began]
-    if any(began.startswith(since) or since.startswith(began) for since in own):
-        undated = [each for each in fact.relations if each.since is None and each.until is None]
-        return tuple(replace(each, since="", until="") if each in undated else each for each in fact.relations)
+    own = [(each, each.since) for each in fact.relations if each.since and began]
+    with_it = [each for each, since in own if began.startswith(since) or since.startswith(began)]
+    apart = [each for each, _ in own if fact.valid_until and each.until is None and each not in with_it]
+    relations = tuple(replace(each, until="") if each in apart else each for each in fact.relations)
+    if at is None or len(relations) < 2:  # noqa: PLR2004 - one is what the date is about
+        return relations
+    if with_it:
+        undated = [each for each in relations if each.since is None and each.until is None]
+        return tuple(replace(each, since="", until="") if each in undated else each for each in relations)
     places = (span.position for span in dates_in(fact.text, at))
-    return begun(fact.text, fact.relations, places)
+    return begun(fact.text, relations, places)
 
 
 def also_stated(memory: Memory, fact: Fact) -> dict[str, Any]:
@@ -263,17 +277,14 @@ def relation_rows(memory: Memory, meant: Mapping[str, str]) -> list[dict[str, An
     A relation of somebody who may be one of several has none.
     """
     return [
-        {
-            "memory_id": memory.id,
-            "position": position,
-            "source_id": meant[name_key(relation.source)],
-            "key": relation_key(relation.name),
-            "name": relation.name,
-            "destination_id": meant[name_key(relation.destination)],
-        }
-        for position, relation in enumerate(memory.relations)
-        if name_key(relation.source) in meant and name_key(relation.destination) in meant
+        dict(zip(_ROW, (memory.id, place, meant[ends[0]], each.key[1], each.name, meant[ends[1]]), strict=True))
+        for place, each in enumerate(memory.relations)
+        for ends in [_ends(each)]
+        if meant.keys() >= set(ends)
     ]
+
+
+_ROW = ("memory_id", "position", "source_id", "key", "name", "destination_id")
 
 
 def put_relations(conn: Connection, memory: Memory, meant: Mapping[str, str]) -> None:
@@ -288,7 +299,7 @@ def put_relations(conn: Connection, memory: Memory, meant: Mapping[str, str]) ->
 
 
 _RELATIONS = (
-    select(*(relations.c[name] for name in ("memory_id", "position", "source_id", "key", "name", "destination_id")))
+    select(*(relations.c[name] for name in _ROW))
     .where(relations.c.memory_id == bindparam("memory"))
     .order_by(relations.c.position)
 )

@@ -268,6 +268,16 @@ def tokens_of(text: str) -> list[Token]:
     return tokens
 
 
+def times_in(text: str) -> list[Token]:
+    """Return the times of day in a text, and the days of a month that say so themselves, as 19号 does."""
+    numbers = [token for token in tokens_of(text) if token.letter in {CLOCK, "d"}]
+    behind = [text[token.end : token.end + 1] for token in numbers]
+    return [each for each, sign in zip(numbers, behind, strict=True) if sign in _HOURS or not each.written.isdecimal()]
+
+
+_HOURS = frozenset("点點时時")
+
+
 def items_of(tokens: Sequence[Token], language: Language) -> list[Item]:
     """Return the parts of a text, with its words read as words of one language."""
     items: list[Item] = []
