@@ -58,12 +58,29 @@ async def test_what_is_closed_is_stated_nowhere_else(tmp_path: Path, *, tells: b
     assert (f"\n  states Konzept — has → {TWELVE}" in history) is tells
 
 
-async def test_what_has_ended_does_not_go_on(tmp_path: Path) -> None:
+# Memories that hold from a day in the past: the appointments among them are over, and the others go on.
+OVER = [
+    {"text": "The meeting with Ute is on 18 November.", "since": "2025-11-18", "until": "2025-11-18"},
+    {"text": "Bella is booked for a spay on 18 November 2025 at 09:30.", "since": "2025-11-18"},
+    {"text": "Der Termin ist am 18. November 2025 um 9 Uhr.", "since": "2025-11-18"},
+    {"text": "Le rendez-vous est le 18 novembre 2025 à 9 h 20."},
+    {"text": "沈国栋2025年11月18日下午3点看牙", "since": "2025-11-18"},
+]
+ON = [
+    {"text": "Ana moved to Graz on 18 November 2025.", "since": "2025-11-18"},
+    {"text": "Depuis le 18 novembre 2025 à 8 h, Sandrine conduit la grue.", "since": "2025-11-18"},
+    {"text": "Practice is on Wednesdays at 17:30."},
+]
+
+
+@pytest.mark.parametrize("known", [*OVER, *ON])
+async def test_an_appointment_of_the_past_does_not_go_on(tmp_path: Path, known: dict[str, Any]) -> None:
     async with connect(tmp_path) as agent:
-        day = {"text": "The meeting with Ute is on 18 November.", "since": "2025-11-18", "until": "2025-11-18"}
-        (held,) = reply_results(await agent.call_tool("add_memory", day))
-        new = {"text": "The meeting with Ute is on 1 December.", "since": "2098-12-01", "replaces": [held["id"]]}
-        assert "goes on until" not in reply_text(await agent.call_tool("add_memory", new))
+        (held,) = reply_results(await agent.call_tool("add_memory", known))
+        new = {"text": "It is otherwise then.", "since": "2098-12-01", "replaces": [held["id"]]}
+        assert ("goes on until" in reply_text(await agent.call_tool("add_memory", new))) is (known in ON)
+        history = reply_text(await agent.call_tool("get_history", {"memory_id": held["id"]}))
+    assert ("2098-12-01" in history.splitlines()[0]) is (known in ON)
 
 
 async def test_a_reason_is_not_handed_on(tmp_path: Path) -> None:

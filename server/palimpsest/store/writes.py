@@ -50,6 +50,7 @@ from palimpsest.store.schema import (
     messages,
     vectors,
 )
+from palimpsest.text.dates import vocabulary
 from palimpsest.text.dates.date_finder import dates_in
 from palimpsest.text.names.known_names import told_self_name
 from palimpsest.text.relation_updates import calls_off, dated, has_name, is_tie, words_in
@@ -142,11 +143,7 @@ def find_living(tx: Transaction, memory_id: str | None) -> Memory:
 def find_newest(tx: Transaction, memory_id: str | None) -> Memory:
     """Return the memory with that id, or the last one that took its place. Raises MemoryNotFoundError."""
     memory = find(tx, memory_id)
-    seen: set[str] = set()
-    while memory.superseded_by is not None and memory.id not in seen:
-        seen.add(memory.id)
-        memory = find(tx, memory.superseded_by)
-    return memory
+    return pinned.successors(tx.conn, [memory]).get(memory.id, memory)
 
 
 # How memories change inside a transaction. Every change leaves a row of history.
@@ -540,6 +537,7 @@ def _hand_on(tx: Transaction, memory: Memory, successor: Memory) -> None:
 
 
 def _close(tx: Transaction, memory: Memory, successor: Memory, ended: _Ended | None = None) -> Memory:
+    ended = ended or _past_day(tx, memory, successor)
     goes_on = ended is None and _goes_on(tx, memory, successor)
     if not goes_on and _lies_ahead(tx, successor) and memory.valid_from is None:
         ended = ended or (tx.now, "")  # it is off from now on, though the other begins later
@@ -554,12 +552,28 @@ def _close(tx: Transaction, memory: Memory, successor: Memory, ended: _Ended | N
     return going_on
 
 
+def _past_day(tx: Transaction, memory: Memory, plan: Memory) -> _Ended | None:
+    """Return the day of an appointment that is past, with a time behind it: it does not go on until a plan begins."""
+    clocks = [token.start for token in vocabulary.times_in(memory.text)] if _lies_ahead(tx, plan) else []
+    for date in dates_in(memory.text, memory.stated_at.astimezone(tx.now.tzinfo)) if clocks else ():
+        behind = date.position + len(date.phrase)
+        is_timed = any(behind <= clock <= behind + _BEFORE_A_TIME for clock in clocks)
+        if is_timed and date.unit == "day" and date.relation == "in" and date.end <= tx.now:
+            return date.start, "day"
+    return None
+
+
+# How many characters stand between a day and its time at most: ", um etwa ".
+_BEFORE_A_TIME = 10
+
+
 def _goes_on(tx: Transaction, memory: Memory, successor: Memory) -> bool:
     """Return whether a memory holds until a plan that is to take its place has begun. Another plan does not.
 
     What names a day to come is a plan as well, though nobody said from when it holds.
     """
-    if not _lies_ahead(tx, successor) or _lies_ahead(tx, memory) or memory.has_ended(tx.now):
+    is_over = memory.has_ended(tx.now) or _past_day(tx, memory, successor) is not None
+    if not _lies_ahead(tx, successor) or _lies_ahead(tx, memory) or is_over:
         return False
     dates = dates_in(memory.text, memory.stated_at.astimezone(tx.now.tzinfo))
     return not any(date.start > tx.now and date.unit == "day" and date.relation == "in" for date in dates)
