@@ -33,6 +33,7 @@ from palimpsest.learn.summaries import summary_writer
 from palimpsest.recall.listing import ListRequest, Page, page
 from palimpsest.recall.search import SearchQuery, SearchResult, filter_notes, search, search_all_projects
 from palimpsest.store import entries, history, links, projects
+from palimpsest.store import memories as memory_queries
 from palimpsest.store import messages as message_queries
 from palimpsest.store.graph.entities import entities_named
 from palimpsest.store.ledger import open_ledger
@@ -84,12 +85,16 @@ MAX_HOPS = 2
 
 
 class MemoryHistory(NamedTuple):
-    """A memory as it is now, its versions, oldest first, what it replaced, and what it is linked with."""
+    """A memory as it is now, its versions, oldest first, what it replaced, and what it is linked with.
+
+    With `is_uncovered` what took its place was deleted.
+    """
 
     memory: models.Memory
     versions: Sequence[Version]
     predecessors: Sequence[models.Predecessor]
     linked: Sequence[models.LinkedMemory]
+    is_uncovered: bool = False
 
 
 # The facade: `async with open_memory(settings) as memory`.
@@ -425,7 +430,9 @@ class Memory(Edits):
             if is_seen(scope, each.memory.scope)
         ]
         versions = [version.in_zone(self.zone) for version in history.versions_of(conn, memory.id)]
-        return MemoryHistory(memory, versions, replaced, links.linked_with(conn, scope, memory))
+        successors = memory_queries.memories_by_id(conn, [memory.superseded_by or ""]).values()
+        is_uncovered = any(successor.is_forgotten for successor in successors)
+        return MemoryHistory(memory, versions, replaced, links.linked_with(conn, scope, memory), is_uncovered)
 
     async def health(self) -> dict[str, str]:
         """Return the state of the ledger, the vectors, the index and a graph database, in one word each."""

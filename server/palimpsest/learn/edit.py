@@ -26,7 +26,7 @@ from palimpsest.learn import commit, duplicates
 from palimpsest.learn.commit import WriteResult, Writing, apply_decisions, embed_texts, writes
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.sanitize import Cleaner, sanitize_fact
-from palimpsest.store import entries
+from palimpsest.store import entries, history
 from palimpsest.store import memories as memory_queries
 from palimpsest.store import messages as message_queries
 from palimpsest.store.apply import Write
@@ -40,6 +40,9 @@ MAX_ATTEMPTS = 20
 
 # How much of the present text an error quotes: all of what can be pinned.
 QUOTED_CHARS = 2_000
+
+# How much of a memory is quoted that a deleted one had replaced.
+MAX_TOLD_CHARS = 200
 
 # How many tags a memory may be given by hand, and how long each may be: more than anybody reads.
 MAX_TAGS, MAX_TAG_CHARS = 20, 60
@@ -232,6 +235,11 @@ async def _owners(
     return list({owner.id: owner for owner in owners}.values())
 
 
+def _stays_replaced(old: Memory) -> str:
+    stays = f"[{old.id[:8]}], which [{str(old.superseded_by)[:8]}] had replaced, stays replaced; restore it if it holds"
+    return f"{stays}: {shorten(one_line(old.text), MAX_TOLD_CHARS)}"
+
+
 def _kind(owner: Memory | Message) -> Kind:
     return "message" if isinstance(owner, Message) else "memory"
 
@@ -348,7 +356,11 @@ class Edits(Writing):
         """Delete memories and messages, all or none. One that is deleted already stays deleted."""
         owners = await _owners(self.engine, scope, owner_ids, takes_away=True)
         read = {owner.id: owner.revision for owner in owners if isinstance(owner, Memory)}
-        return await self._apply(scope, _deletions(owners), models.DELETE, caller, read=read)
+        result = await self._apply(scope, _deletions(owners), models.DELETE, caller, read=read)
+        last = [owner.id for owner in owners if isinstance(owner, Memory) and not owner.superseded_by]
+        replaced = await self.engine.read(lambda conn: [old for id_ in last for old in history.predecessors(conn, id_)])
+        notes = [_stays_replaced(old.memory) for old in replaced]
+        return replace(result, notes=(*result.notes, *notes))
 
     async def forget(self, scope: Scope, owner_ids: Sequence[str], *, what: str = "", caller: str = "") -> WriteResult:
         """Delete memories with those that they replaced, and messages, all or none: a person who asked confirmed it.

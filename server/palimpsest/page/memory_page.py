@@ -66,7 +66,7 @@ async def memory_page(
     """
     memory_id, told = request.path_params["id"], context.told_to(request)
     opened, scope = await context.memory_of(request), context.scope_of(request)
-    stored, versions, predecessors, linked = await opened.history(scope, memory_id)
+    stored, versions, predecessors, linked, _ = await opened.history(scope, memory_id)
     return context.shown(
         request,
         "memory.html",

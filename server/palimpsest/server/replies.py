@@ -101,7 +101,7 @@ def hit_json(hit: Hit, *, with_score: bool = True, project: str = "") -> dict[st
     if with_score:
         reply |= {"score": round(hit.score, 3), "why": ", ".join(hit.why)}
     reply |= _at(hit) | picked(hit, "valid_from=since? valid_until=until?")
-    reply |= picked(hit, "sources role name metadata created_at updated_at tags?")
+    reply |= picked(hit, "sources role name metadata created_at updated_at tags? deleted=is_forgotten?")
     reply |= given({"project": project}, "project") | picked(hit, "superseded_by? later? context?")
     if hit.linked:
         reply["linked"] = [picked(link, "id=memory_id reason") for link in hit.linked]
@@ -262,23 +262,25 @@ def _labels(version: Version, *, with_date: bool) -> frozenset[str]:
 
 def history_json(history: MemoryHistory) -> dict[str, Any]:
     """Return the history of a memory. A long text is whole only where it first stands."""
-    memory, versions, predecessors, linked = history
+    memory, versions, predecessors, linked, is_uncovered = history
     reply: dict[str, Any] = {
         **picked(memory, "id memory=text"),
         **_at(memory),
         "deleted": memory.deleted_at is not None,
         **picked(memory, f"superseded_by {_TIMES}"),
+        "successor_deleted": is_uncovered,
         "replaced": [
             {**picked(old.memory, "id memory=text"), "valid_until": old.memory.until or None, **picked(old, "sources")}
             for old in predecessors
         ],
         "context": memory.context,
         "hints": list(memory.keywords),
+        models.BECAUSE: memory.metadata.get(models.BECAUSE),
         "relations": _relations_json(memory, dated(memory)),
         "linked": [picked(link, "id=memory.id memory=memory.text reason") for link in linked],
         "history": list(_versions(memory, versions)),
     }
-    return given(reply, "replaced", "context", "hints", "relations", "linked")
+    return given(reply, "successor_deleted", "replaced", "context", "hints", models.BECAUSE, "relations", "linked")
 
 
 def message_history_json(message: Message, around: Sequence[Message] = ()) -> dict[str, Any]:
@@ -520,6 +522,7 @@ def hit_line(hit: Hit, project: str = "") -> str:
     line += "".join(f'; "{one_line(span.phrase)}" is {day_or_days(span)}' for span in told)
     replaced = "then" if hit.is_living else "replaced by"
     line += f"\n  {replaced} [{short(hit.superseded_by)}]" if hit.superseded_by else ""
+    line += f"\n  deleted {shown_date(hit.updated_at)}" if hit.is_forgotten else ""
     line += f"\n  later told: [{short(hit.later)}]" if hit.later else ""
     line += f"\n  context: {one_line(hit.context)}" if hit.context else ""
     line += "".join(f"\n  linked [{short(link.memory_id)}] ({one_line(link.reason)})" for link in hit.linked)
@@ -725,11 +728,14 @@ def history_text(history: MemoryHistory) -> str:
 
     A long text is whole only where it first stands.
     """
-    memory, versions, predecessors, linked = history
+    memory, versions, predecessors, linked, is_uncovered = history
     date = date_and_sense(memory, memory.text)
-    lines = [f"[{short(memory.id)}] {date}, {_state(memory)}: {one_line(memory.text)}"]
+    deleted = " (deleted)" if is_uncovered else ""
+    lines = [f"[{short(memory.id)}] {date}, {_state(memory)}{deleted}: {one_line(memory.text)}"]
     lines += [f"  context: {one_line(memory.context)}"] if memory.context else []
     lines += [f"  hints: {one_line('; '.join(memory.keywords))}"] if memory.keywords else []
+    because = memory.metadata.get(models.BECAUSE)
+    lines += [f"  because: {one_line(str(because))}"] if because else []
     lines += _lines_of("states", dated(memory), memory.until)
     for old in predecessors:
         said = f", from {', '.join(map(one_line, old.sources))}" if old.sources else ""
