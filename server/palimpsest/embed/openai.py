@@ -38,9 +38,7 @@ class OpenAIEmbedder(PlainEmbedder):
     def _ask(self, texts: Sequence[str]) -> Vector:
         try:
             reply = self._client.embeddings.create(
-                model=self._model,
-                input=[text[:MAX_CHARS] for text in texts],
-                dimensions=self.dims or openai.omit,
+                model=self._model, input=[text[:MAX_CHARS] for text in texts], dimensions=self.dims or openai.omit
             )
             ordered = sorted(reply.data, key=lambda item: item.index)
             vectors = np.array([item.embedding for item in ordered], dtype=np.float32)

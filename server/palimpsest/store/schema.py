@@ -234,10 +234,7 @@ vectors = numbered_table(
 IS_MEMORY = sa.and_(vectors.c.kind == "memory", vectors.c.owner_id == memories.c.id)
 IS_MESSAGE = sa.and_(vectors.c.kind == "message", vectors.c.owner_id == messages.c.id)
 sa.Index("vectors_by_owner", vectors.c.kind, vectors.c.owner_id, unique=True)
-sa.Index(
-    "vectors_by_user",
-    *[vectors.c[n] for n in ("user_id", "live", "project", "agent_id", "run_id", "embedder")],
-)
+sa.Index("vectors_by_user", *[vectors.c[n] for n in ("user_id", "live", "project", "agent_id", "run_id", "embedder")])
 sa.Index("vectors_by_embedder", vectors.c.embedder, vectors.c.live, vectors.c.partial)
 
 means = sa.Table(

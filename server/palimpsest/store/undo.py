@@ -8,19 +8,7 @@ from typing import Any, Literal, NamedTuple
 from sqlalchemy import ColumnElement, Connection, Row, Table, and_, exists, select, update
 
 from palimpsest.core.errors import InputError
-from palimpsest.core.models import (
-    BEGIN,
-    EXPIRE,
-    LINK,
-    MOVE,
-    UNDO,
-    Event,
-    Kind,
-    Memory,
-    Outcome,
-    Provenance,
-    Undo,
-)
+from palimpsest.core.models import BEGIN, EXPIRE, LINK, MOVE, UNDO, Event, Kind, Memory, Outcome, Provenance, Undo
 from palimpsest.store import writes
 from palimpsest.store.entries import Transaction
 from palimpsest.store.graph import entity_edits

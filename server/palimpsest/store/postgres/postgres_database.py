@@ -448,12 +448,7 @@ class PostgresDatabase(Database):
     def _new_engine(self, **pool: Any) -> sa.Engine:
         url = self._url.set(drivername=postgres_schema.DRIVER)
         application = {"application_name": "palimpsest"} if "application_name" not in url.query else {}
-        engine = create_engine(
-            url,
-            isolation_level="AUTOCOMMIT",
-            connect_args={**NETWORK, **application},
-            **pool,
-        )
+        engine = create_engine(url, isolation_level="AUTOCOMMIT", connect_args={**NETWORK, **application}, **pool)
 
         @event.listens_for(engine, "do_connect")
         def _(_dialect: Any, _record: Any, cargs: list[Any], cparams: dict[str, Any]) -> LimitedConnection:
