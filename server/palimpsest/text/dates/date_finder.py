@@ -364,6 +364,10 @@ MAX_CHARS = 20_000
 # How far apart two days of one story are at most. Its year is told with the first of them.
 SAME_STORY = timedelta(120)
 
+# How far away a day without a year is at most that is taken to be meant where nothing else tells: the other ones are at
+# least five times as far.
+NEAR = timedelta(60)
+
 # How many dates of a text are read at most in each language: a page of a calendar.
 MAX_DATES = 200
 
@@ -609,6 +613,15 @@ def _in_language(
             span = replace(span, is_now=directions.by_words(span.position, end, is_yearly=False) != "past")
         yield span
     yield from _without_habits(weekdays, directions)
+
+
+def _nearer(phrase: Phrase) -> Direction:
+    """Return in which direction a day without a year is near; "" if it is in none. Chinese verbs have no tense."""
+    for direction in ("coming", "past"):
+        period = _read(_day, phrase._replace(direction=direction))
+        if period is not None and abs(period.start - phrase.today) <= NEAR:
+            return direction
+    return ""
 
 
 def _is_day_of_month(text: str, start: int, end: int, language: Language) -> bool:
@@ -990,6 +1003,10 @@ class _Directions:
     def is_no_date(self, phrase: Phrase, reader: Reader, first: int, period: Period) -> bool:
         """Return whether what may be a day of the month, a feast, "tomorrow" or "last week" is something else here."""
         start, end = phrase.items[0].start, phrase.items[-1].end
+        if reader is _distance:
+            return RE["counted on"].match(self._text, end) is not None
+        if reader in (weekday, _nth_of_named_month) and phrase.value("OdLl") and self._recurs(start, end):
+            return True
         if phrase.value("Ll") is not None and phrase.value("YZ") is None and reader is not _nth_of_month:
             behind = f"{self._text[start:end]}>{self._text[end : end + _CONTEXT_CHARS]}"
             context = f"{self._text[max(start - _CONTEXT_CHARS, 0) : start]}<{behind}".casefold()
@@ -1003,6 +1020,12 @@ class _Directions:
             return is_bare and period.unit != "day"
         is_spanish = reader is offset and self._language.name == "es"  # "turno de mañana" is a shift in the morning
         return is_spanish and RE["morning"].search(self._text[:start].casefold()) is not None
+
+    def _recurs(self, start: int, end: int) -> bool:
+        """Return whether a phrase comes again and again: "the first Tuesday of each month"."""
+        first, last = bisect_left(self._starts, start), bisect_left(self._starts, end)
+        is_of_unit = last + 1 < len(self._tokens) and self._letter(last + 1) == "U"  # "letzten Freitag jedes Monats"
+        return any("habit" in self._cues(place) for place in range(first, last + is_of_unit))
 
     def _is_name_or_span(self, start: int, end: int) -> bool:
         """Return whether a weekday is a part of a name or of opening hours: "Monday group", "Monday to Friday"."""
@@ -1049,6 +1072,8 @@ class _Directions:
         direction = self.by_words(start, end, is_yearly=is_day or is_cycle)
         if is_cycle and direction == "habit" and not self.says_habit(start, end):
             direction = "coming"  # "the exhibition opens in October"
+        if reader is _day and self._language.name == UNSPACED:
+            direction = direction or _nearer(phrase)
         if not direction and context is not None and "B" in context[0]:
             return "coming"
         return "habit" if not direction and is_bare and reader is weekday else direction
