@@ -17,7 +17,7 @@ from palimpsest.learn.engine import Engine
 from palimpsest.store import entries, history
 from palimpsest.store import summaries as summary_queries
 from palimpsest.text.display import counted, inert, visible
-from palimpsest.text.redaction import is_marker, redact, redact_json, secret_kind
+from palimpsest.text.redaction import is_marker, redact, redact_json, says_only_secrets, secret_kind
 from palimpsest.text.word_lists import LazyPattern
 
 # Leave out what memory tools put into a conversation: blocks between tags that frame recalled text.
@@ -181,6 +181,8 @@ def sanitize_fact(engine: Engine, fact: Fact) -> tuple[Fact, list[str]]:
             Remedy.KEEP_ELSEWHERE,
         )
     (named,), notes = without_secret_names(engine, [cleaned], fact.text)
+    if says_only_secrets(named.text):
+        notes = ["hardly anything else is left of the text; if that is of no use, delete_memory", *notes]
     return named, [*cleaner.notes(), *notes]
 
 

@@ -37,6 +37,12 @@ SHOWN_ERRORS = 5
 
 NO_OBJECT = 'must be an object, such as {"key": "value"}'
 
+# Examples of the arguments that are lists of other than texts.
+LISTS: Mapping[tuple[int | str, ...], str] = {
+    ("messages",): '[{"role": "user", "content": "…"}]',
+    ("relations",): '[["Lena Brandt", "leads", "billing"]]',
+}
+
 # Keys that clients add to the arguments of every call, which their models cannot leave out: n8n and Cline do.
 #
 # They are written without their underscores and in lower case. An unknown key that is none of them is an error, because
@@ -64,16 +70,17 @@ def invalid_arguments(error: ValidationError) -> str:
     for detail in error.errors(include_url=False, include_input=False)[:SHOWN_ERRORS]:
         argument = detail["loc"][:1]
         keys = (HintsInput if argument == ("hints",) else ScopeInput).model_fields
-        example = '{"role": "user", "content": "…"}' if argument == ("messages",) else '"…"'
         words = {
             "extra_forbidden": f"there is no such key; the keys are {', '.join(keys)}",
             "missing": "is missing",
             **dict.fromkeys(("model_type", "dict_type", "model_attributes_type"), NO_OBJECT),
-            "list_type": f"must be a list, such as [{example}]",
+            "list_type": "must be a list, such as " + LISTS.get(argument, '["…"]'),
             **dict.fromkeys(("bool_parsing", "bool_type"), "must be true or false"),
         }
-        faults.append(f"{'.'.join(map(str, detail['loc']))}: {words.get(detail['type']) or fault_text(detail)}")
-    return visible("; ".join(faults))
+        # The example is of the whole argument.
+        place = argument if detail["type"] == "list_type" and argument in LISTS else detail["loc"]
+        faults.append(f"{'.'.join(map(str, place))}: {words.get(detail['type']) or fault_text(detail)}")
+    return visible("; ".join(dict.fromkeys(faults)))
 
 
 def unknown_arguments(tool: str, unknown: Sequence[str], known: Sequence[str], used: Collection[str]) -> str:

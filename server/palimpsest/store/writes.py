@@ -392,7 +392,7 @@ def change(
         closed = _close(tx, memory, duplicate)
         return Outcome(Event.DELETE, closed, previous=memory.text, duplicate_of=duplicate.id)
     # Labels that are set correct the memory: its relations hold since it does, as before.
-    said = replace(fact, valid_from=None) if sets_labels else fact
+    said = replace(fact, relations=statement_queries.fact_relations(fact), valid_from=None) if sets_labels else fact
     dates: dict[str, Any] = {}
     for names in DATES:
         dates |= zip(names, finer(_values(fact, names), _values(memory, names)), strict=True)

@@ -114,6 +114,12 @@ def is_tie(relation: Relation) -> bool:
     return is_for_life(relation) or not _WORDS["ties"].isdisjoint(relation_words(relation.name))
 
 
+def is_standing(relation: Relation) -> bool:
+    """Return whether a relation says where somebody lives, what they are or what they have, for longer than a day."""
+    words = relation_words(relation.name)
+    return is_tie(relation) or relation.key[1] in _WORDS["standing"] or (words[0] == "is" and words[-1] == "of")
+
+
 def is_timeless(relation: Relation) -> bool:
     """Return whether a relation has none of the times of its text: kinship, a name, a birthday, a phone number."""
     return is_for_life(relation) or not _WORDS["timeless"].isdisjoint(relation_words(relation.name))

@@ -23,6 +23,7 @@ from palimpsest.text.relation_updates import (
     begun,
     dated,
     has_name,
+    is_standing,
     is_timeless,
     negations_of,
     numbers_in,
@@ -232,20 +233,31 @@ def fact_relations(fact: Fact) -> tuple[Relation, ...]:
     """Return the relations of a fact. Those that did not begin when it did have no date.
 
     If one was given with that date, the others without one did not. One that was given another does not end with it.
+    What somebody is or has does not hold for one day.
     """
     at = fact.valid_from or fact.valid_until
+    if at is None:
+        return fact.relations
     began = shown_date(fact.valid_from, fact.valid_from_precision) if fact.valid_from else ""
-    own = [(each, each.since) for each in fact.relations if each.since and began]
-    with_it = [each for each, since in own if began.startswith(since) or since.startswith(began)]
-    apart = [each for each, _ in own if fact.valid_until and each.until is None and each not in with_it]
-    relations = tuple(replace(each, until="") if each in apart else each for each in fact.relations)
-    if at is None or len(relations) < 2:  # noqa: PLR2004 - one is what the date is about
-        return relations
-    if with_it:
-        undated = [each for each in relations if each.since is None and each.until is None]
-        return tuple(replace(each, since="", until="") if each in undated else each for each in relations)
-    places = (span.position for span in dates_in(fact.text, at))
-    return begun(fact.text, relations, places)
+    with_it = {
+        each.since: began.startswith(each.since) or each.since.startswith(began)
+        for each in fact.relations
+        if each.since and began
+    }
+    is_told = any(with_it.values())
+    # Nobody works for somebody on one day: that is when there was a visit.
+    is_day = fact.valid_until is not None and began == shown_date(fact.valid_until, "day")
+
+    def own(each: Relation) -> Relation:
+        if each.since is None and each.until is None and (is_told or (is_day and is_standing(each))):
+            return replace(each, since="", until="")
+        is_apart = fact.valid_until and each.until is None and with_it.get(each.since) is False
+        return replace(each, until="") if is_apart else each
+
+    stated = tuple(map(own, fact.relations))
+    if is_told or len(stated) < 2:  # noqa: PLR2004 - one is what the date is about
+        return stated
+    return begun(fact.text, stated, (span.position for span in dates_in(fact.text, at)))
 
 
 def also_stated(memory: Memory, fact: Fact) -> dict[str, Any]:
