@@ -63,6 +63,40 @@ async def test_a_first_name_is_the_full_name_that_stands_beside_it(memory: Memor
     assert "has child → Ida Reyes" in own
 
 
+async def test_a_name_is_the_one_that_its_relation_tells_apart(memory: Memory) -> None:
+    """A text says Bella, and a relation beside it which Bella: nobody is asked who is meant."""
+    for text, source, name, destination in (
+        ("Bella, the tabby cat of Nuala Quinn, reacted to amoxicillin", "Bella (cat)", "is allergic to", "amoxicillin"),
+        ("Bella, the springer spaniel of Ronan Hogan, is spayed by Niamh", "Bella (spaniel)", "is patient of", "Niamh"),
+        ("Bella, the springer spaniel of Ronan Hogan, weighs 19 kg", "Bella (spaniel)", "weighs", "19 kg"),
+    ):
+        relations = [Relation(source, name, destination)]
+        assert (await memory.add_text(ALICE, text, infer=False, relations=relations)).notes == ()
+    await add_text(memory, "Bella, the tabby cat of Nuala Quinn, eats tuna")
+    assert {listed.entity.name for listed in await memory.graph.entities(ALICE)} >= {"Bella (cat)", "Bella (spaniel)"}
+    cat, dog = [(await memory.summary(ALICE, f"about:Bella ({which})")).text for which in ("cat", "spaniel")]
+    assert ("amoxicillin" in cat, "tuna" in cat, "spayed" in cat, "19 kg" in cat) == (True, True, False, False)
+    assert ("amoxicillin" in dog, "tuna" in dog, "spayed" in dog, "19 kg" in dog) == (False, False, True, True)
+    two = [Relation("Tom (plumber)", "knows", "Tom")]
+    await memory.add_text(ALICE, "Tom knows Tom (the plumber)", infer=False, relations=two)
+    assert len(await memory.graph.dossiers(ALICE, "Tom")) == 2
+
+
+async def test_a_name_is_one_with_its_article_and_without(memory: Memory) -> None:
+    drives = [Relation("Karim Haddad", "operates crane at", "Les Tilleuls")]
+    await memory.add_text(ALICE, "Karim Haddad conduit la grue aux Tilleuls", infer=False, relations=drives)
+    await add_text(memory, "La clé des Tilleuls est chez M. Ouali")
+    starts = [Relation("Les Tilleuls", "has", "24 logements")]
+    await memory.add_text(ALICE, "Les Tilleuls à Villeurbanne compte 24 logements", infer=False, relations=starts)
+    site = (await memory.summary(ALICE, "about:Tilleuls")).text
+    assert "(person)" not in site.partition("\n")[0]
+    assert ("Karim Haddad" in site, "La clé" in site, "24 logements" in site) == (True, True, True)
+    await add_text(memory, "Paz mag Schach", relations=[Relation("Paz", "plays", "chess")])
+    await add_text(memory, "Iris fliegt nach La Paz", relations=[Relation("Iris", "flies to", "La Paz")])
+    (city,) = await memory.graph.dossiers(ALICE, "La Paz")
+    assert city.entity.name == "La Paz"
+
+
 async def test_a_first_name_that_one_person_has_finds_the_person(memory: Memory) -> None:
     plays, works = Relation("Maïwenn Reyes", "plays", "volleyball"), Relation("Maïwenn Holub", "works as", "nurse")
     await add_text(memory, "Maïwenn Reyes plays volleyball", relations=[plays])

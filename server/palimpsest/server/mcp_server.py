@@ -38,10 +38,8 @@ SHOWN_ERRORS = 5
 NO_OBJECT = 'must be an object, such as {"key": "value"}'
 
 # Examples of the arguments that are lists of other than texts.
-LISTS: Mapping[tuple[int | str, ...], str] = {
-    ("messages",): '[{"role": "user", "content": "…"}]',
-    ("relations",): '[["Lena Brandt", "leads", "billing"]]',
-}
+MESSAGES, RELATIONS = '[{"role": "user", "content": "…"}]', '[["Lena Brandt", "leads", "billing"]]'
+LISTS: Mapping[Any, str] = {("messages",): MESSAGES, ("relations",): RELATIONS}
 
 # Keys that clients add to the arguments of every call, which their models cannot leave out: n8n and Cline do.
 #

@@ -350,12 +350,14 @@ def lookalikes(conn: sa.Connection, scope: Scope, entity: Entity, names: Iterabl
     is_other = (among(entities.c.id, alike | short), entities.c.merged_into.is_(None), entities.c.is_user.is_(False))
     in_project = entities.c.project.in_(("", scope.project))
     rows = conn.execute(sa.select(entities).where(*is_other, in_project, is_mentioned).order_by(entities.c.seq))
-    # A name from what is general is not told to who does not see that. Only people are called by their first names.
+    # A name from what is general is not told to who does not see that. Only people are called by their first names, and
+    # "Bella (cat)" is not called Bella alone where there is "Bella (spaniel)".
+    bare_name, is_told = known_names.bare_name, known_names.bare_name(entity.name) != ""
     proposed = (
         to_entity(row)
         for row in rows
         if (scope.with_general or row.project) and may_be(row.type, entity.type)
-        if row.id in alike or "person" in (row.type, entity.type)
+        if row.id in alike or ("person" in (row.type, entity.type) and not (is_told and bare_name(row.name)))
     )
     return [other for other in proposed if not _are_told_apart(conn, entity.id, other.id)][:MOST]
 
@@ -568,7 +570,8 @@ def resolve(
     A name that several entities have is left out if nothing says which is meant, and the caller is told so.
     `mentioned_already` are the entities that other names of the memory mean.
     """
-    known = candidates_of(tx.conn, memory.scope, named)
+    forms = {key: known_names.other_forms(memory.text, entity.name) for key, entity in named.items()}
+    known = candidates_of(tx.conn, memory.scope, [*named, *(form for others in forms.values() for form in others)])
     told = name_key(name_of_user(tx.conn, Scope(memory.scope.user_id, memory.scope.project)))
     first_name = {
         key for key in named if " " not in key and not known.get(key) and known_names.is_short_form(key, told)
@@ -576,7 +579,10 @@ def resolve(
     meant = {key: own_entity(tx) for key in named if key in SELF_NAMES or key == told or key in first_name}
     created: list[tuple[str, str]] = []
     fitting = {key: _fitting(tx, memory, key, named[key], known.get(key, ())) for key in named.keys() - meant.keys()}
-    full_names = _full_names(memory, [key for key, found in fitting.items() if not found], named)
+    for key in [key for key, found in fitting.items() if not found]:  # "Les Tilleuls" of "aux Tilleuls"
+        same = [each for form in forms[key] for each in _fitting(tx, memory, form, named[key], known.get(form, ()))]
+        fitting[key] = [candidate for candidate in same if candidate.root.type != "person"]
+    full_names = _full_names(memory, fitting, named, forms)
     fitting = {key: found for key, found in fitting.items() if key not in full_names}
     # A name that only one entity has is clear, and helps with those that several have.
     for key in sorted(fitting, key=lambda key: (len(fitting[key]) > 1, list(named).index(key))):
@@ -605,14 +611,22 @@ def resolve(
     return meant
 
 
-def _full_names(memory: Memory, new: Iterable[str], named: Mapping[str, NamedEntity]) -> dict[str, str]:
-    """Return the full names that new first names of a text have in its relations, by their keys.
+def _full_names(
+    memory: Memory, fitting: Mapping[str, object], named: Mapping[str, NamedEntity], forms: Mapping[str, Sequence[str]]
+) -> dict[str, str]:
+    """Return the full names that names of a text have in its relations, by their keys.
 
-    The text says Tom, and a relation beside it Tom Baker. A text that has both names may tell of two people.
+    The text says Tom, and a relation beside it "Tom (plumber)", or of a new Tom "Tom Baker". A text that has both names
+    may tell of two people. `forms` are other keys of each name, with an article or without.
     """
-    words = words_in(memory.text)
+    words, ends = words_in(memory.text), {end for relation in memory.relations for end in relation.key[::2]}
     full = [key for key, entity in named.items() if " " in key and not has_name(words, memory.text, entity.name)]
-    found = {key: [other for other in full if known_names.is_short_form(key, other)] for key in new if " " not in key}
+    found = {
+        key: [other for other in named if key not in ends and name_key(known_names.bare_name(named[other].name)) == key]
+        or [form for form in forms[key] if not known and form in named and len(form) > len(key)]
+        or [other for other in full if " " not in key and not known and known_names.is_short_form(key, other)]
+        for key, known in fitting.items()
+    }
     return {key: others[0] for key, others in found.items() if len(others) == 1}
 
 

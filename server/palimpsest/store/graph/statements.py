@@ -251,7 +251,7 @@ def fact_relations(fact: Fact) -> tuple[Relation, ...]:
     def own(each: Relation) -> Relation:
         if each.since is None and each.until is None and (is_told or (is_day and is_standing(each))):
             return replace(each, since="", until="")
-        is_apart = fact.valid_until and each.until is None and with_it.get(each.since) is False
+        is_apart = fact.valid_until and each.until is None and with_it.get(each.since or "") is False
         return replace(each, until="") if is_apart else each
 
     stated = tuple(map(own, fact.relations))

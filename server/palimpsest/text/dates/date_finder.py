@@ -583,21 +583,14 @@ def _in_language(
             period, first = earlier, before.start() + (letters[before.start()] == "t")
         elif not is_moved:
             relation = _relation(letters[max(first - 2, 0) : first])
-        span = _span(text, items[first:last], period, relation, zone)
         named = None if reader in (_nth_of_month, _nth_of_named_month) else phrase.weekday
         disagrees = named not in (None, period.start.weekday()) and period.unit == "day"
+        span = replace(_span(text, items[first:last], period, relation, zone), disagrees=disagrees)
         if reader in DAY_READERS:
             named_day = period.start
-            is_guess = phrase.year is None and direction not in ("past", "coming")
-            span = replace(
-                span,
-                is_relative=span.is_relative or reader is _day_of_month,
-                is_guess=is_guess and named != period.start.weekday(),
-                is_yearly=direction == "yearly",
-                disagrees=disagrees,
-            )
-        elif reader is numeric:
-            span = replace(span, disagrees=disagrees)
+            is_guess = phrase.year is None and direction not in ("past", "coming") and named != period.start.weekday()
+            is_relative = span.is_relative or reader is _day_of_month
+            span = replace(span, is_relative=is_relative, is_guess=is_guess, is_yearly=direction == "yearly")
         elif reader in CYCLE_READERS:
             is_placed = directions.is_cycle(phrase) and direction in ("past", "coming")
             is_now = reader is _part_of_unit

@@ -255,6 +255,16 @@ def describing(text: str, name: str) -> set[str]:
     return {word for word in said if word.isalpha() and word not in ALL_FUNCTION_WORDS and word not in SELF_NAMES}
 
 
+def other_forms(text: str, name: str) -> list[str]:
+    """Return the keys under which a name may be known that has its article, or has one in a text: "aux Tilleuls"."""
+    key, articles = name_key(name), _WORDS["articles"]
+    article, _, rest = key.partition(" ")
+    if article in articles and rest:
+        return [rest]
+    before = {word for plain, start, _ in _occurrences(text, name) for word in plain[:start].split()[-1:]}
+    return [f"{article} {key}" for article in sorted(articles)] if before & (articles | _WORDS["with article"]) else []
+
+
 def bare_name(name: str) -> str:
     """Return a name without what tells it apart at its end: "Tom" for "Tom (plumber)". A name without that is "".
 

@@ -249,6 +249,7 @@ def _by_form(name: str, words: Sequence[str], before: Sequence[str], after: str)
     if before and before[-1] in WORDS["one"]:
         return "product"
     is_two = len(words) == 2  # noqa: PLR2004 - a given name and a family name
+    is_two &= words[0].casefold() not in WORDS["articles"]  # "Les Tilleuls"
     is_full_name = is_two and all(word.istitle() and word[1:2] != "-" and not is_english_word(word) for word in words)
     return "person" if is_full_name else "other"
 
