@@ -7,6 +7,7 @@ import re
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -196,7 +197,8 @@ async def test_what_is_due_in_the_next_days_is_dated_until_its_day_is_over(
     await memory.add_text(ALICE, "Bread costs more", infer=False, since="2026-05")
     due = ("- on 2026-05-09: Hugo sees the dentist", "- on 2026-05-10: The scaffold comes")
     for today, wanted in (("2026-05-08", due), ("2026-05-10", due[1:]), ("2026-05-11", ())):
-        monkeypatch.setattr("palimpsest.hooks.spool.time.strftime", lambda _, today=today: today)
+        on_that_day: Callable[..., str] = partial(str.format, today)  # whatever is to be written of the time
+        monkeypatch.setattr("palimpsest.hooks.spool.time.strftime", on_that_day)
         for begin in await begun(memory):
             assert [line for line in begin.splitlines() if line.startswith("- on 2026-05-")] == [*wanted]
 
