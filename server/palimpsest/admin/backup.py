@@ -26,8 +26,6 @@ from palimpsest.store.upgrade import PendingMigration
 
 # Move the whole ledger to another database, and bring the schema of a ledger up to date. Blocking.
 
-__all__ = ["Moved", "PendingMigration", "migrate", "move_ledger", "pending_migration"]
-
 
 def move_ledger(settings: Settings, target: Path | SecretStr, progress: Progress, clock: Clock) -> Moved:
     """Copy the ledger of the settings to a new file or an empty database, and compare every row.
@@ -78,9 +76,7 @@ def stored_backups(settings: Settings) -> list[StoredBackup]:
     """Return the backups of the ledger in its folder of backups, the newest first. Those of others do not count."""
     found: list[StoredBackup] = []
     backups = backups_of(settings.ledger_place, settings.data_dir)
-    for file in backups.files():
-        if not file.name.startswith(f"{backups.name}-"):
-            continue
+    for file in (file for file in backups.files() if file.name.startswith(f"{backups.name}-")):
         with suppress(OSError):  # another process has just deleted it
             stat = file.stat()
             found.append(StoredBackup(file, datetime.fromtimestamp(stat.st_mtime, UTC), stat.st_size))

@@ -51,14 +51,12 @@ OF_ONE_MODEL = ("query_prefix", "passage_prefix", "pooling", "max_tokens")
 
 def choose_reranker(settings: Settings, name: RerankerName, folder: Path | None = None) -> Path:
     """Write a reranker into the settings file and return it. Raises RerankerError and SettingsError as the embedder."""
-    config = settings.reranker.config
-    if folder is not None:
-        config = config.model_copy(update={"folder": str(folder)})
+    of_folder = {} if folder is None else {"folder": str(folder)}
+    config = settings.reranker.config.model_copy(update=of_folder)
     if name == "endpoint" and not config.base_url:
         raise RerankerError("the reranker endpoint needs reranker.config.base_url. Nothing was changed.")
     choice = settings.reranker.model_copy(update={"provider": name, "config": config})
-    reranker = open_reranker(settings.model_copy(update={"reranker": choice}))
-    if reranker is not None:
+    if (reranker := open_reranker(settings.model_copy(update={"reranker": choice}))) is not None:
         reranker.scores("a question to try it with", ["a text", "another text"])
     values = {"reranker.provider": name, **({} if folder is None else {"reranker.config.folder": str(folder)})}
     return write_settings(settings, values)[0]

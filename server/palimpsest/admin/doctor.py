@@ -42,8 +42,7 @@ def health(of: engine.Engine, index: str, graph: str | None) -> dict[str, str]:
     embedder = of.embedder.fingerprint
     try:
         with of.ledger.read() as conn:
-            waiting = entries.has_missing_vectors(conn, embedder)
-            waiting = waiting or entries.has_partial_vectors(conn, embedder)
+            waiting = entries.has_missing_vectors(conn, embedder) or entries.has_partial_vectors(conn, embedder)
     except LedgerError:
         return {"status": "failed", "ledger": "unreadable"}
     degraded = waiting or index == "broken" or graph == "failing"
@@ -189,10 +188,8 @@ def _vectors_finding(ledger: Ledger, embedder: str) -> Finding:
     with ledger.read() as conn:
         waiting = entries.count_missing_vectors(conn, embedder)
         stored = entries.count_indexed(conn, embedder)
-    if waiting:
-        text = f"{stored} stored; {counted(waiting, 'text')} to be embedded, which palimpsest rebuild does now"
-        return Finding("vectors", text, ok=False)
-    return Finding("vectors", f"{stored} stored; every text has one")
+    lacking = f"{counted(waiting, 'text')} to be embedded, which palimpsest rebuild does now"
+    return Finding("vectors", f"{stored} stored; {lacking if waiting else 'every text has one'}", ok=not waiting)
 
 
 def _index_finding(settings: Settings, ledger: Ledger, embedder: str) -> Finding:
@@ -200,8 +197,7 @@ def _index_finding(settings: Settings, ledger: Ledger, embedder: str) -> Finding
         return Finding("index", "exact: searches scan the vectors in the ledger")
     if settings.vector_store.config.host is not None:
         return engine.open_shared_projection(settings, ledger, embedder).condition()
-    folders = index_folders(settings.index_dir)
-    if not folders:
+    if not (folders := index_folders(settings.index_dir)):
         return Finding("index", f"{settings.index_dir}: no index yet; a server builds it when it starts")
     projection = engine.open_projection(settings, ledger, embedder)
     states = {folder.name: _changes_behind(ledger, projection, folder) for folder in folders}
@@ -240,8 +236,7 @@ async def _model_finding(settings: Settings) -> Finding:
         unused = settings.unused_openai_variables
         return Finding("model", f"{text}. {unused_variables_text(unused)}" if unused else text)
     try:
-        model = await anyio.to_thread.run_sync(lambda: engine.open_model(settings))
-        if model is None:
+        if (model := await anyio.to_thread.run_sync(lambda: engine.open_model(settings))) is None:
             return Finding("model", "none")
         async with aclosing(model):
             await model.check()
@@ -281,8 +276,7 @@ def verify(settings: Settings, progress: Progress, *, repair: bool, clock: Clock
 def _rows_finding(settings: Settings, ledger: Ledger, progress: Progress, *, repair: bool) -> Finding:
     """Return what differs, and what a repair did. Raises LedgerError and ValueError."""
     faults = ledger.read_with(row_checks.verify, ledger.database, progress)
-    differences = faults.texts()
-    if not differences:
+    if not (differences := faults.texts()):
         return Finding("rows", "memories, messages, entities, full text, vectors and means agree")
     if not repair:
         advice = "palimpsest doctor --deep --repair repairs what can be rebuilt"
@@ -333,8 +327,7 @@ def _verified_folder(
     ledger: Ledger, projection: Projection, folder: Path, progress: Progress, *, repair: bool
 ) -> Finding:
     part = f"index {folder.name}"
-    behind = _changes_behind(ledger, projection, folder)
-    if behind is None:
+    if (behind := _changes_behind(ledger, projection, folder)) is None:
         state = "unfinished, or of another ledger, embedder or state"
         return Finding(part, f"{state}; the next client that uses it rebuilds it")
     if behind:

@@ -150,11 +150,10 @@ def _blocks(file: Path) -> Iterator[bytes]:
     """Yield a file in blocks that overlap by the length of a piece."""
     try:
         with file.open("rb") as stream:
-            block = stream.read(BLOCK)
-            while block:
+            block = b""
+            while more := stream.read(BLOCK):
+                block = block[-PIECE:] + more
                 yield block
-                more = stream.read(BLOCK)
-                block = block[-PIECE:] + more if more else b""
     except FileNotFoundError:
         return  # a client has deleted it in the meantime
     except OSError as error:

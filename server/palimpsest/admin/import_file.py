@@ -49,8 +49,7 @@ def read_file(file: Path, now: datetime, max_bytes: int = records.MAX_BYTES) -> 
     """
     source = records.open_source(file, max_bytes)
     for read in READERS:
-        imported = read(source, now)
-        if imported is not None:
+        if (imported := read(source, now)) is not None:
             return imported
     if source.is_database:
         raise InputError(f"{source.name} is a database without a mem0 history. {records.EXPECTED}")
@@ -314,8 +313,7 @@ def run_import(engine: Engine, scope: Scope, plan: ImportPlan, progress: Progres
         waiting = entries.count_missing_vectors(conn, engine.embedder.fingerprint, only_failed=True)
     is_one_edit = plan.edits == 1 and bool(state.stored["message"] or state.stored["memory"])
     backup = copy.path if copy is not None and any(state.stored.values()) else None
-    edit = state.base + 1 if is_one_edit else 0
-    return replace(_result(plan), waiting=waiting, backup=backup, edit=edit)
+    return replace(_result(plan), waiting=waiting, backup=backup, edit=state.base + 1 if is_one_edit else 0)
 
 
 def _named(conn: Connection, user_id: str, items: Sequence[transfer.Item]) -> list[transfer.Item]:

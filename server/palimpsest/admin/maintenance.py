@@ -181,8 +181,7 @@ class Care:
 
         Raises InputError if the settings name no graph database.
         """
-        projection = self._graph_database
-        if projection is None:
+        if (projection := self._graph_database) is None:
             raise InputError("the settings name no graph database (graph_store.provider). Nothing was rebuilt")
         nodes, edges = await projection.rebuild(progress)
         return projection.address, nodes, edges

@@ -152,9 +152,8 @@ def _labels(line: str) -> ItemFields | None:
     labels = [(str(match.lastgroup), match[str(match.lastgroup)]) for match in matches]
     times = {kind: value for kind, value in labels if kind in ("date", "since")}
     of_tags = [(kind, value) for kind, value in labels if kind not in times]
-    if "".join(match[0] for match in matches) != line or len(times) + len(of_tags) < len(labels):
-        return None
-    if any(parse_date(value) is None for value in times.values()):
+    is_twice = len(times) + len(of_tags) < len(labels)
+    if "".join(match[0] for match in matches) != line or is_twice or not all(map(parse_date, times.values())):
         return None
     try:
         tags = [str(json.loads(value)) if kind == "quoted" else value for kind, value in of_tags]
@@ -297,8 +296,7 @@ def _item_file(path: str, data: bytes) -> ItemFile:
         project = object_of(yaml.safe_load(front["values"])).get("project", "")
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # a date that is none, or brackets without end
         raise _unreadable(path, "the front matter is no YAML") from error
-    first = front[0].count("\n") + 1
-    found = _lines_of_items(path, text[front.end() :].split("\n"), first)
+    found = _lines_of_items(path, text[front.end() :].split("\n"), front[0].count("\n") + 1)
     items = (_read_item(lines, path, number) for number, lines in found)
     return ItemFile(path, str(project), tuple(filter(None, items)))
 

@@ -101,8 +101,7 @@ class _Plan:
             self.conflicts.append(Conflict(memory_id, item.where, item.fields, None, "edited in the file, gone here"))
             return
         here = fields_of(memory)
-        wanted = item.fill_in(here)
-        if wanted == here:
+        if (wanted := item.fill_in(here)) == here:
             return
         if entry is not None and not _is_unchanged(memory, entry):
             self.conflicts.append(Conflict(memory_id, item.where, wanted, here, "changed in the file, and here since"))
@@ -301,10 +300,9 @@ def _note_items(engine: Engine, folder: Path, plan: _Plan, result: FolderImport)
         if old is None or (old.item, old.file) != (digest, item.file):
             revision = memory.revision if memory is not None else 1
             entries[memory_id] = ManifestEntry(file=item.file, revision=revision, item=digest)
-    if entries == plan.manifest.memories:
-        return []
     try:
-        markdown_files.write_manifest(folder, plan.manifest.model_copy(update={"memories": entries}))
+        if entries != plan.manifest.memories:
+            markdown_files.write_manifest(folder, plan.manifest.model_copy(update={"memories": entries}))
     except OSError as error:
         return [f"the import is done, but {markdown_files.MANIFEST} cannot be written: {error}. Export to it again"]
     return []

@@ -413,8 +413,7 @@ def serve(
     from palimpsest.page.page_server import page_beside_mcp  # noqa: PLC0415 - it imports a web server
     from palimpsest.server.http import http_server  # noqa: PLC0415 - as the line above
 
-    load_settings = settings_loader(options.config, **options.overrides)
-    http_server.serve(load_settings, transport, host, port, page_beside_mcp)
+    http_server.serve(settings_loader(options.config, **options.overrides), transport, host, port, page_beside_mcp)
 
 
 @command(app, "ui")

@@ -263,9 +263,8 @@ def _conversations_in(file: Path, memory: Memory) -> tuple[list[validation.Conve
         text = readers.decoded(file.read_bytes())
     with raised_as(InputError, f"{file} is not JSON", end, json.JSONDecodeError, RecursionError):
         is_lines = file.suffix.lower() in JSON_LINES
-        lines = [line for line in text.split("\n") if line.strip()] if is_lines else [text]
-        values = [json.loads(line) for line in lines]
-    found = validation.conversations_in(values if is_lines else values[0])
+        value = [json.loads(line) for line in text.split("\n") if line.strip()] if is_lines else json.loads(text)
+    found = validation.conversations_in(value)
     read = [validation.read_conversation(messages, memory.scope, now) for messages in found]
     conversations = [conversation for conversation in read if conversation.messages]
     if not conversations:

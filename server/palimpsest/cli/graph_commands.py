@@ -66,8 +66,7 @@ async def merge(memory: Memory, name: str, into: str) -> Reply:
 @command(entity, "entity split")
 async def split(memory: Memory, name: str, memory_ids: list[str], new_name: str = "") -> Reply:
     """Say that some memories are about another one of the name."""
-    scope = memory.scope
-    return _edited(await memory.graph.split(scope, name, memory_ids, new_name=new_name, caller=CALLER))
+    return _edited(await memory.graph.split(memory.scope, name, memory_ids, new_name=new_name, caller=CALLER))
 
 
 @command(entity, "entity rename")

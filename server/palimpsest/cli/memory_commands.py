@@ -49,8 +49,7 @@ def _filter_from(condition: str) -> dict[str, Any]:
     if condition.startswith("{"):
         with raised_as(InputError, "--filter is not JSON", f". A filter is such as {_EXAMPLES}", json.JSONDecodeError):
             return cast("dict[str, Any]", json.loads(condition))
-    match = _CONDITION.fullmatch(condition)
-    if match is None:
+    if (match := _CONDITION.fullmatch(condition)) is None:
         raise InputError(f"--filter '{condition[:80]}' has no KEY, sign and VALUE; use {_EXAMPLES}")
     key, value = match["key"].strip(), match["value"]
     is_text = key in filters.FIELDS and key != filters.FADED
@@ -174,12 +173,11 @@ async def edit(
     relation: list[str] | None = None,
 ) -> Reply:
     """Give a memory another text, metadata, hints, times or relations. The history keeps the old ones."""
-    changes = metadata_from_words(metadata or (), may_remove=True)
     result = await memory.update(
         memory.scope,
         memory_id,
+        metadata=validation.metadata_from(metadata_from_words(metadata or (), may_remove=True)),
         text=None if text is None else validation.text_from(text_given(text)),
-        metadata=validation.metadata_from(changes),
         hints=None if hint is None else hints_from_words(hint),
         since=since,
         until=until,

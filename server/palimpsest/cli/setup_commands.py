@@ -190,8 +190,7 @@ def create(
     if scope.project and not yes:
         from palimpsest.learn.browsing import unknown_project  # noqa: PLC0415 - as above
 
-        unknown = unknown_project(settings, now, scope.user_id, scope.project)
-        if unknown:
+        if unknown := unknown_project(settings, now, scope.user_id, scope.project):
             output.confirm(f"{unknown} Create the token anyway?")
     grant = access_tokens.Grant(scope.user_id, scope.project, read_only, with_general)
     text, token = access_tokens.create(settings.data_dir, grant, now(), days)
@@ -308,8 +307,7 @@ def _apply(edits: list[config_files.FileEdit], unchanged: list[str], *, dry_run:
     for edit in edits:
         if edit.has_changes and dry_run:
             before, after = (edit.before or "").splitlines(), edit.after.splitlines()
-            names = (str(edit.file), str(edit.file))
-            output.print_text(*difflib.unified_diff(before, after, *names, lineterm=""))
+            output.print_text(*difflib.unified_diff(before, after, str(edit.file), str(edit.file), lineterm=""))
         elif edit.has_changes:
             copy = config_files.write(edit)
             done = f"changed: {edit.file}{f'; the old file is in {copy}' if copy is not None else ''}"
@@ -375,10 +373,8 @@ def _endpoint(
     url = base_url or (here if yes else _answer("Base URL", here))
     model = model or (config.model if yes else _answer("Model", config.model))
     key_variable = key_variable or ("-" if yes else _answer("Environment variable with the key (-: none)", "-"))
-    if key_variable != "-":
-        key = core_settings.environment_variable(key_variable)
-        if not key:
-            raise InputError(f"the environment variable {key_variable} is not set or empty. Nothing was changed")
+    if key_variable != "-" and not (key := core_settings.environment_variable(key_variable)):
+        raise InputError(f"the environment variable {key_variable} is not set or empty. Nothing was changed")
     # This variable is read whenever an endpoint is used, so its key need not be in the file.
     return configuration.ModelChoice("openai", model, url.rstrip("/"), "" if key_variable == "OPENAI_API_KEY" else key)
 

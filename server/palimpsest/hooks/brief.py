@@ -14,6 +14,7 @@ from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from typing import TypeAlias
 
@@ -109,12 +110,13 @@ Cost: TypeAlias = Callable[[str], int]
 Group: TypeAlias = tuple[str, Sequence[Line], float]
 
 
+def _pinned_chars(memory: Memory, chars: int) -> int:
+    """Return what so many characters of a memory take of what one scope may pin."""
+    return memory_queries.pinned_size(memory) - len(memory.text) + chars
+
+
 def _pinned_lines(
-    sources: Sources,
-    room: int = memory_queries.MAX_CHARS,
-    cost: Callable[[Memory, int], int] = lambda memory, chars: (
-        memory_queries.pinned_size(memory) - len(memory.text) + chars
-    ),
+    sources: Sources, room: int = memory_queries.MAX_CHARS, cost: Callable[[Memory, int], int] = _pinned_chars
 ) -> list[Line]:
     """Return what is pinned with all its lines, as edits count them, up to what one scope may pin.
 
@@ -139,8 +141,8 @@ def _pinned_lines(
     for memory in long:
         chars = bisect_right(range(len(memory.text)), room // len(long), key=partial(cost, memory))
         lines.append(_pinned_line(memory, chars - 1))
-    left_out = f"({len(cut) - len(long)} more: below, or in get_summary)"
-    return [*lines, Line(left_out)] if len(long) < len(cut) else lines
+    left_out = len(cut) - len(long)
+    return [*lines, Line(f"({left_out} more: below, or in get_summary)")] if left_out else lines
 
 
 def _pinned_line(memory: Memory, chars: int) -> Line:
@@ -153,13 +155,9 @@ def sentences(text: str, max_tokens: int) -> str:
     """Return as many whole sentences from the beginning of a text as fit a token count; "" if none does."""
     if count_tokens(text) <= max_tokens:
         return text
-    fitting = ""
-    for match in _SENTENCE_END.finditer(text):
-        longer = text[: match.start()]
-        if count_tokens(longer) > max_tokens:
-            break
-        fitting = longer
-    return fitting.rstrip()
+    beginnings = (text[: match.start()] for match in _SENTENCE_END.finditer(text))
+    fitting = takewhile(lambda beginning: count_tokens(beginning) <= max_tokens, beginnings)
+    return max(fitting, key=len, default="").rstrip()
 
 
 def fitting(lines: Iterable[Line], room: float, cost: Cost) -> list[Line]:
@@ -384,9 +382,8 @@ def _last_exchange(messages: Sequence[Message]) -> tuple[Message, ...]:
 
 def _is_left_out(memory: Memory, now: datetime) -> bool:
     """Return whether a memory expires or has ended, or says nothing that somebody told and that may be shown."""
-    if EXPIRES_AT in memory.metadata or memory.has_ended(now):
-        return True
-    return memory_queries.is_unconfirmed(memory.metadata) or says_only_secrets(memory.text)
+    has_end = EXPIRES_AT in memory.metadata or memory.has_ended(now)
+    return has_end or memory_queries.is_unconfirmed(memory.metadata) or says_only_secrets(memory.text)
 
 
 def _never_yielding(ledger: Ledger, conn: Connection, scope: Scope) -> list[Memory]:
@@ -1007,18 +1004,15 @@ class RenderedFiles:
             for key in folders.keys_of(user or "") if changed is not None else ():
                 with suppress(FileNotFoundError, ValidationError):
                     kept[key] = _Brief.model_validate_json(Path(spool.brief_file(self._data_dir, key)).read_bytes())
-            self._remove(user or "", folders)
+            others = {key for other in folders.users if other not in ("", user) for key in folders.keys_of(other)}
+            others |= {key for key, (owner, *_) in folders.sessions.items() if owner != user}
+            for path in _files(self._briefs):
+                if path.stem not in others and path.name != Path(spool.folders_file(self._data_dir)).name:
+                    path.unlink(missing_ok=True)
             self.empty_instructions(user)
             for key, brief in kept.items():
                 lines = _lines_without((Line(*line) for line in brief.lines), changed or frozenset())
                 self.write_brief(key, _block(BRIEF_INTRODUCTION, lines), brief.at)
-
-    def _remove(self, user: str, folders: Folders) -> None:
-        kept = {key for other in folders.users if other not in ("", user) for key in folders.keys_of(other)}
-        kept |= {key for key, (owner, *_) in folders.sessions.items() if owner != user}
-        for path in _files(self._briefs):
-            if path.stem not in kept and path.name != Path(spool.folders_file(self._data_dir)).name:
-                path.unlink(missing_ok=True)
 
     def _instruction_files(self) -> list[InstructionFile]:
         """Return the files of instructions, the one used last first. What is none is removed."""
@@ -1343,9 +1337,8 @@ class Briefs:
                 request = SummaryRequest(kept_kinds.SESSION, scope, session_id, now, self._engine.embedder.fingerprint)
                 last = summaries.latest_summary(conn, scope, request.name)
                 if rendered_at is None or (last is not None and last.created_at > rendered_at):
-                    lines = [
-                        Line(line) for line in map(plain, kept_kinds.session_so_far(conn, request).splitlines()) if line
-                    ]
+                    said = kept_kinds.session_so_far(conn, request).splitlines()
+                    lines = [Line(line) for line in map(plain, said) if line]
                     self._files.write_brief(key, _block(SESSION_INTRODUCTION, lines), iso(now))
 
     def _sources(self, scope: Scope, now: datetime) -> Sources:
@@ -1366,6 +1359,5 @@ class Briefs:
         ledger = settings.ledger_url.get_secret_value() if settings.ledger_url else str(settings.history_db_path or "")
         keys: dict[Scope, list[str]] = {}
         for scope, project in scopes if settings.instructions == "memories" else ():
-            key = key_of(ledger, scope.user_id, project, scope.agent_id, scope.run_id)
-            keys.setdefault(scope, []).append(key)
+            keys.setdefault(scope, []).append(key_of(ledger, scope.user_id, project, scope.agent_id, scope.run_id))
         return keys

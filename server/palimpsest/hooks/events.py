@@ -357,8 +357,7 @@ def _connect(path: str, deadline: float) -> tuple[socket.socket, str]:
 
 
 def _left(deadline: float) -> float:
-    left = deadline - time.monotonic()
-    if left <= 0:
+    if (left := deadline - time.monotonic()) <= 0:
         raise TimeoutError
     return left
 
@@ -448,8 +447,7 @@ def _capture(options: Options, event: Event) -> None:
         return
     said = {"role": event.role, "text": kept, "message_id": event.message_id(kept)} if event.role else {}
     where = {"transcript": event.transcript, "cwd": event.cwd, "user": options.user}
-    record = spool.new_record(event.client, event.kind, event.session, **said, **where)
-    spool.write_record(options.data_dir, record)
+    spool.write_record(options.data_dir, spool.new_record(event.client, event.kind, event.session, **said, **where))
 
 
 def _answer_of_server(options: Options, event: Event, seen_as: str, deadline: float) -> Injection | None:

@@ -101,8 +101,7 @@ def launch_of(config: Path | None, overrides: Mapping[str, Any]) -> Launch | Non
 
 
 def _settings_file(config: Path | None, overrides: Mapping[str, Any], variables: Mapping[str, str]) -> Path | None:
-    chosen = config or variables.get(f"{PREFIX}CONFIG")
-    if chosen:
+    if chosen := config or variables.get(f"{PREFIX}CONFIG"):
         return Path(chosen).expanduser().absolute()
     data_dir = overrides.get("data_dir") or variables.get(f"{PREFIX}DATA_DIR") or _default_dir()
     default = Path(str(data_dir)).expanduser().absolute() / "config.toml"

@@ -323,8 +323,7 @@ class Gathering:
             if record.role and record.text:
                 scope, known = scope_of(self._engine, record.cwd), counts.get(record.transcript)
                 message = _message(scope, record.message_id, record.role, record.text, record.at)
-                of_payload = Captured(message, record.client, record.session, {} if known is None else known)
-                self._captured.append(of_payload)
+                self._captured.append(Captured(message, record.client, record.session, {} if known is None else known))
         for name, known in counts.items():
             path, record = Path(name), to_read.get(name)
             position = self._offsets.position(path)
@@ -401,8 +400,7 @@ class Gathering:
             is_new = item.is_new_line(equal) if item.is_line else item.is_new_payload(same)
             if is_new and same is None and purged.isdisjoint(names[message.id]):
                 self.new.append(item)
-                said_at = message.said_at
-                equal.append(StoredMessage(message.id, message.external_id, message.role, item.digest, said_at))
+                equal.append(StoredMessage(message.id, message.external_id, message.role, item.digest, message.said_at))
                 continue
             self.known += 1
             if same is not None and same.deleted_at is not None:
@@ -425,9 +423,8 @@ class Gathering:
                 name = external_id(item.client, item.session, item.message.external_id, message.role, text)
                 # Always the same id, so that what was purged is recognized.
                 own_id = uuid.uuid5(NAMESPACE, "\0".join((scope.user_id, name, message.role, content_hash(text))))
-                own = replace(message, id=str(own_id), external_id=name)
-                found[int(message.id)] = replace(item, message=own)
-        return [item for _, item in sorted(found.items(), key=lambda numbered: numbered[0])]
+                found[int(message.id)] = replace(item, message=replace(message, id=str(own_id), external_id=name))
+        return [found[number] for number in sorted(found)]
 
 
 def _message(scope: Scope, external_id: str, role: str, text: str, at: datetime) -> Message:
@@ -545,8 +542,7 @@ def status(settings: Settings) -> Finding:
     full = ", and no more is kept; start a server, or run any command" if is_full else ""
     parts = [f"hooks = {settings.hooks}", f"waiting: {counted(waiting, 'record')}{full}"]
     if damaged:
-        folder = damaged[0].parent
-        parts.append(f"set aside because they cannot be read: {counted(len(damaged), 'record')} in {folder}")
+        parts.append(f"set aside because they cannot be read: {counted(len(damaged), 'record')} in {damaged[0].parent}")
     for client, unknown in Offsets.load(data_dir).unknown.items():
         listed = ", ".join(f"{name} ({number})" for name, number in sorted(unknown.items()))
         parts.append(f"unknown in transcripts of {client}, and left out: {listed}")
@@ -662,8 +658,7 @@ class Capture:
         engine = self._engine
         form = FORMATS[request.client]
         folder = request.folder or Path.home() / form.folder
-        files = await engine.run(lambda: form.files_in(folder))
-        if not files:
+        if not (files := await engine.run(lambda: form.files_in(folder))):
             raise InputError(f"there are no sessions of {request.client} in {folder}. --folder names another folder")
         result = SessionsResult(folder)
         is_busy = not request.is_dry_run and not await self._take_in_spool(set(), patience=PATIENCE)

@@ -280,8 +280,7 @@ def _without(text: str, tag: str, *, hides_rest: bool) -> str:
             begin = match.start()
             kept.append(text[end:begin])
         depth += 1
-    rest = text[end:] if depth == 0 else "" if hides_rest else text[begin:]
-    return "".join(kept) + rest
+    return "".join(kept) + (text[end:] if depth == 0 else "" if hides_rest else text[begin:])
 
 
 # The spool: a file for each thing that was said. Hooks write them; whoever takes one into the ledger removes it.

@@ -136,8 +136,7 @@ def claude_code_lines(line: dict[str, Any], reading: Reading) -> Iterator[Transc
 
 def _said(line: dict[str, Any], role: str, text: str) -> TranscriptMessage:
     message_id = text_of(line.get("uuid")) or spool.hashed(role, text, text_of(line.get("timestamp")))
-    origin = text_of(object_of(line.get("forkedFrom")).get("sessionId"))
-    session = origin or text_of(line.get("sessionId"))
+    session = text_of(object_of(line.get("forkedFrom")).get("sessionId")) or text_of(line.get("sessionId"))
     return TranscriptMessage(message_id, session, role, text, instant_of(line.get("timestamp")))
 
 

@@ -94,17 +94,15 @@ def _content(message: Mapping[str, str]) -> Any:
     """Return the content of a message, with its picture if it has one."""
     if "image" not in message:
         return message["content"]
-    data = _DATA_URL.fullmatch(message["image"])
-    source = {"type": "url", "url": message["image"]}
-    if data:
-        source = {"type": "base64", "media_type": data[1], "data": data[2]}
+    url = message["image"]
+    data = _DATA_URL.fullmatch(url)
+    source = {"type": "base64", "media_type": data[1], "data": data[2]} if data else {"type": "url", "url": url}
     return [{"type": "image", "source": source}, {"type": "text", "text": message["content"]}]
 
 
 def _text(model: str, reply: Mapping[str, Any]) -> str:
     """Return the reply's text."""
-    reason = reply.get("stop_reason")
-    if reason == "refusal":
+    if (reason := reply.get("stop_reason")) == "refusal":
         raise errors.ModelRefusedError(f"the model {model} declined to answer")
     parts = [object_of(part) for part in list_in(reply.get("content"))]
     text = "".join(str(part.get("text") or "") for part in parts if part.get("type") == "text")

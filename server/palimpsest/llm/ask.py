@@ -58,10 +58,8 @@ def says_nothing(text: str) -> bool:
     is_told = not any(word in _USER for word in words[:2]) or any(word.startswith(_TELLING) for word in words)
     if any(word in _USER for word in words) and not (names_what and is_told):
         return False
-    others = [word for word in words if word not in _ORDINARY]
-    if not all(word.startswith(_OF_WHAT + _BESIDE) for word in others):
-        return False
-    return names_what or len(words) <= MAX_BARE_WORDS
+    is_of_that = all(word in _ORDINARY or word.startswith(_OF_WHAT + _BESIDE) for word in words)
+    return is_of_that and (names_what or len(words) <= MAX_BARE_WORDS)
 
 
 # Find the JSON values in a model's reply, which may think aloud, draft, comment, and write JSON as JavaScript does.
@@ -502,8 +500,7 @@ def read(text: str, reply_type: type[Reply], read_text: Callable[[str], Reply | 
             except ValidationError as error:
                 first = error.errors(include_url=False, include_input=False)[0]
                 place = "".join(f"{part}." for part in first["loc"])
-                what = fault_text(first)
-                fault = fault or f"{place[:-1]}: {what}.".removeprefix(": ")
+                fault = fault or f"{place[:-1]}: {fault_text(first)}.".removeprefix(": ")
     raise ValueError(fault or "there is no JSON in it.")
 
 

@@ -645,8 +645,7 @@ def _allowed(group: FactGroup, comparison: Comparison) -> tuple[Verdict, ...]:
     allowed: list[Verdict] = []
     begins_later = is_plan(group.fact, comparison.now)
     for verdict in group.verdicts:
-        entry = comparison.stored(verdict.entry)
-        if entry is None:
+        if (entry := comparison.stored(verdict.entry)) is None:
             allowed.append(verdict)
         elif verdict.event is Event.UPDATE:
             allowed += _allowed_update(group.fact, verdict, entry, comparison)
@@ -761,14 +760,12 @@ def _with_outdated(group: FactGroup, decisions: Sequence[Decision]) -> list[Deci
     keeping = next((decision for decision in decisions if decision.event is not Event.DELETE), None)
     if keeping is None:
         return [*decisions, *(Decision(Event.ADD, fact) for fact in group.outdated)]
-    first = replace(keeping, outdated=group.outdated)
-    return [first if decision is keeping else decision for decision in decisions]
+    return [replace(keeping, outdated=group.outdated) if decision is keeping else decision for decision in decisions]
 
 
 def _ended(verdicts: Sequence[Verdict], comparison: Comparison, gone: Decisions) -> dict[int, Decision]:
     """Return the decisions on entries that the model deletes for the sake of no fact: they held until now."""
-    said = [fact.said_at for fact in comparison.facts if fact.said_at is not None]
-    ended_at = max(said, default=comparison.now)
+    ended_at = max((fact.said_at for fact in comparison.facts if fact.said_at is not None), default=comparison.now)
     return {
         verdict.entry: Decision(Event.DELETE, memory_id=entry.memory.id, ended_at=ended_at)
         for verdict in verdicts
@@ -780,16 +777,14 @@ def _ended(verdicts: Sequence[Verdict], comparison: Comparison, gone: Decisions)
 
 def _delete_each_once(decisions: Sequence[Decision]) -> list[Decision]:
     """Return the decisions, with each memory deleted only by the first decision that deletes it."""
-    seen: set[str] = set()
+    seen: set[str | None] = set()
     kept: list[Decision] = []
     for decision in decisions:
-        if decision.event is Event.DELETE and decision.memory_id in seen:
-            continue
-        fresh = tuple(memory_id for memory_id in dict.fromkeys(decision.replaces) if memory_id not in seen)
-        seen.update(fresh)
-        if decision.event is Event.DELETE and decision.memory_id is not None:
-            seen.add(decision.memory_id)
-        kept.append(replace(decision, replaces=fresh))
+        deleted = {decision.memory_id} if decision.event is Event.DELETE else set[str | None]()
+        if seen.isdisjoint(deleted):
+            fresh = tuple(memory_id for memory_id in dict.fromkeys(decision.replaces) if memory_id not in seen)
+            seen.update(fresh, deleted)
+            kept.append(replace(decision, replaces=fresh))
     return kept
 
 
@@ -912,8 +907,7 @@ async def _decide(model: LanguageModel, prompt: Prompt, comparison: Comparison) 
 
     def convert(reply: DecideReply) -> tuple[Decisions, str]:
         verdicts, faults = _verdicts(reply, comparison)
-        settled = settle(verdicts, comparison)
-        decided = replace(settled, verdicts=tuple(verdicts), faults=tuple(dict.fromkeys(faults)))
+        decided = replace(settle(verdicts, comparison), verdicts=tuple(verdicts), faults=tuple(dict.fromkeys(faults)))
         left_out = (*decided.undecided, *decided.unanswered)
         items = enumerate((*comparison.facts, *comparison.requests))
         numbers = ", ".join(str(number) for number, item in items if item in left_out)

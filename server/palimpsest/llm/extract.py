@@ -398,8 +398,7 @@ def _faults(reply: ExtractReply) -> list[str]:
 
 
 def _fault(item: FactReply) -> str:
-    text = one_line(item.text)
-    if not text:
+    if not (text := one_line(item.text)):
         return "a fact has no text."
     if len(text) > MAX_FACT_CHARS:
         return f"one of its facts is longer than {MAX_FACT_CHARS} characters; a fact is a sentence."

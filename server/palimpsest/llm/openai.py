@@ -64,8 +64,7 @@ class OpenAIModel:
             try:
                 text = await self._ask(messages, schema, dialect)
             except _ComplaintError as complaint:
-                simpler = _simpler(dialect, complaint)
-                if simpler is None:
+                if (simpler := _simpler(dialect, complaint)) is None:
                     raise self._without_key(complaint.error) from complaint.__cause__
                 dialect = simpler
             else:

@@ -138,8 +138,7 @@ class CareWork:
 
     def refuse_second(self, user_id: str) -> None:
         """Raise InputError if an import of a user is under way."""
-        known = self.imports.get(user_id)
-        if known is not None and known.is_under_way:
+        if (known := self.imports.get(user_id)) is not None and known.is_under_way:
             raise InputError(f"the import of {known.name} is under way. Nothing else was imported. Wait for its end")
 
     def read(self, upload: FileImport) -> None:
@@ -243,8 +242,7 @@ MEGABYTE = 2**20
 async def import_(request: Request) -> Response:
     """Show the form for a file, or how far the import of the one that was chosen is."""
     scope = context.writable_scope_of(request)
-    upload = work_of(request).imports.get(scope.user_id)
-    if upload is not None:
+    if (upload := work_of(request).imports.get(scope.user_id)) is not None:
         scope = upload.scope
     template = "care/import_state.html" if context.is_part(request) else "care/import.html"
     return context.shown(request, template, scope=scope, upload=upload, megabytes=_max_bytes(request) // MEGABYTE)
@@ -372,8 +370,7 @@ async def put_back(request: Request) -> Response:
     if any(each.state == "importing" for each in work_of(request).imports.values()):
         raise InputError("an import is under way. Nothing was restored. Wait until it is done")
     name, settings = str(form.get("file", "")), await settings_of(request)
-    opened = cast("LazyMemory", request.app.state.memory).opened
-    if opened is not None:
+    if (opened := cast("LazyMemory", request.app.state.memory).opened) is not None:
         done = await opened.care.restore(name)
     else:  # the ledger is damaged, which is when a backup is needed most
         copy = await anyio.to_thread.run_sync(backup.inspect_backup, settings, name)

@@ -208,11 +208,9 @@ class Visits:
         A token is looked at however many wrong ones its address has sent: others may be behind the same address, and
         tokens are too long to be guessed.
         """
-        visitor = await self._visitor_of(access_token)
-        if visitor is not None:
+        if (visitor := await self._visitor_of(access_token)) is not None:
             return self._cookie(_Visit(visitor, self.clock(), access_token)), 0
-        wait_seconds = self._failures.seconds_to_wait(address)
-        if not wait_seconds:
+        if not (wait_seconds := self._failures.seconds_to_wait(address)):
             self._failures.note(address)
         return "", wait_seconds
 
@@ -222,8 +220,7 @@ class Visits:
         A look that is no request is no use of the cookie.
         """
         key, now = digest_of(cookie), self.clock()
-        visit = self._visits.get(key)
-        if visit is None:
+        if (visit := self._visits.get(key)) is None:
             return None
         visitor = await self._visitor_of(visit.access_token) if visit.access_token else visit.visitor
         if visitor is None or now - visit.seen_at > IDLE_FOR:
@@ -418,8 +415,7 @@ def rendered(request: Request, template: str, status: int = 200, **values: Any) 
         "here": place_of(request),
         "undone": request.query_params.get(DONE) == "undone",
     }
-    text = _environment().get_template(template).render(shared | values)
-    return HTMLResponse(text, status)
+    return HTMLResponse(_environment().get_template(template).render(shared | values), status)
 
 
 def shown(request: Request, template: str, status: int = 200, **values: Any) -> HTMLResponse:

@@ -88,8 +88,7 @@ def visits_of(request: Request) -> context.Visits:
 
 async def enter(request: Request) -> Response:
     """Swap the single-use token of a first URL for a cookie."""
-    cookie = visits_of(request).enter(request.query_params.get("token", ""))
-    if cookie is None:
+    if (cookie := visits_of(request).enter(request.query_params.get("token", ""))) is None:
         return context.rendered(request, "sign_in.html", 403, problem="link_used", signed_out=False)
     return _with_cookie(request, cookie)
 

@@ -65,8 +65,7 @@ def _paragraphs(text: str) -> Iterator[tuple[tuple[str, ...], str]]:
     tags: tuple[str, ...] = ()
     for block in re.split(r"\n\s*\n", text):
         lines = block.strip().split("\n")
-        heading = _HEADING.fullmatch(lines[0].strip())
-        if heading is not None:
+        if (heading := _HEADING.fullmatch(lines[0].strip())) is not None:
             tags, lines = records.tags_of(heading["marked"] or heading["bold"]), lines[1:]
         items = _BULLET.split("\n".join(lines))
         yield from ((tags, kept) for item in items if (kept := one_line(item)))

@@ -70,8 +70,7 @@ def with_entry(text: str, path: Sequence[Step], value: Any) -> str:
     if not text.strip():
         text = "{}\n"
     node, depth = _deepest(text, path)
-    rest = path[depth:]
-    if not rest:
+    if not (rest := path[depth:]):
         if node.value == value:
             return text
         return text[: node.start] + _dump(value, _indent_at(text, node.start), text) + text[node.end :]
@@ -184,9 +183,8 @@ def _newline(text: str) -> str:
 def _indent_unit(text: str) -> str:
     """Return what one level is indented by: a tab, or the spaces of the first indented line."""
     match = _INDENT.search(text)
-    if match is None:
-        return "  "
-    return "\t" if match.group(1).startswith("\t") else match.group(1)
+    indent = "  " if match is None else match[1]
+    return "\t" if indent.startswith("\t") else indent
 
 
 def _indent_at(text: str, at: int) -> str:
