@@ -8,7 +8,6 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -25,6 +24,7 @@ from palimpsest.learn.commit import names_in
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.sanitize import Cleaner
 from palimpsest.store import entries, transfer
+from palimpsest.store.rows import batched
 from palimpsest.store.writes import MAX_TITLE_CHARS, session_id_of
 
 # The formats that can be imported, and the readers that understand them. The content of a file decides, not its
@@ -237,8 +237,7 @@ def _plan_export(engine: Engine, scope: Scope, file: Path) -> ImportPlan:
     def cleaned_items() -> Iterator[transfer.Item]:
         return (_cleaned(cleaner, item) for item in read_items(file))
 
-    items = cleaned_items()
-    while batch := list(islice(items, BATCH)):
+    for batch in batched(cleaned_items(), BATCH):
         total += len(batch)
         edits = max([edits, *(row["change"] for item in batch for row in item.get("history", ()))])
         with engine.ledger.read() as conn:
@@ -274,8 +273,7 @@ def preview_import(engine: Engine, scope: Scope, plan: ImportPlan) -> ImportResu
     """Return what an import would bring. Nothing is stored."""
     state = plan.state
     examples: list[str] = []
-    items = plan.items()
-    while batch := list(islice(items, BATCH)):
+    for batch in batched(plan.items(), BATCH):
         with engine.ledger.read() as conn:
             standings = [transfer.standing_of(conn, scope.user_id, item, state) for item in batch]
         for item, standing in zip(batch, standings, strict=True):
@@ -302,8 +300,8 @@ def run_import(engine: Engine, scope: Scope, plan: ImportPlan, progress: Progres
         is_empty = entries.newest_log_number(conn) == 0
     copy = None if is_empty else engine.ledger.backups.keep("before-import", engine.clock())
     engine.ledger.run(transfer.reserve_edits, state, plan.edits)
-    items, done = plan.items(), 0
-    while batch := list(islice(items, BATCH)):
+    done = 0
+    for batch in batched(plan.items(), BATCH):
         ledger, user_id = engine.ledger, scope.user_id
         named = ledger.read_with(_named, user_id, batch)
         ledger.run_for(user_id, transfer.import_items, ledger.full_text, user_id, named, state, ledger.clock())

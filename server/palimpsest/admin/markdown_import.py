@@ -105,13 +105,11 @@ class _Plan:
             return
         if entry is not None and not _is_unchanged(memory, entry):
             self.conflicts.append(Conflict(memory_id, item.where, wanted, here, "changed in the file, and here since"))
-            return
-        claimed = _claim(memory.scope, wanted.text)
-        if self.known.setdefault(claimed, memory_id) != memory_id:
-            reason = f"[{self.known[claimed][:8]}] says the same; remove one of the two items, or move it with its mark"
+        elif (owner := self.known.setdefault(_claim(memory.scope, wanted.text), memory_id)) != memory_id:
+            reason = f"[{owner[:8]}] says the same; remove one of the two items, or move it with its mark"
             self.conflicts.append(Conflict(memory_id, item.where, wanted, here, reason))
-            return
-        self.changes.append(Step(Event.UPDATE, memory.scope, item.where, memory, wanted))
+        else:
+            self.changes.append(Step(Event.UPDATE, memory.scope, item.where, memory, wanted))
 
     def removals(self, present: frozenset[str]) -> list[Step]:
         """Return the memories whose items are no longer in a file that was read."""

@@ -352,9 +352,8 @@ def progress_bar(what: str) -> Generator[Progress]:
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn  # noqa: PLC0415 - see above
     from rich.progress import Progress as RichProgress  # noqa: PLC0415 - see above
 
-    err = output.err
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with RichProgress(*columns, console=err, transient=True, disable=not err.is_terminal) as bar:
+    with RichProgress(*columns, console=output.err, transient=True, disable=not output.err.is_terminal) as bar:
         task = bar.add_task(what, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 

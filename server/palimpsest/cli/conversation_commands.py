@@ -106,9 +106,8 @@ async def _learn_documents(memory: Memory, path: Path) -> Reply:
         if path.is_dir():  # noqa: ASYNC240 - a moment
             result = await memory.documents.learn_folder(memory.scope, path, progress, caller=CALLER)
         else:
-            result = document_pages.LearnedFolder(
-                [await memory.documents.learn_file(memory.scope, path, caller=CALLER)]
-            )
+            learned = await memory.documents.learn_file(memory.scope, path, caller=CALLER)
+            result = document_pages.LearnedFolder([learned])
     notes = list(dict.fromkeys(note for learned in result.learned for note in learned.notes))
     if not all(learned.is_unchanged for learned in result.learned):
         notes = await _embedded(memory, notes)

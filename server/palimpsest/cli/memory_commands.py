@@ -305,8 +305,7 @@ async def list_(
     unlisted = advice.unlisted_notes(page, advice.COMMANDS)
     page = replace(page, notes=(*page.notes, *unlisted))
     kinds = "messages" if page.hits and all(hit.kind == "message" for hit in page.hits) else "memories"
-    title = f"{'deleted ' if deleted else ''}{kinds} of {memory.scope}"
-    rows = output.Rows("id", "date", "who", "what", title=title)
+    rows = output.Rows("id", "date", "who", "what", title=f"{'deleted ' if deleted else ''}{kinds} of {memory.scope}")
     for hit in page.hits:
         rows.add_row(advice.short(hit.id), *_cells(hit))
     parts = [*([rows] if page.hits else []), *_shortened(page.hits), *output.notes_text(page.notes)]

@@ -351,10 +351,8 @@ def setup(
     of_call = cast("Options", ctx.obj).overrides
     values = {**choice.values, **{name: str(of_call[name]) for name in ("user_id", "project") if name in of_call}}
     file = configuration.settings_file(settings)
-    shown = (
-        f"  {name} = {'(a key)' if settings_file.is_key(name) and value else value}" for name, value in values.items()
-    )
-    output.print_text(f"{file}:", *shown)
+    shown = {name: "(a key)" if settings_file.is_key(name) and value else value for name, value in values.items()}
+    output.print_text(f"{file}:", *(f"  {name} = {value}" for name, value in shown.items()))
     if not yes:
         typer.confirm("Write this?", default=True, abort=True, err=True)
     _, copy = configuration.write_settings(settings, values)

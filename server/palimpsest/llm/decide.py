@@ -839,11 +839,9 @@ class DecisionReply(ask.ReplyItem):
     @classmethod
     def _tolerate(cls, value: Any) -> Any:
         item = object_of(value)
-        text = next((item[key] for key in _TEXT_KEYS if isinstance(item.get(key), str)), None)
+        text = next((item[key] for key in _TEXT_KEYS if isinstance(item.get(key), str)), "")
         is_operation = "operation" in item and "fact" not in item
-        return cls.filled(
-            item, text=None if text is None or ask.says_nothing(text) else text, is_operation=is_operation
-        )
+        return cls.filled(item, text=None if ask.says_nothing(text) else text, is_operation=is_operation)
 
 
 class DecideReply(ask.ReplyModel):

@@ -336,9 +336,7 @@ async def extract(model: LanguageModel, prompt: Prompt, conversation: Conversati
         summary=conversation.summary,
         recent=[_shown(message, MAX_RECENT_CHARS) for message in conversation.recent],
         context=[*known_name, *conversation.context],
-        messages=[
-            {"number": number, **_shown(message)} for number, message in enumerate(conversation.messages, start=1)
-        ],
+        messages=[{"number": number, **_shown(message)} for number, message in enumerate(conversation.messages, 1)],
     )
 
     def convert(reply: ExtractReply) -> tuple[Extraction, str]:
@@ -351,15 +349,14 @@ async def extract(model: LanguageModel, prompt: Prompt, conversation: Conversati
         reply.facts = [item for item in reply.facts if not _is_copied(item.text, messages, conversation.messages)]
         return _extraction(reply, conversation, prompt, now), next(iter(faults), "")
 
+    has_own_form = prompt.is_custom or ask.schema_for(messages, ExtractReply) is None
     return await ask.ask(
         model,
         messages,
         ExtractReply,
         convert,
-        when_cut=lambda found: replace(found, is_cut=True),
-        read_text=partial(
-            _without_json, has_own_form=prompt.is_custom or ask.schema_for(messages, ExtractReply) is None
-        ),
+        when_cut=partial(replace, is_cut=True),
+        read_text=partial(_without_json, has_own_form=has_own_form),
     )
 
 
@@ -490,9 +487,8 @@ def _cited(sources: Sequence[int], text: str, messages: Sequence[Message]) -> li
 
 def _shown(message: Message, max_chars: int | None = None) -> dict[str, Any]:
     text = message.content if max_chars is None else shorten(message.content, max_chars)
-    return ask.without_empty(
-        role=message.role, name=message.name, said_at=f"{message.said_at:%Y-%m-%d %H:%M, %A}", text=text
-    )
+    said_at = f"{message.said_at:%Y-%m-%d %H:%M, %A}"
+    return ask.without_empty(role=message.role, name=message.name, said_at=said_at, text=text)
 
 
 def _date(value: str | None, zone: tzinfo) -> tuple[datetime | None, Precision]:

@@ -87,9 +87,8 @@ class Prompt:
     def render(self, **values: Any) -> PromptMessages:
         """Return the chat messages `[{"role": …, "content": …}]`, with every input inserted as JSON."""
         filled = {key: json.dumps(value, ensure_ascii=False) for key, value in values.items()}
-        system, reply, user = (
-            Template(part).substitute(filled).strip() for part in (self.system, self.reply, self.user)
-        )
+        parts = (self.system, self.reply, self.user)
+        system, reply, user = (Template(part).substitute(filled).strip() for part in parts)
         texts = {"system": "\n\n".join(filter(None, (system, reply))), "user": user}
         messages = ({"role": role, "content": text} for role, text in texts.items() if text or role == "user")
         return PromptMessages(messages, self.unwanted)

@@ -63,14 +63,13 @@ class SamplingModel:
             )
             for message in others
         ]
-        return types.CreateMessageRequest(
-            params=types.CreateMessageRequestParams(
-                messages=conversation,
-                system_prompt=system or None,
-                temperature=self._temperature,
-                max_tokens=self._max_tokens,
-            )
+        params = types.CreateMessageRequestParams(
+            messages=conversation,
+            system_prompt=system or None,
+            temperature=self._temperature,
+            max_tokens=self._max_tokens,
         )
+        return types.CreateMessageRequest(params=params)
 
     def _text(self, result: BaseModel) -> str:
         """Return the text of an answer, which may have several parts, and remember the model's name."""

@@ -228,9 +228,7 @@ async def links(model: LanguageModel, prompt: Prompt, shown: Shown) -> list[Anno
     left out, and the rest counts.
     """
     rendered = prompt.render(memories=_shown(shown))
-    return await ask.ask(
-        model, rendered, LinksReply, partial(_annotations, shown), when_cut=lambda annotations: annotations
-    )
+    return await ask.ask(model, rendered, LinksReply, partial(_annotations, shown), when_cut=lambda found: found)
 
 
 def _shown(shown: Shown) -> list[dict[str, Any]]:

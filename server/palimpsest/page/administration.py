@@ -334,9 +334,8 @@ async def findings(request: Request) -> Response:
     settings = await settings_of(request)
     async with work_of(request).examining:
         found = [*await examine(settings), *access_tokens.token_findings(settings)]
-    return context.shown(
-        request, "care/findings.html" if context.is_part(request) else "care/care.html", may_import=True, findings=found
-    )
+    template = "care/findings.html" if context.is_part(request) else "care/care.html"
+    return context.shown(request, template, may_import=True, findings=found)
 
 
 # Back up the ledger, and restore a backup. Both concern every user of this machine's ledger.
@@ -500,6 +499,5 @@ def _plain(text: str) -> str:
 async def settings(request: Request) -> Response:
     """List the settings. They can only be read here: some decide who may read the page."""
     effective = await settings_of(request)
-    return context.shown(
-        request, "care/settings.html", settings=configuration.settings_in_effect(effective), file=effective.config
-    )
+    listed = configuration.settings_in_effect(effective)
+    return context.shown(request, "care/settings.html", settings=listed, file=effective.config)

@@ -352,8 +352,7 @@ async def summaries(request: Request) -> Response:
 async def refresh(request: Request) -> Response:
     """Let the model write a summary again."""
     memory, scope, form = await context.memory_of(request), context.writable_scope_of(request), await request.form()
-    kind = str(form.get("kind", ""))
-    result = await memory.summary(scope, kind, refresh=True, caller=context.CALLER)
+    result = await memory.summary(scope, str(form.get("kind", "")), refresh=True, caller=context.CALLER)
     return context.redirect(f"/summaries?kind={result.kind}", scope)
 
 

@@ -40,9 +40,8 @@ ENGLISH = "en"
 @cache
 def languages() -> Mapping[str, Mapping[str, str]]:
     """Return the words of each language, by key. What a language lacks is in English."""
-    stored: dict[str, dict[str, str]] = tomllib.loads(
-        files("palimpsest.page").joinpath("words.toml").read_text("utf-8")
-    )
+    text = files("palimpsest.page").joinpath("words.toml").read_text("utf-8")
+    stored: dict[str, dict[str, str]] = tomllib.loads(text)
     return {language: {**stored[ENGLISH], **words} for language, words in stored.items()}
 
 

@@ -41,10 +41,10 @@ _T = TypeVar("_T")
 _K = TypeVar("_K")
 
 
-def batched(values: Iterable[_T]) -> Iterator[list[_T]]:
-    """Split an iterable into lists for one statement each."""
+def batched(values: Iterable[_T], size: int = BATCH) -> Iterator[list[_T]]:
+    """Split an iterable into lists, by default for one statement each."""
     iterator = iter(values)
-    while batch := list(islice(iterator, BATCH)):
+    while batch := list(islice(iterator, size)):
         yield batch
 
 
