@@ -341,9 +341,8 @@ def _own_sentences(text: str) -> Iterator[str]:
 
 def _stated(sentence: str) -> Iterator[Statement]:
     """Yield a sentence that states something, whole: what stands beside a cue may turn its sense."""
-    cues = _CUES
-    is_question = sentence.endswith(_QUESTION_MARKS) or cues["question"].match(sentence) is not None
-    if cues["once"].search(sentence) or cues["made up"].match(_without_lead(sentence)):
+    is_question = sentence.endswith(_QUESTION_MARKS) or _CUES["question"].match(sentence) is not None
+    if _CUES["once"].search(sentence) or _CUES["made up"].match(_without_lead(sentence)):
         return
     stated = _without_lead(sentence).strip(_END)
     whole = stated[:1].upper() + stated[1:]
@@ -351,17 +350,17 @@ def _stated(sentence: str) -> Iterator[Statement]:
         rest = _without_lead(sentence[start:]).strip(_END)
         if len(rest) < MIN_SENTENCE_CHARS:
             continue
-        if cues["person"].match(rest):
+        if _CUES["person"].match(rest):
             yield Statement(whole, "person")
             return
         if is_question:
             continue
         for kind in _TOLD:
             is_other = _is_task(rest) or (kind == "rule" and _is_complaint(rest))
-            if cues[kind].match(rest) and not is_other:
+            if _CUES[kind].match(rest) and not is_other:
                 yield Statement(whole, kind)
                 return
-        if cues["kin"].search(rest):
+        if _CUES["kin"].search(rest):
             yield Statement(whole, "person")
             return
 

@@ -229,10 +229,7 @@ def windows(text: str, max_chars: int, fits: Callable[[str], bool] = lambda _: T
 
 def _space_near(text: str, middle: int) -> int:
     """Return where to split a text: at the white space nearest before the middle, if it is in the second quarter."""
-    for position in range(middle, middle // 2, -1):
-        if text[position].isspace():
-            return position
-    return middle
+    return next((position for position in range(middle, middle // 2, -1) if text[position].isspace()), middle)
 
 
 def most_words_near(tokens: Sequence[str], sought: AbstractSet[str], size: int) -> frozenset[str]:

@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import replace
 from datetime import MAXYEAR, MINYEAR, date, datetime, time, timedelta, tzinfo
-from functools import cache, cached_property, lru_cache
+from functools import cache, cached_property, lru_cache, partial
 from itertools import islice, pairwise, takewhile
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -193,12 +193,10 @@ def _year(phrase: Phrase) -> Period | None:
 
 
 def _season(phrase: Phrase) -> Period | None:
-    season = phrase.value("S")
+    cycle = partial(date_spans.season_period, season=phrase.value("S"))
     if phrase.year is None and phrase.choice == "this":
-        return date_spans.choose(
-            lambda year: date_spans.season_period(year, season), phrase.today.year, phrase.today, "this"
-        )
-    return phrase.of_year(lambda year: date_spans.season_period(year, season))
+        return date_spans.choose(cycle, phrase.today.year, phrase.today, "this")
+    return phrase.of_year(cycle)
 
 
 def _quarter(phrase: Phrase) -> Period | None:
@@ -1058,9 +1056,8 @@ class _Directions:
         if (is_day or is_cycle or reader is weekday) and (moved := self.moved(start)):
             return moved
         is_every = context is not None and context[0] == "t" and self._language.name in _ARTICLE_OF_HABITS
-        if reader is weekday and (is_every or (is_bare and self.has_determiner(start))):
-            return "habit"
-        if reader is weekday and self._is_name_or_span(start, end):
+        is_every = is_every or (is_bare and self.has_determiner(start))
+        if reader is weekday and (is_every or self._is_name_or_span(start, end)):
             return "habit"
         direction = self.by_words(start, end, is_yearly=is_day or is_cycle)
         if is_cycle and direction == "habit" and not self.says_habit(start, end):

@@ -120,12 +120,11 @@ class Language:
         known = self.cues.get(word, NO_CUES)
         if not known <= ASIDE:
             return known
-        by_part: set[Cue] = {
+        return known | {
             cue
             for begin, end, cue in self.cue_parts
             if word.endswith(end) and word.startswith(begin) and len(word) > len(begin) + max(len(end), 2)
         }
-        return known | by_part
 
 
 class Vocabulary(NamedTuple):
@@ -260,11 +259,8 @@ def tokens_of(text: str) -> list[Token]:
         kind = match.lastgroup or ""
         word = match[kind]
         start = match.start()
-        if kind in _WORD_KINDS:
-            tokens.append(Token(word.casefold(), "", 0, start, start + len(word), word))
-        else:
-            letter, value = _number(kind, word)
-            tokens.append(Token("", letter, value, start, start + len(word), word))
+        letter, value = ("", 0) if kind in _WORD_KINDS else _number(kind, word)
+        tokens.append(Token("" if letter else word.casefold(), letter, value, start, start + len(word), word))
     return tokens
 
 

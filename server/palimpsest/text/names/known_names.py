@@ -5,7 +5,6 @@ import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
-from itertools import pairwise
 
 from palimpsest.core.models import SELF_NAMES, EntityType, name_key, plain_name
 from palimpsest.text.stopwords import ALL_FUNCTION_WORDS
@@ -92,14 +91,10 @@ def words_of(text: str) -> list[Word]:
 
     A hyphen or an apostrophe inside a word belongs to it. A word ends where Latin letters meet Han, Kana or Hangul.
     """
-    found = [place for match in _RE["word"].finditer(text) for place in _parts(match)]
-    if not found:
-        return []
-    start, end = found[0]
-    words = [Word(text[start:end], start, end, is_first=True)]
-    for (_, before), (start, end) in pairwise(found):
-        between = text[before:start]
-        is_first = between not in ("", " ") and _RE["sentence end"].search(between) is not None
+    words: list[Word] = []
+    for start, end in (place for match in _RE["word"].finditer(text) for place in _parts(match)):
+        between = text[words[-1].end : start] if words else ""
+        is_first = not words or (between not in ("", " ") and _RE["sentence end"].search(between) is not None)
         words.append(Word(text[start:end], start, end, is_first))
     return words
 
