@@ -432,14 +432,14 @@ def shared_words(words: Sequence[AbstractSet[str]]) -> Matrix:
     """
     frequency = Counter(word for text_words in words for word in text_words)
     weights = np.array([math.log(1 + len(words) / (1 + count)) for count in frequency.values()], dtype=np.float32)
-    has_word = _has_word(words, frequency)
+    has_word = word_matrix(words, frequency)
     common = (has_word * weights) @ has_word.T
     totals = common.diagonal()
     lighter = np.minimum(totals[:, np.newaxis], totals[np.newaxis, :])
     return np.divide(common, lighter, out=np.zeros_like(common), where=lighter > 0)
 
 
-def _has_word(words: Sequence[AbstractSet[str]], columns: Iterable[str]) -> Matrix:
+def word_matrix(words: Sequence[AbstractSet[str]], columns: Iterable[str]) -> Matrix:
     """Return 1 for each text and word that the text has, else 0: shape (n, number of columns)."""
     order = {word: column for column, word in enumerate(columns)}
     has_word = np.zeros((len(words), len(order)), dtype=np.float32)
@@ -459,7 +459,7 @@ def _ended(texts: Sequence[str], is_older: Matrix) -> Matrix:
 
 def _differ_by_one(words: Sequence[AbstractSet[str]]) -> Matrix:
     """Return 1 for each pair of texts that have all words but one in common, and two or more in common; else 0."""
-    has_word = _has_word(words, frozenset[str]().union(*words))
+    has_word = word_matrix(words, frozenset[str]().union(*words))
     common = has_word @ has_word.T
     sizes = common.diagonal()
     larger = np.maximum(sizes[:, np.newaxis], sizes[np.newaxis, :])

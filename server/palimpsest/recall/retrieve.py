@@ -180,9 +180,8 @@ def retrieve(searchable: Searchable, request: CandidateRequest) -> Candidates:
 
 def index_query(conn: Connection, searchable: Searchable, request: CandidateRequest) -> tuple[str, Vector, int] | None:
     """Return what to ask the index: user, vector, number of entries. Return None if the scope is scanned instead."""
-    if request.vectors is None or not (request.filter is None or request.filter.leaves_most_messages):
-        return None
-    if entry_queries.is_narrow(conn, request.scope):
+    leaves_few = request.filter is not None and not request.filter.leaves_most_messages
+    if request.vectors is None or leaves_few or entry_queries.is_narrow(conn, request.scope):
         return None
     stored, centre = stored_centre(conn, searchable.embedder.fingerprint, request.scope)
     vector = _nearness(_centred_queries(request.vectors, request, centre))
@@ -233,8 +232,7 @@ class LivingSearch:
         rows, connected = self._with_linked(rows) if request.follows_links else (rows, [])
         near = self._near_relations()
         if near and request.filter is None:
-            known = {row.candidate.owner_id for row in rows}
-            missing = sorted(near - known)[:MAX_ADDED]
+            missing = sorted(near - {row.candidate.owner_id for row in rows})[:MAX_ADDED]
             rows += self._rows(entry_queries.entries_of(conn, "memory", missing), ()).values()
         # What a plan has replaced holds until the plan begins.
         if request.with_closed or any(row.candidate.begins and row.candidate.begins > self.now for row in rows):
@@ -416,8 +414,7 @@ class LivingSearch:
         if not seqs:
             return []
         order = best_first(np.concatenate(cosines))
-        nearest = (seqs[row] for row in order if allowed is None or seqs[row] in allowed)
-        return self._first(nearest, limit)
+        return self._first((seqs[row] for row in order if allowed is None or seqs[row] in allowed), limit)
 
     def _pool_by_words(self, scope: Scope | None) -> dict[int, float]:
         """Return the BM25 scores of the best entries by words, as many as the request wants."""

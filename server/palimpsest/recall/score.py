@@ -213,12 +213,10 @@ def newer_of_two(query: ParsedQuery, candidates: Candidates, scores: Column) -> 
     older, newer, *others = best_first(scores)[:3]
     lead = scores[older] - scores[newer]
     stands_out = not others or scores[newer] - scores[others[0]] >= CLEAR
-    entry = candidates.entries[newer]
-    has_help = entry.kind == "memory" and (entry.has_hints or bool(query.also))
+    entries = [candidates.entries[row] for row in (newer, older)]
+    has_help = entries[0].kind == "memory" and (entries[0].has_hints or bool(query.also))
     if has_help or lead > MAX_LEAD or not stands_out or not _have_common_words(candidates, newer, older):
         return gains
-    pair = [newer, older]
-    entries = [candidates.entries[row] for row in pair]
     is_other = _is_asked_for(query, entries) | _is_plan_for(query, entries)
     if _may_be_replaced(entries)[0, 1] and not entries[1].is_closed and not is_other[0, 1]:
         gains[newer] = lead + FIRST_BY
@@ -573,7 +571,7 @@ class _Chains:
         def may_share(row: int, other: int) -> bool:
             # What is related to other things is no state of this one, however alike, nor is one of several.
             is_of_others = ends[row] and ends[other] and ends[row].isdisjoint(ends[other])
-            return has_one[row] and has_one[other] and not is_of_others
+            return row != event and has_one[row] and has_one[other] and not is_of_others
 
         chains: list[tuple[float, list[int], frozenset[int]]] = []
         for anchor in anchors:
@@ -584,7 +582,6 @@ class _Chains:
                 if row == anchor
                 or ((alike[row] or sides[row] & sides[anchor]) and may_share(row, anchor) and told.is_about(row))
             ]
-            rows = [row for row in rows if row != event]
             sure = frozenset(row for row in rows if row == anchor or _are_states_of_one(states[row], states[anchor]))
             vote = float(sum(votes[row] for row in rows if row in anchors)) / max(len(rows), 1) ** LENGTH
             chains.append((vote * (NAMED if ends[anchor] & named else 1.0), rows, sure))

@@ -102,10 +102,7 @@ def _by_words(texts: Sequence[str]) -> tuple[features.Matrix, features.Matrix]:
     """
     words = [frozenset(query_tokens(text) or search_tokens(text)) for text in texts]
     frequency = Counter(word for of_text in words for word in of_text)
-    columns = {word: column for column, word in enumerate(frequency)}
-    has_word = np.zeros((len(words), len(columns)))
-    for row, of_text in enumerate(words):
-        has_word[row, [columns[word] for word in of_text]] = 1.0
+    has_word = features.word_matrix(words, frequency)
     weights = np.array([math.log(1 + len(words) / (1 + count)) for count in frequency.values()])
     common = (has_word * weights) @ has_word.T
     totals = np.maximum(common.diagonal(), features.TINY)[:, np.newaxis]
