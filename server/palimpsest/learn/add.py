@@ -346,8 +346,7 @@ async def _learn_later(engine: Engine, lesson: Lesson) -> bool:
 
     A failure is logged. The messages are kept, and are learned from if they are sent again.
     """
-    ids = [message.id for message in lesson.messages]
-    request = JobRequest("learn", payload={MESSAGES: ids, **lesson.payload})
+    request = JobRequest("learn", payload={MESSAGES: [message.id for message in lesson.messages], **lesson.payload})
     with errors.logged(logger, "messages that were not learned from are left to nobody"):
         if engine.own_model is not None:
             await engine.write(partial(engine.ledger.queue_job, lesson.scope, request))
@@ -568,9 +567,8 @@ def _unlike(text: str, outcome: models.Outcome) -> Iterator[str]:
     said = set(without_function_words(search_tokens(text)))
     for memory_id, replaced in zip(outcome.replaced, outcome.replaced_texts, strict=True):
         if said.isdisjoint(search_tokens(replaced)):
-            told = shorten(one_line(replaced), BEGINNING_CHARS)
-            note = f"[{memory_id[:8]}], which it replaced, shares no word with it: {told}"
-            yield f"{note}; if that was a mistake, restore it"
+            told = f"{shorten(one_line(replaced), BEGINNING_CHARS)}; if that was a mistake, restore it"
+            yield f"[{memory_id[:8]}], which it replaced, shares no word with it: {told}"
 
 
 def _prepared(

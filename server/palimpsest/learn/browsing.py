@@ -268,10 +268,9 @@ class Conversations(OfMemory):
         said = [message.in_zone(self.zone) for message in said]
         total = sum(count_tokens(message.content) for message in said)
         room = max(total / MAX_TALK_PAGES, PAGE_TOKENS) if total > LONG_TOKENS else total
-        pages = _pages(said, room)
         return session_id, [
             TalkPage(number, page, plain_gist("\n\n".join(each.content for each in page), ()).text)
-            for number, page in enumerate(pages, 1)
+            for number, page in enumerate(_pages(said, room), 1)
         ]
 
     async def around(self, scope: Scope, message: Message) -> Sequence[Message]:

@@ -272,7 +272,9 @@ class Graph(OfMemory):
         found = find_entities(conn, scope, about, as_of=as_of) if about else ()
         ids = [entity.id for entity in found] if about else entities_module.all_ids(conn, scope)
         relations = self._relations(conn, scope, ids, as_of=as_of, held_at=held_at, limit=limit)
-        return _subgraph(conn, scope, found, relations)
+        ends = {end for item in relations for end in (item.source_id, item.destination_id)}
+        by_id = {entity.id: entity for entity in (*found, *entities_module.entities_with_ids(conn, scope, ends))}
+        return Subgraph(tuple(by_id.values()), tuple(relations))
 
     def _relations(
         self,
@@ -389,13 +391,6 @@ def _one(conn: Connection, scope: Scope, name: str, zone: tzinfo | None) -> Enti
         for entity in found
     )
     raise InputError(f"several entities are called '{name}'. Nothing was changed. Use the id of one: {choices}")
-
-
-def _subgraph(conn: Connection, scope: Scope, wanted: Sequence[Entity], relations: Sequence[KnownRelation]) -> Subgraph:
-    """Return relations with the entities at their ends, and those that are wanted in any case."""
-    ids = {end for item in relations for end in (item.source_id, item.destination_id)}
-    by_id = {entity.id: entity for entity in (*wanted, *entities_module.entities_with_ids(conn, scope, ids))}
-    return Subgraph(tuple(by_id.values()), tuple(relations))
 
 
 def _within(ids: Collection[str], found: Sequence[Edge]) -> list[Edge]:

@@ -732,11 +732,9 @@ def _question(questioned: Forgotten, outcomes: Sequence[models.Outcome]) -> mode
 
 def _general_note(scope: models.Scope, outcomes: Sequence[models.Outcome]) -> list[str]:
     """Return the note that facts were stored outside of the project in which they were told, if any were."""
-    if not scope.project:
-        return []
     added = [outcome for outcome in outcomes if outcome.event is models.Event.ADD and outcome.kind == "memory"]
     general = [outcome.memory.text for outcome in added if not outcome.memory.scope.project]
-    if not general:
+    if not scope.project or not general:
         return []
     about = "about the user or their people, so stored for all projects"
     return [f"{about} and not in {scope.project} alone: {first_of(general)}"]

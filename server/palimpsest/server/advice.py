@@ -152,8 +152,7 @@ def summary_notes(summary: SummaryResult, advice: Advice) -> Iterator[str]:
 
 def added_notes(result: WriteResult, advice: Advice) -> Iterator[str]:
     """Yield the notes of a result, what to do about similar memories, and how to restore what was forgotten."""
-    forgotten = [outcome for outcome in result.outcomes if outcome.memory.is_forgotten]
-    yield from _notes(result, advice, forgotten)
+    yield from _notes(result, advice, [outcome for outcome in result.outcomes if outcome.memory.is_forgotten])
 
 
 def changed_notes(result: WriteResult, advice: Advice) -> Iterator[str]:

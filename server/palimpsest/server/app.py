@@ -92,8 +92,7 @@ def run_stdio(config: Path | None = None, **overrides: Any) -> None:
     would wait for the thread that reads stdin.
     """
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    launch = launch_of(config, overrides)
-    anyio.run(build_server(settings_loader(config, **overrides), launch=launch).serve_stdio)
+    anyio.run(build_server(settings_loader(config, **overrides), launch=launch_of(config, overrides)).serve_stdio)
 
 
 async def _with_client_project(ctx: RequestContext, call_next: CallNext) -> HandlerResult:

@@ -100,8 +100,8 @@ def hit_json(hit: Hit, *, with_score: bool = True, project: str = "") -> dict[st
     reply = picked(hit, "id kind text")
     if with_score:
         reply |= {"score": round(hit.score, 3), "why": ", ".join(hit.why)}
-    reply |= _at(hit) | picked(hit, "valid_from=since? valid_until=until?")
-    reply |= picked(hit, "sources role name metadata created_at updated_at tags? deleted=is_forgotten?")
+    reply |= _at(hit) | picked(hit, f"{_TIMES} sources role name metadata created_at updated_at tags?")
+    reply |= picked(hit, "deleted=is_forgotten?")
     reply |= given({"project": project}, "project") | picked(hit, "superseded_by? later? context?")
     if hit.linked:
         reply["linked"] = [picked(link, "id=memory_id reason") for link in hit.linked]
@@ -707,12 +707,11 @@ def summary_text(summary: SummaryResult, scope: Scope, door: Advice = TOOLS) -> 
         is_or_are = "is" if summary.changes_since == 1 else "are"
         changes = counted(summary.changes_since, "later change")
         notes.append(f"{changes} {is_or_are} not included; {door.outdated}")
-    if summary.is_plain:
-        return _with_notes([summary.text], notes, scope)
-    if 0 < len(summary.sources) <= MAX_NAMED_SOURCES:
-        notes.append(f"rests on {', '.join(map(short, summary.sources))}")
-    elif summary.sources:
-        notes.append(f"rests on {len(summary.sources)} memories")
+    sources = () if summary.is_plain else summary.sources  # a plain text names its memories itself
+    if 0 < len(sources) <= MAX_NAMED_SOURCES:
+        notes.append(f"rests on {', '.join(map(short, sources))}")
+    elif sources:
+        notes.append(f"rests on {len(sources)} memories")
     return _with_notes([summary.text], notes, scope)
 
 

@@ -189,8 +189,7 @@ async def request_of(ctx: AnyContext, scope: ScopeInput | None = None) -> tuple[
     memory = await state.memory.get()
     threads = state.calls.threads(ctx.request_context if isinstance(ctx, Context) else ctx)
     memory = memory.for_call(threads=threads, user_id=None if grant is OPEN else grant.user_id)
-    default = memory.scope
-    default = replace(default, project=state.client_project or grant.project or default.project)
+    default = replace(memory.scope, project=state.client_project or grant.project or memory.scope.project)
     if grant is OPEN:
         return memory, validation.scope_from(default, scope)
     default = grant.within(replace(default, user_id=grant.user_id))
@@ -296,8 +295,6 @@ def _may_ask_model(ctx: Context[Any, Any], memory: Memory) -> bool:
     A client with a read-only access token is never asked, because its model's replies would be stored.
     """
     capabilities = ctx.client_capabilities
-    if memory.settings.llm_provider != "sampling" or not may_write():
-        return False
-    if capabilities is None or capabilities.sampling is None:
-        return False
-    return asks_between_requests(ctx) or ctx.session.can_send_request
+    can_sample = capabilities is not None and capabilities.sampling is not None
+    is_wanted = memory.settings.llm_provider == "sampling" and may_write()
+    return is_wanted and can_sample and (asks_between_requests(ctx) or ctx.session.can_send_request)
