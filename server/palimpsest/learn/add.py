@@ -116,8 +116,7 @@ def _parts(messages: Sequence[models.Message]) -> Iterator[Part]:
         texts = list(_texts(message.content))
         beginning, before = shorten(one_line(message.content[: 2 * BEGINNING_CHARS]), BEGINNING_CHARS), ""
         for number, text in enumerate(texts, 1):
-            whole = replace(message, content=text)
-            yield Part(whole, number, len(texts), beginning if number > 1 else "", before)
+            yield Part(replace(message, content=text), number, len(texts), beginning if number > 1 else "", before)
             before = one_line(text[-BEFORE_CHARS:])
 
 

@@ -102,8 +102,7 @@ async def expire(engine: Engine, model: LanguageModel | None, job: Job) -> JobEn
     outcomes = await _close(engine, job, models.EXPIRE, [_closed(memory, zone) for memory in expired], expired)
 
     def begun(conn: Connection) -> tuple[dict[str, tuple[Memory, Memory]], list[datetime]]:
-        told = plans_of(conn, job.scope)
-        known = [(plan, begin) for plan in told if (begin := plan.begins_in(zone))]
+        known = [(plan, begin) for plan in plans_of(conn, job.scope) if (begin := plan.begins_in(zone))]
         in_force = [plan for plan, begin in known if begin <= now and not plan.has_ended(now)]
         pairs = {old.id: (old, plan) for plan in in_force for old in replaced_by_plan(conn, plan, now)}
         return pairs, [begin for _, begin in known if begin > now]
@@ -175,8 +174,7 @@ def neighbourhoods(engine: Engine, scope: Scope, memory_ids: Sequence[str]) -> l
         stored = entries.own_vectors(conn, engine.embedder.fingerprint, "memory", list(found))
     new = [found[memory_id] for memory_id in memory_ids if memory_id in found]
     new = [memory for memory in new if memory.deleted_at is None and memory.scope == scope]
-    vectors = {memory.text: stored.get(memory.id) for memory in new}
-    near = similar_memories(engine, scope, vectors, NEAREST + 1)
+    near = similar_memories(engine, scope, {memory.text: stored.get(memory.id) for memory in new}, NEAREST + 1)
     return [(memory, [item for item in near[memory.text] if item.memory.id != memory.id][:NEAREST]) for memory in new]
 
 

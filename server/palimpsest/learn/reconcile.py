@@ -152,8 +152,7 @@ def is_personal(fact: models.Fact, own_names: Set[str], project: str = "") -> bo
         return False
     if any(models.name_key(relation.source) in own for relation in fact.relations):
         return True
-    of_projects = (signs.OF_PROJECTS, signs.DECIDED)
-    if _CODE.search(fact.text) or any(some.count(fact.text) for some in of_projects):
+    if _CODE.search(fact.text) or signs.OF_PROJECTS.count(fact.text) or signs.DECIDED.count(fact.text):
         return False
     if is_about_user(fact.text) and signs.APPOINTMENTS.count(fact.text):
         return True
@@ -644,8 +643,7 @@ class Reconciliation:
         await self._engine.report_progress(f"asking the model what becomes of {counted(len(request.facts), 'fact')}")
         decisions = await decide(model, prompt, shown)
         if request.keep_all:
-            kept = decisions.decisions + _additions(decisions.dropped)
-            decisions = replace(decisions, decisions=kept, dropped=())
+            decisions = replace(decisions, decisions=decisions.decisions + _additions(decisions.dropped), dropped=())
         return decisions, models.Provenance("decide", model.name, prompt.fingerprint, request.caller)
 
     async def _apply(self, basis: Basis, decisions: Decisions, provenance: models.Provenance) -> WriteResult:

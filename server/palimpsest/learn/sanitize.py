@@ -205,8 +205,7 @@ def without_secret_names(engine: Engine, facts: Iterable[Fact], told: str = "") 
         entities = tuple(entity for entity in named if not _is_secret([entity.name], text, told))
         left_out += len(fact.relations) - len(relations) + len(fact.entities) - len(entities)
         kept.append(replace(fact, entities=entities, relations=relations))
-    notes = [f"left out what holds a secret: {left_out:,} of the entities and relations"]
-    return kept, notes if left_out else []
+    return kept, [f"left out what holds a secret: {left_out:,} of the entities and relations"] if left_out else []
 
 
 def _states_secret(relation: Relation, text: str, told: str) -> bool:

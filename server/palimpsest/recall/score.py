@@ -490,8 +490,7 @@ def held_gains(
     """
     gains = np.zeros(len(scores))
     entries, moment, has_help = candidates.entries, query.moment, bool(query.also)
-    can_compare = candidates.vectors is not None and len(entries) > 1
-    if moment is None or not moment.sense or not can_compare:
+    if moment is None or not moment.sense or candidates.vectors is None or len(entries) <= 1:
         return gains
     if moment.sense == "unsaid" and guess is None and not (has_help or candidates.states):
         return gains
@@ -1032,8 +1031,7 @@ def asks_of_unknown(query: ParsedQuery, candidates: Candidates, ranked: Sequence
         *_, last = search_tokens(name[-1]) or [""]
         if last in known or difflib.get_close_matches(last, like, n=1, cutoff=LIKE_A_NAME):
             return True
-        is_first_known = len(name) > 1 and not known.isdisjoint(search_tokens(name[0]))
-        if is_first_known:
+        if len(name) > 1 and not known.isdisjoint(search_tokens(name[0])):
             bare = re.compile(rf"\b{re.escape(name[0])}\b(?! [A-Z])")
             return any(bare.search(text) for text in texts)
         return not user_name and is_about_user(texts[0])

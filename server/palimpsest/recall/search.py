@@ -198,8 +198,7 @@ def _unknown_speakers(ledger: Ledger, scope: Scope, names: Sequence[str]) -> tup
 
 def _near_names(conn: Connection, scope: Scope, key: str) -> list[str]:
     """Return the names that are most like one, or share a word with it, of those that begin like it."""
-    beginning = names_beginning(conn, scope, key[:NEAR_BEGINNING], MAX_COMPARED)
-    names = {name_key(name): name for name in beginning}
+    names = {name_key(name): name for name in names_beginning(conn, scope, key[:NEAR_BEGINNING], MAX_COMPARED)}
     near = difflib.get_close_matches(key, names, n=MAX_NEAR)
     words = set(key.split())
     sharing = [other for other in names if other not in near and words & set(other.split())]

@@ -96,8 +96,7 @@ def _similar(
     pool = PoolSize(by_meaning=NEAREST, by_words=kept, kept=kept)
     ranked: dict[str, list[Ranked]] = {}
     for text, vector in vectors.items():
-        candidates = _candidates(searchable, scope, text, vector, pool, kind)
-        best = features.rank(candidates, likeness_parts)
+        best = features.rank(_candidates(searchable, scope, text, vector, pool, kind), likeness_parts)
         ranked[text] = [item for item in best if not item.candidate.is_page][:limit]
     with searchable.ledger.read() as conn:
         owners = read(conn, sorted({item.candidate.owner_id for found in ranked.values() for item in found}))
@@ -190,8 +189,7 @@ def near_duplicates(
     if candidates.vectors is not None and new.keywords:
         cosines = candidates.vectors @ candidates.vectors[row]
         cosines[row] = -1.0
-        changed = _changed_by_hinted(searchable, candidates, cosines, new, weights.change)
-        replaced = np.maximum(replaced, changed)
+        replaced = np.maximum(replaced, _changed_by_hinted(searchable, candidates, cosines, new, weights.change))
     likeness = np.maximum(same, replaced)
     likeness[row] = 0.0
     numbers = [number for number in features.best_first(likeness)[:limit] if likeness[number] > 0]

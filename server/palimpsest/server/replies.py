@@ -705,8 +705,7 @@ def summary_text(summary: SummaryResult, scope: Scope, door: Advice = TOOLS) -> 
     notes = list(advice.summary_notes(summary, door))
     if summary.changes_since:
         is_or_are = "is" if summary.changes_since == 1 else "are"
-        changes = counted(summary.changes_since, "later change")
-        notes.append(f"{changes} {is_or_are} not included; {door.outdated}")
+        notes.append(f"{counted(summary.changes_since, 'later change')} {is_or_are} not included; {door.outdated}")
     sources = () if summary.is_plain else summary.sources  # a plain text names its memories itself
     if 0 < len(sources) <= MAX_NAMED_SOURCES:
         notes.append(f"rests on {', '.join(map(short, sources))}")

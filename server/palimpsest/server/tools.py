@@ -349,8 +349,7 @@ async def add_memory(  # noqa: PLR0913 - the arguments of the tool, which client
     await context.state_of(ctx).subscribers.notify_changed(result.outcomes)
     moved = advice.general_notes(moved_from, result, TOOLS, is_successor=bool(replaces))
     begun = (f"{note} It begins with this memory" for note in unknown)
-    notes = (*moved, *begun, *await closing_notes(memory, scope, write_scope))
-    result = replace(result, notes=(*result.notes, *notes))
+    result = replace(result, notes=(*result.notes, *moved, *begun, *await closing_notes(memory, scope, write_scope)))
     reply = replies.added_json(result, write_scope)
     answer = tool_result(replies.added_text(result, write_scope), reply)
     if memory.settings.version == "v1.0":
@@ -537,8 +536,7 @@ async def read_memory(id: str, ctx: Context[Any, Any]) -> str:  # noqa: A002 - i
     if id == SUMMARY:
         text = replies.summary_text(await memory.summary(scope), scope)
     elif id == RECENT:
-        page = await memory.list(scope, limit=MAX_SHOWN, max_tokens=advice.LIST_TOKENS)
-        text = replies.page_text(page, scope)
+        text = replies.page_text(await memory.list(scope, limit=MAX_SHOWN, max_tokens=advice.LIST_TOKENS), scope)
     elif id == ENTITIES:
         text = replies.entities_text(await memory.graph.entities(scope, limit=MAX_ENTITIES), scope)
     else:

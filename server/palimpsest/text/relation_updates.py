@@ -187,8 +187,7 @@ def begun(text: str, relations: Sequence[Relation], date_places: Iterable[int]) 
     Of several, those began then that are stated in the same clause as a date, if there are such. Who somebody is to
     another neither begins nor ends with a trip that both make.
     """
-    dated_ones = [relation for relation in relations if not is_timeless(relation) and not is_tie(relation)]
-    if dated_ones:
+    if not all(is_timeless(relation) or is_tie(relation) for relation in relations):
         relations = [
             replace(relation, since="", until="") if is_tie(relation) and relation.since is None else relation
             for relation in relations

@@ -251,16 +251,14 @@ def most_words_near(tokens: Sequence[str], sought: AbstractSet[str], size: int) 
 
 def within(texts: Sequence[str], max_chars: int) -> Sequence[str]:
     """Return the first texts whose characters together are within a limit; at least one, if there are any."""
-    sums = accumulate(len(text) for text in texts)
-    return texts[: max(1, sum(1 for total in sums if total <= max_chars))]
+    return texts[: max(1, sum(total <= max_chars for total in accumulate(map(len, texts))))]
 
 
 def count_words(text: str) -> float:
     """Return about how many words a text has, in any script. A long run of characters counts as several words."""
     spaced = text if text.isascii() else _UNSPACED_RUN.sub(" ", text)
     unspaced = 0 if spaced is text else sum(map(len, _UNSPACED_RUN.findall(text)))
-    words = spaced.split()
-    return unspaced / UNSPACED_WORD_CHARS + sum(max(1.0, len(word) / WORD_CHARS) for word in words)
+    return unspaced / UNSPACED_WORD_CHARS + sum(max(1.0, len(word) / WORD_CHARS) for word in spaced.split())
 
 
 def first_words(text: str) -> str:

@@ -463,8 +463,7 @@ def _project_memories(conn: Connection, request: SummaryRequest, limit: int) -> 
     if not request.scope.project:
         names = ", ".join(filter(None, project_names(conn, request.scope.user_id)))
         raise InputError(f"{NO_PROJECT}{names}" if names else NO_MEMORY)
-    of_project = memory_queries.newest_of_project(conn, request.scope, limit)
-    return lasting(request, kinds.holding(of_project, request.now))
+    return lasting(request, kinds.holding(memory_queries.newest_of_project(conn, request.scope, limit), request.now))
 
 
 def _place_in_project(project: str, memory: Memory) -> str:
@@ -513,8 +512,7 @@ def _procedure_material(conn: Connection, request: SummaryRequest) -> Material:
 
 def _plain_procedures(conn: Connection, request: SummaryRequest) -> PlainText:
     place = partial(place_in_procedures, memory_queries.name_of_user(conn, request.scope))
-    memories = lasting(request, kinds.newest(conn, request, READ))
-    return portrait(conn, request, memories, PROCEDURE_HEADINGS, place)
+    return portrait(conn, request, lasting(request, kinds.newest(conn, request, READ)), PROCEDURE_HEADINGS, place)
 
 
 def place_in_procedures(user_name: str, memory: Memory) -> str:

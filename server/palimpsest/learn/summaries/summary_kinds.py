@@ -330,8 +330,7 @@ def lines_of(
     lines = [*(line for line, _ in shown), *omitted(left, "memory")]
     lines += ["Messages:"] if shown and said else []
     lines += [*(line for line, _ in said), *omitted(unsaid, "message")]
-    of = named(memories=shown, messages=said)
-    return PlainText("\n".join(lines), of, revisions(memory for _, memory in shown))
+    return PlainText("\n".join(lines), named(memories=shown, messages=said), revisions(memory for _, memory in shown))
 
 
 def _words(message: Message) -> str:

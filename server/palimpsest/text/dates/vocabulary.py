@@ -321,8 +321,7 @@ def _number(kind: str, text: str) -> tuple[str, Value]:
     """
     match kind:
         case "ymd" | "ym" | "dmy" | "dm":
-            numbers = [int(number) for number in re.findall(r"\d+", text)[:3]]
-            date = _ordered(kind, text, numbers)
+            date = _ordered(kind, text, [int(number) for number in re.findall(r"\d+", text)[:3]])
             return ("J" if kind == "dm" else "I", date) if date is not None else (_UNKNOWN, 0)
         case "han_year":
             year = text[:-1]
@@ -349,7 +348,7 @@ def _number(kind: str, text: str) -> tuple[str, Value]:
 def _ordered(kind: str, text: str, numbers: Sequence[int]) -> tuple[int, ...] | None:
     """Return year, month and perhaps day, or None if their order is not certain. A full stop means day first."""
     if kind in ("ymd", "ym"):
-        return tuple(numbers[:3])
+        return tuple(numbers)
     day, month, *year = numbers
     if "." not in text and month > len(_MONTHS):
         day, month = month, day

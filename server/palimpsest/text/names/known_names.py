@@ -277,8 +277,7 @@ def told_self_name(text: str) -> str:
 
     "User's name for the dog is Rex", "User is called every Monday" and "User is named after an uncle" give none.
     """
-    plain = " ".join(text.split())
-    if (match := _RE["telling name"].fullmatch(plain)) is None:
+    if (match := _RE["telling name"].fullmatch(" ".join(text.split()))) is None:
         return ""
     name = next(filter(None, match.groups()))
     words, inside = name.split(), _WORDS["inside names"]
