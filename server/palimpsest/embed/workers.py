@@ -203,8 +203,7 @@ class QuestionCache:
         keys = [(self.fingerprint, first_words(text)) for text in texts]
         with self._lock:
             known = {key: self._kept[key] for key in keys if key in self._kept}
-        new = [key for key in dict.fromkeys(keys) if key not in known]
-        if new:
+        if new := [key for key in dict.fromkeys(keys) if key not in known]:
             known |= zip(new, self._embedder.embed_queries([text for _, text in new]), strict=True)
         with self._lock:
             self._kept |= known

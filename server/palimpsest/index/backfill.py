@@ -143,8 +143,7 @@ def _embed_all(
     give: Callable[[Connection, Mapping[_Key, EmbeddedText]], None],
 ) -> bool:
     while not stopped():
-        texts = ledger.read_with(waiting, embedder.fingerprint, BATCH)
-        if not texts:
+        if not (texts := ledger.read_with(waiting, embedder.fingerprint, BATCH)):
             return True
         made = zip(texts.items(), embedder.embed_passages([*texts.values()], background=True), strict=True)
         ledger.run(give, {key: EmbeddedText(text, embedder.fingerprint, vector) for (key, text), vector in made})

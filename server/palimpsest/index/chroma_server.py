@@ -374,8 +374,7 @@ class SharedProjection(Projection):
         with suppress(ReplacedError), self._ledger.database.alone_at("index") as is_our_turn:
             if is_our_turn:
                 self._follow(progress, is_counted=is_counted)
-        seen = self._look(server)
-        if seen is not None:
+        if (seen := self._look(server)) is not None:
             self._index = seen[1]
         self.state, self.fault = "building" if seen is None else "ready", ""
 

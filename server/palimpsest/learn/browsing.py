@@ -143,8 +143,7 @@ def _did_you_mean(name: str, names: Sequence[str]) -> str:
 
 def in_its_project(settings: Settings, ledger: Ledger) -> Settings:
     """Return settings with the project that the ledger knows: that of the repository, or the name that it has now."""
-    repository = settings.repository
-    if repository is not None:
+    if (repository := settings.repository) is not None:
         return settings.with_project(ledger.project_of(settings.user_id, repository))
     return settings.with_project(ledger.read_with(projects.current_name, settings.user_id, settings.project))
 

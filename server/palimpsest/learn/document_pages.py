@@ -219,8 +219,7 @@ def documents_in(folder: Path) -> tuple[list[Path], list[Skipped]]:
             path = Path(entry.path)
             if entry.name.startswith("."):
                 continue
-            reason = _reason(entry, ignored)
-            if reason:
+            if reason := _reason(entry, ignored):
                 skipped.append(Skipped(path.relative_to(folder).as_posix(), reason))
             elif entry.is_dir(follow_symlinks=False):
                 folders.append(path)

@@ -342,8 +342,7 @@ async def enrich(engine: Engine, model: LanguageModel, job: Job) -> JobEnd:
     provenance = Provenance(models.ENRICH, model.name, prompt.fingerprint, BACKGROUND)
     for start in range(0, len(waiting), ENRICHED_AT_ONCE):
         piece = waiting[start : start + ENRICHED_AT_ONCE]
-        found = await stages.enrich(model, prompt, piece)
-        hints = await engine.run(partial(_cleaned, engine, found))
+        hints = await engine.run(partial(_cleaned, engine, await stages.enrich(model, prompt, piece)))
         if await _give(engine, job, piece, hints, provenance):
             return JobEnd(is_unfinished=start + ENRICHED_AT_ONCE < len(waiting))
         # Without any, the next attempt would begin with the same ones.

@@ -219,8 +219,7 @@ class RecallLog(OfMemory):
         With `in_all_projects` those of searches in any project of the user. What was recalled in the last seconds may
         not be among them yet. Raises LedgerError.
         """
-        since = self._since
-        if since is None:
+        if (since := self._since) is None:
             return ()
         return usage.recalls_of(conn, scope, owner_id, since, limit, in_all_projects=in_all_projects)
 

@@ -472,10 +472,8 @@ def _shown_for(hit: Hit, above: Sequence[Hit], below: Sequence[Hit], words: Fold
     memories = _memories_of(hit, above)
     if memories and not holds_more(hit, memories, words):
         return None
-    for memory in _memories_of(hit, below):
-        if not holds_more(hit, (*memories, memory), words):
-            return _in_place_of(memory, hit)
-    return hit
+    fuller = (memory for memory in _memories_of(hit, below) if not holds_more(hit, (*memories, memory), words))
+    return next((_in_place_of(memory, hit) for memory in fuller), hit)
 
 
 def _memories_of(message: Hit, hits: Sequence[Hit]) -> list[Hit]:

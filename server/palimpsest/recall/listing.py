@@ -80,9 +80,8 @@ def page(ledger: Ledger, request: ListRequest) -> Page:
     if request.held_at is not None and deleted:
         raise InputError("held_at asks for what held, and deleted for what was deleted; give one of them")
     with ledger.read() as conn:
-        deleted_messages = 0
-        if deleted and not request.filters and not cursor:
-            deleted_messages = message_queries.count_deleted_messages(conn, scope)
+        counts_messages = deleted and not request.filters and not cursor
+        deleted_messages = message_queries.count_deleted_messages(conn, scope) if counts_messages else 0
         found = None
         if request.filters:
             faded = partial(faded_owners, conn, scope, request.forgetting, now)
@@ -90,10 +89,9 @@ def page(ledger: Ledger, request: ListRequest) -> Page:
             found = hit_filter(conn, ledger.full_text, scope, request.filters, zone, deleted=deleted, faded=faded)
         is_of_messages = found is not None and found.kinds == MESSAGES
         listed, is_tested = _listed(conn, request, found, now)
-        position = None if cursor is None else _position(cursor, is_of_messages=is_of_messages)
+        last = position = None if cursor is None else _position(cursor, is_of_messages=is_of_messages)
         size = FILTERED_BATCH if is_tested else limit + 1
         hits: list[Hit] = []
-        last = position
         left, tested = max_tokens, 0
         while True:
             end_if_cancelled()

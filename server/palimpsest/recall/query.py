@@ -141,8 +141,7 @@ def subject_of(text: str) -> str | None:
     Of the relative of somebody it is "?", whoever that is.
     """
     text = text[:MAX_CHARS].strip()
-    found = _BEGINS_WITH_SELF.match(text)
-    if found is not None:
+    if (found := _BEGINS_WITH_SELF.match(text)) is not None:
         owned = text[found.end() :]
         return "?" if found["owner"] and _is_person(owned) else ""
     if _RE["another in han"].match(text):
@@ -233,12 +232,9 @@ def moment_of(
 ) -> Moment:
     """Return the time that a question with some dates asks about."""
     present = TimeSpan(now, now)
-    if held_at is not None:
-        return Moment("changed" if asked.sense == "changed" else "at", held_at)
-    if asked.sense in ("length", "before"):
+    if held_at is None and asked.sense in ("length", "before"):
         return Moment("" if asked.sense == "length" or dates else "before", present)
-    span = _said_time(text, dates)
-    if span is not None:
+    if (span := held_at or _said_time(text, dates)) is not None:
         return Moment("changed" if asked.sense == "changed" else "at", span)
     if asked.sense == "now":
         return Moment("now", present)
@@ -266,8 +262,7 @@ def _said_time(text: str, dates: Sequence[DateSpan]) -> TimeSpan | None:
     said = next((span for span in dates if not (span.is_year_guessed or span.is_relative)), None)
     if said is not None:
         return TimeSpan(said.start.astimezone(UTC), said.end.astimezone(UTC))
-    years = _YEAR_IN_TEXT.findall(text)
-    if not years:
+    if not (years := _YEAR_IN_TEXT.findall(text)):
         return None
     return TimeSpan(parse_span(years[0], "year").first, parse_span(years[-1], "year").last)
 

@@ -387,8 +387,7 @@ def uri_of(document_id: str, page: int | None = None) -> str:
 
 def learned_line(learned: LearnedDocument) -> str:
     """Return what became of a document as one line. Its first word says what was done."""
-    title = one_line(learned.title) or "a document"
-    whole = f"{title}, {counted(learned.pages, 'page')}, {uri_of(learned.id)}"
+    whole = f"{one_line(learned.title) or 'a document'}, {counted(learned.pages, 'page')}, {uri_of(learned.id)}"
     if learned.is_unchanged:
         return f"unchanged: {whole}"
     if not learned.removed and learned.added == learned.pages:
@@ -513,8 +512,7 @@ def hit_line(hit: Hit, project: str = "") -> str:
     place = f" (project {one_line(project)})" if project else ""
     origin = hit.metadata.get(models.ORIGIN)
     place += f" (from {shorten(one_line(str(origin)), MAX_ORIGIN)})" if origin else ""
-    said = ":" if hit.document else " said:"
-    speaker = f" {speaker_of(hit)}{said}" if hit.kind == "message" else ""
+    speaker = f" {speaker_of(hit)}{':' if hit.document else ' said:'}" if hit.kind == "message" else ""
     date = date_and_sense(hit, hit.text) if hit.kind == "memory" else hit.date
     line = f"[{short(hit.id)}] {date}{place}{speaker} {text_of(hit)}"
     is_unclear = hit.kind == "memory" and not (hit.is_event_date or hit.since or hit.until)

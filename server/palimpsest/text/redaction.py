@@ -67,8 +67,7 @@ def redact(text: str) -> Redacted:
     """Return a text with a marker in place of each secret. A redacted text is returned unchanged."""
     kinds: list[str] = []
     for _ in range(_PASSES):
-        spans = _secrets(text)
-        if not spans:
+        if not (spans := _secrets(text)):
             break
         parts: list[str] = []
         end = 0
@@ -426,8 +425,7 @@ _MAX_CHARS = 200
 def _next_value(text: str, span: Span, before: str) -> Span | None:
     """Return the place of the value that follows a secret and belongs to the same statement."""
     for pattern in (_RE["european"], _RE["east asian"]):
-        link = pattern.match(text, span.end, span.end + _MAX_CHARS)
-        if link is None:
+        if (link := pattern.match(text, span.end, span.end + _MAX_CHARS)) is None:
             continue
         # "for the bank it's …" says what a value is for and that it is so. Another one stands in a list, without a verb.
         in_full = bool(link["label"] and (link["verb"] or link["sign"]))

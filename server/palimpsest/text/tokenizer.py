@@ -173,8 +173,7 @@ def _stem(word: str) -> str:
         word = _without_marks(unicodedata.normalize("NFKD", word))
     elif script == "CYRILLIC":
         word = word.replace("\u0451", "\u0435")  # the letter yo is mostly written as ye
-    language = _LANGUAGES.get(script)
-    if language is None:
+    if (language := _LANGUAGES.get(script)) is None:
         return word
     stem = stem_in(language, word)
     # A Russian noun may itself end like a case ending, and the stemmer then removes too much from one of its forms.

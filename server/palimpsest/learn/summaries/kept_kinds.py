@@ -452,8 +452,7 @@ def _project_material(conn: Connection, request: SummaryRequest) -> Material:
 
 def _plain_project(conn: Connection, request: SummaryRequest) -> PlainText:
     place = partial(_place_in_project, request.scope.project.casefold())
-    memories = _project_memories(conn, request, READ)
-    if memories:
+    if memories := _project_memories(conn, request, READ):
         return portrait(conn, request, memories, PROJECT_HEADINGS, place)
     name = one_line(request.scope.project).rsplit("/", maxsplit=1)[-1]
     return PlainText(f"Nothing is stored in the project {name}; about:{name} and timeline:{name} tell of the name.", "")

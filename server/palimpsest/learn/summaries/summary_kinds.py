@@ -182,8 +182,7 @@ def unexpired(memories: Iterable[Memory], now: datetime) -> list[Memory]:
 
 def newest(conn: Connection, request: SummaryRequest, limit: int) -> list[Memory]:
     """Return the newest of the memories that hold now, or that held at the time asked about. Newest first."""
-    span = request.held_at
-    if span is None:
+    if (span := request.held_at) is None:
         return holding((memory for _, memory in memory_queries.list_memories(conn, request.scope, limit)), request.now)
     known = memory_queries.list_memories(conn, request.scope, limit, with_closed=True)
     return [memory.in_zone(request.now.tzinfo) for _, memory in known if memory.may_hold_in(span)]

@@ -199,8 +199,7 @@ class JsonFormatter(logging.Formatter):
             "message": str(record.msg).strip() if is_ours else f"(left out) {record.module}:{record.lineno}",
             **cast("Mapping[str, Any]", getattr(record, FIELDS, {})),
         }
-        error = record.exc_info[1] if record.exc_info else None
-        if error is not None:
+        if (error := record.exc_info[1] if record.exc_info else None) is not None:
             line["error"] = type(error).__name__
             line["frames"] = [
                 f"{frame.filename}:{frame.lineno} {frame.name}" for frame in traceback.extract_tb(error.__traceback__)

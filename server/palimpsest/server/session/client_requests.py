@@ -248,8 +248,7 @@ class Roots:
         project = ""
         for folder, repository in repositories:
             with suppress(InputError):  # its name is not valid in a scope
-                project = await identify(repository)
-                if project:
+                if project := await identify(repository):
                     self._on_folder(folder, project)
                 break
         self._projects[connection] = project

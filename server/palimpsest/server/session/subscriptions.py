@@ -97,8 +97,7 @@ class Subscribers(InMemorySubscriptionBus):
 
     async def remove(self, ctx: RequestContext, params: UnsubscribeRequestParams) -> EmptyResult:
         """Stop notifying this connection about a resource."""
-        subscription = self._by_connection.get(_connection(ctx))
-        if subscription is not None:
+        if (subscription := self._by_connection.get(_connection(ctx))) is not None:
             subscription.uris.pop(str(params.uri), None)
         return EmptyResult()
 

@@ -952,9 +952,7 @@ class _Directions:
             is_participle = self._tokens[place].word.endswith(("ed", "en", "n", "ne", "lt", "ld", "nt", "id"))
             is_passive = "being" in before or (is_participle and before & _BE)
             return "" if toward or is_passive else "past"
-        if "habitual" in cues:
-            return "habit"
-        return "coming" if cues & {"coming", "due"} else ""
+        return "habit" if "habitual" in cues else "coming" if cues & {"coming", "due"} else ""
 
     def _unspaced(self, start: int, end: int, *, is_yearly: bool) -> Direction:
         """Return in which direction a day lies in Chinese or Japanese."""
