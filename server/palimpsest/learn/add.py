@@ -242,7 +242,6 @@ class _Learning:
         """Return what was learned from a piece."""
         engine, model, lesson, scope = self._engine, self._model, self._lesson, self._lesson.scope
         prompt = engine.prompts.get("extract_agent" if scope.agent_id else "extract")
-        messages = [part.message for part in piece]
         finished = tuple(part.message.id for part in piece if part.is_last)
         unfinished = {part.message.id for part in piece if not part.is_last}
         conversation = await engine.read(lambda conn: self._conversation(conn, piece))
@@ -256,7 +255,7 @@ class _Learning:
         requests = tuple(request for request in requests if request not in self._requests)
         notes = (*_notes(found), *excluded, *left_out)
         name = found.user_name
-        sources = [message.id for message in messages if name in message.content]
+        sources = [part.message.id for part in piece if name in part.message.content]
         told = await engine.read(lambda conn: commit.name_decision(conn, scope, name, sources))
         if not kept and not requests:
             provenance = models.Provenance("extract", model.name, prompt.fingerprint, lesson.caller)
@@ -523,8 +522,7 @@ async def add_text(
     document, unless it has more than a time. Raises MemoryNotFoundError and LedgerError.
     """
     if is_long(fact.text) and not (replaces or fact.metadata or fact.relations or infer):
-        document = text_document(fact.text, fact.said_at or engine.clock())
-        learned = await learn_document(engine, scope, document, caller)
+        learned = await learn_document(engine, scope, text_document(fact.text, fact.said_at or engine.clock()), caller)
         return WriteResult(notes=learned.notes, document=learned)
     fact, notes, replaced, read = await engine.run(lambda: _prepared(engine, scope, fact, replaces))
     if infer and engine.model is not None and not replaces:

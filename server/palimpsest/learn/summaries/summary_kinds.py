@@ -372,10 +372,10 @@ def pinned_block(conn: Connection, scope: Scope, now: datetime) -> str:
 
     What belongs to agents or runs that the scope does not name follows, with whose it is.
     """
-    lines: list[str] = []
     held = [memory for memory in pinned_memories(conn, scope) if not memory.has_ended(now)]
-    for memory in sorted(held, key=lambda memory: whose(memory, scope) != ""):
-        owner = visible(whose(memory, scope))
+    lines = [
         # Further lines of a text are indented, so that they are seen to belong to it.
-        lines.append(f"- {owner}{block_head(memory)}" + "\n  ".join(memory.text.splitlines()))
+        f"- {visible(whose(memory, scope))}{block_head(memory)}" + "\n  ".join(memory.text.splitlines())
+        for memory in sorted(held, key=lambda memory: whose(memory, scope) != "")
+    ]
     return "\n".join((HEADING, *lines)) if lines else ""
