@@ -187,20 +187,48 @@ async def test_what_is_dangerous_for_the_users_people_comes_before_clients_and_g
         assert [text for text in case["others"] if text in known] == []
 
 
+@pytest.mark.parametrize(
+    ("user", "own", "other"),
+    [
+        (
+            "L'utilisateur, Thierry Vasseur, est chef de chantier à Lyon.",
+            "Thierry Vasseur est allergique à la pénicilline.",
+            "Le grutier Karim Haddad est allergique aux arachides.",
+        ),
+        ("The user, Orla Brennan, runs a clinic.", "Orla Brennan takes warfarin.", "Bella takes insulin."),
+        ("Der Nutzer, Jonas Hellweg, ist Tischler.", "Jonas Hellweg ist gegen Nüsse allergisch.", "Rex hat Diabetes."),
+        ("用户沈玉兰是小馆的老板", "沈玉兰对青霉素过敏", "客人陈默对虾过敏"),
+    ],
+)
+async def test_who_introduces_the_user_tells_the_users_name(memory: Memory, user: str, own: str, other: str) -> None:
+    name = own[:3] if own[:1] > "z" else " ".join(own.split()[:2])
+    await memory.add_text(ALICE, other, infer=False)
+    await memory.add_text(ALICE, own, infer=False, relations=[Relation(name, "has", "allergy")])
+    await memory.add_text(ALICE, user, infer=False)
+    for number in range(40):
+        await memory.add_text(ALICE, f"The crane {number} stands in the yard {number}.", infer=False)
+    for begin in await begun(memory):
+        assert user in begin
+        assert begin.index(own) < (begin.find(other) % len(begin))
+
+
 async def test_what_is_due_in_the_next_days_is_dated_until_its_day_is_over(
     memory: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plans = {"The scaffold comes": "2026-05-10", "Hugo sees the dentist": "2026-05-09", "The fair opens": "2026-07-01"}
     for text, day in plans.items():
-        await memory.add_text(ALICE, text, infer=False, since=day)
+        await memory.add_text(ALICE, text, infer=False, since=day, until=day)
     await memory.add_text(ALICE, "The crane costs more", infer=False, since="2026-05-08")
     await memory.add_text(ALICE, "Bread costs more", infer=False, since="2026-05")
+    await memory.add_text(ALICE, "Milk costs more", infer=False, since="2026-05-09")
     due = ("- on 2026-05-09: Hugo sees the dentist", "- on 2026-05-10: The scaffold comes")
-    for today, wanted in (("2026-05-08", due), ("2026-05-10", due[1:]), ("2026-05-11", ())):
+    begins = "- from 2026-05-09: Milk costs more"
+    for today, wanted in (("2026-05-08", (*due, begins)), ("2026-05-10", due[1:]), ("2026-05-11", ())):
         on_that_day: Callable[..., str] = partial(str.format, today)  # whatever is to be written of the time
         monkeypatch.setattr("palimpsest.hooks.spool.time.strftime", on_that_day)
         for begin in await begun(memory):
-            assert [line for line in begin.splitlines() if line.startswith("- on 2026-05-")] == [*wanted]
+            assert re.findall(r"^- (?:on|from) 2026-05-.*", begin, re.MULTILINE) == [*wanted]
+            assert ("Due" in begin) is bool(wanted)
 
 
 async def test_a_project_is_named_and_shown_beside_what_is_pinned(memory: Memory) -> None:

@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence, Set
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
@@ -173,15 +173,14 @@ def fitting(lines: Iterable[Line], room: float, cost: Cost) -> list[Line]:
 def _sections(groups: Sequence[Group], room: int, cost: Cost) -> list[list[Line]]:
     """Return the lines of groups that fit into a room, each group after its heading, without those that have none.
 
-    What is pinned is shown in any case; others have what its share leaves them. What has no heading belongs to the
-    group before.
+    What is pinned is shown in any case; others have what its share leaves them.
     """
     sections: list[list[Line]] = []
     left: float = room
     for heading, lines, share in groups:
         kept = lines if heading == PINNED else fitting(lines, share * left - cost(heading), cost)
         if kept:
-            sections.append([*([Line(heading)] if heading else []), *kept])
+            sections.append([Line(heading), *kept])
             left = max(left - sum(cost(line.text) for line in sections[-1]), (1 - share) * left)
     return sections
 
@@ -329,7 +328,7 @@ def read_sources(ledger: Ledger, conn: Connection, scope: Scope, now: datetime, 
     last_words = _last_exchange(message_queries.last_conversation(conn, scope))
     return Sources(
         first=sorted(groups["first"], key=lambda memory: ranks[memory.id] is not Rank.NAME),
-        due=sorted(groups["due"], key=lambda memory: memory.happened_at or memory.holds_from)[:MAX_DUE],
+        due=sorted(groups["due"], key=lambda memory: (not _is_of_a_day(memory), _day_of(memory)))[:MAX_DUE],
         pinned=[memory for memory in groups["pinned"] if not memory_queries.whose(memory, scope)],
         help=[] if profile else groups["help"],
         practice=[] if procedures else [*groups["corrected"], *groups["learned"]],
@@ -360,11 +359,20 @@ def _group_of(memory: Memory, rank: Rank, user_name: str, now: datetime) -> str:
     return "help" if rank is Rank.HELP else "telling"
 
 
+def _day_of(memory: Memory) -> date:
+    return (memory.happened_at or memory.holds_from).date()
+
+
+def _is_of_a_day(memory: Memory) -> bool:
+    """Return whether a memory tells of one day, as of an appointment, and not of what begins on it."""
+    return memory.happened_at is not None or memory.since == memory.until
+
+
 def _is_due(memory: Memory, now: datetime) -> bool:
     """Return whether a memory was told before the day on which it begins, and that day is near."""
     precision = memory.happened_precision if memory.happened_at else memory.valid_from_precision
-    day, today = (memory.happened_at or memory.holds_from).date(), now.date()
-    return precision in ("", "day") and memory.stated_at.date() < day and today <= day <= today + DUE_WITHIN
+    is_told_before = precision in ("", "day") and memory.stated_at.date() < _day_of(memory)
+    return is_told_before and now.date() <= _day_of(memory) <= now.date() + DUE_WITHIN
 
 
 def _last_exchange(messages: Sequence[Message]) -> tuple[Message, ...]:
@@ -438,6 +446,7 @@ MIN_CUT_CHARS = 80
 PROFILE_TOKENS = 120
 
 UNCUT = "Pinned, whole:"
+DUE = "Due:"
 KNOWN, PINNED = "Known of the user:", "Pinned, too (update_memory edits [id@revision]):"
 HELP = "How the user wants help:"
 PROCEDURES = "How to work, from experience:"
@@ -461,9 +470,10 @@ def instructions_with(sources: Sources, project: str = "") -> str:
     shown = fitting(first, head, _size)
     if first[1:2] and first[1] not in shown:  # the name took the room of what somebody's safety depends on
         shown = fitting(dict.fromkeys((first[1], *first)), head, _size)
+    due = fitting(_due(sources), room / 3, _size)
     heads: tuple[Group, ...] = (
         (KNOWN, list(dict.fromkeys((*shown, *first))), KNOWN_SHARE if sources.pinned else 1),
-        ("" if first else KNOWN, _due(sources), 1 / 3),
+        (DUE, due, 1),
         (PROCEDURES, _practice(sources), 1 / 3 if sources.pinned else 1),
     )
     taken = sum(_size(line.text) for section in _sections(heads, room, _size) for line in section)
@@ -471,8 +481,9 @@ def instructions_with(sources: Sources, project: str = "") -> str:
     room_left -= int(room_left * PROJECT_SHARE) if sources.of_project else 0
     pinned = _pinned_lines(sources, room_left, lambda memory, chars: _size(_pinned_line(memory, chars).text))
     groups: tuple[Group, ...] = (
-        *heads,
+        heads[0],
         (PINNED, pinned, 1),
+        *heads[1:],
         (HELP, _lines(sources.help), 1 / 2 if sources.of_project else 1),
         (PROJECT, _lines(sources.of_project), 1),
         (ABOUT, _about(sources), 1),
@@ -489,10 +500,8 @@ def _short_name(project: str) -> str:
 
 def _due(sources: Sources) -> list[Line]:
     """Return what is due as lines, each after its day."""
-    texts = [(memory, shorten_to_tokens(plain(memory.text), DUE_TOKENS)) for memory in sources.due]
-    return [
-        Line(f"- on {(memory.happened_at or memory.holds_from).date()}: {text}", memory.id) for memory, text in texts
-    ]
+    days = [(f"{'on' if _is_of_a_day(memory) else 'from'} {_day_of(memory)}", memory) for memory in sources.due]
+    return [Line(f"- {day}: {shorten_to_tokens(plain(memory.text), DUE_TOKENS)}", memory.id) for day, memory in days]
 
 
 def _practice(sources: Sources) -> list[Line]:
@@ -580,8 +589,8 @@ def session_brief(sources: Sources, project: str) -> ContextBlock:
     first = _lines(sources.first, is_lasting=True, may_cut=True)
     groups: tuple[Group, ...] = (
         ("About the user:", first, FIRST_SHARE),
-        ("" if first else "About the user:", _due(sources), 1 / 3),
         (PINNED, _pinned_lines(sources), PINNED_SHARE),
+        (DUE, _due(sources), 1 / 3),
         (PROCEDURES, _practice(sources), 1 / 3),
         (HELP, _lines(sources.help, may_cut=True), 1 / 3),
         (of_project, _lines(sources.of_project, may_cut=True), 2 / 3),

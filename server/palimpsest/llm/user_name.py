@@ -46,6 +46,19 @@ def with_name(text: str, user_name: str) -> str:
     return f"{user_name}{found['possessive'] or ''}{rest}"
 
 
+def behind_user(text: str) -> str:
+    """Return what follows the user at the beginning of a text: "Ana Ruiz, a vet" of "The user is Ana Ruiz, a vet".
+
+    It is "" if the text begins with something else, or with what is the user's.
+    """
+    found = _RE["person"].match(text)
+    return _LINK.sub("", text[found.end() :], count=1) if found and not found["possessive"] else ""
+
+
+# What may stand between the user and the name: "The user, Ana Ruiz, …", "User is Ana Ruiz".
+_LINK = re.compile(r"[\s,(:\uff0c]*(?:(?:is|ist|est|es|è|é|jest|heet|heter|это)\s)?")
+
+
 def is_about_user(text: str) -> bool:
     """Return whether a text begins with the user: with "User" in one of the languages above, or with "I" or "my"."""
     return _RE["person"].match(text) is not None or _RE["first person"].match(text) is not None

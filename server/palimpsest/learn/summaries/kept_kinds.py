@@ -1,6 +1,5 @@
 """The kinds of summaries that are kept: portraits (`profile`, `project`, `procedures`), and days and what they make."""
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -22,7 +21,7 @@ from palimpsest.learn.summaries import summary_kinds as kinds
 from palimpsest.learn.summaries.extractive import Passage, ended, most_telling, without_contradicted
 from palimpsest.learn.summaries.portrait_signs import MUST, Rank, Signs, is_about, rank_of
 from palimpsest.learn.summaries.summary_kinds import Material, PlainText, SummaryKind, SummaryRequest, memory_item
-from palimpsest.llm.user_name import is_about_user
+from palimpsest.llm.user_name import behind_user, is_about_user
 from palimpsest.recall.features import centred_vectors
 from palimpsest.store import memories as memory_queries
 from palimpsest.store import messages as message_queries
@@ -33,7 +32,7 @@ from palimpsest.text.dates.date_finder import date_and_sense, dates_in
 from palimpsest.text.intents import standing_statements
 from palimpsest.text.names.name_finder import is_given_name
 from palimpsest.text.stopwords import is_denial
-from palimpsest.text.tokenizer import count_tokens, lines_within, query_tokens
+from palimpsest.text.tokenizer import count_tokens, is_unspaced, lines_within, query_tokens
 
 # Sort memories into the sections of a portrait without a model, and show the most central and recent of each.
 
@@ -295,7 +294,6 @@ PROFILE_SECTIONS = (
     Section(PREFERENCES, frozenset({"preference"}), portrait_signs.PREFERENCES),
 )
 
-_IS_CALLED = re.compile(r"(?:The )?User (?:is|ist|est|es|è|é) ", re.IGNORECASE)
 
 # With which share of the memories a name begins that is taken for the user's: many begin with that of a relative, a pet
 # or a thing, but none of these with so many.
@@ -375,12 +373,13 @@ def _name_of_most(memories: Sequence[Memory]) -> str:
     return next((name for name, count in begin.most_common(1) if count > MOST * len(memories)), "")
 
 
-def _names_told(memories: Iterable[Memory]) -> Iterator[str]:
+def _names_told(memories: Sequence[Memory]) -> Iterator[str]:
     """Yield the names in texts such as "User is Imogen Hartley, a nurse", which also tell what the user is called."""
-    for memory in memories:
-        if subject := _IS_CALLED.match(memory.text):
-            people = (entity.name for entity in memory.entities if entity.type == "person")
-            yield from (name for name in people if memory.text.startswith(name, subject.end()))
+    known = (entity for memory in memories for entity in memory.entities)
+    # What a Chinese or Japanese name names is seldom recognized.
+    people = {each.name for each in known if each.type == "person" or (each.type == "other" and is_unspaced(each.name))}
+    for rest in filter(None, (behind_user(memory.text) for memory in memories)):
+        yield from (name for name in people if rest.startswith(name))
 
 
 def _place_in_profile(own: AbstractSet[str], close: AbstractSet[str], memory: Memory) -> str:

@@ -125,12 +125,18 @@ class Rank(IntEnum):
 MUST = Rank.IDENTITY
 
 
+# Within how many characters a text that begins with the user says the user's name.
+INTRODUCED = 40
+
+
 def rank_of(memory: Memory, user_name: str) -> Rank:
     """Return how much depends on a memory. `user_name` may be ""."""
     if is_safety(memory, user_name):
         return Rank.SAFETY
     if USER_NAME in memory.metadata or NAME.match(memory.text):
         return Rank.NAME
+    if user_name and user_name in memory.text[:INTRODUCED] and is_about_user(memory.text):
+        return Rank.IDENTITY  # "The user, Ana Ruiz, is a vet"
     if memory.happened_at is None and is_about(memory, user_name) and WHO.count(memory.text):
         beginning = " ".join(memory.text.split(maxsplit=BEGINNING)[:BEGINNING])
         return Rank.OTHER if PEOPLE.count(beginning) else Rank.IDENTITY  # "User's brother lives in Bern"
