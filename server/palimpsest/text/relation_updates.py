@@ -8,7 +8,7 @@ cannot be told stays, unless the old text says nothing else: then it is what was
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
@@ -287,17 +287,21 @@ class _Reading:
         """Return whether a relation leads to a number, a time or a date, and the new text has others and not this."""
         (own, at), (said, told) = (self._numbers_and_times(text) for text in (relation.destination, self._new.text))
         is_other = bool(own and said) and own.isdisjoint(said)
-        is_put_off = bool(at and told) and at.isdisjoint(told) and not is_timeless(relation)
-        return (is_other or is_put_off) and not self._is_beside(relation)
+        # A day off on Wednesdays is no other day than one of the calendar from which a wage is paid.
+        is_put_off = any(of_sort.isdisjoint(told[sort]) for sort, of_sort in at.items() if of_sort and told.get(sort))
+        return (is_other or (is_put_off and not is_timeless(relation))) and not self._is_beside(relation)
 
-    def _numbers_and_times(self, text: str) -> tuple[AbstractSet[str], AbstractSet[str]]:
-        """Return the numbers of a text that are no part of a date or a time of day, and its dates and times of day."""
+    def _numbers_and_times(self, text: str) -> tuple[AbstractSet[str], Mapping[object, AbstractSet[str]]]:
+        """Return the numbers of a text that are no part of a date or a time of day, and its dates and times by sort."""
         spans, clocks = dates_in(text, self._old.stated_at, guesses=True), vocabulary.times_in(text)
         places = [(span.position, span.position + len(span.phrase)) for span in spans]
         places += [(clock.start, clock.end) for clock in clocks]
         left = "".join(" " if any(a <= at < b for a, b in places) else sign for at, sign in enumerate(text))
-        hours = numbers_in(" ".join(clock.written for clock in clocks))
-        return numbers_in(left), hours | {span.start.isoformat() for span in spans}
+        times: dict[object, set[str]] = {"hour": set(numbers_in(" ".join(clock.written for clock in clocks)))}
+        for span in spans:
+            sort = span.unit, any(map(str.isdigit, span.phrase))
+            times.setdefault(sort, set()).add(span.start.isoformat())
+        return numbers_in(left), times
 
     def _is_beside(self, relation: Relation) -> bool:
         """Return whether the new text names another end of a relation that it ends: "takes Eliquis, not Marcumar"."""
