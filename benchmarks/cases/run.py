@@ -287,6 +287,6 @@ async def _related(memory: Memory) -> tuple[KnownRelation, ...]:
 
 
 async def _held(memory: Memory, stored: StoredMemory) -> Held:
-    _, versions, replaced, _ = await memory.history(memory.scope, stored.id)
-    own = [version.old_memory for version in versions if version.old_memory]
-    return Held(stored, (*own, *(item.memory.text for item in replaced)))
+    found = await memory.history(memory.scope, stored.id)
+    own = [version.old_memory for version in found.versions if version.old_memory]
+    return Held(stored, (*own, *(item.memory.text for item in found.predecessors)))

@@ -59,15 +59,16 @@ def memories_at(
 ) -> list[models.Memory]:
     """Return the memories that the scope sees and that were living at an instant, as they were then.
 
-    One that had expired by then was not living, even if it was closed later. One that somebody deleted since is not
-    shown again. With `memory_ids` only these are read.
+    One that had expired by then was not living, even if it was closed later. One that was deleted since is not shown
+    again, unless an undo deleted it. With `memory_ids` only these are read.
     """
     is_read = () if memory_ids is None else (among(history.c.memory_id, memory_ids),)
     newest = _newest_rows(HISTORIES[0], scope, instant, *is_read)
     then = (history.c.new_memory, history.c.state, history.c.updated_at.label("changed_at"))
     query = sa.select(memories, *then).join(history, history.c.memory_id == memories.c.id)
     query = query.join(newest, newest.c.seq == history.c.seq)
-    rows = conn.execute(query.where(history.c.is_deleted.is_(False), memories.c.is_forgotten.is_(False)))
+    is_kept = sa.or_(memories.c.is_forgotten.is_(False), _last_stage(HISTORIES[0]).startswith(models.UNDO))
+    rows = conn.execute(query.where(history.c.is_deleted.is_(False), is_kept))
     states = (with_state(to_memory(row), row.new_memory, row.state, row.changed_at) for row in rows)
     return [memory for memory in states if not models.has_expired(memory.metadata, instant)]
 
@@ -75,16 +76,24 @@ def memories_at(
 def messages_at(conn: sa.Connection, scope: models.Scope, instant: datetime) -> list[models.Message]:
     """Return the messages that the scope sees and that were stored and not deleted at an instant, oldest first.
 
-    Of those that were deleted since only pages are shown that a newer version of their document left out.
+    Of those that were deleted since only pages are shown that a newer version of their document left out, and what an
+    undo deleted.
     """
     newest = _newest_rows(HISTORIES[1], scope, instant)
     query = sa.select(messages).join(message_history, message_history.c.message_id == messages.c.id)
     query = query.join(newest, newest.c.seq == message_history.c.seq)
-    done = message_history.alias()
-    by_somebody = sa.exists().where(done.c.message_id == messages.c.id, done.c.stage.startswith(models.DELETE))
-    is_kept = sa.or_(messages.c.deleted_at.is_(None), sa.and_(messages.c.role == models.PAGE, ~by_somebody))
+    last = _last_stage(HISTORIES[1])
+    is_left_out = sa.and_(messages.c.role == models.PAGE, ~last.startswith(models.DELETE))
+    is_kept = sa.or_(messages.c.deleted_at.is_(None), is_left_out, last.startswith(models.UNDO))
     stored = query.where(message_history.c.event == models.Event.ADD.value, is_kept)
     return [to_message(row) for row in conn.execute(stored.order_by(messages.c.seq))]
+
+
+def _last_stage(of: History) -> sa.ScalarSelect[str]:
+    """Return what changed a memory or message last."""
+    rows = of.rows.alias()
+    own = sa.select(rows.c.stage).where(rows.c[of.owner_id.name] == of.owners.c.id)
+    return own.order_by(rows.c.seq.desc()).limit(1).scalar_subquery()
 
 
 def _newest_rows(
