@@ -135,9 +135,8 @@ async def test_what_is_to_be_known_before_something_is_no_question_of_the_past(t
             "who hands in the herbarium before Monday",
         ):
             assert [hit.text for hit in (await memory.search(ALICE, question)).hits] == [now], question
-        assert {hit.text for hit in (await memory.search(ALICE, "when was the herbarium due before 2026?")).hits} != {
-            now
-        }
+        for question in ("when was the herbarium due before 2026?", "When was the herbarium due before October?"):
+            assert len((await memory.search(ALICE, question)).hits) == 2, question  # also what was replaced
 
 
 async def test_the_words_of_a_time_find_nothing_that_happens_so_often(tmp_path: Path) -> None:

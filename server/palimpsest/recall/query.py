@@ -319,6 +319,7 @@ class ParsedQuery:
         names = frozenset(word for speaker in speakers for word in first_names[speaker])
         dates, asked = dates_in(text, now, guesses=True), TimeQuestion.of(text, people)
         # "Last week" says when, and finds nothing that costs so much a week.
+        is_ahead = not _has_past_verb(text) and any(date.relation == "before" and date.end > now for date in dates)
         times = [date.phrase for date in dates if date.is_relative and date.unit in LONG]
         others = {*names, *query_tokens(" ".join(times))}
         about = with_own_name(asked.about, name_key(memories.name_of_user(conn, scope))) if asked.about else asked.about
@@ -329,7 +330,7 @@ class ParsedQuery:
             names,
             frozenset(speakers),
             dates,
-            asks_for_the_past(text) and not any(date.relation == "before" and date.end > now for date in dates),
+            asks_for_the_past(text) and not is_ahead,
             now.tzinfo or UTC,
             tuple(tuple(dict.fromkeys(query_tokens(wording))) for wording in also),
             exact_parts(text),
