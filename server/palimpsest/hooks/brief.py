@@ -473,17 +473,17 @@ def instructions_with(sources: Sources, project: str = "") -> str:
     due = fitting(_due(sources), room / 3, _size)
     heads: tuple[Group, ...] = (
         (KNOWN, list(dict.fromkeys((*shown, *first))), KNOWN_SHARE if sources.pinned else 1),
-        (DUE, due, 1),
         (PROCEDURES, _practice(sources), 1 / 3 if sources.pinned else 1),
+        (DUE, due, 1),
     )
     taken = sum(_size(line.text) for section in _sections(heads, room, _size) for line in section)
     room_left = room - taken - _size(PINNED) - LEFT_OUT_BYTES
     room_left -= int(room_left * PROJECT_SHARE) if sources.of_project else 0
     pinned = _pinned_lines(sources, room_left, lambda memory, chars: _size(_pinned_line(memory, chars).text))
     groups: tuple[Group, ...] = (
-        heads[0],
+        *heads[:2],
         (PINNED, pinned, 1),
-        *heads[1:],
+        heads[2],
         (HELP, _lines(sources.help), 1 / 2 if sources.of_project else 1),
         (PROJECT, _lines(sources.of_project), 1),
         (ABOUT, _about(sources), 1),
