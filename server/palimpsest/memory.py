@@ -87,14 +87,14 @@ MAX_HOPS = 2
 class MemoryHistory(NamedTuple):
     """A memory as it is now, its versions, oldest first, what it replaced, and what it is linked with.
 
-    With `is_uncovered` what took its place was deleted.
+    `successor_deleted` is whether the memory that took its place was deleted.
     """
 
     memory: models.Memory
     versions: Sequence[Version]
     predecessors: Sequence[models.Predecessor]
     linked: Sequence[models.LinkedMemory]
-    is_uncovered: bool = False
+    successor_deleted: bool = False
 
 
 # The facade: `async with open_memory(settings) as memory`.
@@ -431,8 +431,8 @@ class Memory(Edits):
         ]
         versions = [version.in_zone(self.zone) for version in history.versions_of(conn, memory.id)]
         successors = memory_queries.memories_by_id(conn, [memory.superseded_by or ""]).values()
-        is_uncovered = any(successor.is_forgotten for successor in successors)
-        return MemoryHistory(memory, versions, replaced, links.linked_with(conn, scope, memory), is_uncovered)
+        successor_deleted = any(successor.is_forgotten for successor in successors)
+        return MemoryHistory(memory, versions, replaced, links.linked_with(conn, scope, memory), successor_deleted)
 
     async def health(self) -> dict[str, str]:
         """Return the state of the ledger, the vectors, the index and a graph database, in one word each."""

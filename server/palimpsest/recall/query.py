@@ -318,8 +318,8 @@ class ParsedQuery:
         }
         names = frozenset(word for speaker in speakers for word in first_names[speaker])
         dates, asked = dates_in(text, now, guesses=True), TimeQuestion.of(text, people)
-        # "Last week" says when, and finds nothing that costs so much a week.
         is_ahead = not _has_past_verb(text) and any(date.relation == "before" and date.end > now for date in dates)
+        # "Last week" says when, and finds nothing that costs so much a week.
         times = [date.phrase for date in dates if date.is_relative and date.unit in LONG]
         others = {*names, *query_tokens(" ".join(times))}
         about = with_own_name(asked.about, name_key(memories.name_of_user(conn, scope))) if asked.about else asked.about

@@ -37,7 +37,7 @@ SHOWN_ERRORS = 5
 
 NO_OBJECT = 'must be an object, such as {"key": "value"}'
 
-# Examples of the arguments that are lists of other than texts.
+# Examples of the arguments that are lists, but not of texts.
 MESSAGES, RELATIONS = '[{"role": "user", "content": "…"}]', '[["Lena Brandt", "leads", "billing"]]'
 LISTS: Mapping[Any, str] = {("messages",): MESSAGES, ("relations",): RELATIONS}
 

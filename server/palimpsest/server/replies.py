@@ -262,13 +262,13 @@ def _labels(version: Version, *, with_date: bool) -> frozenset[str]:
 
 def history_json(history: MemoryHistory) -> dict[str, Any]:
     """Return the history of a memory. A long text is whole only where it first stands."""
-    memory, versions, predecessors, linked, is_uncovered = history
+    memory, versions, predecessors, linked, successor_deleted = history
     reply: dict[str, Any] = {
         **picked(memory, "id memory=text"),
         **_at(memory),
         "deleted": memory.deleted_at is not None,
         **picked(memory, f"superseded_by {_TIMES}"),
-        "successor_deleted": is_uncovered,
+        "successor_deleted": successor_deleted,
         "replaced": [
             {**picked(old.memory, "id memory=text"), "valid_until": old.memory.until or None, **picked(old, "sources")}
             for old in predecessors
@@ -724,9 +724,9 @@ def history_text(history: MemoryHistory) -> str:
 
     A long text is whole only where it first stands.
     """
-    memory, versions, predecessors, linked, is_uncovered = history
+    memory, versions, predecessors, linked, successor_deleted = history
     date = date_and_sense(memory, memory.text)
-    deleted = " (deleted)" if is_uncovered else ""
+    deleted = " (deleted)" if successor_deleted else ""
     lines = [f"[{short(memory.id)}] {date}, {_state(memory)}{deleted}: {one_line(memory.text)}"]
     lines += [f"  context: {one_line(memory.context)}"] if memory.context else []
     lines += [f"  hints: {one_line('; '.join(memory.keywords))}"] if memory.keywords else []

@@ -520,7 +520,7 @@ def calls_off(text: str) -> bool:
 
 
 def ends_something(text: str, relations: Iterable[Relation]) -> bool:
-    """Return whether a text says that something is off or goes over to another, or a relation that it has ended."""
+    """Return whether a text calls something off or changes it, or one of its relations says that it has ended."""
     if _RE["goes over"].search(text) or not _WORDS["is ended"].isdisjoint(words_in(_with_plain_endings(text))):
         return True
     named = ((relation.source, f"{relation.name} {relation.destination}") for relation in relations)
@@ -620,10 +620,8 @@ def is_at_another_time(newer: Memory, older: Memory) -> bool:
     """Return whether two memories date the same relation differently: it was put off, or the date corrected."""
     before = {item.key: (item.since, item.until) for item in dated(older) if not is_several(item.key[1])}
     now = [(item.key, item.since, item.until) for item in dated(newer) if item.key in before]
-    times = [times for key, *dates in now for times in zip(dates, before[key], strict=True) if all(times)]
-    is_put_off = any(
-        not (new or "").startswith(old or "") and not (old or "").startswith(new or "") for new, old in times
-    )
+    times = [(new, old) for key, *dates in now for new, old in zip(dates, before[key], strict=True) if new and old]
+    is_put_off = any(not new.startswith(old) and not old.startswith(new) for new, old in times)
     return is_put_off and not says_besides(newer.text)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
 from palimpsest.core.clock import shown_date
-from palimpsest.core.models import Fact, Memory, NamedEntity, Relation, name_key, relation_words
+from palimpsest.core.models import Fact, Memory, NamedEntity, Relation, name_key, relation_key, relation_words
 from palimpsest.store.entries import Transaction
 from palimpsest.store.graph.identity import group_of, mention_row, resolve, tell_name
 from palimpsest.store.memories import read_memories
@@ -289,14 +289,17 @@ def relation_rows(memory: Memory, meant: Mapping[str, str]) -> list[dict[str, An
     A relation of somebody who may be one of several has none.
     """
     return [
-        dict(zip(_ROW, (memory.id, place, meant[ends[0]], each.key[1], each.name, meant[ends[1]]), strict=True))
-        for place, each in enumerate(memory.relations)
-        for ends in [_ends(each)]
-        if meant.keys() >= set(ends)
+        {
+            "memory_id": memory.id,
+            "position": position,
+            "source_id": meant[name_key(relation.source)],
+            "key": relation_key(relation.name),
+            "name": relation.name,
+            "destination_id": meant[name_key(relation.destination)],
+        }
+        for position, relation in enumerate(memory.relations)
+        if name_key(relation.source) in meant and name_key(relation.destination) in meant
     ]
-
-
-_ROW = ("memory_id", "position", "source_id", "key", "name", "destination_id")
 
 
 def put_relations(conn: Connection, memory: Memory, meant: Mapping[str, str]) -> None:
@@ -311,7 +314,7 @@ def put_relations(conn: Connection, memory: Memory, meant: Mapping[str, str]) ->
 
 
 _RELATIONS = (
-    select(*(relations.c[name] for name in _ROW))
+    select(*(relations.c[name] for name in ("memory_id", "position", "source_id", "key", "name", "destination_id")))
     .where(relations.c.memory_id == bindparam("memory"))
     .order_by(relations.c.position)
 )
