@@ -23,6 +23,7 @@ from tests.support.examples import examples
 from tests.support.ledger_access import write_decisions
 from tests.support.memory import llm_settings, memory_in, messages_from
 from tests.support.scripted_model import facts_reply, is_extraction
+from tests.support.stores import Store
 
 MAX_NOTE_CHARS = 5_000
 
@@ -111,7 +112,10 @@ class HostileMemory:
 
 
 @pytest.fixture(scope="module")
-def hostile(tmp_path_factory: pytest.TempPathFactory) -> Generator[HostileMemory]:
+def hostile(
+    tmp_path_factory: pytest.TempPathFactory,
+    store: Store,  # noqa: ARG001 - where its ledger is
+) -> Generator[HostileMemory]:
     """Give one memory for all examples, in which other scopes stay as they are."""
     script, folder = Script(), tmp_path_factory.mktemp("hostile")
     with (

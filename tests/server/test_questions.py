@@ -84,7 +84,7 @@ def call_seconds(seconds: str) -> dict[str, str]:
 
 async def test_a_call_ends_though_the_clients_model_never_answers(tmp_path: Path) -> None:
     """Guards calls from waiting for ever: what is sent, what was found in time and summaries are kept, and told."""
-    async with over_stdio(tmp_path, SilentClientModel(TEA), "legacy", **call_seconds("0.4")) as client:
+    async with over_stdio(tmp_path, SilentClientModel(TEA), "legacy", **call_seconds("1.5")) as client:
         with anyio.fail_after(30):
             await client.call_tool("add_memory", {"text": "Alice likes Assam", "infer": False})
             added = await client.call_tool("add_memory", CONVERSATION)  # the model finds a fact, and never decides

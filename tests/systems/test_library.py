@@ -25,6 +25,7 @@ from palimpsest.core.settings import load_settings
 from tests.support.environment import clean_environment
 from tests.support.memory import llm_settings
 from tests.support.scripted_model import facts_reply
+from tests.support.stores import Store
 
 TRIP = [
     {"role": "user", "content": "I am planning a hike in the Tatra mountains in September."},
@@ -34,7 +35,10 @@ TRIP = [
 
 
 @pytest.fixture(scope="module")
-def m(tmp_path_factory: pytest.TempPathFactory) -> Generator[Memory]:
+def m(
+    tmp_path_factory: pytest.TempPathFactory,
+    store: Store,  # noqa: ARG001 - where its ledger is
+) -> Generator[Memory]:
     """Open a memory without a language model. Each test has a user of its own."""
     with Memory({"data_dir": tmp_path_factory.mktemp("library"), "llm": {"provider": "none"}}) as memory:
         yield memory

@@ -17,6 +17,7 @@ from mcp import Client
 from tests.support.http_server import HttpServer, connect_http, new_access_token, run_http_server
 from tests.support.mcp_client import connect_stdio, error_text, reply_results, reply_text
 from tests.support.server_in_process import connect
+from tests.support.stores import Store
 
 pytestmark = pytest.mark.anyio
 
@@ -41,7 +42,10 @@ def table() -> Iterator[tuple[str, str, dict[str, str]]]:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpServer]:
+def server(
+    tmp_path_factory: pytest.TempPathFactory,
+    store: Store,  # noqa: ARG001 - where its ledger is
+) -> Iterator[HttpServer]:
     """Run a server that requires an access token, because one exists."""
     folder = tmp_path_factory.mktemp("shared")
     new_access_token(folder / "data", "nobody")
