@@ -474,8 +474,10 @@ def stated_secrets(text: str) -> Iterator[Span]:
     position = 0
     while name := NAME.search(low, position):
         position = name.end()
-        local = _NAMES["local names"].fullmatch(name.group())
-        links = (_RE["changed to"], _RE["joint"], *([_RE["local joint"]] if local else []), _RE["no joint"])
+        kind = kind_of(name.group())
+        more = [_RE["local joint"]] if _NAMES["local names"].fullmatch(name.group()) else []
+        more += [_RE["pin joint" if kind == "pin" else "strong joint"]] if kind in ("pin", "password") else []
+        links = (_RE["changed to"], _RE["joint"], *more, _RE["no joint"])
         joints = (pattern.match(low, position) for pattern in links)
         spans = (_value_after_name(text, low, name, joint) for joint in joints if joint)
         span = next((span for span in spans if span), None) or _value_before_name(text, low, name)
