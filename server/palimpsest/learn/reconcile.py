@@ -36,6 +36,7 @@ from palimpsest.text.display import counted
 from palimpsest.text.intents import FORGOTTEN, MORE_MAY_FIT, first_of
 from palimpsest.text.names.known_names import asks_about_name
 from palimpsest.text.names.name_finder import find_names, is_english_word, is_given_name
+from palimpsest.text.relation_updates import is_for_life
 from palimpsest.text.stopwords import without_function_words
 from palimpsest.text.tokenizer import count_tokens, search_tokens
 from palimpsest.text.word_lists import LazyPattern
@@ -111,8 +112,13 @@ def _is_general(conn: Connection, scope: models.Scope, fact: models.Fact, own: S
     """Return whether a fact belongs outside of the project: about the user, or people of the user.
 
     A colleague, a client or a guest is somebody whom the project alone knows, or who is first named as such: what is
-    known of them stays here, and so does the work of somebody who has a part in the project.
+    known of them stays here, and so does the work of somebody who has a part in the project. Whose relative is one of
+    the people whom all projects know is one of theirs.
     """
+    is_kin = bool(fact.relations) and all(map(is_for_life, fact.relations))
+    ends = (end for relation in fact.relations for end in (relation.source, relation.destination))
+    if is_kin and any(_names_like(conn, scope.general, end) for end in ends):
+        return True
     if not is_personal(fact, own, scope.project):
         return False
     name, text = _first_named(fact.text).name, _with_relations(fact)
@@ -145,12 +151,15 @@ def _names_like(conn: Connection, scope: models.Scope, name: str) -> list[str]:
 def is_personal(fact: models.Fact, own_names: Set[str], project: str = "") -> bool:
     """Return whether a fact is about a person: who they are, their family, health or taste, or a relation of the user.
 
-    `own_names` are what the user is called, as `name_key` gives it. In doubt a fact is about the project.
+    `own_names` are what the user is called, as `name_key` gives it. In doubt a fact is about the project, and so is
+    what the user decides, orders or signs, unless it is for themselves or their people.
     """
-    own = own_names | models.SELF_NAMES
+    own, text = own_names | models.SELF_NAMES, _with_relations(fact)
     if _is_about_project(fact, project):
         return False
-    if any(models.name_key(relation.source) in own for relation in fact.relations):
+    is_act = signs.DECIDED.count(text) + signs.ACTS.count(text) > 0
+    is_own = _PRIVATE.count(text) + signs.APPOINTMENTS.count(text) > 0
+    if (is_own or not is_act) and any(models.name_key(relation.source) in own for relation in fact.relations):
         return True
     if _CODE.search(fact.text) or signs.OF_PROJECTS.count(fact.text) or signs.DECIDED.count(fact.text):
         return False

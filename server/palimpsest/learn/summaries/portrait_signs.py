@@ -95,8 +95,8 @@ OF_PERSONS = _signs("of persons")
 # When a colleague works or not; whom the user has an appointment with.
 ROTA, APPOINTMENTS = _signs("rota"), _signs("appointments")
 
-# Signs of what is about a project, whoever the subject is.
-OF_PROJECTS = _signs("of projects")
+# Signs of what is about a project, whoever the subject is, and what is done for one.
+OF_PROJECTS, ACTS = _signs("of projects"), _signs("acts")
 
 
 # How much depends on a memory, judged by its words and tags: what must be in view wherever little fits.
