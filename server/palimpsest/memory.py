@@ -110,6 +110,9 @@ THREADS = 8
 # search.
 MAX_PROJECTS_ASKED, MAX_PROJECTS_BESIDE = 30, 6
 
+# How many hits are shown if none is likely, and another project has the answer.
+MAX_WEAK, LIKELY = 2, 0.5
+
 
 @dataclass(frozen=True)
 class Memory(Edits):
@@ -326,30 +329,33 @@ class Memory(Edits):
             self.background.wake()
         return result
 
-    async def projects_that_answer(
-        self, scope: Scope, query: str, here: Sequence[models.Hit], **options: Any
-    ) -> tuple[str, ...]:
-        """Return the other projects of the user whose own best hit is surely better than all that was found `here`.
+    async def with_other_projects(self, scope: Scope, query: str, result: SearchResult, **options: Any) -> SearchResult:
+        """Return a result with the other projects of the user whose own best hit is surely better than all its hits.
 
         It has at most half the doubt of those. What is of no project is ranked again beside it, in a search of its
-        project. The options are those of the search that found it: `also`, `filters`, `as_of` and `held_at`.
+        project. The options are those of the search: `also`, `filters`, `as_of` and `held_at`. Of a weak result few
+        hits are left, where another project has the answer.
         """
+        here = result.hits
         known = {*await self.engine.read(lambda conn: projects.project_names(conn, scope.user_id))}
         others, is_sure = sorted(known - {"", scope.project}), any(hit.score >= SURE for hit in here)
         if len(others) > (MAX_PROJECTS_BESIDE if is_sure else MAX_PROJECTS_ASKED):
-            return ()
+            return result
         quick = replace(self, engine=replace(self.engine, reranker=None))  # which takes seconds for each project
         own = [hit for hit in here if hit.project]
         answering = list[str]()
         for name in others:
             asked = replace(scope, project=name, agent_id="", run_id="")
-            found = (await quick.search(asked, query, is_use=False, max_tokens=MAX_TOKENS, **options)).hits
-            beside = [*own, *(hit for hit in found if hit.project != name)]
+            found = await quick.search(asked, query, is_use=False, max_tokens=MAX_TOKENS, **options)
+            beside = [*own, *(hit for hit in found.hits if hit.project != name)]
+            its = () if found.is_weak else (hit for hit in found.hits if hit.project == name and not hit.is_forgotten)
             rival = min(max((hit.score for hit in hits), default=0.0) for hits in (here, beside))
             least = max(SURE, (1 + rival) / 2)
-            if any(hit.score >= least for hit in found if hit.project == name):
+            if any(hit.score >= least for hit in its):
                 answering.append(name)
-        return tuple(answering)
+        result = replace(result, elsewhere=tuple(answering))
+        is_weak = result.is_weak or (not result.shows_all and all(hit.score < LIKELY for hit in here))
+        return replace(result, hits=here[:MAX_WEAK], confident=False) if answering and is_weak else result
 
     async def projects_that_know(self, scope: Scope, name: str) -> tuple[str, ...]:
         """Return the other projects of the user in which a name is known."""

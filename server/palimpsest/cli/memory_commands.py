@@ -126,14 +126,16 @@ def search_parts(result: SearchResult, query: str, scope: models.Scope) -> list[
     A text of another project than the scope's begins with the project's name.
     """
     notes = output.notes_text(result.notes)
+    elsewhere = [*advice.elsewhere_notes(result.elsewhere, advice.COMMANDS)]
     if not result.hits and not result.omitted:
-        return [f"nothing was found for: {output.cut_to_width(validation.one_line(query), output.MAX_TEXT)}", *notes]
+        nothing = f"nothing was found for: {output.cut_to_width(validation.one_line(query), output.MAX_TEXT)}"
+        return [*elsewhere, nothing, *notes]
     rows = output.Rows("id", "why", "date", "who", "what", title=query)
     for hit in hits.shortest_passages(result.hits, query):
         rows.add_row(advice.short(hit.id), ", ".join(hit.why), *_cells(hit, advice.other_project(hit, scope)))
         if hit.score_parts:
             rows.add_row("", "", "", "", f"{hit.score:.3f}: {replies.explanation(hit)}")
-    parts: list[output.Part] = [replies.WEAK] if result.hits and result.is_weak else []
+    parts: list[output.Part] = [*elsewhere, *replies.weak_lines(result)]
     parts += [rows, *result.relation_lines]
     if result.omitted:
         parts.append(f"({replies.omitted_text(result)}; a smaller --limit leaves them more room)")
@@ -282,8 +284,7 @@ async def search(  # noqa: PLR0913 - typer passes the options of a command by na
         **options,
     )
     if not all_projects:
-        projects = await memory.projects_that_answer(memory.scope, query, answer.hits, **options)
-        answer = replace(answer, notes=(*answer.notes, *advice.elsewhere_notes(projects, advice.COMMANDS)))
+        answer = await memory.with_other_projects(memory.scope, query, answer, **options)
     days = replies.by_day(answer.hits) if group_by else None
     answer = answer if days is None else replace(answer, hits=tuple(hit for hits in days.values() for hit in hits))
     parts = search_parts(answer, query, memory.scope)

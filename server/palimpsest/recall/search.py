@@ -308,7 +308,7 @@ class SearchResult:
     `relations` are what is known of the entities that the query names, and `path` those of them that lead to what it
     asks for, if it takes more than one. `confident` is False if the query is about something else than all that is
     stored. With `shows_all` a filter was set, and the hits are all that it leaves: whoever chose them wants them,
-    whatever the query says.
+    whatever the query says. `elsewhere` are the other projects that have what is asked for.
     """
 
     hits: tuple[Hit, ...]
@@ -318,6 +318,7 @@ class SearchResult:
     relations: tuple[KnownRelation, ...] = ()
     shows_all: bool = False
     path: tuple[KnownRelation, ...] = ()
+    elsewhere: tuple[str, ...] = ()
 
     @property
     def path_line(self) -> str:

@@ -129,7 +129,7 @@ def elsewhere_notes(projects: Sequence[str], advice: Advice) -> Iterator[str]:
     """Yield the note on which other projects have what a search did not find, if any has."""
     if projects:
         names = ", ".join(one_line(project) for project in projects)
-        yield f"also found in project {names}: {advice.elsewhere.format(project=one_line(projects[0]))}"
+        yield f"found in project {names}: {advice.elsewhere.format(project=one_line(projects[0]))}"
 
 
 def left_out_notes(left_out: LeftOut) -> Iterator[str]:

@@ -138,7 +138,12 @@ def search_json(
         "days": {day: [hit.id for hit in hits] for day, hits in (by_day or {}).items()},
         "confident": not result.is_weak,
         "omitted": result.omitted,
-        "notes": [*result.notes, *advice.shortened_notes(result.hits, door), *scope_note(scope)],
+        "notes": [
+            *advice.elsewhere_notes(result.elsewhere, door),
+            *result.notes,
+            *advice.shortened_notes(result.hits, door),
+            *scope_note(scope),
+        ],
     }
     return given(reply, "relations", "path", "days")
 
@@ -469,6 +474,7 @@ def message_line(message: Message) -> str:
 SHOWN_STEPS = 10
 
 WEAK = "Weak matches only; nothing stored is about this:"
+WEAK_HERE = "here, weak matches only:"
 
 # The first line of a search that probably found no answer. Agents and tests look for exactly this.
 ASK_AGAIN = "(to look further, search once more with also: two or three other wordings)"
@@ -542,19 +548,22 @@ def text_of(hit: Hit) -> str:
 
 def search_text(result: SearchResult, scope: Scope, *, has_wordings: bool = False, by_day: ByDay | None = None) -> str:
     """Return the result of a search, and how to ask again if it is weak and had no other wordings."""
-    lines: list[str] = []
+    lines = [*advice.elsewhere_notes(result.elsewhere, TOOLS), *weak_lines(result)]
     for day, hits in (by_day or {"": result.hits}).items():
         lines += [f"{day}:"] if day else []
         lines += [hit_line(hit, advice.other_project(hit, scope)) for hit in hits]
     if not result.hits and not result.omitted:
         lines.append("nothing found")
-    if result.hits and result.is_weak:
-        lines.insert(0, WEAK)
-    lines += [ASK_AGAIN] if result.hits and result.is_weak and not has_wordings else []
+    lines += [ASK_AGAIN] if weak_lines(result) == [WEAK] and not has_wordings else []
     lines += result.relation_lines
     if result.omitted:
         lines.append(f"({omitted_text(result)}; raise max_tokens to see them)")
     return _with_notes(lines, (*result.notes, *advice.shortened_notes(result.hits, TOOLS)), scope)
+
+
+def weak_lines(result: SearchResult) -> list[str]:
+    """Return the line above hits that are about something else."""
+    return [WEAK_HERE if result.elsewhere else WEAK] if result.hits and result.is_weak else []
 
 
 def omitted_text(result: SearchResult) -> str:

@@ -47,6 +47,10 @@ def read_memories(
 _BY_ID = sa.select(memories).where(memories.c.id.in_(rows.listed("ids")))
 
 
+# Above the numbers of all rows.
+FORGOTTEN_FROM = 10**15
+
+
 def list_memories(
     conn: sa.Connection,
     scope: Scope,
@@ -58,16 +62,19 @@ def list_memories(
 ) -> list[tuple[int, Memory]]:
     """Return up to `limit` memories with their row numbers, newest first, from below row `before`.
 
+    Of deleted ones, those that somebody deleted come before those that were replaced, with higher numbers.
     `with_closed`: also those that were replaced or ended, and that nobody asked to forget.
     """
-    is_older = () if before is None else (memories.c.seq < before,)
+    forgotten = sa.case((memories.c.is_forgotten, memories.c.seq + FORGOTTEN_FROM), else_=memories.c.seq)
+    place = (forgotten if deleted else memories.c.seq).label("place")
+    is_older = () if before is None else (place < before,)
     is_wanted = rows.is_deleted(memories, deleted=deleted)
     if with_closed:
         was_closed = sa.and_(memories.c.valid_until.is_not(None), memories.c.is_forgotten.is_(False))
         is_wanted = sa.or_(is_wanted, was_closed)
-    query = sa.select(memories).where(rows.sees(memories, scope), is_wanted, *is_older)
-    found = conn.execute(query.order_by(memories.c.seq.desc()).limit(limit))
-    return [(row.seq, rows.to_memory(row)) for row in found]
+    query = sa.select(memories, place).where(rows.sees(memories, scope), is_wanted, *is_older)
+    found = conn.execute(query.order_by(place.desc()).limit(limit))
+    return [(row.place, rows.to_memory(row)) for row in found]
 
 
 def count_before(conn: sa.Connection, scope: Scope, row: int) -> int:
