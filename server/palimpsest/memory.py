@@ -251,15 +251,9 @@ class Memory(Edits):
             relations=tuple(relations or ()),
             **held_from(since, until, self.zone),
         )
-        fact, states_none = in_order(fact, self.zone), relations is not None and not relations
+        fact, sets = in_order(fact, self.zone), relations is not None and not relations
         adding = add.add_text(
-            self.engine.answering,
-            scope,
-            fact,
-            replaces=replaces,
-            infer=infer,
-            caller=caller,
-            sets_relations=states_none,
+            self.engine.answering, scope, fact, replaces=replaces, infer=infer, caller=caller, sets_relations=sets
         )
         return await self._after_write(scope, adding)
 

@@ -372,6 +372,7 @@ async def test_a_wrong_id_in_replaces_is_noticed(memory: Memory) -> None:
     nuts = await add_text(memory, "Tobia is allergic to hazelnuts")
     hours = await memory.add_text(ALICE, "Miriam works 38 hours a week", replaces=[nuts], infer=False)
     (note,) = hours.notes
-    assert note.startswith(f"[{nuts[:8]}], which it replaced, shares no word with it: Tobia is allergic to hazelnuts")
+    assert note.startswith(f"[{nuts[:8]}], which it replaced, shares no word with it; ")
+    assert note.endswith(": Tobia is allergic to hazelnuts")
     replaces = [hours.outcomes[0].memory.id]
     assert (await memory.add_text(ALICE, "Miriam works 30 hours", replaces=replaces, infer=False)).notes == ()

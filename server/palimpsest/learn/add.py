@@ -564,8 +564,8 @@ def _unlike(text: str, outcome: models.Outcome) -> Iterator[str]:
     said = set(without_function_words(search_tokens(text)))
     for memory_id, replaced in zip(outcome.replaced, outcome.replaced_texts, strict=True):
         if said.isdisjoint(search_tokens(replaced)):
-            told = f"{shorten(one_line(replaced), BEGINNING_CHARS)}; if that was a mistake, restore it"
-            yield f"[{memory_id[:8]}], which it replaced, shares no word with it: {told}"
+            why = "which it replaced, shares no word with it; restore it if that was a mistake"
+            yield f"[{memory_id[:8]}], {why}: {shorten(one_line(replaced), BEGINNING_CHARS)}"
 
 
 def _prepared(
@@ -638,7 +638,7 @@ def _cannot_replace(memory: models.Memory, successor: models.Memory | None) -> e
     """Return the error for a memory that can no longer be replaced, with the call that does what was meant."""
     if successor is not None and successor.deleted_at is None:
         successor_id = successor.id[:8]
-        quoted = successor.text[:MAX_QUOTED_CHARS]
+        quoted = shorten(one_line(successor.text), MAX_QUOTED_CHARS)
         return errors.MemoryNotFoundError(
             f"memory '{memory.id[:8]}' was replaced by '{successor_id}' before ({quoted}); nothing was stored",
             errors.Remedy.REPLACE_NEWEST,

@@ -15,7 +15,7 @@ from palimpsest.core.models import EXPIRES_AT, SELF_NAMES, Decision, Event, Fact
 from palimpsest.core.protocols import Embedder, Vector
 from palimpsest.core.validation import one_line
 from palimpsest.learn.engine import Engine, OfMemory
-from palimpsest.llm.user_name import is_about_user
+from palimpsest.llm.user_name import behind_user, is_about_user
 from palimpsest.recall.similar import SimilarMemory
 from palimpsest.store.apply import Write
 from palimpsest.store.graph.identity import known_types
@@ -261,6 +261,13 @@ def names_in(conn: Connection, scope: Scope, text: str) -> tuple[NamedEntity, ..
     return (USER, *found) if is_about_user(text) else tuple(found)
 
 
+def _introduced(text: str) -> str:
+    """Return the full name by which a text introduces the user, as "The user is Ana Ruiz, a vet" does, or ""."""
+    rest = behind_user(text)
+    people = [found.name for found in find_names(rest, {}) if found.type == "person" and " " in found.name]
+    return next((name for name in people if rest.startswith(name) and rest[len(name) :][:1] in {"", *",;.)"}), "")
+
+
 _CLAUSE_END = re.compile(r"[;,.]\s")
 
 
@@ -268,5 +275,5 @@ def _with_self_name(fact: Fact) -> Mapping[str, Any]:
     clauses = _CLAUSE_END.split(fact.text, maxsplit=2)
     stated = [f"user {each.name} {each.destination}" for each in fact.relations if name_key(each.source) in SELF_NAMES]
     said = [fact.text, clauses[0], ", ".join(clauses[:2]), *stated]
-    name = next((told for text in said if (told := told_self_name(text))), "")
+    name = next((told for text in said if (told := told_self_name(text))), "") or _introduced(fact.text)
     return {models.USER_NAME: name, **fact.metadata} if name else fact.metadata

@@ -56,7 +56,7 @@ def behind_user(text: str) -> str:
 
 
 # What may stand between the user and the name: "The user, Ana Ruiz, …", "User is Ana Ruiz".
-_LINK = re.compile(r"[\s,(:\uff0c]*(?:(?:is|ist|est|es|è|é|jest|heet|heter|это)\s)?")
+_LINK = re.compile(r"[\s,(:\uff0c]*(?:(?:is|ist|est|es|è|é|jest|to|heet|heter|это|[-\u2013\u2014])\s)?")
 
 
 def is_about_user(text: str) -> bool:

@@ -131,6 +131,7 @@ def search_json(
     for. `confident` is false if the query is about something else than all that is stored, and the results are not all
     that a filter leaves.
     """
+    found = advice.elsewhere_notes(result.elsewhere, door)
     reply: dict[str, Any] = {
         "results": [hit_json(hit, project=advice.other_project(hit, scope)) for hit in result.hits],
         "relations": [picked(item, f"{_RELATION} valid_from? valid_until?") for item in result.relations],
@@ -138,12 +139,7 @@ def search_json(
         "days": {day: [hit.id for hit in hits] for day, hits in (by_day or {}).items()},
         "confident": not result.is_weak,
         "omitted": result.omitted,
-        "notes": [
-            *advice.elsewhere_notes(result.elsewhere, door),
-            *result.notes,
-            *advice.shortened_notes(result.hits, door),
-            *scope_note(scope),
-        ],
+        "notes": [*found, *result.notes, *advice.shortened_notes(result.hits, door), *scope_note(scope)],
     }
     return given(reply, "relations", "path", "days")
 
@@ -552,12 +548,10 @@ def search_text(result: SearchResult, scope: Scope, *, has_wordings: bool = Fals
     for day, hits in (by_day or {"": result.hits}).items():
         lines += [f"{day}:"] if day else []
         lines += [hit_line(hit, advice.other_project(hit, scope)) for hit in hits]
-    if not result.hits and not result.omitted:
-        lines.append("nothing found")
+    lines += [] if result.hits or result.omitted else ["nothing found"]
     lines += [ASK_AGAIN] if weak_lines(result) == [WEAK] and not has_wordings else []
     lines += result.relation_lines
-    if result.omitted:
-        lines.append(f"({omitted_text(result)}; raise max_tokens to see them)")
+    lines += [f"({omitted_text(result)}; raise max_tokens to see them)"] if result.omitted else []
     return _with_notes(lines, (*result.notes, *advice.shortened_notes(result.hits, TOOLS)), scope)
 
 
@@ -636,7 +630,7 @@ def outcome_line(outcome: Outcome) -> str:
         case Event.ADD:
             return f"added{' as past' if memory.deleted_at else ''}: {text}"
         case Event.UPDATE if outcome.previous == memory.text:
-            return f"updated: {text} (same text; metadata, labels or date changed)"
+            return f"updated: {text} (same text; relations, dates, metadata or labels changed)"
         case Event.UPDATE:
             return f"updated: {text} (was: {previous})"
         case Event.DELETE if outcome.duplicate_of is not None:

@@ -129,7 +129,6 @@ async def search_memories(  # noqa: PLR0913 - the arguments of the tool, which c
     if group_by not in {"", "day"}:
         raise InputError(f"group_by is 'day' or left out, and not '{group_by[:80]}'")
     wordings = validation.also_from([also] if isinstance(also, str) else also)
-    unknown = await named_project(memory, scope, search_scope)
     goes_through_projects = context.goes_through_projects(scope)
     when = parse_until(as_of, "as_of", memory.zone) if as_of else None
     options: dict[str, Any] = {"also": wordings, "filters": filters, "as_of": when, "held_at": held_at}
@@ -151,7 +150,7 @@ async def search_memories(  # noqa: PLR0913 - the arguments of the tool, which c
         result = await memory.with_other_projects(search_scope, query, result, **options)
     if any(advice.other_project(hit, search_scope) for hit in result.hits):
         notes.append(advice.IN_OTHER_PROJECT)
-    notes += (*unknown, *await closing_notes(memory, scope, search_scope))
+    notes += (*await named_project(memory, scope, search_scope), *await closing_notes(memory, scope, search_scope))
     result = replace(result, notes=(*result.notes, *notes))
     by_day = replies.by_day(result.hits) if group_by else None
     text = replies.search_text(result, search_scope, has_wordings=bool(wordings), by_day=by_day)
@@ -447,18 +446,16 @@ async def delete_memory(
     memory, delete_scope = await request_of(ctx, scope)
     if all == bool(memory_ids):
         raise InputError("give either memory_ids or all=true; nothing was deleted")
-    if not all:
-        ids = memory_ids or []
-        validation.bounded("the number of memory_ids", len(ids), 1, validation.MAX_IDS)
-        result = await memory.delete(delete_scope, ids, caller=CALLER)
+    if memory_ids:
+        validation.bounded("the number of memory_ids", len(memory_ids), 1, validation.MAX_IDS)
+        result = await memory.delete(delete_scope, memory_ids, caller=CALLER)
         result = await _announced(ctx, scope, delete_scope, result)
         return tool_result(replies.changed_text(result, delete_scope), replies.changed_json(result, delete_scope))
     if not (isinstance(answer, AcceptedElicitation) and (answer.data.delete or answer.data is NOT_ASKED)):
         raise InputError("the user was asked and said no; nothing was deleted. Do not call again unless they ask")
-    user_agreed = answer.data.delete
     stored = await memory.scope_contents(delete_scope)
     confirmation = f"delete {stored}"
-    if (stored.memories or stored.messages) and confirm != confirmation and not user_agreed:
+    if (stored.memories or stored.messages) and confirm != confirmation and not answer.data.delete:
         raise InputError(replies.confirm_delete_all_text(stored, delete_scope, confirmation))
     result = await memory.delete_all(delete_scope, caller=CALLER)
     result = await _announced(ctx, scope, delete_scope, result)

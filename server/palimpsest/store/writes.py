@@ -37,7 +37,7 @@ from palimpsest.store import memories as pinned
 from palimpsest.store.entries import Transaction, put_entry
 from palimpsest.store.graph import statements as statement_queries
 from palimpsest.store.graph.entities import about_user
-from palimpsest.store.graph.identity import mention_known, mention_with
+from palimpsest.store.graph.identity import MAX_QUOTED, mention_known, mention_with
 from palimpsest.store.memories import name_of_user
 from palimpsest.store.messages import read_messages
 from palimpsest.store.schema import (
@@ -52,6 +52,7 @@ from palimpsest.store.schema import (
 )
 from palimpsest.text.dates import vocabulary
 from palimpsest.text.dates.date_finder import dates_in
+from palimpsest.text.display import shorten
 from palimpsest.text.names.known_names import told_self_name
 from palimpsest.text.relation_updates import calls_off, dated, has_name, is_tie, words_in
 
@@ -606,7 +607,8 @@ def go_on(tx: Transaction) -> None:
         if given != memory:
             record(tx, Event.UPDATE, update_row(tx, memory, given), old=memory.text)
         if given.superseded_by is None:
-            tx.notes.append(f"[{memory.id[:8]}] holds on, as the plan to replace it is off: {memory.text[:60]}")
+            told = shorten(one_line(memory.text), MAX_QUOTED)
+            tx.notes.append(f"[{memory.id[:8]}] holds on, as the plan to replace it is off: {told}")
 
 
 def _ended(decision: Decision) -> _Ended | None:

@@ -38,7 +38,7 @@ from palimpsest.store.schema import (
 )
 from palimpsest.text.display import shorten
 from palimpsest.text.names import known_names
-from palimpsest.text.relation_updates import has_name, words_in
+from palimpsest.text.relation_updates import KIN, has_name, words_in
 
 # Which entities are the same: an entity, and everything that was merged into it, is one group with one root.
 
@@ -631,21 +631,26 @@ def _full_names(
 
 
 def _propose(tx: Transaction, memory: Memory, created: Sequence[tuple[str, str]], beside: AbstractSet[str]) -> None:
-    """Tell the caller which entities new ones may be. The others that their memory names are none of them.
+    """Tell the caller which entity a new one may be. The others that their memory names are none of them.
 
-    Nobody reads what is told of each name of an import. Who does not see what is general is told
-    nothing, because these may be known from there.
+    Of several it is none. A relative who is called by the first name alone is not somebody with a surname, where
+    nothing is said of a family. Nobody reads what is told of each name of an import. Who does not see what is general
+    is told nothing, because these may be known from there.
     """
     if tx.provenance.stage == IMPORT or not tx.scope.with_general:
         return
     roots = roots_of(tx.conn, [entity_id for entity_id, _ in created])
     for entity_id, name in created:
-        for other in lookalikes(tx.conn, memory.scope, roots[entity_id], [name]):
-            if other.id not in beside:
-                tx.notes.append(
-                    f"{name} may be the same as {other.name} [{other.id[:8]}]; if so, use one name in the text, or the "
-                    f"user joins them: palimpsest entity merge {entity_id[:8]} {other.id[:8]}"
-                )
+        others = lookalikes(tx.conn, memory.scope, roots[entity_id], [name])
+        for other in others if len(others) == 1 and others[0].id not in beside else ():
+            known = [one.text for one in _memories_of(tx, Candidate(other.id, other, is_given=False))]
+            is_longer = name_key(name).startswith(f"{name_key(other.name)} ")
+            if not (is_longer and any(map(_is_of_family, known)) and not _is_of_family(memory.text)):
+                tx.notes.append(f"{name} may be the same as {other.name} [{other.id[:8]}]; if so, use one name")
+
+
+def _is_of_family(text: str) -> bool:
+    return not KIN.isdisjoint(words_in(text))
 
 
 def tell_name(tx: Transaction, memory: Memory) -> None:
