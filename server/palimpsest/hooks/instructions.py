@@ -23,9 +23,9 @@ facts."""
 
 REST = """\
 One fact per call of add_memory: one sentence, third person, names and absolute dates instead of "I", "here", \
-"yesterday". No small talk, no general knowledge, never passwords, keys or tokens. Messages are kept and found; facts \
-are learned from them only with a language model. get_summary gives an overview. Pin what every session must know: \
-metadata={"pinned": true}. Say what a page, file or tool told: metadata={"origin": "web"}.
+"yesterday". No small talk, no general knowledge, never passwords, keys or tokens. Messages are kept; only a language \
+model learns from them. get_summary gives an overview. Pin what every session must know: metadata={"pinned": true}. \
+Say what a page, file or tool told: metadata={"origin": "web"}.
 
 If a reply names a memory that the new one contradicts, resolve it: add_memory with the same text and \
 replaces=[its id].
