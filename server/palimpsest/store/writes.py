@@ -50,8 +50,7 @@ from palimpsest.store.schema import (
     messages,
     vectors,
 )
-from palimpsest.text.dates import vocabulary
-from palimpsest.text.dates.date_finder import dates_in
+from palimpsest.text.dates.date_finder import appointments_in, dates_in
 from palimpsest.text.display import shorten
 from palimpsest.text.names.known_names import told_self_name
 from palimpsest.text.relation_updates import calls_off, dated, has_name, is_tie, words_in
@@ -555,17 +554,9 @@ def _close(tx: Transaction, memory: Memory, successor: Memory, ended: _Ended | N
 
 def _past_day(tx: Transaction, memory: Memory, plan: Memory) -> _Ended | None:
     """Return the day of an appointment that is past, with a time behind it: it does not go on until a plan begins."""
-    clocks = [token.start for token in vocabulary.times_in(memory.text)] if _lies_ahead(tx, plan) else []
-    for date in dates_in(memory.text, memory.stated_at.astimezone(tx.now.tzinfo)) if clocks else ():
-        behind = date.position + len(date.phrase)
-        is_timed = any(behind <= clock <= behind + _BEFORE_A_TIME for clock in clocks)
-        if is_timed and date.unit == "day" and date.relation == "in" and date.end <= tx.now:
-            return date.start, "day"
-    return None
-
-
-# How many characters stand between a day and its time at most: ", um etwa ".
-_BEFORE_A_TIME = 10
+    told_at = memory.stated_at.astimezone(tx.now.tzinfo)
+    days = appointments_in(memory.text, told_at) if _lies_ahead(tx, plan) else ()
+    return next(((date.start, "day") for date, _ in days if date.end <= tx.now), None)
 
 
 def _goes_on(tx: Transaction, memory: Memory, successor: Memory) -> bool:

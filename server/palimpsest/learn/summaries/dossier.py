@@ -25,7 +25,7 @@ from palimpsest.store.graph import entities
 from palimpsest.store.graph import relations as relation_queries
 from palimpsest.store.graph.identity import lookalikes
 from palimpsest.store.memories import expired_ids
-from palimpsest.text.dates.date_finder import date_and_sense
+from palimpsest.text.dates.date_finder import date_and_sense, is_over
 from palimpsest.text.display import counted, shorten_to_tokens
 from palimpsest.text.names.known_names import is_short_form
 from palimpsest.text.relation_updates import ONE_AT_A_TIME, ONE_HOLDER, finest
@@ -153,7 +153,7 @@ def read_dossier(
         held, all_held = entities.former_memories_about(conn, scope, entity.id, MAX_MEMORIES, as_of=as_of)
         # What has ended may not be closed: somebody said until when it held.
         chosen = _chosen(living)
-        ended = [memory for memory in chosen if memory.has_ended(as_of or now)]
+        ended = [memory for memory in chosen if is_over(memory, as_of or now)]
         holds = [memory for memory in chosen if memory not in ended]
         held, all_holds, all_held = [*ended, *held], all_holds - len(ended), all_held + len(ended)
         ever = relation_queries.relations_of(conn, scope, [entity.id], ever=True, limit=MAX_RELATIONS)

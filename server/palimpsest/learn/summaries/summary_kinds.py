@@ -19,7 +19,7 @@ from palimpsest.store import memories as memory_queries
 from palimpsest.store import summaries
 from palimpsest.store.memories import block_head, pinned_memories, whose
 from palimpsest.store.messages import ConversationSummary
-from palimpsest.text.dates.date_finder import date_and_sense
+from palimpsest.text.dates.date_finder import date_and_sense, is_over
 from palimpsest.text.display import counted, shorten, shorten_to_tokens, visible
 from palimpsest.text.tokenizer import count_tokens, lines_within
 
@@ -171,8 +171,8 @@ class LiveKind:
 
 
 def holding(memories: Iterable[Memory], now: datetime) -> list[Memory]:
-    """Return the memories that have not ended yet, whether or not those that have are closed, in the zone of `now`."""
-    return [memory.in_zone(now.tzinfo) for memory in memories if not memory.has_ended(now)]
+    """Return the memories that are not over yet, whether or not those that are closed, in the zone of `now`."""
+    return [memory.in_zone(now.tzinfo) for memory in memories if not is_over(memory, now)]
 
 
 def unexpired(memories: Iterable[Memory], now: datetime) -> list[Memory]:

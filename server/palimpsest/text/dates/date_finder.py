@@ -11,11 +11,12 @@ import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import replace
-from datetime import MAXYEAR, MINYEAR, date, datetime, time, timedelta, tzinfo
+from datetime import MAXYEAR, MINYEAR, UTC, date, datetime, time, timedelta, tzinfo
 from functools import cache, cached_property, lru_cache, partial
 from itertools import islice, pairwise, takewhile
 from typing import Any, Literal, NamedTuple, TypeAlias
 
+from palimpsest.core.clock import in_zone, span_of
 from palimpsest.core.models import Hit, Memory
 from palimpsest.text.dates import date_spans, vocabulary
 from palimpsest.text.dates.date_spans import Choice, Cycle, DateSpan, Period, Relation, Unit
@@ -424,6 +425,55 @@ def held_times(shown: Memory | Hit) -> str:
     if shown.since and shown.until:
         return f" ({shown.since} to {shown.until})"
     return f" (since {shown.since})" if shown.since else f" (until {shown.until})" if shown.until else ""
+
+
+# How many characters stand between a day and its time at most: ", um etwa ".
+_BESIDE = 10
+
+# What stands before a day from which something goes on, beside the prepositions that say so in a question.
+_FROM = LazyPattern(r"(?:\b(?:from|as of|starting|ab|von|partir|från)(?: \w+)?|从)\W*\Z", re.IGNORECASE)
+
+# The hour, the minute and the half of the day of a time.
+_HOUR = re.compile(r"(\d+)(?:[:.h](\d\d))? ?(p?)", re.IGNORECASE)
+
+
+def appointments_in(text: str, at: datetime) -> Iterator[tuple[DateSpan, timedelta]]:
+    """Yield the days in a text that have a time of day beside them, each with the last time that the text names."""
+    clocks = vocabulary.times_in(text)
+    hours = [_HOUR.findall(clock.written)[0] for clock in clocks if clock.letter == CLOCK]
+    times = [timedelta(hours=int(h) % 12 + 12 if p else int(h), minutes=int(m or 0)) for h, m, p in hours]
+    for day in dates_in(text, at) if clocks else ():
+        begin, end = day.position, day.position + len(day.phrase)
+        is_timed = any(end <= each.start <= end + _BESIDE or begin - _BESIDE <= each.end <= begin for each in clocks)
+        if is_timed and day.unit == "day" and day.relation == "in" and not _FROM.search(text[:begin]):
+            yield day, max(times, default=timedelta(days=1))
+
+
+def days_to_come(memory: Memory, zone: tzinfo | None) -> Iterator[tuple[str, date, datetime]]:
+    """Yield the days that a memory told of before they came, each with a word for it and when it is over.
+
+    The words are "on" for a day on which something takes place, until the last time of day that the text names beside
+    it, "from" for one from which something goes on, and "until".
+    """
+    told_at, is_event = memory.stated_at.astimezone(zone), memory.since == memory.until or memory.is_event_date
+    begins = (memory.happened_at or memory.valid_from, memory.at_precision or memory.valid_from_precision, "from")
+    ends = (None if is_event else memory.valid_until, memory.valid_until_precision, "until")
+    for given, precision, word in (begins, ends):
+        if given is None:
+            continue
+        span = span_of(given, precision, zone or UTC)
+        day = in_zone(span.last if word == "until" else span.first, zone).date()
+        on_day = [each.start + last for each, last in appointments_in(memory.text, told_at) if each.start.date() == day]
+        over = max(on_day, default=None) if word == "from" else None
+        is_on = over is not None or (is_event and precision in ("", "day"))
+        if told_at < (over or span.first) or word == "until":
+            yield "on" if is_on else word, day, over or span.last
+
+
+def is_over(memory: Memory, now: datetime) -> bool:
+    """Return whether a memory held only until a time that has passed, or told of a day that is over."""
+    days = days_to_come(memory, now.tzinfo)
+    return memory.has_ended(now) or any(word == "on" and over < now for word, _, over in days)
 
 
 def resolved_dates(text: str, at: datetime) -> list[DateSpan]:
