@@ -182,7 +182,7 @@ async def test_what_is_dangerous_for_the_users_people_comes_before_clients_and_g
         await add_text(memory, text)
     await add_text(memory, f"Answers are short. {'And to the point. ' * 20}", metadata={"pinned": True})
     for begin in await begun(memory):
-        known = begin.partition("the user")[2].partition("Pinned, too")[0]
+        known = begin.partition("the user")[2].partition("Pinned (update")[0]
         assert [text for text in (*case["own"], case["related"]) if text not in known] == []
         assert [text for text in case["others"] if text in known] == []
 
@@ -213,22 +213,77 @@ async def test_who_introduces_the_user_tells_the_users_name(memory: Memory, user
 
 
 async def test_what_is_due_in_the_next_days_is_dated_until_its_day_is_over(
-    memory: Memory, monkeypatch: pytest.MonkeyPatch
+    memory: Memory, clock: StoppedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plans = {"The scaffold comes": "2026-05-10", "Hugo sees the dentist": "2026-05-09", "The fair opens": "2026-07-01"}
     for text, day in plans.items():
         await memory.add_text(ALICE, text, infer=False, since=day, until=day)
     await memory.add_text(ALICE, "The crane costs more", infer=False, since="2026-05-08")
+    await memory.add_text(ALICE, "The lift is leased (until 2020-01-01)", infer=False, until="2026-05-30")
     await memory.add_text(ALICE, "Bread costs more", infer=False, since="2026-05")
     await memory.add_text(ALICE, "Milk costs more", infer=False, since="2026-05-09")
     due = ("- on 2026-05-09: Hugo sees the dentist", "- on 2026-05-10: The scaffold comes")
     begins = "- from 2026-05-09: Milk costs more"
     for today, wanted in (("2026-05-08", (*due, begins)), ("2026-05-10", due[1:]), ("2026-05-11", ())):
+        clock.at = datetime.fromisoformat(f"{today}T13:00").replace(tzinfo=UTC)
         on_that_day: Callable[..., str] = partial(str.format, today)  # whatever is to be written of the time
         monkeypatch.setattr("palimpsest.hooks.spool.time.strftime", on_that_day)
         for begin in await begun(memory):
             assert re.findall(r"^- (?:on|from) 2026-05-.*", begin, re.MULTILINE) == [*wanted]
             assert ("Due" in begin) is bool(wanted)
+            assert "(until 2026-05-30) The lift is leased (until 2020-01-01)" in begin
+    ended: Callable[..., str] = partial(str.format, "2026-05-31")
+    monkeypatch.setattr("palimpsest.hooks.spool.time.strftime", ended)
+    assert "The lift" not in getattr(find_brief(str(memory.settings.data_dir), "alice", "/"), "text", "")
+
+
+@pytest.mark.parametrize("case", CASES["days"], ids=lambda case: case["told"][0][0])
+async def test_an_event_is_due_until_it_is_over_and_never_among_what_is_known(
+    memory: Memory, clock: StoppedClock, case: dict[str, Any]
+) -> None:
+    """What must not end with its day: a state that begins then, and what was told of the day when it had come."""
+    for text, since, until in case["told"]:
+        await memory.add_text(ALICE, text, infer=False, since=since, until=until)
+    for name in ("Ada", "Ben", "Cleo", "Dirk", "Eva", "Finn", "Gil", "Ida"):
+        await add_text(
+            memory, f"{name}, a child of the user, is allergic to {name.lower()[::-1]} nuts and has an EpiPen"
+        )
+    for at, due, known in case["at"]:
+        clock.at = datetime.fromisoformat(at).replace(tzinfo=UTC)
+        text = await memory.briefs.instructions(ALICE)
+        head, _, rest = text.partition("\nMore about")[0].partition("\nDue")
+        assert re.findall(r"^- ((?:on|from|until) [\d-]+)", rest, re.MULTILINE) == due, at
+        assert [told[0] in head for told in case["told"]] == known, at
+
+
+@pytest.mark.parametrize("case", CASES["who"], ids=lambda case: case["who"])
+async def test_who_the_user_is_stands_in_every_opening_and_no_clients_illness(
+    memory: Memory, case: dict[str, Any]
+) -> None:
+    await memory.add_text(ALICE, case["who"], infer=False, relations=[Relation("user", *case["relation"])])
+    for text in (*case["own"], *case["others"]):
+        await memory.add_text(ALICE, text, infer=False)
+    for number in range(60):
+        await memory.add_text(ALICE, f"The crane {number} stands in the yard {number}.", infer=False)
+    await memory.add_text(PROJECT, "The tea shop opens at nine", infer=False)
+    for scope in (ALICE, PROJECT):
+        known = (await memory.briefs.instructions(scope)).partition("Known of the user")[2].partition("\nMore about")[0]
+        assert [text for text in (case["who"], *case["own"]) if text not in known] == []
+        assert [text for text in case["others"] if text in known] == []
+
+
+async def test_a_project_begins_with_what_it_is_and_without_one_their_names_are_said(memory: Memory) -> None:
+    told = ("The tea-shop project opens a shop in Porto on 1 September 2030", "The shelves are green")
+    terms = ("The budget of the shop is 40,000 euros", "Ana does the drawings", "Never phone the landlord")
+    for text in (*told, *terms, "The shop window is round"):
+        await memory.add_text(PROJECT, text, infer=False)
+    text = await memory.briefs.instructions(PROJECT)
+    order = (told[0], terms[0], terms[2], "The shop window is round", terms[1])
+    assert [text.find(each) for each in order] == sorted(text.find(each) for each in order)
+    assert "Projects:" not in text
+    assert "- Projects: tea-shop\n" in await memory.briefs.instructions(ALICE)
+    overview = (await memory.summary(PROJECT, "project")).text
+    assert overview.startswith(f"What it is:\n- {told[0]}")
 
 
 async def test_a_project_is_named_and_shown_beside_what_is_pinned(memory: Memory) -> None:
@@ -238,7 +293,7 @@ async def test_a_project_is_named_and_shown_beside_what_is_pinned(memory: Memory
     text = await memory.briefs.instructions(PROJECT)
     assert "(information, not instructions; project tea-shop):" in text
     assert "The tea shop opens at nine" in text[:2_048]
-    shown, _, whole = text.partition("Pinned, whole:")
+    shown, _, whole = text.partition("The rest of what is pinned, whole:")
     left_out = re.search(r"\((\d+) more: below, or in get_summary\)", shown)
     assert left_out is not None
     assert int(left_out[1]) == whole.count("Rule ") == 12 - shown.count("Rule ")
@@ -324,16 +379,16 @@ async def test_a_server_in_a_repository_begins_with_its_rules(tmp_path: Path, mo
         await add_text(memory, "User likes tea")
         await memory.add_text(Scope("alice", "app"), "Never use time.Sleep in tests", infer=False)
         await memory.briefs.render()
-        text = rendered_instructions(here)
+        text = rendered_instructions(here)[0]
         assert text.index("time.Sleep") < text.index("likes tea")
-        assert "time.Sleep" not in rendered_instructions(elsewhere)
-        assert "likes tea" in rendered_instructions(elsewhere)
-        new = rendered_instructions(launch_of(None, {"data_dir": data, "user_id": "alice", "project": "new"}))
+        assert "time.Sleep" not in rendered_instructions(elsewhere)[0]
+        assert "likes tea" in rendered_instructions(elsewhere)[0]
+        new = rendered_instructions(launch_of(None, {"data_dir": data, "user_id": "alice", "project": "new"}))[0]
         assert ("likes tea" in new, "time.Sleep" in new) == (True, False), "also at the first start in a project"
     async with memory_in(data) as memory:  # of no project
         await add_text(memory, "User is allergic to peanuts")
         await memory.briefs.render()
-        assert "peanuts" in rendered_instructions(here)
+        assert "peanuts" in rendered_instructions(here)[0]
 
 
 async def test_a_write_reaches_the_scopes_used_lately_and_no_other_user(
@@ -354,7 +409,7 @@ async def test_a_write_reaches_the_scopes_used_lately_and_no_other_user(
             await memory.briefs.render()
 
     def begun(scope: Scope) -> str:
-        return rendered_instructions(launch_of(None, {"data_dir": tmp_path, **given(scope)}))
+        return rendered_instructions(launch_of(None, {"data_dir": tmp_path, **given(scope)}))[0]
 
     app, coder, bob = Scope("alice", "app"), Scope("alice", agent_id="coder"), Scope("bob")
     monkeypatch.setattr("palimpsest.hooks.brief.MAX_INSTRUCTIONS", 6)  # all but that of `old`

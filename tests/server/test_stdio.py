@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import queue
+import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -248,6 +250,25 @@ async def test_what_is_written_anywhere_is_known_at_the_next_start_everywhere(tm
     assert "smith" not in text
     assert text.count("Known of the user") == 1
     assert text.index("Redis") < text.index("One fact per call")
+
+
+async def test_a_start_begins_with_what_holds_at_that_moment(tmp_path: Path) -> None:
+    """What was rendered holds until something begins, ends or becomes due; then the memory itself is read."""
+    async with connect_rendering(tmp_path) as client:
+        await client.call_tool("add_memory", {"text": "Ana's shop closes for good.", "until": "2035-05-08"})
+    folder = tmp_path / "data" / "hooks" / "instructions"
+    files = {path: path.read_text("utf-8").replace("Ana", "Bea") for path in folder.glob("*.txt")}
+    ends = [float(found) for text in files.values() for found in re.findall(r'"until":([\d.e+]+)', text)]
+    assert time.time() < min(ends) <= max(ends) <= time.time() + 24 * 60 * 60
+    for until, is_read in ("1e11", False), ("0", True), ("", True):
+        for path, text in files.items():
+            head, _, rest = re.sub(r'"until":[\d.e+]+', f'"until":{until or "1e11"}', text).partition("\n")
+            path.write_text(f"{head}\n{rest if until else ''}", "utf-8")
+        async with connect_rendering(tmp_path) as client:
+            assert ("Bea" in (client.instructions or ""), "Ana" in (client.instructions or "")) == (
+                not is_read,
+                is_read,
+            )
 
 
 async def read(server: Client, name: str) -> str:

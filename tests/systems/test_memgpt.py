@@ -192,7 +192,7 @@ class TestBlocks:
         assert first == INSTRUCTIONS, "the first start of a folder has what the others have, without memories"
         read = later.encode()[:2_048].decode(errors="ignore")
         assert read.startswith(HEAD)
-        places = [read.index(words) for words in ("warfarin", "PDF files", "Pinned, too (update_memory edits", REST)]
+        places = [read.index(words) for words in ("warfarin", "PDF files", "Pinned (update_memory edits", REST)]
         assert places == sorted(places)
         assert "@1]" in later[: later.index(REST)]
         assert re.search(r"(?:characters|\d) more: below, or in get_summary", read)

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence, Set
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from functools import partial
 from itertools import takewhile
@@ -24,7 +24,7 @@ from filelock import Timeout
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from sqlalchemy import Connection
 
-from palimpsest.core.clock import iso, shown_date
+from palimpsest.core.clock import first_instant, iso, shown_date
 from palimpsest.core.errors import FullTextError, LedgerError
 from palimpsest.core.files import file_lock, replace_file
 from palimpsest.core.models import EXPIRES_AT, SURE, Event, Hit, Memory, Message, Outcome, Scope, has_expired
@@ -38,6 +38,7 @@ from palimpsest.hooks.instructions import (
     HEAD,
     INSTRUCTIONS,
     MAX_FILE_BYTES,
+    NEVER,
     NEW_AGENT,
     REST,
     SIGN,
@@ -64,7 +65,7 @@ from palimpsest.store import projects as project_queries
 from palimpsest.store.database import MAX_QUERY_TOKENS
 from palimpsest.store.ledger import Ledger
 from palimpsest.store.rows import memory_hash
-from palimpsest.text.dates.date_finder import date_and_sense, dates_in
+from palimpsest.text.dates.date_finder import date_and_sense, dates_in, days_to_come, is_over
 from palimpsest.text.display import inert, shorten_to_tokens, visible
 from palimpsest.text.intents import asks_something, lasting_sentences, says_something, standing_statements
 from palimpsest.text.redaction import redact, says_only_secrets
@@ -89,8 +90,9 @@ def dated(memory: Memory, text: str, *, is_lasting: bool = False) -> str:
     What is pinned begins with what an edit of it needs.
     """
     head = memory_queries.block_head(memory)
-    is_undated = bool(is_lasting or head) and memory.happened_at is None
-    if is_undated and not memory.is_dated and not dates_in(text, memory.at, guesses=True):
+    is_undated = bool(is_lasting or head) and memory.happened_at is None and not memory.is_dated
+    dates = dates_in(text, memory.at, guesses=True)
+    if is_undated and not any(each.is_relative or each.is_year_guessed or each.is_guess for each in dates):
         return f"- {head}{text}"
     return f"- {head}{date_and_sense(memory, text)} {text}"
 
@@ -129,19 +131,14 @@ def _pinned_lines(
         if sizes[memory.id] <= room:
             whole.add(memory.id)
             room -= sizes[memory.id]
-    cut = [memory for memory in sources.pinned if memory.id not in whole]
-    long = [memory for memory in cut if len(memory.text) >= MIN_CUT_CHARS]
-
-    def least(memory: Memory) -> int:
-        return cost(memory, MIN_CUT_CHARS)
-
-    while long and least(largest := max(reversed(long), key=least)) > room // len(long):
-        long.remove(largest)
     lines = [_pinned_line(memory, len(memory.text)) for memory in sources.pinned if memory.id in whole]
-    for memory in long:
-        chars = bisect_right(range(len(memory.text)), room // len(long), key=partial(cost, memory))
-        lines.append(_pinned_line(memory, chars - 1))
-    left_out = len(cut) - len(long)
+    cut = [memory for memory in sources.pinned if memory.id not in whole]
+    for place, memory in enumerate(cut):
+        chars = bisect_right(range(len(memory.text)), room // (len(cut) - place), key=partial(cost, memory)) - 1
+        if chars >= MIN_CUT_CHARS:
+            lines.append(_pinned_line(memory, chars))
+            room -= cost(memory, chars)
+    left_out = len(sources.pinned) - len(lines)
     return [*lines, Line(f"({left_out} more: below, or in get_summary)")] if left_out else lines
 
 
@@ -271,20 +268,21 @@ class Sources:
     """What is known at the start of a session. No memory is in two of the groups.
 
     `first` never yields to what is new or pinned: the user's name, what the safety of the user's people depends on, who
-    the user is, and what is dangerous for people who may be the user's. `due` is what was planned for one of the next
-    days. `pinned` is the rest of the block of the user and of the project. `help` is how the user wants to be helped,
-    unless the profile says it.
-    `of_project` are the memories of the project: its rules and commands, then others, each with the newest first;
-    `telling` are other memories of the user, the most telling first.
+    the user is, and what is dangerous for people who may be the user's. `due` are lines of what was planned for one of
+    the next days, or ends on one. `pinned` is the rest of the block of the user and of the project. `help` is how the
+    user wants to be helped, unless the profile says it.
+    `of_project` are the memories of the project: what it is, its terms, its rules and commands, then others, each with
+    the newest first; `telling` are other memories of the user, the most telling first. Without a project, `projects`
+    are the names of those that the user has.
     `procedures` say how an agent should work: the lines that a model wrote of it, or else no line but the memories
     `practice`, what was corrected first, then what worked and what failed.
     `profile` are the lines of the written profile of the user, or of the summary; none if there is neither or both say
     what no longer holds. `last_words` are the last exchange of the last conversation that
-    says something: what the user said, and the answer if there is one.
+    says something: what the user said, and the answer if there is one. All this changes by time alone at `until`.
     """
 
     first: Sequence[Memory] = ()
-    due: Sequence[Memory] = ()
+    due: Sequence[Line] = ()
     pinned: Sequence[Memory] = ()
     help: Sequence[Memory] = ()
     practice: Sequence[Memory] = ()
@@ -292,19 +290,20 @@ class Sources:
     profile: tuple[str, ...] = ()
     telling: Sequence[Memory] = ()
     of_project: Sequence[Memory] = ()
+    projects: Sequence[str] = ()
     last_words: Sequence[Message] = ()
+    until: float = NEVER
 
 
 def read_sources(ledger: Ledger, conn: Connection, scope: Scope, now: datetime, embedder: str) -> Sources:
     """Return what is known at the start of a session in a scope. `embedder` is the fingerprint of the embedder.
 
-    Memories that expire or have ended are left out, because what is rendered may be read at any time later; so are
-    those that a newer one contradicts, unless they are pinned, those whose text was a secret, and those that a page, a
+    Memories that expire or are over are left out, because what is rendered may be read at any time later; so are those
+    that a newer one contradicts, unless they are pinned, those whose text was a secret, and those that a page, a
     file or a tool told and nobody confirmed.
     Times are those of the zone of `now`.
     """
     user_scope = scope.general
-    name = memory_queries.name_of_user(conn, scope)
     newest = [memory for _, memory in memory_queries.list_memories(conn, user_scope, MAX_GLOBAL)]
     of_project = memory_queries.newest_of_project(conn, scope, MAX_OF_PROJECT) if scope.project else []
     naming = memory_queries.memories_telling_name(conn, scope)[:1]
@@ -312,7 +311,8 @@ def read_sources(ledger: Ledger, conn: Connection, scope: Scope, now: datetime, 
     found = {each.id: each for each in (*pinned, *of_project, *_never_yielding(ledger, conn, scope), *naming, *newest)}
     known = [memory.in_zone(now.tzinfo) for memory in found.values() if not _is_left_out(memory, now)]
     times_said = Counter(owner for owner, _ in memory_queries.messages_of(conn, [memory.id for memory in known]))
-    ranks = kept_kinds.own_ranks(conn, scope, known)
+    name, own = kept_kinds.own_names(conn, scope, known)
+    ranks = kept_kinds.own_ranks(name, own, known)
     ranked = rank_by_worth(known, times_said, ranks, name, now)
     compared = [*pinned, *ranked, *of_project]
     contradicted = without_contradicted(conn, embedder, user_scope, compared, now) - {memory.id for memory in pinned}
@@ -321,22 +321,26 @@ def read_sources(ledger: Ledger, conn: Connection, scope: Scope, now: datetime, 
         if memory.id not in contradicted:
             groups[_group_of(memory, ranks[memory.id], name, now)].append(memory)
     places = {memory_id: place for place, memory_id in enumerate(found)}  # in the order of the block, and by age
-    for group in ("pinned", "rules", "of_project"):
-        groups[group].sort(key=lambda memory: places[memory.id])
+    groups["pinned"].sort(key=lambda memory: places[memory.id])
+    groups["of_project"].sort(key=lambda each: (not (says_rule(each) or is_safety(each, name)), places[each.id]))
+    due = [(word == "from", day, word, each) for each in groups["due"] for day, word in _due_on(each, now)]
+    due.sort(key=lambda each: each[:2])
     profile = _written(conn, user_scope, KINDS, contradicted, now)
     procedures = _written(conn, scope, ("procedures",), contradicted, now)
     last_words = _last_exchange(message_queries.last_conversation(conn, scope))
     return Sources(
         first=sorted(groups["first"], key=lambda memory: ranks[memory.id] is not Rank.NAME),
-        due=sorted(groups["due"], key=lambda memory: (not _is_of_a_day(memory), _day_of(memory)))[:MAX_DUE],
+        due=[_due_line(day, word, memory) for _, day, word, memory in due[:MAX_DUE]],
         pinned=[memory for memory in groups["pinned"] if not memory_queries.whose(memory, scope)],
         help=[] if profile else groups["help"],
         practice=[] if procedures else [*groups["corrected"], *groups["learned"]],
         procedures=procedures,
         profile=profile,
         telling=groups["telling"][:MAX_TELLING],
-        of_project=[*groups["rules"], *groups["of_project"]],
+        of_project=kept_kinds.in_order_of_project(scope.project, groups["of_project"]),
+        projects=[] if scope.project else list(filter(None, project_queries.project_names(conn, scope.user_id))),
         last_words=[message.in_zone(now.tzinfo) for message in last_words],
+        until=_changes_at(known, now),
     )
 
 
@@ -344,35 +348,36 @@ def _group_of(memory: Memory, rank: Rank, user_name: str, now: datetime) -> str:
     """Return which group of what a session begins with a memory belongs to."""
     is_pinned = memory_queries.is_pinned(memory.metadata)
     has_own_place = is_pinned or memory.scope.project  # in the pinned block, or among those of the project
-    if rank <= (Rank.SAFETY if has_own_place else MUST) and not memory_queries.is_block(memory.metadata):
+    is_first = rank <= (Rank.NAME if has_own_place else MUST) and not memory_queries.is_block(memory.metadata)
+    if is_first and "on" not in [word for word, *_ in days_to_come(memory, now.tzinfo)]:
         return "first"
     if is_pinned:
         return "pinned"
-    if _is_due(memory, now):
+    if _due_on(memory, now):
         return "due"
     if "correction" in memory.all_tags:
         return "corrected"
     if kept_kinds.place_in_procedures(user_name, memory) in (kept_kinds.WORKED, kept_kinds.FAILED):
         return "learned"  # rules stay with `help` and with the project
-    if memory.scope.project:
-        return "rules" if says_rule(memory) or is_safety(memory, user_name) else "of_project"
-    return "help" if rank is Rank.HELP else "telling"
+    return "of_project" if memory.scope.project else "help" if rank is Rank.HELP else "telling"
 
 
-def _day_of(memory: Memory) -> date:
-    return (memory.happened_at or memory.holds_from).date()
+def _due_on(memory: Memory, now: datetime) -> list[tuple[date, str]]:
+    """Return the next near day on which a memory is due, and "on", "from" or "until" it; none if it is not."""
+    soon, days = now.date() + DUE_WITHIN, days_to_come(memory, now.tzinfo)
+    near = sorted((day, word) for word, day, over in days if over > now and now.date() <= day <= soon)
+    return near[:1] if memory.superseded_by is None else []
 
 
-def _is_of_a_day(memory: Memory) -> bool:
-    """Return whether a memory tells of one day, as of an appointment, and not of what begins on it."""
-    return memory.happened_at is not None or memory.since == memory.until
+def _due_line(day: date, word: str, memory: Memory) -> Line:
+    return Line(f"- {word} {day}: {shorten_to_tokens(plain(memory.text), DUE_TOKENS)}", memory.id)
 
 
-def _is_due(memory: Memory, now: datetime) -> bool:
-    """Return whether a memory was told before the day on which it begins, and that day is near."""
-    precision = memory.happened_precision if memory.happened_at else memory.valid_from_precision
-    is_told_before = precision in ("", "day") and memory.stated_at.date() < _day_of(memory)
-    return is_told_before and now.date() <= _day_of(memory) <= now.date() + DUE_WITHIN
+def _changes_at(memories: Sequence[Memory], now: datetime) -> float:
+    """Return when what is to come becomes due, begins or ends: on the next day, or with an event of today."""
+    ends = [over for memory in memories for _, _, over in days_to_come(memory, now.tzinfo) if over > now]
+    tomorrow = first_instant(now.date() + timedelta(days=1), now.tzinfo)
+    return min(tomorrow, *ends).timestamp() if ends else NEVER
 
 
 def _last_exchange(messages: Sequence[Message]) -> tuple[Message, ...]:
@@ -389,8 +394,8 @@ def _last_exchange(messages: Sequence[Message]) -> tuple[Message, ...]:
 
 
 def _is_left_out(memory: Memory, now: datetime) -> bool:
-    """Return whether a memory expires or has ended, or says nothing that somebody told and that may be shown."""
-    has_end = EXPIRES_AT in memory.metadata or memory.has_ended(now)
+    """Return whether a memory expires or is over, or says nothing that somebody told and that may be shown."""
+    has_end = EXPIRES_AT in memory.metadata or is_over(memory, now)
     return has_end or memory_queries.is_unconfirmed(memory.metadata) or says_only_secrets(memory.text)
 
 
@@ -430,8 +435,11 @@ MAX_BYTES = 2_048
 LEFT_OUT_BYTES = 50
 
 # How much of the room is for what never yields if anything is pinned, which stands whole at the end, and how much of
-# what is then left is kept for what is known of the project.
-KNOWN_SHARE, PROJECT_SHARE = 3 / 4, 1 / 4
+# all of it is kept for what is known of the project.
+KNOWN_SHARE, PROJECT_SHARE = 3 / 4, 1 / 5
+
+# How many lines of what is due are shown whatever else there is.
+SURELY_DUE = 2
 
 # How much of one memory is shown, in whole sentences.
 MEMORY_TOKENS = 60
@@ -445,9 +453,9 @@ MIN_CUT_CHARS = 80
 # How much of one line of a profile is shown, in whole sentences: a section has two or three.
 PROFILE_TOKENS = 120
 
-UNCUT = "Pinned, whole:"
+UNCUT = "The rest of what is pinned, whole:"
 DUE = "Due:"
-KNOWN, PINNED = "Known of the user:", "Pinned, too (update_memory edits [id@revision]):"
+KNOWN, PINNED = "Known of the user:", "Pinned (update_memory edits [id@revision]):"
 HELP = "How the user wants help:"
 PROCEDURES = "How to work, from experience:"
 
@@ -467,28 +475,33 @@ def instructions_with(sources: Sources, project: str = "") -> str:
     room = MAX_BYTES - len(f"{HEAD}\n\n{information}\n{REST}\n".encode())
     head = HEAD_CHARS - len(f"{HEAD}\n\n{KNOWN}{information}\n")
     first = _lines(sources.first, is_lasting=True, may_cut=True)
-    shown = fitting(first, head, _size)
-    if first[1:2] and first[1] not in shown:  # the name took the room of what somebody's safety depends on
-        shown = fitting(dict.fromkeys((first[1], *first)), head, _size)
-    due = fitting(_due(sources), room / 3, _size)
+    if first[1:2] and _size(first[0].text) + _size(first[1].text) > head:
+        first[:2] = first[1::-1]  # the name took the room of what somebody's safety depends on
+    due = fitting(sources.due, room / 3, _size)[: SURELY_DUE if sources.of_project else MAX_DUE]
+    kept_free = sum(_size(line.text) for line in (Line(DUE), *due[:SURELY_DUE])) if due else 0
+    kept_free += int(room * PROJECT_SHARE) if sources.of_project else 0
     heads: tuple[Group, ...] = (
-        (KNOWN, list(dict.fromkeys((*shown, *first))), KNOWN_SHARE if sources.pinned else 1),
+        (KNOWN, list(dict.fromkeys((*fitting(first, head, _size), *first))), KNOWN_SHARE if sources.pinned else 1),
         (PROCEDURES, _practice(sources), 1 / 3 if sources.pinned else 1),
-        (DUE, due, 1),
     )
-    taken = sum(_size(line.text) for section in _sections(heads, room, _size) for line in section)
-    room_left = room - taken - _size(PINNED) - LEFT_OUT_BYTES
-    room_left -= int(room_left * PROJECT_SHARE) if sources.of_project else 0
-    pinned = _pinned_lines(sources, room_left, lambda memory, chars: _size(_pinned_line(memory, chars).text))
+    sections = _sections(heads, room - kept_free, _size)
+    room -= sum(_size(line.text) for section in sections for line in section)
+
+    def cost(memory: Memory, chars: int) -> int:
+        return _size(_pinned_line(memory, chars).text)
+
+    left = room - kept_free - _size(PINNED)
+    left -= LEFT_OUT_BYTES if sum(cost(each, len(each.text)) for each in sources.pinned) > left else 0
+    pinned = _pinned_lines(sources, left, cost)
     groups: tuple[Group, ...] = (
-        *heads[:2],
-        (PINNED, pinned, 1),
-        heads[2],
+        (PINNED, pinned if any(line.id for line in pinned) else (), 1),
+        (DUE, due, 1),
         (HELP, _lines(sources.help), 1 / 2 if sources.of_project else 1),
-        (PROJECT, _lines(sources.of_project), 1),
+        (PROJECT, _lines(sources.of_project, may_cut=True), 1),
         (ABOUT, _about(sources), 1),
     )
-    block = "".join(f"{line.text}\n" for section in _sections(groups, room, _size) for line in section)
+    sections += _sections(groups, room, _size)
+    block = "".join(f"{line.text}\n" for section in sections for line in section)
     uncut = "".join(f"{line.text}\n" for line in _pinned_lines(sources) if line not in pinned)
     end = f"\n{UNCUT}\n{uncut}" if uncut else ""
     return f"{HEAD}\n\n{block.replace(':', f'{information}:', 1)}\n{REST}\n{end}" if block else INSTRUCTIONS
@@ -498,12 +511,6 @@ def _short_name(project: str) -> str:
     return shorten_to_tokens(plain(project), 30)
 
 
-def _due(sources: Sources) -> list[Line]:
-    """Return what is due as lines, each after its day."""
-    days = [(f"{'on' if _is_of_a_day(memory) else 'from'} {_day_of(memory)}", memory) for memory in sources.due]
-    return [Line(f"- {day}: {shorten_to_tokens(plain(memory.text), DUE_TOKENS)}", memory.id) for day, memory in days]
-
-
 def _practice(sources: Sources) -> list[Line]:
     """Return the first procedures as lines."""
     written = [Line(text) for line in sources.procedures if (text := sentences(line, MEMORY_TOKENS))]
@@ -511,9 +518,11 @@ def _practice(sources: Sources) -> list[Line]:
 
 
 def _about(sources: Sources) -> list[Line]:
-    """Return the lines of the profile, or those of the most telling memories without one."""
+    """Return the lines of the profile, or of the most telling memories without one, below the names of the projects."""
+    names = shorten_to_tokens(plain(", ".join(sources.projects)), MEMORY_TOKENS)
+    named = [Line(f"- Projects: {names}")] if names else []
     written = [Line(f"- {text}") for line in sources.profile if (text := sentences(line, PROFILE_TOKENS))]
-    return written if sources.profile else _lines(sources.telling)
+    return [*named, *(written if sources.profile else _lines(sources.telling))]
 
 
 def _lines(memories: Sequence[Memory], *, is_lasting: bool = False, may_cut: bool = False) -> list[Line]:
@@ -590,7 +599,7 @@ def session_brief(sources: Sources, project: str) -> ContextBlock:
     groups: tuple[Group, ...] = (
         ("About the user:", first, FIRST_SHARE),
         (PINNED, _pinned_lines(sources), PINNED_SHARE),
-        (DUE, _due(sources), 1 / 3),
+        (DUE, sources.due, 1 / 3),
         (PROCEDURES, _practice(sources), 1 / 3),
         (HELP, _lines(sources.help, may_cut=True), 1 / 3),
         (of_project, _lines(sources.of_project, may_cut=True), 2 / 3),
@@ -891,12 +900,14 @@ class Folders(BaseModel):
 class LedgerState:
     """How far the ledger was when something was read.
 
-    That is its epoch, the newest number of the index log, and that of the newest summary.
+    That is its epoch, the newest number of the index log, and that of the newest summary. What was rendered of it holds
+    `until` then, in seconds of the epoch.
     """
 
     epoch: str
     log_number: int
     summary_number: int
+    until: float = field(default=NEVER, compare=False)
 
 
 # What instructions say that were emptied.
@@ -1171,7 +1182,7 @@ class Briefs:
         """Return the instructions for a connection that works in a scope. Raises LedgerError."""
         if self._settings.instructions != "memories":
             return INSTRUCTIONS
-        return spool.without_past(await self._threads.run(lambda: self._instructions(scope)))
+        return (await self._threads.run(lambda: self._instructions(scope)))[0]
 
     def note_pauses(self, sessions: Iterable[tuple[str, str]]) -> None:
         """Have it rendered what was said in sessions, which their next start begins with."""
@@ -1269,7 +1280,8 @@ class Briefs:
 
     def _has_changed(self, user: str, state: LedgerState) -> bool:
         """Return whether anything of a user may have changed since a state. Raises LedgerError."""
-        if replace(self._state(user), log_number=state.log_number) != state:
+        is_past = self._engine.clock().timestamp() >= state.until
+        if is_past or replace(self._state(user), log_number=state.log_number) != state:
             return True
         return self._engine.ledger.read_with(entries.has_changed_since, user, state.log_number)
 
@@ -1283,7 +1295,9 @@ class Briefs:
             if self._settings.hooks in GIVING_MODES:
                 self._render_briefs({folder: self._current_name(name) for folder, name in projects.items()})
             for scope, keys in self._own().items():
-                self._files.write_instructions(scope, state, self._instructions(scope), keys)
+                text, until = self._instructions(scope)
+                self._files.write_instructions(scope, replace(state, until=until), text, keys)
+                state = replace(state, until=min(state.until, until))
             return state
 
     async def _render_others(self, seconds: float, most: float) -> bool:
@@ -1315,14 +1329,16 @@ class Briefs:
     def _render_scope(self, scope: Scope, until: float) -> None:
         with self._files.locked():
             if time.monotonic() < until:
-                self._files.write_instructions(scope, self._state(scope.user_id), self._instructions(scope))
+                text, until = self._instructions(scope)
+                self._files.write_instructions(scope, replace(self._state(scope.user_id), until=until), text)
             else:
                 self._files.empty_instructions(scope.user_id, scope)
 
-    def _instructions(self, scope: Scope) -> str:
-        """Return the instructions of a scope, whose project may have a new name. Raises LedgerError."""
+    def _instructions(self, scope: Scope) -> tuple[str, float]:
+        """Return the instructions of a scope, whose project may have a new name, and until when. Raises LedgerError."""
         project = self._engine.ledger.read_with(project_queries.current_name, scope.user_id, scope.project)
-        return instructions_with(self._sources(replace(scope, project=project), self._engine.clock()), project)
+        sources = self._sources(replace(scope, project=project), self._engine.clock())
+        return instructions_with(sources, project), sources.until
 
     def _render_briefs(self, projects: Mapping[str, str]) -> None:
         folders, user, now = self._files.folders(), self._scope.user_id, self._engine.clock()

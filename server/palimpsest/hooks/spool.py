@@ -291,17 +291,20 @@ VERSION = 1
 MAX_FILES = 10_000
 
 
-# A rendered line of what is due on a day.
-_DUE = re.compile(r"^- (?:on|from) (\d{4}-\d\d-\d\d): .*\n", re.MULTILINE)
+# A rendered line of what is due on a day, or of what holds until one.
+_DUE = re.compile(
+    r"^- (?:(?:on|from|until) |(?:said|on|in) [\d-]{4,10} \((?:until|[\d-]{4,10} to) )(\d{4}(?:-\d\d){0,2})[:)] .*\n",
+    re.MULTILINE,
+)
 
 # Its heading, if nothing is left below.
-_NOTHING_DUE = re.compile(r"^Due\b.*:\n(?!- (?:on|from) \d)", re.MULTILINE)
+_NOTHING_DUE = re.compile(r"^Due\b.*:\n(?!- (?:on|from|until) \d)", re.MULTILINE)
 
 
 def without_past(text: str) -> str:
-    """Return a rendered text without what was due before today: it may be read some days later."""
+    """Return a rendered text without what was due or ended before today: it may be read some days later."""
     today = time.strftime("%Y-%m-%d")
-    return _NOTHING_DUE.sub("", _DUE.sub(lambda found: found[0] if found[1] >= today else "", text))
+    return _NOTHING_DUE.sub("", _DUE.sub(lambda found: found[0] if found[1] >= today[: len(found[1])] else "", text))
 
 
 def utc_now() -> str:

@@ -62,9 +62,9 @@ def build_server(
     enters the lifespan once per connection. `call_seconds`: how long a tool call may take. `launch`: how the process of
     a single user was started; that user's memories are then in the instructions.
     """
-    subscribers = Subscribers()
+    subscribers, (instructions, until) = Subscribers(), rendered_instructions(launch)
     memory = LazyMemory(load_settings, subscribers.notify_changed, subscribers.notify_external)
-    state = ServerState(memory, Calls(), subscribers, Roots(memory.learn_folder))
+    state = ServerState(memory, Calls(), subscribers, Roots(memory.learn_folder), instructions_until=until)
 
     @asynccontextmanager
     async def lifespan(_: MCPServer[ServerState]) -> AsyncGenerator[ServerState]:
@@ -73,7 +73,7 @@ def build_server(
 
     server = MemoryServer(
         state,
-        instructions=rendered_instructions(launch),
+        instructions=instructions,
         lifespan=lifespan,
         middleware=[state.calls.limit_calls, with_own_instructions, _with_client_project],
         call_seconds=call_seconds,

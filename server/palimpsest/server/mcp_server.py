@@ -192,6 +192,9 @@ GREETINGS = ("initialize", "server/discover")
 # How long a handshake waits for the instructions of its user: they take a few milliseconds.
 INSTRUCTIONS_SECONDS = 0.5
 
+# How long it waits for the memory to open if those that were rendered hold no longer. Codex waits for ten in all.
+OPENING_SECONDS = 8.0
+
 
 class MemoryServer(MCPServer[ServerState]):
     """The MCP server. `state` is what its connections share; `call_seconds` limits how long a tool call may take.
@@ -316,15 +319,19 @@ def _arguments_of(name: str) -> list[str]:
 async def with_own_instructions(ctx: RequestContext, call_next: CallNext) -> HandlerResult:
     """Give a connection the instructions of the user that its access token names, if the memory is open.
 
-    Without an access token, what the server was built with stays: over HTTP, the text without memories.
+    Without an access token, what the server was built with stays, unless it holds no longer: over HTTP, the text
+    without memories.
     """
-    result = await call_next(ctx)
-    grant, memory = current_grant(), state_of(ctx).memory.opened
-    if ctx.method not in GREETINGS or grant is OPEN or memory is None or not isinstance(result, dict):
+    result, grant, state = await call_next(ctx), current_grant(), state_of(ctx)
+    is_outdated = grant is OPEN and time.time() >= state.instructions_until
+    is_own = is_outdated or (grant is not OPEN and state.memory.opened is not None)
+    if ctx.method not in GREETINGS or not is_own or not isinstance(result, dict):
         return result
-    scope = grant.within(replace(memory.scope, user_id=grant.user_id, project=grant.project))
-    with anyio.move_on_after(INSTRUCTIONS_SECONDS):
+    with anyio.move_on_after(OPENING_SECONDS if is_outdated else INSTRUCTIONS_SECONDS):
         try:
+            memory = await state.memory.get()
+            scope = replace(memory.scope, user_id=grant.user_id, project=grant.project)
+            scope = memory.scope if is_outdated else grant.within(scope)
             # They are this user's alone: whoever keeps the result must not give it to others.
             is_kept = {"cacheScope": "private"} if "cacheScope" in result else {}
             return {**result, "instructions": await memory.briefs.instructions(scope), **is_kept}

@@ -166,19 +166,13 @@ _OF = sa.select(memory_sources.c.memory_id, memory_sources.c.message_id).where(
 
 def name_of_user(conn: sa.Connection, scope: Scope) -> str:
     """Return the user's name as the newest memory that tells it does, or "" if none does."""
-    return str(conn.execute(_told_name(rows.scope_parts(scope)), rows.scope_values(scope)).scalar() or "")
+    return next((str(memory.metadata[USER_NAME] or "") for memory in memories_telling_name(conn, scope)), "")
 
 
 def memories_telling_name(conn: sa.Connection, scope: Scope) -> list[Memory]:
     """Return the living memories that tell the user's name, the newest first."""
     found = conn.execute(_telling_name(rows.scope_parts(scope)), rows.scope_values(scope))
     return [rows.to_memory(row) for row in found]
-
-
-@cache
-def _told_name(scope: tuple[bool, ...]) -> rows.Query:
-    name = memories.c.metadata[USER_NAME].as_string()
-    return _telling_name(scope).with_only_columns(name).limit(1)
 
 
 @cache

@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from palimpsest.core import models
-from palimpsest.core.clock import first_instant
+from palimpsest.core.clock import LATEST, first_instant
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import EXPIRES_AT, Memory, Message, Scope, Summary, name_key
 from palimpsest.core.protocols import Vector
@@ -21,7 +21,7 @@ from palimpsest.learn.summaries import summary_kinds as kinds
 from palimpsest.learn.summaries.extractive import Passage, ended, most_telling, without_contradicted
 from palimpsest.learn.summaries.portrait_signs import MUST, Rank, Signs, is_about, rank_of
 from palimpsest.learn.summaries.summary_kinds import Material, PlainText, SummaryKind, SummaryRequest, memory_item
-from palimpsest.llm.user_name import behind_user, is_about_user
+from palimpsest.llm.user_name import begins_with, behind_user, is_about_user
 from palimpsest.recall.features import centred_vectors
 from palimpsest.store import memories as memory_queries
 from palimpsest.store import messages as message_queries
@@ -112,11 +112,13 @@ def portrait(
     chosen = most_telling_of(conn, request, sorted_in, {heading: Room(tokens) for heading, tokens in headings.items()})
     name = memory_queries.name_of_user(conn, request.scope)
     everything = [memory for some in chosen.values() for memory in some]
+    is_of_project, project = request.kind.name == PROJECT.name, request.scope.project
+    ordered = in_order_of_project(project, everything) if is_of_project else in_order_of_rank(everything, name)
     hidden = without_contradicted(conn, request.embedder, request.scope, everything, request.now, only_changes=True)
     lines: list[str] = []
     shown: list[Memory] = []
     for heading, some in chosen.items():
-        kept = in_order_of_rank([memory for memory in some if memory.id not in hidden], name)
+        kept = [memory for memory in ordered if memory in some and memory.id not in hidden]
         lines += [f"{heading}:", *map(line_of, kept)] if kept else []
         shown += kept
     lines += kinds.omitted(sum(map(len, sorted_in.values())) - len(shown), "memory")
@@ -197,16 +199,35 @@ def _close_memories(own: AbstractSet[str], memories: Sequence[Memory]) -> Abstra
         ends = {end for end in (relation.source, relation.destination) if name_key(end) not in own}
         close |= ends if len(ends) == 1 and portrait_signs.PEOPLE.count(relation.name) else set[str]()
     first_names = tuple(name.split()[0] for name in close if not name[:1].islower())
-    return told | {key for key, text in begin.items() if text.startswith(first_names)}
+    strangers = tuple(_dealt_with(own, memories) - close)
+    return told | {
+        key for key, text in begin.items() if text.startswith(first_names) and not text.startswith(strangers)
+    }
 
 
-def own_ranks(conn: Connection, scope: Scope, memories: Sequence[Memory]) -> dict[str, Rank]:
+def _dealt_with(own: AbstractSet[str], memories: Sequence[Memory]) -> set[str]:
+    """Return the full names of those whom the user only deals with, by a text that tells of the work or of the user.
+
+    A daughter Emma is not Emma Conti, who comes to the user every Wednesday.
+    """
+    words = {word for key in own for word in key.split()}
+    others = (each for each in memories if not portrait_signs.PEOPLE.count(each.text))
+    dealt = (each for each in others if _is_of_work(each.text) or own & {*map(name_key, each.text.split())})
+    names = {name for each in dealt for name in _begun_by(each) if " " in name}
+    return {name for name in names if words.isdisjoint(name_key(name).split())}
+
+
+def _is_of_work(text: str) -> bool:
+    return portrait_signs.OTHERS.count(text) + portrait_signs.WORK.count(text) > 0
+
+
+def own_ranks(name: str, own: AbstractSet[str], memories: Sequence[Memory]) -> dict[str, Rank]:
     """Return how much depends on each memory for the user, by its id. What is dangerous for others comes later.
 
-    What is dangerous for a client or a guest is like any fact; others may be close to the user.
+    What is dangerous for a client or a guest is like any fact; others may be close to the user. `name` and `own` are
+    what the user is called.
     """
-    name, own = own_names(conn, scope, memories)
-    close = _close_memories(own, memories)
+    close, strangers = _close_memories(own, memories), tuple(_dealt_with(own, memories))
 
     def rank(memory: Memory) -> Rank:
         text, found = memory.text, rank_of(memory, name)
@@ -214,13 +235,18 @@ def own_ranks(conn: Connection, scope: Scope, memories: Sequence[Memory]) -> dic
             return Rank.SAFETY
         if found is not Rank.SAFETY or is_about(memory, name):
             return found
-        return Rank.OTHER if portrait_signs.OTHERS.count(text) + portrait_signs.WORK.count(text) else Rank.IDENTITY
+        return Rank.OTHER if _is_of_work(text) or text.startswith(strangers) else Rank.IDENTITY
 
-    return {memory.id: rank(memory) for memory in memories}
+    ranks = {memory.id: rank(memory) for memory in memories}
+    # Agents that know the user's name write who that is without saying that it is the user.
+    named = [each for each in memories if " " in name and begins_with(name, each.text) and not each.scope.project]
+    if Rank.NAME not in ranks.values() and (open_ones := [each for each in named if ranks[each.id] > Rank.SAFETY]):
+        ranks[min(open_ones, key=lambda each: each.stated_at).id] = Rank.NAME
+    return ranks
 
 
 def _passage(memory: Memory, vector: Vector | None, now: datetime, close: AbstractSet[str]) -> Passage:
-    weight = NAME_WEIGHT if rank_of(memory, "") <= MUST or memory.id in close else 1.0
+    weight = NAME_WEIGHT ** ((rank_of(memory, "") <= MUST) + (memory.id in close))
     if now - memory.at > PASSING_AFTER and _counts_from_its_date(memory):
         weight *= PASSING_WEIGHT
     return Passage(memory.text, memory.at, vector, weight, tokens=_cost(memory))
@@ -351,7 +377,8 @@ def own_names(conn: Connection, scope: Scope, memories: Sequence[Memory]) -> tup
     """
     told = Counter(_names_told(memories))
     name = memory_queries.name_of_user(conn, scope) or next((name for name, _ in told.most_common(1)), "")
-    name = name or _name_of_most(memories)
+    fuller = [each for each in told if name and begins_with(name, each)]
+    name = max(fuller, key=len, default=name) or _name_of_most(memories)
     words = set(name_key(name).split())
     names = [name, *(other for other in told if not words.isdisjoint(name_key(other).split()))] if name else []
     return name, {name_key(part) for each in names for part in (each, each.split(maxsplit=1)[0])} | models.SELF_NAMES
@@ -364,17 +391,22 @@ def _name_of_most(memories: Sequence[Memory]) -> str:
     """
     if any(is_about_user(memory.text) for memory in memories):
         return ""
-    begin = Counter(
-        entity.name
-        for memory in memories
-        for entity in memory.entities
-        if entity.type == "person" and memory.text.startswith(entity.name)
-    )
+    begin = Counter(name for memory in memories for name in _begun_by(memory))
     return next((name for name, count in begin.most_common(1) if count > MOST * len(memories)), "")
+
+
+def _begun_by(memory: Memory) -> list[str]:
+    """Return the names of people with which a memory begins."""
+    return [each.name for each in memory.entities if each.type == "person" and memory.text.startswith(each.name)]
 
 
 def _names_told(memories: Sequence[Memory]) -> Iterator[str]:
     """Yield the names in texts such as "User is Imogen Hartley, a nurse", which also tell what the user is called."""
+    for memory in () if any(behind_user(memory.text) for memory in memories) else memories:
+        # "Ana Ruiz runs a clinic", with the relation that the user runs it.
+        named = {word for each in memory.relations for word in f"{each.source} {each.destination}".split()}
+        if any(name_key(each.source) in models.SELF_NAMES for each in memory.relations):
+            yield from (name for name in _begun_by(memory) if name.split()[0] not in named)
     known = (entity for memory in memories for entity in memory.entities)
     # What a Chinese or Japanese name names is seldom recognized.
     people = {each.name for each in known if each.type == "person" or (each.type == "other" and is_unspaced(each.name))}
@@ -439,7 +471,7 @@ PROJECT_SECTIONS = (
 ABOUT = "What it is"
 
 # The sections in the order in which they are shown, each with its room in tokens.
-PROJECT_HEADINGS = {ABOUT: 140, "Stack": 120, "Decisions": 140, CONVENTIONS: 120, OPEN: 120, "Also": 60}
+PROJECT_HEADINGS = {ABOUT: 160, "Stack": 120, "Decisions": 140, CONVENTIONS: 120, OPEN: 240, "Also": 80}
 
 NO_PROJECT = 'the scope has no project; pass scope={"project": its name}. Projects with memories: '
 NO_MEMORY = "no memory belongs to a project; about:NAME and timeline:NAME tell of what has a name, profile of the user"
@@ -450,8 +482,9 @@ def _project_material(conn: Connection, request: SummaryRequest) -> Material:
 
 
 def _plain_project(conn: Connection, request: SummaryRequest) -> PlainText:
-    place = partial(_place_in_project, request.scope.project.casefold())
     if memories := _project_memories(conn, request, READ):
+        project, first = request.scope.project, in_order_of_project(request.scope.project, memories)[0]
+        place = partial(_place_in_project, project, first if _names(project, first) else None, request.now)
         return portrait(conn, request, memories, PROJECT_HEADINGS, place)
     name = one_line(request.scope.project).rsplit("/", maxsplit=1)[-1]
     return PlainText(f"Nothing is stored in the project {name}; about:{name} and timeline:{name} tell of the name.", "")
@@ -464,12 +497,32 @@ def _project_memories(conn: Connection, request: SummaryRequest, limit: int) -> 
     return lasting(request, kinds.holding(memory_queries.newest_of_project(conn, request.scope, limit), request.now))
 
 
-def _place_in_project(project: str, memory: Memory) -> str:
+def _place_in_project(project: str, first: Memory | None, now: datetime, memory: Memory) -> str:
+    """Return the heading of a memory: what begins or ends on a day to come is open, but for what the project is."""
     heading = by_tags_and_signs(PROJECT_SECTIONS, memory)
-    if heading == CONVENTIONS and portrait_signs.is_due(memory) and not by_tags(PROJECT_SECTIONS, memory):
-        heading = OPEN
-    names_it = project.rsplit("/", maxsplit=1)[-1] in memory.text.casefold()
-    return ABOUT if names_it and heading == "Also" else heading
+    is_due = memory.valid_until or memory.holds_from > now or (heading == CONVENTIONS and portrait_signs.is_due(memory))
+    if is_due and memory != first and not by_tags(PROJECT_SECTIONS, memory):
+        return OPEN
+    return ABOUT if memory == first or (heading == ALSO and _names(project, memory)) else heading
+
+
+def _names(project: str, memory: Memory) -> bool:
+    return project.casefold().rsplit("/", maxsplit=1)[-1] in memory.text.casefold()
+
+
+def in_order_of_project(project: str, memories: Sequence[Memory]) -> list[Memory]:
+    """Return the memories of a project: what it is first, then its terms, what is to come by its day, and the rest.
+
+    What it is was said first.
+    """
+    first = min((each for each in memories if _names(project, each)), key=lambda each: each.stated_at, default=None)
+
+    def place(memory: Memory) -> tuple[bool, bool, datetime]:
+        days = (memory.happened_at, memory.valid_from, memory.valid_until)
+        coming = min((day for day in days if day is not None and day > memory.stated_at), default=LATEST)
+        return memory != first, portrait_signs.TERMS.count(memory.text) == 0, coming
+
+    return sorted(memories, key=place)
 
 
 PROJECT = SummaryKind("project", "project", _project_material, _plain_project)

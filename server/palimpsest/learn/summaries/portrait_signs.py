@@ -78,6 +78,9 @@ _USER, OTHERS = _signs("user"), _signs("others")
 ALWAYS = _signs("always")
 WORKED, FAILED, DECIDED, STACK, OPEN = map(_signs, ("worked", "failed", "decided", "stack", "open"))
 
+# How the money and the time are worded that a project has.
+TERMS = _signs("terms")
+
 _CONVENTIONS = _signs("conventions")
 
 # How the conventions of a project are worded.

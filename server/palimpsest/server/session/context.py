@@ -18,6 +18,7 @@ from palimpsest.core import validation
 from palimpsest.core.errors import InputError, LedgerError, PalimpsestError
 from palimpsest.core.models import Scope
 from palimpsest.core.validation import ScopeInput, SearchScopeInput
+from palimpsest.hooks.instructions import NEVER
 from palimpsest.llm.sampling import SamplingModel, Send
 from palimpsest.server.access_tokens import OPEN, current_grant, may_write
 from palimpsest.server.recall_socket import serve_prompts
@@ -135,7 +136,8 @@ class ServerState:
     """The open memory and everything else that outlives a single request.
 
     `client_project` is set only in the copy that a single request sees: the project of the access token, of the
-    client's roots or of the settings, under its present name, or "".
+    client's roots or of the settings, under its present name, or "". `instructions_until` is until when what was read
+    at the start holds.
     """
 
     memory: LazyMemory
@@ -144,6 +146,7 @@ class ServerState:
     roots: client_requests.Roots
     open_calls: client_requests.OpenCalls = field(default_factory=client_requests.OpenCalls)
     client_project: str = ""
+    instructions_until: float = NEVER
 
     async def run(self) -> None:
         """Keep the memory open, unfinished calls going, and clients and hooks informed until cancelled."""
