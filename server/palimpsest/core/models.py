@@ -12,16 +12,7 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple, TypeAlias, cast, get_args
 
-from palimpsest.core.clock import (
-    EARLIEST,
-    Precision,
-    TimeSpan,
-    parse_date,
-    parse_until,
-    shown_date,
-    span_of,
-    times_in_zone,
-)
+from palimpsest.core import clock
 from palimpsest.core.errors import InputError
 
 # Who and what memories speak of: entities and the relations between them, as texts name them and as they are known.
@@ -144,7 +135,7 @@ class KnownRelation:
     @property
     def holds_from(self) -> datetime:
         """Return since when it holds, as far as is known: since it was said if nothing else is."""
-        begins = parse_date(self.valid_from)
+        begins = clock.parse_date(self.valid_from)
         return self.told_at if begins is None else begins[0]
 
     @property
@@ -157,10 +148,10 @@ class KnownRelation:
         """Return whether its memory was given up before it began."""
         return self.expired_at is not None and self.expired_at < self.holds_from
 
-    def may_hold_in(self, span: TimeSpan) -> bool:
+    def may_hold_in(self, span: clock.TimeSpan) -> bool:
         """Return whether it may hold in a stretch of time."""
-        begins = parse_date(self.valid_from)
-        return may_hold_in(span, begins and span_of(*begins).first, self._end(), self.holds_from)
+        begins = clock.parse_date(self.valid_from)
+        return may_hold_in(span, begins and clock.span_of(*begins).first, self._end(), self.holds_from)
 
     def has_ended(self, now: datetime) -> bool:
         """Return whether it held only until a time that has passed."""
@@ -168,8 +159,8 @@ class KnownRelation:
         return end is not None and end < now
 
     def _end(self) -> datetime | None:
-        ends = parse_date(self.valid_until)
-        return None if ends is None else end_in(span_of(*ends), is_replaced=not self.is_current)
+        ends = clock.parse_date(self.valid_until)
+        return None if ends is None else end_in(clock.span_of(*ends), is_replaced=not self.is_current)
 
     @property
     def line(self) -> str:
@@ -365,21 +356,21 @@ def end_of(metadata: Mapping[str, Any], zone: tzinfo) -> datetime | None:
     """Return the last instant of a memory with this metadata, or None. Values that are not times are ignored."""
     value = metadata.get(EXPIRES_AT)
     try:
-        return parse_until(value, EXPIRES_AT, zone) if isinstance(value, str) else None
+        return clock.parse_until(value, EXPIRES_AT, zone) if isinstance(value, str) else None
     except InputError:
         return None
 
 
-def end_in(span: TimeSpan, *, is_replaced: bool) -> datetime:
+def end_in(span: clock.TimeSpan, *, is_replaced: bool) -> datetime:
     """Return the last instant of what held until a day, a month or a year.
 
     It is the last of it, or if something took its place the one before it, for the other began with it.
     """
-    has_before = span.first > EARLIEST
+    has_before = span.first > clock.EARLIEST
     return span.first - timedelta(microseconds=1) if is_replaced and has_before else span.last
 
 
-def may_hold_in(span: TimeSpan, begins: datetime | None, ends: datetime | None, said: datetime) -> bool:
+def may_hold_in(span: clock.TimeSpan, begins: datetime | None, ends: datetime | None, said: datetime) -> bool:
     """Return whether something may hold in a stretch of time, given when it begins and ends, as far as that is known.
 
     Without a beginning it holds since it was said, and what has only an end may have held ever before.
@@ -452,7 +443,7 @@ class Message:
 
     def in_zone(self, zone: tzinfo | None) -> Message:
         """Return this message with the time at which it was said as a time of a zone."""
-        return times_in_zone(self, zone, "said_at", "created_at")
+        return clock.times_in_zone(self, zone, "said_at", "created_at")
 
     @property
     def as_memory(self) -> Memory:
@@ -502,10 +493,10 @@ class Fact:
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
     said_at: datetime | None = None
     valid_from: datetime | None = None
-    happened_precision: Precision = ""
-    valid_from_precision: Precision = ""
+    happened_precision: clock.Precision = ""
+    valid_from_precision: clock.Precision = ""
     valid_until: datetime | None = None
-    valid_until_precision: Precision = ""
+    valid_until_precision: clock.Precision = ""
     entities: tuple[NamedEntity, ...] = ()
     relations: tuple[Relation, ...] = ()
 
@@ -582,7 +573,7 @@ class Memory:
     valid_until: datetime | None = None
     revision: int = 1
     happened_at: datetime | None = None
-    happened_precision: Precision = ""
+    happened_precision: clock.Precision = ""
     keywords: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -590,8 +581,8 @@ class Memory:
     role: str = ""
     deleted_at: datetime | None = None
     superseded_by: str | None = None
-    valid_from_precision: Precision = ""
-    valid_until_precision: Precision = ""
+    valid_from_precision: clock.Precision = ""
+    valid_until_precision: clock.Precision = ""
     is_forgotten: bool = False
     entities: tuple[NamedEntity, ...] = ()
     relations: tuple[Relation, ...] = ()
@@ -606,7 +597,7 @@ class Memory:
             "valid_until": self.valid_until_precision,
         }
         exact = (name for name, precision in precisions.items() if not precision)
-        return times_in_zone(self, zone, "created_at", "updated_at", "stated_at", *exact)
+        return clock.times_in_zone(self, zone, "created_at", "updated_at", "stated_at", *exact)
 
     @property
     def key_text(self) -> str:
@@ -641,19 +632,19 @@ class Memory:
     def _end(self, zone: tzinfo = UTC) -> datetime | None:
         if self.valid_until is None:
             return None
-        span = span_of(self.valid_until, self.valid_until_precision, zone)
+        span = clock.span_of(self.valid_until, self.valid_until_precision, zone)
         return end_in(span, is_replaced=self.superseded_by is not None)
 
-    def may_hold_in(self, span: TimeSpan) -> bool:
+    def may_hold_in(self, span: clock.TimeSpan) -> bool:
         """Return whether it may hold in a stretch of time."""
-        begins = self.valid_from and span_of(self.valid_from, self.valid_from_precision).first
+        begins = self.valid_from and clock.span_of(self.valid_from, self.valid_from_precision).first
         return may_hold_in(span, begins, self._end(), self.stated_at)
 
     def begins_in(self, zone: tzinfo) -> datetime | None:
         """Return when the plan that it tells comes into force in a zone; None if it told of no time to come."""
         if self.valid_from is None or self.valid_from <= self.stated_at:
             return None
-        return span_of(self.valid_from, self.valid_from_precision, zone).first
+        return clock.span_of(self.valid_from, self.valid_from_precision, zone).first
 
     @property
     def was_dropped(self) -> bool:
@@ -668,20 +659,20 @@ class Memory:
     @property
     def since(self) -> str:
         """Return since when it holds as ISO 8601, as exactly as that is known; "" if it does not say so."""
-        return shown_date(self.valid_from, self.valid_from_precision) if self.valid_from else ""
+        return clock.shown_date(self.valid_from, self.valid_from_precision) if self.valid_from else ""
 
     @property
     def until(self) -> str:
         """Return until when it held as ISO 8601, as exactly as that is known; "" if that is not known."""
-        return shown_date(self.valid_until, self.valid_until_precision) if self.valid_until else ""
+        return clock.shown_date(self.valid_until, self.valid_until_precision) if self.valid_until else ""
 
     @property
     def date(self) -> str:
         """Return the date of `at` as ISO 8601, as exactly as it is known: a day, a month or a year."""
-        return shown_date(self.at, self.at_precision)
+        return clock.shown_date(self.at, self.at_precision)
 
     @property
-    def at_precision(self) -> Precision:
+    def at_precision(self) -> clock.Precision:
         """Return how exactly `at` is known."""
         return self.happened_precision if self.happened_at is not None else ""
 
@@ -740,7 +731,7 @@ class Decision:
     ended_at: datetime | None = None
     forgets: bool = False
     successor: str | None = None
-    ended_precision: Precision = ""
+    ended_precision: clock.Precision = ""
     sets_labels: bool = False
     sets_relations: bool = False
     is_general: bool = False
@@ -819,7 +810,7 @@ class Version:
 
     def in_zone(self, zone: tzinfo | None) -> Version:
         """Return this row with its times as times of a zone."""
-        return times_in_zone(self, zone, "created_at", "updated_at", "said_at")
+        return clock.times_in_zone(self, zone, "created_at", "updated_at", "said_at")
 
 
 def labels_of(state: Mapping[str, Any]) -> frozenset[str]:
@@ -862,7 +853,7 @@ class Edit:
 
     def in_zone(self, zone: tzinfo | None) -> Edit:
         """Return this edit with its time as one of a zone."""
-        return times_in_zone(self, zone, "made_at")
+        return clock.times_in_zone(self, zone, "made_at")
 
 
 @dataclass(frozen=True, slots=True)
@@ -963,7 +954,7 @@ class Hit:
     score_parts: Mapping[str, float] = field(default_factory=dict[str, float])
     why: tuple[str, ...] = ()
     length: int | None = None
-    at_precision: Precision = ""
+    at_precision: clock.Precision = ""
     project: str = ""
     session: str = ""
     document: DocumentPage | None = None
@@ -980,12 +971,12 @@ class Hit:
 
     def in_zone(self, zone: tzinfo | None) -> Hit:
         """Return this hit with its times as those of a zone. A day, a month or a year has none."""
-        return times_in_zone(self, zone, "updated_at", *(() if self.at_precision else ("at",)))
+        return clock.times_in_zone(self, zone, "updated_at", *(() if self.at_precision else ("at",)))
 
     @property
     def date(self) -> str:
         """Return the date of `at` as ISO 8601, as exactly as it is known: a day, a month or a year."""
-        return shown_date(self.at, self.at_precision)
+        return clock.shown_date(self.at, self.at_precision)
 
 
 # From this score on, a hit is hardly about something else than what is asked.

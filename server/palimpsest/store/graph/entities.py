@@ -13,17 +13,7 @@ from palimpsest.core.models import SELF_NAMES, Entity, EntityType, Memory, Scope
 from palimpsest.store import history
 from palimpsest.store import memories as memory_queries
 from palimpsest.store import rows as sql
-from palimpsest.store.graph.identity import (
-    LAST_CHARACTER,
-    candidates_of,
-    is_called,
-    knows_any,
-    meanings,
-    members_of,
-    roots_of,
-    select_named,
-    users_own,
-)
+from palimpsest.store.graph import identity
 from palimpsest.store.graph.statements import stated_names
 from palimpsest.store.memories import learned_memories, name_of_user
 from palimpsest.store.schema import entities, entity_aliases, memories, mentions, messages
@@ -73,9 +63,9 @@ def roots_named(conn: Connection, scope: Scope, names: Iterable[str]) -> dict[st
     and the one that a memory tells.
     """
     keys = sorted({name_key(name) for name in names} - {""})
-    known = candidates_of(conn, scope, keys, with_projects=False)
+    known = identity.candidates_of(conn, scope, keys, with_projects=False)
     named = {key: [candidate.root for candidate in found] for key, found in known.items()}
-    own = users_own(conn, scope.user_id)
+    own = identity.users_own(conn, scope.user_id)
     if own is not None:
         told = name_key(name_of_user(conn, scope))
         own_keys = (key for key in keys if key in SELF_NAMES or key == told)
@@ -88,7 +78,7 @@ def entities_in_text(conn: Connection, scope: Scope, text: str, *, as_of: dateti
 
     Of names that overlap the longest one counts.
     """
-    if not knows_any(conn, scope.user_id):
+    if not identity.knows_any(conn, scope.user_id):
         return []
     named = entities_named(conn, scope, name_candidates(text), as_of=as_of)
     if not named:
@@ -115,7 +105,7 @@ def list_entities(
         select(*columns).select_from(memories).outerjoin(mentions, is_mentioned).where(sql.is_living(memories, scope))
     )
     rows = [row for row in conn.execute(query.group_by(mentions.c.entity_id)) if row.entity_id is not None]
-    roots = roots_of(conn, [row.entity_id for row in rows])
+    roots = identity.roots_of(conn, [row.entity_id for row in rows])
     mentioned: dict[str, tuple[int, datetime]] = {}
     for row in rows:
         if row.entity_id in roots:
@@ -132,9 +122,10 @@ def list_entities(
 def names_beginning(conn: Connection, scope: Scope, beginning: str, limit: int) -> list[str]:
     """Return up to `limit` names of entities that the scope sees and that begin so, in any case, sorted."""
     first = name_key(beginning)
-    values = {"user_id": scope.user_id, "project": scope.project, "first": first, "last": f"{first}{LAST_CHARACTER}"}
+    last = f"{first}{identity.LAST_CHARACTER}"
+    values = {"user_id": scope.user_id, "project": scope.project, "first": first, "last": last}
     rows = conn.execute(_BEGINNING, values).all()
-    roots = roots_of(conn, [row.id for row in rows])
+    roots = identity.roots_of(conn, [row.id for row in rows])
     seen = seen_roots(conn, scope, {root.id for root in roots.values()})
     seen_rows = [row for row in rows if row.id in roots and roots[row.id].id in seen]
     known = _known_aliases(conn, scope, [row.id for row in seen_rows])
@@ -146,7 +137,7 @@ def seen_roots(conn: Connection, scope: Scope, root_ids: Iterable[str], *, as_of
 
     With `as_of` it is a memory or a message of that time, whether it was forgotten since or not.
     """
-    members = members_of(conn, root_ids)
+    members = identity.members_of(conn, root_ids)
     query = _mentioned(sql.scope_parts(scope), then=as_of is not None)
     seen = conn.execute(query, {"ids": list(members), "instant": as_of, **sql.scope_values(scope)})
     return {members[entity_id] for entity_id in seen.scalars()}
@@ -170,9 +161,9 @@ def as_shown(conn: Connection, scope: Scope, roots: Mapping[str, Entity]) -> dic
 
 def _known_name(conn: Connection, scope: Scope, root: Entity) -> str:
     """Return the name of an entity, or if the scope knows nothing that uses it, the first that it does know."""
-    known = _known_aliases(conn, scope, list(members_of(conn, [root.id])))
+    known = _known_aliases(conn, scope, list(identity.members_of(conn, [root.id])))
     key = name_key(root.name)
-    is_own = not is_called(conn, root.id, key)  # "Tom (the baker)" is nobody's alias
+    is_own = not identity.is_called(conn, root.id, key)  # "Tom (the baker)" is nobody's alias
     if is_own or not known or key in {of_alias for _, of_alias in known}:
         return root.name
     return next(iter(known.values()))
@@ -261,9 +252,9 @@ def owners_mentioning(
     entity itself, or if a memory that was learned from it does. Owners outside the scope may be among them.
     """
     wanted = {key: {root.id for root in found} for key, found in roots_named(conn, scope, names).items()}
-    members = members_of(conn, {root_id for of_key in wanted.values() for root_id in of_key})
+    members = identity.members_of(conn, {root_id for of_key in wanted.values() for root_id in of_key})
     rows = conn.execute(_OF_ENTITIES, {"ids": list(members)}).all()
-    meant = meanings(row for row in rows if row.kind == "memory" and (row.current or as_of is not None))
+    meant = identity.meanings(row for row in rows if row.kind == "memory" and (row.current or as_of is not None))
     if as_of is not None:
         meant = {memory.id: then for memory, then in named_at(conn, scope, as_of, meant)}
     owners = {owner: {members[one] for one in names.values()} for owner, names in meant.items()}
@@ -300,8 +291,8 @@ def entities_of(conn: Connection, memory_ids: Sequence[str]) -> dict[str, dict[E
     The user, who is in nearly all, is not among them.
     """
     meant = [(row.owner_id, row.entity_id) for row in conn.execute(_NAMED, {"ids": memory_ids})]
-    roots = roots_of(conn, [entity_id for _, entity_id in meant])
-    members = members_of(conn, [root.id for root in roots.values()])
+    roots = identity.roots_of(conn, [entity_id for _, entity_id in meant])
+    members = identity.members_of(conn, [root.id for root in roots.values()])
     counts: Counter[str] = Counter()
     for entity_id, count in conn.execute(_COUNTS, {"ids": list(members)}).all():
         counts[members[entity_id]] += count
@@ -317,7 +308,7 @@ _NAMED = select(mentions.c.owner_id, mentions.c.entity_id).where(
     mentions.c.kind == "memory", mentions.c.current, mentions.c.owner_id.in_(sql.listed("ids"))
 )
 _COUNTS = (
-    select_named(mentions.c.entity_id, func.count())
+    identity.select_named(mentions.c.entity_id, func.count())
     .where(memories.c.deleted_at.is_(None), mentions.c.entity_id.in_(sql.listed("ids")))
     .group_by(mentions.c.entity_id)
 )
@@ -333,7 +324,7 @@ def memories_about(
 
     If there are more, the `oldest` ones follow.
     """
-    shown = _naming(scope, members_of(conn, [root_id]), is_living=True)
+    shown = _naming(scope, identity.members_of(conn, [root_id]), is_living=True)
     return _newest(conn, shown, shown.c.stated_at, limit, oldest)
 
 
@@ -342,12 +333,12 @@ def about_user(conn: Connection, scope: Scope, key: str) -> str | None:
 
     One that calls the user by the name with this key comes first, then the newest.
     """
-    own = users_own(conn, scope.user_id)
+    own = identity.users_own(conn, scope.user_id)
     if own is None:
         return None
-    is_about_user = mentions.c.entity_id.in_(list(members_of(conn, [own.id])))
+    is_about_user = mentions.c.entity_id.in_(list(identity.members_of(conn, [own.id])))
     in_project = (sql.owns(memories, scope), memories.c.deleted_at.is_(None))
-    query = select_named(memories.c.id).where(is_about_user, *in_project)
+    query = identity.select_named(memories.c.id).where(is_about_user, *in_project)
     return conn.execute(query.order_by((mentions.c.key == key).desc(), memories.c.seq.desc()).limit(1)).scalar()
 
 
@@ -358,7 +349,7 @@ def former_memories_about(
 
     With `as_of` these are the ones that had ended by then.
     """
-    shown = _naming(scope, members_of(conn, [root_id]), is_living=False, as_of=as_of or LATEST)
+    shown = _naming(scope, identity.members_of(conn, [root_id]), is_living=False, as_of=as_of or LATEST)
     return _newest(conn, shown, func.coalesce(shown.c.valid_until, shown.c.deleted_at), limit)
 
 
@@ -376,8 +367,8 @@ def _newest(
 
 def memories_about_at(conn: Connection, scope: Scope, root_id: str, instant: datetime) -> list[Memory]:
     """Return the memories that were living at an instant and mentioned an entity, as they were, the newest first."""
-    ever = (mentions.c.kind == "memory", sql.among(mentions.c.entity_id, members_of(conn, [root_id])))
-    meant = meanings(conn.execute(select(mentions).where(*ever)))
+    ever = (mentions.c.kind == "memory", sql.among(mentions.c.entity_id, identity.members_of(conn, [root_id])))
+    meant = identity.meanings(conn.execute(select(mentions).where(*ever)))
     found = [memory for memory, names in named_at(conn, scope, instant, meant) if names]
     return sorted(found, key=lambda memory: (memory.stated_at, memory.created_at, memory.id), reverse=True)
 
@@ -387,7 +378,7 @@ def other_names(conn: Connection, scope: Scope, entity: Entity) -> list[str]:
 
     A name that only a forgotten memory uses is not among them.
     """
-    members = members_of(conn, [entity.id])
+    members = identity.members_of(conn, [entity.id])
     is_shown = mentions.c.owner_id.in_(select(_naming(scope, members).c.id))
     is_used = (sql.among(mentions.c.entity_id, members), mentions.c.current, is_shown)
     used = select(mentions.c.key, mentions.c.name).where(*is_used).group_by(mentions.c.key, mentions.c.name)
@@ -417,8 +408,8 @@ def named_beside(conn: Connection, scope: Scope, root_id: str, read: Sequence[Me
 def entities_named_by(conn: Connection, scope: Scope, read: Sequence[Memory]) -> dict[str, list[Entity]]:
     """Return the entities that each memory names in its present version, by its id. The user is not among them."""
     stated = (mentions.c.kind == "memory", sql.among(mentions.c.owner_id, [memory.id for memory in read]))
-    meant = meanings(conn.execute(select(mentions).where(*stated)))
-    roots = roots_of(conn, {entity_id for names in meant.values() for entity_id in names.values()})
+    meant = identity.meanings(conn.execute(select(mentions).where(*stated)))
+    roots = identity.roots_of(conn, {entity_id for names in meant.values() for entity_id in names.values()})
     of_memory: dict[str, list[str]] = {}
     for memory in read:
         ids = [meant.get(memory.id, {}).get(key, "") for key in stated_names(memory)]
@@ -436,7 +427,7 @@ def owners_and_entities(
 
     With `about` these are memories that name one of some entities. An entity may be one that was merged into another.
     """
-    query = select_named(mentions.c.owner_id, mentions.c.entity_id).where(sql.is_living(memories, scope))
+    query = identity.select_named(mentions.c.owner_id, mentions.c.entity_id).where(sql.is_living(memories, scope))
     query = query.order_by(memories.c.seq.desc(), mentions.c.seq).limit(limit)
     if about is not None:
         query = query.where(mentions.c.owner_id.in_(_naming_one_of(about)))
@@ -446,7 +437,7 @@ def owners_and_entities(
 def entities_by_id(conn: Connection, scope: Scope, beginning: str) -> list[Entity]:
     """Return up to two roots of a scope's user and project whose id begins so. What the scope sees is not asked."""
     query = select(entities.c.id).where(_belongs_to(scope), sql.begins(entities.c.id, beginning))
-    found = roots_of(conn, conn.execute(query.limit(2)).scalars())
+    found = identity.roots_of(conn, conn.execute(query.limit(2)).scalars())
     return list({root.id: root for root in found.values()}.values())
 
 
@@ -456,7 +447,7 @@ def _belongs_to(scope: Scope) -> ColumnElement[bool]:
 
 def entities_with_ids(conn: Connection, scope: Scope, root_ids: Iterable[str]) -> list[Entity]:
     """Return roots by their ids, with the names they are shown by."""
-    roots = {root.id: root for root in roots_of(conn, root_ids).values()}
+    roots = {root.id: root for root in identity.roots_of(conn, root_ids).values()}
     return list(as_shown(conn, scope, roots).values())
 
 

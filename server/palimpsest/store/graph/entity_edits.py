@@ -9,19 +9,6 @@ from palimpsest.core import models
 from palimpsest.core.errors import InputError, MemoryNotFoundError
 from palimpsest.store.entries import Transaction
 from palimpsest.store.graph import identity
-from palimpsest.store.graph.identity import (
-    ALIAS,
-    ENTITY,
-    MENTION,
-    State,
-    members_of,
-    merge,
-    new_entity,
-    record,
-    roots_of,
-    shown,
-    to_state,
-)
 from palimpsest.store.graph.statements import put_relations
 from palimpsest.store.rows import Query, among, sees, to_memory
 from palimpsest.store.schema import entities, entity_aliases, entity_history, memories, memory_sources, mentions
@@ -29,7 +16,7 @@ from palimpsest.store.schema import entities, entity_aliases, entity_history, me
 # Read and write the state of entities, aliases and mentions that an edit of entities changed.
 
 
-def present(conn: Connection, places: Iterable[tuple[str, ...]]) -> State:
+def present(conn: Connection, places: Iterable[tuple[str, ...]]) -> identity.State:
     """Return the state now of these places. What was erased since is left out."""
     found = {place: conn.execute(_at(place)).first() for place in places}
     return {place: row[0] for place, row in found.items() if row is not None}
@@ -38,9 +25,9 @@ def present(conn: Connection, places: Iterable[tuple[str, ...]]) -> State:
 def _at(place: tuple[str, ...]) -> Query:
     """Return the query for what is at a place. It has no row if what it belongs to was erased."""
     match place:
-        case (part, entity_id, column) if part == ENTITY:
+        case (part, entity_id, column) if part == identity.ENTITY:
             return select(entities.c[column]).where(entities.c.id == entity_id)
-        case (part, entity_id, key) if part == ALIAS:  # NULL if no edit gave the name
+        case (part, entity_id, key) if part == identity.ALIAS:  # NULL if no edit gave the name
             is_it = and_(
                 entity_aliases.c.entity_id == entities.c.id, entity_aliases.c.key == key, entity_aliases.c.given
             )
@@ -53,18 +40,18 @@ def _at(place: tuple[str, ...]) -> Query:
             raise ValueError(f"no place of the graph: {place}")
 
 
-def is_present(conn: Connection, past: State) -> bool:
+def is_present(conn: Connection, past: identity.State) -> bool:
     """Return whether entities and mentions are still as a state says, as far as they exist."""
-    now = present(conn, [place for place in past if place[0] != ALIAS])
+    now = present(conn, [place for place in past if place[0] != identity.ALIAS])
     return bool(now) and all(past[place] == value for place, value in now.items())
 
 
-def restore(conn: Connection, target: State) -> None:
+def restore(conn: Connection, target: identity.State) -> None:
     """Bring entities, aliases and mentions into a state."""
     restated: set[str] = set()
-    for place, value in sorted(target.items(), key=lambda item: item[0][0] == ALIAS):  # names come last
+    for place, value in sorted(target.items(), key=lambda item: item[0][0] == identity.ALIAS):  # names come last
         match place:
-            case (part, entity_id, column) if part == ENTITY:
+            case (part, entity_id, column) if part == identity.ENTITY:
                 conn.execute(update(entities).where(entities.c.id == entity_id).values({column: value}))
             case (_, entity_id, key):
                 identity.give(conn, entity_id, key, value)
@@ -89,21 +76,21 @@ REDID = "redid: "
 def is_in_effect(tx: Transaction, number: int) -> bool:
     """Return whether what an edit did to entities is still as it left it, and no later edit has built on it."""
     rows = _rows(tx, entity_history.c.change == number)
-    left: State = {}
+    left: identity.State = {}
     for row in reversed(rows):
-        left |= to_state(row.after)
+        left |= identity.to_state(row.after)
     return not rows or (is_present(tx.conn, left) and not any(_has_later_members(tx, row) for row in rows))
 
 
 def revert(tx: Transaction, condition: ColumnElement[bool]) -> None:
     """Put entities into their state before the rows of history that a condition selects, as far as the scope sees."""
     for row in _rows(tx, condition):
-        before = to_state(row.before)
+        before = identity.to_state(row.before)
         now = present(tx.conn, before)
         target = {place: before[place] for place in now}
         if now != target:
             restore(tx.conn, target)
-            record(tx, row.entity_id, "undo", (now, target), _undone_text(row.text))
+            identity.record(tx, row.entity_id, "undo", (now, target), _undone_text(row.text))
 
 
 def _rows(tx: Transaction, condition: ColumnElement[bool]) -> list[Row[Any]]:
@@ -115,12 +102,16 @@ def _rows(tx: Transaction, condition: ColumnElement[bool]) -> list[Row[Any]]:
 
 def _has_later_members(tx: Transaction, row: Row[Any]) -> bool:
     """Return whether something was merged later into an entity that the undo of a row would merge itself."""
-    before = to_state(row.before)
-    merged = [place[1] for place, value in before.items() if place[0] == ENTITY and place[2] == "merged_into" and value]
-    of_members = entity_history.c.entity_id.in_(list(members_of(tx.conn, merged)))
+    before = identity.to_state(row.before)
+    merged = [
+        place[1]
+        for place, value in before.items()
+        if place[0] == identity.ENTITY and place[2] == "merged_into" and value
+    ]
+    of_members = entity_history.c.entity_id.in_(list(identity.members_of(tx.conn, merged)))
     is_later = (entity_history.c.seq > row.seq, entity_history.c.change != row.change)
     later = select(entity_history).where(of_members, entity_history.c.event == "merge", *is_later)
-    merges = [to_state(merge.after) for merge in tx.conn.execute(later).all()]
+    merges = [identity.to_state(identity.merge.after) for identity.merge in tx.conn.execute(later).all()]
     return any(not set(merged).isdisjoint(after.values()) and is_present(tx.conn, after) for after in merges)
 
 
@@ -152,7 +143,7 @@ def _find(tx: Transaction, entity_id: str) -> models.Entity:
     seen = select(entities.c.id).where(entities.c.id == entity_id, sees(entities, tx.scope))
     if tx.conn.execute(seen).first() is None:
         raise InputError(f"there is no entity {entity_id[:8]} in this scope; nothing was changed")
-    return roots_of(tx.conn, [entity_id])[entity_id]
+    return identity.roots_of(tx.conn, [entity_id])[entity_id]
 
 
 def _merge(tx: Transaction, edit: models.Merge) -> None:
@@ -160,32 +151,34 @@ def _merge(tx: Transaction, edit: models.Merge) -> None:
     if merged.id == into.id and edit.entity_id != merged.id:
         return
     if merged.id == into.id:
-        raise InputError(f"{shown(merged)} cannot be merged into itself; nothing was changed. Its name can be changed")
+        name = identity.shown(merged)
+        raise InputError(f"{name} cannot be merged into itself; nothing was changed. Its name can be changed")
     if merged.is_user or into.project not in {"", merged.project}:
-        names = f"{shown(merged)} cannot be merged into {shown(into)}, which fewer know"
+        names = f"{identity.shown(merged)} cannot be merged into {identity.shown(into)}, which fewer know"
         raise InputError(f"{names}; nothing was changed. Merge them the other way round")
-    merge(tx, merged, into)
+    identity.merge(tx, merged, into)
 
 
 def _split(tx: Transaction, edit: models.Split) -> None:
     root, name = _find(tx, edit.entity_id), _valid_name(edit.name)
-    group, memory_ids = set(members_of(tx.conn, [root.id])), list(dict.fromkeys(edit.memory_ids))
+    group, memory_ids = set(identity.members_of(tx.conn, [root.id])), list(dict.fromkeys(edit.memory_ids))
     _refuse_unseen(tx, memory_ids)
     moved = _mentions_of(tx, "memory", memory_ids)
     unmoved = [memory_id for memory_id in memory_ids if not group & set(moved.get(memory_id, {}).values())]
     if unmoved:
-        raise InputError(f"memory {unmoved[0][:8]} does not mention {shown(root)}, so nothing was split")
-    new_id = new_entity(tx, root.project, name, root.type, merged_into=root.id)
+        raise InputError(f"memory {unmoved[0][:8]} does not mention {identity.shown(root)}, so nothing was split")
+    new_id = identity.new_entity(tx, root.project, name, root.type, merged_into=root.id)
     messages = _mentions_of(tx, "message", _messages_only_of(tx, memory_ids, group))
     meant = _places("memory", moved, group) | _places("message", messages, group)
-    merged, called = (ENTITY, new_id, "merged_into"), (ENTITY, new_id, "name")
-    alias = (ALIAS, new_id, models.name_key(name))
+    merged, called = (identity.ENTITY, new_id, "merged_into"), (identity.ENTITY, new_id, "name")
+    alias = (identity.ALIAS, new_id, models.name_key(name))
     # An undo merges the new entity into the old one, so that what mentions it by then is not lost.
-    before: State = {merged: root.id, called: name, alias: None, **meant}
-    after: State = {merged: None, called: name, alias: name, **dict.fromkeys(meant, new_id)}
+    before: identity.State = {merged: root.id, called: name, alias: None, **meant}
+    after: identity.State = {merged: None, called: name, alias: name, **dict.fromkeys(meant, new_id)}
     restore(tx.conn, after)
-    text = f"split {name} off {shown(root)}, with {len(memory_ids)} {'memory' if len(memory_ids) == 1 else 'memories'}"
-    record(tx, root.id, "split", (before, after), text)
+    count = f"{len(memory_ids)} {'memory' if len(memory_ids) == 1 else 'memories'}"
+    text = f"split {name} off {identity.shown(root)}, with {count}"
+    identity.record(tx, root.id, "split", (before, after), text)
 
 
 def _refuse_unseen(tx: Transaction, memory_ids: Sequence[str]) -> None:
@@ -202,10 +195,10 @@ def _mentions_of(tx: Transaction, kind: str, owner_ids: Sequence[str]) -> dict[s
     return identity.meanings(tx.conn.execute(query.order_by(mentions.c.seq)))
 
 
-def _places(kind: str, meant: dict[str, dict[str, str]], group: set[str]) -> State:
+def _places(kind: str, meant: dict[str, dict[str, str]], group: set[str]) -> identity.State:
     """Return those mentions that mean an entity of a group, as a state."""
     return {
-        (MENTION, kind, owner, key): entity_id
+        (identity.MENTION, kind, owner, key): entity_id
         for owner, keys in meant.items()
         for key, entity_id in keys.items()
         if entity_id in group
@@ -232,16 +225,16 @@ def _rename(tx: Transaction, edit: models.Rename) -> None:
     kind = edit.type or root.type
     if (name, kind) == (root.name, root.type):
         return
-    after: State = {(ENTITY, root.id, "type"): kind} if kind != root.type else {}
+    after: identity.State = {(identity.ENTITY, root.id, "type"): kind} if kind != root.type else {}
     if name != root.name:
-        names = {(ALIAS, root.id, models.name_key(called)): called for called in (root.name, name)}
-        after |= {(ENTITY, root.id, "name"): name, **names}
+        names = {(identity.ALIAS, root.id, models.name_key(called)): called for called in (root.name, name)}
+        after |= {(identity.ENTITY, root.id, "name"): name, **names}
     before = present(tx.conn, after)
     restore(tx.conn, after)
     text = f"renamed {root.name} to {name}" if name != root.name else ""
     if kind != root.type:
         text = f"{text}, type {kind}" if text else f"changed the type of {name} from {root.type} to {kind}"
-    record(tx, root.id, "rename", (before, after), text)
+    identity.record(tx, root.id, "rename", (before, after), text)
 
 
 def _valid_name(name: str) -> str:
