@@ -111,7 +111,7 @@ def _has_later_members(tx: Transaction, row: Row[Any]) -> bool:
     of_members = entity_history.c.entity_id.in_(list(identity.members_of(tx.conn, merged)))
     is_later = (entity_history.c.seq > row.seq, entity_history.c.change != row.change)
     later = select(entity_history).where(of_members, entity_history.c.event == "merge", *is_later)
-    merges = [identity.to_state(identity.merge.after) for identity.merge in tx.conn.execute(later).all()]
+    merges = [identity.to_state(each.after) for each in tx.conn.execute(later).all()]
     return any(not set(merged).isdisjoint(after.values()) and is_present(tx.conn, after) for after in merges)
 
 
