@@ -166,6 +166,12 @@ async def test_the_words_of_a_time_find_nothing_that_happens_so_often(tmp_path: 
             "明天早上蔬菜哪个送",
             "下周二早上蔬菜哪个送",
         ),
+        (
+            "Davide Rinaldi lavora in studio il lunedì, il mercoledì e il venerdì.",
+            "Dal 7 dicembre 2026 Davide Rinaldi lavora in studio il giovedì invece del venerdì.",
+            "Quali giorni lavora Davide in studio domani?",
+            "Davide lavora in studio venerdì 18 dicembre?",
+        ),
     ],
 )
 async def test_a_day_that_lies_ahead_is_answered_by_what_holds_on_it(
@@ -177,6 +183,37 @@ async def test_a_day_that_lies_ahead_is_answered_by_what_holds_on_it(
         await tell(memory, clock, "2026-12-04", new, since="2026-12-07", replaces=[replaced])
         assert await first(memory, tomorrow) == old
         assert await first(memory, tuesday) == new
+
+
+@pytest.mark.parametrize(
+    ("past", "coming", "question"),
+    [
+        (
+            "The blood test of Geoffrey at the hospital is on 9 December 2026 at 10:00; Marcus drives him to hospital.",
+            "The blood test of Geoffrey is on 23 December 2026 at 09:20.",
+            "When do I have to drive Geoffrey to the hospital for a blood test next?",
+        ),
+        (
+            "Die Blutprobe von Gerd im Krankenhaus ist am 9. Dezember 2026 um 10 Uhr; Mark fährt ihn zum Krankenhaus.",
+            "Die Blutprobe von Gerd ist am 23. Dezember 2026 um 9:20 Uhr.",
+            "Wann ist die nächste Blutprobe von Gerd im Krankenhaus?",
+        ),
+        (
+            "Badanie krwi Gerarda w szpitalu jest 9 grudnia 2026 o 10:00; Marek wiezie go do szpitala.",
+            "Badanie krwi Gerarda jest 23 grudnia 2026 o 9:20.",
+            "Kiedy jest następne badanie krwi Gerarda w szpitalu?",
+        ),
+    ],
+)
+async def test_what_comes_next_is_before_what_was_on_a_day(
+    tmp_path: Path, past: str, coming: str, question: str
+) -> None:
+    clock = StoppedClock()
+    async with memory_in(tmp_path, clock) as memory:
+        await tell(memory, clock, "2026-12-01", past, since="2026-12-09")
+        await tell(memory, clock, "2026-12-09", coming, since="2026-12-23")
+        clock.at = datetime(2026, 12, 16, tzinfo=UTC)
+        assert await first(memory, question) == coming
 
 
 async def test_the_users_name_is_the_user_in_a_question(tmp_path: Path) -> None:

@@ -232,7 +232,8 @@ def moment_of(
 ) -> Moment:
     """Return the time that a question with some dates asks about."""
     present = TimeSpan(now, now)
-    if held_at is None and asked.sense in ("length", "before"):
+    is_next = not dates and _RE["next"].search(text.casefold()) is not None  # "when is the next test"
+    if held_at is None and (asked.sense == "before" or (asked.sense == "length" and not is_next)):
         return Moment("" if asked.sense == "length" or dates else "before", present)
     if (span := held_at or _said_time(text, dates)) is not None:
         return Moment("changed" if asked.sense == "changed" else "at", span)
@@ -240,9 +241,9 @@ def moment_of(
         return Moment("now", present)
     dates = [date for date in dates if asked.is_plan or not (date.is_now and date.unit == "day")]  # "today" is now
     coming = next((date for date in dates if date.end > now), None)
-    if coming is not None and (asked.is_plan or coming.is_relative):
+    if coming is not None and (asked.is_plan or coming.is_relative or coming.unit == "day"):
         return Moment("planned", TimeSpan(max(coming.start.astimezone(UTC), now), coming.end.astimezone(UTC)))
-    if asked.is_plan and not dates:
+    if is_next or (asked.is_plan and not dates):
         return Moment("planned", TimeSpan(now, LATEST))
     return Moment("" if dates or asked.sense or asks_for_the_past(text) else "unsaid", present)
 

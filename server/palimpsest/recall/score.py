@@ -28,7 +28,7 @@ from palimpsest.recall.features import MIN_SPREAD, Candidates, Column, Matrix, R
 from palimpsest.recall.forgetting import SECONDS_A_DAY, WEIGHT
 from palimpsest.recall.hits import LINKED, same_words_key
 from palimpsest.recall.query import Moment, ParsedQuery, exact_form, held_in, is_about, is_wish, said_match, text_match
-from palimpsest.text.dates.date_finder import dates_in
+from palimpsest.text.dates.date_finder import appointments_in, dates_in
 from palimpsest.text.names.name_finder import find_names, is_given_name
 from palimpsest.text.relation_updates import is_several, words_in, words_that_ask
 from palimpsest.text.stopwords import asked_types, can_hold
@@ -498,7 +498,8 @@ def held_gains(
     if moment.sense in ("changed", "planned"):
         begin = np.array([told.is_about(row) and moment.has(told.begins(row)) for row in range(len(entries))])
         if moment.sense == "planned":
-            return PLANNED * begin - OUTSIDE * np.array([is_outside(entry, moment.span) for entry in entries])
+            is_none = [is_outside(entry, moment.span) or _was_before(entry, moment.span) for entry in entries]
+            return PLANNED * begin - OUTSIDE * np.array(is_none)
         return BEGAN * (begin & ~np.array([is_wish(entry.text) for entry in entries]))
     if moment.sense in ("at", "now"):
         gains -= OUTSIDE * np.array([is_outside(entry, moment.span) for entry in entries])
@@ -526,6 +527,12 @@ def is_outside(entry: Candidate, span: TimeSpan) -> bool:
     """Return whether somebody said between which times it holds, and that is not in a stretch of time."""
     begins_later = entry.begins is not None and entry.begins > span.last
     return begins_later or (entry.ends is not None and entry.ends < span.first)
+
+
+def _was_before(entry: Candidate, span: TimeSpan) -> bool:
+    """Return whether it tells of appointments that are over before a stretch of time."""
+    days = [day.end for day, _ in appointments_in(entry.text, entry.at)]
+    return entry.kind == "memory" and bool(days) and max(days) <= span.first
 
 
 def _are_states_of_one(states: Triples, others: Triples) -> bool:
