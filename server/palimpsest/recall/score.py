@@ -531,8 +531,7 @@ def is_outside(entry: Candidate, span: TimeSpan) -> bool:
 
 def _was_before(entry: Candidate, span: TimeSpan) -> bool:
     """Return whether it tells of appointments that are over before a stretch of time."""
-    days = [day.end for day, _ in appointments_in(entry.text, entry.at)]
-    return entry.kind == "memory" and bool(days) and max(days) <= span.first
+    return max((day.end for day, _ in appointments_in(entry.text, entry.at)), default=LATEST) <= span.first
 
 
 def _are_states_of_one(states: Triples, others: Triples) -> bool:
