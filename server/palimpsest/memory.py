@@ -110,8 +110,9 @@ THREADS = 8
 # search.
 MAX_PROJECTS_ASKED, MAX_PROJECTS_BESIDE = 30, 6
 
-# How many hits are shown if none is likely, and another project has the answer.
-MAX_WEAK, LIKELY = 2, 0.5
+# How many hits are shown if another project has the answer and none here is likely, which is to say more probably about
+# what is asked than not.
+MAX_UNLIKELY, LIKELY = 2, 0.5
 
 
 @dataclass(frozen=True)
@@ -251,9 +252,9 @@ class Memory(Edits):
             relations=tuple(relations or ()),
             **held_from(since, until, self.zone),
         )
-        fact, sets = in_order(fact, self.zone), relations is not None and not relations
+        fact, clears = in_order(fact, self.zone), relations is not None and not relations
         adding = add.add_text(
-            self.engine.answering, scope, fact, replaces=replaces, infer=infer, caller=caller, sets_relations=sets
+            self.engine.answering, scope, fact, replaces=replaces, infer=infer, caller=caller, sets_relations=clears
         )
         return await self._after_write(scope, adding)
 
@@ -327,8 +328,8 @@ class Memory(Edits):
         """Return a result with the other projects of the user whose own best hit is surely better than all its hits.
 
         It has at most half the doubt of those. What is of no project is ranked again beside it, in a search of its
-        project. The options are those of the search: `also`, `filters`, `as_of` and `held_at`. Of a weak result few
-        hits are left, where another project has the answer.
+        project. The options are those of the search: `also`, `filters`, `as_of` and `held_at`. If another project has
+        the answer, few hits of a weak result are kept.
         """
         here = result.hits
         known = {*await self.engine.read(lambda conn: projects.project_names(conn, scope.user_id))}
@@ -349,7 +350,7 @@ class Memory(Edits):
                 answering.append(name)
         result = replace(result, elsewhere=tuple(answering))
         is_weak = result.is_weak or (not result.shows_all and all(hit.score < LIKELY for hit in here))
-        return replace(result, hits=here[:MAX_WEAK], confident=False) if answering and is_weak else result
+        return replace(result, hits=here[:MAX_UNLIKELY], confident=False) if answering and is_weak else result
 
     async def projects_that_know(self, scope: Scope, name: str) -> tuple[str, ...]:
         """Return the other projects of the user in which a name is known."""

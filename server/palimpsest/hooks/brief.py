@@ -278,7 +278,7 @@ class Sources:
     `practice`, what was corrected first, then what worked and what failed.
     `profile` are the lines of the written profile of the user, or of the summary; none if there is neither or both say
     what no longer holds. `last_words` are the last exchange of the last conversation that
-    says something: what the user said, and the answer if there is one. All this changes by time alone at `until`.
+    says something: what the user said, and the answer if there is one. `until` is when time alone changes any of it.
     """
 
     first: Sequence[Memory] = ()
@@ -900,8 +900,8 @@ class Folders(BaseModel):
 class LedgerState:
     """How far the ledger was when something was read.
 
-    That is its epoch, the newest number of the index log, and that of the newest summary. What was rendered of it holds
-    `until` then, in seconds of the epoch.
+    That is its epoch, the newest number of the index log, and that of the newest summary. `until` is when what was
+    rendered from it no longer holds, in seconds of the epoch.
     """
 
     epoch: str

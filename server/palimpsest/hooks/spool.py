@@ -293,8 +293,7 @@ MAX_FILES = 10_000
 
 # A rendered line of what is due on a day, or of what holds until one.
 _DUE = re.compile(
-    r"^- (?:(?:on|from|until) |(?:said|on|in) [\d-]{4,10} \((?:until|[\d-]{4,10} to) )(\d{4}(?:-\d\d){0,2})[:)] .*\n",
-    re.MULTILINE,
+    r"(?m)^- (?:(?:on|from|until) |(?:said|on|in) [\d-]+ \((?:until|[\d-]+ to) )(\d{4}(?:-\d\d){0,2})[:)] .*\n"
 )
 
 # Its heading, if nothing is left below.

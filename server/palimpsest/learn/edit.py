@@ -11,6 +11,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from palimpsest.core import errors, models
 from palimpsest.core.clock import parse_date, parse_instant, parse_until, span_of
+from palimpsest.core.errors import InputError, MemoryNotFoundError
 from palimpsest.core.models import EXPIRES_AT, ORIGIN, Decision, Event, Fact, Kind, Memory, Message, Provenance, Scope
 from palimpsest.core.validation import held_from, in_order, one_line, text_from
 from palimpsest.index.backfill import Backfill
@@ -117,21 +118,19 @@ def _with_part(memory: Memory, text: str, old: str, line: int | None, revision: 
     Raises InputError if that part is not there exactly once, or if a line is counted in a revision that is not named.
     """
     if old and line is not None:
-        raise errors.InputError("old replaces and line inserts: give one of them. Nothing was changed")
+        raise InputError("old replaces and line inserts: give one of them. Nothing was changed")
     if old:
         place = memory.text.find(old)
         if place < 0 or memory.text.find(old, place + 1) >= 0:
             fault = "does not stand in the text as it is" if place < 0 else "stands in the text more than once"
-            raise errors.InputError(f"old {fault}, so nothing was changed. {_present(memory)}")
+            raise InputError(f"old {fault}, so nothing was changed. {_present(memory)}")
         return text_from(memory.text[:place] + text + memory.text[place + len(old) :])
     lines, new = memory.text.split("\n"), text_from(text).split("\n")
     place = len(lines) if line is None or line == -1 else line
     if not 0 <= place <= len(lines):
-        raise errors.InputError(
-            f"line is 0 (first) to {len(lines)}, or -1 (last). Nothing was changed. {_present(memory)}"
-        )
+        raise InputError(f"line is 0 (first) to {len(lines)}, or -1 (last). Nothing was changed. {_present(memory)}")
     if line not in {0, -1} and revision is None:
-        raise errors.InputError(f"name the revision whose lines you count. Nothing was changed. {_present(memory)}")
+        raise InputError(f"name the revision whose lines you count. Nothing was changed. {_present(memory)}")
     is_repeated = line == -1 and lines[-len(new) :] == new
     return memory.text if is_repeated else text_from("\n".join((*lines[:place], *new, *lines[place:])))
 
@@ -140,9 +139,7 @@ async def clean_tags(engine: Engine, tags: Sequence[str]) -> tuple[tuple[str, ..
     """Return tags without secrets, each once, and notes on the secrets. Raises InputError for too many or too long."""
     given = tuple(dict.fromkeys(text for tag in tags if (text := one_line(tag))))
     if len(given) > MAX_TAGS or any(len(tag) > MAX_TAG_CHARS for tag in given):
-        raise errors.InputError(
-            f"a memory has at most {MAX_TAGS} tags of {MAX_TAG_CHARS} characters; nothing was changed"
-        )
+        raise InputError(f"a memory has at most {MAX_TAGS} tags of {MAX_TAG_CHARS} characters; nothing was changed")
     cleaner = Cleaner(engine)
     return await engine.run(lambda: tuple(cleaner.text(tag) for tag in given)), cleaner.notes()
 
@@ -180,15 +177,13 @@ def _without(fact: Fact, key: str) -> Fact:
     return replace(fact, metadata={**fact.metadata, key: None})
 
 
-def _deleted_error(memory: Memory, successor: Memory | None) -> errors.MemoryNotFoundError:
+def _deleted_error(memory: Memory, successor: Memory | None) -> MemoryNotFoundError:
     """Return the error that says how a memory was deleted or superseded, by what at last."""
     fate = "is deleted already"
     if successor is not None:
         fate = f"was superseded by '{successor.id[:8]}'" + (", which is deleted" if successor.deleted_at else "")
     memory_id = memory.id[:8]
-    return errors.MemoryNotFoundError(
-        f"memory '{memory_id}' {fate}, so nothing was changed", errors.Remedy.RESTORE, memory_id
-    )
+    return MemoryNotFoundError(f"memory '{memory_id}' {fate}, so nothing was changed", errors.Remedy.RESTORE, memory_id)
 
 
 def _deletions(owners: Sequence[Memory | Message], *, forgets: bool = False) -> list[Decision]:
@@ -452,13 +447,13 @@ class Corrections(Edits):
         """
         memories, _ = await self._chosen(scope, [memory_id])
         if not memories:
-            raise errors.InputError("a message has no dates to correct; nothing was changed")
+            raise InputError("a message has no dates to correct; nothing was changed")
         zone = self.zone
         since, until = since.strip(), until.strip()
         begins = (parse_date(since) or (parse_instant(since, "valid_from", zone), "")) if since else None
         end = parse_until(until, EXPIRES_AT, zone) if until else None
         if begins is not None and end is not None and end <= span_of(*begins, zone).first:
-            raise errors.InputError(f"{until} is before {since}; nothing was changed")
+            raise InputError(f"{until} is before {since}; nothing was changed")
         (memory,) = memories
         read = refuse_changed(memory, revision)
         valid_from, precision = begins or (None, "")
@@ -480,7 +475,7 @@ class Corrections(Edits):
         tags, on_tag = await self._tag(tag)
         full = [memory for memory in memories if len({*memory.tags, *tags}) > MAX_TAGS]
         if full:
-            raise errors.InputError(f"[{full[0].id[:8]}] has {MAX_TAGS} tags, which is the most; nothing was changed")
+            raise InputError(f"[{full[0].id[:8]}] has {MAX_TAGS} tags, which is the most; nothing was changed")
         decisions = [Decision(Event.UPDATE, Fact("", tags=tags), memory.id) for memory in memories]
         return await self._write(scope, decisions, "update", caller, (*notes, *on_tag))
 
@@ -525,7 +520,7 @@ class Corrections(Edits):
     async def _tag(self, tag: str) -> tuple[tuple[str, ...], Sequence[str]]:
         tags, notes = await clean_tags(self.engine, [tag])
         if not tags:
-            raise errors.InputError("name the tag; nothing was changed")
+            raise InputError("name the tag; nothing was changed")
         return tags, notes
 
     async def _chosen(self, scope: Scope, owner_ids: Sequence[str]) -> tuple[list[Memory], tuple[str, ...]]:
@@ -547,9 +542,9 @@ class Corrections(Edits):
         memories, _ = await self._chosen(scope, [kept_id, *other_ids])
         kept, *others = memories
         if not others:
-            raise errors.InputError("choose at least two memories; nothing was changed")
+            raise InputError("choose at least two memories; nothing was changed")
         if any(other.scope != kept.scope for other in others):
-            raise errors.InputError("these memories belong to different projects, agents or runs; nothing was changed")
+            raise InputError("these memories belong to different projects, agents or runs; nothing was changed")
         return kept, others
 
 

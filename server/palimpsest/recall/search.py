@@ -265,10 +265,10 @@ POOL = 80
 # agent does not read a page of what it did not ask for.
 MAX_WEAK = 5
 
-# Of the hits after the first three, those are left out whose score is below this share of the best one's, without and
-# with other wordings, which set an answer further apart. Of the 1,678 answers to questions about a person or a work
-# place that are among ten hits this leaves out three, and every fourth hit, or with other wordings more than half.
-ALWAYS_SHOWN, FAINT = 3, {False: 0.02, True: 0.06}
+# Hits after the first three are left out if their score is below this share of the best one's. Other wordings set an
+# answer further apart, so the share is higher with them. Of 1,678 answers to questions about a person or a work place
+# three are lost by it. A fourth of the hits is left out, and with other wordings more than half.
+ALWAYS_SHOWN, FAINT, FAINT_WITH_OTHERS = 3, 0.02, 0.06
 
 # How many more hits than the limit are read at once, because some fold into others.
 SPARE = 3
@@ -688,7 +688,7 @@ def _result(
 
 def _without_faint(hits: Sequence[Hit], query: SearchQuery) -> list[Hit]:
     """Return hits, best first, without those that match far less than the best one."""
-    share = FAINT[bool(query.also)]
+    share = FAINT_WITH_OTHERS if query.also else FAINT
     return [hit for place, hit in enumerate(hits) if place < ALWAYS_SHOWN or hit.score >= share * hits[0].score]
 
 

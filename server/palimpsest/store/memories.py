@@ -47,7 +47,7 @@ def read_memories(
 _BY_ID = sa.select(memories).where(memories.c.id.in_(rows.listed("ids")))
 
 
-# Above the numbers of all rows.
+# Added to the numbers of what somebody deleted, so that it comes before all that was replaced.
 FORGOTTEN_FROM = 10**15
 
 
@@ -62,7 +62,7 @@ def list_memories(
 ) -> list[tuple[int, Memory]]:
     """Return up to `limit` memories with their row numbers, newest first, from below row `before`.
 
-    Of deleted ones, those that somebody deleted come before those that were replaced, with higher numbers.
+    Of deleted ones, those that somebody deleted come first, and then those that were replaced.
     `with_closed`: also those that were replaced or ended, and that nobody asked to forget.
     """
     forgotten = sa.case((memories.c.is_forgotten, memories.c.seq + FORGOTTEN_FROM), else_=memories.c.seq)
@@ -166,13 +166,19 @@ _OF = sa.select(memory_sources.c.memory_id, memory_sources.c.message_id).where(
 
 def name_of_user(conn: sa.Connection, scope: Scope) -> str:
     """Return the user's name as the newest memory that tells it does, or "" if none does."""
-    return next((str(memory.metadata[USER_NAME] or "") for memory in memories_telling_name(conn, scope)), "")
+    return str(conn.execute(_told_name(rows.scope_parts(scope)), rows.scope_values(scope)).scalar() or "")
 
 
 def memories_telling_name(conn: sa.Connection, scope: Scope) -> list[Memory]:
     """Return the living memories that tell the user's name, the newest first."""
     found = conn.execute(_telling_name(rows.scope_parts(scope)), rows.scope_values(scope))
     return [rows.to_memory(row) for row in found]
+
+
+@cache
+def _told_name(scope: tuple[bool, ...]) -> rows.Query:
+    name = memories.c.metadata[USER_NAME].as_string()
+    return _telling_name(scope).with_only_columns(name).limit(1)
 
 
 @cache

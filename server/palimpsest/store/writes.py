@@ -553,7 +553,7 @@ def _close(tx: Transaction, memory: Memory, successor: Memory, ended: _Ended | N
 
 
 def _past_day(tx: Transaction, memory: Memory, plan: Memory) -> _Ended | None:
-    """Return the day of an appointment that is past, with a time behind it: it does not go on until a plan begins."""
+    """Return the day of an appointment that is past, with a time beside it: it does not go on until a plan begins."""
     told_at = memory.stated_at.astimezone(tx.now.tzinfo)
     days = appointments_in(memory.text, told_at) if _lies_ahead(tx, plan) else ()
     return next(((date.start, "day") for date, _ in days if date.end <= tx.now), None)

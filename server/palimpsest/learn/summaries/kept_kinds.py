@@ -102,9 +102,17 @@ class Room:
 
 
 def portrait(
-    conn: Connection, request: SummaryRequest, memories: Sequence[Memory], headings: Mapping[str, int], place: Place
+    conn: Connection,
+    request: SummaryRequest,
+    memories: Sequence[Memory],
+    headings: Mapping[str, int],
+    place: Place,
+    order: Callable[[Sequence[Memory]], Sequence[Memory]] | None = None,
 ) -> PlainText:
-    """Return the most central and recent memories of each section. `headings` are in order, each with its tokens."""
+    """Return the most central and recent memories of each section. `headings` are in order, each with its tokens.
+
+    The memories of a section are in an `order`, by default that of how much depends on them.
+    """
     sorted_in: dict[str, list[Memory]] = {heading: [] for heading in headings}
     for memory in not_pinned(conn, request, memories):
         if heading := place(memory):
@@ -112,8 +120,7 @@ def portrait(
     chosen = most_telling_of(conn, request, sorted_in, {heading: Room(tokens) for heading, tokens in headings.items()})
     name = memory_queries.name_of_user(conn, request.scope)
     everything = [memory for some in chosen.values() for memory in some]
-    is_of_project, project = request.kind.name == PROJECT.name, request.scope.project
-    ordered = in_order_of_project(project, everything) if is_of_project else in_order_of_rank(everything, name)
+    ordered = in_order_of_rank(everything, name) if order is None else order(everything)
     hidden = without_contradicted(conn, request.embedder, request.scope, everything, request.now, only_changes=True)
     lines: list[str] = []
     shown: list[Memory] = []
@@ -200,9 +207,8 @@ def _close_memories(own: AbstractSet[str], memories: Sequence[Memory]) -> Abstra
         close |= ends if len(ends) == 1 and portrait_signs.PEOPLE.count(relation.name) else set[str]()
     first_names = tuple(name.split()[0] for name in close if not name[:1].islower())
     strangers = tuple(_dealt_with(own, memories) - close)
-    return told | {
-        key for key, text in begin.items() if text.startswith(first_names) and not text.startswith(strangers)
-    }
+    theirs = {key for key, text in begin.items() if text.startswith(first_names) and not text.startswith(strangers)}
+    return told | theirs
 
 
 def _dealt_with(own: AbstractSet[str], memories: Sequence[Memory]) -> set[str]:
@@ -213,8 +219,8 @@ def _dealt_with(own: AbstractSet[str], memories: Sequence[Memory]) -> set[str]:
     words = {word for key in own for word in key.split()}
     others = (each for each in memories if not portrait_signs.PEOPLE.count(each.text))
     dealt = (each for each in others if _is_of_work(each.text) or own & {*map(name_key, each.text.split())})
-    names = {name for each in dealt for name in _begun_by(each) if " " in name}
-    return {name for name in names if words.isdisjoint(name_key(name).split())}
+    full = (name for each in dealt for name in _begun_by(each) if " " in name)
+    return {name for name in full if words.isdisjoint(name_key(name).split())}
 
 
 def _is_of_work(text: str) -> bool:
@@ -402,10 +408,11 @@ def _begun_by(memory: Memory) -> list[str]:
 
 def _names_told(memories: Sequence[Memory]) -> Iterator[str]:
     """Yield the names in texts such as "User is Imogen Hartley, a nurse", which also tell what the user is called."""
-    for memory in () if any(behind_user(memory.text) for memory in memories) else memories:
+    is_introduced = any(behind_user(memory.text) for memory in memories)
+    for memory in memories:
         # "Ana Ruiz runs a clinic", with the relation that the user runs it.
         named = {word for each in memory.relations for word in f"{each.source} {each.destination}".split()}
-        if any(name_key(each.source) in models.SELF_NAMES for each in memory.relations):
+        if not is_introduced and any(name_key(each.source) in models.SELF_NAMES for each in memory.relations):
             yield from (name for name in _begun_by(memory) if name.split()[0] not in named)
     known = (entity for memory in memories for entity in memory.entities)
     # What a Chinese or Japanese name names is seldom recognized.
@@ -485,7 +492,7 @@ def _plain_project(conn: Connection, request: SummaryRequest) -> PlainText:
     if memories := _project_memories(conn, request, READ):
         project, first = request.scope.project, in_order_of_project(request.scope.project, memories)[0]
         place = partial(_place_in_project, project, first if _names(project, first) else None, request.now)
-        return portrait(conn, request, memories, PROJECT_HEADINGS, place)
+        return portrait(conn, request, memories, PROJECT_HEADINGS, place, partial(in_order_of_project, project))
     name = one_line(request.scope.project).rsplit("/", maxsplit=1)[-1]
     return PlainText(f"Nothing is stored in the project {name}; about:{name} and timeline:{name} tell of the name.", "")
 

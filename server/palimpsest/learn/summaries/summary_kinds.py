@@ -171,7 +171,7 @@ class LiveKind:
 
 
 def holding(memories: Iterable[Memory], now: datetime) -> list[Memory]:
-    """Return the memories that are not over yet, whether or not those that are closed, in the zone of `now`."""
+    """Return the memories that are not over yet, closed or not, in the zone of `now`."""
     return [memory.in_zone(now.tzinfo) for memory in memories if not is_over(memory, now)]
 
 

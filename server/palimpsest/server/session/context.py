@@ -136,8 +136,8 @@ class ServerState:
     """The open memory and everything else that outlives a single request.
 
     `client_project` is set only in the copy that a single request sees: the project of the access token, of the
-    client's roots or of the settings, under its present name, or "". `instructions_until` is until when what was read
-    at the start holds.
+    client's roots or of the settings, under its present name, or "". `instructions_until` is when the instructions
+    that were read at the start no longer hold, in seconds of the epoch.
     """
 
     memory: LazyMemory

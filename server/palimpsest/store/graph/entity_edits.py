@@ -103,11 +103,8 @@ def _rows(tx: Transaction, condition: ColumnElement[bool]) -> list[Row[Any]]:
 def _has_later_members(tx: Transaction, row: Row[Any]) -> bool:
     """Return whether something was merged later into an entity that the undo of a row would merge itself."""
     before = identity.to_state(row.before)
-    merged = [
-        place[1]
-        for place, value in before.items()
-        if place[0] == identity.ENTITY and place[2] == "merged_into" and value
-    ]
+    was_merged = (identity.ENTITY, "merged_into")
+    merged = [place[1] for place, value in before.items() if (place[0], *place[2:]) == was_merged and value]
     of_members = entity_history.c.entity_id.in_(list(identity.members_of(tx.conn, merged)))
     is_later = (entity_history.c.seq > row.seq, entity_history.c.change != row.change)
     later = select(entity_history).where(of_members, entity_history.c.event == "merge", *is_later)
