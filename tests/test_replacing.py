@@ -1,6 +1,7 @@
 """What a memory hands on to the one that replaces it, and what of it a correction puts right, as an agent is told."""
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -58,13 +59,16 @@ async def test_what_is_closed_is_stated_nowhere_else(tmp_path: Path, *, tells: b
     assert (f"\n  states Konzept — has → {TWELVE}" in history) is tells
 
 
-# Memories that hold from a day in the past: the appointments among them are over, and the others go on.
+TODAY = datetime.now(UTC).date()
+
+# Memories that hold from a day in the past or from today: the appointments among them are off, and the others go on.
 OVER = [
     {"text": "The meeting with Ute is on 18 November.", "since": "2025-11-18", "until": "2025-11-18"},
     {"text": "Bella is booked for a spay on 18 November 2025 at 09:30.", "since": "2025-11-18"},
     {"text": "Der Termin ist am 18. November 2025 um 9 Uhr.", "since": "2025-11-18"},
     {"text": "Le rendez-vous est le 18 novembre 2025 à 9 h 20."},
     {"text": "沈国栋2025年11月18日下午3点看牙", "since": "2025-11-18"},
+    {"text": f"Emma has the dentist on {TODAY:%d %B %Y} at 16:00.", "since": TODAY.isoformat()},
 ]
 ON = [
     {"text": "Ana moved to Graz on 18 November 2025.", "since": "2025-11-18"},
@@ -181,15 +185,20 @@ async def test_another_value_of_the_same_thing_is_named(
 NAMED: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("named.json").read_text("utf-8"))
 
 
-@pytest.mark.parametrize("case", NAMED.values(), ids=NAMED)
-async def test_what_a_text_changes_is_named_and_what_it_stands_beside_is_not(
-    tmp_path: Path, case: dict[str, Any]
-) -> None:
-    """The first of what is known is what it is about."""
+async def test_what_a_text_changes_is_named_and_what_it_stands_beside_is_not(tmp_path: Path) -> None:
+    """The first of what is known is what it is about. Each case is of a user of its own."""
+    wrong: dict[str, list[str]] = {}
     async with connect(tmp_path) as agent:
-        (first, *_) = [reply_results(await agent.call_tool("add_memory", given))[0] for given in case["known"]]
-        (added,) = reply_results(await agent.call_tool("add_memory", case["new"]))
-    assert [item["id"] for item in added.get("similar", ())] == ([first["id"]] if case["named"] else [])
+        for number, (name, case) in enumerate(NAMED.items()):
+            scope = {"scope": {"user_id": f"user-{number}"}}
+            (first, *_) = [
+                reply_results(await agent.call_tool("add_memory", given | scope))[0] for given in case["known"]
+            ]
+            (added,) = reply_results(await agent.call_tool("add_memory", case["new"] | scope))
+            named = added.get("similar", ())
+            if [item["id"] for item in named] != [first["id"]][: case["named"]]:
+                wrong[name] = [str(item) for item in named]
+    assert wrong == {}
 
 
 async def test_what_is_settled_is_not_named_again(tmp_path: Path) -> None:
@@ -254,3 +263,51 @@ async def test_a_correction_leaves_what_it_does_not_touch(
         (added,) = reply_results(await agent.call_tool("add_memory", known))
         reply = reply_text(await agent.call_tool("update_memory", {"memory_id": added["id"], **correction}))
     assert [line.strip() for line in reply.splitlines() if "—" in line] == lines
+
+
+async def test_a_correction_that_is_taken_back_brings_its_relations_back(tmp_path: Path) -> None:
+    nuts = [["Toby", "is allergic to", "cashews"], ["Toby", "is allergic to", "pistachios"]]
+    async with connect(tmp_path) as agent:
+        given = {"text": "Toby is allergic to cashews and pistachios.", "relations": nuts}
+        (added,) = reply_results(await agent.call_tool("add_memory", given))
+        parts = ("cashews and pistachios", "peanuts")
+        for old, new in (parts, parts[::-1]):
+            change = {"memory_id": added["id"], "old": old, "text": new}
+            reply = reply_text(await agent.call_tool("update_memory", change))
+    assert [line.strip() for line in reply.splitlines() if "—" in line] == [
+        "states Toby — is allergic to → cashews",
+        "states Toby — is allergic to → pistachios",
+    ]
+
+
+# What is known, what replaces it, and what the reply names that ends unsaid.
+UNSAID = [
+    (
+        "Geoffrey takes warfarin, 3 mg each evening, and must not be given ibuprofen or aspirin.",
+        "Dr Sutcliffe lowered the warfarin of Geoffrey to 2 mg each evening.",
+        "must not be given ibuprofen or aspirin",
+    ),
+    (
+        "Bronisława bierze warfarynę 5 mg wieczorem i nie może brać ibuprofenu ani aspiryny.",
+        "Bronisława bierze teraz warfarynę 3 mg wieczorem.",
+        "nie może brać ibuprofenu ani aspiryny",
+    ),
+    ("Tom trains on Mondays and Thursdays.", "Tom trains on Tuesdays now.", ""),
+    ("The crane comes from Loxam and needs a permit of the town.", "The crane of Loxam is cancelled.", ""),
+]
+
+
+async def test_what_ends_unsaid_is_named(tmp_path: Path) -> None:
+    async with connect(tmp_path) as agent:
+        for known, text, rest in UNSAID:
+            (old,) = reply_results(await agent.call_tool("add_memory", {"text": known}))
+            reply = reply_text(await agent.call_tool("add_memory", {"text": text, "replaces": [old["id"]]}))
+            assert ("also said: " in reply) is bool(rest)
+            assert rest in reply
+
+
+async def test_a_day_of_a_month_that_is_given_is_no_question(tmp_path: Path) -> None:
+    async with connect(tmp_path) as agent:
+        given = {"text": "From February 2099 the batch goes out on the 25th.", "since": "2099-02"}
+        reply = reply_text(await agent.call_tool("add_memory", given))
+    assert "past or to come" not in reply

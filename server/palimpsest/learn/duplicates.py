@@ -25,18 +25,9 @@ from palimpsest.store.graph.identity import roots_of
 from palimpsest.store.graph.relations import merged_into, other_states, relations_like, relations_named
 from palimpsest.store.history import predecessors, versions_of
 from palimpsest.store.rows import is_seen
-from palimpsest.text.relation_updates import (
-    OF_EVENTS,
-    ONE_HOLDER,
-    SINGLE_VALUED,
-    differ_in_number,
-    is_at_another_time,
-    is_of_one,
-    is_several,
-    people_in,
-    says_besides,
-    takes_over_from,
-)
+from palimpsest.text import relation_updates as changes
+from palimpsest.text.dates.date_finder import appointments_in
+from palimpsest.text.stopwords import change_words
 from palimpsest.text.tokenizer import query_tokens, search_tokens
 
 # Find memories that say nearly the same, or of which a newer one probably replaces an older one.
@@ -204,22 +195,23 @@ def _similar(
     for outcome in new.values():
         memory, is_settled = outcome.memory, bool(outcome.replaced)
         wanted = 0 if is_settled else nearest
-        by_text = near_duplicates(engine, scope, memory, vectors.get(memory.key_text), MAX_SHOWN, nearest=wanted)
+        by_text = near_duplicates(engine, scope, memory, vectors.get(memory.key_text), NEAREST_SHOWN, nearest=wanted)
         # What was replaced and holds until a day to come is settled.
         by_text = [item for item in by_text if item.memory.superseded_by is None]
         by_text = [item for item in by_text if item.same > item.replaced or not item.memory.has_ended(engine.clock())]
+        by_text[MAX_SHOWN:] = map(_unnamed, by_text[MAX_SHOWN:])
         former = _former_states(engine, scope, memory, is_settled=is_settled)
         # Where a relation tells what is replaced, or the agent does, likeness does not guess beside it.
         if is_settled:
             keys = {item.key for item in memory.relations}
             by_text = [each for each in by_text if each.same or keys & {item.key for item in each.memory.relations}]
-        if says_besides(memory.text) or not all(item.is_only_near for item in former):
+        if changes.says_besides(memory.text) or not all(item.is_only_near for item in former):
             by_text = [replace(item, replaced=0.0) if item.replaced > item.same else item for item in by_text]
-        by_text = [replace(item, replaced=ANOTHER_STATE) if _is_same_risk(memory, item) else item for item in by_text]
-        items = [*former, *by_text]
+        surely = [item.memory.id for item in by_text if item.is_only_near and _is_surely_told(memory, item.memory)]
+        items = [replace(each, replaced=ANOTHER_STATE) if each.memory.id in surely else each for each in by_text]
         items = [
-            replace(item, same=0.0, replaced=0.0) if _hold_apart(memory, item.memory) else item
-            for item in items
+            _unnamed(item) if _hold_apart(memory, item.memory) else item
+            for item in (*former, *items)
             if item.memory.superseded_by != memory.id
         ]
         named = {item.memory.id: item for item in items if not item.is_only_near}
@@ -228,32 +220,52 @@ def _similar(
     return found
 
 
+def _unnamed(item: SimilarMemory) -> SimilarMemory:
+    return replace(item, same=0.0, replaced=0.0)
+
+
 def _hold_apart(memory: Memory, other: Memory) -> bool:
-    """Return whether one of two memories ends before the other begins: then neither replaces the other.
+    """Return whether one of two memories ends before the other begins, as an appointment: neither replaces the other.
 
     Two days may be those of one appointment, which was moved.
     """
-    if is_at_another_time(memory, other) or (memory.since == memory.until and other.since == other.until):
+    if _are_two_appointments(memory, other):
+        return True
+    if changes.is_at_another_time(memory, other) or (memory.since == memory.until and other.since == other.until):
         return False
     pairs = ((memory.valid_until, other.valid_from), (other.valid_until, memory.valid_from))
     return any(end is not None and begin is not None and end <= begin for end, begin in pairs)
 
 
-def _is_same_risk(memory: Memory, other: SimilarMemory) -> bool:
-    """Return whether two memories tell of somebody's allergy: whichever is out of date must not be overlooked.
+def _are_two_appointments(memory: Memory, other: Memory) -> bool:
+    """Return whether one memory tells of an appointment after another that is over, or of one with somebody else.
 
-    The newer one may only name what somebody was allergic to.
+    One that is put off is told as a change.
     """
-    both = memory, other.memory
-    texts = [each.text for each in both]
-    here, before = (_first_names(item.name for item in each.entities if item.type == "person") for each in both)
+    if memory.text == other.text or change_words(memory.text) or changes.may_end(memory.text):
+        return False
+    days, before = ([day.start for day, _ in appointments_in(each.text, each.stated_at)] for each in (memory, other))
+    people, others = changes.people_in(memory.text), changes.people_in(other.text)
+    is_with_another = bool(days) and days != before and bool(people - others) and bool(others - people)
+    return bool(before) and (max(before) <= memory.stated_at or is_with_another)
+
+
+def _is_surely_told(memory: Memory, other: Memory) -> bool:
+    """Return whether a memory tells who stands in since when, or of an allergy as another does.
+
+    Whichever of two allergies is out of date must not be overlooked. The newer text may only name what it was against.
+    """
+    both, texts = (memory, other), (memory.text, other.text)
+    people = (_first_names(item.name for item in each.entities if item.type == "person") for each in both)
+    sources = (_first_names(item.source for item in each.relations) for each in both)
     # Somebody's mother may be named beside; who has the allergy is whom the relations are of.
-    before = before & _first_names(each.source for each in other.memory.relations) or before
+    here, before = (named & told or named for named, told in zip(people, sources, strict=True))
     names = {word for each in both for entity in each.entities for word in search_tokens(entity.name)}
-    common = {*query_tokens(texts[0])} & {*query_tokens(texts[1])} - names - people_in(texts[0]) - people_in(texts[1])
+    names.update(*map(changes.people_in, texts))
+    common = {*query_tokens(texts[0])} & {*query_tokens(texts[1])} - names
     is_told = any(len(word) > 1 and not portrait_signs.ALLERGY.count(word) for word in common)
     is_of_both = portrait_signs.ALLERGY.count(texts[1]) > 0 and not here.isdisjoint(before)
-    return other.is_only_near and is_told and is_of_both
+    return (is_told and is_of_both) or (memory.valid_from is not None and changes.stands_in(*texts))
 
 
 def _first_names(names: Iterable[str]) -> set[str]:
@@ -284,17 +296,21 @@ def _former_states(engine: Engine, scope: Scope, memory: Memory, *, is_settled: 
         if other is None or not _is_current(other, scope, now, with_plans=True):
             continue
         # An event to come has its place and its day from now on.
-        is_known = is_same or (has_source and key in OF_EVENTS)
+        is_known = is_same or (has_source and key in changes.OF_EVENTS)
         if not is_known and (other.valid_from or memory.holds_from) > memory.holds_from:
             continue
         told = "" if is_settled else memory.text
-        is_one = is_at_another_time(memory, other) if is_same else is_of_one(key, told, has_source=has_source)
+        is_one = (
+            changes.is_at_another_time(memory, other)
+            if is_same
+            else changes.is_of_one(key, told, has_source=has_source)
+        )
         before = [each.source for each in other.relations if each.key[1] == key]
-        is_one = is_one or (not has_source and any(takes_over_from(told, source) for source in before))
+        is_one = is_one or (not has_source and any(changes.takes_over_from(told, source) for source in before))
         pairs = () if is_same else product(memory.relations, other.relations)
-        if is_one or any(differ_in_number(*each) for each in pairs):
+        if is_one or any(changes.differ_in_number(*each) for each in pairs):
             sure.setdefault(memory_id, SimilarMemory(other, ANOTHER_STATE, replaced=ANOTHER_STATE))
-        elif has_source and not is_same and not is_several(key):
+        elif has_source and not is_same and not changes.is_several(key):
             near.setdefault(memory_id, SimilarMemory(other, ANOTHER_STATE))
     return [*list(sure.values())[:MAX_SHOWN], *list(near.values())[:MAX_SHOWN]]
 
@@ -308,7 +324,9 @@ def replaced_by_plan(conn: Connection, plan: Memory, now: datetime) -> list[Memo
     """
     others = other_states(conn, plan.id)
     ids = {
-        old for old, key, source, end in others if source != end and key in (SINGLE_VALUED if source else ONE_HOLDER)
+        old
+        for old, key, source, end in others
+        if source != end and key in (changes.SINGLE_VALUED if source else changes.ONE_HOLDER)
     }
     former = [
         memory
@@ -369,9 +387,9 @@ def conflicts(conn: Connection, scope: Scope, now: datetime, memory_id: str = ""
     of a change. Raises LedgerError.
     """
     if memory_id:
-        rows = relations_like(conn, memory_id, SINGLE_VALUED, MAX_READ)
+        rows = relations_like(conn, memory_id, changes.SINGLE_VALUED, MAX_READ)
     else:
-        rows = relations_named(conn, scope.user_id, SINGLE_VALUED, MAX_READ)
+        rows = relations_named(conn, scope.user_id, changes.SINGLE_VALUED, MAX_READ)
     stated = _stated(rows, merged_into(conn, scope.user_id))
     ids = {memory_id for _, _, values in stated for of_value in values.values() for memory_id in of_value}
     memories = memory_queries.memories_by_id(conn, sorted(ids)).values()

@@ -16,7 +16,7 @@ from palimpsest.recall.hits import same_words_key
 from palimpsest.recall.retrieve import Searchable, retrieve
 from palimpsest.store import memories as memory_queries
 from palimpsest.store import messages as message_queries
-from palimpsest.text.relation_updates import is_about_another, says_another_amount
+from palimpsest.text.relation_updates import is_about_another, says_another_amount, share_names_only
 from palimpsest.text.tokenizer import search_tokens
 
 _Owner = TypeVar("_Owner", Memory, Message)
@@ -192,7 +192,9 @@ def near_duplicates(
         replaced = np.maximum(replaced, _changed_by_hinted(searchable, candidates, cosines, new, weights.change))
     likeness = np.maximum(same, replaced)
     likeness[row] = 0.0
-    numbers = [number for number in features.best_first(likeness)[:limit] if likeness[number] > 0]
+    # Of several that a text ends, the nearest counts most.
+    nearness = 0.0 if candidates.vectors is None else candidates.vectors @ candidates.vectors[row] / NEAREST
+    numbers = [number for number in features.best_first(likeness + nearness)[:limit] if likeness[number] > 0]
     if candidates.vectors is not None and len(numbers) < nearest:
         cosines = candidates.vectors @ candidates.vectors[row]
         near = cosines + WORDS_OF_NEAR * features.shared_words(candidates.words)[row]
@@ -215,7 +217,8 @@ def _likeness(candidates: Candidates, new: int, weights: Weights) -> tuple[Matri
     """Return for each candidate how much it says the same as the new one, and how probably that replaces it.
 
     Both have the shape (n,), with 0 for what is too little to be named. Between two memories with hints only the words
-    count here, because their vectors are near as soon as they answer the same question.
+    count here, because their vectors are near as soon as they answer the same question; so do those of two that have
+    nothing in common but a long name.
     """
     texts = [entry.text for entry in candidates.entries]
     is_same = np.array([key == same_words_key(texts[new]) for key in map(same_words_key, texts)], dtype=np.float32)
@@ -227,8 +230,8 @@ def _likeness(candidates: Candidates, new: int, weights: Weights) -> tuple[Matri
     words, fitted = candidates.words, weights.replacement
     replaced: Column = features.replacement_probability(candidates.vectors, words, texts, is_older, fitted)[new]
     is_hinted = np.array([entry.has_hints for entry in candidates.entries])
-    if is_hinted[new]:
-        replaced = np.where(is_hinted, features.replaced_by_words(words, texts, is_older)[new], replaced)
+    is_by_words = (is_hinted & is_hinted[new]) | np.array([share_names_only(texts[new], text) for text in texts])
+    replaced = np.where(is_by_words, features.replaced_by_words(words, texts, is_older)[new], replaced)
     is_counted = np.array([says_another_amount(texts[new], text) for text in texts])
     replaced = np.where(is_counted, np.maximum(replaced, features.OTHER_VALUE), replaced)
     cosines = candidates.vectors @ candidates.vectors[new]

@@ -196,7 +196,7 @@ def _replacing(tx: Transaction, outcome: Outcome, replaced: Sequence[Memory]) ->
         before = find(tx, other.id)
         if other != before:
             record(tx, Event.UPDATE, update_row(tx, before, other), old=before.text)
-    outcome = _with_replaced(outcome, replaced)
+    outcome = _with_replaced(outcome, replaced, closed)
     return replace(outcome, closed=tuple(each for each in outcome.closed if each.key not in told))
 
 
@@ -281,9 +281,8 @@ def add_between(tx: Transaction, fact: Fact, decision: Decision) -> Outcome:
     outcome = add_outdated(tx, fact, find(tx, decision.successor), _ended(decision))
     older = [find(tx, memory_id) for memory_id in dict.fromkeys(decision.replaces)]
     older = [memory for memory in older if memory.deleted_at is None and memory.id != outcome.memory.id]
-    for memory in older:
-        close(tx, memory, outcome.memory)
-    return _with_replaced(outcome, older)
+    closed = [close(tx, memory, outcome.memory) for memory in older]
+    return _with_replaced(outcome, older, closed)
 
 
 def add_outdated(tx: Transaction, fact: Fact, successor: Memory, ended: _Ended | None = None) -> Outcome:
@@ -332,14 +331,12 @@ def _store(tx: Transaction, fact: Fact, replaced: Sequence[Memory] = (), scope: 
     return memory
 
 
-def _with_replaced(outcome: Outcome, replaced: Sequence[Memory]) -> Outcome:
+def _with_replaced(outcome: Outcome, replaced: Sequence[Memory], ending: Sequence[Memory]) -> Outcome:
+    """Return an outcome with what was replaced and what of it is closed. Until a plan begins, the rest goes on."""
     if not replaced:
         return outcome
     texts = tuple(memory.text for memory in replaced)
     lasting = {relation.key for relation in outcome.memory.relations}
-    is_plan, now = outcome.memory.begins_in(UTC) is not None, outcome.memory.stated_at
-    # Before its day a plan closes nothing but the plan whose place it takes.
-    ending = [memory for memory in replaced if not is_plan or memory.holds_from > now]
     closed = {relation.key: relation for memory in ending for relation in dated(memory)}
     before = {(relation.key, relation.since) for memory in replaced for relation in dated(memory)}
     carried = {relation.key for relation in dated(outcome.memory) if (relation.key, relation.since) in before}
@@ -371,7 +368,12 @@ MAX_KEYWORDS = 24
 
 
 def change(
-    tx: Transaction, memory: Memory, fact: Fact, *, sets_labels: bool = False, sets_relations: bool = False
+    tx: Transaction,
+    memory: Memory,
+    fact: Fact,
+    *,
+    sets_labels: bool = False,
+    sets_relations: bool = False,
 ) -> Outcome:
     """Give a memory the text, metadata, labels and sources of a fact. A fact without a text leaves the text unchanged.
 
@@ -391,6 +393,7 @@ def change(
         change(tx, duplicate, with_handed_on(tx, replace(fact, text=duplicate.text), [memory], duplicate))
         closed = _close(tx, memory, duplicate)
         return Outcome(Event.DELETE, closed, previous=memory.text, duplicate_of=duplicate.id)
+    fact = fact if sets_relations else _as_before(tx, memory, fact)
     # Labels that are set correct the memory: its relations hold since it does, as before.
     said = replace(fact, relations=statement_queries.fact_relations(fact), valid_from=None) if sets_labels else fact
     dates: dict[str, Any] = {}
@@ -422,6 +425,16 @@ def change(
     new = update_row(tx, memory, new)
     cite(tx, memory.id, fact, record(tx, Event.UPDATE, new, old=memory.text))
     return updated(memory, new)
+
+
+def _as_before(tx: Transaction, memory: Memory, fact: Fact) -> Fact:
+    """Return a fact that gives a memory a text which it had before, with what it stated then."""
+    said = select(history.c.state).where(history.c.memory_id == memory.id, history.c.new_memory == fact.text)
+    state = tx.conn.execute(said.order_by(history.c.seq.desc()).limit(1)).scalar()
+    if state is None or fact.text == memory.text:
+        return fact
+    before = rows.with_state(memory, fact.text, state, memory.updated_at)
+    return replace(fact, relations=(*before.relations, *fact.relations), entities=(*before.entities, *fact.entities))
 
 
 def _moved_along(relation: Relation, old: Memory, new: Memory) -> Relation:
@@ -553,10 +566,10 @@ def _close(tx: Transaction, memory: Memory, successor: Memory, ended: _Ended | N
 
 
 def _past_day(tx: Transaction, memory: Memory, plan: Memory) -> _Ended | None:
-    """Return the day of an appointment that is past, with a time beside it: it does not go on until a plan begins."""
+    """Return the day, past or today, of an appointment with a time beside it: it does not go on until a plan begins."""
     told_at = memory.stated_at.astimezone(tx.now.tzinfo)
     days = appointments_in(memory.text, told_at) if _lies_ahead(tx, plan) else ()
-    return next(((date.start, "day") for date, _ in days if date.end <= tx.now), None)
+    return next(((day.start, "day") for day, _ in days if day.start <= tx.now), None)
 
 
 def _goes_on(tx: Transaction, memory: Memory, successor: Memory) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
-from itertools import pairwise, takewhile
+from itertools import pairwise, product, takewhile
 
 from palimpsest.core.clock import shown_date
 from palimpsest.core.models import (
@@ -158,10 +158,14 @@ def _is_finer(relation: KnownRelation, other: KnownRelation) -> bool:
 
 
 def since_of(relation: Relation, memory_since: str) -> str:
-    """Return since when a relation holds, given since when the memory does that states it; "" if that is not known."""
+    """Return since when a relation holds, given since when the memory does that states it; "" if that is not known.
+
+    What ended before the memory began did not begin with it.
+    """
     if relation.since is not None:
         return relation.since
-    return "" if is_timeless(relation) else memory_since
+    is_earlier = bool(relation.until) and relation.until < memory_since[: len(relation.until)]
+    return "" if is_timeless(relation) or is_earlier else memory_since
 
 
 def until_of(relation: Relation, memory_until: str, *, is_over: bool = False) -> str:
@@ -202,6 +206,13 @@ def begun(text: str, relations: Sequence[Relation], date_places: Iterable[int]) 
     ]
     others = [relation for relation in open_ones if relation not in beside] if beside else []
     return tuple(replace(relation, since="") if relation in others else relation for relation in relations)
+
+
+def is_beside_deadline(relation: Relation, text: str, date_places: Sequence[int]) -> bool:
+    """Return whether a text that dates an offer or a deadline tells a relation beside it, as that of a contact."""
+    spans = [span for span in _clause_spans(text) if not span[0] or any(span[0] <= at < span[1] for at in date_places)]
+    is_dated = any(has_name(words_in(text[start:end]), text[start:end], relation.source) for start, end in spans)
+    return _RE["deadlines"].search(text) is not None and not is_dated and name_key(relation.source) not in SELF_NAMES
 
 
 def _clause_spans(text: str) -> list[tuple[int, int]]:
@@ -255,11 +266,11 @@ class _Reading:
         text = _with_plain_endings(new.text)
         self._words = words_in(text)
         self._clauses = [_Clause.of(text[start:end]) for start, end in _clause_spans(text)]
-        self._ended_areas = {_ENDS_ITS_AREA[word] for word in self._words if word in _ENDS_ITS_AREA}
         entities = (*new.entities, *old.entities)
         self._negations = negations_of(new.text)
         ending = ending_in(new.text)
-        self._ending = frozenset[str]().union(*(ending.denied + ending.ended if ending else ()))
+        self._ended = frozenset[str]().union(*(ending.ended if ending else ()))
+        self._ending = self._ended.union(*(ending.denied if ending else ()))
         self._types: dict[str, EntityType] = {name_key(entity.name): entity.type for entity in entities}
 
     def ends(self, relation: Relation) -> bool:
@@ -268,6 +279,9 @@ class _Reading:
             return True
         if is_for_life(relation):
             return False
+        is_called_off = bool(self._ended & {*query_tokens(relation.destination)}) and not is_standing(relation)
+        if is_called_off and self._has(relation.source):
+            return True
         is_replaced = any(self._is_instead(other, relation) for other in self._new.relations)
         if (is_replaced and not self._is_beside(relation)) or any(
             self._ends_in(clause, relation) for clause in self._clauses
@@ -278,10 +292,20 @@ class _Reading:
         is_subject = is_self or any(clause.place(relation.source) is not None for clause in self._clauses)
         if not self._has(relation.source) or not (is_subject or self._said_in(self._words, relation)):
             return False
-        ended = self._ended_areas & _areas_of(relation)
+        ended = self._ended_areas(relation) & _areas_of(relation)
         if self._has(relation.destination):
             return bool(ended - {"home"})
         return bool(ended) or self._names_another(relation) or self._says_another(relation)
+
+    def _ended_areas(self, relation: Relation) -> set[str]:
+        """Return the areas that the new text ends, but for what only somebody else did: "after Sam retired"."""
+        people = {key for key, of in self._types.items() if of == "person"} - self._self_keys - {relation.key[2]}
+        ended = set[str]()
+        for clause in self._clauses:
+            others = [place for name in people if (place := clause.place(name)) is not None]
+            begin = min(others, default=len(clause.words)) if clause.place(relation.source) is None else None
+            ended |= {_ENDS_ITS_AREA[word] for word in clause.words[:begin] if word in _ENDS_ITS_AREA}
+        return ended
 
     def has_other_numbers(self, relation: Relation) -> bool:
         """Return whether a relation leads to a number, a time or a date, and the new text has others and not this."""
@@ -395,7 +419,7 @@ class _Reading:
     def _names_another(self, relation: Relation) -> bool:
         """Return whether the new text names another place where the relation has one, and so on."""
         kind = self._types.get(name_key(relation.destination), "other")
-        spoken, own = _areas(self._words) | self._ended_areas, _areas_of(relation)
+        spoken, own = _areas(self._words) | self._ended_areas(relation), _areas_of(relation)
         if kind == "other" or (spoken and not spoken & own and (own or kind == "person")):
             return False
         before = {name_key(entity.name) for entity in self._old.entities}
@@ -573,11 +597,16 @@ _TOPIC = re.compile(r"([a-z][\w.-]*)[のはがも]", re.ASCII | re.IGNORECASE)
 
 @lru_cache(maxsize=KEPT)
 def _named_subject(text: str) -> str:
-    """Return the same if it is a name for certain: "Card" of "Card payments suit him" is none."""
-    subject, first = _subject(text), text.partition(" ")[0]
-    if first.casefold() != subject:  # "Ana's", or "" for none
+    """Return the same if it is a name for certain, else a person with whose name a text begins.
+
+    "Card" of "Card payments suit him" is none.
+    """
+    subject, names = _subject(text), find_names(text[:MAX_CHARS], {})
+    if text.partition(" ")[0].casefold() != subject != "":  # "Ana's"
         return subject
-    return subject if subject in {name_key(each.name) for each in find_names(text[:MAX_CHARS], {})} else ""
+    keys = [name_key(each.name) for each in names if each.type == "person" or name_key(each.name) == subject]
+    begun = (key for key in keys if key == subject or f"{plain_name(text)} ".startswith((f"{key} ", f"{key},")))
+    return next(begun, "")
 
 
 @lru_cache(maxsize=KEPT)
@@ -599,11 +628,17 @@ _CLOCK = re.compile(r"(?<![\w.:])\d{1,2}(?:[:h]\d\d)?(?: ?(?:uhr|[ap]\.?m\b\.?|o
 
 @cache
 def _times() -> frozenset[str]:
+    return _words_of(_TIME_LETTERS) | _WORDS["recurring"]
+
+
+@cache
+def _words_of(kinds: frozenset[str]) -> frozenset[str]:
+    """Return the words of all languages that are a part of a date of these kinds, by their letters."""
     known = vocabulary.vocabulary().words
-    named = (word for word, entries in known.items() if any(letters & _TIME_LETTERS for _, letters in entries))
-    return frozenset(named) | _WORDS["recurring"]
+    return frozenset(word for word, entries in known.items() if any(letters & kinds for _, letters in entries))
 
 
+_WEEKDAYS = frozenset("WK")
 _TIME_LETTERS = frozenset("MbWKkNOU")
 
 
@@ -633,9 +668,9 @@ def _number_words() -> dict[str, str]:
 
 
 @lru_cache(maxsize=KEPT)
-def _amounts(text: str) -> frozenset[tuple[str, str]]:
-    """Return the amounts of a text, such as 80 and percent, as numbers and search tokens of units. A date is none."""
-    found = set[tuple[str, str]]()
+def _amounts(text: str) -> Mapping[str, AbstractSet[str]]:
+    """Return the amounts of a text, such as 80 and percent, as numbers by the tokens of their units. A date is none."""
+    found: dict[str, set[str]] = {}
     for word, unit in pairwise(text[:MAX_CHARS].replace("%", " percent ").split()):
         key, (number, *more) = name_key(unit), [*numbers_in(word), _number_words().get(name_key(word), "")]
         is_date = (
@@ -644,19 +679,40 @@ def _amounts(text: str) -> frozenset[tuple[str, str]]:
             or not _times().isdisjoint((key, key[:3]))
         )
         if number and not any(more) and key[:1].isalpha() and key not in ALL_FUNCTION_WORDS and not is_date:
-            found.update((number, token) for token in query_tokens(unit))
-    return frozenset(found)
+            found |= {token: {number, *found.get(token, ())} for token in query_tokens(unit)}
+    return found
 
 
 def says_another_amount(newer: str, older: str) -> bool:
     """Return whether a newer text tells, as a change, another number of something that an older one counts."""
     if not change_words(newer) and _WORDS["left over"].isdisjoint(words_in(newer)):
         return False
-    here, before = ({unit: number for number, unit in _amounts(text)} for text in (newer, older))
-    units = {unit for unit in here.keys() & before.keys() if (here[unit], unit) not in _amounts(older)}
-    # Two prices in euros, of one company or of one day, are not those of one thing.
+    people, older_people = people_in(newer), people_in(older)
+    rooms = product(*(_RE["numbered"].findall(text.casefold()) for text in (newer, older)))
+    if people and people <= older_people and any(room[0] == other[0] and room != other for room, other in rooms):
+        return True
+    new, old = _amounts(newer), _amounts(older)
+    # Of two new numbers one is the old one: "from 340 to 410 pounds".
+    units = {of for of in new.keys() & old.keys() if new[of] - old[of] and (len(new[of]) == 1 or new[of] & old[of])}
+    # Two prices in euros, of one company, of one day or of two people, are not those of one thing.
     common = frozenset[str].intersection(*(without_times(_FULL_NAME.sub(" ", text)) for text in (newer, older))) - units
-    return bool(units) and not all(map(str.isdigit, common)) and not is_about_another(newer, older)
+    is_of_others = bool(people and older_people) and not _alike(people, older_people)
+    beside = common - (people - {*query_tokens(_subject(newer))})
+    return bool(units) and not (is_of_others or all(map(str.isdigit, beside)) or is_about_another(newer, older))
+
+
+def _alike(words: Iterable[str], others: Iterable[str]) -> set[str]:
+    """Return those words that are forms of one of the others."""
+    return {word for word in words if any(_begins_alike(word, other) for other in others)}
+
+
+def share_names_only(newer: str, older: str) -> bool:
+    """Return whether two texts share a name of several words, of nobody in both, and no other word but times."""
+    names, other_names = (set(_FULL_NAME.findall(text)) for text in (newer, older))
+    if names.isdisjoint(other_names) or people_in(newer) & people_in(older):
+        return False
+    rest = (without_times(_FULL_NAME.sub(" ", text)) for text in (newer, older))
+    return all(map(str.isdigit, frozenset[str].intersection(*rest)))
 
 
 # A name of several words, without the first letter of a sentence.
@@ -699,14 +755,16 @@ def is_of_one(key: str, text: str, *, has_source: bool) -> bool:
     if key in (ONE_AT_A_TIME if has_source else ONE_HOLDER) or (has_source and _is_attribute(key)):
         return True
     others = ONE_HOLDER if has_source else _WORDS["ties"] | _WORDS["several to one"]
-    is_role = has_source or (key.startswith(("is_", "ist_")) and key.endswith(("_of", "_von")))
+    is_role = has_source or _RE["role"].fullmatch(key) is not None
     is_one = is_role and not is_several(key) and others.isdisjoint((key, *key.split("_")))
-    return is_one and change_words(text) > 0 and not says_besides(text)
+    is_told = change_words(text) > 0 or not (has_source or _WORDS["roles of one"].isdisjoint(key.split("_")))
+    return is_one and is_told and not says_besides(text)
 
 
 def may_end(text: str) -> bool:
     """Return whether a text may end what another one says, so that it is worth comparing."""
-    return bool(ending_in(text) or _RE["takes over"].search(text)) or not _tokens(text).isdisjoint(_excluding())
+    is_change = ending_in(text) is not None or any(_RE[how].search(text) for how, _ in _CHANGES)
+    return is_change or not _tokens(text).isdisjoint(_excluding())
 
 
 @cache
@@ -744,18 +802,67 @@ def says_ended(newer: str, older: str) -> bool:
         named = (word for word in older[:MAX_CHARS].split() if word[:1].isupper())
         if (died := ending.died & before) and not died.isdisjoint(query_tokens(" ".join(named))):
             return True
-    return (_RE["takes over"].search(newer) and _takes_over(newer, older)) or _excludes(newer, older)
+    for how, is_of in _CHANGES:
+        parts = _PART_END.split(newer) if how in _OF_PARTS else [newer]
+        if any(_RE[how].search(part) and is_of(part, older) for part in parts):
+            return True
+    return _excludes(newer, older)
 
 
 def _takes_over(newer: str, older: str) -> bool:
     """Return whether a newer text names one more in the place or role in which an older one names somebody."""
     here, before = people_in(newer), people_in(older)
-    return bool(here & before and here - before and (without_times(newer) & without_times(older)) - here)
+    known, common = _alike(here, before), without_times(newer) & without_times(older)
+    return bool(known and here - known and (common - here or _common_words(newer, older)))
+
+
+def _succeeds(newer: str, older: str) -> bool:
+    """Return whether a newer text names somebody in a place or role of which an older one names another holder."""
+    return bool(people_in(newer) and people_in(older) and _named(newer) & _named(older) and _common_words(newer, older))
+
+
+def _gives_up(newer: str, older: str) -> bool:
+    """Return whether two texts are about the same of the same person, firm or place: who withdrew had agreed to it."""
+    return bool(_alike(_named(newer), _named(older)) and _common_words(newer, older))
+
+
+def _shifts(newer: str, older: str) -> bool:
+    """Return whether an older text has a time, of what a newer one moves by some hours or days."""
+    said = ({word.removesuffix("s") for word in words_in(text)} for text in (newer, older))
+    is_of_day = bool(_words_of(_WEEKDAYS).intersection(*said) and _named(newer) & _named(older))
+    return any(map(str.isdigit, older)) and (is_of_day or bool(_common_words(newer, older)))
+
+
+_PART_END = re.compile(r"[;。\uff1b]|(?<=\w\w)\.\s")
+
+
+# Whoever takes over may be named in another sentence; what is given up or shifted is named in the same.
+_OF_PARTS = ("gives up", "shifts")
+_CHANGES = (("takes over", _takes_over), ("succeeds", _succeeds), ("gives up", _gives_up), ("shifts", _shifts))
+
+
+def _common_words(newer: str, older: str) -> set[str]:
+    """Return the words that two texts have in common, in whatever form, apart from times, names and units."""
+    others = _named(newer) | people_in(newer) | _amounts(newer).keys()
+    return {word for word in _alike(without_times(newer), without_times(older)) - others if word.isalpha()}
+
+
+@lru_cache(maxsize=KEPT)
+def _named(text: str) -> frozenset[str]:
+    """Return the tokens of all names in a text."""
+    return frozenset(query_tokens(" ".join(each.name for each in find_names(text[:MAX_CHARS], {}))))
 
 
 def takes_over_from(text: str, name: str) -> bool:
-    """Return whether a text says that somebody takes the place of another, and names the one of that name."""
-    return _RE["takes over"].search(text) is not None and has_name(words_in(text), text, name)
+    """Return whether a text says that somebody takes the place of another, or fails, and names the one of that name."""
+    words = words_in(text)
+    is_named = has_name(words, text, name) or not {*words_in(name)}.isdisjoint({*words} - ALL_FUNCTION_WORDS)
+    return is_named and (_RE["takes over"].search(text) or _RE["is out"].search(text)) is not None
+
+
+def stands_in(newer: str, older: str) -> bool:
+    """Return whether a newer text tells that somebody fails, and who does it in their place."""
+    return _RE["is out"].search(newer) is not None and _takes_over(newer, older)
 
 
 # A day of a month in a year, which numbers nothing else.
@@ -790,11 +897,12 @@ def is_about_another(newer: str, older: str) -> bool:
     kin, other_kin = ({sign for sign in _WORDS["kin signs"] if sign in text} for text in (newer, older))
     if is_lettered or (kin and other_kin and kin.isdisjoint(other_kin)):
         return True
-    subject = _named_subject(newer)
-    if not subject or subject in plain_name(older):
+    subject, other = map(_named_subject, (newer, older))
+    if not (subject and other) or subject in plain_name(older) or other in plain_name(newer):
         return False
-    other = _named_subject(older)
-    return bool(other) and other not in plain_name(newer)
+    # Somebody who takes over may be named by one name.
+    is_told = change_words(newer) > 0 or may_end(newer)
+    return not (is_told and " " in subject + other and people_in(newer) & people_in(older))
 
 
 # What is told from its like by a letter, as in "Autoclave A" and "Der Bohrer B", with which a text begins.

@@ -71,7 +71,7 @@ _WORD = re.compile(r"[^\W\d_]+")
 
 def change_words(text: str) -> int:
     """Return how many different words of a text say that something has changed."""
-    plain = _plain(text)
+    plain = _RE["no change"].sub(" ", _plain(text))
     words = set(_WORD.findall(plain))
     # Chinese and Japanese have no spaces: characters and pairs of them.
     signs = 0 if plain.isascii() else sum(sign in plain for sign in _WORDS["change signs"])

@@ -16,22 +16,9 @@ from palimpsest.store.graph.identity import group_of, mention_row, resolve, tell
 from palimpsest.store.memories import read_memories
 from palimpsest.store.rows import Query, listed, scope_values, to_memory
 from palimpsest.store.schema import memories, mentions, relations
+from palimpsest.text import relation_updates as updates
 from palimpsest.text.dates.date_finder import dates_in
 from palimpsest.text.names.known_names import says_another
-from palimpsest.text.relation_updates import (
-    SINGLE_VALUED,
-    begun,
-    dated,
-    has_name,
-    is_standing,
-    is_timeless,
-    negations_of,
-    numbers_in,
-    outliving,
-    since_of,
-    until_of,
-    words_in,
-)
 from palimpsest.text.stopwords import change_words
 
 
@@ -46,11 +33,11 @@ def handed_on_otherwise(
     """
     changed: dict[str, Memory] = {}
     told: set[tuple[str, str, str]] = set()
-    words, lasting = words_in(memory.text), {relation.key for relation in memory.relations}
+    words, lasting = updates.words_in(memory.text), {relation.key for relation in memory.relations}
     for owner in (memory, *closed):
         for row in conn.execute(_RELATIONS, {"memory": owner.id}).all():
             stated, is_end = owner.relations[int(row.position)], owner is not memory
-            is_value = row.key in SINGLE_VALUED and has_name(words, memory.text, stated.destination)
+            is_value = row.key in updates.SINGLE_VALUED and updates.has_name(words, memory.text, stated.destination)
             if (stated.key in lasting) if is_end else not is_value:
                 continue
             members = list(group_of(conn, [row.source_id]))
@@ -72,12 +59,12 @@ def _without_untold(
 
     Relations that its text tells stay.
     """
-    words = words_in(memory.text)
+    words = updates.words_in(memory.text)
     gone = [
         relation
         for relation in memory.relations
         if relation.key[:2] == stated.key[:2] and (relation.key == stated.key) is is_end and relation.key in over
-        if not has_name(words, memory.text, relation.destination)
+        if not updates.has_name(words, memory.text, relation.destination)
     ]
     relations = tuple(relation for relation in memory.relations if relation not in gone)
     ends = {name_key(end) for relation in relations for end in (relation.source, relation.destination)}
@@ -91,7 +78,7 @@ def handed_on(fact: Fact, replaced: Sequence[Memory], self_keys: AbstractSet[str
     relations = {relation.key: relation for relation in fact_relations(fact)}
     entities = {name_key(entity.name): entity for entity in fact.entities}
     before: dict[tuple[str, str, str], str] = {}
-    for relation in (relation for old in replaced for relation in dated(old)):
+    for relation in (relation for old in replaced for relation in updates.dated(old)):
         before[relation.key] = min(relation.since or "", before.get(relation.key, relation.since or ""))
     began = shown_date(fact.valid_from, fact.valid_from_precision) if fact.valid_from else ""
     if any(before.get(key, began) == began for key in relations):  # what is said again beside it did not begin then
@@ -101,13 +88,15 @@ def handed_on(fact: Fact, replaced: Sequence[Memory], self_keys: AbstractSet[str
             if key in before and relation.since is None
         }
     for old in replaced:
-        lasting = [replace(each, until=_end_of(each, old, fact, began)) for each in outliving(old, fact, self_keys)]
+        lasting = [
+            replace(each, until=_end_of(each, old, fact, began)) for each in updates.outliving(old, fact, self_keys)
+        ]
         ends = {name_key(end) for relation in lasting for end in (relation.source, relation.destination)}
         relations = {relation.key: relation for relation in lasting} | relations
         entities |= {
             key: entity for entity in old.entities if (key := name_key(entity.name)) in ends and key not in entities
         }
-    stated = tuple(replace(each, since=since_of(each, began)) if began else each for each in relations.values())
+    stated = tuple(replace(each, since=updates.since_of(each, began)) if began else each for each in relations.values())
     return replace(fact, relations=stated, entities=tuple(entities.values()))
 
 
@@ -116,9 +105,9 @@ def _end_of(relation: Relation, old: Memory, fact: Fact, began: str) -> str | No
 
     An end that has passed when the new one began was none, and what only was to be replaced has none of its own.
     """
-    if relation.until is not None or is_timeless(relation):
+    if relation.until is not None or updates.is_timeless(relation):
         return relation.until
-    end = "" if old.superseded_by or old.valid_until is None else until_of(relation, old.until)
+    end = "" if old.superseded_by or old.valid_until is None else updates.until_of(relation, old.until)
     if fact.valid_until is not None:
         return shown_date(fact.valid_until, fact.valid_until_precision) if end else ""
     return end if end and end >= began else None
@@ -174,23 +163,25 @@ def stated_with(memory: Memory, fact: Fact, *, sets_relations: bool = False) -> 
     """
 
     def has_still(name: str) -> bool:
-        if gone & numbers_in(name):  # "1,450 euros a month" of a text that says 1.380 now
+        if gone & updates.numbers_in(name):  # "1,450 euros a month" of a text that says 1.380 now
             return False
-        return has_name(after, fact.text, name) or not has_name(before, memory.text, name)
+        return updates.has_name(after, fact.text, name) or not updates.has_name(before, memory.text, name)
 
     memory = _corrected(memory, fact.text)
-    gone = numbers_in(memory.text) - numbers_in(fact.text)
-    before, after = words_in(memory.text), words_in(fact.text)
+    gone = updates.numbers_in(memory.text) - updates.numbers_in(fact.text)
+    before, after = updates.words_in(memory.text), updates.words_in(fact.text)
     is_more = set(before) <= set(after)
-    stays = change_words(fact.text) <= change_words(memory.text) and not (set(after) - set(before)) & negations_of(
-        fact.text
-    )
-    outlive = {relation.key for relation in (memory.relations if stays else outliving(memory, fact, frozenset()))}
-    kept = [entity for entity in memory.entities if is_more or has_name(after, fact.text, entity.name)]
+    stays = change_words(fact.text) <= change_words(memory.text) and not (
+        set(after) - set(before)
+    ) & updates.negations_of(fact.text)
+    outlive = {
+        relation.key for relation in (memory.relations if stays else updates.outliving(memory, fact, frozenset()))
+    }
+    kept = [entity for entity in memory.entities if is_more or updates.has_name(after, fact.text, entity.name)]
     named = {name_key(entity.name): entity for entity in (*kept, *fact.entities)}
     stated = [
         relation
-        for relation in (dated(memory) if fact.valid_from else memory.relations)
+        for relation in (updates.dated(memory) if fact.valid_from else memory.relations)
         if relation.key in outlive
         and not sets_relations
         and (all(map(has_still, (relation.source, relation.destination))) or (is_more and not gone))
@@ -233,7 +224,7 @@ def fact_relations(fact: Fact) -> tuple[Relation, ...]:
     """Return the relations of a fact. Those that did not begin when it did have no date.
 
     If one was given with that date, the others without one did not. One that was given another does not end with it.
-    What somebody is or has does not hold for one day.
+    What somebody is or has does not hold for one day, nor does it end with a deadline beside which it is told.
     """
     at = fact.valid_from or fact.valid_until
     if at is None:
@@ -247,9 +238,13 @@ def fact_relations(fact: Fact) -> tuple[Relation, ...]:
     is_told = any(with_it.values())
     # Nobody works for somebody on one day: that is when there was a visit.
     is_day = fact.valid_until is not None and began == shown_date(fact.valid_until, "day")
+    places = [span.position for span in dates_in(fact.text, at)]
 
     def own(each: Relation) -> Relation:
-        if each.since is None and each.until is None and (is_told or (is_day and is_standing(each))):
+        is_beside = updates.is_standing(each) and (
+            is_day or (fact.valid_until and updates.is_beside_deadline(each, fact.text, places))
+        )
+        if each.since is None and each.until is None and (is_told or is_beside):
             return replace(each, since="", until="")
         is_apart = fact.valid_until and each.until is None and with_it.get(each.since or "") is False
         return replace(each, until="") if is_apart else each
@@ -257,7 +252,7 @@ def fact_relations(fact: Fact) -> tuple[Relation, ...]:
     stated = tuple(map(own, fact.relations))
     if is_told or len(stated) < 2:  # noqa: PLR2004 - one is what the date is about
         return stated
-    return begun(fact.text, stated, (span.position for span in dates_in(fact.text, at)))
+    return updates.begun(fact.text, stated, places)
 
 
 def also_stated(memory: Memory, fact: Fact) -> dict[str, Any]:
@@ -266,13 +261,13 @@ def also_stated(memory: Memory, fact: Fact) -> dict[str, Any]:
     The memory's text must have both names, and it must not relate them already: in other words that would be the same
     relation twice. Nothing is returned if there are none.
     """
-    words = words_in(memory.text)
+    words = updates.words_in(memory.text)
     known = {frozenset(_ends(relation)) for relation in memory.relations}
     lacking = tuple(
         relation
-        for relation in dated(fact)
+        for relation in updates.dated(fact)
         if frozenset(_ends(relation)) not in known
-        and all(has_name(words, memory.text, end) for end in (relation.source, relation.destination))
+        and all(updates.has_name(words, memory.text, end) for end in (relation.source, relation.destination))
     )
     ends = {key for relation in lacking for key in _ends(relation)}
     named = tuple(entity for entity in fact.entities if name_key(entity.name) in ends)
