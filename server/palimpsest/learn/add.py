@@ -40,8 +40,8 @@ from palimpsest.text.dates.date_finder import dates_in, resolved_dates
 from palimpsest.text.dates.date_spans import DateSpan, day_or_days
 from palimpsest.text.display import counted, shorten
 from palimpsest.text.intents import Asking, asks_to_forget, question_note
-from palimpsest.text.stopwords import without_function_words
-from palimpsest.text.tokenizer import count_tokens, lines_within, search_tokens
+from palimpsest.text.relation_updates import calls_off, without_times
+from palimpsest.text.tokenizer import count_tokens, lines_within, query_tokens
 
 # Split what is to be learned from into pieces that a small model can read.
 
@@ -559,13 +559,25 @@ async def add_text(
     return await with_near_duplicates(engine, scope, result, vectors, nearest=NEAREST_SHOWN)
 
 
+# Where the parts of a sentence begin that may hold on when the rest is replaced.
+_PART = re.compile(r"(?i)[;\uff1b。]|(?<=\w\w)\.\s|,?\s+(?:and|und|et|y|e|ed|en|och|i|oraz|и)\s+")
+
+
 def _unlike(text: str, outcome: models.Outcome) -> Iterator[str]:
-    """Yield a note on each replaced memory that shares no word with the text: its id may have been a mistake."""
-    said = set(without_function_words(search_tokens(text)))
+    """Yield a note on each replaced memory that shares no word with the text: its id may have been a mistake.
+
+    Of another it names the parts that end unsaid: the pill of which a new dose is told was not to be taken with others.
+    """
+    said = {*query_tokens(text)}
+    stated = said.union(*(query_tokens(f"{each.source} {each.destination}") for each in outcome.memory.relations))
     for memory_id, replaced in zip(outcome.replaced, outcome.replaced_texts, strict=True):
-        if said.isdisjoint(search_tokens(replaced)):
+        own = {part.strip(" ."): without_times(part) for part in _PART.split(replaced)}
+        untold = [part for part, words in own.items() if len(words) > 1 and words.isdisjoint(stated)]
+        if said.isdisjoint(query_tokens(replaced)):
             why = "which it replaced, shares no word with it; restore it if that was a mistake"
             yield f"[{memory_id[:8]}], {why}: {shorten(one_line(replaced), BEGINNING_CHARS)}"
+        elif untold and not calls_off(text):
+            yield f"[{memory_id[:8]}] also said: {one_line('; '.join(untold))}; add that if it holds on"
 
 
 def _prepared(
@@ -595,7 +607,9 @@ def _notes_on_dates(fact: models.Fact, at: datetime) -> list[str]:
     found = dates_in(fact.text, at, guesses=True)
     told = resolved_dates(fact.text, at)[:MAX_NOTED_DATES]
     given = [when for when in (fact.valid_from, fact.valid_until) if when is not None]
-    guesses = (span for span in found if span.is_guess and not span.is_yearly)
+    # "From February on the 25th" is told.
+    has_month = "month" in {fact.valid_from_precision, *(span.unit for span in found if not span.is_guess)}
+    guesses = (each for each in found if each.is_guess and not each.is_yearly and not (each.is_relative and has_month))
     unclear = [f'"{span.phrase}"' for span in guesses if not any(_is_in_year_of(span, when) for when in given)][
         :MAX_NOTED_DATES
     ]
