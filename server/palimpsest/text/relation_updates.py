@@ -671,7 +671,8 @@ def _number_words() -> dict[str, str]:
 def _amounts(text: str) -> Mapping[str, AbstractSet[str]]:
     """Return the amounts of a text, such as 80 and percent, as numbers by the tokens of their units. A date is none."""
     found: dict[str, set[str]] = {}
-    for word, unit in pairwise(text[:MAX_CHARS].replace("%", " percent ").split()):
+    plain = _RE["from one to another"].sub(r"\1 \3 \2 \3", text[:MAX_CHARS].replace("%", " percent "))
+    for word, unit in pairwise(plain.split()):
         key, (number, *more) = name_key(unit), [*numbers_in(word), _number_words().get(name_key(word), "")]
         is_date = (
             word.endswith(".")
