@@ -824,7 +824,9 @@ def _succeeds(newer: str, older: str) -> bool:
 
 def _gives_up(newer: str, older: str) -> bool:
     """Return whether two texts are about the same of the same person, firm or place: who withdrew had agreed to it."""
-    return bool(_alike(_named(newer), _named(older)) and _common_words(newer, older))
+    here, before = people_in(newer), people_in(older)
+    are_others = here - _alike(here, before) and before - _alike(before, here)  # of two, each with a name of their own
+    return bool(not are_others and _alike(_named(newer), _named(older)) and _common_words(newer, older))
 
 
 def _shifts(newer: str, older: str) -> bool:
