@@ -68,8 +68,7 @@ class Care:
             if (graph := self._graph_database) is not None:
                 await graph.catch_up()
         except GraphStoreError as error:
-            note = f"the graph database may still show what was erased: {error}"
-            return replace(result, notes=(*result.notes, note))
+            return replace(result, notes=(*result.notes, f"the graph database may still show what was erased: {error}"))
         return result
 
     @property

@@ -435,8 +435,7 @@ def export_folder(
     before = read_manifest(folder) if has_manifest(folder) else None
     if before is not None and before.scope != scope:
         raise InputError(f"{folder} holds the export of {before.scope}, and not of {scope}. Nothing was written")
-    with ledger.read() as conn:
-        texts, manifest = _contents(conn, scope, ledger.zones.of(scope.user_id))
+    texts, manifest = ledger.read_with(_contents, scope, ledger.zones.of(scope.user_id))
     with raised_as(InputError, f"{folder} cannot be written", ". Export again", OSError):
         present = _markdown_files(folder)
         ours = {} if before is None else before.files
@@ -463,11 +462,10 @@ def export_folder(
 def _contents(conn: Connection, scope: Scope, zone: tzinfo) -> tuple[dict[str, str], Manifest]:
     """Return the texts of all files by path, and the manifest that belongs to them."""
     memories = [memory.in_zone(zone) for memory in current_memories(conn, scope)]
-    pages = pages_of(memories, entities.entities_named_by(conn, scope, memories))
     length = next(length for length in count(8) if len({memory.id[:length] for memory in memories}) == len(memories))
     texts: dict[str, str] = {}
     entries: dict[str, ManifestEntry] = {}
-    for path, (page, of_page) in pages.items():
+    for path, (page, of_page) in pages_of(memories, entities.entities_named_by(conn, scope, memories)).items():
         values = {KIND: page.kind, "name": page.title} | ({"project": page.project} if page.project else {})
         front = yaml.safe_dump(values, allow_unicode=True, sort_keys=False, width=1_000_000)
         items = "".join(format_item(fields_of(memory), memory.id[:length]) for memory in of_page)

@@ -153,8 +153,7 @@ def _plan(engine: Engine, folder: Path, *, deletes: bool) -> tuple[_Plan, Folder
         exported = memory_queries.memories_by_id(conn, list(manifest.memories))
     memories = {memory.id: memory.in_zone(zone) for memory in (*exported.values(), *living)}
     visible_ones = {memory_id: memory for memory_id, memory in memories.items() if is_seen(scope, memory.scope)}
-    known = {_claim(memory.scope, memory.text): memory.id for memory in living}
-    plan = _Plan(manifest, scope, visible_ones, known)
+    plan = _Plan(manifest, scope, visible_ones, {_claim(memory.scope, memory.text): memory.id for memory in living})
     files = markdown_files.read_folder(folder)
     _assign_items(cleaner, plan, files)
     for memory_id, item in plan.items.items():
@@ -291,8 +290,7 @@ def _note_items(engine: Engine, folder: Path, plan: _Plan, result: FolderImport)
         items.pop(conflict.memory_id, None)
     deleted = {step.memory.id for step in result.done if step.memory is not None and step.after is None}
     entries = {key: entry for key, entry in plan.manifest.memories.items() if key not in deleted}
-    with engine.ledger.read() as conn:
-        memories = memory_queries.memories_by_id(conn, list(items))
+    memories = engine.ledger.read_with(memory_queries.memories_by_id, list(items))
     for memory_id, item in items.items():
         old, memory, digest = entries.get(memory_id), memories.get(memory_id), fields_digest(item.fields)
         if old is None or (old.item, old.file) != (digest, item.file):

@@ -39,13 +39,12 @@ async def conversations(
             {**replies.picked(each, "id client messages project began_at ended_at"), "title": _title(each)}
             for each in page.conversations
         ]
-        content = {"conversations": listed, "cursor": page.cursor}
         rows = output.Rows("id", "date", "client", "messages", "project", "title")
         for each in page.conversations:
             date = f"{each.ended_at:%Y-%m-%d}"
             rows.add_row(each.id[:8], date, each.client, each.messages, each.project, _title(each))
         listed_parts = [rows, "palimpsest conversations ID reads one"] if listed else ["no conversations"]
-        return Reply(content, *listed_parts, *_more(page.cursor))
+        return Reply({"conversations": listed, "cursor": page.cursor}, *listed_parts, *_more(page.cursor))
     read = await memory.conversations.read(memory.scope, conversation_id, limit=limit, cursor=cursor)
     parts: list[output.Part] = []
     for message in read.messages:

@@ -40,9 +40,7 @@ def filters_from(conditions: Sequence[str]) -> dict[str, Any] | None:
     Raises InputError. What a filter as JSON means is checked where it is used.
     """
     filters = [_filter_from(condition.strip()) for condition in conditions]
-    if len(filters) > 1:
-        return {"AND": filters}
-    return filters[0] if filters else None
+    return {"AND": filters} if len(filters) > 1 else next(iter(filters), None)
 
 
 def _filter_from(condition: str) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from datetime import date, datetime, timedelta
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import anyio
 import anyio.to_thread
@@ -25,7 +25,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from sqlalchemy import Connection
 
 from palimpsest.core.clock import first_instant, iso, shown_date
-from palimpsest.core.errors import FullTextError, LedgerError
+from palimpsest.core.errors import FullTextError, LedgerError, logged
 from palimpsest.core.files import file_lock, replace_file
 from palimpsest.core.models import EXPIRES_AT, SURE, Event, Hit, Memory, Message, Outcome, Scope, has_expired
 from palimpsest.core.settings import Settings
@@ -97,8 +97,7 @@ def dated(memory: Memory, text: str, *, is_lasting: bool = False) -> str:
     return f"- {head}{date_and_sense(memory, text)} {text}"
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(NamedTuple):
     """A line for a model, and the id of the memory, or of the recalled message, that it shows, "" for none."""
 
     text: str
@@ -376,8 +375,7 @@ def _due_line(day: date, word: str, memory: Memory) -> Line:
 def _changes_at(memories: Sequence[Memory], now: datetime) -> float:
     """Return when what is to come becomes due, begins or ends: on the next day, or with an event of today."""
     ends = [over for memory in memories for _, _, over in days_to_come(memory, now.tzinfo) if over > now]
-    tomorrow = first_instant(now.date() + timedelta(days=1), now.tzinfo)
-    return min(tomorrow, *ends).timestamp() if ends else NEVER
+    return min(first_instant(now.date() + timedelta(days=1), now.tzinfo), *ends).timestamp() if ends else NEVER
 
 
 def _last_exchange(messages: Sequence[Message]) -> tuple[Message, ...]:
@@ -593,16 +591,14 @@ def _room(introduction: str, max_tokens: int) -> int:
 def session_brief(sources: Sources, project: str) -> ContextBlock:
     """Return the brief of a session in a project, or in none."""
     ending = _last_session(sources.last_words)
-    of_project = f"About the project {_short_name(project)}:"
     room = _room(BRIEF_INTRODUCTION, MAX_BRIEF_TOKENS) - sum(line_tokens(line.text) for line in ending)
-    first = _lines(sources.first, is_lasting=True, may_cut=True)
     groups: tuple[Group, ...] = (
-        ("About the user:", first, FIRST_SHARE),
+        ("About the user:", _lines(sources.first, is_lasting=True, may_cut=True), FIRST_SHARE),
         (PINNED, _pinned_lines(sources), PINNED_SHARE),
         (DUE, sources.due, 1 / 3),
         (PROCEDURES, _practice(sources), 1 / 3),
         (HELP, _lines(sources.help, may_cut=True), 1 / 3),
-        (of_project, _lines(sources.of_project, may_cut=True), 2 / 3),
+        (f"About the project {_short_name(project)}:", _lines(sources.of_project, may_cut=True), 2 / 3),
         (ABOUT, _about(sources), 1),
     )
     sections = sorted(_sections(groups, room, line_tokens), key=lambda section: section[0].text != PROCEDURES)
@@ -628,8 +624,7 @@ def _last_session(messages: Sequence[Message]) -> list[Line]:
     if not messages:
         return []
     newest = max(message.said_at for message in messages)
-    said = [(message, shorten_to_tokens(plain(message.content), LAST_TOKENS)) for message in messages]
-    lines = [Line(f'- {message.role}: "{text}"') for message, text in said]
+    lines = [Line(f'- {said.role}: "{shorten_to_tokens(plain(said.content), LAST_TOKENS)}"') for said in messages]
     return [Line(f"The last conversation ended on {shown_date(newest)}:"), *lines]
 
 
@@ -931,7 +926,7 @@ _HEAD = TypeAdapter(tuple[Scope, LedgerState])
 class _Brief(BaseModel):
     """What the file of a brief says of its lines: text and id of each, and when they were rendered."""
 
-    lines: list[tuple[str, str]]
+    lines: list[Line]
     at: str
 
 
@@ -975,8 +970,8 @@ class RenderedFiles:
         if not block.text:
             path.unlink(missing_ok=True)
             return
-        lines = [(line.text, line.id) for line in block.lines]
-        self._write(path, json.dumps({"v": VERSION, "text": block.text, "ids": block.ids, "lines": lines, "at": at}))
+        content = {"v": VERSION, "text": block.text, "ids": block.ids, "lines": block.lines, "at": at}
+        self._write(path, json.dumps(content))
 
     def rendered_at(self, key: str) -> datetime | None:
         """Return when a brief was rendered; None if there is none."""
@@ -1031,7 +1026,7 @@ class RenderedFiles:
                     path.unlink(missing_ok=True)
             self.empty_instructions(user)
             for key, brief in kept.items():
-                lines = _lines_without((Line(*line) for line in brief.lines), changed or frozenset())
+                lines = _lines_without(brief.lines, changed or frozenset())
                 self.write_brief(key, _block(BRIEF_INTRODUCTION, lines), brief.at)
 
     def _instruction_files(self) -> list[InstructionFile]:
@@ -1215,10 +1210,8 @@ class Briefs:
             return NOTHING  # whose session it is is not known
         scope = self._scope_of(await self._project_of(request.folder))
 
-        fading = forgetting_of(self._settings)
-
         def search_ledger(query: SearchQuery) -> SearchResult:
-            return search(engine, replace(query, forgetting=fading))
+            return search(engine, replace(query, forgetting=forgetting_of(self._settings)))
 
         now, floor = engine.clock(), self._settings.min_score
         if not request.prompt:
@@ -1259,14 +1252,12 @@ class Briefs:
         return self._engine.ledger.read_with(project_queries.current_name, self._settings.user_id, project)
 
     async def _render_if_needed(self, seconds: float = math.inf, most: float = math.inf) -> bool:
-        try:
+        with logged(logger, "what new sessions begin with is not up to date", OSError, LedgerError):
             rendered = self._rendered
             if rendered is None or await self._threads.run(lambda: self._has_changed(self._scope.user_id, rendered)):
                 return await self.render(seconds, most)
             return await self._render_others(seconds, most)
-        except (OSError, LedgerError) as error:
-            logger.warning("what new sessions begin with is not up to date: %s", error)
-            return True
+        return True
 
     def _scope_of(self, project: str) -> Scope:
         """Return the scope of a session in a project, if its folder decides it; "" is that of an unknown folder."""

@@ -59,11 +59,9 @@ PROMPT_EVENTS = {"gemini": "BeforeAgent"}
 class Event:
     """An event in our words. `kind` is prompt, reply, compact, end or start; `text` is as the client gave it."""
 
-    def __init__(self, client: str, kind: str, payload: dict[str, object]) -> None:
-        name = _event_name(payload)
-        _, text_field, detail_field = EVENTS[name]
+    def __init__(self, client: str, payload: dict[str, object]) -> None:
+        self.kind, text_field, detail_field = EVENTS[_event_name(payload)]
         self.client = client
-        self.kind = kind
         self.session = first_text(payload, *SESSION_FIELDS)
         self.turn = first_text(payload, TURN_FIELDS[client])
         self.text = first_text(payload, text_field)
@@ -90,8 +88,7 @@ class Event:
 
 def read_event(payload: dict[str, object], client: str) -> Event | None:
     """Return the event of a payload; None for an event of no interest and for one of a subagent."""
-    kind = EVENTS.get(_event_name(payload), ("", "", ""))[0]
-    return Event(client, kind, payload) if kind and not payload.get("agent_id") else None
+    return Event(client, payload) if _event_name(payload) in EVENTS and not payload.get("agent_id") else None
 
 
 def host_of(payload: dict[str, object], installed_for: str) -> str:
@@ -405,8 +402,7 @@ def build_reply(options: Options, event: Event, deadline: float) -> bytes:
     """
     # What an agent was asked is not asked again, also after a compaction.
     seen_as = f"{event.session} asked" if event.kind == "reply" else event.session
-    is_start = event.kind == "start"
-    found = _briefs(options, event) if is_start else [_answer_of_server(options, event, seen_as, deadline)]
+    found = _briefs(options, event) if event.kind == "start" else [_answer_of_server(options, event, seen_as, deadline)]
     shown = [injection for injection in found if injection is not None]
     if not shown:
         return b""

@@ -20,7 +20,7 @@ import anyio
 from filelock import Timeout
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints
 
-from palimpsest.core.errors import InputError, LedgerError
+from palimpsest.core.errors import InputError, LedgerError, logged
 from palimpsest.core.files import file_lock, replace_file
 from palimpsest.core.git_project import Repository, repository_of
 from palimpsest.core.models import CAPTURED, ORIGIN, Decision, Event, Fact, Finding, Message, Provenance, Scope
@@ -59,15 +59,14 @@ def write_hook_settings(settings: Settings) -> None:
     excluded = [str(Path(folder).expanduser()) for folder in settings.hooks_excluded_folders]
     content = json.dumps({"mode": settings.hooks, "excluded_folders": excluded})
     file = Path(spool.settings_file(str(settings.data_dir)))
-    try:
+    fault = f"{file} cannot be written, so hooks do not know of hooks = {settings.hooks!r}"
+    with logged(logger, fault, OSError, UnicodeDecodeError):
         known = file.read_text("utf-8") if file.exists() else json.dumps({"mode": "on", "excluded_folders": []})
         if known == content:
             return
         make_private_folder(str(file.parent))
         with replace_file(file) as stream:
             stream.write(content)
-    except (OSError, UnicodeDecodeError) as error:
-        logger.warning("%s cannot be written, so hooks do not know of hooks = %r: %s", file, settings.hooks, error)
 
 
 # Read the spool: the records that hooks left, in the order in which they were written. Blocking.
@@ -131,7 +130,8 @@ def read_records(files: Sequence[Path], user_id: str) -> list[Record]:
             logger.warning("%s cannot be read: %s", file, error)
             continue
         except (ValueError, RecursionError, OverflowError):  # OverflowError: no such time in UTC
-            _set_aside(file)
+            with logged(logger, f"{file} is no record and cannot be set aside", OSError):  # it is met again then
+                file.rename(file.with_suffix(DAMAGED))
             continue
         if record.user in ("", user_id):
             records.append(record)
@@ -146,19 +146,10 @@ def remove_records(records: Iterable[Record]) -> None:
 
 def remove_leftovers(data_dir: Path) -> None:
     """Remove the drafts of hooks that were killed."""
-    oldest = time.time() - LEFTOVER_SECONDS
     for file in Path(spool.spool_dir(str(data_dir))).glob(f"*{spool.UNFINISHED_SUFFIX}"):
         with suppress(OSError):  # the next look meets it again
-            if file.stat().st_mtime < oldest:
+            if file.stat().st_mtime < time.time() - LEFTOVER_SECONDS:
                 file.unlink()
-
-
-def _set_aside(file: Path) -> None:
-    """Move a file that cannot be read out of the way. If that fails, it is met again at the next look."""
-    try:
-        file.rename(file.with_suffix(DAMAGED))
-    except OSError as error:
-        logger.warning("%s is no record and cannot be set aside: %s", file, error)
 
 
 # By what a captured message and its scope are known.
@@ -311,7 +302,7 @@ class Gathering:
         self.known = 0
         self.titles: dict[tuple[str, str], str] = {}
 
-    def add_records(self, records: Sequence[Record]) -> None:
+    def add_records(self, records: Sequence[Record]) -> Gathering:
         """Add what records say, and then what is new in their transcripts."""
         counts = {
             record.transcript: self._offsets.position(Path(record.transcript)).counts
@@ -340,6 +331,7 @@ class Gathering:
                 continue
             self.add_lines(reading, path, record.session, record.cwd, record.at, known)
             self._offsets.count_unknown(record.client, reading.unknown)
+        return self
 
     def add_lines(
         self,
@@ -436,12 +428,7 @@ def _message(scope: Scope, external_id: str, role: str, text: str, at: datetime)
 # The stage in the history of captured messages, and of what was recognized in them.
 STAGE = "capture"
 
-_TAGS: Mapping[StandingKind, tuple[str, ...]] = {
-    "rule": ("instruction",),
-    "decision": ("decision",),
-    "fact": (),
-    "person": (),
-}
+_TAGS: Mapping[StandingKind, tuple[str, ...]] = {"rule": ("instruction",), "decision": ("decision",)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -487,7 +474,7 @@ class _Storing:
                 fact = Fact(
                     statement.text,
                     (message.id,),
-                    tags=_TAGS[statement.kind],
+                    tags=_TAGS.get(statement.kind, ()),
                     role=message.role,
                     metadata={ORIGIN: CAPTURED},
                     said_at=message.said_at,
@@ -643,12 +630,8 @@ class Capture:
             if not await self._take_in_spool(set(), patience=PATIENCE):
                 raise LedgerError(BUSY)
         elif erased is not None:
-
-            def remove() -> None:
-                records = read_records(waiting_files(settings.data_dir), settings.user_id)
-                remove_records(record for record in records if scope_of(engine, record.cwd) == erased)
-
-            await engine.run(remove)
+            records = await engine.run(lambda: read_records(waiting_files(settings.data_dir), settings.user_id))
+            await engine.run(lambda: remove_records(each for each in records if scope_of(engine, each.cwd) == erased))
 
     async def take_in_sessions(self, request: SessionsRequest, progress: Progress) -> SessionsResult:
         """Take in the old sessions of a client, each into the project of its folder. Each message is kept once.
@@ -721,13 +704,7 @@ class Capture:
         offsets = await engine.run(lambda: Offsets.load(settings.data_dir))
         spooled = await engine.run(lambda: read_records(files, settings.user_id))
         records = [each for each in spooled if not is_excluded(each.cwd, settings.hooks_excluded_folders)]
-
-        def gather() -> Gathering:
-            gathering = Gathering(engine, offsets)
-            gathering.add_records(records)
-            return gathering.deduplicate()
-
-        found = await engine.run(gather)
+        found = await engine.run(lambda: Gathering(engine, offsets).add_records(records).deduplicate())
         storing = _Storing(engine, Provenance(STAGE, caller=job_queries.HOOKS), {})
         await storing.store(found)
         self._on_said(settings.user_id, *(item.message.content for item in found.new))

@@ -468,13 +468,12 @@ async def prompt(
     """Show a prompt, and how it differs from the shipped one. `said`: why a `draft` of it was not saved."""
     found = found or await _named(request)
     settings, told = await settings_of(request), context.told_to(request)
-    difference = [(CHANGES.get(line[:1], ""), line if line[:1] == "@" else line[1:]) for line in found.difference]
     return context.shown(
         request,
         "care/prompt.html",
         status,
         prompt=found,
-        lines=difference,
+        lines=[(CHANGES.get(line[:1], ""), line if line[:1] == "@" else line[1:]) for line in found.difference],
         draft=draft or found.text,
         read=_digest(found.text),
         done=told.get("done", ""),

@@ -40,8 +40,7 @@ ENGLISH = "en"
 @cache
 def languages() -> Mapping[str, Mapping[str, str]]:
     """Return the words of each language, by key. What a language lacks is in English."""
-    text = files("palimpsest.page").joinpath("words.toml").read_text("utf-8")
-    stored: dict[str, dict[str, str]] = tomllib.loads(text)
+    stored: dict[str, dict[str, str]] = tomllib.loads((files("palimpsest.page") / "words.toml").read_text("utf-8"))
     return {language: {**stored[ENGLISH], **words} for language, words in stored.items()}
 
 

@@ -4,6 +4,7 @@ import webbrowser
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from http import HTTPStatus
 from typing import cast
 
@@ -133,15 +134,12 @@ OPEN_PATHS = ("/enter", "/sign-in", context.STATIC)
 def _only_for(may_use: Callable[[context.Visitor], bool], *routes: Route) -> list[Route]:
     """Return routes that do not exist for other visitors: forbidden actions are hidden and answer 404."""
 
-    def checked(endpoint: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
-        async def check_first(request: Request) -> Response:
-            if not may_use(context.visitor_of(request)):
-                raise HTTPException(404)
-            return await endpoint(request)
+    async def check_first(endpoint: Callable[[Request], Awaitable[Response]], request: Request) -> Response:
+        if not may_use(context.visitor_of(request)):
+            raise HTTPException(404)
+        return await endpoint(request)
 
-        return check_first
-
-    return [Route(route.path, checked(route.endpoint), methods=route.methods) for route in routes]
+    return [Route(route.path, partial(check_first, route.endpoint), methods=route.methods) for route in routes]
 
 
 ROUTES = (

@@ -100,8 +100,7 @@ def _versions(rows: Sequence[tuple[dict[str, Any], datetime]], reading: Reading)
             reading.skipped[UNUSABLE] += event != Event.NONE
             continue
         if not versions and old and (deletes or event == Event.UPDATE):  # the row that added it is missing
-            created_at = reading.time_of(row.get("created_at"))
-            versions.append(records.ImportedVersion(Event.ADD, old, min(created_at, at)))
+            versions.append(records.ImportedVersion(Event.ADD, old, min(reading.time_of(row.get("created_at")), at)))
         exists = bool(versions) and versions[-1].text is not None
         if not deletes:
             versions.append(records.ImportedVersion(Event.UPDATE if exists else Event.ADD, new, at))

@@ -135,25 +135,28 @@ def in_order(conversations: Iterable[ImportedConversation]) -> tuple[ImportedCon
 
 
 def shown_branch(
-    parents: dict[str, str | None], current: str, created_at: Callable[[str], datetime | None], skipped: Skipped
-) -> list[str]:
-    """Return the branch of messages that ends in `current`, or in the newest message if there is no such message.
+    said: dict[str, dict[str, Any]], parents: dict[str, str | None], current: str, time_key: str, reading: Reading
+) -> Iterator[tuple[str, dict[str, Any], datetime | None]]:
+    """Yield the branch of messages that ends in `current`, or in the newest message if there is no such message.
 
-    The first message comes first. `parents` has the message that each one answers. A cycle ends the branch. Other
-    branches are counted.
+    The first message comes first. Each has its name and its time; one without a time has that of its parent.
+    `parents` has the message that each one answers. A cycle ends the branch. Other branches are counted.
     """
     answered = set(parents.values())
     leaves = [message for message in parents if message not in answered]
     if current not in parents:
         last = next(reversed(parents), "")
-        current = max(reversed(leaves), key=lambda leaf: created_at(leaf) or OLDEST, default=last)
+        current = max(reversed(leaves), key=lambda leaf: instant_of(said[leaf].get(time_key)) or OLDEST, default=last)
     branch: dict[str, None] = {}
     message: str | None = current
     while message is not None and message in parents and message not in branch:
         branch[message] = None
         message = parents[message]
-    skipped[BRANCHES] += len({*leaves} - {*branch})
-    return [*reversed(branch)]
+    reading.skipped[BRANCHES] += len({*leaves} - {*branch})
+    at: datetime | None = None
+    for name in reversed(branch):
+        at = instant_of(said[name].get(time_key)) or at
+        yield name, said[name], at
 
 
 # Open a file of another tool as far as that is possible without knowing which tool wrote it.
@@ -240,8 +243,7 @@ def open_source(file: Path, max_bytes: int = MAX_BYTES) -> SourceFile:
     """
     with raised_as(InputError, f"{file} cannot be read", f". {EXPECTED}", OSError):
         if file.is_dir():
-            sizes = _sizes_in(file)
-            return _source_of(file, sizes, lambda name: read_plain_file(file / name, MAX_BYTES), max_bytes)
+            return _source_of(file, _sizes_in(file), lambda name: read_plain_file(file / name, MAX_BYTES), max_bytes)
         with open_plain_file(file) as stream:
             head = stream.read(len(_SQLITE))
             if head == _SQLITE:

@@ -161,8 +161,7 @@ def _insert(text: str, node: Node, key: Step, value: Any) -> str:
     last = node.members[-1]
     one_line = "\n" not in text[node.start : last.key_start]
     inner = outer + unit if one_line else _indent_at(text, last.key_start)
-    end = last.end if last.comma is None else last.comma + 1
-    comma = "," if last.comma is None else ""
+    comma, end = (",", last.end) if last.comma is None else ("", last.comma + 1)
     comment = _TRAILING_COMMENT.match(text, end)
     after = comment.end() if comment else end  # a comment behind the last member stays with it
     entry = f"{newline}{inner}{name}{_dump(value, inner, text)}"
@@ -172,8 +171,7 @@ def _insert(text: str, node: Node, key: Step, value: Any) -> str:
 
 def _dump(value: Any, indent: str, text: str) -> str:
     """Return a value as JSON, with the line ends and the indentation of the text it becomes a part of."""
-    dumped = json.dumps(value, indent=_indent_unit(text), ensure_ascii=False)
-    return dumped.replace("\n", f"{_newline(text)}{indent}")
+    return json.dumps(value, indent=_indent_unit(text), ensure_ascii=False).replace("\n", f"{_newline(text)}{indent}")
 
 
 def _newline(text: str) -> str:

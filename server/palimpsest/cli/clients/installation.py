@@ -224,9 +224,7 @@ def with_hooks(hooks: Hooks, text: str, command: Sequence[str]) -> str:
     """
     if hooks.style == "flat" and config_files.value_at(text, ("version",)) is None:
         text = config_files.with_entry(text, ("version",), 1)
-    for handler in reversed(handlers_in(text)):
-        if handler.path[1] not in hooks.events:
-            text = _without_hooks(text, handler)
+    text = _without_handlers(text, [each for each in handlers_in(text) if each.path[1] not in hooks.events])
     for event in hooks.events:
         text = _with_event(hooks, text, event, command)
     return text
@@ -234,9 +232,7 @@ def with_hooks(hooks: Hooks, text: str, command: Sequence[str]) -> str:
 
 def without_hooks(text: str) -> str:
     """Return the text without our handlers, and without the lists that hold nothing else. Raises ValueError."""
-    for handler in reversed(handlers_in(text)):  # the last one first: the numbers before it stay the same
-        text = _without_hooks(text, handler)
-    return text
+    return _without_handlers(text, handlers_in(text))
 
 
 def shell_line(words: Sequence[str], client: str) -> str:
@@ -249,8 +245,7 @@ def shell_line(words: Sequence[str], client: str) -> str:
 
 def _with_event(hooks: Hooks, text: str, event: str, command: Sequence[str]) -> str:
     present = [handler for handler in handlers_in(text) if handler.path[1] == event]
-    for handler in reversed(present[1:]):
-        text = _without_hooks(text, handler)
+    text = _without_handlers(text, present[1:])
     values = _handler(hooks, event, command)
     if present:
         started = {key: value for key, value in values.items() if key in {"type", "command", "args"}}
@@ -272,14 +267,16 @@ def _handler(hooks: Hooks, event: str, command: Sequence[str]) -> dict[str, Any]
     return {**name, "type": "command", "command": line, "timeout": hooks.events[event]}
 
 
-def _without_hooks(text: str, handler: Handler) -> str:
-    """Return the text without a handler, and without the group, the event and the hooks that hold nothing else."""
-    path = handler.path
-    while len(path) > 1 and len(config_files.value_at(text, path[:-1])) == 1:
-        path = path[:-1]
-        if path[-1] == "hooks" and len(path) > 1:
-            path = path[:-1]  # a group without handlers does nothing, whatever else it says
-    return config_files.without_entry(text, path)
+def _without_handlers(text: str, handlers: Sequence[Handler]) -> str:
+    """Return the text without some handlers, and without the groups, events and hooks that hold nothing else."""
+    for handler in reversed(handlers):  # the last one first: the numbers before it stay the same
+        path = handler.path
+        while len(path) > 1 and len(config_files.value_at(text, path[:-1])) == 1:
+            path = path[:-1]
+            if path[-1] == "hooks" and len(path) > 1:
+                path = path[:-1]  # a group without handlers does nothing, whatever else it says
+        text = config_files.without_entry(text, path)
+    return text
 
 
 def _programs(values: Mapping[str, Any]) -> list[str]:
@@ -352,8 +349,7 @@ def installation(target: Target, env: Mapping[str, str], hook_arguments: Sequenc
     client, file, change = target.client, target.entry_file, None
     entry = entry_for(client, env, shared=target.in_project)
     if hook_arguments is not None:
-        command = [hook_program(), "--client", client.name, *hook_arguments]
-        change = partial(with_hooks, target.hooks, command=command)
+        change = partial(with_hooks, target.hooks, command=[hook_program(), "--client", client.name, *hook_arguments])
     return target.edits(lambda text: with_entry(client, file, text, entry), change)
 
 
