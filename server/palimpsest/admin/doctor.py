@@ -143,8 +143,7 @@ def _lost_ledger_text(settings: Settings) -> str | None:
     path = settings.ledger_path
     if settings.ledger_url is not None or (path.exists() and (not path.is_file() or path.stat().st_size)):
         return None
-    backups = stored_backups(settings)
-    if not backups and not index_folders(settings.index_dir):
+    if not (backups := stored_backups(settings)) and not index_folders(settings.index_dir):
         return None
     state = f"the ledger {path} has 0 bytes" if path.exists() else f"there is no ledger at {path}"
     left = f"the newest backup: palimpsest restore {backups[0].path}" if backups else "there is an index of one"
@@ -200,11 +199,9 @@ def _index_finding(settings: Settings, ledger: Ledger, embedder: str) -> Finding
     if not (folders := index_folders(settings.index_dir)):
         return Finding("index", f"{settings.index_dir}: no index yet; a server builds it when it starts")
     projection = engine.open_projection(settings, ledger, embedder)
-    states = {folder.name: _changes_behind(ledger, projection, folder) for folder in folders}
+    states = [(folder.name, _changes_behind(ledger, projection, folder)) for folder in folders]
     lost = "cannot follow the ledger; the next server that uses it rebuilds it"
-    texts = (
-        f"folder {name} {lost if behind is None else f'is {behind} changes behind'}" for name, behind in states.items()
-    )
+    texts = (f"folder {name} {lost if behind is None else f'is {behind} changes behind'}" for name, behind in states)
     return Finding("index", f"{settings.index_dir}: {'; '.join(texts)}")
 
 
@@ -373,8 +370,7 @@ def _is_same(stored: Vector | None, key: Vector) -> bool:
 
 def _finds_itself(index: VectorIndex, user_id: str, seq: int, key: Vector) -> bool:
     """Return whether a query for a vector finds it. Equal vectors of other entries may crowd it out."""
-    nearest = index.query(user_id, key, NEAREST)
-    if seq in nearest or not nearest:
+    if seq in (nearest := index.query(user_id, key, NEAREST)) or not nearest:
         return bool(nearest)
     neighbours = index.fetch(user_id, nearest)
     return len(neighbours) == NEAREST and all(_is_same(neighbour, key) for neighbour in neighbours.values())

@@ -1,6 +1,5 @@
 """Looking after an open memory: backups, export and import, purge, jobs, rebuild."""
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +13,7 @@ from palimpsest.admin.importers.records import MAX_BYTES
 from palimpsest.admin.markdown_files import FolderExport, export_folder
 from palimpsest.admin.markdown_import import FolderImport, import_folder
 from palimpsest.core.errors import GraphStoreError, InputError
-from palimpsest.core.models import Outcome, Scope
+from palimpsest.core.models import Scope
 from palimpsest.core.protocols import Progress
 from palimpsest.hooks.brief import Briefs
 from palimpsest.hooks.intake import Capture
@@ -29,8 +28,6 @@ from palimpsest.store import purge as purge_writes
 from palimpsest.store.database import Restored
 from palimpsest.store.jobs import ModelUse
 from palimpsest.store.purge import PurgeSelection
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -151,12 +148,9 @@ class Care:
         jobs = await engine.write(lambda: engine.ledger.run_for(user_id, retry, user_id, kinds, engine.ledger.clock()))
         if not jobs and model is None:
             raise InputError("there is no language model, so nothing was tried again. palimpsest setup chooses one")
-        await job_runner.work_on_jobs(engine, model, self._after_job)
+        after = self._briefs.after_work
+        await job_runner.work_on_jobs(engine, model, lambda scope, outcomes: after(scope.user_id, outcomes))
         return jobs
-
-    async def _after_job(self, scope: Scope, outcomes: Sequence[Outcome]) -> None:
-        for note in await self._briefs.after_write(scope.user_id, outcomes):
-            logger.warning("%s", note)
 
     async def read_ledger(self) -> None:
         """Read a row of the ledger, which raises LedgerError if the ledger cannot be read now."""

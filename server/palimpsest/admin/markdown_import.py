@@ -198,8 +198,7 @@ def _assign_items(cleaner: Cleaner, plan: _Plan, files: Iterable[markdown_files.
 
 def _id_of(ids: Sequence[str], item: Item) -> str:
     start = bisect_left(ids, item.mark)
-    found = [memory_id for memory_id in ids[start : start + 2] if memory_id.startswith(item.mark)]
-    if len(found) == 1:
+    if len(found := [memory_id for memory_id in ids[start : start + 2] if memory_id.startswith(item.mark)]) == 1:
         return found[0]
     fault = "is the beginning of several marks" if found else "is the mark of no memory in this export"
     raise InputError(f"{item.where}: ^{item.mark} {fault}. {NOTHING}. Without that mark the text is a new memory")

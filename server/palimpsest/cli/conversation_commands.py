@@ -264,8 +264,7 @@ def _conversations_in(file: Path, memory: Memory) -> tuple[list[validation.Conve
         value = [json.loads(line) for line in text.split("\n") if line.strip()] if is_lines else json.loads(text)
     found = validation.conversations_in(value)
     read = [validation.read_conversation(messages, memory.scope, now) for messages in found]
-    conversations = [conversation for conversation in read if conversation.messages]
-    if not conversations:
+    if not (conversations := [conversation for conversation in read if conversation.messages]):
         problem = next((each.problem for each in read if each.problem), "it has no message with text")
         raise InputError(f"{file} is not a conversation: {problem}. {_EXPORTS}. Nothing was stored")
     left_out = sum((conversation.left_out for conversation in read), validation.LeftOut())

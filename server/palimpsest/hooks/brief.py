@@ -525,14 +525,13 @@ def _about(sources: Sources) -> list[Line]:
 
 def _lines(memories: Sequence[Memory], *, is_lasting: bool = False, may_cut: bool = False) -> list[Line]:
     """Return a line for each memory in whole sentences. One whose first sentence is too long is cut, or left out."""
-    lines: dict[str, Line] = {}
+    lines: dict[str, str] = {}
     for memory in memories:
         whole = plain(memory.text)
         text = sentences(whole, MEMORY_TOKENS) or (shorten_to_tokens(whole, MEMORY_TOKENS) if may_cut else "")
-        line = dated(memory, text, is_lasting=is_lasting)
         if text:
-            lines.setdefault(line, Line(line, memory.id))
-    return list(lines.values())
+            lines.setdefault(dated(memory, text, is_lasting=is_lasting), memory.id)
+    return [Line(text, memory_id) for text, memory_id in lines.items()]
 
 
 def _size(line: str) -> int:
@@ -817,11 +816,10 @@ def question(
 
 def _is_nearly_full(request: RecallRequest, tokens: int) -> bool:
     """Return whether a session's transcript says that its context is nearly full. `tokens` is its size, 0: its own."""
-    try:
+    with suppress(OSError, ValueError):  # ValueError: no file has such a path
         used, size = context_tokens(request.client, Path(request.transcript))
-    except (OSError, ValueError):  # no file has such a path
-        return False
-    return used >= FULL_SHARE * (tokens or size) > 0
+        return used >= FULL_SHARE * (tokens or size) > 0
+    return False
 
 
 def _is_stored(find: Callable[[str], Sequence[Hit]], sentence: str, said_at: datetime) -> bool:
@@ -1154,16 +1152,20 @@ class Briefs:
             self._woken.set()
         return ()
 
+    async def after_work(self, user: str, outcomes: Sequence[Outcome]) -> None:
+        """Follow a write that nobody waits for: the log has the notes."""
+        for note in await self.after_write(user, outcomes):
+            logger.warning("%s", note)
+
     def before(self, on_learned: OnLearned) -> OnLearned:
         """Return a function that follows work in the background, and then passes on what was learned.
 
-        Nobody waits for its notes. It may also have written a summary.
+        It may also have written a summary.
         """
 
         async def follow(outcomes: Sequence[Outcome]) -> None:
             for user in {outcome.memory.scope.user_id for outcome in outcomes}:
-                for note in await self.after_write(user, outcomes):
-                    logger.warning("%s", note)
+                await self.after_work(user, outcomes)
             self.wake()
             await on_learned(outcomes)
 

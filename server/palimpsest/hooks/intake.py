@@ -120,8 +120,7 @@ def read_records(files: Sequence[Path], user_id: str) -> list[Record]:
     for file in files:
         try:
             value = object_of(json.loads(file.read_bytes()))
-            version = value.get("v")
-            if isinstance(version, int) and version > VERSION:
+            if isinstance(version := value.get("v"), int) and version > VERSION:
                 continue
             # Clients may send lone surrogates, which no file accepts.
             texts = {key: well_formed(text) if isinstance(text, str) else text for key, text in value.items()}
@@ -268,8 +267,7 @@ class Captured:
         `same` is kept with its id.
         """
         in_lines, records = self.counts.get(self._key, (0, ()))
-        name = hashed(self.message.external_id)[:NAME_CHARS]
-        if name in records:
+        if (name := hashed(self.message.external_id)[:NAME_CHARS]) in records:
             return False
         self.counts[self._key] = (in_lines, (*records, name))
         return same is None and in_lines <= len(records)
@@ -485,8 +483,7 @@ class _Storing:
         for scope, facts in stated.items():
             user, hashes = scope.user_id, list(facts)
             known = await engine.read(lambda conn, user=user, hashes=hashes: memories.hashes_known(conn, user, hashes))
-            adds = [Decision(Event.ADD, fact) for digest, fact in facts.items() if digest not in known]
-            if adds:
+            if adds := [Decision(Event.ADD, fact) for digest, fact in facts.items() if digest not in known]:
                 named = await engine.read(lambda conn, scope=scope, adds=adds: with_named_facts(conn, scope, adds))
                 await self._write(Write(scope, self.provenance, decisions=named))
 
@@ -744,8 +741,7 @@ class Capture:
         """Return what a transcript says; nothing if it is left out. Blocking."""
         since, gathering = request.since or OLDEST, Gathering(self._engine, offsets)
         try:
-            written_at = datetime.fromtimestamp(file.stat().st_mtime, UTC)
-            if written_at < since:
+            if (written_at := datetime.fromtimestamp(file.stat().st_mtime, UTC)) < since:
                 return gathering
             reading = read_transcript(request.client, file, ReadPosition(), with_before=False)
         except OSError as error:

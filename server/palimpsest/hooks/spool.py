@@ -141,10 +141,8 @@ def sockets_dir(data_dir: str) -> str:
     one, so check it with `is_private_folder` or make it with `make_private_folder`.
     """
     folder = os.path.join(hooks_dir(data_dir), "sockets")
-    if (
-        sys.platform == "win32"
-        or len(os.fsencode(os.path.join(folder, f"{'0' * 32}{SOCKET_SUFFIX}"))) <= MAX_SOCKET_PATH
-    ):
+    socket = os.path.join(folder, f"{'0' * 32}{SOCKET_SUFFIX}")
+    if sys.platform == "win32" or len(os.fsencode(socket)) <= MAX_SOCKET_PATH:
         return folder
     return os.path.join(SHORT_TMP, f"palimpsest-{os.getuid()}", hashed(data_dir))
 

@@ -95,10 +95,9 @@ def text_of_blocks(content: Any) -> str:
 
 def instant_of(value: Any) -> datetime | None:
     """Return the instant of an ISO 8601 text in UTC, or None."""
-    try:
+    with suppress(InputError):
         return parse_instant(value, "the time").astimezone(UTC) if isinstance(value, str) else None
-    except InputError:
-        return None
+    return None
 
 
 # Claude Code's transcripts: JSON lines of `user`, `assistant`, `attachment` and much else.

@@ -287,8 +287,7 @@ async def export(request: Request) -> Response:
     It is written to a file without a name first. So a browser that reads slowly keeps no state of the ledger open, and
     what does not work is said in place of half a download.
     """
-    grant = context.visitor_of(request).grant
-    if grant.project:
+    if (grant := context.visitor_of(request).grant).project:
         raise HTTPException(404)
     memory = await context.memory_of(request)
     async with work_of(request).exporting:

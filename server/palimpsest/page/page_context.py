@@ -224,8 +224,7 @@ class Visits:
         if visitor is None or now - visit.seen_at > IDLE_FOR:
             self._visits.pop(key, None)
             return None
-        if is_use:
-            visit.seen_at = now
+        visit.seen_at = now if is_use else visit.seen_at
         return visitor
 
     def leave(self, cookie: str) -> None:
@@ -298,8 +297,7 @@ async def memory_of(request: Request) -> OpenMemory:
 def scope_of(request: Request) -> Scope:
     """Return the visitor's memory, with the project that the request names. Raises HTTPException for another's."""
     grant = visitor_of(request).grant
-    project = request.query_params.get("project", "") or grant.project
-    if not grant.sees(project):
+    if not grant.sees(project := request.query_params.get("project", "") or grant.project):
         raise HTTPException(404)
     return grant.within(Scope(grant.user_id, project))
 

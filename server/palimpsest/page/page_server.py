@@ -65,8 +65,7 @@ async def live(request: Request) -> Response:
                 look = last or await changes.look(user_id)
                 yield f"retry: 3000\nid: {look.number} {look.epoch}\n\n".encode()
                 while not is_ending.is_set():
-                    look = await changes.look(user_id, look)
-                    if look.is_new:
+                    if (look := await changes.look(user_id, look)).is_new:
                         yield f"event: changed\nid: {look.number} {look.epoch}\ndata: \n\n".encode()
                     await anyio.sleep(LOOK_SECONDS)
 
@@ -256,12 +255,11 @@ def _let_in(app: ASGIApp) -> ASGIApp:
 
 async def _in_present_project(request: Request, visitor: context.Visitor) -> context.Visitor:
     """Return a visitor with the project of their access token under the name that it has now."""
-    try:
+    with suppress(PalimpsestError):  # the page that is asked for reports it
         memory = await cast("LazyMemory", request.app.state.memory).get()
         project = await memory.projects.current_name(visitor.grant.project, user_id=visitor.grant.user_id)
-    except PalimpsestError:  # the page that is asked for reports it
-        return visitor
-    return replace(visitor, grant=replace(visitor.grant, project=project))
+        return replace(visitor, grant=replace(visitor.grant, project=project))
+    return visitor
 
 
 async def _problem(request: Request, error: Exception) -> Response:

@@ -44,9 +44,8 @@ def _is_conversation(value: Any) -> bool:
 
 
 def _conversation(conversation: dict[str, Any], reading: Reading) -> records.ImportedConversation:
-    skipped = reading.skipped
     if not _is_conversation(conversation):
-        skipped[records.UNKNOWN_CONVERSATION] += 1
+        reading.skipped[records.UNKNOWN_CONVERSATION] += 1
     nodes = object_of(conversation.get("mapping"))
     messages: list[records.ImportedMessage] = []
     parents = {name: text_of(object_of(node).get("parent")) or None for name, node in nodes.items()}
@@ -56,7 +55,7 @@ def _conversation(conversation: dict[str, Any], reading: Reading) -> records.Imp
         said_at = reading.time_of(at, conversation.get("create_time"))
         if message.get("recipient") == "bio":
             _take_saved(message, said_at, reading)
-        elif message and (content := _content(message, skipped)):
+        elif message and (content := _content(message, reading.skipped)):
             author, message_id = object_of(message["author"]), text_of(message.get("id")) or text_of(name)
             speaker = text_of(author.get("name"))
             messages.append(records.ImportedMessage(message_id, author["role"], content, said_at, speaker))
@@ -67,8 +66,7 @@ def _conversation(conversation: dict[str, Any], reading: Reading) -> records.Imp
 def _take_saved(message: dict[str, Any], said_at: datetime, reading: Reading) -> None:
     """Take in what the model gave to its memory. A request to forget something there changes nothing here."""
     parts = list_of(object_of(message.get("content")).get("parts"))
-    text = text_of("\n".join(part for part in parts if isinstance(part, str)))
-    if not text or _FORGET.match(text):
+    if not (text := text_of("\n".join(part for part in parts if isinstance(part, str)))) or _FORGET.match(text):
         reading.skipped["requests to forget a memory"] += 1
     else:
         reading.keep("chatgpt", text, said_at)

@@ -127,8 +127,7 @@ def read_export(source: records.SourceFile, now: datetime) -> ImportedFile | Non
 
 def _export_memory(item: Any, reading: Reading) -> ImportedMemory | None:
     exported = object_of(item)
-    text = text_of(exported.get("memory"))
-    if not text or len(text) > MAX_TEXT_CHARS:
+    if not (text := text_of(exported.get("memory"))) or len(text) > MAX_TEXT_CHARS:
         reading.skipped[records.TOO_LONG if text else "memories without text"] += 1
         return None
     created_at, updated_at = instant_of(exported.get("created_at")), instant_of(exported.get("updated_at"))

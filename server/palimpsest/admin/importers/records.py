@@ -6,6 +6,7 @@ import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
@@ -178,15 +179,13 @@ def instant_of(value: Any) -> datetime | None:
 
     An instant stays as it is. Return None if the value is none of these.
     """
-    try:
+    with suppress(InputError, ValueError, OverflowError, OSError):
         if isinstance(value, datetime):
             return value
         if isinstance(value, str):
             return parse_instant(value, "a time").astimezone(UTC)
         if isinstance(value, int | float) and not isinstance(value, bool):
             return datetime.fromtimestamp(value, UTC)
-    except (InputError, ValueError, OverflowError, OSError):
-        return None
     return None
 
 
@@ -245,8 +244,7 @@ def open_source(file: Path, max_bytes: int = MAX_BYTES) -> SourceFile:
         if file.is_dir():
             return _source_of(file, _sizes_in(file), lambda name: read_plain_file(file / name, MAX_BYTES), max_bytes)
         with open_plain_file(file) as stream:
-            head = stream.read(len(_SQLITE))
-            if head == _SQLITE:
+            if (head := stream.read(len(_SQLITE))) == _SQLITE:
                 return SourceFile(file, str(file), is_database=True)
             if head.startswith(_ZIP):
                 return _zip_source(file, max_bytes)
@@ -280,8 +278,7 @@ def _source_of(file: Path, sizes: Mapping[str, int], read: Callable[[str], bytes
     top = f"{PurePosixPath(conversations[0]).parent}/" if conversations else ""
     below = {name.removeprefix(top): name for name in sizes}
     beside = [name for path, name in below.items() if _BESIDE.fullmatch(path)]
-    known = [*conversations, *beside]
-    if not known:
+    if not (known := [*conversations, *beside]):
         raise InputError(f"{file} has no conversations.json in it. {EXPECTED}")
     if sum(sizes[name] for name in known) > max_bytes:
         raise InputError(f"{file} would unpack to more than {max_bytes:,} bytes. {EXPECTED}")
@@ -316,8 +313,8 @@ def _conversation_files(names: Iterable[str]) -> list[str]:
 def _parsed(name: str, raw: bytes) -> Any:
     """Return what a JSON text holds, a list if it is JSON lines."""
     try:
-        text = raw.decode("utf-8-sig")
-        return json.loads(text, parse_constant=lambda _: None)  # NaN is not JSON, but the rest can still be read
+        # NaN is not JSON, but the rest can still be read.
+        return json.loads(raw.decode("utf-8-sig"), parse_constant=lambda _: None)
     except (ValueError, RecursionError) as error:
         if isinstance(error, json.JSONDecodeError) and error.msg == "Extra data":
             return list(_values_of_lines(name, error.doc))

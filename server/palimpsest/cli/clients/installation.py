@@ -95,8 +95,7 @@ def hook_program() -> str:
             "uvx and pipx run empty the folder of this palimpsest from time to time, and hooks need a path that stays. "
             f"Nothing was changed. Run uv tool install {DISTRIBUTION} or pipx install {DISTRIBUTION} first"
         )
-    program = _beside_python(HOOK)
-    if not program.exists():
+    if not (program := _beside_python(HOOK)).exists():
         raise InputError(f"{program} is missing. Nothing was changed. Install {DISTRIBUTION} again")
     return str(program)
 
@@ -281,8 +280,7 @@ def _without_handlers(text: str, handlers: Sequence[Handler]) -> str:
 
 def _programs(values: Mapping[str, Any]) -> list[str]:
     """Return what a handler may start: its command, or the first word of it as a shell of either platform reads it."""
-    command = values.get("command")
-    if not isinstance(command, str):
+    if not isinstance(command := values.get("command"), str):
         return []
     if "args" in values:
         return [command]
