@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
@@ -53,14 +54,11 @@ class Care:
         What hooks captured and nobody took in yet is erased like the rest.
         """
         await Capture(self._engine).empty_spool(scope if owner_ids is None else None)
-
-        def work() -> PurgeResult:
-            try:
-                return purge(self._engine, self._projection, scope, owner_ids, and_backups=and_backups)
-            finally:
-                self._kept_keys.clear()
-
-        result = await self._engine.run(work)
+        work = partial(purge, self._engine, self._projection, scope, owner_ids, and_backups=and_backups)
+        try:
+            result = await self._engine.run(work)
+        finally:
+            self._kept_keys.clear()
         try:
             if (graph := self._graph_database) is not None:
                 await graph.catch_up()
@@ -93,18 +91,12 @@ class Care:
         What was deleted or purged here since an earlier import stays away. A file of another tool has at most
         `max_bytes`, unpacked.
         """
-
-        def work() -> ImportResult:
-            plan = plan_import(self._engine, scope, file, max_bytes)
-            if dry_run:
-                return preview_import(self._engine, scope, plan)
-            return run_import(self._engine, scope, plan, progress)
-
+        engine, work = self._engine, preview_import if dry_run else partial(run_import, progress=progress)
         try:
-            return await self._engine.run(work)
+            return await self._engine.run(lambda: work(engine, scope, plan_import(engine, scope, file, max_bytes)))
         finally:
             self._briefs.wake()
-            await job_runner.queue_expiry(self._engine)
+            await job_runner.queue_expiry(engine)
 
     async def export_folder(self, folder: Path, progress: Progress, *, overwrites: bool = False) -> FolderExport:
         """Write the current memories of the settings' scope to a folder of Markdown files.

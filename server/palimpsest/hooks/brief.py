@@ -26,7 +26,7 @@ from sqlalchemy import Connection
 
 from palimpsest.core.clock import first_instant, iso, shown_date
 from palimpsest.core.errors import FullTextError, LedgerError, logged
-from palimpsest.core.files import file_lock, replace_file
+from palimpsest.core.files import file_lock
 from palimpsest.core.models import EXPIRES_AT, SURE, Event, Hit, Memory, Message, Outcome, Scope, has_expired
 from palimpsest.core.settings import Settings
 from palimpsest.core.threads import Threads
@@ -48,7 +48,7 @@ from palimpsest.hooks.instructions import (
 )
 from palimpsest.hooks.intake import clean_text, read_records, scope_of, waiting_files
 from palimpsest.hooks.spool import BLOCK_BEGIN, BLOCK_END
-from palimpsest.hooks.transcripts import context_tokens
+from palimpsest.hooks.transcripts import context_tokens, write_file
 from palimpsest.learn.background import OnLearned
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.recall_log import RecallLog, forgetting_of
@@ -929,7 +929,7 @@ class _Brief(BaseModel):
 
 
 class RenderedFiles:
-    """The rendered files in the folder of the hooks. Every method raises OSError."""
+    """The rendered files in the folder of the hooks: a lost one is rendered anew. Every method raises OSError."""
 
     def __init__(self, data_dir: Path) -> None:
         self._data_dir = str(data_dir)
@@ -960,7 +960,7 @@ class RenderedFiles:
         if len(users) == 1:
             users = {**users, "": next(iter(users.values()))}
         content = folders.model_copy(update={"users": users}).model_dump_json()
-        self._write(Path(spool.folders_file(self._data_dir)), content)
+        write_file(Path(spool.folders_file(self._data_dir)), content)
 
     def write_brief(self, key: str, block: ContextBlock, at: str) -> None:
         """Write the brief of a key, or remove its file if there is nothing to say."""
@@ -969,7 +969,7 @@ class RenderedFiles:
             path.unlink(missing_ok=True)
             return
         content = {"v": VERSION, "text": block.text, "ids": block.ids, "lines": block.lines, "at": at}
-        self._write(path, json.dumps(content))
+        write_file(path, json.dumps(content))
 
     def rendered_at(self, key: str) -> datetime | None:
         """Return when a brief was rendered; None if there is none."""
@@ -983,7 +983,7 @@ class RenderedFiles:
         for key in used:
             files[Path(spool.instructions_file(self._data_dir, key))] = time.time_ns()
         for path, at in files.items():
-            self._write(path, f"{SIGN}{_HEAD.dump_json((scope, state)).decode()}\n{text}")
+            write_file(path, f"{SIGN}{_HEAD.dump_json((scope, state)).decode()}\n{text}")
             os.utime(path, ns=(at, at))
 
     def scopes_of(self, user: str) -> dict[Scope, LedgerState]:
@@ -1041,11 +1041,6 @@ class RenderedFiles:
                 except ValidationError:
                     path.unlink(missing_ok=True)
         return sorted(found, key=lambda file: file.used_at, reverse=True)
-
-    def _write(self, path: Path, text: str) -> None:
-        spool.make_private_folder(str(path.parent))
-        with replace_file(path, durable=False) as file:  # a lost one is rendered anew
-            file.write(text)
 
 
 def _files(folder: Path) -> Sequence[Path]:

@@ -9,7 +9,7 @@ import time
 import uuid
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -21,7 +21,7 @@ from filelock import Timeout
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints
 
 from palimpsest.core.errors import InputError, LedgerError, logged
-from palimpsest.core.files import file_lock, replace_file
+from palimpsest.core.files import delete_older, file_lock
 from palimpsest.core.git_project import Repository, repository_of
 from palimpsest.core.models import CAPTURED, ORIGIN, Decision, Event, Fact, Finding, Message, Provenance, Scope
 from palimpsest.core.protocols import Progress
@@ -30,7 +30,7 @@ from palimpsest.core.validation import object_of, trimmed, well_formed
 from palimpsest.hooks import spool
 from palimpsest.hooks.events import CAPTURING, is_within
 from palimpsest.hooks.spool import VERSION, hashed, kept_part, make_private_folder, without_private
-from palimpsest.hooks.transcripts import FORMATS, Counts, Offsets, Reading, ReadPosition, read_transcript
+from palimpsest.hooks.transcripts import FORMATS, Counts, Offsets, Reading, ReadPosition, read_transcript, write_file
 from palimpsest.learn.commit import apply_write, with_named_facts
 from palimpsest.learn.engine import Engine, ignore
 from palimpsest.learn.sanitize import Cleaner, sanitize_messages, without_blocks, without_recalled_blocks
@@ -62,11 +62,8 @@ def write_hook_settings(settings: Settings) -> None:
     fault = f"{file} cannot be written, so hooks do not know of hooks = {settings.hooks!r}"
     with logged(logger, fault, OSError, UnicodeDecodeError):
         known = file.read_text("utf-8") if file.exists() else json.dumps({"mode": "on", "excluded_folders": []})
-        if known == content:
-            return
-        make_private_folder(str(file.parent))
-        with replace_file(file) as stream:
-            stream.write(content)
+        if known != content:
+            write_file(file, content, durable=True)
 
 
 # Read the spool: the records that hooks left, in the order in which they were written. Blocking.
@@ -145,10 +142,7 @@ def remove_records(records: Iterable[Record]) -> None:
 
 def remove_leftovers(data_dir: Path) -> None:
     """Remove the drafts of hooks that were killed."""
-    for file in Path(spool.spool_dir(str(data_dir))).glob(f"*{spool.UNFINISHED_SUFFIX}"):
-        with suppress(OSError):  # the next look meets it again
-            if file.stat().st_mtime < time.time() - LEFTOVER_SECONDS:
-                file.unlink()
+    delete_older(Path(spool.spool_dir(str(data_dir))).glob(f"*{spool.UNFINISHED_SUFFIX}"), LEFTOVER_SECONDS)
 
 
 # By what a captured message and its scope are known.
@@ -547,9 +541,6 @@ BUSY = "another process is taking in what hooks captured, so nothing was done. T
 EXCLUDED = "sessions in excluded folders"
 UNREADABLE = "files that cannot be read"
 
-AfterWrite = Callable[[Scope], Awaitable[None]]
-OnPause = Callable[[Iterable[tuple[str, str]]], None]
-
 
 @dataclass(frozen=True, slots=True)
 class SessionsRequest:
@@ -590,8 +581,8 @@ class Capture:
     """
 
     _engine: Engine
-    _after_write: AfterWrite = ignore
-    _on_pause: OnPause = lambda _: None
+    _after_write: Callable[[Scope], Awaitable[None]] = ignore
+    _on_pause: Callable[[Iterable[tuple[str, str]]], None] = lambda _: None
     _on_said: Callable[..., None] = lambda *_: None
 
     async def take_in(self, seconds: float | None = None) -> None:

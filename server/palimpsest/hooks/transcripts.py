@@ -361,6 +361,13 @@ KEPT_COUNTS = 50
 KEPT_FILES = 5_000
 
 
+def write_file(path: Path, text: str, *, durable: bool = False) -> None:
+    """Write a file of the hooks, as `replace_file` does, in a folder of its owner alone. Raises OSError."""
+    spool.make_private_folder(str(path.parent))
+    with replace_file(path, durable=durable) as file:
+        file.write(text)
+
+
 class Offsets(BaseModel):
     """How far each transcript was read, by its path, and how many lines of unknown types were met, by client."""
 
@@ -399,6 +406,4 @@ class Offsets(BaseModel):
         for name in list(self.files)[:-KEPT_COUNTS]:
             self.files[name].counts = None
         with logged(logger, f"{self.file} cannot be written, so transcripts will be read again", OSError):
-            spool.make_private_folder(str(self.file.parent))
-            with replace_file(self.file, durable=False) as file:
-                file.write(self.model_dump_json())
+            write_file(self.file, self.model_dump_json())

@@ -5,13 +5,11 @@ import logging
 import os
 import secrets
 import tempfile
-import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TextIO, TypeAlias, cast
+from typing import Any, Literal, TextIO, cast
 
 import anyio.to_thread
 from anyio.abc import TaskGroup
@@ -27,7 +25,7 @@ from palimpsest.admin.import_file import ImportResult
 from palimpsest.admin.importers.records import MAX_BYTES
 from palimpsest.core.clock import now
 from palimpsest.core.errors import InputError, PalimpsestError, PromptError, raised_as
-from palimpsest.core.files import OWNER_ONLY
+from palimpsest.core.files import OWNER_ONLY, delete_older
 from palimpsest.core.models import Scope
 from palimpsest.core.settings import Settings
 from palimpsest.core.threads import end_if_cancelled
@@ -88,8 +86,6 @@ KEPT_SECONDS = 3600.0
 # After this long a file is one that a killed process left behind: no upload and no import takes a day.
 LEFT_OVER_SECONDS = 24 * KEPT_SECONDS
 
-State: TypeAlias = Literal["reading", "read", "importing", "imported", "failed"]
-
 
 @dataclass(slots=True)
 class FileImport:
@@ -102,7 +98,7 @@ class FileImport:
     name: str
     scope: Scope
     max_bytes: int
-    state: State = "reading"
+    state: Literal["reading", "read", "importing", "imported", "failed"] = "reading"
     done: int = 0
     total: int = 0
     result: ImportResult | None = None
@@ -207,10 +203,7 @@ def new_file(data_dir: Path) -> Path:
     """Return a path for an upload that is used by nobody, after deleting what killed processes left there. Blocking."""
     folder = data_dir / FOLDER
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    for file in folder.iterdir():
-        with suppress(OSError):  # another process has just deleted it
-            if time.time() - file.stat().st_mtime > LEFT_OVER_SECONDS:
-                file.unlink()
+    delete_older(folder.iterdir(), LEFT_OVER_SECONDS)
     return folder / secrets.token_hex(16)
 
 
