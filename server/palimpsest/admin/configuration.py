@@ -175,9 +175,14 @@ def prompts_in_use(settings: Settings) -> list[PromptInUse]:
     return [prompt_in_use(settings, name) for name in NEEDED_PROMPTS]
 
 
+def prompt_files(settings: Settings) -> PromptFiles:
+    """Return the files of all prompts, which are not checked."""
+    return PromptFiles(NEEDED_PROMPTS, settings.prompts_dir)
+
+
 def prompt_in_use(settings: Settings, name: str) -> PromptInUse:
     """Return one prompt. Raises PromptError if there is none of this name."""
-    files = PromptFiles(NEEDED_PROMPTS, settings.prompts_dir)
+    files = prompt_files(settings)
     path = files.path(name)
     shipped = shipped_directory() / f"{name}.md"
     text = fault = ""

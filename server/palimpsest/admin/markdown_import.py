@@ -23,7 +23,7 @@ from palimpsest.learn.sanitize import Cleaner, sanitize_fact
 from palimpsest.store import memories as memory_queries
 from palimpsest.store import projects as project_queries
 from palimpsest.store.apply import Write
-from palimpsest.store.rows import is_seen, memory_hash
+from palimpsest.store.rows import grouped, is_seen, memory_hash
 from palimpsest.text.display import visible
 
 NOTHING = "Nothing was imported"
@@ -218,9 +218,7 @@ def _decide(
     engine: Engine, scope: Scope, done: Sequence[Step], vectors: Mapping[str, Vector], caller: str
 ) -> list[Write]:
     """Return the writes; `vectors` are those of the texts, each of shape (dims,). Blocking."""
-    by_scope: dict[Scope, list[Step]] = {}
-    for step in done:
-        by_scope.setdefault(step.scope if step.event is Event.ADD else scope, []).append(step)
+    by_scope = grouped((step.scope if step.event is Event.ADD else scope, step) for step in done)
     read = {step.memory.id: step.memory.revision for step in done if step.memory is not None}
     writes: list[Write] = []
     for of_scope, steps in by_scope.items():

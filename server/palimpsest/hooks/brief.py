@@ -64,7 +64,7 @@ from palimpsest.store import messages as message_queries
 from palimpsest.store import projects as project_queries
 from palimpsest.store.database import MAX_QUERY_TOKENS
 from palimpsest.store.ledger import Ledger
-from palimpsest.store.rows import memory_hash
+from palimpsest.store.rows import grouped, memory_hash
 from palimpsest.text.dates.date_finder import date_and_sense, dates_in, days_to_come, is_over
 from palimpsest.text.display import inert, shorten_to_tokens, visible
 from palimpsest.text.intents import asks_something, lasting_sentences, says_something, standing_statements
@@ -1370,7 +1370,5 @@ class Briefs:
         if settings.repository is not None:
             scopes.append((own, in_folder(Path.cwd())))
         ledger = settings.ledger_url.get_secret_value() if settings.ledger_url else str(settings.history_db_path or "")
-        keys: dict[Scope, list[str]] = {}
-        for scope, project in scopes if settings.instructions == "memories" else ():
-            keys.setdefault(scope, []).append(key_of(ledger, scope.user_id, project, scope.agent_id, scope.run_id))
-        return keys
+        used = scopes if settings.instructions == "memories" else ()
+        return grouped((one, key_of(ledger, one.user_id, name, one.agent_id, one.run_id)) for one, name in used)

@@ -39,7 +39,7 @@ from palimpsest.store import memories
 from palimpsest.store import messages as message_queries
 from palimpsest.store.apply import Write
 from palimpsest.store.messages import SAME_TIME, StoredMessage
-from palimpsest.store.rows import batched, content_hash, memory_hash
+from palimpsest.store.rows import batched, content_hash, grouped, memory_hash
 from palimpsest.store.writes import Conversation
 from palimpsest.text.display import counted
 from palimpsest.text.intents import StandingKind, standing_statements
@@ -433,9 +433,8 @@ class _Storing:
 
     async def store(self, found: Gathering) -> None:
         """Store messages in the order in which they were said, a few hundred in a transaction."""
-        conversations: dict[tuple[Scope, str, str], list[Message]] = {}
-        for item in sorted(found.new, key=lambda item: item.message.said_at):
-            conversations.setdefault((item.message.scope, item.client, item.session), []).append(item.message)
+        said = sorted(found.new, key=lambda item: item.message.said_at)
+        conversations = grouped(((item.message.scope, item.client, item.session), item.message) for item in said)
         for (scope, client, session), messages in conversations.items():
             conversation = Conversation(client, session, found.titles.get((client, session), ""))
             for chunk in batched(messages):

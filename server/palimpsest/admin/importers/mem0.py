@@ -2,7 +2,6 @@
 
 import json
 import sqlite3
-from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import closing
 from datetime import datetime
@@ -12,9 +11,10 @@ from typing import Any
 
 from palimpsest.admin.importers import records
 from palimpsest.admin.importers.records import ImportedFile, ImportedMemory, Reading, instant_of, text_of
-from palimpsest.core.errors import InputError
+from palimpsest.core.errors import InputError, raised_as
 from palimpsest.core.models import Event
 from palimpsest.core.validation import MAX_METADATA_BYTES, MAX_TEXT_CHARS, has_nul, list_of, object_of, well_formed
+from palimpsest.store.rows import grouped
 
 _KEPT_FIELDS = ("user_id", "agent_id", "run_id", "app_id", "attributed_to", "expiration_date")
 _SPEAKER = ("actor_id", "role")
@@ -33,16 +33,15 @@ def read_history(source: records.SourceFile, now: datetime) -> ImportedFile | No
     """
     if not source.is_database:
         return None
-    try:
-        # as_uri percent-encodes characters that SQLite would take for the end of the path
-        with closing(sqlite3.connect(f"{source.path.resolve().as_uri()}?mode=ro", uri=True)) as database:
-            database.text_factory = partial(str, encoding="utf-8", errors="replace")
-            if not _has_history(source.path, database):
-                return None
-            database.row_factory = sqlite3.Row
-            rows = [dict(row) for row in database.execute("SELECT * FROM history ORDER BY rowid")]
-    except sqlite3.Error as error:
-        raise InputError(f"{source.name} cannot be read as a database: {error}. {records.EXPECTED}") from error
+    # as_uri percent-encodes characters that SQLite would take for the end of the path
+    place, fault = f"{source.path.resolve().as_uri()}?mode=ro", f"{source.name} cannot be read as a database"
+    advice = f". {records.EXPECTED}"
+    with raised_as(InputError, fault, advice, sqlite3.Error), closing(sqlite3.connect(place, uri=True)) as database:
+        database.text_factory = partial(str, encoding="utf-8", errors="replace")
+        if not _has_history(source.path, database):
+            return None
+        database.row_factory = sqlite3.Row
+        rows = [dict(row) for row in database.execute("SELECT * FROM history ORDER BY rowid")]
     reading = Reading(now)
     return ImportedFile("mem0-history", _history_memories(rows, reading), notes=reading.notes)
 
@@ -55,9 +54,7 @@ def _has_history(file: Path, database: sqlite3.Connection) -> bool:
 
 
 def _history_memories(rows: Sequence[dict[str, Any]], reading: Reading) -> tuple[ImportedMemory, ...]:
-    by_memory: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
-    for row in rows:
-        by_memory[well_formed(str(row["memory_id"] or ""))].append(row)
+    by_memory = grouped((well_formed(str(row["memory_id"] or "")), row) for row in rows)
     reading.skipped[UNUSABLE] += len(by_memory.pop("", ()))
     memories: list[ImportedMemory] = []
     for memory_id, memory_rows in by_memory.items():
