@@ -122,15 +122,13 @@ def read_records(files: Sequence[Path], user_id: str) -> list[Record]:
             # Clients may send lone surrogates, which no file accepts.
             texts = {key: well_formed(text) if isinstance(text, str) else text for key, text in value.items()}
             record = Record.model_validate({**texts, "file": file})
+            if record.user in ("", user_id):
+                records.append(record)
         except OSError as error:  # a purge of another process may have removed it
             logger.warning("%s cannot be read: %s", file, error)
-            continue
         except (ValueError, RecursionError, OverflowError):  # OverflowError: no such time in UTC
             with logged(logger, f"{file} is no record and cannot be set aside", OSError):  # it is met again then
                 file.rename(file.with_suffix(DAMAGED))
-            continue
-        if record.user in ("", user_id):
-            records.append(record)
     return records
 
 
@@ -385,10 +383,9 @@ class Gathering:
             if is_new and same is None and purged.isdisjoint(names[message.id]):
                 self.new.append(item)
                 equal.append(StoredMessage(message.id, message.external_id, message.role, item.digest, message.said_at))
-                continue
-            self.known += 1
-            if same is not None and same.deleted_at is not None:
+            elif same is not None and same.deleted_at is not None:
                 self.deleted.append(same)
+        self.known = len(found) - len(self.new)
         return self
 
     def _cleaned(self, captured: Sequence[Captured]) -> list[Captured]:

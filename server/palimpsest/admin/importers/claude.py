@@ -33,9 +33,7 @@ def _keep_memories(values: Sequence[Any], reading: Reading) -> None:
     objects = [object_of(value) for value in values]
     projects = [value for value in objects if _is_project(value) and not value.get("is_starter_project")]
     names = {text_of(project.get("uuid")): one_line(text_of(project.get("name"))) for project in projects}
-    for value in objects:
-        if not _is_memory(value):
-            continue
+    for value in filter(_is_memory, objects):
         at = reading.time_of(value.get("updated_at"))
         for tags, text in _paragraphs(text_of(value.get("conversations_memory"))):
             reading.keep("claude", text, at, tags)

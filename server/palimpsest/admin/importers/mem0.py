@@ -2,7 +2,7 @@
 
 import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from datetime import datetime
 from functools import partial
@@ -43,7 +43,7 @@ def read_history(source: records.SourceFile, now: datetime) -> ImportedFile | No
         database.row_factory = sqlite3.Row
         rows = [dict(row) for row in database.execute("SELECT * FROM history ORDER BY rowid")]
     reading = Reading(now)
-    return ImportedFile("mem0-history", _history_memories(rows, reading), notes=reading.notes)
+    return ImportedFile("mem0-history", tuple(_history_memories(rows, reading)), notes=reading.notes)
 
 
 def _has_history(file: Path, database: sqlite3.Connection) -> bool:
@@ -53,18 +53,16 @@ def _has_history(file: Path, database: sqlite3.Connection) -> bool:
     return columns >= _COLUMNS
 
 
-def _history_memories(rows: Sequence[dict[str, Any]], reading: Reading) -> tuple[ImportedMemory, ...]:
+def _history_memories(rows: Sequence[dict[str, Any]], reading: Reading) -> Iterator[ImportedMemory]:
     by_memory = grouped((well_formed(str(row["memory_id"] or "")), row) for row in rows)
     reading.skipped[UNUSABLE] += len(by_memory.pop("", ()))
-    memories: list[ImportedMemory] = []
     for memory_id, memory_rows in by_memory.items():
         versions = _versions(_dated_rows(memory_rows, reading), reading)
         if any(len(version.text or "") > MAX_TEXT_CHARS for version in versions):
             reading.skipped[records.TOO_LONG] += 1
         elif versions:
             speaker = {part: text for part in _SPEAKER for row in memory_rows if (text := text_of(row.get(part)))}
-            memories.append(ImportedMemory(versions, {**speaker, "imported_from": "mem0", "mem0_id": memory_id}))
-    return tuple(memories)
+            yield ImportedMemory(versions, {**speaker, "imported_from": "mem0", "mem0_id": memory_id})
 
 
 def _dated_rows(rows: Sequence[dict[str, Any]], reading: Reading) -> list[tuple[dict[str, Any], datetime]]:

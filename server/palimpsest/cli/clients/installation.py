@@ -387,11 +387,10 @@ def clients_finding(folders: Folders) -> Finding:
     for client in CLIENTS.values():
         try:
             installed, wrong = _examined(client, folders)
+            faults += wrong
+            parts += [f"{client.title} ({', '.join(installed)})"] if installed else []
         except InputError as error:
             notes.append(str(error))
-            continue
-        faults += wrong
-        parts += [f"{client.title} ({', '.join(installed)})"] if installed else []
     text = ", ".join(parts) if parts else "in no client; palimpsest install CLIENT adds it"
     return Finding("clients", "; ".join([text, *faults, *notes]), ok=not faults)
 
