@@ -53,8 +53,7 @@ def migrate(settings: Settings, clock: Clock) -> None:
 @contextmanager
 def _present_ledger(settings: Settings) -> Generator[Database]:
     """Open the database of the ledger. Raises LedgerError if there is no file."""
-    place = settings.ledger_place
-    if isinstance(place, Path) and not place.is_file():
+    if isinstance(place := settings.ledger_place, Path) and not place.is_file():
         raise LedgerError(f"there is no ledger at {place} yet. Nothing was done.")
     with closing(open_database(place)) as database:
         yield database
@@ -88,8 +87,7 @@ def inspect_backup(settings: Settings, name: str) -> LedgerCopy:
 
     Raises InputError if there is none of that name, and LedgerError if it is damaged.
     """
-    backup = next((backup for backup in stored_backups(settings) if backup.path.name == name), None)
-    if backup is None:
+    if (backup := next((backup for backup in stored_backups(settings) if backup.path.name == name), None)) is None:
         raise InputError("there is no backup of this name. Nothing was restored")
     return inspect_copy(settings, backup.path)
 
@@ -99,8 +97,7 @@ def back_up(settings: Settings, target: Path | None, clock: Clock) -> LedgerCopy
 
     Raises LedgerError if there is no ledger or the copy cannot be made, and InputError if `target` exists.
     """
-    place = settings.ledger_place
-    if isinstance(place, Path) and not place.is_file():
+    if isinstance(place := settings.ledger_place, Path) and not place.is_file():
         raise LedgerError(f"there is no ledger at {place} yet, so there is nothing to back up")
     backups = backups_of(place, settings.data_dir)
     if target is None:
@@ -151,12 +148,11 @@ def _put_in_place(settings: Settings, copy: Path, clock: Clock, backups: Backups
 
 def _is_usable(file: Path, clock: Clock, backups: Backups) -> bool:
     """Return whether a file is a ledger that can be read through, and bring its schema up to date."""
-    try:
+    with suppress(LedgerError):
         backups.inspect(file)
         open_ledger(file, clock).close()
-    except LedgerError:
-        return False
-    return True
+        return True
+    return False
 
 
 def _refuse_if_in_use(settings: Settings) -> None:

@@ -127,8 +127,7 @@ async def try_model(settings: Settings, choice: ModelChoice) -> str:
         "api_key": choice.api_key or None,
     }
     llm = settings.llm.model_copy(update={"provider": "openai", "config": LlmConfig.model_validate(config)})
-    model = await anyio.to_thread.run_sync(lambda: open_model(settings.model_copy(update={"llm": llm})))
-    if model is None:
+    if (model := await anyio.to_thread.run_sync(lambda: open_model(settings.model_copy(update={"llm": llm})))) is None:
         return ""
     async with aclosing(model):
         return " ".join((await model.complete(QUESTION, None)).split())
@@ -176,9 +175,14 @@ def prompts_in_use(settings: Settings) -> list[PromptInUse]:
     return [prompt_in_use(settings, name) for name in NEEDED_PROMPTS]
 
 
+def prompt_files(settings: Settings) -> PromptFiles:
+    """Return the files of all prompts, which are not checked."""
+    return PromptFiles(NEEDED_PROMPTS, settings.prompts_dir)
+
+
 def prompt_in_use(settings: Settings, name: str) -> PromptInUse:
     """Return one prompt. Raises PromptError if there is none of this name."""
-    files = PromptFiles(NEEDED_PROMPTS, settings.prompts_dir)
+    files = prompt_files(settings)
     path = files.path(name)
     shipped = shipped_directory() / f"{name}.md"
     text = fault = ""
@@ -234,8 +238,7 @@ def settings_in_effect(settings: Settings) -> list[tuple[str, str, Origin]]:
 def _values(section: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the dotted name and the value of every setting, but of no section."""
     for name in type(section).model_fields:
-        value = getattr(section, name)
-        if isinstance(value, BaseModel):
+        if isinstance(value := getattr(section, name), BaseModel):
             yield from _values(value, f"{prefix}{name}.")
         else:
             yield prefix + name, value

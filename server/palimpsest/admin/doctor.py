@@ -55,18 +55,18 @@ def health(of: engine.Engine, index: str, graph: str | None) -> dict[str, str]:
 PROBE_BYTES = 1_000_000
 
 
-async def examine(settings: Settings, clock: Clock = now) -> list[Finding]:
+async def examine(settings: Settings) -> list[Finding]:
     """Return one finding per part. Opening the ledger may create or migrate it; nothing else is changed.
 
     A ledger that is gone or emptied, while backups or an index of it are there, is not opened.
     """
-    findings = await anyio.to_thread.run_sync(lambda: _local_findings(settings, clock))
+    findings = await anyio.to_thread.run_sync(lambda: _local_findings(settings))
     if settings.graph_store.provider != "ledger":
-        findings.append(await _graph_finding(settings, clock))
+        findings.append(await _graph_finding(settings))
     return [*findings, await _model_finding(settings)]
 
 
-def _local_findings(settings: Settings, clock: Clock) -> list[Finding]:
+def _local_findings(settings: Settings) -> list[Finding]:
     scope = Scope(settings.user_id, settings.project, settings.agent_id, settings.run_id)
     none = "no settings file, so the defaults hold; palimpsest setup writes one"
     read = none if settings.config is None else ". ".join((f"read from {settings.config}", *settings.notes))
@@ -83,7 +83,7 @@ def _local_findings(settings: Settings, clock: Clock) -> list[Finding]:
     if (lost := _lost_ledger_text(settings)) is not None:
         return [*findings, Finding("ledger", lost, ok=False)]
     try:
-        ledger = open_ledger(settings.ledger_place, clock, data_dir=settings.data_dir)
+        ledger = open_ledger(settings.ledger_place, now, data_dir=settings.data_dir)
     except PalimpsestError as error:
         return [*findings, Finding("ledger", str(error), ok=False)]
     with closing(ledger):
@@ -92,7 +92,7 @@ def _local_findings(settings: Settings, clock: Clock) -> list[Finding]:
         findings.append(_or_error("capture", lambda: status(settings)))
         if embedder is not None:
             fingerprint = embedder.fingerprint
-            findings.append(_or_error("jobs", lambda: _jobs_finding(settings, ledger, clock)))
+            findings.append(_or_error("jobs", lambda: _jobs_finding(settings, ledger)))
             findings.append(_or_error("vectors", lambda: _vectors_finding(ledger, fingerprint)))
             findings.append(_or_error("index", lambda: _index_finding(settings, ledger, fingerprint)))
     return findings
@@ -143,8 +143,7 @@ def _lost_ledger_text(settings: Settings) -> str | None:
     path = settings.ledger_path
     if settings.ledger_url is not None or (path.exists() and (not path.is_file() or path.stat().st_size)):
         return None
-    backups = stored_backups(settings)
-    if not backups and not index_folders(settings.index_dir):
+    if not (backups := stored_backups(settings)) and not index_folders(settings.index_dir):
         return None
     state = f"the ledger {path} has 0 bytes" if path.exists() else f"there is no ledger at {path}"
     left = f"the newest backup: palimpsest restore {backups[0].path}" if backups else "there is an index of one"
@@ -166,10 +165,10 @@ def _disk_finding(settings: Settings, ledger: Ledger) -> Finding:
     return Finding("disk", f"the ledger and {folder} can be written to")
 
 
-def _jobs_finding(settings: Settings, ledger: Ledger, clock: Clock) -> Finding:
+def _jobs_finding(settings: Settings, ledger: Ledger) -> Finding:
     with ledger.read() as conn:
-        states = job_queries.count_unfinished(conn, clock() + job_queries.MAX_DELAY)
-        use = job_queries.model_use(conn, clock())
+        states = job_queries.count_unfinished(conn, now() + job_queries.MAX_DELAY)
+        use = job_queries.model_use(conn, now())
     waiting = sum(number for (_, state), number in states.items() if state == "waiting")
     failed = sum(number for (_, state), number in states.items() if state == "failed")
     needing = waiting - sum(states[kind, "waiting"] for kind in WITHOUT_MODEL)
@@ -200,11 +199,9 @@ def _index_finding(settings: Settings, ledger: Ledger, embedder: str) -> Finding
     if not (folders := index_folders(settings.index_dir)):
         return Finding("index", f"{settings.index_dir}: no index yet; a server builds it when it starts")
     projection = engine.open_projection(settings, ledger, embedder)
-    states = {folder.name: _changes_behind(ledger, projection, folder) for folder in folders}
+    states = [(folder.name, _changes_behind(ledger, projection, folder)) for folder in folders]
     lost = "cannot follow the ledger; the next server that uses it rebuilds it"
-    texts = (
-        f"folder {name} {lost if behind is None else f'is {behind} changes behind'}" for name, behind in states.items()
-    )
+    texts = (f"folder {name} {lost if behind is None else f'is {behind} changes behind'}" for name, behind in states)
     return Finding("index", f"{settings.index_dir}: {'; '.join(texts)}")
 
 
@@ -217,11 +214,11 @@ def _changes_behind(ledger: Ledger, projection: Projection, folder: Path) -> int
         return entries.newest_log_number(conn) - checkpoint.log_number
 
 
-async def _graph_finding(settings: Settings, clock: Clock) -> Finding:
+async def _graph_finding(settings: Settings) -> Finding:
     """Return the state of the graph database that the settings name, or the error that prevented it."""
     threads = Threads((anyio.CapacityLimiter(1),), (anyio.CapacityLimiter(1),))
     try:
-        ledger = await threads.run(lambda: open_ledger(settings.ledger_place, clock, data_dir=settings.data_dir))
+        ledger = await threads.run(lambda: open_ledger(settings.ledger_place, now, data_dir=settings.data_dir))
         with closing(ledger):
             return await condition(GraphProjection(ledger, settings.graph_store, threads))
     except PalimpsestError as error:
@@ -347,14 +344,9 @@ def _verified_folder(
 
 def _differences(ledger: Ledger, embedder: str, index: VectorIndex, progress: Progress) -> str:
     """Return how an index differs from the ledger, or "" if it does not. The index is queried without a connection."""
-    with ledger.read() as conn:
-        total = entries.count_indexed(conn, embedder)
+    total = ledger.read_with(entries.count_indexed, embedder)
     wrong = not_found = done = last_seq = 0
-    while True:
-        with ledger.read() as conn:
-            batch = entries.indexed_keys(conn, embedder, last_seq, BATCH)
-        if not batch:
-            break
+    while batch := ledger.read_with(entries.indexed_keys, embedder, last_seq, BATCH):
         for user_id in {user for _, user, _ in batch}:
             keys = {seq: key for seq, user, key in batch if user == user_id}
             stored = index.fetch(user_id, list(keys))
@@ -378,8 +370,7 @@ def _is_same(stored: Vector | None, key: Vector) -> bool:
 
 def _finds_itself(index: VectorIndex, user_id: str, seq: int, key: Vector) -> bool:
     """Return whether a query for a vector finds it. Equal vectors of other entries may crowd it out."""
-    nearest = index.query(user_id, key, NEAREST)
-    if seq in nearest or not nearest:
+    if seq in (nearest := index.query(user_id, key, NEAREST)) or not nearest:
         return bool(nearest)
     neighbours = index.fetch(user_id, nearest)
     return len(neighbours) == NEAREST and all(_is_same(neighbour, key) for neighbour in neighbours.values())

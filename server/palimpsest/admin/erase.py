@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -9,7 +10,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from palimpsest.core.errors import LedgerError
+from palimpsest.core.errors import LedgerError, raised_as
 from palimpsest.core.files import files_below
 from palimpsest.core.models import DELETE, Decision, Event, Provenance, Scope
 from palimpsest.hooks.brief import RenderedFiles
@@ -20,6 +21,7 @@ from palimpsest.store import history, summaries
 from palimpsest.store.apply import Write
 from palimpsest.store.ledger import Ledger
 from palimpsest.store.purge import PurgeSelection, plans_waited_for
+from palimpsest.store.rows import grouped
 
 # Bytes of a text that are searched for together. A longer run may be split across two pages of the database.
 PIECE = 48
@@ -125,9 +127,7 @@ def _pieces_in(file: Path, pieces: Sequence[bytes]) -> list[bytes]:
     """Return the pieces that a file contains."""
     if not pieces:
         return []
-    by_start: dict[int, list[bytes]] = {}
-    for piece in pieces:
-        by_start.setdefault(int.from_bytes(piece[:ANCHOR], "little"), []).append(piece)
+    by_start = grouped((int.from_bytes(piece[:ANCHOR], "little"), piece) for piece in pieces)
     sought: Starts = np.array(sorted(by_start), dtype=np.uint64)
     contained: dict[bytes, None] = {}
     for block in _blocks(file):
@@ -148,16 +148,13 @@ def _starts(block: bytes) -> Starts:
 
 def _blocks(file: Path) -> Iterator[bytes]:
     """Yield a file in blocks that overlap by the length of a piece."""
-    try:
-        with file.open("rb") as stream:
-            block = b""
-            while more := stream.read(BLOCK):
-                block = block[-PIECE:] + more
-                yield block
-    except FileNotFoundError:
-        return  # a client has deleted it in the meantime
-    except OSError as error:
-        raise LedgerError(f"everything was erased, but {file} could not be searched for traces: {error}") from error
+    fault = f"everything was erased, but {file} could not be searched for traces"
+    # A client may have deleted it in the meantime.
+    with raised_as(LedgerError, fault, "", OSError), suppress(FileNotFoundError), file.open("rb") as stream:
+        block = b""
+        while more := stream.read(BLOCK):
+            block = block[-PIECE:] + more
+            yield block
 
 
 def _explanation(ledger: Ledger, scope: Scope, piece: bytes) -> str:

@@ -2,9 +2,10 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TextIO, TypeAlias, cast
+from typing import Annotated, Any, Literal, Self, TextIO, TypeAlias
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, Field, TypeAdapter, ValidationError, model_validator
 
@@ -13,7 +14,7 @@ from palimpsest.core.errors import InputError, raised_as
 from palimpsest.core.files import open_plain_file, replace_file
 from palimpsest.core.models import MAX_NAME_CHARS, MAX_SCOPE_CHARS, EntityType, name_key
 from palimpsest.core.protocols import Progress
-from palimpsest.core.validation import checked, fault_text, json_object, scope_part
+from palimpsest.core.validation import checked, fault_text, json_object, object_of, scope_part
 from palimpsest.learn.engine import Engine
 from palimpsest.store import transfer
 from palimpsest.store.writes import MAX_TITLE_CHARS
@@ -354,12 +355,9 @@ def is_export(file: Path) -> bool:
     """Return whether a file begins like an export of Palimpsest. Raises InputError for a device."""
     if file.is_dir():
         return False
-    try:
-        with open_plain_file(file) as stream:
-            header: Any = json.loads(stream.readline(10_000))
-    except (OSError, ValueError, RecursionError):
-        return False
-    return isinstance(header, dict) and cast("dict[str, Any]", header).get("format") == FORMAT
+    with suppress(OSError, ValueError, RecursionError), open_plain_file(file) as stream:
+        return object_of(json.loads(stream.readline(10_000))).get("format") == FORMAT
+    return False
 
 
 def read_items(file: Path) -> Iterator[dict[str, Any]]:

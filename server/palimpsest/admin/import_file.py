@@ -296,8 +296,7 @@ def run_import(engine: Engine, scope: Scope, plan: ImportPlan, progress: Progres
     an undo of an earlier import took back is brought back.
     """
     state = plan.state
-    with engine.ledger.read() as conn:
-        is_empty = entries.newest_log_number(conn) == 0
+    is_empty = engine.ledger.read_with(entries.newest_log_number) == 0
     copy = None if is_empty else engine.ledger.backups.keep("before-import", engine.clock())
     engine.ledger.run(transfer.reserve_edits, state, plan.edits)
     done = 0
@@ -307,8 +306,7 @@ def run_import(engine: Engine, scope: Scope, plan: ImportPlan, progress: Progres
         ledger.run_for(user_id, transfer.import_items, ledger.full_text, user_id, named, state, ledger.clock())
         done += len(batch)
         progress(done, state.total)
-    with engine.ledger.read() as conn:
-        waiting = entries.count_missing_vectors(conn, engine.embedder.fingerprint, only_failed=True)
+    waiting = engine.ledger.read_with(entries.count_missing_vectors, engine.embedder.fingerprint, only_failed=True)
     is_one_edit = plan.edits == 1 and bool(state.stored["message"] or state.stored["memory"])
     backup = copy.path if copy is not None and any(state.stored.values()) else None
     return replace(_result(plan), waiting=waiting, backup=backup, edit=state.base + 1 if is_one_edit else 0)

@@ -1,8 +1,8 @@
 """Looking after an open memory: backups, export and import, purge, jobs, rebuild."""
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
@@ -14,7 +14,7 @@ from palimpsest.admin.importers.records import MAX_BYTES
 from palimpsest.admin.markdown_files import FolderExport, export_folder
 from palimpsest.admin.markdown_import import FolderImport, import_folder
 from palimpsest.core.errors import GraphStoreError, InputError
-from palimpsest.core.models import Outcome, Scope
+from palimpsest.core.models import Scope
 from palimpsest.core.protocols import Progress
 from palimpsest.hooks.brief import Briefs
 from palimpsest.hooks.intake import Capture
@@ -29,8 +29,6 @@ from palimpsest.store import purge as purge_writes
 from palimpsest.store.database import Restored
 from palimpsest.store.jobs import ModelUse
 from palimpsest.store.purge import PurgeSelection
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -56,20 +54,16 @@ class Care:
         What hooks captured and nobody took in yet is erased like the rest.
         """
         await Capture(self._engine).empty_spool(scope if owner_ids is None else None)
-
-        def work() -> PurgeResult:
-            try:
-                return purge(self._engine, self._projection, scope, owner_ids, and_backups=and_backups)
-            finally:
-                self._kept_keys.clear()
-
-        result = await self._engine.run(work)
+        work = partial(purge, self._engine, self._projection, scope, owner_ids, and_backups=and_backups)
+        try:
+            result = await self._engine.run(work)
+        finally:
+            self._kept_keys.clear()
         try:
             if (graph := self._graph_database) is not None:
                 await graph.catch_up()
         except GraphStoreError as error:
-            note = f"the graph database may still show what was erased: {error}"
-            return replace(result, notes=(*result.notes, note))
+            return replace(result, notes=(*result.notes, f"the graph database may still show what was erased: {error}"))
         return result
 
     @property
@@ -97,18 +91,12 @@ class Care:
         What was deleted or purged here since an earlier import stays away. A file of another tool has at most
         `max_bytes`, unpacked.
         """
-
-        def work() -> ImportResult:
-            plan = plan_import(self._engine, scope, file, max_bytes)
-            if dry_run:
-                return preview_import(self._engine, scope, plan)
-            return run_import(self._engine, scope, plan, progress)
-
+        engine, work = self._engine, preview_import if dry_run else partial(run_import, progress=progress)
         try:
-            return await self._engine.run(work)
+            return await self._engine.run(lambda: work(engine, scope, plan_import(engine, scope, file, max_bytes)))
         finally:
             self._briefs.wake()
-            await job_runner.queue_expiry(self._engine)
+            await job_runner.queue_expiry(engine)
 
     async def export_folder(self, folder: Path, progress: Progress, *, overwrites: bool = False) -> FolderExport:
         """Write the current memories of the settings' scope to a folder of Markdown files.
@@ -152,12 +140,9 @@ class Care:
         jobs = await engine.write(lambda: engine.ledger.run_for(user_id, retry, user_id, kinds, engine.ledger.clock()))
         if not jobs and model is None:
             raise InputError("there is no language model, so nothing was tried again. palimpsest setup chooses one")
-        await job_runner.work_on_jobs(engine, model, self._after_job)
+        after = self._briefs.after_work
+        await job_runner.work_on_jobs(engine, model, lambda scope, outcomes: after(scope.user_id, outcomes))
         return jobs
-
-    async def _after_job(self, scope: Scope, outcomes: Sequence[Outcome]) -> None:
-        for note in await self._briefs.after_write(scope.user_id, outcomes):
-            logger.warning("%s", note)
 
     async def read_ledger(self) -> None:
         """Read a row of the ledger, which raises LedgerError if the ledger cannot be read now."""

@@ -155,11 +155,10 @@ def _labels(line: str) -> ItemFields | None:
     is_twice = len(times) + len(of_tags) < len(labels)
     if "".join(match[0] for match in matches) != line or is_twice or not all(map(parse_date, times.values())):
         return None
-    try:
+    with suppress(ValueError):
         tags = [str(json.loads(value)) if kind == "quoted" else value for kind, value in of_tags]
-    except ValueError:
-        return None
-    return ItemFields("", tags=tuple(dict.fromkeys(tags)), **times)
+        return ItemFields("", tags=tuple(dict.fromkeys(tags)), **times)
+    return None
 
 
 def _unreadable(where: str, fault: str) -> InputError:
@@ -289,8 +288,7 @@ def _is_ours(data: bytes) -> bool:
 def _item_file(path: str, data: bytes) -> ItemFile:
     with raised_as(InputError, path, ". Nothing was imported", UnicodeDecodeError):
         text = data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
-    front = _FRONT.match(text)
-    if front is None or len(front[0]) > MAX_FRONT_CHARS:
+    if (front := _FRONT.match(text)) is None or len(front[0]) > MAX_FRONT_CHARS:
         raise _unreadable(path, f"the front matter has no end, or more than {MAX_FRONT_CHARS:,} characters")
     try:
         project = object_of(yaml.safe_load(front["values"])).get("project", "")
@@ -305,8 +303,7 @@ def _lines_of_items(path: str, body: Sequence[str], first: int) -> Iterator[tupl
     """Yield the number and the lines of each item, without bullet and indentation. Raises InputError for others."""
     start, lines = first, list[str]()
     for number, line in enumerate(body, first):
-        bullet = _BULLET.match(line)
-        if bullet is None and lines and (not line.strip() or line.startswith(("  ", "\t"))):
+        if (bullet := _BULLET.match(line)) is None and lines and (not line.strip() or line.startswith(("  ", "\t"))):
             lines.append(line[1:] if line.startswith("\t") else line[2:])
             continue
         if lines:
@@ -435,8 +432,7 @@ def export_folder(
     before = read_manifest(folder) if has_manifest(folder) else None
     if before is not None and before.scope != scope:
         raise InputError(f"{folder} holds the export of {before.scope}, and not of {scope}. Nothing was written")
-    with ledger.read() as conn:
-        texts, manifest = _contents(conn, scope, ledger.zones.of(scope.user_id))
+    texts, manifest = ledger.read_with(_contents, scope, ledger.zones.of(scope.user_id))
     with raised_as(InputError, f"{folder} cannot be written", ". Export again", OSError):
         present = _markdown_files(folder)
         ours = {} if before is None else before.files
@@ -463,11 +459,10 @@ def export_folder(
 def _contents(conn: Connection, scope: Scope, zone: tzinfo) -> tuple[dict[str, str], Manifest]:
     """Return the texts of all files by path, and the manifest that belongs to them."""
     memories = [memory.in_zone(zone) for memory in current_memories(conn, scope)]
-    pages = pages_of(memories, entities.entities_named_by(conn, scope, memories))
     length = next(length for length in count(8) if len({memory.id[:length] for memory in memories}) == len(memories))
     texts: dict[str, str] = {}
     entries: dict[str, ManifestEntry] = {}
-    for path, (page, of_page) in pages.items():
+    for path, (page, of_page) in pages_of(memories, entities.entities_named_by(conn, scope, memories)).items():
         values = {KIND: page.kind, "name": page.title} | ({"project": page.project} if page.project else {})
         front = yaml.safe_dump(values, allow_unicode=True, sort_keys=False, width=1_000_000)
         items = "".join(format_item(fields_of(memory), memory.id[:length]) for memory in of_page)

@@ -23,7 +23,7 @@ from palimpsest.learn.sanitize import Cleaner, sanitize_fact
 from palimpsest.store import memories as memory_queries
 from palimpsest.store import projects as project_queries
 from palimpsest.store.apply import Write
-from palimpsest.store.rows import is_seen, memory_hash
+from palimpsest.store.rows import grouped, is_seen, memory_hash
 from palimpsest.text.display import visible
 
 NOTHING = "Nothing was imported"
@@ -153,8 +153,7 @@ def _plan(engine: Engine, folder: Path, *, deletes: bool) -> tuple[_Plan, Folder
         exported = memory_queries.memories_by_id(conn, list(manifest.memories))
     memories = {memory.id: memory.in_zone(zone) for memory in (*exported.values(), *living)}
     visible_ones = {memory_id: memory for memory_id, memory in memories.items() if is_seen(scope, memory.scope)}
-    known = {_claim(memory.scope, memory.text): memory.id for memory in living}
-    plan = _Plan(manifest, scope, visible_ones, known)
+    plan = _Plan(manifest, scope, visible_ones, {_claim(memory.scope, memory.text): memory.id for memory in living})
     files = markdown_files.read_folder(folder)
     _assign_items(cleaner, plan, files)
     for memory_id, item in plan.items.items():
@@ -199,8 +198,7 @@ def _assign_items(cleaner: Cleaner, plan: _Plan, files: Iterable[markdown_files.
 
 def _id_of(ids: Sequence[str], item: Item) -> str:
     start = bisect_left(ids, item.mark)
-    found = [memory_id for memory_id in ids[start : start + 2] if memory_id.startswith(item.mark)]
-    if len(found) == 1:
+    if len(found := [memory_id for memory_id in ids[start : start + 2] if memory_id.startswith(item.mark)]) == 1:
         return found[0]
     fault = "is the beginning of several marks" if found else "is the mark of no memory in this export"
     raise InputError(f"{item.where}: ^{item.mark} {fault}. {NOTHING}. Without that mark the text is a new memory")
@@ -220,9 +218,7 @@ def _decide(
     engine: Engine, scope: Scope, done: Sequence[Step], vectors: Mapping[str, Vector], caller: str
 ) -> list[Write]:
     """Return the writes; `vectors` are those of the texts, each of shape (dims,). Blocking."""
-    by_scope: dict[Scope, list[Step]] = {}
-    for step in done:
-        by_scope.setdefault(step.scope if step.event is Event.ADD else scope, []).append(step)
+    by_scope = grouped((step.scope if step.event is Event.ADD else scope, step) for step in done)
     read = {step.memory.id: step.memory.revision for step in done if step.memory is not None}
     writes: list[Write] = []
     for of_scope, steps in by_scope.items():
@@ -291,8 +287,7 @@ def _note_items(engine: Engine, folder: Path, plan: _Plan, result: FolderImport)
         items.pop(conflict.memory_id, None)
     deleted = {step.memory.id for step in result.done if step.memory is not None and step.after is None}
     entries = {key: entry for key, entry in plan.manifest.memories.items() if key not in deleted}
-    with engine.ledger.read() as conn:
-        memories = memory_queries.memories_by_id(conn, list(items))
+    memories = engine.ledger.read_with(memory_queries.memories_by_id, list(items))
     for memory_id, item in items.items():
         old, memory, digest = entries.get(memory_id), memories.get(memory_id), fields_digest(item.fields)
         if old is None or (old.item, old.file) != (digest, item.file):

@@ -123,8 +123,7 @@ async def enrich(memory: Memory, limit: int | None = None, dry_run: bool = False
     """
     found = await memory.care.enrich(limit, dry_run=dry_run)
     content = {**replies.picked(found, "without_hints=without chosen calls"), "edit": found.edit or None}
-    have = "has" if found.without == 1 else "have"
-    lines = [f"{counted(found.without, 'memory')} of {memory.scope} {have} no hints"]
+    lines = [f"{counted(found.without, 'memory')} of {memory.scope} {'has' if found.without == 1 else 'have'} no hints"]
     if found.chosen:
         work = f"{counted(found.chosen, 'memory')} in about {counted(found.calls, 'call')} of the model"
         lines.append(f"queued: {work}, within the daily limit" if found.edit else f"would be queued: {work}")

@@ -39,13 +39,12 @@ async def conversations(
             {**replies.picked(each, "id client messages project began_at ended_at"), "title": _title(each)}
             for each in page.conversations
         ]
-        content = {"conversations": listed, "cursor": page.cursor}
         rows = output.Rows("id", "date", "client", "messages", "project", "title")
         for each in page.conversations:
             date = f"{each.ended_at:%Y-%m-%d}"
             rows.add_row(each.id[:8], date, each.client, each.messages, each.project, _title(each))
         listed_parts = [rows, "palimpsest conversations ID reads one"] if listed else ["no conversations"]
-        return Reply(content, *listed_parts, *_more(page.cursor))
+        return Reply({"conversations": listed, "cursor": page.cursor}, *listed_parts, *_more(page.cursor))
     read = await memory.conversations.read(memory.scope, conversation_id, limit=limit, cursor=cursor)
     parts: list[output.Part] = []
     for message in read.messages:
@@ -265,8 +264,7 @@ def _conversations_in(file: Path, memory: Memory) -> tuple[list[validation.Conve
         value = [json.loads(line) for line in text.split("\n") if line.strip()] if is_lines else json.loads(text)
     found = validation.conversations_in(value)
     read = [validation.read_conversation(messages, memory.scope, now) for messages in found]
-    conversations = [conversation for conversation in read if conversation.messages]
-    if not conversations:
+    if not (conversations := [conversation for conversation in read if conversation.messages]):
         problem = next((each.problem for each in read if each.problem), "it has no message with text")
         raise InputError(f"{file} is not a conversation: {problem}. {_EXPORTS}. Nothing was stored")
     left_out = sum((conversation.left_out for conversation in read), validation.LeftOut())

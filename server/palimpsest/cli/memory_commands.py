@@ -6,6 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -40,9 +41,7 @@ def filters_from(conditions: Sequence[str]) -> dict[str, Any] | None:
     Raises InputError. What a filter as JSON means is checked where it is used.
     """
     filters = [_filter_from(condition.strip()) for condition in conditions]
-    if len(filters) > 1:
-        return {"AND": filters}
-    return filters[0] if filters else None
+    return {"AND": filters} if len(filters) > 1 else next(iter(filters), None)
 
 
 def _filter_from(condition: str) -> dict[str, Any]:
@@ -58,10 +57,9 @@ def _filter_from(condition: str) -> dict[str, Any]:
 
 def _from_json(text: str) -> Any:
     """Return the value of a text in JSON; of any other, the text."""
-    try:
+    with suppress(ValueError):
         return json.loads(text, parse_constant=int)
-    except ValueError:
-        return text
+    return text
 
 
 def relations_from_words(words: Sequence[str]) -> tuple[models.Relation, ...]:
@@ -329,14 +327,11 @@ async def get(memory: Memory, memory_id: str) -> Reply:
 @command(app, "history")
 async def history(memory: Memory, memory_id: str) -> Reply:
     """Show every version of a memory, or the whole text of a message."""
-    owner = await memory.get(memory.scope, memory_id)
-    if isinstance(owner, models.Message):
+    if isinstance(owner := await memory.get(memory.scope, memory_id), models.Message):
         around = await memory.conversations.around(memory.scope, owner)
-        reply, text = replies.message_history_json(owner, around), replies.message_text(owner, around)
-    else:
-        found = await memory.history(memory.scope, owner.id)
-        reply, text = replies.history_json(found), replies.history_text(found)
-    return Reply(reply, text)
+        return Reply(replies.message_history_json(owner, around), replies.message_text(owner, around))
+    found = await memory.history(memory.scope, owner.id)
+    return Reply(replies.history_json(found), replies.history_text(found))
 
 
 @command(app, "summary")

@@ -12,6 +12,7 @@ from palimpsest.cli.clients.catalog import CLIENTS, Client, Folders
 from palimpsest.cli.console import Commands, Options, Reply, Settings, command, progress_bar, run_async, settings_of
 from palimpsest.cli.lazy import (
     access_tokens,
+    browsing,
     config_files,
     configuration,
     core_settings,
@@ -128,7 +129,7 @@ prompts_app = typer.Typer(cls=Commands, no_args_is_help=True, help="Show and che
 @command(prompts_app, "prompts list")
 def prompts_list(settings: Settings) -> None:
     """List the prompts with version, fingerprint and file."""
-    prompts = _prompt_files(settings)
+    prompts = configuration.prompt_files(settings)
     rows = output.Rows("prompt", "version", "fingerprint", "file")
     for name, prompt in ((name, prompts.get(name)) for name in prompts.needed):
         rows.add_row(name, prompt.version, prompt.fingerprint, prompt.path)
@@ -138,7 +139,7 @@ def prompts_list(settings: Settings) -> None:
 @command(prompts_app, "prompts show")
 def prompts_show(settings: Settings, name: str) -> None:
     """Print a prompt file as it is used."""
-    text = _prompt_files(settings).path(name).read_text("utf-8")
+    text = configuration.prompt_files(settings).path(name).read_text("utf-8")
     with output.printing():
         output.print_file([text])
 
@@ -146,7 +147,7 @@ def prompts_show(settings: Settings, name: str) -> None:
 @command(prompts_app, "prompts check")
 def prompts_check(settings: Settings) -> None:
     """Check every prompt. If one cannot be used, name the file and the variable and exit with 1."""
-    prompts = _prompt_files(settings)
+    prompts = configuration.prompt_files(settings)
     prompts.check()
     output.print_text(f"{len(prompts.needed)} valid prompts")
 
@@ -154,18 +155,12 @@ def prompts_check(settings: Settings) -> None:
 @command(prompts_app, "prompts diff")
 def prompts_diff(settings: Settings, name: str | None = None) -> None:
     """Show how your prompts differ from the shipped ones."""
-    prompts = _prompt_files(settings)
+    prompts = configuration.prompt_files(settings)
     for prompt_name in [name] if name else prompts.needed:
         used, shipped = prompts.path(prompt_name), llm_prompts.shipped_directory() / f"{prompt_name}.md"
         lines = [path.read_text("utf-8").splitlines(keepends=True) for path in (shipped, used)]
         with output.printing():
             output.print_file(difflib.unified_diff(*lines, fromfile=str(shipped), tofile=str(used)))
-
-
-def _prompt_files(settings: Settings) -> llm_prompts.PromptFiles:
-    from palimpsest.learn.engine import NEEDED_PROMPTS  # noqa: PLC0415 - its help needs none of it
-
-    return llm_prompts.PromptFiles(NEEDED_PROMPTS, settings.prompts_dir)
 
 
 # `palimpsest token`: create, list and revoke access tokens for HTTP.
@@ -187,11 +182,8 @@ def create(
     scope = validation.scope_from(Scope(settings.user_id), validation.ScopeInput(user_id=user, project=project))
     if project is not None and not scope.project:
         raise InputError("--project is empty. Name the project, or leave it out for a token of all projects")
-    if scope.project and not yes:
-        from palimpsest.learn.browsing import unknown_project  # noqa: PLC0415 - as above
-
-        if unknown := unknown_project(settings, now, scope.user_id, scope.project):
-            output.confirm(f"{unknown} Create the token anyway?")
+    if scope.project and not yes and (unknown := browsing.unknown_project(settings, now, scope.user_id, scope.project)):
+        output.confirm(f"{unknown} Create the token anyway?")
     grant = access_tokens.Grant(scope.user_id, scope.project, read_only, with_general)
     text, token = access_tokens.create(settings.data_dir, grant, now(), days)
     done = f"token {token.id}, whose text is stored nowhere. Create another one: palimpsest token revoke {token.id}"

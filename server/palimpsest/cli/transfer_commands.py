@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -55,12 +55,10 @@ async def import_folder(memory: Memory, folder: Path, *, dry_run: bool, deletes:
     return Reply(content, *parts, *output.notes_text(result.notes), done=bool(result.edit))
 
 
-def _step_lines(steps: Sequence[markdown_import.Step]) -> list[str]:
-    lines = list[str]()
+def _step_lines(steps: Sequence[markdown_import.Step]) -> Iterator[str]:
     for each in steps[:MAX_LISTED]:
-        lines.append(f"{each.event.lower()} {each.where}")
-        lines += [f"    {sign} {_shown(said)}" for sign, said in (("-", each.before), ("+", each.after)) if said]
-    return lines
+        yield f"{each.event.lower()} {each.where}"
+        yield from (f"    {sign} {_shown(said)}" for sign, said in (("-", each.before), ("+", each.after)) if said)
 
 
 def _shown(said: markdown_files.ItemFields | None) -> str:

@@ -2,7 +2,8 @@
 
 import os
 import stat
-from collections.abc import Generator
+import time
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager, suppress
 from errno import EACCES, EDQUOT, ENOSPC, EPERM, EROFS
 from io import BufferedReader
@@ -99,6 +100,14 @@ def read_plain_file(file: Path, max_bytes: int) -> bytes:
 def files_below(folder: Path) -> list[Path]:
     """Return every file in a folder and in the folders below it, sorted; none if there is no such folder."""
     return sorted(path for path in folder.rglob("*") if path.is_file()) if folder.is_dir() else []
+
+
+def delete_older(files: Iterable[Path], seconds: float) -> None:
+    """Delete the files that were last written so many seconds ago. What cannot be deleted is left to the next call."""
+    for file in files:
+        with suppress(OSError):  # another process has just deleted it
+            if time.time() - file.stat().st_mtime > seconds:
+                file.unlink()
 
 
 def make_private_folder(folder: Path) -> None:

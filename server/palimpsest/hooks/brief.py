@@ -16,7 +16,7 @@ from datetime import date, datetime, timedelta
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import anyio
 import anyio.to_thread
@@ -25,8 +25,8 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from sqlalchemy import Connection
 
 from palimpsest.core.clock import first_instant, iso, shown_date
-from palimpsest.core.errors import FullTextError, LedgerError
-from palimpsest.core.files import file_lock, replace_file
+from palimpsest.core.errors import FullTextError, LedgerError, logged
+from palimpsest.core.files import file_lock
 from palimpsest.core.models import EXPIRES_AT, SURE, Event, Hit, Memory, Message, Outcome, Scope, has_expired
 from palimpsest.core.settings import Settings
 from palimpsest.core.threads import Threads
@@ -48,7 +48,7 @@ from palimpsest.hooks.instructions import (
 )
 from palimpsest.hooks.intake import clean_text, read_records, scope_of, waiting_files
 from palimpsest.hooks.spool import BLOCK_BEGIN, BLOCK_END
-from palimpsest.hooks.transcripts import context_tokens
+from palimpsest.hooks.transcripts import context_tokens, write_file
 from palimpsest.learn.background import OnLearned
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.recall_log import RecallLog, forgetting_of
@@ -64,7 +64,7 @@ from palimpsest.store import messages as message_queries
 from palimpsest.store import projects as project_queries
 from palimpsest.store.database import MAX_QUERY_TOKENS
 from palimpsest.store.ledger import Ledger
-from palimpsest.store.rows import memory_hash
+from palimpsest.store.rows import grouped, memory_hash
 from palimpsest.text.dates.date_finder import date_and_sense, dates_in, days_to_come, is_over
 from palimpsest.text.display import inert, shorten_to_tokens, visible
 from palimpsest.text.intents import asks_something, lasting_sentences, says_something, standing_statements
@@ -97,8 +97,7 @@ def dated(memory: Memory, text: str, *, is_lasting: bool = False) -> str:
     return f"- {head}{date_and_sense(memory, text)} {text}"
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(NamedTuple):
     """A line for a model, and the id of the memory, or of the recalled message, that it shows, "" for none."""
 
     text: str
@@ -376,8 +375,7 @@ def _due_line(day: date, word: str, memory: Memory) -> Line:
 def _changes_at(memories: Sequence[Memory], now: datetime) -> float:
     """Return when what is to come becomes due, begins or ends: on the next day, or with an event of today."""
     ends = [over for memory in memories for _, _, over in days_to_come(memory, now.tzinfo) if over > now]
-    tomorrow = first_instant(now.date() + timedelta(days=1), now.tzinfo)
-    return min(tomorrow, *ends).timestamp() if ends else NEVER
+    return min(first_instant(now.date() + timedelta(days=1), now.tzinfo), *ends).timestamp() if ends else NEVER
 
 
 def _last_exchange(messages: Sequence[Message]) -> tuple[Message, ...]:
@@ -527,14 +525,13 @@ def _about(sources: Sources) -> list[Line]:
 
 def _lines(memories: Sequence[Memory], *, is_lasting: bool = False, may_cut: bool = False) -> list[Line]:
     """Return a line for each memory in whole sentences. One whose first sentence is too long is cut, or left out."""
-    lines: dict[str, Line] = {}
+    lines: dict[str, str] = {}
     for memory in memories:
         whole = plain(memory.text)
         text = sentences(whole, MEMORY_TOKENS) or (shorten_to_tokens(whole, MEMORY_TOKENS) if may_cut else "")
-        line = dated(memory, text, is_lasting=is_lasting)
         if text:
-            lines.setdefault(line, Line(line, memory.id))
-    return list(lines.values())
+            lines.setdefault(dated(memory, text, is_lasting=is_lasting), memory.id)
+    return [Line(text, memory_id) for text, memory_id in lines.items()]
 
 
 def _size(line: str) -> int:
@@ -593,16 +590,14 @@ def _room(introduction: str, max_tokens: int) -> int:
 def session_brief(sources: Sources, project: str) -> ContextBlock:
     """Return the brief of a session in a project, or in none."""
     ending = _last_session(sources.last_words)
-    of_project = f"About the project {_short_name(project)}:"
     room = _room(BRIEF_INTRODUCTION, MAX_BRIEF_TOKENS) - sum(line_tokens(line.text) for line in ending)
-    first = _lines(sources.first, is_lasting=True, may_cut=True)
     groups: tuple[Group, ...] = (
-        ("About the user:", first, FIRST_SHARE),
+        ("About the user:", _lines(sources.first, is_lasting=True, may_cut=True), FIRST_SHARE),
         (PINNED, _pinned_lines(sources), PINNED_SHARE),
         (DUE, sources.due, 1 / 3),
         (PROCEDURES, _practice(sources), 1 / 3),
         (HELP, _lines(sources.help, may_cut=True), 1 / 3),
-        (of_project, _lines(sources.of_project, may_cut=True), 2 / 3),
+        (f"About the project {_short_name(project)}:", _lines(sources.of_project, may_cut=True), 2 / 3),
         (ABOUT, _about(sources), 1),
     )
     sections = sorted(_sections(groups, room, line_tokens), key=lambda section: section[0].text != PROCEDURES)
@@ -628,8 +623,7 @@ def _last_session(messages: Sequence[Message]) -> list[Line]:
     if not messages:
         return []
     newest = max(message.said_at for message in messages)
-    said = [(message, shorten_to_tokens(plain(message.content), LAST_TOKENS)) for message in messages]
-    lines = [Line(f'- {message.role}: "{text}"') for message, text in said]
+    lines = [Line(f'- {said.role}: "{shorten_to_tokens(plain(said.content), LAST_TOKENS)}"') for said in messages]
     return [Line(f"The last conversation ended on {shown_date(newest)}:"), *lines]
 
 
@@ -822,11 +816,10 @@ def question(
 
 def _is_nearly_full(request: RecallRequest, tokens: int) -> bool:
     """Return whether a session's transcript says that its context is nearly full. `tokens` is its size, 0: its own."""
-    try:
+    with suppress(OSError, ValueError):  # ValueError: no file has such a path
         used, size = context_tokens(request.client, Path(request.transcript))
-    except (OSError, ValueError):  # no file has such a path
-        return False
-    return used >= FULL_SHARE * (tokens or size) > 0
+        return used >= FULL_SHARE * (tokens or size) > 0
+    return False
 
 
 def _is_stored(find: Callable[[str], Sequence[Hit]], sentence: str, said_at: datetime) -> bool:
@@ -931,12 +924,12 @@ _HEAD = TypeAdapter(tuple[Scope, LedgerState])
 class _Brief(BaseModel):
     """What the file of a brief says of its lines: text and id of each, and when they were rendered."""
 
-    lines: list[tuple[str, str]]
+    lines: list[Line]
     at: str
 
 
 class RenderedFiles:
-    """The rendered files in the folder of the hooks. Every method raises OSError."""
+    """The rendered files in the folder of the hooks: a lost one is rendered anew. Every method raises OSError."""
 
     def __init__(self, data_dir: Path) -> None:
         self._data_dir = str(data_dir)
@@ -967,7 +960,7 @@ class RenderedFiles:
         if len(users) == 1:
             users = {**users, "": next(iter(users.values()))}
         content = folders.model_copy(update={"users": users}).model_dump_json()
-        self._write(Path(spool.folders_file(self._data_dir)), content)
+        write_file(Path(spool.folders_file(self._data_dir)), content)
 
     def write_brief(self, key: str, block: ContextBlock, at: str) -> None:
         """Write the brief of a key, or remove its file if there is nothing to say."""
@@ -975,8 +968,8 @@ class RenderedFiles:
         if not block.text:
             path.unlink(missing_ok=True)
             return
-        lines = [(line.text, line.id) for line in block.lines]
-        self._write(path, json.dumps({"v": VERSION, "text": block.text, "ids": block.ids, "lines": lines, "at": at}))
+        content = {"v": VERSION, "text": block.text, "ids": block.ids, "lines": block.lines, "at": at}
+        write_file(path, json.dumps(content))
 
     def rendered_at(self, key: str) -> datetime | None:
         """Return when a brief was rendered; None if there is none."""
@@ -990,7 +983,7 @@ class RenderedFiles:
         for key in used:
             files[Path(spool.instructions_file(self._data_dir, key))] = time.time_ns()
         for path, at in files.items():
-            self._write(path, f"{SIGN}{_HEAD.dump_json((scope, state)).decode()}\n{text}")
+            write_file(path, f"{SIGN}{_HEAD.dump_json((scope, state)).decode()}\n{text}")
             os.utime(path, ns=(at, at))
 
     def scopes_of(self, user: str) -> dict[Scope, LedgerState]:
@@ -1031,7 +1024,7 @@ class RenderedFiles:
                     path.unlink(missing_ok=True)
             self.empty_instructions(user)
             for key, brief in kept.items():
-                lines = _lines_without((Line(*line) for line in brief.lines), changed or frozenset())
+                lines = _lines_without(brief.lines, changed or frozenset())
                 self.write_brief(key, _block(BRIEF_INTRODUCTION, lines), brief.at)
 
     def _instruction_files(self) -> list[InstructionFile]:
@@ -1048,11 +1041,6 @@ class RenderedFiles:
                 except ValidationError:
                     path.unlink(missing_ok=True)
         return sorted(found, key=lambda file: file.used_at, reverse=True)
-
-    def _write(self, path: Path, text: str) -> None:
-        spool.make_private_folder(str(path.parent))
-        with replace_file(path, durable=False) as file:  # a lost one is rendered anew
-            file.write(text)
 
 
 def _files(folder: Path) -> Sequence[Path]:
@@ -1159,16 +1147,20 @@ class Briefs:
             self._woken.set()
         return ()
 
+    async def after_work(self, user: str, outcomes: Sequence[Outcome]) -> None:
+        """Follow a write that nobody waits for: the log has the notes."""
+        for note in await self.after_write(user, outcomes):
+            logger.warning("%s", note)
+
     def before(self, on_learned: OnLearned) -> OnLearned:
         """Return a function that follows work in the background, and then passes on what was learned.
 
-        Nobody waits for its notes. It may also have written a summary.
+        It may also have written a summary.
         """
 
         async def follow(outcomes: Sequence[Outcome]) -> None:
             for user in {outcome.memory.scope.user_id for outcome in outcomes}:
-                for note in await self.after_write(user, outcomes):
-                    logger.warning("%s", note)
+                await self.after_work(user, outcomes)
             self.wake()
             await on_learned(outcomes)
 
@@ -1215,10 +1207,8 @@ class Briefs:
             return NOTHING  # whose session it is is not known
         scope = self._scope_of(await self._project_of(request.folder))
 
-        fading = forgetting_of(self._settings)
-
         def search_ledger(query: SearchQuery) -> SearchResult:
-            return search(engine, replace(query, forgetting=fading))
+            return search(engine, replace(query, forgetting=forgetting_of(self._settings)))
 
         now, floor = engine.clock(), self._settings.min_score
         if not request.prompt:
@@ -1259,14 +1249,12 @@ class Briefs:
         return self._engine.ledger.read_with(project_queries.current_name, self._settings.user_id, project)
 
     async def _render_if_needed(self, seconds: float = math.inf, most: float = math.inf) -> bool:
-        try:
+        with logged(logger, "what new sessions begin with is not up to date", OSError, LedgerError):
             rendered = self._rendered
             if rendered is None or await self._threads.run(lambda: self._has_changed(self._scope.user_id, rendered)):
                 return await self.render(seconds, most)
             return await self._render_others(seconds, most)
-        except (OSError, LedgerError) as error:
-            logger.warning("what new sessions begin with is not up to date: %s", error)
-            return True
+        return True
 
     def _scope_of(self, project: str) -> Scope:
         """Return the scope of a session in a project, if its folder decides it; "" is that of an unknown folder."""
@@ -1382,7 +1370,5 @@ class Briefs:
         if settings.repository is not None:
             scopes.append((own, in_folder(Path.cwd())))
         ledger = settings.ledger_url.get_secret_value() if settings.ledger_url else str(settings.history_db_path or "")
-        keys: dict[Scope, list[str]] = {}
-        for scope, project in scopes if settings.instructions == "memories" else ():
-            keys.setdefault(scope, []).append(key_of(ledger, scope.user_id, project, scope.agent_id, scope.run_id))
-        return keys
+        used = scopes if settings.instructions == "memories" else ()
+        return grouped((one, key_of(ledger, one.user_id, name, one.agent_id, one.run_id)) for one, name in used)

@@ -59,11 +59,9 @@ PROMPT_EVENTS = {"gemini": "BeforeAgent"}
 class Event:
     """An event in our words. `kind` is prompt, reply, compact, end or start; `text` is as the client gave it."""
 
-    def __init__(self, client: str, kind: str, payload: dict[str, object]) -> None:
-        name = _event_name(payload)
-        _, text_field, detail_field = EVENTS[name]
+    def __init__(self, client: str, payload: dict[str, object]) -> None:
+        self.kind, text_field, detail_field = EVENTS[_event_name(payload)]
         self.client = client
-        self.kind = kind
         self.session = first_text(payload, *SESSION_FIELDS)
         self.turn = first_text(payload, TURN_FIELDS[client])
         self.text = first_text(payload, text_field)
@@ -90,8 +88,7 @@ class Event:
 
 def read_event(payload: dict[str, object], client: str) -> Event | None:
     """Return the event of a payload; None for an event of no interest and for one of a subagent."""
-    kind = EVENTS.get(_event_name(payload), ("", "", ""))[0]
-    return Event(client, kind, payload) if kind and not payload.get("agent_id") else None
+    return Event(client, payload) if _event_name(payload) in EVENTS and not payload.get("agent_id") else None
 
 
 def host_of(payload: dict[str, object], installed_for: str) -> str:
@@ -182,8 +179,7 @@ def read_brief(data_dir: str, key: str) -> Injection | None:
 
 def find_servers(data_dir: str) -> list[str]:
     """Return the files by which running servers are reached, the newest first, from a folder that is ours alone."""
-    folder = spool.sockets_dir(data_dir)
-    if not spool.is_private_folder(folder):
+    if not spool.is_private_folder(folder := spool.sockets_dir(data_dir)):
         return []
     with os.scandir(folder) as entries:
         files = [entry for entry in entries if entry.name.endswith(spool.SOCKET_SUFFIX)]
@@ -213,12 +209,10 @@ def forget_shown(data_dir: str, event: Event) -> None:
 
     Raises OSError.
     """
-    if event.kind == "compact" or (event.kind in ("start", "end") and event.detail in CONTEXT_LOST):
-        path = spool.shown_file(data_dir, event.client, event.session)
-        if os.path.exists(path):
-            os.unlink(path)
-    folder = spool.shown_dir(data_dir)
-    if event.kind == "start" and os.path.isdir(folder):
+    is_lost = event.kind == "compact" or (event.kind in ("start", "end") and event.detail in CONTEXT_LOST)
+    if is_lost and os.path.exists(path := spool.shown_file(data_dir, event.client, event.session)):
+        os.unlink(path)
+    if event.kind == "start" and os.path.isdir(folder := spool.shown_dir(data_dir)):
         oldest = time.time() - SHOWN_SECONDS
         with os.scandir(folder) as entries:
             old = [entry.path for entry in entries if entry.stat(follow_symlinks=False).st_mtime < oldest]
@@ -297,8 +291,7 @@ def default_data_dir(environment: dict[str, str]) -> str:
     """Return the data directory of the settings' default, which platformdirs finds for them."""
     if sys.platform == "win32":
         return os.path.join(environment.get("LOCALAPPDATA") or os.path.expanduser("~\\AppData\\Local"), "palimpsest")
-    given = environment.get("XDG_DATA_HOME", "").strip()
-    if os.path.isabs(given):
+    if os.path.isabs(given := environment.get("XDG_DATA_HOME", "").strip()):
         return os.path.join(given, "palimpsest")
     home = "~/Library/Application Support" if sys.platform == "darwin" else "~/.local/share"
     return os.path.join(os.path.expanduser(home), "palimpsest")
@@ -391,8 +384,7 @@ def handle_event(stdin: bytes | None) -> tuple[Options, Event] | None:
     event = read_event(payload, client)
     if event is None or not event.session or is_foreign_copy(options.client, client, event.cwd):
         return None
-    mode = mode_in(options, event.cwd)
-    if mode in CAPTURING:
+    if (mode := mode_in(options, event.cwd)) in CAPTURING:
         _capture(options, event)
     forget_shown(options.data_dir, event)
     return (options, event) if mode in RECALLING else None
@@ -405,10 +397,8 @@ def build_reply(options: Options, event: Event, deadline: float) -> bytes:
     """
     # What an agent was asked is not asked again, also after a compaction.
     seen_as = f"{event.session} asked" if event.kind == "reply" else event.session
-    is_start = event.kind == "start"
-    found = _briefs(options, event) if is_start else [_answer_of_server(options, event, seen_as, deadline)]
-    shown = [injection for injection in found if injection is not None]
-    if not shown:
+    found = _briefs(options, event) if event.kind == "start" else [_answer_of_server(options, event, seen_as, deadline)]
+    if not (shown := [injection for injection in found if injection is not None]):
         return b""
     note_shown(options.data_dir, event.client, seen_as, [name for injection in shown for name in injection.ids])
     text = "\n".join(injection.text for injection in shown)
@@ -455,8 +445,7 @@ def _answer_of_server(options: Options, event: Event, seen_as: str, deadline: fl
     takes_recalled = event.kind == "prompt" and event.client in TAKES_RECALLED
     goes_on = event.kind == "reply" and event.client in GOES_ON and event.may_go_on
     prompt = spool.question(spool.kept_part(event.text)) if takes_recalled else ""
-    servers = find_servers(options.data_dir) if prompt or goes_on else []
-    if not servers:
+    if not (servers := find_servers(options.data_dir) if prompt or goes_on else []):
         return None
     request: dict[str, object] = {
         "user": options.user,

@@ -9,7 +9,7 @@ import time
 import uuid
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -20,8 +20,8 @@ import anyio
 from filelock import Timeout
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints
 
-from palimpsest.core.errors import InputError, LedgerError
-from palimpsest.core.files import file_lock, replace_file
+from palimpsest.core.errors import InputError, LedgerError, logged
+from palimpsest.core.files import delete_older, file_lock
 from palimpsest.core.git_project import Repository, repository_of
 from palimpsest.core.models import CAPTURED, ORIGIN, Decision, Event, Fact, Finding, Message, Provenance, Scope
 from palimpsest.core.protocols import Progress
@@ -30,7 +30,7 @@ from palimpsest.core.validation import object_of, trimmed, well_formed
 from palimpsest.hooks import spool
 from palimpsest.hooks.events import CAPTURING, is_within
 from palimpsest.hooks.spool import VERSION, hashed, kept_part, make_private_folder, without_private
-from palimpsest.hooks.transcripts import FORMATS, Counts, Offsets, Reading, ReadPosition, read_transcript
+from palimpsest.hooks.transcripts import FORMATS, Counts, Offsets, Reading, ReadPosition, read_transcript, write_file
 from palimpsest.learn.commit import apply_write, with_named_facts
 from palimpsest.learn.engine import Engine, ignore
 from palimpsest.learn.sanitize import Cleaner, sanitize_messages, without_blocks, without_recalled_blocks
@@ -39,7 +39,7 @@ from palimpsest.store import memories
 from palimpsest.store import messages as message_queries
 from palimpsest.store.apply import Write
 from palimpsest.store.messages import SAME_TIME, StoredMessage
-from palimpsest.store.rows import batched, content_hash, memory_hash
+from palimpsest.store.rows import batched, content_hash, grouped, memory_hash
 from palimpsest.store.writes import Conversation
 from palimpsest.text.display import counted
 from palimpsest.text.intents import StandingKind, standing_statements
@@ -59,15 +59,11 @@ def write_hook_settings(settings: Settings) -> None:
     excluded = [str(Path(folder).expanduser()) for folder in settings.hooks_excluded_folders]
     content = json.dumps({"mode": settings.hooks, "excluded_folders": excluded})
     file = Path(spool.settings_file(str(settings.data_dir)))
-    try:
+    fault = f"{file} cannot be written, so hooks do not know of hooks = {settings.hooks!r}"
+    with logged(logger, fault, OSError, UnicodeDecodeError):
         known = file.read_text("utf-8") if file.exists() else json.dumps({"mode": "on", "excluded_folders": []})
-        if known == content:
-            return
-        make_private_folder(str(file.parent))
-        with replace_file(file) as stream:
-            stream.write(content)
-    except (OSError, UnicodeDecodeError) as error:
-        logger.warning("%s cannot be written, so hooks do not know of hooks = %r: %s", file, settings.hooks, error)
+        if known != content:
+            write_file(file, content, durable=True)
 
 
 # Read the spool: the records that hooks left, in the order in which they were written. Blocking.
@@ -121,20 +117,18 @@ def read_records(files: Sequence[Path], user_id: str) -> list[Record]:
     for file in files:
         try:
             value = object_of(json.loads(file.read_bytes()))
-            version = value.get("v")
-            if isinstance(version, int) and version > VERSION:
+            if isinstance(version := value.get("v"), int) and version > VERSION:
                 continue
             # Clients may send lone surrogates, which no file accepts.
             texts = {key: well_formed(text) if isinstance(text, str) else text for key, text in value.items()}
             record = Record.model_validate({**texts, "file": file})
+            if record.user in ("", user_id):
+                records.append(record)
         except OSError as error:  # a purge of another process may have removed it
             logger.warning("%s cannot be read: %s", file, error)
-            continue
         except (ValueError, RecursionError, OverflowError):  # OverflowError: no such time in UTC
-            _set_aside(file)
-            continue
-        if record.user in ("", user_id):
-            records.append(record)
+            with logged(logger, f"{file} is no record and cannot be set aside", OSError):  # it is met again then
+                file.rename(file.with_suffix(DAMAGED))
     return records
 
 
@@ -146,19 +140,7 @@ def remove_records(records: Iterable[Record]) -> None:
 
 def remove_leftovers(data_dir: Path) -> None:
     """Remove the drafts of hooks that were killed."""
-    oldest = time.time() - LEFTOVER_SECONDS
-    for file in Path(spool.spool_dir(str(data_dir))).glob(f"*{spool.UNFINISHED_SUFFIX}"):
-        with suppress(OSError):  # the next look meets it again
-            if file.stat().st_mtime < oldest:
-                file.unlink()
-
-
-def _set_aside(file: Path) -> None:
-    """Move a file that cannot be read out of the way. If that fails, it is met again at the next look."""
-    try:
-        file.rename(file.with_suffix(DAMAGED))
-    except OSError as error:
-        logger.warning("%s is no record and cannot be set aside: %s", file, error)
+    delete_older(Path(spool.spool_dir(str(data_dir))).glob(f"*{spool.UNFINISHED_SUFFIX}"), LEFTOVER_SECONDS)
 
 
 # By what a captured message and its scope are known.
@@ -277,8 +259,7 @@ class Captured:
         `same` is kept with its id.
         """
         in_lines, records = self.counts.get(self._key, (0, ()))
-        name = hashed(self.message.external_id)[:NAME_CHARS]
-        if name in records:
+        if (name := hashed(self.message.external_id)[:NAME_CHARS]) in records:
             return False
         self.counts[self._key] = (in_lines, (*records, name))
         return same is None and in_lines <= len(records)
@@ -311,7 +292,7 @@ class Gathering:
         self.known = 0
         self.titles: dict[tuple[str, str], str] = {}
 
-    def add_records(self, records: Sequence[Record]) -> None:
+    def add_records(self, records: Sequence[Record]) -> Gathering:
         """Add what records say, and then what is new in their transcripts."""
         counts = {
             record.transcript: self._offsets.position(Path(record.transcript)).counts
@@ -340,6 +321,7 @@ class Gathering:
                 continue
             self.add_lines(reading, path, record.session, record.cwd, record.at, known)
             self._offsets.count_unknown(record.client, reading.unknown)
+        return self
 
     def add_lines(
         self,
@@ -401,10 +383,9 @@ class Gathering:
             if is_new and same is None and purged.isdisjoint(names[message.id]):
                 self.new.append(item)
                 equal.append(StoredMessage(message.id, message.external_id, message.role, item.digest, message.said_at))
-                continue
-            self.known += 1
-            if same is not None and same.deleted_at is not None:
+            elif same is not None and same.deleted_at is not None:
                 self.deleted.append(same)
+        self.known = len(found) - len(self.new)
         return self
 
     def _cleaned(self, captured: Sequence[Captured]) -> list[Captured]:
@@ -436,12 +417,7 @@ def _message(scope: Scope, external_id: str, role: str, text: str, at: datetime)
 # The stage in the history of captured messages, and of what was recognized in them.
 STAGE = "capture"
 
-_TAGS: Mapping[StandingKind, tuple[str, ...]] = {
-    "rule": ("instruction",),
-    "decision": ("decision",),
-    "fact": (),
-    "person": (),
-}
+_TAGS: Mapping[StandingKind, tuple[str, ...]] = {"rule": ("instruction",), "decision": ("decision",)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -454,9 +430,8 @@ class _Storing:
 
     async def store(self, found: Gathering) -> None:
         """Store messages in the order in which they were said, a few hundred in a transaction."""
-        conversations: dict[tuple[Scope, str, str], list[Message]] = {}
-        for item in sorted(found.new, key=lambda item: item.message.said_at):
-            conversations.setdefault((item.message.scope, item.client, item.session), []).append(item.message)
+        said = sorted(found.new, key=lambda item: item.message.said_at)
+        conversations = grouped(((item.message.scope, item.client, item.session), item.message) for item in said)
         for (scope, client, session), messages in conversations.items():
             conversation = Conversation(client, session, found.titles.get((client, session), ""))
             for chunk in batched(messages):
@@ -487,7 +462,7 @@ class _Storing:
                 fact = Fact(
                     statement.text,
                     (message.id,),
-                    tags=_TAGS[statement.kind],
+                    tags=_TAGS.get(statement.kind, ()),
                     role=message.role,
                     metadata={ORIGIN: CAPTURED},
                     said_at=message.said_at,
@@ -498,8 +473,7 @@ class _Storing:
         for scope, facts in stated.items():
             user, hashes = scope.user_id, list(facts)
             known = await engine.read(lambda conn, user=user, hashes=hashes: memories.hashes_known(conn, user, hashes))
-            adds = [Decision(Event.ADD, fact) for digest, fact in facts.items() if digest not in known]
-            if adds:
+            if adds := [Decision(Event.ADD, fact) for digest, fact in facts.items() if digest not in known]:
                 named = await engine.read(lambda conn, scope=scope, adds=adds: with_named_facts(conn, scope, adds))
                 await self._write(Write(scope, self.provenance, decisions=named))
 
@@ -563,9 +537,6 @@ BUSY = "another process is taking in what hooks captured, so nothing was done. T
 EXCLUDED = "sessions in excluded folders"
 UNREADABLE = "files that cannot be read"
 
-AfterWrite = Callable[[Scope], Awaitable[None]]
-OnPause = Callable[[Iterable[tuple[str, str]]], None]
-
 
 @dataclass(frozen=True, slots=True)
 class SessionsRequest:
@@ -606,8 +577,8 @@ class Capture:
     """
 
     _engine: Engine
-    _after_write: AfterWrite = ignore
-    _on_pause: OnPause = lambda _: None
+    _after_write: Callable[[Scope], Awaitable[None]] = ignore
+    _on_pause: Callable[[Iterable[tuple[str, str]]], None] = lambda _: None
     _on_said: Callable[..., None] = lambda *_: None
 
     async def take_in(self, seconds: float | None = None) -> None:
@@ -643,12 +614,8 @@ class Capture:
             if not await self._take_in_spool(set(), patience=PATIENCE):
                 raise LedgerError(BUSY)
         elif erased is not None:
-
-            def remove() -> None:
-                records = read_records(waiting_files(settings.data_dir), settings.user_id)
-                remove_records(record for record in records if scope_of(engine, record.cwd) == erased)
-
-            await engine.run(remove)
+            records = await engine.run(lambda: read_records(waiting_files(settings.data_dir), settings.user_id))
+            await engine.run(lambda: remove_records(each for each in records if scope_of(engine, each.cwd) == erased))
 
     async def take_in_sessions(self, request: SessionsRequest, progress: Progress) -> SessionsResult:
         """Take in the old sessions of a client, each into the project of its folder. Each message is kept once.
@@ -721,13 +688,7 @@ class Capture:
         offsets = await engine.run(lambda: Offsets.load(settings.data_dir))
         spooled = await engine.run(lambda: read_records(files, settings.user_id))
         records = [each for each in spooled if not is_excluded(each.cwd, settings.hooks_excluded_folders)]
-
-        def gather() -> Gathering:
-            gathering = Gathering(engine, offsets)
-            gathering.add_records(records)
-            return gathering.deduplicate()
-
-        found = await engine.run(gather)
+        found = await engine.run(lambda: Gathering(engine, offsets).add_records(records).deduplicate())
         storing = _Storing(engine, Provenance(STAGE, caller=job_queries.HOOKS), {})
         await storing.store(found)
         self._on_said(settings.user_id, *(item.message.content for item in found.new))
@@ -767,8 +728,7 @@ class Capture:
         """Return what a transcript says; nothing if it is left out. Blocking."""
         since, gathering = request.since or OLDEST, Gathering(self._engine, offsets)
         try:
-            written_at = datetime.fromtimestamp(file.stat().st_mtime, UTC)
-            if written_at < since:
+            if (written_at := datetime.fromtimestamp(file.stat().st_mtime, UTC)) < since:
                 return gathering
             reading = read_transcript(request.client, file, ReadPosition(), with_before=False)
         except OSError as error:

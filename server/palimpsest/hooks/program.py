@@ -32,8 +32,7 @@ def main() -> None:
             from palimpsest.hooks.events import build_reply, handle_event  # noqa: PLC0415 - the watchdog must run before
 
             call = handle_event(stdin)
-        answer = build_reply(*call, started_at + ANSWER_LIMIT) if call is not None else b""
-        if answer:
+        if answer := build_reply(*call, started_at + ANSWER_LIMIT) if call is not None else b"":
             unfinished.acquire()  # and never released, because the process ends here
             os.write(STDOUT, answer)
     finally:

@@ -141,10 +141,8 @@ def sockets_dir(data_dir: str) -> str:
     one, so check it with `is_private_folder` or make it with `make_private_folder`.
     """
     folder = os.path.join(hooks_dir(data_dir), "sockets")
-    if (
-        sys.platform == "win32"
-        or len(os.fsencode(os.path.join(folder, f"{'0' * 32}{SOCKET_SUFFIX}"))) <= MAX_SOCKET_PATH
-    ):
+    socket = os.path.join(folder, f"{'0' * 32}{SOCKET_SUFFIX}")
+    if sys.platform == "win32" or len(os.fsencode(socket)) <= MAX_SOCKET_PATH:
         return folder
     return os.path.join(SHORT_TMP, f"palimpsest-{os.getuid()}", hashed(data_dir))
 
@@ -200,8 +198,7 @@ def write_new_file(path: str, content: bytes) -> None:
 
 def append_line(path: str, line: str) -> None:
     """Append a line to a file (0600) in one write, so that lines of several processes are not mixed. Raises OSError."""
-    flags = os.O_CREAT | os.O_APPEND | os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0)
-    descriptor = os.open(path, flags, OWNER_ONLY)
+    descriptor = os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0), OWNER_ONLY)
     try:
         os.write(descriptor, f"{line}\n".encode())
     finally:
@@ -257,9 +254,7 @@ def without_private(text: str) -> str:
 
 def question(text: str) -> str:
     """Return what to ask the memory about a prompt, or "" if there is nothing to ask."""
-    if len(text) < MIN_QUESTION_CHARS or text.startswith(("/", "!")):
-        return ""
-    return text[:MAX_QUESTION_CHARS]
+    return "" if len(text) < MIN_QUESTION_CHARS or text.startswith(("/", "!")) else text[:MAX_QUESTION_CHARS]
 
 
 def is_block(text: str) -> bool:

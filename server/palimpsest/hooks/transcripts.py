@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, TypeAlias, cast
 from pydantic import BaseModel, Field, ValidationError
 
 from palimpsest.core.clock import parse_instant
-from palimpsest.core.errors import InputError
+from palimpsest.core.errors import InputError, logged
 from palimpsest.core.files import replace_file
 from palimpsest.core.models import PICTURE
 from palimpsest.core.validation import list_of, object_of, well_formed
@@ -95,10 +95,9 @@ def text_of_blocks(content: Any) -> str:
 
 def instant_of(value: Any) -> datetime | None:
     """Return the instant of an ISO 8601 text in UTC, or None."""
-    try:
+    with suppress(InputError):
         return parse_instant(value, "the time").astimezone(UTC) if isinstance(value, str) else None
-    except InputError:
-        return None
+    return None
 
 
 # Claude Code's transcripts: JSON lines of `user`, `assistant`, `attachment` and much else.
@@ -362,6 +361,13 @@ KEPT_COUNTS = 50
 KEPT_FILES = 5_000
 
 
+def write_file(path: Path, text: str, *, durable: bool = False) -> None:
+    """Write a file of the hooks, as `replace_file` does, in a folder of its owner alone. Raises OSError."""
+    spool.make_private_folder(str(path.parent))
+    with replace_file(path, durable=durable) as file:
+        file.write(text)
+
+
 class Offsets(BaseModel):
     """How far each transcript was read, by its path, and how many lines of unknown types were met, by client."""
 
@@ -373,12 +379,11 @@ class Offsets(BaseModel):
     def load(cls, data_dir: Path) -> Offsets:
         """Return what is written down. If that is damaged, all transcripts are read anew, and nothing is kept twice."""
         file = Path(spool.transcripts_file(str(data_dir)))
-        try:
+        fault = f"{file} cannot be read, so transcripts are read from their beginning"
+        with logged(logger, fault, OSError, ValidationError):
             content = file.read_bytes() if file.exists() else b"{}"
             return cls.model_validate_json(content).model_copy(update={"file": file})
-        except (OSError, ValidationError) as error:
-            logger.warning("%s cannot be read, so transcripts are read from their beginning: %s", file, error)
-            return cls(file=file)
+        return cls(file=file)
 
     def position(self, path: Path) -> ReadPosition:
         """Return how far a transcript was read. What changes its counts is written down with `move`."""
@@ -400,9 +405,5 @@ class Offsets(BaseModel):
             self.files = {name: known for name, known in self.files.items() if Path(name).exists()}
         for name in list(self.files)[:-KEPT_COUNTS]:
             self.files[name].counts = None
-        try:
-            spool.make_private_folder(str(self.file.parent))
-            with replace_file(self.file, durable=False) as file:
-                file.write(self.model_dump_json())
-        except OSError as error:
-            logger.warning("%s cannot be written, so transcripts will be read again: %s", self.file, error)
+        with logged(logger, f"{self.file} cannot be written, so transcripts will be read again", OSError):
+            write_file(self.file, self.model_dump_json())

@@ -5,13 +5,11 @@ import logging
 import os
 import secrets
 import tempfile
-import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TextIO, TypeAlias, cast
+from typing import Any, Literal, TextIO, cast
 
 import anyio.to_thread
 from anyio.abc import TaskGroup
@@ -27,7 +25,7 @@ from palimpsest.admin.import_file import ImportResult
 from palimpsest.admin.importers.records import MAX_BYTES
 from palimpsest.core.clock import now
 from palimpsest.core.errors import InputError, PalimpsestError, PromptError, raised_as
-from palimpsest.core.files import OWNER_ONLY
+from palimpsest.core.files import OWNER_ONLY, delete_older
 from palimpsest.core.models import Scope
 from palimpsest.core.settings import Settings
 from palimpsest.core.threads import end_if_cancelled
@@ -88,8 +86,6 @@ KEPT_SECONDS = 3600.0
 # After this long a file is one that a killed process left behind: no upload and no import takes a day.
 LEFT_OVER_SECONDS = 24 * KEPT_SECONDS
 
-State: TypeAlias = Literal["reading", "read", "importing", "imported", "failed"]
-
 
 @dataclass(slots=True)
 class FileImport:
@@ -102,7 +98,7 @@ class FileImport:
     name: str
     scope: Scope
     max_bytes: int
-    state: State = "reading"
+    state: Literal["reading", "read", "importing", "imported", "failed"] = "reading"
     done: int = 0
     total: int = 0
     result: ImportResult | None = None
@@ -207,10 +203,7 @@ def new_file(data_dir: Path) -> Path:
     """Return a path for an upload that is used by nobody, after deleting what killed processes left there. Blocking."""
     folder = data_dir / FOLDER
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    for file in folder.iterdir():
-        with suppress(OSError):  # another process has just deleted it
-            if time.time() - file.stat().st_mtime > LEFT_OVER_SECONDS:
-                file.unlink()
+    delete_older(folder.iterdir(), LEFT_OVER_SECONDS)
     return folder / secrets.token_hex(16)
 
 
@@ -287,8 +280,7 @@ async def export(request: Request) -> Response:
     It is written to a file without a name first. So a browser that reads slowly keeps no state of the ledger open, and
     what does not work is said in place of half a download.
     """
-    grant = context.visitor_of(request).grant
-    if grant.project:
+    if (grant := context.visitor_of(request).grant).project:
         raise HTTPException(404)
     memory = await context.memory_of(request)
     async with work_of(request).exporting:
@@ -468,13 +460,12 @@ async def prompt(
     """Show a prompt, and how it differs from the shipped one. `said`: why a `draft` of it was not saved."""
     found = found or await _named(request)
     settings, told = await settings_of(request), context.told_to(request)
-    difference = [(CHANGES.get(line[:1], ""), line if line[:1] == "@" else line[1:]) for line in found.difference]
     return context.shown(
         request,
         "care/prompt.html",
         status,
         prompt=found,
-        lines=difference,
+        lines=[(CHANGES.get(line[:1], ""), line if line[:1] == "@" else line[1:]) for line in found.difference],
         draft=draft or found.text,
         read=_digest(found.text),
         done=told.get("done", ""),

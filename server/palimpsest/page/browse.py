@@ -50,8 +50,7 @@ class Period:
         """Return what it consists of: the months of a year, else its days."""
         if self.name == "year":
             return [period("month", date(self.first.year, month, 1)) for month in range(1, 13)]
-        days = (self.end - self.first).days
-        return [period("day", self.first + timedelta(days=number)) for number in range(days)]
+        return [period("day", self.first + timedelta(days=number)) for number in range((self.end - self.first).days)]
 
     @property
     def key(self) -> str:
@@ -104,8 +103,7 @@ async def activity(request: Request) -> Response:
     if memory.recall_log.days:
         days = _last("day", min(memory.recall_log.days, MAX_DAYS), today)
         plots.append(_plot("questions_asked", days, await memory.recall_log.count_by_day(scope)))
-    jobs = await jobs_seen(memory.engine, scope, JOBS)
-    return context.shown(request, "around/activity.html", jobs=jobs, plots=plots)
+    return context.shown(request, "around/activity.html", jobs=await jobs_seen(memory.engine, scope, JOBS), plots=plots)
 
 
 def _last(name: PeriodName, number: int, today: date) -> Sequence[Period]:
@@ -335,9 +333,8 @@ WITHOUT_ARGUMENT = tuple(kind for kind in KEPT_KIND_NAMES if kind not in {"sessi
 async def summaries(request: Request) -> Response:
     """Show a summary, by default the overall one, and links to the others."""
     memory, scope = await context.memory_of(request), context.scope_of(request)
-    kind = request.query_params.get("kind", "overall")
     with context.or_not_found():
-        kept = await kept_summary(memory.engine, scope, kind, SOURCES)
+        kept = await kept_summary(memory.engine, scope, request.query_params.get("kind", "overall"), SOURCES)
     return context.shown(
         request,
         "around/summaries.html",
@@ -362,12 +359,11 @@ async def refresh(request: Request) -> Response:
 FURTHER = ("tag", "entity", "speaker", "first", "last", "held_at", "agent", "run")
 
 
-# What hits must be, by `kind` and `FURTHER`; what is "" does not filter. `first` and `last` are days in ISO 8601.
-Filters: TypeAlias = Mapping[str, str]
+def of_hits(filters: Mapping[str, str]) -> Mapping[str, Any]:
+    """Return what the form sent, by `kind` and `FURTHER`, as a filter on hits.
 
-
-def of_hits(filters: Filters) -> Mapping[str, Any]:
-    """Return what the form sent as a filter on hits."""
+    What is "" does not filter. `first` and `last` are days in ISO 8601.
+    """
     names = {"kind": "kind", "tags": "tag", "entity": "entity", "speaker": "speaker"}
     chosen: dict[str, Any] = {name: filters[sent] for name, sent in names.items() if filters[sent]}
     days = {operator: filters[sent] for operator, sent in (("gte", "first"), ("lte", "last")) if filters[sent]}

@@ -138,8 +138,7 @@ async def save_hit(request: Request) -> Response:
     given = {"text": text, "tags": tags, "pinned": pinned}
     listed, metadata, revision = tags.split(","), {PINNED: pinned or None}, context.number_in(sent, "revision")
     write = memory.update(scope, stored.id, text=text, metadata=metadata, tags=listed, caller=CALLER, revision=revision)
-    result = await _saved(request, given, write)
-    if not isinstance(result, WriteResult):
+    if not isinstance(result := await _saved(request, given, write), WriteResult):
         stored = await memory_named(request)
         return _form(request, stored, given, result) if result else _hit(request, stored, "unchanged", 0)
     (outcome,) = result.outcomes
@@ -341,11 +340,10 @@ async def undo(request: Request) -> Response:
     """Undo an edit by its number, or all edits from one on."""
     memory, scope, form = await context.memory_of(request), context.writable_scope_of(request), await request.form()
     number = request.path_params["number"]
+    what = Undo(edit=number)
     if form.get("since") == "on":
         (edit,) = [entry for entry in await memory.log(scope, limit=1, before=number + 1) if entry.number == number]
         what = Undo(since=edit.made_at)
-    else:
-        what = Undo(edit=number)
     await memory.undo(scope, what, caller=CALLER)
     back = context.own_path(str(form.get("back", ""))) or context.in_project("/edits", scope)
     return context.redirect(f"{back}{'&' if '?' in back else '?'}{context.DONE}=undone")

@@ -40,8 +40,7 @@ ENGLISH = "en"
 @cache
 def languages() -> Mapping[str, Mapping[str, str]]:
     """Return the words of each language, by key. What a language lacks is in English."""
-    text = files("palimpsest.page").joinpath("words.toml").read_text("utf-8")
-    stored: dict[str, dict[str, str]] = tomllib.loads(text)
+    stored: dict[str, dict[str, str]] = tomllib.loads((files("palimpsest.page") / "words.toml").read_text("utf-8"))
     return {language: {**stored[ENGLISH], **words} for language, words in stored.items()}
 
 
@@ -225,8 +224,7 @@ class Visits:
         if visitor is None or now - visit.seen_at > IDLE_FOR:
             self._visits.pop(key, None)
             return None
-        if is_use:
-            visit.seen_at = now
+        visit.seen_at = now if is_use else visit.seen_at
         return visitor
 
     def leave(self, cookie: str) -> None:
@@ -299,8 +297,7 @@ async def memory_of(request: Request) -> OpenMemory:
 def scope_of(request: Request) -> Scope:
     """Return the visitor's memory, with the project that the request names. Raises HTTPException for another's."""
     grant = visitor_of(request).grant
-    project = request.query_params.get("project", "") or grant.project
-    if not grant.sees(project):
+    if not grant.sees(project := request.query_params.get("project", "") or grant.project):
         raise HTTPException(404)
     return grant.within(Scope(grant.user_id, project))
 

@@ -4,6 +4,7 @@ import webbrowser
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from http import HTTPStatus
 from typing import cast
 
@@ -64,8 +65,7 @@ async def live(request: Request) -> Response:
                 look = last or await changes.look(user_id)
                 yield f"retry: 3000\nid: {look.number} {look.epoch}\n\n".encode()
                 while not is_ending.is_set():
-                    look = await changes.look(user_id, look)
-                    if look.is_new:
+                    if (look := await changes.look(user_id, look)).is_new:
                         yield f"event: changed\nid: {look.number} {look.epoch}\ndata: \n\n".encode()
                     await anyio.sleep(LOOK_SECONDS)
 
@@ -133,15 +133,12 @@ OPEN_PATHS = ("/enter", "/sign-in", context.STATIC)
 def _only_for(may_use: Callable[[context.Visitor], bool], *routes: Route) -> list[Route]:
     """Return routes that do not exist for other visitors: forbidden actions are hidden and answer 404."""
 
-    def checked(endpoint: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
-        async def check_first(request: Request) -> Response:
-            if not may_use(context.visitor_of(request)):
-                raise HTTPException(404)
-            return await endpoint(request)
+    async def check_first(endpoint: Callable[[Request], Awaitable[Response]], request: Request) -> Response:
+        if not may_use(context.visitor_of(request)):
+            raise HTTPException(404)
+        return await endpoint(request)
 
-        return check_first
-
-    return [Route(route.path, checked(route.endpoint), methods=route.methods) for route in routes]
+    return [Route(route.path, partial(check_first, route.endpoint), methods=route.methods) for route in routes]
 
 
 ROUTES = (
@@ -258,12 +255,11 @@ def _let_in(app: ASGIApp) -> ASGIApp:
 
 async def _in_present_project(request: Request, visitor: context.Visitor) -> context.Visitor:
     """Return a visitor with the project of their access token under the name that it has now."""
-    try:
+    with suppress(PalimpsestError):  # the page that is asked for reports it
         memory = await cast("LazyMemory", request.app.state.memory).get()
         project = await memory.projects.current_name(visitor.grant.project, user_id=visitor.grant.user_id)
-    except PalimpsestError:  # the page that is asked for reports it
-        return visitor
-    return replace(visitor, grant=replace(visitor.grant, project=project))
+        return replace(visitor, grant=replace(visitor.grant, project=project))
+    return visitor
 
 
 async def _problem(request: Request, error: Exception) -> Response:

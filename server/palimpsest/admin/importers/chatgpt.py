@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from palimpsest.admin.importers import records
-from palimpsest.admin.importers.records import ImportedFile, Reading, Skipped, instant_of, text_of
+from palimpsest.admin.importers.records import ImportedFile, Reading, Skipped, text_of
 from palimpsest.core.models import PICTURE
 from palimpsest.core.validation import is_picture, list_of, object_of
 
@@ -44,22 +44,18 @@ def _is_conversation(value: Any) -> bool:
 
 
 def _conversation(conversation: dict[str, Any], reading: Reading) -> records.ImportedConversation:
-    skipped = reading.skipped
     if not _is_conversation(conversation):
-        skipped[records.UNKNOWN_CONVERSATION] += 1
+        reading.skipped[records.UNKNOWN_CONVERSATION] += 1
     nodes = object_of(conversation.get("mapping"))
     messages: list[records.ImportedMessage] = []
-    at = instant_of(conversation.get("create_time"))
     parents = {name: text_of(object_of(node).get("parent")) or None for name, node in nodes.items()}
     said = {name: object_of(object_of(node).get("message")) for name, node in nodes.items()}
     current = text_of(conversation.get("current_node"))
-    for name in records.shown_branch(parents, current, lambda key: instant_of(said[key].get("create_time")), skipped):
-        message = said[name]
-        at = instant_of(message.get("create_time")) or at  # without a time of its own, it has that of its parent
-        said_at = reading.time_of(at)
+    for name, message, at in records.shown_branch(said, parents, current, "create_time", reading):
+        said_at = reading.time_of(at, conversation.get("create_time"))
         if message.get("recipient") == "bio":
             _take_saved(message, said_at, reading)
-        elif message and (content := _content(message, skipped)):
+        elif message and (content := _content(message, reading.skipped)):
             author, message_id = object_of(message["author"]), text_of(message.get("id")) or text_of(name)
             speaker = text_of(author.get("name"))
             messages.append(records.ImportedMessage(message_id, author["role"], content, said_at, speaker))
@@ -70,8 +66,7 @@ def _conversation(conversation: dict[str, Any], reading: Reading) -> records.Imp
 def _take_saved(message: dict[str, Any], said_at: datetime, reading: Reading) -> None:
     """Take in what the model gave to its memory. A request to forget something there changes nothing here."""
     parts = list_of(object_of(message.get("content")).get("parts"))
-    text = text_of("\n".join(part for part in parts if isinstance(part, str)))
-    if not text or _FORGET.match(text):
+    if not (text := text_of("\n".join(part for part in parts if isinstance(part, str)))) or _FORGET.match(text):
         reading.skipped["requests to forget a memory"] += 1
     else:
         reading.keep("chatgpt", text, said_at)

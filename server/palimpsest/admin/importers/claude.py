@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from palimpsest.admin.importers import records
-from palimpsest.admin.importers.records import ImportedFile, Reading, Skipped, instant_of, text_of
+from palimpsest.admin.importers.records import ImportedFile, Reading, Skipped, text_of
 from palimpsest.core.models import PICTURE
 from palimpsest.core.validation import list_of, object_of, one_line
 
@@ -33,9 +33,7 @@ def _keep_memories(values: Sequence[Any], reading: Reading) -> None:
     objects = [object_of(value) for value in values]
     projects = [value for value in objects if _is_project(value) and not value.get("is_starter_project")]
     names = {text_of(project.get("uuid")): one_line(text_of(project.get("name"))) for project in projects}
-    for value in objects:
-        if not _is_memory(value):
-            continue
+    for value in filter(_is_memory, objects):
         at = reading.time_of(value.get("updated_at"))
         for tags, text in _paragraphs(text_of(value.get("conversations_memory"))):
             reading.keep("claude", text, at, tags)
@@ -67,8 +65,7 @@ def _paragraphs(text: str) -> Iterator[tuple[tuple[str, ...], str]]:
         lines = block.strip().split("\n")
         if (heading := _HEADING.fullmatch(lines[0].strip())) is not None:
             tags, lines = records.tags_of(heading["marked"] or heading["bold"]), lines[1:]
-        items = _BULLET.split("\n".join(lines))
-        yield from ((tags, kept) for item in items if (kept := one_line(item)))
+        yield from ((tags, kept) for item in _BULLET.split("\n".join(lines)) if (kept := one_line(item)))
 
 
 _ROLES = {"human": "user", "assistant": "assistant"}
@@ -106,13 +103,9 @@ def _conversation(conversation: dict[str, Any], reading: Reading) -> records.Imp
         for number, message in enumerate(list_of(conversation.get("chat_messages")))
     }
     messages: list[records.ImportedMessage] = []
-    at = instant_of(conversation.get("created_at"))
     current = text_of(conversation.get("current_leaf_message_uuid"))
-    parents = _parents_of(by_name)
-    for name in records.shown_branch(parents, current, lambda key: instant_of(by_name[key].get("created_at")), skipped):
-        message = by_name[name]
-        at = instant_of(message.get("created_at")) or at
-        role, said_at = _ROLES.get(text_of(message.get("sender"))), reading.time_of(at)
+    for _, message, at in records.shown_branch(by_name, _parents_of(by_name), current, "created_at", reading):
+        role, said_at = _ROLES.get(text_of(message.get("sender"))), reading.time_of(at, conversation.get("created_at"))
         if role is None:
             skipped[records.NOT_SAID] += 1
             continue

@@ -2,8 +2,7 @@
 
 import json
 import sqlite3
-from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from datetime import datetime
 from functools import partial
@@ -12,9 +11,10 @@ from typing import Any
 
 from palimpsest.admin.importers import records
 from palimpsest.admin.importers.records import ImportedFile, ImportedMemory, Reading, instant_of, text_of
-from palimpsest.core.errors import InputError
+from palimpsest.core.errors import InputError, raised_as
 from palimpsest.core.models import Event
 from palimpsest.core.validation import MAX_METADATA_BYTES, MAX_TEXT_CHARS, has_nul, list_of, object_of, well_formed
+from palimpsest.store.rows import grouped
 
 _KEPT_FIELDS = ("user_id", "agent_id", "run_id", "app_id", "attributed_to", "expiration_date")
 _SPEAKER = ("actor_id", "role")
@@ -33,18 +33,17 @@ def read_history(source: records.SourceFile, now: datetime) -> ImportedFile | No
     """
     if not source.is_database:
         return None
-    try:
-        # as_uri percent-encodes characters that SQLite would take for the end of the path
-        with closing(sqlite3.connect(f"{source.path.resolve().as_uri()}?mode=ro", uri=True)) as database:
-            database.text_factory = partial(str, encoding="utf-8", errors="replace")
-            if not _has_history(source.path, database):
-                return None
-            database.row_factory = sqlite3.Row
-            rows = [dict(row) for row in database.execute("SELECT * FROM history ORDER BY rowid")]
-    except sqlite3.Error as error:
-        raise InputError(f"{source.name} cannot be read as a database: {error}. {records.EXPECTED}") from error
+    # as_uri percent-encodes characters that SQLite would take for the end of the path
+    place, fault = f"{source.path.resolve().as_uri()}?mode=ro", f"{source.name} cannot be read as a database"
+    advice = f". {records.EXPECTED}"
+    with raised_as(InputError, fault, advice, sqlite3.Error), closing(sqlite3.connect(place, uri=True)) as database:
+        database.text_factory = partial(str, encoding="utf-8", errors="replace")
+        if not _has_history(source.path, database):
+            return None
+        database.row_factory = sqlite3.Row
+        rows = [dict(row) for row in database.execute("SELECT * FROM history ORDER BY rowid")]
     reading = Reading(now)
-    return ImportedFile("mem0-history", _history_memories(rows, reading), notes=reading.notes)
+    return ImportedFile("mem0-history", tuple(_history_memories(rows, reading)), notes=reading.notes)
 
 
 def _has_history(file: Path, database: sqlite3.Connection) -> bool:
@@ -54,20 +53,16 @@ def _has_history(file: Path, database: sqlite3.Connection) -> bool:
     return columns >= _COLUMNS
 
 
-def _history_memories(rows: Sequence[dict[str, Any]], reading: Reading) -> tuple[ImportedMemory, ...]:
-    by_memory: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
-    for row in rows:
-        by_memory[well_formed(str(row["memory_id"] or ""))].append(row)
+def _history_memories(rows: Sequence[dict[str, Any]], reading: Reading) -> Iterator[ImportedMemory]:
+    by_memory = grouped((well_formed(str(row["memory_id"] or "")), row) for row in rows)
     reading.skipped[UNUSABLE] += len(by_memory.pop("", ()))
-    memories: list[ImportedMemory] = []
     for memory_id, memory_rows in by_memory.items():
         versions = _versions(_dated_rows(memory_rows, reading), reading)
         if any(len(version.text or "") > MAX_TEXT_CHARS for version in versions):
             reading.skipped[records.TOO_LONG] += 1
         elif versions:
             speaker = {part: text for part in _SPEAKER for row in memory_rows if (text := text_of(row.get(part)))}
-            memories.append(ImportedMemory(versions, {**speaker, "imported_from": "mem0", "mem0_id": memory_id}))
-    return tuple(memories)
+            yield ImportedMemory(versions, {**speaker, "imported_from": "mem0", "mem0_id": memory_id})
 
 
 def _dated_rows(rows: Sequence[dict[str, Any]], reading: Reading) -> list[tuple[dict[str, Any], datetime]]:
@@ -100,8 +95,7 @@ def _versions(rows: Sequence[tuple[dict[str, Any], datetime]], reading: Reading)
             reading.skipped[UNUSABLE] += event != Event.NONE
             continue
         if not versions and old and (deletes or event == Event.UPDATE):  # the row that added it is missing
-            created_at = reading.time_of(row.get("created_at"))
-            versions.append(records.ImportedVersion(Event.ADD, old, min(created_at, at)))
+            versions.append(records.ImportedVersion(Event.ADD, old, min(reading.time_of(row.get("created_at")), at)))
         exists = bool(versions) and versions[-1].text is not None
         if not deletes:
             versions.append(records.ImportedVersion(Event.UPDATE if exists else Event.ADD, new, at))
@@ -128,8 +122,7 @@ def read_export(source: records.SourceFile, now: datetime) -> ImportedFile | Non
 
 def _export_memory(item: Any, reading: Reading) -> ImportedMemory | None:
     exported = object_of(item)
-    text = text_of(exported.get("memory"))
-    if not text or len(text) > MAX_TEXT_CHARS:
+    if not (text := text_of(exported.get("memory"))) or len(text) > MAX_TEXT_CHARS:
         reading.skipped[records.TOO_LONG if text else "memories without text"] += 1
         return None
     created_at, updated_at = instant_of(exported.get("created_at")), instant_of(exported.get("updated_at"))

@@ -6,6 +6,7 @@ import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
@@ -135,25 +136,28 @@ def in_order(conversations: Iterable[ImportedConversation]) -> tuple[ImportedCon
 
 
 def shown_branch(
-    parents: dict[str, str | None], current: str, created_at: Callable[[str], datetime | None], skipped: Skipped
-) -> list[str]:
-    """Return the branch of messages that ends in `current`, or in the newest message if there is no such message.
+    said: dict[str, dict[str, Any]], parents: dict[str, str | None], current: str, time_key: str, reading: Reading
+) -> Iterator[tuple[str, dict[str, Any], datetime | None]]:
+    """Yield the branch of messages that ends in `current`, or in the newest message if there is no such message.
 
-    The first message comes first. `parents` has the message that each one answers. A cycle ends the branch. Other
-    branches are counted.
+    The first message comes first. Each has its name and its time; one without a time has that of its parent.
+    `parents` has the message that each one answers. A cycle ends the branch. Other branches are counted.
     """
     answered = set(parents.values())
     leaves = [message for message in parents if message not in answered]
     if current not in parents:
         last = next(reversed(parents), "")
-        current = max(reversed(leaves), key=lambda leaf: created_at(leaf) or OLDEST, default=last)
+        current = max(reversed(leaves), key=lambda leaf: instant_of(said[leaf].get(time_key)) or OLDEST, default=last)
     branch: dict[str, None] = {}
     message: str | None = current
     while message is not None and message in parents and message not in branch:
         branch[message] = None
         message = parents[message]
-    skipped[BRANCHES] += len({*leaves} - {*branch})
-    return [*reversed(branch)]
+    reading.skipped[BRANCHES] += len({*leaves} - {*branch})
+    at: datetime | None = None
+    for name in reversed(branch):
+        at = instant_of(said[name].get(time_key)) or at
+        yield name, said[name], at
 
 
 # Open a file of another tool as far as that is possible without knowing which tool wrote it.
@@ -175,15 +179,13 @@ def instant_of(value: Any) -> datetime | None:
 
     An instant stays as it is. Return None if the value is none of these.
     """
-    try:
+    with suppress(InputError, ValueError, OverflowError, OSError):
         if isinstance(value, datetime):
             return value
         if isinstance(value, str):
             return parse_instant(value, "a time").astimezone(UTC)
         if isinstance(value, int | float) and not isinstance(value, bool):
             return datetime.fromtimestamp(value, UTC)
-    except (InputError, ValueError, OverflowError, OSError):
-        return None
     return None
 
 
@@ -240,11 +242,9 @@ def open_source(file: Path, max_bytes: int = MAX_BYTES) -> SourceFile:
     """
     with raised_as(InputError, f"{file} cannot be read", f". {EXPECTED}", OSError):
         if file.is_dir():
-            sizes = _sizes_in(file)
-            return _source_of(file, sizes, lambda name: read_plain_file(file / name, MAX_BYTES), max_bytes)
+            return _source_of(file, _sizes_in(file), lambda name: read_plain_file(file / name, MAX_BYTES), max_bytes)
         with open_plain_file(file) as stream:
-            head = stream.read(len(_SQLITE))
-            if head == _SQLITE:
+            if (head := stream.read(len(_SQLITE))) == _SQLITE:
                 return SourceFile(file, str(file), is_database=True)
             if head.startswith(_ZIP):
                 return _zip_source(file, max_bytes)
@@ -278,8 +278,7 @@ def _source_of(file: Path, sizes: Mapping[str, int], read: Callable[[str], bytes
     top = f"{PurePosixPath(conversations[0]).parent}/" if conversations else ""
     below = {name.removeprefix(top): name for name in sizes}
     beside = [name for path, name in below.items() if _BESIDE.fullmatch(path)]
-    known = [*conversations, *beside]
-    if not known:
+    if not (known := [*conversations, *beside]):
         raise InputError(f"{file} has no conversations.json in it. {EXPECTED}")
     if sum(sizes[name] for name in known) > max_bytes:
         raise InputError(f"{file} would unpack to more than {max_bytes:,} bytes. {EXPECTED}")
@@ -314,8 +313,8 @@ def _conversation_files(names: Iterable[str]) -> list[str]:
 def _parsed(name: str, raw: bytes) -> Any:
     """Return what a JSON text holds, a list if it is JSON lines."""
     try:
-        text = raw.decode("utf-8-sig")
-        return json.loads(text, parse_constant=lambda _: None)  # NaN is not JSON, but the rest can still be read
+        # NaN is not JSON, but the rest can still be read.
+        return json.loads(raw.decode("utf-8-sig"), parse_constant=lambda _: None)
     except (ValueError, RecursionError) as error:
         if isinstance(error, json.JSONDecodeError) and error.msg == "Extra data":
             return list(_values_of_lines(name, error.doc))

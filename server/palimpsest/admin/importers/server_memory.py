@@ -15,6 +15,9 @@ from palimpsest.core.validation import list_of, object_of, one_line
 
 UNUSABLE = "entries without a name or a text"
 
+# What an entity and a relation are known by. Some writers leave the type out.
+_ENTITY, _RELATION = {"name", "observations"}, {"from", "to", "relationType"}
+
 
 def read(source: records.SourceFile, now: datetime) -> ImportedFile | None:
     """Return one memory per observation and per relation, and one per entity that has neither.
@@ -24,14 +27,14 @@ def read(source: records.SourceFile, now: datetime) -> ImportedFile | None:
     """
     graph = object_of(source.value)
     values = [*list_of(graph.get("entities")), *list_of(graph.get("relations"))] or source.items
-    by_kind: dict[str | None, list[dict[str, Any]]] = {"entity": [], "relation": [], None: []}
-    for value in values:
-        by_kind[_kind(object_of(value))].append(object_of(value))
-    entities, relations = by_kind["entity"], by_kind["relation"]
+    items = [object_of(value) for value in values]
+    entities = [item for item in items if item.keys() >= _ENTITY]
+    others = [item for item in items if not item.keys() >= _ENTITY]
+    relations = [item for item in others if item.keys() >= _RELATION]
     if not entities and not relations:
         return None
     reading = Reading(now)
-    reading.skipped[UNUSABLE] += len(by_kind[None])
+    reading.skipped[UNUSABLE] += len(others) - len(relations)
     tags = {_line(entity.get("name")): records.tags_of(entity.get("entityType")) for entity in entities}
     related = {_line(relation.get(end)) for relation in relations for end in ("from", "to")}
     texts = [(_line(entity.get("name")), text) for entity in entities for text in _entity_texts(entity, related)]
@@ -42,13 +45,6 @@ def read(source: records.SourceFile, now: datetime) -> ImportedFile | None:
         else:
             reading.skipped[UNUSABLE] += 1
     return ImportedFile("server-memory", tuple(reading.memories.values()), notes=reading.notes)
-
-
-def _kind(item: dict[str, Any]) -> str | None:
-    """Return "entity", "relation" or None, by what it says. Some writers leave the type out."""
-    if {"name", "observations"} <= item.keys():
-        return "entity"
-    return "relation" if {"from", "to", "relationType"} <= item.keys() else None
 
 
 def _entity_texts(entity: dict[str, Any], related: set[str]) -> Iterator[str]:

@@ -87,8 +87,8 @@ class Folders:
     @classmethod
     def of_this_machine(cls) -> Folders:
         """Return the folders of the user who runs this process, in the current folder."""
-        config = platformdirs.user_config_path(roaming=True)  # ~/.config, ~/Library/Application Support, AppData
-        return cls(Path.home(), config, Path.cwd(), os.environ)
+        # The second is ~/.config, ~/Library/Application Support or AppData.
+        return cls(Path.home(), platformdirs.user_config_path(roaming=True), Path.cwd(), os.environ)
 
     def place_of(self, file: UserFile) -> PurePath:
         """Return the path of a file of the user, on the platform of these folders."""

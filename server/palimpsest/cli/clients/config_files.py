@@ -67,8 +67,7 @@ def with_entry(text: str, path: Sequence[Step], value: Any) -> str:
 
     Raises ValueError that names the line if the text is not JSON or a value on the path is of another kind.
     """
-    if not text.strip():
-        text = "{}\n"
+    text = text if text.strip() else "{}\n"
     node, depth = _deepest(text, path)
     if not (rest := path[depth:]):
         if node.value == value:
@@ -86,8 +85,7 @@ def without_entry(text: str, path: Sequence[Step]) -> str:
     """
     parent, depth = _deepest(text, path[:-1]) if text.strip() else (None, 0)
     members = parent.members if parent is not None and depth == len(path) - 1 else ()
-    index = next((number for number, member in enumerate(members) if member.key == path[-1]), None)
-    if index is None:
+    if (index := next((number for number, member in enumerate(members) if member.key == path[-1]), None)) is None:
         return text
     member = members[index]
     start = _line_start(text, member.key_start)
@@ -111,8 +109,7 @@ def _deepest(text: str, path: Sequence[Step]) -> tuple[Node, int]:
         if depth == len(path):
             return node, depth
         _expect_members(text, node, path[depth])
-        found = [member for member in node.members if member.key == path[depth]]
-        if not found:
+        if not (found := [member for member in node.members if member.key == path[depth]]):
             return node, depth
         if len(found) > 1:
             raise ValueError(f"{_line_of(text, found[1].key_start)}: '{path[depth]}' is here a second time")
@@ -161,8 +158,7 @@ def _insert(text: str, node: Node, key: Step, value: Any) -> str:
     last = node.members[-1]
     one_line = "\n" not in text[node.start : last.key_start]
     inner = outer + unit if one_line else _indent_at(text, last.key_start)
-    end = last.end if last.comma is None else last.comma + 1
-    comma = "," if last.comma is None else ""
+    comma, end = (",", last.end) if last.comma is None else ("", last.comma + 1)
     comment = _TRAILING_COMMENT.match(text, end)
     after = comment.end() if comment else end  # a comment behind the last member stays with it
     entry = f"{newline}{inner}{name}{_dump(value, inner, text)}"
@@ -172,8 +168,7 @@ def _insert(text: str, node: Node, key: Step, value: Any) -> str:
 
 def _dump(value: Any, indent: str, text: str) -> str:
     """Return a value as JSON, with the line ends and the indentation of the text it becomes a part of."""
-    dumped = json.dumps(value, indent=_indent_unit(text), ensure_ascii=False)
-    return dumped.replace("\n", f"{_newline(text)}{indent}")
+    return json.dumps(value, indent=_indent_unit(text), ensure_ascii=False).replace("\n", f"{_newline(text)}{indent}")
 
 
 def _newline(text: str) -> str:

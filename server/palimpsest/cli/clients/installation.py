@@ -95,8 +95,7 @@ def hook_program() -> str:
             "uvx and pipx run empty the folder of this palimpsest from time to time, and hooks need a path that stays. "
             f"Nothing was changed. Run uv tool install {DISTRIBUTION} or pipx install {DISTRIBUTION} first"
         )
-    program = _beside_python(HOOK)
-    if not program.exists():
+    if not (program := _beside_python(HOOK)).exists():
         raise InputError(f"{program} is missing. Nothing was changed. Install {DISTRIBUTION} again")
     return str(program)
 
@@ -224,9 +223,7 @@ def with_hooks(hooks: Hooks, text: str, command: Sequence[str]) -> str:
     """
     if hooks.style == "flat" and config_files.value_at(text, ("version",)) is None:
         text = config_files.with_entry(text, ("version",), 1)
-    for handler in reversed(handlers_in(text)):
-        if handler.path[1] not in hooks.events:
-            text = _without_hooks(text, handler)
+    text = _without_handlers(text, [each for each in handlers_in(text) if each.path[1] not in hooks.events])
     for event in hooks.events:
         text = _with_event(hooks, text, event, command)
     return text
@@ -234,9 +231,7 @@ def with_hooks(hooks: Hooks, text: str, command: Sequence[str]) -> str:
 
 def without_hooks(text: str) -> str:
     """Return the text without our handlers, and without the lists that hold nothing else. Raises ValueError."""
-    for handler in reversed(handlers_in(text)):  # the last one first: the numbers before it stay the same
-        text = _without_hooks(text, handler)
-    return text
+    return _without_handlers(text, handlers_in(text))
 
 
 def shell_line(words: Sequence[str], client: str) -> str:
@@ -249,8 +244,7 @@ def shell_line(words: Sequence[str], client: str) -> str:
 
 def _with_event(hooks: Hooks, text: str, event: str, command: Sequence[str]) -> str:
     present = [handler for handler in handlers_in(text) if handler.path[1] == event]
-    for handler in reversed(present[1:]):
-        text = _without_hooks(text, handler)
+    text = _without_handlers(text, present[1:])
     values = _handler(hooks, event, command)
     if present:
         started = {key: value for key, value in values.items() if key in {"type", "command", "args"}}
@@ -272,20 +266,21 @@ def _handler(hooks: Hooks, event: str, command: Sequence[str]) -> dict[str, Any]
     return {**name, "type": "command", "command": line, "timeout": hooks.events[event]}
 
 
-def _without_hooks(text: str, handler: Handler) -> str:
-    """Return the text without a handler, and without the group, the event and the hooks that hold nothing else."""
-    path = handler.path
-    while len(path) > 1 and len(config_files.value_at(text, path[:-1])) == 1:
-        path = path[:-1]
-        if path[-1] == "hooks" and len(path) > 1:
-            path = path[:-1]  # a group without handlers does nothing, whatever else it says
-    return config_files.without_entry(text, path)
+def _without_handlers(text: str, handlers: Sequence[Handler]) -> str:
+    """Return the text without some handlers, and without the groups, events and hooks that hold nothing else."""
+    for handler in reversed(handlers):  # the last one first: the numbers before it stay the same
+        path = handler.path
+        while len(path) > 1 and len(config_files.value_at(text, path[:-1])) == 1:
+            path = path[:-1]
+            if path[-1] == "hooks" and len(path) > 1:
+                path = path[:-1]  # a group without handlers does nothing, whatever else it says
+        text = config_files.without_entry(text, path)
+    return text
 
 
 def _programs(values: Mapping[str, Any]) -> list[str]:
     """Return what a handler may start: its command, or the first word of it as a shell of either platform reads it."""
-    command = values.get("command")
-    if not isinstance(command, str):
+    if not isinstance(command := values.get("command"), str):
         return []
     if "args" in values:
         return [command]
@@ -352,8 +347,7 @@ def installation(target: Target, env: Mapping[str, str], hook_arguments: Sequenc
     client, file, change = target.client, target.entry_file, None
     entry = entry_for(client, env, shared=target.in_project)
     if hook_arguments is not None:
-        command = [hook_program(), "--client", client.name, *hook_arguments]
-        change = partial(with_hooks, target.hooks, command=command)
+        change = partial(with_hooks, target.hooks, command=[hook_program(), "--client", client.name, *hook_arguments])
     return target.edits(lambda text: with_entry(client, file, text, entry), change)
 
 
@@ -393,11 +387,10 @@ def clients_finding(folders: Folders) -> Finding:
     for client in CLIENTS.values():
         try:
             installed, wrong = _examined(client, folders)
+            faults += wrong
+            parts += [f"{client.title} ({', '.join(installed)})"] if installed else []
         except InputError as error:
             notes.append(str(error))
-            continue
-        faults += wrong
-        parts += [f"{client.title} ({', '.join(installed)})"] if installed else []
     text = ", ".join(parts) if parts else "in no client; palimpsest install CLIENT adds it"
     return Finding("clients", "; ".join([text, *faults, *notes]), ok=not faults)
 
