@@ -233,19 +233,22 @@ def moment_of(
     """Return the time that a question with some dates asks about."""
     present = TimeSpan(now, now)
     is_next = not dates and _RE["next"].search(text.casefold()) is not None  # "when is the next test"
-    if held_at is None and (asked.sense == "before" or (asked.sense == "length" and not is_next)):
+    days = [date for date in dates if asked.is_plan or not (date.is_now and date.unit == "day")]  # "today" is now
+    coming = next((date for date in days if date.end > now), None)
+    is_coming = coming is not None and (asked.is_plan or coming.is_relative or coming.unit == "day")
+    # "When must I be there tomorrow" asks of tomorrow.
+    is_long = asked.sense == "length" and not (is_next or is_coming)
+    if held_at is None and (asked.sense == "before" or is_long):
         return Moment("" if asked.sense == "length" or dates else "before", present)
     if (span := held_at or _said_time(text, dates)) is not None:
         return Moment("changed" if asked.sense == "changed" else "at", span)
     if asked.sense == "now":
         return Moment("now", present)
-    dates = [date for date in dates if asked.is_plan or not (date.is_now and date.unit == "day")]  # "today" is now
-    coming = next((date for date in dates if date.end > now), None)
-    if coming is not None and (asked.is_plan or coming.is_relative or coming.unit == "day"):
+    if coming is not None and is_coming:
         return Moment("planned", TimeSpan(max(coming.start.astimezone(UTC), now), coming.end.astimezone(UTC)))
-    if is_next or (asked.is_plan and not dates):
+    if is_next or (asked.is_plan and not days):
         return Moment("planned", TimeSpan(now, LATEST))
-    return Moment("" if dates or asked.sense or asks_for_the_past(text) else "unsaid", present)
+    return Moment("" if days or asked.sense or asks_for_the_past(text) else "unsaid", present)
 
 
 def asks_for_the_past(text: str) -> bool:
@@ -319,7 +322,10 @@ class ParsedQuery:
         }
         names = frozenset(word for speaker in speakers for word in first_names[speaker])
         dates, asked = dates_in(text, now, guesses=True), TimeQuestion.of(text, people)
+        moment = moment_of(asked, text, dates, now, held_at)
+        # "The old units" of a day to come are no past.
         is_ahead = not _has_past_verb(text) and any(date.relation == "before" and date.end > now for date in dates)
+        is_ahead = is_ahead or moment.sense == "planned"
         # "Last week" says when, and finds nothing that costs so much a week.
         times = [date.phrase for date in dates if date.is_relative and date.unit in LONG]
         others = {*names, *query_tokens(" ".join(times))}
@@ -337,7 +343,7 @@ class ParsedQuery:
             exact_parts(text),
             look_alikes(text),
             asked,
-            moment_of(asked, text, dates, now, held_at),
+            moment,
         )
 
     @property
