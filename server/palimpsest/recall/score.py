@@ -670,9 +670,7 @@ class _Chains:
                 continue
             chosen = self._newest(valid, begins, sure, moment)
             is_known = chosen in sure and len(sure) > 1
-            if self._scores[self._best] - self._scores[chosen] > self._furthest(
-                rows, is_known=is_known, is_unsaid=is_unsaid
-            ):
+            if not self._is_near(chosen, rows, is_known=is_known, is_unsaid=is_unsaid):
                 continue
             # Without another state, what says no time holds at any.
             if len(rows) < 2 and (moment.sense != "at" or not any(self._told.times(chosen))):  # noqa: PLR2004
@@ -686,10 +684,11 @@ class _Chains:
             return (chosen, UNSAID) if has_help or is_over else (None, None)
         return None, None
 
-    def _furthest(self, rows: Sequence[int], *, is_known: bool, is_unsaid: bool) -> float:
+    def _is_near(self, chosen: int, rows: Sequence[int], *, is_known: bool, is_unsaid: bool) -> bool:
         if not is_unsaid:
-            return FURTHEST if is_known else FURTHEST_ALIKE
-        return FURTHEST if self._best in rows else SURE_GAP
+            return self._scores[self._best] - self._scores[chosen] <= (FURTHEST if is_known else FURTHEST_ALIKE)
+        # A message may answer, too.
+        return float(self._scores.max()) - self._scores[chosen] <= (FURTHEST if self._best in rows else SURE_GAP)
 
     def _newest(
         self, rows: Sequence[int], begins: Mapping[int, datetime], sure: frozenset[int], moment: Moment | None = None
