@@ -911,3 +911,90 @@ async def test_a_plan_that_was_dropped_never_held(tmp_path: Path) -> None:
         about = (await memory.summary(ALICE, "about:bakery")).text
         assert "(was planned for 2026-12-15) The bakery opens" in about
         assert "opens on → 2026-12-15" not in about
+
+
+MARCUMAR = "Katrin Wiegand, die Frau von Jörg Wiegand, nimmt Marcumar und muss alle vier Wochen zur Blutkontrolle"
+MULES = "The Meanwood Mules kick off at 21:00 from 15 December to the end of January"
+
+# What was said on a day in December 2026, since and until when it holds, and what an agent gives as relations.
+Told = tuple[int, str, str, str, tuple[Relation, ...]]
+
+
+def told(day: int, text: str, since: str = "", until: str = "", *relations: tuple[str, str, str]) -> Told:
+    return day, text, since, until, tuple(Relation(*relation) for relation in relations)
+
+
+def works_in(day: int, place: str, since: str) -> Told:
+    return told(day, f"Katrin works in the {place}", since, "", ("Katrin", "works in", place))
+
+
+@pytest.mark.parametrize(
+    ("facts", "day", "question", "rest"),
+    [
+        pytest.param(
+            [
+                told(1, "Katrin takes Eliquis, a blood thinner"),
+                works_in(1, "kindergarten of Kassel", "2024"),
+                works_in(3, "kindergarten of Harleshausen", "2025"),
+            ],
+            17,
+            "Which blood thinner does Katrin take now?",
+            {},
+            id="what holds now has no other state",
+        ),
+        pytest.param(
+            [
+                told(1, "Javier Martín toma el anticoagulante Sintrom"),
+                told(4, "Javier Martínez fue operado de la rodilla en octubre de 2026", "2026-10"),
+                told(2, "Antonia Ruiz lleva una prótesis de cadera"),
+            ],
+            7,
+            "¿Qué anticoagulante tomaba Javier Martín en noviembre?",
+            {"held_at": "2026-11"},
+            id="what says no time held before it was told",
+        ),
+        pytest.param(
+            [
+                told(2, "The cellar key of Goethestraße 41 is with Mrs Özdemir", "", "2026-12-10"),
+                told(2, "The cellar of Goethestraße 41 is cleaned by Mrs Brandt", "2026-11-30"),
+                told(11, "The cellar key of Goethestraße 41 is with Mr Krüger", "2026-12-11"),
+            ],
+            14,
+            "Where was the cellar key of Goethestraße 41?",
+            {"held_at": "2026-12-05"},
+            id="what held on was not replaced by what is only alike",
+        ),
+        pytest.param(
+            [
+                told(1, MARCUMAR, "", "", ("Katrin Wiegand", "nimmt", "Marcumar")),
+                told(1, "Jörg Wiegand ist gegen Penicillin allergisch (Ausschlag und Atemnot 2011)", "2011"),
+                told(1, "Frau Schäffer, Leipziger Straße 112, hat eine Viessmann Vitodens 200-W von 2016", "2016"),
+                told(3, "Hannelore Wiegand ist 78 und verträgt kein Ibuprofen (Magenblutung 2023)"),
+            ],
+            3,
+            "Welche Pflaster und Blutverdünner: worauf beim Nasenbluten meiner Frau achten?",
+            {"also": ["Katrin nimmt gerinnungshemmendes Medikament"]},
+            id="nothing tells of the event that says when",
+        ),
+        pytest.param(
+            [
+                told(9, MULES, "2026-12-15", "2027-01-31"),
+                told(2, "The Meanwood Mules kick off on Tuesdays at 20:00"),
+            ],
+            14,
+            "when do the Meanwood Mules kick off tomorrow",
+            {},
+            id="when, on a day to come",
+        ),
+    ],
+)
+async def test_no_other_state_stands_before_what_answers(
+    tmp_path: Path, facts: list[Told], day: int, question: str, rest: dict[str, Any]
+) -> None:
+    """Guards answers without a time from states with one. The first of the facts is the answer."""
+    clock = StoppedClock()
+    async with memory_in(tmp_path, clock) as memory:
+        for said, text, since, until, relations in sorted(facts, key=lambda fact: fact[0]):
+            await tell(memory, clock, f"2026-12-{said:02}", text, since=since, until=until, relations=list(relations))
+        clock.at = datetime(2026, 12, day, 18, tzinfo=UTC)
+        assert await first(memory, question, **rest) == facts[0][1]
