@@ -353,9 +353,6 @@ SURE_GAP, GUESSED_GAP, UNSAID_GAP = 4.0, 5.0, 2.0
 # some of the best hits happen to share.
 FURTHEST = 10.0
 
-# How far it may stand below if only likeness tells its chain, and the question says when.
-FURTHEST_ALIKE = 6.0
-
 # How far below the best hit a predecessor may stand that only likeness tells.
 BEFORE_GAP = 8.0
 
@@ -647,11 +644,11 @@ class _Chains:
     def holding(self, moment: Moment, *, has_help: bool) -> tuple[int | None, float | None]:
         """Return the state that held at a moment, and what it gains: None for as much as brings it to the top.
 
-        There is none if the best hit that may have held then says no time: nothing shows that it did not.
+        There is none if the best hit that may have held then has no other state, or was only told later: nothing shows
+        that it did not hold.
         """
         span, is_unsaid = moment.span, moment.sense == "unsaid"
-        may_hold = (row for row in self._anchors if not is_outside(self._entries[row], span))
-        untimed = -1 if is_unsaid else next(may_hold, -1)
+        likely = -1 if is_unsaid else self._may_have_held(moment)
         for rows, sure in self._chains:
             # What is not said is only guessed of a chain that has the best hit.
             if is_unsaid and not (len(sure) > 1 or self._best in rows):
@@ -663,18 +660,18 @@ class _Chains:
             if not valid:
                 if (
                     self._event is None
-                    and untimed == min(rows, key=begins.__getitem__)
-                    and self._told.is_undated(untimed)
+                    and likely == min(rows, key=begins.__getitem__)
+                    and self._told.is_undated(likely)
                 ):
                     break
                 continue
             chosen = self._newest(valid, begins, sure, moment)
             is_known = chosen in sure and len(sure) > 1
-            if not self._is_near(chosen, rows, is_known=is_known, is_unsaid=is_unsaid):
+            if not self._is_near(chosen, rows, is_unsaid=is_unsaid):
                 continue
             # Without another state, what says no time holds at any.
             if len(rows) < 2 and (moment.sense != "at" or not any(self._told.times(chosen))):  # noqa: PLR2004
-                if untimed in rows:
+                if likely in rows:
                     break
                 continue
             if is_known or not is_unsaid:
@@ -684,9 +681,14 @@ class _Chains:
             return (chosen, UNSAID) if has_help or is_over else (None, None)
         return None, None
 
-    def _is_near(self, chosen: int, rows: Sequence[int], *, is_known: bool, is_unsaid: bool) -> bool:
+    def _may_have_held(self, moment: Moment) -> int:
+        """Return the best hit of which nobody said that it held at another time; -1 if there is none."""
+        rows = (row for row in self._anchors if not is_outside(self._entries[row], moment.span))
+        return next((row for row in rows if moment.sense != "at" or not is_wish(self._entries[row].text)), -1)
+
+    def _is_near(self, chosen: int, rows: Sequence[int], *, is_unsaid: bool) -> bool:
         if not is_unsaid:
-            return self._scores[self._best] - self._scores[chosen] <= (FURTHEST if is_known else FURTHEST_ALIKE)
+            return self._scores[self._best] - self._scores[chosen] <= FURTHEST
         # A message may answer, too.
         return float(self._scores.max()) - self._scores[chosen] <= (FURTHEST if self._best in rows else SURE_GAP)
 
