@@ -40,8 +40,8 @@ from palimpsest.text.dates.date_finder import dates_in, resolved_dates
 from palimpsest.text.dates.date_spans import DateSpan, day_or_days
 from palimpsest.text.display import counted, shorten
 from palimpsest.text.intents import Asking, asks_to_forget, question_note
-from palimpsest.text.relation_updates import calls_off, without_times
-from palimpsest.text.tokenizer import count_tokens, lines_within, query_tokens
+from palimpsest.text.relation_updates import calls_off, parts_of, without_times
+from palimpsest.text.tokenizer import count_tokens, lines_within, query_tokens, sentences
 
 # Split what is to be learned from into pieces that a small model can read.
 
@@ -501,8 +501,6 @@ SEVERAL = 3
 # How many words a sentence has at least: less is a title, an initial or an exclamation.
 MIN_WORDS = 3
 
-_FACT_END = re.compile(r"(?<=\w\w[.!?…])\s+|\n+")
-
 
 async def add_text(
     engine: Engine,
@@ -544,7 +542,7 @@ async def add_text(
     else:
         if infer and engine.model is None:
             notes.append(f"{NO_MODEL}stored as one memory, in your words")
-        count = sum(len(part.split()) >= MIN_WORDS for part in _FACT_END.split(fact.text))
+        count = sum(len(part.split()) >= MIN_WORDS for part in sentences(fact.text))
         if count >= SEVERAL and not memory_queries.is_pinned(fact.metadata):
             notes.append(f"{count} sentences are one memory now; facts are found better if each is added by itself")
     decision = models.Decision(models.Event.ADD, fact, replaces=replaced, sets_relations=sets_relations)
@@ -560,7 +558,7 @@ async def add_text(
 
 
 # Where the parts of a sentence begin that may hold on when the rest is replaced.
-_PART = re.compile(r"(?i)[;\uff1b。]|(?<=\w\w)\.\s|,?\s+(?:and|und|et|y|e|ed|en|och|i|oraz|и)\s+")
+_PART = re.compile(r"(?i),?\s+(?:and|und|et|y|e|ed|en|och|i|oraz|и)\s+")
 
 
 def _unlike(text: str, outcome: models.Outcome) -> Iterator[str]:
@@ -571,7 +569,8 @@ def _unlike(text: str, outcome: models.Outcome) -> Iterator[str]:
     said = {*query_tokens(text)}
     stated = said.union(*(query_tokens(f"{each.source} {each.destination}") for each in outcome.memory.relations))
     for memory_id, replaced in zip(outcome.replaced, outcome.replaced_texts, strict=True):
-        own = {part.strip(" ."): without_times(part) for part in _PART.split(replaced)}
+        parts = [part for whole in parts_of(replaced) for part in _PART.split(whole)]
+        own = {part.strip(" .。"): without_times(part) for part in parts}
         untold = [part for part, words in own.items() if len(words) > 1 and words.isdisjoint(stated)]
         if said.isdisjoint(query_tokens(replaced)):
             why = "which it replaced, shares no word with it; restore it if that was a mistake"

@@ -38,7 +38,7 @@ from palimpsest.store.jobs import Job, JobEnd, JobRequest
 from palimpsest.store.rows import content_hash
 from palimpsest.store.writes import Conversation, session_id_of
 from palimpsest.text.display import shorten, shorten_to_tokens
-from palimpsest.text.tokenizer import count_words
+from palimpsest.text.tokenizer import count_words, sentences
 from palimpsest.text.word_lists import LazyPattern
 
 if TYPE_CHECKING:
@@ -66,7 +66,6 @@ _HEADING = LazyPattern(
 # with the square of the length.
 _STRETCH = LazyPattern(r"(?s).{1,40000}(?:\Z|(?<=\n)(?=#))|.{1,40000}(?<=\n)|.{1,40000}")
 _PARAGRAPH = LazyPattern(r"(?s)\S.*?(?=\n[ \t]*\n|\Z)")
-_SENTENCE_END = LazyPattern(r"[.!?…][\"')\]»”’]*\s+|[。！？｡۔।][\"'」』”’）]*\s*|\n+")  # noqa: RUF001
 
 
 def split(text: str, begins: Iterable[int] = ()) -> list[str]:
@@ -116,12 +115,6 @@ def first_heading(text: str) -> str:
     lines = (line.strip() for line in text.splitlines())
     titles = (_title(heading) for heading in _headings(text))
     return next((title for title in chain(titles, lines) if title), "")
-
-
-def sentences(text: str) -> list[str]:
-    """Return the sentences of a text, or its lines where these are shorter. Joined they are the text."""
-    ends = [0, *(end.end() for end in _SENTENCE_END.finditer(text)), len(text)]
-    return [text[start:end] for start, end in pairwise(ends) if start < end]
 
 
 # The gist of each page: its most central sentences at once, and what a model writes of it later, in the background.

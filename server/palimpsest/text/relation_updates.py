@@ -32,7 +32,7 @@ from palimpsest.text.dates.date_finder import dates_in
 from palimpsest.text.names.known_names import bare_name
 from palimpsest.text.names.name_finder import find_names
 from palimpsest.text.stopwords import ALL_FUNCTION_WORDS, change_words, is_denial, is_portuguese
-from palimpsest.text.tokenizer import query_tokens, search_tokens
+from palimpsest.text.tokenizer import query_tokens, search_tokens, sentences
 from palimpsest.text.word_lists import headed, headings, patterns, word_lists, word_sets
 
 _LISTS = word_lists("palimpsest.text", "relation_updates.txt")
@@ -804,7 +804,7 @@ def says_ended(newer: str, older: str) -> bool:
         if (died := ending.died & before) and not died.isdisjoint(query_tokens(" ".join(named))):
             return True
     for how, is_of in _CHANGES:
-        parts = _PART_END.split(newer) if how in _OF_PARTS else [newer]
+        parts = parts_of(newer) if how in _OF_PARTS else (newer,)
         if any(_RE[how].search(part) and is_of(part, older) for part in parts):
             return True
     return _excludes(newer, older)
@@ -836,7 +836,10 @@ def _shifts(newer: str, older: str) -> bool:
     return any(map(str.isdigit, older)) and (is_of_day or bool(_common_words(newer, older)))
 
 
-_PART_END = re.compile(r"[;。\uff1b]|(?<=\w\w)\.\s")
+@lru_cache(maxsize=KEPT)
+def parts_of(text: str) -> tuple[str, ...]:
+    """Return the sentences of a text, and what semicolons divide."""
+    return tuple(part for sentence in sentences(text) for part in re.split("[;\uff1b]", sentence))
 
 
 # Whoever takes over may be named in another sentence; what is given up or shifted is named in the same.
