@@ -1,7 +1,7 @@
 """What a memory hands on to the one that replaces it, and what of it a correction puts right, as an agent is told."""
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -60,8 +60,12 @@ async def test_what_is_closed_is_stated_nowhere_else(tmp_path: Path, *, tells: b
 
 
 TODAY = datetime.now(UTC).date()
+YESTERDAY, LONG_AGO = TODAY - timedelta(1), TODAY - timedelta(20)
+BEFORE = (TODAY - timedelta(40)).isoformat()
 
 # Memories that hold from a day in the past or from today: the appointments among them are off, and the others go on.
+# What was to come is off, too, if it is put off on its day, soon after, or with its day named, as LONG_AGO is. So is
+# what waited for an answer.
 OVER = [
     {"text": "The meeting with Ute is on 18 November.", "since": "2025-11-18", "until": "2025-11-18"},
     {"text": "Bella is booked for a spay on 18 November 2025 at 09:30.", "since": "2025-11-18"},
@@ -69,11 +73,31 @@ OVER = [
     {"text": "Le rendez-vous est le 18 novembre 2025 à 9 h 20."},
     {"text": "沈国栋2025年11月18日下午3点看牙", "since": "2025-11-18"},
     {"text": f"Emma has the dentist on {TODAY:%d %B %Y} at 16:00.", "since": TODAY.isoformat()},
+    {"text": f"The boiler is delivered on {TODAY:%d %B %Y}.", "since": TODAY.isoformat(), "at": BEFORE},
+    {"text": f"The boiler is delivered on {YESTERDAY:%d %B %Y}.", "at": BEFORE},
+    {"text": f"The boiler is delivered on {LONG_AGO:%d %B %Y}.", "since": LONG_AGO.isoformat(), "at": BEFORE},
+    {
+        "text": "El permiso lo pidió Vicent el 20 de noviembre de 2025 y todavía no hay respuesta.",
+        "since": "2025-11-20",
+    },
+    {"text": "Für den Umbau steht die Genehmigung noch aus."},
+    {"text": "Wniosek Anny: nadal nie ma odpowiedzi."},
+    {"text": "許可の返事はまだない"},
 ]
 ON = [
     {"text": "Ana moved to Graz on 18 November 2025.", "since": "2025-11-18"},
     {"text": "Depuis le 18 novembre 2025 à 8 h, Sandrine conduit la grue.", "since": "2025-11-18"},
     {"text": "Practice is on Wednesdays at 17:30."},
+    {"text": f"Anna works at Lidl from {YESTERDAY:%d %B %Y}.", "since": YESTERDAY.isoformat(), "at": BEFORE},
+    {"text": f"Anna starts at Lidl on {YESTERDAY:%d %B %Y}.", "since": YESTERDAY.isoformat(), "at": BEFORE},
+    {"text": f"On {LONG_AGO:%d %B %Y} Anna joins Lidl.", "since": LONG_AGO.isoformat(), "at": BEFORE},
+    {
+        "text": f"On {YESTERDAY:%d %B %Y} Anna is at Aldi.",
+        "at": BEFORE,
+        "relations": [["Anna", "works at", "Aldi", YESTERDAY.isoformat()]],
+    },
+    {"text": f"The boiler was delivered on {YESTERDAY:%d %B %Y}.", "since": YESTERDAY.isoformat()},
+    {"text": "The shop is still open on Sundays."},
 ]
 
 
@@ -81,7 +105,11 @@ ON = [
 async def test_an_appointment_of_the_past_does_not_go_on(tmp_path: Path, known: dict[str, Any]) -> None:
     async with connect(tmp_path) as agent:
         (held,) = reply_results(await agent.call_tool("add_memory", known))
-        new = {"text": "It is otherwise then.", "since": "2098-12-01", "replaces": [held["id"]]}
+        new = {
+            "text": f"Not on {LONG_AGO:%d %B %Y}, but otherwise then.",
+            "since": "2098-12-01",
+            "replaces": [held["id"]],
+        }
         assert ("goes on until" in reply_text(await agent.call_tool("add_memory", new))) is (known in ON)
         history = reply_text(await agent.call_tool("get_history", {"memory_id": held["id"]}))
     assert ("2098-12-01" in history.splitlines()[0]) is (known in ON)

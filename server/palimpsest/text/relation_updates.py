@@ -543,6 +543,16 @@ def calls_off(text: str) -> bool:
     return any(map(text.__contains__, _WORDS["off signs"])) or bool(found and (found.ended or found.denied))
 
 
+def is_lasting(memory: Memory) -> bool:
+    """Return whether a memory tells what goes on when its day is over: a job that begins, a home, a lease."""
+    return _RE["begins"].search(memory.text) is not None or any(map(is_standing, memory.relations))
+
+
+def is_unanswered(text: str) -> bool:
+    """Return whether a text says that an answer or a decision is still to come."""
+    return _RE["unanswered"].search(text) is not None
+
+
 def ends_something(text: str, relations: Iterable[Relation]) -> bool:
     """Return whether a text calls something off or changes it, or one of its relations says that it has ended."""
     if _RE["goes over"].search(text) or not _WORDS["is ended"].isdisjoint(words_in(_with_plain_endings(text))):
