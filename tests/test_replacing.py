@@ -293,6 +293,43 @@ async def test_a_correction_leaves_what_it_does_not_touch(
     assert [line.strip() for line in reply.splitlines() if "—" in line] == lines
 
 
+async def test_a_correction_of_what_held_says_how_to_keep_it(tmp_path: Path) -> None:
+    """The value or the beginning is another than that of days ago; what was told today may be a slip."""
+    told = "what it said before counts as never true"
+    go = {"text": "tariffd is written in Go 1.24.", "relations": [["tariffd", "is written in", "Go 1.24"]]}
+    edits = {
+        "another value": (BEFORE, {"old": "1.24", "text": "1.25"}, True),
+        "another beginning": (BEFORE, {"old": "Go", "text": "Golang", "since": "2026-01"}, True),
+        "told today": (TODAY.isoformat(), {"old": "1.24", "text": "1.25"}, False),
+        "one more value": (
+            BEFORE,
+            {
+                "text": "tariffd is written in Go 1.24 and C.",
+                "relations": [*go["relations"], ["tariffd", "is written in", "C"]],
+            },
+            False,
+        ),
+        "only an end": (BEFORE, {"until": "2098"}, False),
+    }
+    async with connect(tmp_path) as agent:
+        for name, (at, edit, is_told) in edits.items():
+            scope = {"scope": {"user_id": name}}
+            (added,) = reply_results(await agent.call_tool("add_memory", {**go, **scope, "at": at}))
+            given = {"memory_id": added["id"], **edit, **scope}
+            assert (told in reply_text(await agent.call_tool("update_memory", given))) is is_told, name
+
+
+async def test_what_a_plan_was_to_end_is_restored(tmp_path: Path) -> None:
+    async with connect(tmp_path) as agent:
+        (old,) = reply_results(await agent.call_tool("add_memory", {"text": "Pepa comes on Fridays at 10."}))
+        plan = {"text": "Pepa comes on Tuesdays.", "since": "2098-12-15", "replaces": [old["id"]]}
+        await agent.call_tool("add_memory", plan)
+        reply = reply_text(await agent.call_tool("update_memory", {"memory_id": old["id"], "restore": True}))
+        again = reply_text(await agent.call_tool("update_memory", {"memory_id": old["id"], "until": "2098"}))
+    assert reply.startswith("restored (no plan ends it now): ")
+    assert "(same text; until changed)" in again
+
+
 async def test_a_correction_that_is_taken_back_brings_its_relations_back(tmp_path: Path) -> None:
     nuts = [["Toby", "is allergic to", "cashews"], ["Toby", "is allergic to", "pistachios"]]
     async with connect(tmp_path) as agent:
@@ -320,7 +357,28 @@ UNSAID = [
         "Bronisława bierze teraz warfarynę 3 mg wieczorem.",
         "nie może brać ibuprofenu ani aspiryny",
     ),
+    (
+        "Tom bills Acme 520 GBP a day, invoices go out on the last working day of the month with 30 days to pay.",
+        "Tom's day rate at Acme rises to 540 GBP.",
+        "invoices go out on the last working day of the month with 30 days to pay",
+    ),
+    (
+        "El paciente Javier Soler, operado del ligamento cruzado de la rodilla derecha, viene los martes a las 18:30.",
+        "El paciente Javier Soler viene los miércoles a las 17:45.",
+        "operado del ligamento cruzado de la rodilla derecha",
+    ),
     ("Tom trains on Mondays and Thursdays.", "Tom trains on Tuesdays now.", ""),
+    (
+        "Katrin, die Frau von Jörg, nimmt Marcumar und muss alle vier Wochen zur Blutkontrolle zu Dr. Ilse Möller.",
+        "Katrin hat Marcumar abgesetzt und nimmt Eliquis; die Blutkontrollen entfallen.",
+        "",
+    ),
+    (
+        "Tom Hartley and Helen Birch have their kitchen renovated by Dave Ackroyd from 2027-01-11.",
+        "Pete Marsden does the kitchen renovation instead of Dave Ackroyd.",
+        "",
+    ),
+    ("Vicent pidió el permiso en noviembre y todavía no hay respuesta.", "El permiso de Vicent está denegado.", ""),
     ("The crane comes from Loxam and needs a permit of the town.", "The crane of Loxam is cancelled.", ""),
 ]
 

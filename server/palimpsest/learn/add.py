@@ -5,7 +5,6 @@ continues where the first one stopped.
 """
 
 import logging
-import re
 import uuid
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -40,7 +39,7 @@ from palimpsest.text.dates.date_finder import dates_in, resolved_dates
 from palimpsest.text.dates.date_spans import DateSpan, day_or_days
 from palimpsest.text.display import counted, shorten
 from palimpsest.text.intents import Asking, asks_to_forget, question_note
-from palimpsest.text.relation_updates import calls_off, parts_of, without_times
+from palimpsest.text.relation_updates import calls_off, unsaid
 from palimpsest.text.tokenizer import count_tokens, lines_within, query_tokens, sentences
 
 # Split what is to be learned from into pieces that a small model can read.
@@ -557,10 +556,6 @@ async def add_text(
     return await with_near_duplicates(engine, scope, result, vectors, nearest=NEAREST_SHOWN)
 
 
-# Where the parts of a sentence begin that may hold on when the rest is replaced.
-_PART = re.compile(r"(?i),?\s+(?:and|und|et|y|e|ed|en|och|i|oraz|и)\s+")
-
-
 def _unlike(text: str, outcome: models.Outcome) -> Iterator[str]:
     """Yield a note on each replaced memory that shares no word with the text: its id may have been a mistake.
 
@@ -569,9 +564,7 @@ def _unlike(text: str, outcome: models.Outcome) -> Iterator[str]:
     said = {*query_tokens(text)}
     stated = said.union(*(query_tokens(f"{each.source} {each.destination}") for each in outcome.memory.relations))
     for memory_id, replaced in zip(outcome.replaced, outcome.replaced_texts, strict=True):
-        parts = [part for whole in parts_of(replaced) for part in _PART.split(whole)]
-        own = {part.strip(" .。"): without_times(part) for part in parts}
-        untold = [part for part, words in own.items() if len(words) > 1 and words.isdisjoint(stated)]
+        untold = unsaid(replaced, stated)
         if said.isdisjoint(query_tokens(replaced)):
             why = "which it replaced, shares no word with it; restore it if that was a mistake"
             yield f"[{memory_id[:8]}], {why}: {shorten(one_line(replaced), BEGINNING_CHARS)}"

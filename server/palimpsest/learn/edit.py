@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC
+from datetime import UTC, datetime, timedelta
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
@@ -161,6 +161,21 @@ def with_labels(memory: Memory, fact: Fact, tags: Sequence[str], hints: Sequence
     )
 
 
+def _notes_on_past(old: Memory, result: WriteResult, now: datetime) -> Iterator[str]:
+    """Yield a note if an edit tells another value of what held for a day or longer: then that was never true."""
+    new = result.outcomes[0].memory
+    before, after = ({each.key for each in memory.relations} for memory in (old, new))
+    leads_elsewhere = {key[:2] for key in before - after} & {key[:2] for key in after - before}
+    is_other = leads_elsewhere or (new.text != old.text and new.since != old.since)
+    if new.id == old.id and is_other and now - old.holds_from >= _A_DAY:
+        held = f"if it held until now, set it back and add the new text with replaces={old.id[:8]}"
+        yield f"what it said before counts as never true; {held}"
+
+
+# What was told within it is only put right.
+_A_DAY = timedelta(days=1)
+
+
 def without_untold_name(memory: Memory, fact: Fact) -> Fact:
     """Return a fact that takes the user's name from a memory whose old text told it and nothing else.
 
@@ -306,10 +321,11 @@ class Edits(Writing):
         provenance = Provenance("update", caller=caller)
         notes = [*notes, *embedding_notes, *commit.past_end_notes(engine, fact)]
         if hints is None and memory.keywords and text != memory.text:
-            kept_hints = ", ".join(memory.keywords)[:MAX_HINTS_CHARS]
+            kept_hints = shorten(", ".join(memory.keywords), MAX_HINTS_CHARS)
             notes.append(f"its hints stay: {kept_hints}; replace them if they don't fit")
         write = Write(scope, provenance, decisions=(decision,), vectors=vectors, read=read)
         result = await apply_decisions(engine, write, notes)
+        result = replace(result, notes=(*result.notes, *_notes_on_past(memory, result, engine.clock())))
         return await duplicates.with_near_duplicates(engine, scope, result, vectors)
 
     @writes

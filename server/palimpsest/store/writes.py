@@ -29,6 +29,7 @@ from palimpsest.core.models import (
     Relation,
     Scope,
     has_expired,
+    labels_of,
     name_key,
 )
 from palimpsest.core.validation import one_line
@@ -447,7 +448,9 @@ def updated(old: Memory, new: Memory) -> Outcome:
     """Return what an update of a memory did."""
     kept = {relation.key for relation in new.relations}
     unstated = tuple(relation for relation in old.relations if relation.key not in kept)
-    return Outcome(Event.UPDATE, new, previous=old.text, unstated=unstated)
+    labels = labels_of(rows.memory_state(old)) ^ labels_of(rows.memory_state(new))
+    changed = tuple(sorted({label.partition(":")[0] for label in labels}))
+    return Outcome(Event.UPDATE, new, previous=old.text, unstated=unstated, changed=changed)
 
 
 def mention(tx: Transaction, memory: Memory, fact: Fact | None) -> Outcome:

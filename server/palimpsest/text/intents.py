@@ -371,8 +371,8 @@ def says_something(text: str, words: int = MIN_WORDS) -> bool:
 
 def asks_something(text: str) -> bool:
     """Return whether a sentence of a text is a question, by its mark or its first word."""
-    own = sentences(text[:MAX_STATEMENT_CHARS])
-    return any(mark in text for mark in _QUESTION_MARKS) or any(map(_CUES["question"].match, own))
+    own = map(_CUES["question"].match, sentences(text[:MAX_STATEMENT_CHARS]))
+    return any(mark in text for mark in _QUESTION_MARKS) or any(own)
 
 
 def _is_task(clause: str) -> bool:

@@ -160,11 +160,11 @@ def _is_finer(relation: KnownRelation, other: KnownRelation) -> bool:
 def since_of(relation: Relation, memory_since: str) -> str:
     """Return since when a relation holds, given since when the memory does that states it; "" if that is not known.
 
-    What ended before the memory began did not begin with it.
+    What ended when the memory began, or before, did not begin with it.
     """
     if relation.since is not None:
         return relation.since
-    is_earlier = bool(relation.until) and relation.until < memory_since[: len(relation.until)]
+    is_earlier = bool(relation.until) and relation.until <= memory_since[: len(relation.until)]
     return "" if is_timeless(relation) or is_earlier else memory_since
 
 
@@ -850,6 +850,17 @@ def _shifts(newer: str, older: str) -> bool:
 def parts_of(text: str) -> tuple[str, ...]:
     """Return the sentences of a text, and what semicolons divide."""
     return tuple(part for sentence in sentences(text) for part in re.split("[;\uff1b]", sentence))
+
+
+# Where the parts of a sentence begin that may hold on when the rest is replaced.
+_PART = re.compile(r"(?i),?\s+(?:and|und|et|y|e|ed|en|och|i|oraz|и)\s+|,\s+|[\uff0c\u3001]")
+
+
+def unsaid(older: str, said: AbstractSet[str]) -> list[str]:
+    """Return the parts of an older text that have no token of what is said now, in whatever form, and are no names."""
+    parts = (part.strip(" .。") for whole in parts_of(older[:MAX_CHARS]) for part in _PART.split(whole))
+    of_parts = {part: without_times(part) for part in parts if not is_unanswered(part)}
+    return [part for part, own in of_parts.items() if len(own - _named(older)) > 1 and not _alike(own, said)]
 
 
 # Whoever takes over may be named in another sentence; what is given up or shifted is named in the same.

@@ -90,8 +90,8 @@ class Phrase(NamedTuple):
         if self.year is not None:
             return cycle(self.year)
         if self.weekday is not None and self.value("Ll") is None:
-            near = (cycle(year) for year in range(self.today.year - 1, self.today.year + 2))
-            agreeing = [period for period in near if period is not None and period.start.weekday() == self.weekday]
+            near = filter(None, map(cycle, range(self.today.year - 1, self.today.year + 2)))
+            agreeing = [period for period in near if period.start.weekday() == self.weekday]
             # The direction of the sentence outranks the year in which the weekday fits.
             if self.direction == "coming":
                 agreeing = [period for period in agreeing if period.end > self.today]
@@ -151,15 +151,14 @@ def _feast(phrase: Phrase) -> Period | None:
 
 def _day_of_month(phrase: Phrase) -> Period | None:
     """Read "on the 30th": the nearest month that has the day, in the direction of the sentence."""
-    return _day_near(phrase.value("d"), phrase.today, phrase.choice)
+    return _nth_near(phrase.value("d"), None, phrase.today, phrase.choice)
 
 
-def _day_near(day: int, today: date, choice: date_spans.Choice) -> Period | None:
-    def day_of(distance: int) -> Period | None:
-        month = date_spans.unit_period("month", today, distance).start
-        return date_spans.day_period(month.year, month.month, day)
+def _nth_near(number: int, weekday: int | None, today: date, choice: Choice) -> Period | None:
+    def nth(distance: int) -> Period | None:
+        return date_spans.nth_day(date_spans.unit_period("month", today, distance), number, weekday)
 
-    return date_spans.choose(day_of, 0, today, choice)
+    return date_spans.choose(nth, 0, today, choice)
 
 
 def _part_of_unit(phrase: Phrase) -> Period | None:
@@ -182,11 +181,7 @@ def _nth_of_named_month(phrase: Phrase) -> Period | None:
     if phrase.unit != "month" or not number or weekday is None:
         return None
     if step.letter not in "Ll":  # "on the third Tuesday of the month": every one, but for what was
-        if phrase.direction != "past":
-            return None
-        months = (date_spans.unit_period("month", phrase.today, distance) for distance in (0, -1))
-        days = (date_spans.nth_day(month, number, weekday) for month in months)
-        return next((day for day in days if day is not None and day.start <= phrase.today), None)
+        return _nth_near(number, weekday, phrase.today, "past") if phrase.direction == "past" else None
     distance = 1 if step.value == COMING else step.value
     return date_spans.nth_day(date_spans.unit_period("month", phrase.today, distance), number, weekday)
 
@@ -434,7 +429,7 @@ def held_times(shown: Memory | Hit) -> str:
 _BESIDE = 10
 
 # What stands before a day from which something goes on, beside the prepositions that say so in a question.
-_FROM = LazyPattern(r"(?:\b(?:from|as of|starting|ab|von|partir|från)(?: \w+)?|从)\W*\Z", re.IGNORECASE)
+_FROM = LazyPattern(r"(?:\b(?:from|as of|starting|ab|von|partire?|vanaf|dès|dal|från)(?: \w+)?|从)\W*\Z", re.IGNORECASE)
 
 # The hour, the minute and the half of the day of a time.
 _HOUR = re.compile(r"(\d+)(?:[:.h](\d\d))? ?(p?)", re.IGNORECASE)
@@ -484,13 +479,10 @@ def is_over(memory: Memory, now: datetime) -> bool:
 
 def resolved_dates(text: str, at: datetime) -> list[DateSpan]:
     """Return the dates in a text that only its own day makes plain: "yesterday", or "on 3 May" without the year."""
-    found = dates_in(text, at)
-    given = {span.start for span in found if not span.is_relative}
     return [
         span
-        for span in found
-        if (span.is_relative and span.start not in given)
-        or (span.is_year_guessed and (span.unit in ("day", "week") or span.is_placed))
+        for span in dates_in(text, at)
+        if span.is_relative or (span.is_year_guessed and (span.unit in ("day", "week") or span.is_placed))
     ]
 
 
@@ -528,11 +520,9 @@ def _in_joined_years(spans: Sequence[DateSpan], text: str) -> list[DateSpan]:
         between = text[first.position + len(first.phrase) : second.position]
         is_of_month = first.is_relative and not second.is_relative and first.phrase[:1].isdigit()
         if is_of_month and second.unit == "day" and RE["but on"].fullmatch(between):
-            near = _day_near(first.start.day, second.start.date(), "this")
-            days = near.start - second.start.date() if near else timedelta()
-            dated[place] = replace(
-                first, start=second.start + days, end=second.end + days, is_relative=False, is_guess=False
-            )
+            near = _nth_near(first.start.day, None, second.start.date(), "this")
+            start = second.start + (near.start - second.start.date() if near else timedelta())
+            dated[place] = replace(first, start=start, end=start + timedelta(1), is_relative=False, is_guess=False)
         elif are_alike and is_one_year_named and RE["joined days"].fullmatch(between):
             is_turn = (first.start.month, first.start.day) > (second.start.month, second.start.day)
             if first.is_year_guessed:
