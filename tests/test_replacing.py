@@ -295,7 +295,7 @@ async def test_a_correction_leaves_what_it_does_not_touch(
 
 async def test_a_correction_of_what_held_says_how_to_keep_it(tmp_path: Path) -> None:
     """The value or the beginning is another than that of days ago; what was told today may be a slip."""
-    told = "what it said before counts as never true"
+    told = "this corrects the past; if the old held until now"
     go = {"text": "tariffd is written in Go 1.24.", "relations": [["tariffd", "is written in", "Go 1.24"]]}
     edits = {
         "another value": (BEFORE, {"old": "1.24", "text": "1.25"}, True),

@@ -304,9 +304,8 @@ class _Learning:
         messages = [part.message for part in piece]
         notes_on_parts = [part.note(number) for number, part in enumerate(piece, 1) if part.count > 1]
         context = (*self._lesson.context, *notes_on_parts, *self._known_facts(piece))
-        before = message_queries.messages_before(
-            conn, scope, messages[0].id, self._engine.settings.learn.recent_messages
-        )
+        recent = self._engine.settings.learn.recent_messages
+        before = message_queries.messages_before(conn, scope, messages[0].id, recent)
         names = {message.name for message in (*before, *messages) if message.role == "user" and message.name}
         told_name = "" if names else memory_queries.name_of_user(conn, scope)
         user_name = names.pop() if len(names) == 1 else told_name
@@ -327,15 +326,10 @@ def _with_own_requests(found: Extraction, messages: Sequence[models.Message]) ->
     The whole messages are read: the head of a pasted mail may stand in an earlier part.
     """
     texts = {message.id: models.PICTURES.sub(" ", message.content) for message in messages}
-    requests: list[models.ForgetRequest] = []
-    refused = list(found.refused)
-    for request in found.requests:
-        asking = {asks_to_forget(texts[source], request.what) for source in request.sources}
-        if asking == {Asking.NOT}:
-            refused.append(request.what)
-        else:
-            requests.append(replace(request, is_doubtful=Asking.CLEARLY not in asking))
-    return replace(found, requests=tuple(requests), refused=tuple(refused))
+    asked = [(each, {asks_to_forget(texts[source], each.what) for source in each.sources}) for each in found.requests]
+    refused = (*found.refused, *(each.what for each, asking in asked if asking == {Asking.NOT}))
+    kept = [replace(each, is_doubtful=Asking.CLEARLY not in asking) for each, asking in asked if asking != {Asking.NOT}]
+    return replace(found, requests=tuple(kept), refused=refused)
 
 
 async def _learn_later(engine: Engine, lesson: Lesson) -> bool:

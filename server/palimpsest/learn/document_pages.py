@@ -208,10 +208,8 @@ def documents_in(folder: Path) -> tuple[list[Path], list[Skipped]]:
             continue
         ignored = (*ignored, *_ignored_in(place, entries))
         folders: list[Path] = []
-        for entry in entries:
+        for entry in (each for each in entries if not each.name.startswith(".")):
             path = Path(entry.path)
-            if entry.name.startswith("."):
-                continue
             if reason := _reason(entry, ignored):
                 skipped.append(Skipped(path.relative_to(folder).as_posix(), reason))
             elif entry.is_dir(follow_symlinks=False):
@@ -291,9 +289,8 @@ async def learn_document(engine: Engine, scope: Scope, text: DocumentText, calle
     cleaner = Cleaner(engine)
 
     def cleaned() -> DocumentText:
-        return DocumentText(
-            kept_uri(cleaner.text(text.uri)), cleaner.text(text.title), cleaner.text(text.text), text.at
-        )
+        uri, title, whole = map(cleaner.text, (text.uri, text.title, text.text))
+        return DocumentText(kept_uri(uri), title, whole, text.at)
 
     clean = await engine.run(cleaned)
     parts = await _pages(engine, scope, clean)

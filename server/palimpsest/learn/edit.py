@@ -167,13 +167,8 @@ def _notes_on_past(old: Memory, result: WriteResult, now: datetime) -> Iterator[
     before, after = ({each.key for each in memory.relations} for memory in (old, new))
     leads_elsewhere = {key[:2] for key in before - after} & {key[:2] for key in after - before}
     is_other = leads_elsewhere or (new.text != old.text and new.since != old.since)
-    if new.id == old.id and is_other and now - old.holds_from >= _A_DAY:
-        held = f"if it held until now, set it back and add the new text with replaces={old.id[:8]}"
-        yield f"what it said before counts as never true; {held}"
-
-
-# What was told within it is only put right.
-_A_DAY = timedelta(days=1)
+    if new.id == old.id and is_other and now - old.holds_from >= timedelta(1):  # else a slip is put right
+        yield f"this corrects the past; if the old held until now, set it back, add the new with replaces={old.id[:8]}"
 
 
 def without_untold_name(memory: Memory, fact: Fact) -> Fact:
@@ -316,14 +311,13 @@ class Edits(Writing):
         changed = without_untold_name(memory, fact)
         if ORIGIN in memory.metadata:  # whoever edits the text stands by it
             changed = _without(changed, ORIGIN)
-        sets_relations = relations is not None
-        decision = Decision(Event.UPDATE, changed, memory.id, sets_labels=sets_labels, sets_relations=sets_relations)
-        provenance = Provenance("update", caller=caller)
+        sets = {"sets_labels": sets_labels, "sets_relations": relations is not None}
+        decision = Decision(Event.UPDATE, changed, memory.id, **sets)
         notes = [*notes, *embedding_notes, *commit.past_end_notes(engine, fact)]
         if hints is None and memory.keywords and text != memory.text:
             kept_hints = shorten(", ".join(memory.keywords), MAX_HINTS_CHARS)
             notes.append(f"its hints stay: {kept_hints}; replace them if they don't fit")
-        write = Write(scope, provenance, decisions=(decision,), vectors=vectors, read=read)
+        write = Write(scope, Provenance("update", caller=caller), decisions=(decision,), vectors=vectors, read=read)
         result = await apply_decisions(engine, write, notes)
         result = replace(result, notes=(*result.notes, *_notes_on_past(memory, result, engine.clock())))
         return await duplicates.with_near_duplicates(engine, scope, result, vectors)

@@ -243,7 +243,8 @@ def _over(tx: Transaction, memory: Memory, fact: Fact) -> Memory:
     Of a plan that is called off nothing is left but who somebody's relatives are.
     """
     relations: Sequence[Relation] = memory.relations
-    is_plan = _lies_ahead(tx, memory) or _over_before(tx, memory, fact) is not None
+    _, day = _over_before(tx, memory, fact) or (None, "")  # an open question was no plan
+    is_plan = _lies_ahead(tx, memory) or bool(day)
     if is_plan and calls_off(fact.text):
         relations = [each for each in relations if is_tie(each)]
     elif is_plan and fact.valid_from is None:

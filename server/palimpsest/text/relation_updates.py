@@ -814,7 +814,7 @@ def says_ended(newer: str, older: str) -> bool:
         if (died := ending.died & before) and not died.isdisjoint(query_tokens(" ".join(named))):
             return True
     for how, is_of in _CHANGES:
-        parts = parts_of(newer) if how in _OF_PARTS else (newer,)
+        parts = parts_of(newer) if how in _OF_PARTS else [newer]
         if any(_RE[how].search(part) and is_of(part, older) for part in parts):
             return True
     return _excludes(newer, older)
@@ -846,10 +846,9 @@ def _shifts(newer: str, older: str) -> bool:
     return any(map(str.isdigit, older)) and (is_of_day or bool(_common_words(newer, older)))
 
 
-@lru_cache(maxsize=KEPT)
-def parts_of(text: str) -> tuple[str, ...]:
+def parts_of(text: str) -> list[str]:
     """Return the sentences of a text, and what semicolons divide."""
-    return tuple(part for sentence in sentences(text) for part in re.split("[;\uff1b]", sentence))
+    return [part for sentence in sentences(text) for part in re.split("[;\uff1b]", sentence)]
 
 
 # Where the parts of a sentence begin that may hold on when the rest is replaced.
