@@ -169,13 +169,9 @@ async def learn_from(engine: Engine, model: LanguageModel, lesson: Lesson) -> Wr
     try:
         async for count, result in learn_pieces(engine, model, lesson):
             done += count
-            learned = replace(
-                learned,
-                outcomes=(*learned.outcomes, *result.outcomes),
-                notes=(*learned.notes, *result.notes),
-                similar={**learned.similar, **result.similar},
-                questions=(*learned.questions, *result.questions),
-            )
+            names = ("outcomes", "notes", "questions")
+            both = {name: (*getattr(learned, name), *getattr(result, name)) for name in names}
+            learned = replace(learned, similar={**learned.similar, **result.similar}, **both)
     except errors.PalimpsestError as error:
         failure = error
     except anyio.get_cancelled_exc_class():
@@ -201,9 +197,8 @@ def _each_once(questions: Sequence[models.ForgetQuestion]) -> tuple[models.Forge
     by_what: dict[str, models.ForgetQuestion] = {}
     for question in questions:
         known = by_what.get(question.what, question)
-        ids, texts = (
-            tuple(dict.fromkeys(both)) for both in ((*known.ids, *question.ids), (*known.texts, *question.texts))
-        )
+        ids = tuple(dict.fromkeys((*known.ids, *question.ids)))
+        texts = tuple(dict.fromkeys((*known.texts, *question.texts)))
         more = known.more_may_fit or question.more_may_fit
         by_what[question.what] = models.ForgetQuestion(question.what, ids, texts, more)
     return tuple(by_what.values())
@@ -596,18 +591,13 @@ def _notes_on_dates(fact: models.Fact, at: datetime) -> list[str]:
     # "From February on the 25th" is told.
     has_month = "month" in {fact.valid_from_precision, *(span.unit for span in found if not span.is_guess)}
     guesses = (each for each in found if each.is_guess and not each.is_yearly and not (each.is_relative and has_month))
-    unclear = [f'"{span.phrase}"' for span in guesses if not any(_is_in_year_of(span, when) for when in given)][
-        :MAX_NOTED_DATES
-    ]
+    unclear = [f'"{span.phrase}"' for span in guesses if not any(_is_in_year_of(span, when) for when in given)]
     dates = ", ".join(f'"{span.phrase}" is {day_or_days(span)}' for span in told)
     notes = [f"read on {at:%Y-%m-%d}, {dates}"] if told else []
-    notes += [
-        f'"{span.phrase}": {day_or_days(span)} is a {span.start:%A}; the date counts'
-        for span in found
-        if span.disagrees
-    ][:MAX_NOTED_DATES]
+    wrong = [span for span in found if span.disagrees][:MAX_NOTED_DATES]
+    notes += [f'"{span.phrase}": {day_or_days(span)} is a {span.start:%A}; the date counts' for span in wrong]
     if unclear:
-        notes.append(f"{', '.join(unclear)}: past or to come? If that matters, give the date")
+        notes.append(f"{', '.join(unclear[:MAX_NOTED_DATES])}: past or to come? If that matters, give the date")
     return notes
 
 

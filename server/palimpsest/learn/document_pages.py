@@ -320,9 +320,8 @@ async def _pages(engine: Engine, scope: Scope, source: DocumentText) -> list[str
     if "".join("".join(stored).split()) == "".join(text.split()):
         return stored
     begins: list[int] = []
-    for parts in (
-        section[start : start + MAX_PARTS] for section in sections for start in range(0, len(section), MAX_PARTS)
-    ):
+    runs = [section[at : at + MAX_PARTS] for section in sections for at in range(0, len(section), MAX_PARTS)]
+    for parts in runs:
         shown = [(round(count_words(part)), part) for _, part in parts]
         try:
             found = await pauses(model, engine.prompts.get("pauses"), title=source.title, parts=shown)
@@ -376,16 +375,14 @@ def _plan(
     kept_ids = {page.id for page in kept}
     deleted = [page.id for page in stored if not page.is_deleted and page.id not in kept_ids]
     restored = [page.id for page in kept if page.is_deleted]
+    events = {Event.DELETE: deleted, Event.ADD: restored}
     asks_model = engine.model is not None and not engine.is_model_borrowed
     write = Write(
         scope,
         Provenance("learn document", caller=caller),
         tuple(new),
         Conversation(CLIENT, uri, title),
-        (
-            *(Decision(Event.DELETE, memory_id=page, kind="message") for page in deleted),
-            *(Decision(Event.ADD, memory_id=page, kind="message") for page in restored),
-        ),
+        tuple(Decision(event, memory_id=page, kind="message") for event, pages in events.items() for page in pages),
         vectors=known,
         gists=gists,
         pages_read=PagesRead(uri, frozenset(stored)),

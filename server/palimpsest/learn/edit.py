@@ -299,7 +299,8 @@ class Edits(Writing):
             return WriteResult((models.Outcome(Event.NONE, successor, duplicate_of=successor.id),), notes=tuple(notes))
         fact = await engine.read(lambda conn: commit.with_names(conn, scope, fact))
         kept, tag_notes = (memory.tags, []) if tags is None else await clean_tags(engine, tags)
-        sets_labels, notes = tags is not None or hints is not None or bool(held), [*notes, *tag_notes]
+        sets_labels, sets_relations = tags is not None or hints is not None or bool(held), relations is not None
+        notes += tag_notes
         if sets_labels:
             fact = with_labels(memory, fact, kept, fact.keywords if hints is not None else memory.keywords)
             fact = in_order(replace(fact, **held), zone)
@@ -311,8 +312,7 @@ class Edits(Writing):
         changed = without_untold_name(memory, fact)
         if ORIGIN in memory.metadata:  # whoever edits the text stands by it
             changed = _without(changed, ORIGIN)
-        sets = {"sets_labels": sets_labels, "sets_relations": relations is not None}
-        decision = Decision(Event.UPDATE, changed, memory.id, **sets)
+        decision = Decision(Event.UPDATE, changed, memory.id, sets_labels=sets_labels, sets_relations=sets_relations)
         notes = [*notes, *embedding_notes, *commit.past_end_notes(engine, fact)]
         if hints is None and memory.keywords and text != memory.text:
             kept_hints = shorten(", ".join(memory.keywords), MAX_HINTS_CHARS)
