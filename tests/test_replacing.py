@@ -1,7 +1,7 @@
 """What a memory hands on to the one that replaces it, and what of it a correction puts right, as an agent is told."""
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -60,8 +60,12 @@ async def test_what_is_closed_is_stated_nowhere_else(tmp_path: Path, *, tells: b
 
 
 TODAY = datetime.now(UTC).date()
+YESTERDAY, LONG_AGO = TODAY - timedelta(1), TODAY - timedelta(20)
+BEFORE = (TODAY - timedelta(40)).isoformat()
 
 # Memories that hold from a day in the past or from today: the appointments among them are off, and the others go on.
+# What was to come is off, too, if it is put off on its day, soon after, or with its day named, as LONG_AGO is. So is
+# what waited for an answer.
 OVER = [
     {"text": "The meeting with Ute is on 18 November.", "since": "2025-11-18", "until": "2025-11-18"},
     {"text": "Bella is booked for a spay on 18 November 2025 at 09:30.", "since": "2025-11-18"},
@@ -69,11 +73,31 @@ OVER = [
     {"text": "Le rendez-vous est le 18 novembre 2025 à 9 h 20."},
     {"text": "沈国栋2025年11月18日下午3点看牙", "since": "2025-11-18"},
     {"text": f"Emma has the dentist on {TODAY:%d %B %Y} at 16:00.", "since": TODAY.isoformat()},
+    {"text": f"The boiler is delivered on {TODAY:%d %B %Y}.", "since": TODAY.isoformat(), "at": BEFORE},
+    {"text": f"The boiler is delivered on {YESTERDAY:%d %B %Y}.", "at": BEFORE},
+    {"text": f"The boiler is delivered on {LONG_AGO:%d %B %Y}.", "since": LONG_AGO.isoformat(), "at": BEFORE},
+    {
+        "text": "El permiso lo pidió Vicent el 20 de noviembre de 2025 y todavía no hay respuesta.",
+        "since": "2025-11-20",
+    },
+    {"text": "Für den Umbau steht die Genehmigung noch aus."},
+    {"text": "Wniosek Anny: nadal nie ma odpowiedzi."},
+    {"text": "許可の返事はまだない"},
 ]
 ON = [
     {"text": "Ana moved to Graz on 18 November 2025.", "since": "2025-11-18"},
     {"text": "Depuis le 18 novembre 2025 à 8 h, Sandrine conduit la grue.", "since": "2025-11-18"},
     {"text": "Practice is on Wednesdays at 17:30."},
+    {"text": f"Anna works at Lidl from {YESTERDAY:%d %B %Y}.", "since": YESTERDAY.isoformat(), "at": BEFORE},
+    {"text": f"Anna starts at Lidl on {YESTERDAY:%d %B %Y}.", "since": YESTERDAY.isoformat(), "at": BEFORE},
+    {"text": f"On {LONG_AGO:%d %B %Y} Anna joins Lidl.", "since": LONG_AGO.isoformat(), "at": BEFORE},
+    {
+        "text": f"On {YESTERDAY:%d %B %Y} Anna is at Aldi.",
+        "at": BEFORE,
+        "relations": [["Anna", "works at", "Aldi", YESTERDAY.isoformat()]],
+    },
+    {"text": f"The boiler was delivered on {YESTERDAY:%d %B %Y}.", "since": YESTERDAY.isoformat()},
+    {"text": "The shop is still open on Sundays."},
 ]
 
 
@@ -81,7 +105,11 @@ ON = [
 async def test_an_appointment_of_the_past_does_not_go_on(tmp_path: Path, known: dict[str, Any]) -> None:
     async with connect(tmp_path) as agent:
         (held,) = reply_results(await agent.call_tool("add_memory", known))
-        new = {"text": "It is otherwise then.", "since": "2098-12-01", "replaces": [held["id"]]}
+        new = {
+            "text": f"Not on {LONG_AGO:%d %B %Y}, but otherwise then.",
+            "since": "2098-12-01",
+            "replaces": [held["id"]],
+        }
         assert ("goes on until" in reply_text(await agent.call_tool("add_memory", new))) is (known in ON)
         history = reply_text(await agent.call_tool("get_history", {"memory_id": held["id"]}))
     assert ("2098-12-01" in history.splitlines()[0]) is (known in ON)
@@ -265,6 +293,43 @@ async def test_a_correction_leaves_what_it_does_not_touch(
     assert [line.strip() for line in reply.splitlines() if "—" in line] == lines
 
 
+async def test_a_correction_of_what_held_says_how_to_keep_it(tmp_path: Path) -> None:
+    """The value or the beginning is another than that of days ago; what was told today may be a slip."""
+    told = "this corrects the past; if the old held until now"
+    go = {"text": "tariffd is written in Go 1.24.", "relations": [["tariffd", "is written in", "Go 1.24"]]}
+    edits = {
+        "another value": (BEFORE, {"old": "1.24", "text": "1.25"}, True),
+        "another beginning": (BEFORE, {"old": "Go", "text": "Golang", "since": "2026-01"}, True),
+        "told today": (TODAY.isoformat(), {"old": "1.24", "text": "1.25"}, False),
+        "one more value": (
+            BEFORE,
+            {
+                "text": "tariffd is written in Go 1.24 and C.",
+                "relations": [*go["relations"], ["tariffd", "is written in", "C"]],
+            },
+            False,
+        ),
+        "only an end": (BEFORE, {"until": "2098"}, False),
+    }
+    async with connect(tmp_path) as agent:
+        for name, (at, edit, is_told) in edits.items():
+            scope = {"scope": {"user_id": name}}
+            (added,) = reply_results(await agent.call_tool("add_memory", {**go, **scope, "at": at}))
+            given = {"memory_id": added["id"], **edit, **scope}
+            assert (told in reply_text(await agent.call_tool("update_memory", given))) is is_told, name
+
+
+async def test_what_a_plan_was_to_end_is_restored(tmp_path: Path) -> None:
+    async with connect(tmp_path) as agent:
+        (old,) = reply_results(await agent.call_tool("add_memory", {"text": "Pepa comes on Fridays at 10."}))
+        plan = {"text": "Pepa comes on Tuesdays.", "since": "2098-12-15", "replaces": [old["id"]]}
+        await agent.call_tool("add_memory", plan)
+        reply = reply_text(await agent.call_tool("update_memory", {"memory_id": old["id"], "restore": True}))
+        again = reply_text(await agent.call_tool("update_memory", {"memory_id": old["id"], "until": "2098"}))
+    assert reply.startswith("restored (no plan ends it now): ")
+    assert "(same text; until changed)" in again
+
+
 async def test_a_correction_that_is_taken_back_brings_its_relations_back(tmp_path: Path) -> None:
     nuts = [["Toby", "is allergic to", "cashews"], ["Toby", "is allergic to", "pistachios"]]
     async with connect(tmp_path) as agent:
@@ -292,7 +357,28 @@ UNSAID = [
         "Bronisława bierze teraz warfarynę 3 mg wieczorem.",
         "nie może brać ibuprofenu ani aspiryny",
     ),
+    (
+        "Tom bills Acme 520 GBP a day, invoices go out on the last working day of the month with 30 days to pay.",
+        "Tom's day rate at Acme rises to 540 GBP.",
+        "invoices go out on the last working day of the month with 30 days to pay",
+    ),
+    (
+        "El paciente Javier Soler, operado del ligamento cruzado de la rodilla derecha, viene los martes a las 18:30.",
+        "El paciente Javier Soler viene los miércoles a las 17:45.",
+        "operado del ligamento cruzado de la rodilla derecha",
+    ),
     ("Tom trains on Mondays and Thursdays.", "Tom trains on Tuesdays now.", ""),
+    (
+        "Katrin, die Frau von Jörg, nimmt Marcumar und muss alle vier Wochen zur Blutkontrolle zu Dr. Ilse Möller.",
+        "Katrin hat Marcumar abgesetzt und nimmt Eliquis; die Blutkontrollen entfallen.",
+        "",
+    ),
+    (
+        "Tom Hartley and Helen Birch have their kitchen renovated by Dave Ackroyd from 2027-01-11.",
+        "Pete Marsden does the kitchen renovation instead of Dave Ackroyd.",
+        "",
+    ),
+    ("Vicent pidió el permiso en noviembre y todavía no hay respuesta.", "El permiso de Vicent está denegado.", ""),
     ("The crane comes from Loxam and needs a permit of the town.", "The crane of Loxam is cancelled.", ""),
 ]
 

@@ -15,7 +15,7 @@ import pytest
 
 from palimpsest.core import models
 from palimpsest.core.models import ORIGIN, Message, Relation, Scope, Undo
-from palimpsest.hooks.brief import RecallRequest, Sources, answer, instructions_with, sentences, session_brief
+from palimpsest.hooks.brief import RecallRequest, Sources, answer, beginning, instructions_with, session_brief
 from palimpsest.hooks.events import find_brief
 from palimpsest.hooks.instructions import HEAD, INSTRUCTIONS, REST, launch_of, rendered_instructions
 from palimpsest.hooks.spool import BLOCK_BEGIN, BLOCK_END
@@ -480,7 +480,7 @@ def test_planted_text_is_readable_and_inert() -> None:
     for text in NO_MARKUP:
         assert text in session_brief(Sources(telling=(memory(text, MEMORY_ID),)), "").text
     # A memory of many sentences takes minutes if each beginning is read anew.
-    assert sentences("。" * 100_000, 60) == "。" * 60
+    assert beginning("。" * 100_000, 60) == "。" * 60
 
 
 async def test_what_a_page_or_a_tool_told_is_shown_when_asked_until_it_is_confirmed(tmp_path: Path) -> None:

@@ -210,6 +210,9 @@ async def test_an_edit_of_a_text_names_the_hints_that_it_leaves(memory: Memory) 
     left = await memory.update(ALICE, memory_id, text="Inês finishes school in June 2027")
     assert left.notes == ("its hints stay: What will the daughter study?; replace them if they don't fit",)
     assert (await memory.update(ALICE, memory_id, text="Inês finishes school in July 2027", hints=[])).notes == ()
+    await memory.update(ALICE, memory_id, hints=[f"When is she done with school {n}" for n in range(9)])
+    (note,) = (await memory.update(ALICE, memory_id, text="Inês finishes school in May 2027")).notes
+    assert "school 2, When is she done with…; replace them" in note
 
 
 async def test_a_new_value_takes_the_place_of_one_that_was_handed_on(memory: Memory) -> None:

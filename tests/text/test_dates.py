@@ -125,3 +125,28 @@ def test_what_cannot_be_told_is_a_guess_for_searches_alone() -> None:
     assert not dates_in("Meeting on Monday", WEDNESDAY)
     (span,) = dates_in("Meeting on Monday", WEDNESDAY, guesses=True)
     assert (f"{span.start:%Y-%m-%d}", span.is_guess) == ("2026-05-04", True)
+
+
+# What was said on 7 December 2026, a Monday, and the days that it names: none of what comes each week or month.
+MONDAY = datetime(2026, 12, 7, 12, tzinfo=UTC)
+EACH_MONTH = {
+    "Tom bills 68 GBP an hour, at most 60 hours a month, invoiced on the 15th with 14 days to pay.": [],
+    "Die Miete von 600 € im Monat wurde immer am 3. überwiesen.": [],
+    "El alquiler son 600 € al mes y se pagó el 3.": [],
+    "Le loyer est de 600 € par mois et il a été payé le 3.": [],
+    "L'affitto è di 600 € al mese ed è stato pagato il 3.": [],
+    "The bill was paid on the 15th.": ["2026-11-15"],
+    "The shop was let a month ago; the bill was paid on the 15th.": ["2026-11-01 to 2026-11-30", "2026-11-15"],
+    "The rehearsal was moved from Tuesday to Wednesday 8 pm in December 2026.": ["2026-12-01 to 2026-12-31"],
+    "Die Probe ist im Dezember 2026 von Dienstag auf Mittwoch 20 Uhr verlegt.": ["2026-12-01 to 2026-12-31"],
+    "El ensayo se ha cambiado en diciembre de 2026 del martes al miércoles.": ["2026-12-01 to 2026-12-31"],
+    "Der Termin ist von Dienstag auf Mittwoch verlegt.": ["2026-12-09"],
+    "Der Termin am 8. Dezember 2026 ist von Dienstag auf Mittwoch verlegt.": ["2026-12-08", "2026-12-09"],
+    "Die Pumpe kommt nicht am 14., sondern erst am 21. Dezember 2026.": ["2026-12-14", "2026-12-21"],
+    "The pump comes not on the 14th, but on 21 December 2026.": ["2026-12-14", "2026-12-21"],
+    "Die Pumpe kommt nicht am 28., sondern erst am 3. Februar 2027.": ["2027-01-28", "2027-02-03"],
+}
+
+
+def test_a_day_without_a_month_is_none_of_each_month_or_has_that_of_the_day_in_its_place() -> None:
+    assert {text: days_of(text, MONDAY) for text in EACH_MONTH} == EACH_MONTH

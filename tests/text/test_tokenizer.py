@@ -18,6 +18,7 @@ from palimpsest.text.tokenizer import (
     first_words,
     most_words_near,
     search_tokens,
+    sentences,
     windows,
 )
 
@@ -109,3 +110,42 @@ def test_a_long_question_is_cut_in_any_script(word: str, most: int) -> None:
 def test_a_text_of_nothing_but_the_words_sought_takes_linear_time() -> None:
     """Guards every search from one message; this takes minutes if each window is read anew."""
     assert most_words_near(["tea", "milk"] * 200_000, frozenset({"tea", "milk", "cup"}), 60) == {"tea", "milk"}
+
+
+# What a full stop ends, and what has one that ends nothing.
+ONE_SENTENCE = (
+    "Lotte hat am 10. Dezember 2026 um 15:30 Uhr einen Termin beim Kieferorthopäden Dr. Santos in der Königsstraße.",
+    "Der Chor St. Martin singt am 20. Dezember um 17 Uhr; Generalprobe ist vom 18. bis 19. Dezember um 14 Uhr.",
+    "Frau Dr. med. J. Schmidt, geb. Müller, wohnt in der Goethestr. 12 im 3. Stock, z. B. ab 1. Jan. 2027.",
+    "Dr. A. B. Smith vs. Prof. Jones, e. g. at approx. 5 p.m. on Jan. 5, No. 7 St. James St. today.",
+    "La Sra. Ruiz vive en la Avda. de la Paz, p. ej. en el núm. 5.",
+    "Mme. Dupont et M. Martin, p. ex. à env. 5 km.",
+    "Il Sig. Rossi e la Prof.ssa Bianchi, ad es. alle 5.",
+    "Spotkanie z dr. Nowakiem 3. maja przy ul. Długiej 5 o godz. 15.",
+    "Он живет на ул. Ленина, д. 5, кв. 3, т. е. рядом.",  # noqa: RUF001 - Russian is meant
+)
+TWO_SENTENCES = (
+    "I am 34. She lives in Wels.",
+    "He was born in 1990. He lives in Wels.",
+    "She said no. Then she left.",
+    "Er arbeitet von 8 bis 10. Danach geht er.",
+    "Ele vai às 10. Depois volta.",
+    "use pnpm. never npm.",
+    "Anna weiß es. Sie hat es gesagt.",
+    "Il a mal à une dent. Il va chez le dentiste.",
+    "She left two years ago. 5 people came.",
+    'He said "stop." Then he left.',
+    "她住在北京。他也是。",
+    "one line\nanother",
+)
+
+
+def test_a_full_stop_behind_a_number_or_a_short_form_ends_no_sentence() -> None:
+    assert {text: sentences(text) for text in ONE_SENTENCE} == {text: [text] for text in ONE_SENTENCE}
+    assert {text: len(sentences(text)) for text in TWO_SENTENCES} == dict.fromkeys(TWO_SENTENCES, 2)
+    assert "".join(sentences(" ".join(TWO_SENTENCES))) == " ".join(TWO_SENTENCES)
+
+
+@pytest.mark.parametrize("part", ["am 1. ", "a.", '!"', "str", "。", " 1", "."])
+def test_sentences_take_linear_time(part: str) -> None:
+    assert "".join(sentences(part * 50_000)) == part * 50_000

@@ -643,17 +643,18 @@ def relations_from(relations: Sequence[Sequence[str]]) -> tuple[Relation, ...]:
 def _relation(number: int, parts: Sequence[str]) -> Relation:
     names = [one_line(part) for part in parts[:_RELATION_PARTS]]
     given = dict(zip(("since", "until"), parts[_RELATION_PARTS:], strict=False))
-    dates = {name: parse_date(value) for name, value in given.items() if value.strip()}
+    unknown = dict.fromkeys((name for name, value in given.items() if value.strip() == "none"), "")
+    dates = {name: parse_date(value) for name, value in given.items() if value.strip() and name not in unknown}
     spans = [span_of(*date) for date in dates.values() if date]
     is_in_order = len(spans) == len(dates) and (not spans or spans[0].first <= spans[-1].last)
     if len(names) == _RELATION_PARTS and len(parts) <= _RELATION_PARTS + len(("since", "until")) and is_in_order:
-        relation = Relation(*names, **{name: shown_date(*date) for name, date in dates.items() if date})
+        relation = Relation(*names, **unknown, **{name: shown_date(*date) for name, date in dates.items() if date})
         if all(relation.key) and relation.key[0] != relation.key[2] and max(map(len, names)) <= MAX_NAME_CHARS:
             return relation
     raise InputError(
         f"relations.{number} is not [source, name, destination], such as ['Ana', 'lives in', 'Lyon'], of two "
         f"different ends, each of at most {MAX_NAME_CHARS} characters. Since and until may follow, each a year, a "
-        "month or a day, such as 2024-03, or ''. Nothing was stored."
+        "month or a day, such as 2024-03, '' as the text has it, or 'none'. Nothing was stored."
     )
 
 

@@ -14,7 +14,7 @@ from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from functools import partial
-from itertools import takewhile
+from itertools import accumulate, takewhile
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
@@ -69,14 +69,11 @@ from palimpsest.text.dates.date_finder import date_and_sense, dates_in, days_to_
 from palimpsest.text.display import inert, shorten_to_tokens, visible
 from palimpsest.text.intents import asks_something, lasting_sentences, says_something, standing_statements
 from palimpsest.text.redaction import redact, says_only_secrets
-from palimpsest.text.tokenizer import count_tokens, query_tokens, search_tokens
-from palimpsest.text.word_lists import LazyPattern
+from palimpsest.text.tokenizer import count_tokens, query_tokens, search_tokens, sentences
 
 logger = logging.getLogger(__name__)
 
 # Memories as lines for a model: on one line, nothing that acts, whole sentences where there is little room.
-
-_SENTENCE_END = LazyPattern(r"(?<=[.!?…])[\"')\]»”’]*\s+|(?<=[。！？])")  # noqa: RUF001 - full stops are meant
 
 
 def plain(text: str) -> str:
@@ -147,13 +144,12 @@ def _pinned_line(memory: Memory, chars: int) -> Line:
     return Line(dated(memory, "\n  ".join(map(plain, text.split("\n"))) + note), memory.id)
 
 
-def sentences(text: str, max_tokens: int) -> str:
+def beginning(text: str, max_tokens: int) -> str:
     """Return as many whole sentences from the beginning of a text as fit a token count; "" if none does."""
     if count_tokens(text) <= max_tokens:
         return text
-    beginnings = (text[: match.start()] for match in _SENTENCE_END.finditer(text))
-    fitting = takewhile(lambda beginning: count_tokens(beginning) <= max_tokens, beginnings)
-    return max(fitting, key=len, default="").rstrip()
+    beginnings = map(str.rstrip, accumulate(sentences(text)))
+    return max(takewhile(lambda whole: count_tokens(whole) <= max_tokens, beginnings), key=len, default="")
 
 
 def fitting(lines: Iterable[Line], room: float, cost: Cost) -> list[Line]:
@@ -511,7 +507,7 @@ def _short_name(project: str) -> str:
 
 def _practice(sources: Sources) -> list[Line]:
     """Return the first procedures as lines."""
-    written = [Line(text) for line in sources.procedures if (text := sentences(line, MEMORY_TOKENS))]
+    written = [Line(text) for line in sources.procedures if (text := beginning(line, MEMORY_TOKENS))]
     return (written or _lines(sources.practice, is_lasting=True))[:PROCEDURE_LINES]
 
 
@@ -519,7 +515,7 @@ def _about(sources: Sources) -> list[Line]:
     """Return the lines of the profile, or of the most telling memories without one, below the names of the projects."""
     names = shorten_to_tokens(plain(", ".join(sources.projects)), MEMORY_TOKENS)
     named = [Line(f"- Projects: {names}")] if names else []
-    written = [Line(f"- {text}") for line in sources.profile if (text := sentences(line, PROFILE_TOKENS))]
+    written = [Line(f"- {text}") for line in sources.profile if (text := beginning(line, PROFILE_TOKENS))]
     return [*named, *(written if sources.profile else _lines(sources.telling))]
 
 
@@ -528,7 +524,7 @@ def _lines(memories: Sequence[Memory], *, is_lasting: bool = False, may_cut: boo
     lines: dict[str, str] = {}
     for memory in memories:
         whole = plain(memory.text)
-        text = sentences(whole, MEMORY_TOKENS) or (shorten_to_tokens(whole, MEMORY_TOKENS) if may_cut else "")
+        text = beginning(whole, MEMORY_TOKENS) or (shorten_to_tokens(whole, MEMORY_TOKENS) if may_cut else "")
         if text:
             lines.setdefault(dated(memory, text, is_lasting=is_lasting), memory.id)
     return [Line(text, memory_id) for text, memory_id in lines.items()]

@@ -5,7 +5,6 @@ continues where the first one stopped.
 """
 
 import logging
-import re
 import uuid
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -40,8 +39,8 @@ from palimpsest.text.dates.date_finder import dates_in, resolved_dates
 from palimpsest.text.dates.date_spans import DateSpan, day_or_days
 from palimpsest.text.display import counted, shorten
 from palimpsest.text.intents import Asking, asks_to_forget, question_note
-from palimpsest.text.relation_updates import calls_off, without_times
-from palimpsest.text.tokenizer import count_tokens, lines_within, query_tokens
+from palimpsest.text.relation_updates import calls_off, unsaid
+from palimpsest.text.tokenizer import count_tokens, lines_within, query_tokens, sentences
 
 # Split what is to be learned from into pieces that a small model can read.
 
@@ -170,13 +169,9 @@ async def learn_from(engine: Engine, model: LanguageModel, lesson: Lesson) -> Wr
     try:
         async for count, result in learn_pieces(engine, model, lesson):
             done += count
-            learned = replace(
-                learned,
-                outcomes=(*learned.outcomes, *result.outcomes),
-                notes=(*learned.notes, *result.notes),
-                similar={**learned.similar, **result.similar},
-                questions=(*learned.questions, *result.questions),
-            )
+            names = ("outcomes", "notes", "questions")
+            both = {name: (*getattr(learned, name), *getattr(result, name)) for name in names}
+            learned = replace(learned, similar={**learned.similar, **result.similar}, **both)
     except errors.PalimpsestError as error:
         failure = error
     except anyio.get_cancelled_exc_class():
@@ -202,9 +197,8 @@ def _each_once(questions: Sequence[models.ForgetQuestion]) -> tuple[models.Forge
     by_what: dict[str, models.ForgetQuestion] = {}
     for question in questions:
         known = by_what.get(question.what, question)
-        ids, texts = (
-            tuple(dict.fromkeys(both)) for both in ((*known.ids, *question.ids), (*known.texts, *question.texts))
-        )
+        ids = tuple(dict.fromkeys((*known.ids, *question.ids)))
+        texts = tuple(dict.fromkeys((*known.texts, *question.texts)))
         more = known.more_may_fit or question.more_may_fit
         by_what[question.what] = models.ForgetQuestion(question.what, ids, texts, more)
     return tuple(by_what.values())
@@ -305,9 +299,8 @@ class _Learning:
         messages = [part.message for part in piece]
         notes_on_parts = [part.note(number) for number, part in enumerate(piece, 1) if part.count > 1]
         context = (*self._lesson.context, *notes_on_parts, *self._known_facts(piece))
-        before = message_queries.messages_before(
-            conn, scope, messages[0].id, self._engine.settings.learn.recent_messages
-        )
+        recent = self._engine.settings.learn.recent_messages
+        before = message_queries.messages_before(conn, scope, messages[0].id, recent)
         names = {message.name for message in (*before, *messages) if message.role == "user" and message.name}
         told_name = "" if names else memory_queries.name_of_user(conn, scope)
         user_name = names.pop() if len(names) == 1 else told_name
@@ -328,15 +321,10 @@ def _with_own_requests(found: Extraction, messages: Sequence[models.Message]) ->
     The whole messages are read: the head of a pasted mail may stand in an earlier part.
     """
     texts = {message.id: models.PICTURES.sub(" ", message.content) for message in messages}
-    requests: list[models.ForgetRequest] = []
-    refused = list(found.refused)
-    for request in found.requests:
-        asking = {asks_to_forget(texts[source], request.what) for source in request.sources}
-        if asking == {Asking.NOT}:
-            refused.append(request.what)
-        else:
-            requests.append(replace(request, is_doubtful=Asking.CLEARLY not in asking))
-    return replace(found, requests=tuple(requests), refused=tuple(refused))
+    asked = [(each, {asks_to_forget(texts[source], each.what) for source in each.sources}) for each in found.requests]
+    refused = (*found.refused, *(each.what for each, asking in asked if asking == {Asking.NOT}))
+    kept = [replace(each, is_doubtful=Asking.CLEARLY not in asking) for each, asking in asked if asking != {Asking.NOT}]
+    return replace(found, requests=tuple(kept), refused=refused)
 
 
 async def _learn_later(engine: Engine, lesson: Lesson) -> bool:
@@ -501,8 +489,6 @@ SEVERAL = 3
 # How many words a sentence has at least: less is a title, an initial or an exclamation.
 MIN_WORDS = 3
 
-_FACT_END = re.compile(r"(?<=\w\w[.!?…])\s+|\n+")
-
 
 async def add_text(
     engine: Engine,
@@ -544,7 +530,7 @@ async def add_text(
     else:
         if infer and engine.model is None:
             notes.append(f"{NO_MODEL}stored as one memory, in your words")
-        count = sum(len(part.split()) >= MIN_WORDS for part in _FACT_END.split(fact.text))
+        count = sum(len(part.split()) >= MIN_WORDS for part in sentences(fact.text))
         if count >= SEVERAL and not memory_queries.is_pinned(fact.metadata):
             notes.append(f"{count} sentences are one memory now; facts are found better if each is added by itself")
     decision = models.Decision(models.Event.ADD, fact, replaces=replaced, sets_relations=sets_relations)
@@ -559,10 +545,6 @@ async def add_text(
     return await with_near_duplicates(engine, scope, result, vectors, nearest=NEAREST_SHOWN)
 
 
-# Where the parts of a sentence begin that may hold on when the rest is replaced.
-_PART = re.compile(r"(?i)[;\uff1b。]|(?<=\w\w)\.\s|,?\s+(?:and|und|et|y|e|ed|en|och|i|oraz|и)\s+")
-
-
 def _unlike(text: str, outcome: models.Outcome) -> Iterator[str]:
     """Yield a note on each replaced memory that shares no word with the text: its id may have been a mistake.
 
@@ -571,8 +553,7 @@ def _unlike(text: str, outcome: models.Outcome) -> Iterator[str]:
     said = {*query_tokens(text)}
     stated = said.union(*(query_tokens(f"{each.source} {each.destination}") for each in outcome.memory.relations))
     for memory_id, replaced in zip(outcome.replaced, outcome.replaced_texts, strict=True):
-        own = {part.strip(" ."): without_times(part) for part in _PART.split(replaced)}
-        untold = [part for part, words in own.items() if len(words) > 1 and words.isdisjoint(stated)]
+        untold = unsaid(replaced, stated)
         if said.isdisjoint(query_tokens(replaced)):
             why = "which it replaced, shares no word with it; restore it if that was a mistake"
             yield f"[{memory_id[:8]}], {why}: {shorten(one_line(replaced), BEGINNING_CHARS)}"
@@ -610,18 +591,13 @@ def _notes_on_dates(fact: models.Fact, at: datetime) -> list[str]:
     # "From February on the 25th" is told.
     has_month = "month" in {fact.valid_from_precision, *(span.unit for span in found if not span.is_guess)}
     guesses = (each for each in found if each.is_guess and not each.is_yearly and not (each.is_relative and has_month))
-    unclear = [f'"{span.phrase}"' for span in guesses if not any(_is_in_year_of(span, when) for when in given)][
-        :MAX_NOTED_DATES
-    ]
+    unclear = [f'"{span.phrase}"' for span in guesses if not any(_is_in_year_of(span, when) for when in given)]
     dates = ", ".join(f'"{span.phrase}" is {day_or_days(span)}' for span in told)
     notes = [f"read on {at:%Y-%m-%d}, {dates}"] if told else []
-    notes += [
-        f'"{span.phrase}": {day_or_days(span)} is a {span.start:%A}; the date counts'
-        for span in found
-        if span.disagrees
-    ][:MAX_NOTED_DATES]
+    wrong = [span for span in found if span.disagrees][:MAX_NOTED_DATES]
+    notes += [f'"{span.phrase}": {day_or_days(span)} is a {span.start:%A}; the date counts' for span in wrong]
     if unclear:
-        notes.append(f"{', '.join(unclear)}: past or to come? If that matters, give the date")
+        notes.append(f"{', '.join(unclear[:MAX_NOTED_DATES])}: past or to come? If that matters, give the date")
     return notes
 
 

@@ -38,7 +38,7 @@ from palimpsest.store.jobs import Job, JobEnd, JobRequest
 from palimpsest.store.rows import content_hash
 from palimpsest.store.writes import Conversation, session_id_of
 from palimpsest.text.display import shorten, shorten_to_tokens
-from palimpsest.text.tokenizer import count_words
+from palimpsest.text.tokenizer import count_words, sentences
 from palimpsest.text.word_lists import LazyPattern
 
 if TYPE_CHECKING:
@@ -66,7 +66,6 @@ _HEADING = LazyPattern(
 # with the square of the length.
 _STRETCH = LazyPattern(r"(?s).{1,40000}(?:\Z|(?<=\n)(?=#))|.{1,40000}(?<=\n)|.{1,40000}")
 _PARAGRAPH = LazyPattern(r"(?s)\S.*?(?=\n[ \t]*\n|\Z)")
-_SENTENCE_END = LazyPattern(r"[.!?…][\"')\]»”’]*\s+|[。！？｡۔।][\"'」』”’）]*\s*|\n+")  # noqa: RUF001
 
 
 def split(text: str, begins: Iterable[int] = ()) -> list[str]:
@@ -116,12 +115,6 @@ def first_heading(text: str) -> str:
     lines = (line.strip() for line in text.splitlines())
     titles = (_title(heading) for heading in _headings(text))
     return next((title for title in chain(titles, lines) if title), "")
-
-
-def sentences(text: str) -> list[str]:
-    """Return the sentences of a text, or its lines where these are shorter. Joined they are the text."""
-    ends = [0, *(end.end() for end in _SENTENCE_END.finditer(text)), len(text)]
-    return [text[start:end] for start, end in pairwise(ends) if start < end]
 
 
 # The gist of each page: its most central sentences at once, and what a model writes of it later, in the background.
@@ -215,10 +208,8 @@ def documents_in(folder: Path) -> tuple[list[Path], list[Skipped]]:
             continue
         ignored = (*ignored, *_ignored_in(place, entries))
         folders: list[Path] = []
-        for entry in entries:
+        for entry in (each for each in entries if not each.name.startswith(".")):
             path = Path(entry.path)
-            if entry.name.startswith("."):
-                continue
             if reason := _reason(entry, ignored):
                 skipped.append(Skipped(path.relative_to(folder).as_posix(), reason))
             elif entry.is_dir(follow_symlinks=False):
@@ -298,9 +289,8 @@ async def learn_document(engine: Engine, scope: Scope, text: DocumentText, calle
     cleaner = Cleaner(engine)
 
     def cleaned() -> DocumentText:
-        return DocumentText(
-            kept_uri(cleaner.text(text.uri)), cleaner.text(text.title), cleaner.text(text.text), text.at
-        )
+        uri, title, whole = map(cleaner.text, (text.uri, text.title, text.text))
+        return DocumentText(kept_uri(uri), title, whole, text.at)
 
     clean = await engine.run(cleaned)
     parts = await _pages(engine, scope, clean)
@@ -330,9 +320,8 @@ async def _pages(engine: Engine, scope: Scope, source: DocumentText) -> list[str
     if "".join("".join(stored).split()) == "".join(text.split()):
         return stored
     begins: list[int] = []
-    for parts in (
-        section[start : start + MAX_PARTS] for section in sections for start in range(0, len(section), MAX_PARTS)
-    ):
+    runs = [section[at : at + MAX_PARTS] for section in sections for at in range(0, len(section), MAX_PARTS)]
+    for parts in runs:
         shown = [(round(count_words(part)), part) for _, part in parts]
         try:
             found = await pauses(model, engine.prompts.get("pauses"), title=source.title, parts=shown)
@@ -386,16 +375,14 @@ def _plan(
     kept_ids = {page.id for page in kept}
     deleted = [page.id for page in stored if not page.is_deleted and page.id not in kept_ids]
     restored = [page.id for page in kept if page.is_deleted]
+    events = {Event.DELETE: deleted, Event.ADD: restored}
     asks_model = engine.model is not None and not engine.is_model_borrowed
     write = Write(
         scope,
         Provenance("learn document", caller=caller),
         tuple(new),
         Conversation(CLIENT, uri, title),
-        (
-            *(Decision(Event.DELETE, memory_id=page, kind="message") for page in deleted),
-            *(Decision(Event.ADD, memory_id=page, kind="message") for page in restored),
-        ),
+        tuple(Decision(event, memory_id=page, kind="message") for event, pages in events.items() for page in pages),
         vectors=known,
         gists=gists,
         pages_read=PagesRead(uri, frozenset(stored)),

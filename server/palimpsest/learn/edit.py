@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC
+from datetime import UTC, datetime, timedelta
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
@@ -161,6 +161,16 @@ def with_labels(memory: Memory, fact: Fact, tags: Sequence[str], hints: Sequence
     )
 
 
+def _notes_on_past(old: Memory, result: WriteResult, now: datetime) -> Iterator[str]:
+    """Yield a note if an edit tells another value of what held for a day or longer: then that was never true."""
+    new = result.outcomes[0].memory
+    before, after = ({each.key for each in memory.relations} for memory in (old, new))
+    leads_elsewhere = {key[:2] for key in before - after} & {key[:2] for key in after - before}
+    is_other = leads_elsewhere or (new.text != old.text and new.since != old.since)
+    if new.id == old.id and is_other and now - old.holds_from >= timedelta(1):  # else a slip is put right
+        yield f"this corrects the past; if the old held until now, set it back, add the new with replaces={old.id[:8]}"
+
+
 def without_untold_name(memory: Memory, fact: Fact) -> Fact:
     """Return a fact that takes the user's name from a memory whose old text told it and nothing else.
 
@@ -289,7 +299,8 @@ class Edits(Writing):
             return WriteResult((models.Outcome(Event.NONE, successor, duplicate_of=successor.id),), notes=tuple(notes))
         fact = await engine.read(lambda conn: commit.with_names(conn, scope, fact))
         kept, tag_notes = (memory.tags, []) if tags is None else await clean_tags(engine, tags)
-        sets_labels, notes = tags is not None or hints is not None or bool(held), [*notes, *tag_notes]
+        sets_labels, sets_relations = tags is not None or hints is not None or bool(held), relations is not None
+        notes += tag_notes
         if sets_labels:
             fact = with_labels(memory, fact, kept, fact.keywords if hints is not None else memory.keywords)
             fact = in_order(replace(fact, **held), zone)
@@ -301,15 +312,14 @@ class Edits(Writing):
         changed = without_untold_name(memory, fact)
         if ORIGIN in memory.metadata:  # whoever edits the text stands by it
             changed = _without(changed, ORIGIN)
-        sets_relations = relations is not None
         decision = Decision(Event.UPDATE, changed, memory.id, sets_labels=sets_labels, sets_relations=sets_relations)
-        provenance = Provenance("update", caller=caller)
         notes = [*notes, *embedding_notes, *commit.past_end_notes(engine, fact)]
         if hints is None and memory.keywords and text != memory.text:
-            kept_hints = ", ".join(memory.keywords)[:MAX_HINTS_CHARS]
+            kept_hints = shorten(", ".join(memory.keywords), MAX_HINTS_CHARS)
             notes.append(f"its hints stay: {kept_hints}; replace them if they don't fit")
-        write = Write(scope, provenance, decisions=(decision,), vectors=vectors, read=read)
+        write = Write(scope, Provenance("update", caller=caller), decisions=(decision,), vectors=vectors, read=read)
         result = await apply_decisions(engine, write, notes)
+        result = replace(result, notes=(*result.notes, *_notes_on_past(memory, result, engine.clock())))
         return await duplicates.with_near_duplicates(engine, scope, result, vectors)
 
     @writes

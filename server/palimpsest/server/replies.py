@@ -593,8 +593,9 @@ def changed_text(result: WriteResult, scope: Scope, door: Advice = TOOLS) -> str
 def restored_text(result: WriteResult, scope: Scope) -> str:
     """Return what a restoration did."""
     lines: list[str] = []
+    by_event = {Event.ADD: "restored", Event.UPDATE: "restored (no plan ends it now)"}
     for outcome in result.outcomes:
-        done = "restored" if outcome.event is Event.ADD else "unchanged (not deleted)"
+        done = by_event.get(outcome.event, "unchanged (not deleted)")
         lines += [f"{done}: {_quote(outcome.memory)}{held_times(outcome.memory)}", *_relation_lines(outcome)]
     return _with_notes(lines, result.notes, scope)
 
@@ -630,7 +631,7 @@ def outcome_line(outcome: Outcome) -> str:
         case Event.ADD:
             return f"added{' as past' if memory.deleted_at else ''}: {text}"
         case Event.UPDATE if outcome.previous == memory.text:
-            return f"updated: {text} (same text; relations, dates, metadata or labels changed)"
+            return f"updated: {text} (same text; {', '.join(map(one_line, outcome.changed)) or 'dates'} changed)"
         case Event.UPDATE:
             return f"updated: {text} (was: {previous})"
         case Event.DELETE if outcome.duplicate_of is not None:

@@ -29,6 +29,7 @@ from palimpsest.core.models import (
     Relation,
     Scope,
     has_expired,
+    labels_of,
     name_key,
 )
 from palimpsest.core.validation import one_line
@@ -53,7 +54,7 @@ from palimpsest.store.schema import (
 from palimpsest.text.dates.date_finder import appointments_in, dates_in
 from palimpsest.text.display import shorten
 from palimpsest.text.names.known_names import told_self_name
-from palimpsest.text.relation_updates import calls_off, dated, has_name, is_tie, words_in
+from palimpsest.text.relation_updates import calls_off, dated, has_name, is_lasting, is_tie, is_unanswered, words_in
 
 # The rows that several steps of a write need.
 
@@ -242,7 +243,8 @@ def _over(tx: Transaction, memory: Memory, fact: Fact) -> Memory:
     Of a plan that is called off nothing is left but who somebody's relatives are.
     """
     relations: Sequence[Relation] = memory.relations
-    is_plan = _lies_ahead(tx, memory)
+    _, day = _over_before(tx, memory, fact) or (None, "")  # an open question was no plan
+    is_plan = _lies_ahead(tx, memory) or bool(day)
     if is_plan and calls_off(fact.text):
         relations = [each for each in relations if is_tie(each)]
     elif is_plan and fact.valid_from is None:
@@ -447,7 +449,9 @@ def updated(old: Memory, new: Memory) -> Outcome:
     """Return what an update of a memory did."""
     kept = {relation.key for relation in new.relations}
     unstated = tuple(relation for relation in old.relations if relation.key not in kept)
-    return Outcome(Event.UPDATE, new, previous=old.text, unstated=unstated)
+    labels = labels_of(rows.memory_state(old)) ^ labels_of(rows.memory_state(new))
+    changed = tuple(sorted({label.partition(":")[0] for label in labels}))
+    return Outcome(Event.UPDATE, new, previous=old.text, unstated=unstated, changed=changed)
 
 
 def mention(tx: Transaction, memory: Memory, fact: Fact | None) -> Outcome:
@@ -550,7 +554,7 @@ def _hand_on(tx: Transaction, memory: Memory, successor: Memory) -> None:
 
 
 def _close(tx: Transaction, memory: Memory, successor: Memory, ended: _Ended | None = None) -> Memory:
-    ended = ended or _past_day(tx, memory, successor)
+    ended = ended or _over_before(tx, memory, successor)
     goes_on = ended is None and _goes_on(tx, memory, successor)
     if not goes_on and _lies_ahead(tx, successor) and memory.valid_from is None:
         ended = ended or (tx.now, "")  # it is off from now on, though the other begins later
@@ -565,11 +569,27 @@ def _close(tx: Transaction, memory: Memory, successor: Memory, ended: _Ended | N
     return going_on
 
 
-def _past_day(tx: Transaction, memory: Memory, plan: Memory) -> _Ended | None:
-    """Return the day, past or today, of an appointment with a time beside it: it does not go on until a plan begins."""
+# How long ago the day of what is put off was at most, if neither text says that the one takes the place of the other.
+_LATELY = timedelta(days=3)
+
+
+def _over_before(tx: Transaction, memory: Memory, plan: Memory | Fact) -> _Ended | None:
+    """Return when a memory ended that does not go on until a plan begins: an appointment, a day, or an open question.
+
+    An appointment has a time beside its day, past or today. Another day was ahead when it was told, and is today,
+    lately past, or named by the plan, unless something began on it.
+    """
+    if not _lies_ahead(tx, plan):
+        return None
+    if is_unanswered(memory.text):
+        return tx.now, ""
     told_at = memory.stated_at.astimezone(tx.now.tzinfo)
-    days = appointments_in(memory.text, told_at) if _lies_ahead(tx, plan) else ()
-    return next(((day.start, "day") for day, _ in days if day.start <= tx.now), None)
+    days = [day for day, _ in appointments_in(memory.text, told_at)]
+    if not is_lasting(memory):
+        named = {day.start for day in dates_in(plan.text, tx.now)}
+        ahead = (day for day, _ in appointments_in(memory.text, told_at, timed=False) if day.start > told_at)
+        days += [day for day in ahead if tx.now - day.end < _LATELY or day.start in named]
+    return next(((day.start, "day") for day in days if day.start <= tx.now), None)
 
 
 def _goes_on(tx: Transaction, memory: Memory, successor: Memory) -> bool:
@@ -577,7 +597,7 @@ def _goes_on(tx: Transaction, memory: Memory, successor: Memory) -> bool:
 
     What names a day to come is a plan as well, though nobody said from when it holds.
     """
-    is_over = memory.has_ended(tx.now) or _past_day(tx, memory, successor) is not None
+    is_over = memory.has_ended(tx.now) or _over_before(tx, memory, successor) is not None
     if not _lies_ahead(tx, successor) or _lies_ahead(tx, memory) or is_over:
         return False
     dates = dates_in(memory.text, memory.stated_at.astimezone(tx.now.tzinfo))

@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 from palimpsest.core.models import ForgetQuestion
 from palimpsest.core.validation import one_line
 from palimpsest.text.display import counted, shorten
-from palimpsest.text.tokenizer import is_unspaced, query_tokens
+from palimpsest.text.tokenizer import is_unspaced, query_tokens, sentences
 from palimpsest.text.word_lists import patterns
 
 # Notes of a reply on what was forgotten, or would be, and how they quote it.
@@ -161,8 +161,8 @@ def _asking(text: str) -> Asking | None:
     """Return whether a text asks to forget, by the sentence that does so most clearly; None if none speaks of it."""
     edges = [text] if len(text) <= LONG_CHARS else [text[:EDGE_CHARS], text[-EDGE_CHARS:]]
     context = text[:LONG_CHARS].casefold()
-    sentences = [sentence.strip() for edge in edges for sentence in _REQUEST["request end"].split(edge.casefold())]
-    found = [ask(sentence, context) for sentence in sentences if sentence for ask in (_of_english, _of_other)]
+    asked = [sentence.strip() for edge in edges for sentence in _REQUEST["request end"].split(edge.casefold())]
+    found = [ask(sentence, context) for sentence in asked if sentence for ask in (_of_english, _of_other)]
     return max((asking for asking in found if asking is not None), default=None)
 
 
@@ -279,7 +279,6 @@ _CUES = patterns("palimpsest.text", "standing_cues.txt", "|")
 # What stands for a quotation. A sentence with one says what somebody else said.
 _NOT_SAID = "\x00"
 
-_STOP = "\x01"
 _QUESTION_MARKS = ("?", "？", "؟")
 _END = " \t.!…。！,、，"
 
@@ -331,10 +330,10 @@ def _own_sentences(text: str) -> Iterator[str]:
     own = "\n".join(
         line for line in _CUES["code block"].sub("\n", text).splitlines() if not _CUES["foreign line"].match(line)
     )
-    own = _CUES["quoted"].sub(_NOT_SAID, own.replace(_NOT_SAID, " ").replace(_STOP, " "))
+    own = _CUES["quoted"].sub(_NOT_SAID, own.replace(_NOT_SAID, " "))
     own = own[: material.end()] if (material := _CUES["material"].search(own)) else own
-    for sentence in _CUES["sentence end"].split(_CUES["abbreviation"].sub(lambda found: found[0][:-1] + _STOP, own)):
-        plain = " ".join(sentence.split()).replace(_STOP, ".").lstrip("-*•–— ")
+    for sentence in sentences(own):
+        plain = " ".join(sentence.split()).lstrip("-*•–— ")
         if MIN_SENTENCE_CHARS <= len(plain) <= MAX_SENTENCE_CHARS and _NOT_SAID not in plain:
             yield plain
 
@@ -372,8 +371,8 @@ def says_something(text: str, words: int = MIN_WORDS) -> bool:
 
 def asks_something(text: str) -> bool:
     """Return whether a sentence of a text is a question, by its mark or its first word."""
-    own = (sentence for sentence in _CUES["sentence end"].split(text[:MAX_STATEMENT_CHARS]) if sentence)
-    return any(mark in text for mark in _QUESTION_MARKS) or any(map(_CUES["question"].match, own))
+    own = map(_CUES["question"].match, sentences(text[:MAX_STATEMENT_CHARS]))
+    return any(mark in text for mark in _QUESTION_MARKS) or any(own)
 
 
 def _is_task(clause: str) -> bool:

@@ -32,7 +32,7 @@ from palimpsest.text.dates.date_finder import dates_in
 from palimpsest.text.names.known_names import bare_name
 from palimpsest.text.names.name_finder import find_names
 from palimpsest.text.stopwords import ALL_FUNCTION_WORDS, change_words, is_denial, is_portuguese
-from palimpsest.text.tokenizer import query_tokens, search_tokens
+from palimpsest.text.tokenizer import query_tokens, search_tokens, sentences
 from palimpsest.text.word_lists import headed, headings, patterns, word_lists, word_sets
 
 _LISTS = word_lists("palimpsest.text", "relation_updates.txt")
@@ -160,11 +160,11 @@ def _is_finer(relation: KnownRelation, other: KnownRelation) -> bool:
 def since_of(relation: Relation, memory_since: str) -> str:
     """Return since when a relation holds, given since when the memory does that states it; "" if that is not known.
 
-    What ended before the memory began did not begin with it.
+    What ended when the memory began, or before, did not begin with it.
     """
     if relation.since is not None:
         return relation.since
-    is_earlier = bool(relation.until) and relation.until < memory_since[: len(relation.until)]
+    is_earlier = bool(relation.until) and relation.until <= memory_since[: len(relation.until)]
     return "" if is_timeless(relation) or is_earlier else memory_since
 
 
@@ -543,6 +543,16 @@ def calls_off(text: str) -> bool:
     return any(map(text.__contains__, _WORDS["off signs"])) or bool(found and (found.ended or found.denied))
 
 
+def is_lasting(memory: Memory) -> bool:
+    """Return whether a memory tells what goes on when its day is over: a job that begins, a home, a lease."""
+    return _RE["begins"].search(memory.text) is not None or any(map(is_standing, memory.relations))
+
+
+def is_unanswered(text: str) -> bool:
+    """Return whether a text says that an answer or a decision is still to come."""
+    return _RE["unanswered"].search(text) is not None
+
+
 def ends_something(text: str, relations: Iterable[Relation]) -> bool:
     """Return whether a text calls something off or changes it, or one of its relations says that it has ended."""
     if _RE["goes over"].search(text) or not _WORDS["is ended"].isdisjoint(words_in(_with_plain_endings(text))):
@@ -804,7 +814,7 @@ def says_ended(newer: str, older: str) -> bool:
         if (died := ending.died & before) and not died.isdisjoint(query_tokens(" ".join(named))):
             return True
     for how, is_of in _CHANGES:
-        parts = _PART_END.split(newer) if how in _OF_PARTS else [newer]
+        parts = parts_of(newer) if how in _OF_PARTS else [newer]
         if any(_RE[how].search(part) and is_of(part, older) for part in parts):
             return True
     return _excludes(newer, older)
@@ -836,7 +846,20 @@ def _shifts(newer: str, older: str) -> bool:
     return any(map(str.isdigit, older)) and (is_of_day or bool(_common_words(newer, older)))
 
 
-_PART_END = re.compile(r"[;。\uff1b]|(?<=\w\w)\.\s")
+def parts_of(text: str) -> list[str]:
+    """Return the sentences of a text, and what semicolons divide."""
+    return [part for sentence in sentences(text) for part in re.split("[;\uff1b]", sentence)]
+
+
+# Where the parts of a sentence begin that may hold on when the rest is replaced.
+_PART = re.compile(r"(?i),?\s+(?:and|und|et|y|e|ed|en|och|i|oraz|и)\s+|,\s+|[\uff0c\u3001]")
+
+
+def unsaid(older: str, said: AbstractSet[str]) -> list[str]:
+    """Return the parts of an older text that have no token of what is said now, in whatever form, and are no names."""
+    parts = (part.strip(" .。") for whole in parts_of(older[:MAX_CHARS]) for part in _PART.split(whole))
+    of_parts = {part: without_times(part) for part in parts if not is_unanswered(part)}
+    return [part for part, own in of_parts.items() if len(own - _named(older)) > 1 and not _alike(own, said)]
 
 
 # Whoever takes over may be named in another sentence; what is given up or shifted is named in the same.

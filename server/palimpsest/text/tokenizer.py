@@ -13,6 +13,7 @@ from typing import Any, cast
 import snowballstemmer  # pyright: ignore[reportMissingTypeStubs] - it ships none
 
 from palimpsest.text.stopwords import ASKING_WORDS, without_function_words
+from palimpsest.text.word_lists import patterns
 
 # Split text in any language into search tokens, and estimate its token count for language models.
 #
@@ -193,7 +194,7 @@ def _script(word: str) -> str:
     return unicodedata.name(letter, "").split(" ", 1)[0] if letter else ""
 
 
-# Cut texts: a long one into windows that an embedder reads one by one, a question to its first words.
+# Cut texts: into sentences, a long one into windows that an embedder reads one by one, a question to its first words.
 
 # A question is cut here. A longer one is a pasted text, and what is asked stands at its beginning. It keeps the work
 # for one question below a tenth of a second.
@@ -207,6 +208,14 @@ WORD_CHARS = 12
 UNSPACED_WORD_CHARS = 3
 
 _UNBROKEN = re.compile(r"\S+")
+
+_RE = patterns("palimpsest.text", "sentence_ends.txt")
+
+
+def sentences(text: str) -> list[str]:
+    """Return the sentences of a text, or its lines where these are shorter. Joined they are the text."""
+    ends = [0, *(found.end() for found in _RE["end or none"].finditer(text) if found["end"]), len(text)]
+    return [text[start:end] for start, end in pairwise(ends) if start < end]
 
 
 def windows(text: str, max_chars: int, fits: Callable[[str], bool] = lambda _: True) -> list[str]:

@@ -90,8 +90,8 @@ class Phrase(NamedTuple):
         if self.year is not None:
             return cycle(self.year)
         if self.weekday is not None and self.value("Ll") is None:
-            near = (cycle(year) for year in range(self.today.year - 1, self.today.year + 2))
-            agreeing = [period for period in near if period is not None and period.start.weekday() == self.weekday]
+            near = filter(None, map(cycle, range(self.today.year - 1, self.today.year + 2)))
+            agreeing = [period for period in near if period.start.weekday() == self.weekday]
             # The direction of the sentence outranks the year in which the weekday fits.
             if self.direction == "coming":
                 agreeing = [period for period in agreeing if period.end > self.today]
@@ -151,12 +151,14 @@ def _feast(phrase: Phrase) -> Period | None:
 
 def _day_of_month(phrase: Phrase) -> Period | None:
     """Read "on the 30th": the nearest month that has the day, in the direction of the sentence."""
+    return _nth_near(phrase.value("d"), None, phrase.today, phrase.choice)
 
-    def day_of(distance: int) -> Period | None:
-        month = date_spans.unit_period("month", phrase.today, distance).start
-        return date_spans.day_period(month.year, month.month, phrase.value("d"))
 
-    return date_spans.choose(day_of, 0, phrase.today, phrase.choice)
+def _nth_near(number: int, weekday: int | None, today: date, choice: Choice) -> Period | None:
+    def nth(distance: int) -> Period | None:
+        return date_spans.nth_day(date_spans.unit_period("month", today, distance), number, weekday)
+
+    return date_spans.choose(nth, 0, today, choice)
 
 
 def _part_of_unit(phrase: Phrase) -> Period | None:
@@ -179,11 +181,7 @@ def _nth_of_named_month(phrase: Phrase) -> Period | None:
     if phrase.unit != "month" or not number or weekday is None:
         return None
     if step.letter not in "Ll":  # "on the third Tuesday of the month": every one, but for what was
-        if phrase.direction != "past":
-            return None
-        months = (date_spans.unit_period("month", phrase.today, distance) for distance in (0, -1))
-        days = (date_spans.nth_day(month, number, weekday) for month in months)
-        return next((day for day in days if day is not None and day.start <= phrase.today), None)
+        return _nth_near(number, weekday, phrase.today, "past") if phrase.direction == "past" else None
     distance = 1 if step.value == COMING else step.value
     return date_spans.nth_day(date_spans.unit_period("month", phrase.today, distance), number, weekday)
 
@@ -431,21 +429,24 @@ def held_times(shown: Memory | Hit) -> str:
 _BESIDE = 10
 
 # What stands before a day from which something goes on, beside the prepositions that say so in a question.
-_FROM = LazyPattern(r"(?:\b(?:from|as of|starting|ab|von|partir|från)(?: \w+)?|从)\W*\Z", re.IGNORECASE)
+_FROM = LazyPattern(r"(?:\b(?:from|as of|starting|ab|von|partire?|vanaf|dès|dal|från)(?: \w+)?|从)\W*\Z", re.IGNORECASE)
 
 # The hour, the minute and the half of the day of a time.
 _HOUR = re.compile(r"(\d+)(?:[:.h](\d\d))? ?(p?)", re.IGNORECASE)
 
 
-def appointments_in(text: str, at: datetime) -> Iterator[tuple[DateSpan, timedelta]]:
-    """Yield the days in a text that have a time of day beside them, each with the last time that the text names."""
+def appointments_in(text: str, at: datetime, *, timed: bool = True) -> Iterator[tuple[DateSpan, timedelta]]:
+    """Yield the days in a text on which something is, each with the last time that the text names.
+
+    If `timed`, only those that have a time of day beside them.
+    """
     clocks = vocabulary.times_in(text)
     hours = [_HOUR.findall(clock.written)[0] for clock in clocks if clock.letter == CLOCK]
     times = [timedelta(hours=int(h) % 12 + 12 if p else int(h), minutes=int(m or 0)) for h, m, p in hours]
-    for day in dates_in(text, at) if clocks else ():
+    for day in dates_in(text, at) if clocks or not timed else ():
         begin, end = day.position, day.position + len(day.phrase)
         is_timed = any(end <= each.start <= end + _BESIDE or begin - _BESIDE <= each.end <= begin for each in clocks)
-        if is_timed and day.unit == "day" and day.relation == "in" and not _FROM.search(text[:begin]):
+        if (is_timed or not timed) and day.unit == "day" and day.relation == "in" and not _FROM.search(text[:begin]):
             yield day, max(times, default=timedelta(days=1))
 
 
@@ -508,13 +509,21 @@ def _dates_in(text: str, today: date, zone: tzinfo | None) -> tuple[DateSpan, ..
 
 
 def _in_joined_years(spans: Sequence[DateSpan], text: str) -> list[DateSpan]:
-    """Return dates. One without a year takes that of the date it is joined to: "from 28 December to 3 January 2027"."""
+    """Return dates. One without a year takes that of the date it is joined to: "from 28 December to 3 January 2027".
+
+    One without a month takes that of the date in its place: "not on the 14th but on 21 December".
+    """
     dated = list(spans)
     for place, (first, second) in enumerate(pairwise(spans)):
         is_one_year_named = first.is_year_guessed is not second.is_year_guessed
         are_alike = first.unit == second.unit in ("day", "month") and not (first.is_relative or second.is_relative)
         between = text[first.position + len(first.phrase) : second.position]
-        if are_alike and is_one_year_named and RE["joined days"].fullmatch(between):
+        is_of_month = first.is_relative and not second.is_relative and first.phrase[:1].isdigit()
+        if is_of_month and second.unit == "day" and RE["but on"].fullmatch(between):
+            near = _nth_near(first.start.day, None, second.start.date(), "this")
+            start = second.start + (near.start - second.start.date() if near else timedelta())
+            dated[place] = replace(first, start=start, end=start + timedelta(1), is_relative=False, is_guess=False)
+        elif are_alike and is_one_year_named and RE["joined days"].fullmatch(between):
             is_turn = (first.start.month, first.start.day) > (second.start.month, second.start.day)
             if first.is_year_guessed:
                 dated[place] = _in_year(first, second.start.year - is_turn)
@@ -845,7 +854,9 @@ class _Directions:
         before, after = self._around(place, place)
         if not any("moved" in self._cues(at) for at in (*before, *after)):
             return ""
-        return "coming" if "moved to" in cues else "habit"
+        # "In December the rehearsal is moved from Tuesday to Wednesday": each Wednesday.
+        is_rule = is_pair and RE["in a month"].search(self._letters) is not None
+        return "coming" if "moved to" in cues and not is_rule else "habit"
 
     def _letter(self, place: int) -> str:
         """Return the letter of a word as a part of a date; "" for another word."""
@@ -1052,7 +1063,9 @@ class _Directions:
             # "His last day" and "the next day" do not count from today.
             return (reader is _unit and phrase.unit == "day") or RE["of something"].search(context) is not None
         if reader is _day_of_month:
-            return not _is_day_of_month(self._text, start, end, self._language) or self.says_habit(start, end)
+            near = self._text[max(start - REACH_CHARS, 0) : end + REACH_CHARS]
+            is_monthly = self.says_habit(start, end) or RE["monthly"].search(near) is not None
+            return is_monthly or not _is_day_of_month(self._text, start, end, self._language)
         if reader is _feast:  # "at Easter" and "Boxing Day was quiet" are dates, "Christmas cookies" is none
             context = RE["context before"].search(self._letters, max(first - 2, 0), first)
             is_bare = len(phrase.items) == 1 and (context is None or context[0] == "t")
