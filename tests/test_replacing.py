@@ -191,10 +191,15 @@ CHANGED = [
     (["billete de niño", "costs", "8 €"], ["billete de niño", "costs", "9 €"], "2098-04"),
     (["Carmiña", "will be launched on", "2098-05-15"], ["Carmiña", "will be launched on", "2098-06-12"], "2098-06-12"),
     (["Brais", "works at", "Navantia"], ["Brais", "works at", "Damen"], "2098-01-11"),
+    (["Fisio Patraix", "abre", "15 de febrero de 2098"], ["Fisio Patraix", "abre", "1 de marzo de 2098"], "2098-03-01"),
+    (["Atelier", "ouvre", "12 février 2098"], ["Atelier", "ouvre", "1er mars 2098"], ""),
+    (["Carmen Llopis", "recoge", "lunes y miércoles 16:30"], ["Carmen Llopis", "recoge", "lunes 16:30"], ""),
+    (["Maite Roig", "gestiona", "préstamo"], ["Sergi Bonet", "gestiona", "préstamo"], ""),
 ]
 OTHERS = [
     (["user", "takes", "enalapril"], ["Dolores", "takes", "paracetamol"], ""),
     (["user", "owns", "Rosalía"], ["user", "owns", "Carmiña"], ""),
+    (["Antonia Ruiz", "es paciente de", "Lucía"], ["Javier Martínez", "es paciente de", "Lucía"], ""),
 ]
 
 

@@ -26,7 +26,7 @@ from palimpsest.store.graph.relations import merged_into, other_states, relation
 from palimpsest.store.history import predecessors, versions_of
 from palimpsest.store.rows import is_seen
 from palimpsest.text import relation_updates as changes
-from palimpsest.text.dates.date_finder import appointments_in
+from palimpsest.text.dates.date_finder import appointments_in, dates_in
 from palimpsest.text.stopwords import change_words
 from palimpsest.text.tokenizer import query_tokens, search_tokens
 
@@ -200,6 +200,7 @@ def _similar(
         by_text = [item for item in by_text if item.memory.superseded_by is None]
         by_text = [item for item in by_text if item.same > item.replaced or not item.memory.has_ended(engine.clock())]
         by_text[MAX_SHOWN:] = map(_unnamed, by_text[MAX_SHOWN:])
+        by_text = [_unnamed(item) if _stand_beside(memory, item) else item for item in by_text]
         former = _former_states(engine, scope, memory, is_settled=is_settled)
         # Where a relation tells what is replaced, or the agent does, likeness does not guess beside it.
         if is_settled:
@@ -207,10 +208,10 @@ def _similar(
             by_text = [each for each in by_text if each.same or keys & {item.key for item in each.memory.relations}]
         if changes.says_besides(memory.text) or not all(item.is_only_near for item in former):
             by_text = [replace(item, replaced=0.0) if item.replaced > item.same else item for item in by_text]
-        surely = [item.memory.id for item in by_text if item.is_only_near and _is_surely_told(memory, item.memory)]
-        items = [replace(each, replaced=ANOTHER_STATE) if each.memory.id in surely else each for each in by_text]
+        told = [one.memory.id for one in by_text if one.is_only_near and _is_surely_told(memory, one.memory, former)]
+        items = [replace(each, replaced=ANOTHER_STATE) if each.memory.id in told else each for each in by_text]
         items = [
-            _unnamed(item) if _hold_apart(memory, item.memory) else item
+            _unnamed(item) if item.memory.id not in told and _hold_apart(memory, item.memory) else item
             for item in (*former, *items)
             if item.memory.superseded_by != memory.id
         ]
@@ -250,12 +251,34 @@ def _are_two_appointments(memory: Memory, other: Memory) -> bool:
     return bool(before) and (max(before) <= memory.stated_at or is_with_another)
 
 
-def _is_surely_told(memory: Memory, other: Memory) -> bool:
-    """Return whether a memory tells who stands in since when, or of an allergy as another does.
+def _stand_beside(memory: Memory, item: SimilarMemory) -> bool:
+    """Return whether one of two memories tells of a day's event, and the other of what is always so, without a change.
+
+    What denies something else stands beside, too: who takes no ibuprofen still takes warfarin.
+    """
+    if item.same >= item.replaced or change_words(memory.text) or changes.says_ended(memory.text, item.memory.text):
+        return False
+    if changes.may_end(memory.text) or changes.ends_something(memory.text, memory.relations):
+        return changes.denies_else(memory, item.memory)
+    return _is_on_a_date(memory) is not _is_on_a_date(item.memory)
+
+
+def _is_on_a_date(memory: Memory) -> bool:
+    is_event = memory.since == memory.until != "" or any(appointments_in(memory.text, memory.stated_at))
+    return is_event and any(any(map(str.isdigit, day.phrase)) for day in dates_in(memory.text, memory.stated_at))
+
+
+def _is_surely_told(memory: Memory, other: Memory, former: Sequence[SimilarMemory]) -> bool:
+    """Return whether a memory settles what another tells, or says who stands in since when, or of an allergy as well.
 
     Whichever of two allergies is out of date must not be overlooked. The newer text may only name what it was against.
+    What puts off one of the `former` states puts off nothing else.
     """
     both, texts = (memory, other), (memory.text, other.text)
+    days = [other.holds_from, *(day.start for day in dates_in(other.text, other.stated_at))]
+    is_to_come = max(days) > memory.stated_at and all(item.is_only_near for item in former)
+    if changes.settles(*texts) or (is_to_come and changes.puts_off(*texts)):
+        return True
     people = (_first_names(item.name for item in each.entities if item.type == "person") for each in both)
     sources = (_first_names(item.source for item in each.relations) for each in both)
     # Somebody's mother may be named beside; who has the allergy is whom the relations are of.
@@ -300,11 +323,8 @@ def _former_states(engine: Engine, scope: Scope, memory: Memory, *, is_settled: 
         if not is_known and (other.valid_from or memory.holds_from) > memory.holds_from:
             continue
         told = "" if is_settled else memory.text
-        is_one = (
-            changes.is_at_another_time(memory, other)
-            if is_same
-            else changes.is_of_one(key, told, has_source=has_source)
-        )
+        is_one = is_same and changes.is_at_another_time(memory, other)
+        is_one = is_one or (not is_same and changes.is_of_one(key, told, has_source=has_source))
         before = [each.source for each in other.relations if each.key[1] == key]
         is_one = is_one or (not has_source and any(changes.takes_over_from(told, source) for source in before))
         pairs = () if is_same else product(memory.relations, other.relations)
@@ -322,12 +342,8 @@ def replaced_by_plan(conn: Connection, plan: Memory, now: datetime) -> list[Memo
     else a memory tells may hold on. If a later memory names what differs between the two, it may call the plan off, and
     none of the second kind is replaced. Neither is one for which that was undone.
     """
-    others = other_states(conn, plan.id)
-    ids = {
-        old
-        for old, key, source, end in others
-        if source != end and key in (changes.SINGLE_VALUED if source else changes.ONE_HOLDER)
-    }
+    of_one = {True: changes.SINGLE_VALUED, False: changes.ONE_HOLDER}
+    ids = {old for old, key, source, end in other_states(conn, plan.id) if source != end and key in of_one[source]}
     former = [
         memory
         for memory in memory_queries.memories_by_id(conn, list(ids)).values()
@@ -338,19 +354,13 @@ def replaced_by_plan(conn: Connection, plan: Memory, now: datetime) -> list[Memo
     ]
     later = [set(search_tokens(memory.text)) for memory in memory_queries.told_after(conn, plan)] if former else []
     named = [old.memory for old in predecessors(conn, plan.id) if old.memory.deleted_at is None]
-    return [
-        *named,
-        *(memory for memory in former if not any(_differing_words(plan, memory) & words for words in later)),
-    ]
+    return named + [each for each in former if not any(_differing_words(plan, each) & words for words in later)]
 
 
 def _differing_words(plan: Memory, former: Memory) -> set[str]:
     """Return the words of what only one of two memories relates."""
-    of_plan, of_former = (
-        {end for relation in memory.relations for end in (relation.source, relation.destination)}
-        for memory in (plan, former)
-    )
-    return set(search_tokens(" ".join(of_plan ^ of_former)))
+    ends = [{end for one in each.relations for end in (one.source, one.destination)} for each in (plan, former)]
+    return set(search_tokens(" ".join(ends[0] ^ ends[1])))
 
 
 # Find relations that can have one value only, and that living memories give several.
@@ -398,14 +408,9 @@ def conflicts(conn: Connection, scope: Scope, now: datetime, memory_id: str = ""
     ends = {end for source, _, values in contested for end in (source, *values)}
     shown = as_shown(conn, scope, roots_of(conn, ends))
     contested = [each for each in contested if each[0] in shown and shown.keys() >= each[2].keys()]
-    return [
-        Conflict(
-            shown[source].name,
-            relation.replace("_", " "),
-            tuple(Value(shown[value].name, tuple(of_value)) for value, of_value in values.items()),
-        )
-        for source, relation, values in contested
-    ]
+    names = [(shown[source].name, relation.replace("_", " ")) for source, relation, _ in contested]
+    told = [tuple(Value(shown[end].name, tuple(of_end)) for end, of_end in each.items()) for _, _, each in contested]
+    return [Conflict(*name, values) for name, values in zip(names, told, strict=True)]
 
 
 def _stated(rows: Sequence[Row[Any]], merged: Mapping[str, str]) -> list[_Stated]:

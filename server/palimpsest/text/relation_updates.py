@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import cache, lru_cache
 from itertools import pairwise, product, takewhile
 
@@ -30,7 +31,7 @@ from palimpsest.core.models import (
 from palimpsest.text.dates import vocabulary
 from palimpsest.text.dates.date_finder import dates_in
 from palimpsest.text.names.known_names import bare_name
-from palimpsest.text.names.name_finder import find_names
+from palimpsest.text.names.name_finder import TITLES, find_names
 from palimpsest.text.stopwords import ALL_FUNCTION_WORDS, change_words, is_denial, is_portuguese
 from palimpsest.text.tokenizer import query_tokens, search_tokens, sentences
 from palimpsest.text.word_lists import headed, headings, patterns, word_lists, word_sets
@@ -75,8 +76,16 @@ _NEAR = 2
 
 
 def negations_of(text: str) -> AbstractSet[str]:
-    """Return the words that deny something in a text. In a Portuguese one "no" does not: it is "in the"."""
-    return NEGATIONS - {"no"} if is_portuguese(text) else NEGATIONS
+    """Return the words that deny something in a text.
+
+    In a Portuguese one "no" does not: it is "in the". Nor does a part of a name, as in "la carrera Pas a Pas".
+    """
+    of_names = {name_key(word) for word in _INNER.findall(text) if word.istitle()}
+    return NEGATIONS - of_names - ({"no"} if is_portuguese(text) else set())
+
+
+# A word behind another one, where only a name begins with a capital letter.
+_INNER = re.compile(r"(?<=\w )\W?(\w+)")
 
 
 def words_in(text: str) -> list[str]:
@@ -127,11 +136,10 @@ def is_timeless(relation: Relation) -> bool:
 
 def words_that_ask(words: Iterable[str], name: str) -> frozenset[str]:
     """Return those of the words of a question that ask for a relation: "wife" and "married" for "married to"."""
-    said, asking = _content_words(name), (word for word in words if word not in ALL_FUNCTION_WORDS)
-    areas = _areas(said)
-    return frozenset(
-        word for word in asking if _areas([word]) & areas or any(_begins_alike(word, other) for other in said)
-    )
+    said, areas = _content_words(name), _areas(_content_words(name))
+    asking = (word for word in words if word not in ALL_FUNCTION_WORDS)
+    asked = (word for word in asking if _areas([word]) & areas or any(_begins_alike(word, other) for other in said))
+    return frozenset(asked)
 
 
 def finest(relations: Sequence[KnownRelation]) -> list[KnownRelation]:
@@ -139,11 +147,8 @@ def finest(relations: Sequence[KnownRelation]) -> list[KnownRelation]:
     of_two: dict[tuple[str, str], list[KnownRelation]] = {}
     for relation in relations:
         of_two.setdefault((relation.source_id, relation.destination_id), []).append(relation)
-    return [
-        relation
-        for relation in relations
-        if not any(_is_finer(each, relation) for each in of_two[relation.source_id, relation.destination_id])
-    ]
+    pairs = ((one, of_two[one.source_id, one.destination_id]) for one in relations)
+    return [one for one, others in pairs if not any(_is_finer(other, one) for other in others)]
 
 
 def _is_finer(relation: KnownRelation, other: KnownRelation) -> bool:
@@ -199,11 +204,7 @@ def begun(text: str, relations: Sequence[Relation], date_places: Iterable[int]) 
     open_ones = [relation for relation in relations if relation.since is None and not is_for_life(relation)]
     places = list(date_places)
     clauses = [text[start:end] for start, end in _clause_spans(text) if any(start <= place < end for place in places)]
-    beside = [
-        relation
-        for relation in open_ones
-        if any(has_name(words_in(clause), clause, relation.destination) for clause in clauses)
-    ]
+    beside = [one for one in open_ones if any(has_name(words_in(part), part, one.destination) for part in clauses)]
     others = [relation for relation in open_ones if relation not in beside] if beside else []
     return tuple(replace(relation, since="") if relation in others else relation for relation in relations)
 
@@ -344,14 +345,9 @@ class _Reading:
         words = query_tokens(self._old.text)
         if is_alone and any(_begins_alike(word, ended) for ended in self._ending for word in words):
             return True
-        known = {
-            word
-            for other in self._old.relations
-            if is_for_life(other) or other.key == relation.key
-            for part in (other.source, other.name.replace("_", " "), other.destination)
-            for word in words_in(part)
-        }
-        known |= {word for key in self._self_keys for word in key.split()}
+        others = [other for other in self._old.relations if is_for_life(other) or other.key == relation.key]
+        said = [part for other in others for part in (other.source, other.name.replace("_", " "), other.destination)]
+        known = {*words_in(" ".join((*said, *self._self_keys)))}
         left = [word for word in words_in(self._old.text) if word not in known and word not in ALL_FUNCTION_WORDS]
         return not any(word.isalpha() and word not in _WORDS["kin"] for word in left)
 
@@ -372,11 +368,8 @@ class _Reading:
     def _said_in(self, words: Sequence[str], relation: Relation, but: AbstractSet[str] = frozenset()) -> list[int]:
         """Return the numbers of the words that say a relation, such as "dog" of "has dog"."""
         said = _content_words(relation.name)
-        return [
-            number
-            for number, word in enumerate(words)
-            if word not in but and any(_begins_alike(word, other) for other in said)
-        ]
+        places = (place for place, word in enumerate(words) if word not in but)
+        return [place for place in places if any(_begins_alike(words[place], other) for other in said)]
 
     def _is_instead(self, other: Relation, relation: Relation) -> bool:
         """Return whether a relation that the new text states takes the place of another one."""
@@ -557,13 +550,11 @@ def ends_something(text: str, relations: Iterable[Relation]) -> bool:
     """Return whether a text calls something off or changes it, or one of its relations says that it has ended."""
     if _RE["goes over"].search(text) or not _WORDS["is ended"].isdisjoint(words_in(_with_plain_endings(text))):
         return True
-    named = ((relation.source, f"{relation.name} {relation.destination}") for relation in relations)
-    return any(
-        calls_off(f"{source} {said}")
-        or not _WORDS["ends in relations"].isdisjoint(words_in(said))
-        or any(sign in said for sign in _WORDS["ends in relations signs"])
-        for source, said in named
-    )
+    named = [(relation.source, f"{relation.name} {relation.destination}") for relation in relations]
+    told = " ".join(said for _, said in named)
+    is_ended = not _WORDS["ends in relations"].isdisjoint(words_in(told))
+    is_ended = is_ended or any(map(told.__contains__, _WORDS["ends in relations signs"]))
+    return is_ended or any(calls_off(" ".join(each)) for each in named)
 
 
 def _object_of(verb: str, behind: Sequence[str]) -> frozenset[str]:
@@ -654,11 +645,18 @@ _TIME_LETTERS = frozenset("MbWKkNOU")
 
 def differ_in_number(relation: Relation, other: Relation) -> bool:
     """Return whether two relations of the same source lead to values of one form: 8 € and 9 €, Monday and Tuesday."""
-    ends = [
-        {token for token in without_times(each.destination) if not any(map(str.isdigit, token))}
-        for each in (relation, other)
-    ]
-    return relation.key[:2] == other.key[:2] and relation.key != other.key and ends[0] == ends[1]
+    is_other = relation.key[:2] == other.key[:2] and relation.key != other.key
+    return is_other and _form_of(relation.destination) == _form_of(other.destination)
+
+
+def _form_of(value: str) -> set[str]:
+    """Return the tokens of a value without its numbers, days and times."""
+    for span in dates_in(value, _ANY_TIME, guesses=True):
+        value = value.replace(span.phrase, " ")
+    return {word for word in without_times(value) - ALL_FUNCTION_WORDS if not any(map(str.isdigit, word))}
+
+
+_ANY_TIME = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def is_at_another_time(newer: Memory, older: Memory) -> bool:
@@ -684,11 +682,8 @@ def _amounts(text: str) -> Mapping[str, AbstractSet[str]]:
     plain = _RE["from one to another"].sub(r"\1 \3 \2 \3", text[:MAX_CHARS].replace("%", " percent "))
     for word, unit in pairwise(plain.split()):
         key, (number, *more) = name_key(unit), [*numbers_in(word), _number_words().get(name_key(word), "")]
-        is_date = (
-            word.endswith(".")
-            or (word[:2] in ("19", "20") and word[3:].isdigit())
-            or not _times().isdisjoint((key, key[:3]))
-        )
+        is_year = word[:2] in ("19", "20") and word[3:].isdigit()
+        is_date = is_year or word.endswith(".") or not _times().isdisjoint((key, key[:3]))
         if number and not any(more) and key[:1].isalpha() and key not in ALL_FUNCTION_WORDS and not is_date:
             found |= {token: {number, *found.get(token, ())} for token in query_tokens(unit)}
     return found
@@ -822,9 +817,17 @@ def says_ended(newer: str, older: str) -> bool:
 
 def _takes_over(newer: str, older: str) -> bool:
     """Return whether a newer text names one more in the place or role in which an older one names somebody."""
-    here, before = people_in(newer), people_in(older)
-    known, common = _alike(here, before), without_times(newer) & without_times(older)
+    # Carmen Gil is not Carmen Llopis.
+    pairs = product(_whole_names(newer), _whole_names(older))
+    known = {word for one, other in pairs if len(_alike(one, other)) >= min(len(one), len(other)) for word in one}
+    here, common = people_in(newer), without_times(newer) & without_times(older)
     return bool(known and here - known and (common - here or _common_words(newer, older)))
+
+
+def _whole_names(text: str) -> list[list[str]]:
+    """Return the tokens of each person that a text names, but for one that begins the name of another."""
+    names = _names(text)
+    return [query_tokens(name) for name in names if not any(each.startswith(f"{name} ") for each in names)]
 
 
 def _succeeds(newer: str, older: str) -> bool:
@@ -834,9 +837,13 @@ def _succeeds(newer: str, older: str) -> bool:
 
 def _gives_up(newer: str, older: str) -> bool:
     """Return whether two texts are about the same of the same person, firm or place: who withdrew had agreed to it."""
+    return bool(not _are_others(newer, older) and _alike(_named(newer), _named(older)) and _common_words(newer, older))
+
+
+def _are_others(newer: str, older: str) -> bool:
+    """Return whether each of two texts names somebody with a name of their own."""
     here, before = people_in(newer), people_in(older)
-    are_others = here - _alike(here, before) and before - _alike(before, here)  # of two, each with a name of their own
-    return bool(not are_others and _alike(_named(newer), _named(older)) and _common_words(newer, older))
+    return bool(here - _alike(here, before) and before - _alike(before, here))
 
 
 def _shifts(newer: str, older: str) -> bool:
@@ -877,6 +884,54 @@ def _common_words(newer: str, older: str) -> set[str]:
 def _named(text: str) -> frozenset[str]:
     """Return the tokens of all names in a text."""
     return frozenset(query_tokens(" ".join(each.name for each in find_names(text[:MAX_CHARS], {}))))
+
+
+# What a newer text may tell that settles what an older one leaves open.
+_SETTLED = (("mended", "broken"), ("undone", "mended"), ("paid", "owed"), ("answered", "asked"))
+
+# A ticket, a model, the number of a bill or an amount. Two with letters and other numbers are two things.
+_CODE = re.compile(r"\b(?:[a-z]+-?\d[\w-]*|\d{1,3}(?:[.,\u202f]\d{3})*[.,]\d\d|\d{1,3}(?:[.,\u202f]\d{3})+)\b")
+
+
+def settles(newer: str, older: str) -> bool:
+    """Return whether a newer text settles what an older one leaves open, or denies a part of it.
+
+    A debt is paid, a fault mended, a request answered, a repair undone; something is at nine instead of at eight, or no
+    longer on Fridays.
+    """
+    found = ((_RE[done].search(newer), _RE[still_open].search(older)) for done, still_open in _SETTLED)
+    if any(done and before and _is_one_matter(newer, older, f"{done[0]} {before[0]}") for done, before in found):
+        return True
+    denied = [query_tokens(match[1]) for match in _RE["instead of"].finditer(newer)]
+    clauses = (newer[start:end] for start, end in _clause_spans(newer))
+    denied += [{*query_tokens(clause)} - without_times(clause) for clause in clauses if _RE["no more"].search(clause)]
+    said = (_alike(words, _tokens(older)) - ALL_FUNCTION_WORDS for words in denied)
+    return any(words and _is_one_matter(newer, older, " ".join(words), least=1) for words in said)
+
+
+def denies_else(newer: Memory, older: Memory) -> bool:
+    """Return whether a newer memory denies something that an older one does not tell, and names what that one tells."""
+    ends, before = (query_tokens(" ".join(one.destination for one in each.relations)) for each in (newer, older))
+    is_else = bool(ends) and not _alike(ends, _tokens(older.text)) and bool(_alike(before, _tokens(newer.text)))
+    said, known = ([{*relation_words(one.name)} for one in each.relations] for each in (newer, older))
+    return is_else and all(NEGATIONS & words for words in said) and not any(NEGATIONS & words for words in known)
+
+
+def puts_off(newer: str, older: str) -> bool:
+    """Return whether a newer text moves something that an older one tells to another time."""
+    return any(_is_one_matter(newer, older, told[0]) for told in _RE["put off"].finditer(newer))
+
+
+def _is_one_matter(newer: str, older: str, told: str, least: int = 2) -> bool:
+    """Return whether two texts share a code, or `least` of a name and words, but for those that are `told`."""
+    codes, before = (set(_CODE.findall(text[:MAX_CHARS].casefold())) for text in (newer, older))
+    lettered, other = ({code for code in of if code[0].isalpha()} for of in (codes, before))
+    if _are_others(newer, older) or (lettered and other and lettered.isdisjoint(other)):
+        return False
+    days = " ".join(span.phrase for span in dates_in(older[:MAX_CHARS], _ANY_TIME))
+    but = {*query_tokens(f"{told} {days}"), *TITLES}
+    words = _common_words(newer, older) - _alike(_common_words(newer, older), but)
+    return bool(codes & before) or len(words) + bool(_alike(_named(newer), _named(older)) - but) >= least
 
 
 def takes_over_from(text: str, name: str) -> bool:
@@ -926,6 +981,9 @@ def is_about_another(newer: str, older: str) -> bool:
     subject, other = map(_named_subject, (newer, older))
     if not (subject and other) or subject in plain_name(older) or other in plain_name(newer):
         return False
+    one, two = {*subject.split()}, {*other.split()}
+    if one & two and (two - one).isdisjoint(here) and (one - two).isdisjoint(before):  # two of one family
+        return True
     # Somebody who takes over may be named by one name.
     is_told = change_words(newer) > 0 or may_end(newer)
     return not (is_told and " " in subject + other and people_in(newer) & people_in(older))
@@ -950,19 +1008,12 @@ def _is_of_self(text: str) -> bool:
     return is_note or not _WORDS["self"].isdisjoint(words)
 
 
-@lru_cache(maxsize=KEPT)
-def _is_for_others(text: str) -> bool:
-    return not _WORDS["for others"].isdisjoint(words_in(text))
-
-
 def _excludes(newer: str, older: str) -> bool:
     """Return whether two texts about one person have words that exclude each other."""
     # Names take the longest to find, and few texts have such words.
-    return (
-        _has_excluding_words(_tokens(newer), _tokens(older))
-        and not (_is_for_others(newer) or _is_for_others(older))
-        and _is_about_same(newer, older)
-    )
+    if not _has_excluding_words(_tokens(newer), _tokens(older)):
+        return False
+    return _WORDS["for others"].isdisjoint(words_in(f"{newer} {older}")) and _is_about_same(newer, older)
 
 
 def _has_excluding_words(here: AbstractSet[str], before: AbstractSet[str]) -> bool:
