@@ -212,6 +212,51 @@ async def test_who_introduces_the_user_tells_the_users_name(memory: Memory, user
         assert begin.index(own) < (begin.find(other) % len(begin))
 
 
+async def test_the_next_five_of_what_is_due_are_in_order_in_a_project_its_own_and_what_is_of_none(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("palimpsest.hooks.spool.time.strftime", partial(str.format, "2026-05-08"))
+    soon = {
+        "The bin goes out": "2026-05-09",
+        "Ana rings on 9 May 2026 at 19:00": "2026-05-09",
+        "Hugo swims": "2026-05-12",
+    }
+    for text, day in {**soon, "Rex is shorn": "2026-05-13", "The fair opens": "2026-05-14"}.items():
+        await memory.add_text(ALICE, text, infer=False, since=day, until=day)
+    await memory.add_text(PROJECT, "Bo rings on 9 May 2026 at 8:00", infer=False, since="2026-05-09")
+    await memory.add_text(Scope("alice", "acme/mill"), "The mill stops", infer=False, since="2026-05-11")
+    await memory.add_text(Scope("bob", "mill"), "Bob's mill stops", infer=False, since="2026-05-11")
+    wanted = (
+        "(tea-shop) on 2026-05-09: Bo rings at 8:00",
+        "on 2026-05-09: Ana rings at 19:00",
+        "on 2026-05-09: The bin goes out",
+        "(mill) from 2026-05-11: The mill stops",
+        "on 2026-05-12: Hugo swims",
+    )
+    due = re.compile(r"^- ((?:\(.*\) )?(?:on|from|until) 2026-.*)", re.MULTILINE)
+    for begin in await begun(memory):
+        assert due.findall(begin) == [*wanted]
+    own = [text.removeprefix("(tea-shop) ") for text in wanted if "mill" not in text]
+    assert due.findall(await memory.briefs.instructions(PROJECT)) == [*own, "on 2026-05-13: Rex is shorn"]
+    await memory.add_text(PROJECT, "The tea shop opens at nine", infer=False)
+    assert due.findall(await memory.briefs.instructions(PROJECT)) == own[:3], "far days leave the room to the project"
+
+
+async def test_what_is_pinned_stands_together_and_first_if_most_depends_on_it(memory: Memory) -> None:
+    pinned = {"pinned": True}
+    style, allergy = "User wants short answers", "User is allergic to penicillin"
+    await add_text(memory, style, metadata=pinned)
+    await add_text(memory, "User's name is Jo Lind")
+    for is_pinned in (False, True):
+        memory_id = await add_text(memory, allergy, metadata=pinned if is_pinned else {})
+        text = await memory.briefs.instructions(ALICE)
+        order = ("Pinned (", allergy, style, "Known of") if is_pinned else ("Known of", allergy, "Pinned (", style)
+        places = [text.index(words) for words in order]
+        assert places == sorted(places), text
+        assert text.count("Pinned (") == 1
+        await memory.delete(ALICE, [memory_id])
+
+
 async def test_what_is_due_in_the_next_days_is_dated_until_its_day_is_over(
     memory: Memory, clock: StoppedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -222,9 +267,12 @@ async def test_what_is_due_in_the_next_days_is_dated_until_its_day_is_over(
     await memory.add_text(ALICE, "The lift is leased (until 2020-01-01)", infer=False, until="2026-05-30")
     await memory.add_text(ALICE, "Bread costs more", infer=False, since="2026-05")
     await memory.add_text(ALICE, "Milk costs more", infer=False, since="2026-05-09")
-    due = ("- on 2026-05-09: Hugo sees the dentist", "- on 2026-05-10: The scaffold comes")
-    begins = "- from 2026-05-09: Milk costs more"
-    for today, wanted in (("2026-05-08", (*due, begins)), ("2026-05-10", due[1:]), ("2026-05-11", ())):
+    due = (
+        "- on 2026-05-09: Hugo sees the dentist",
+        "- from 2026-05-09: Milk costs more",
+        "- on 2026-05-10: The scaffold comes",
+    )
+    for today, wanted in (("2026-05-08", due), ("2026-05-10", due[2:]), ("2026-05-11", ())):
         clock.at = datetime.fromisoformat(f"{today}T13:00").replace(tzinfo=UTC)
         on_that_day: Callable[..., str] = partial(str.format, today)  # whatever is to be written of the time
         monkeypatch.setattr("palimpsest.hooks.spool.time.strftime", on_that_day)
@@ -272,13 +320,17 @@ async def test_who_the_user_is_stands_in_every_opening_and_no_clients_illness(
         assert [text for text in case["others"] if text in known] == []
 
 
-async def test_a_project_begins_with_what_it_is_and_without_one_their_names_are_said(memory: Memory) -> None:
+async def test_a_project_begins_with_what_it_is_and_without_one_their_names_are_said(
+    memory: Memory, clock: StoppedClock
+) -> None:
     told = ("The tea-shop project opens a shop in Porto on 1 September 2030", "The shelves are green")
     terms = ("The budget of the shop is 40,000 euros", "Ana does the drawings", "Never phone the landlord")
     for text in (*told, *terms, "The shop window is round"):
         await memory.add_text(PROJECT, text, infer=False)
+    await memory.add_text(PROJECT, "Ana approves orders", infer=False, since="2026-05-09")
+    clock.forward(days=2)
     text = await memory.briefs.instructions(PROJECT)
-    order = (told[0], terms[0], terms[2], "The shop window is round", terms[1])
+    order = (told[0], terms[0], "Ana approves orders", terms[2], "The shop window is round", terms[1])
     assert [text.find(each) for each in order] == sorted(text.find(each) for each in order)
     assert "Projects:" not in text
     assert "- Projects: tea-shop\n" in await memory.briefs.instructions(ALICE)

@@ -6,6 +6,7 @@ import json
 import logging
 import math
 import os
+import re
 import time
 from bisect import bisect_right
 from collections import Counter, defaultdict
@@ -54,7 +55,7 @@ from palimpsest.learn.engine import Engine
 from palimpsest.learn.recall_log import RecallLog, forgetting_of
 from palimpsest.learn.summaries import kept_kinds, portrait_signs
 from palimpsest.learn.summaries.extractive import without_contradicted
-from palimpsest.learn.summaries.portrait_signs import MUST, SAFETY, WHO, Rank, is_about, is_rule, is_safety
+from palimpsest.learn.summaries.portrait_signs import MUST, SAFETY, WHO, Rank, is_about, is_safety
 from palimpsest.learn.summaries.summary_kinds import SummaryRequest
 from palimpsest.recall.hits import within_budget
 from palimpsest.recall.search import SearchQuery, SearchResult, search
@@ -82,14 +83,18 @@ def plain(text: str) -> str:
 
 
 def dated(memory: Memory, text: str, *, is_lasting: bool = False) -> str:
-    """Return the text of a memory after its date. What is pinned or lasts has one only if the text counts from it.
+    """Return the text of a memory after its date, if the text does not say that.
+
+    What is pinned or lasts has one only if the text counts from it.
 
     What is pinned begins with what an edit of it needs.
     """
-    head = memory_queries.block_head(memory)
+    head, dates = memory_queries.block_head(memory), dates_in(text, memory.at, guesses=True)
     is_undated = bool(is_lasting or head) and memory.happened_at is None and not memory.is_dated
-    dates = dates_in(text, memory.at, guesses=True)
-    if is_undated and not any(each.is_relative or each.is_year_guessed or each.is_guess for each in dates):
+    # What ends keeps the date by which its line is left out when it is read later.
+    is_said = not memory.until and memory.since in {f"{each.start:%Y-%m-%d}" for each in dates}
+    is_clear = not any(each.is_relative or each.is_year_guessed or each.is_guess for each in dates)
+    if (is_undated or is_said) and is_clear:
         return f"- {head}{text}"
     return f"- {head}{date_and_sense(memory, text)} {text}"
 
@@ -152,13 +157,15 @@ def beginning(text: str, max_tokens: int) -> str:
     return max(takewhile(lambda whole: count_tokens(whole) <= max_tokens, beginnings), key=len, default="")
 
 
-def fitting(lines: Iterable[Line], room: float, cost: Cost) -> list[Line]:
-    """Return what fits into a room together. What is left out may be followed by what still fits."""
+def fitting(lines: Iterable[Line], room: float, cost: Cost, *, may_skip: bool = True) -> list[Line]:
+    """Return what fits into a room together. What is left out may be followed by what still fits, if it may skip."""
     kept: list[Line] = []
     for line in lines:
         if (taken := cost(line.text)) <= room:
             kept.append(line)
             room -= taken
+        elif not may_skip:
+            break
     return kept
 
 
@@ -195,16 +202,13 @@ _LASTING = (portrait_signs.PREFERENCES, portrait_signs.PEOPLE, portrait_signs.WO
 # before what happened once. What will happen within `SOON` is worth half a lasting fact.
 ABOUT_USER, IS_LASTING, IS_PAST, IS_SOON = 1.5, 1.0, -1.0, 0.5
 
+# What holds only for so long, and holds now, comes before what it is an exception of.
+PASSING, IS_EXCEPTION = timedelta(days=92), ABOUT_USER + IS_LASTING
+
 # A fact that was last said this long ago is worth half a point less than a new one; at most one point.
 FADES_WITHIN = timedelta(days=180)
 
 SOON = timedelta(days=30)
-
-
-def says_rule(memory: Memory) -> bool:
-    """Return whether a memory of a project is a rule or a command."""
-    is_worded = portrait_signs.RULES.count(memory.text) + portrait_signs.COMMANDS.count(memory.text) > 0
-    return is_worded or "`" in memory.text or is_rule(memory, "")
 
 
 def rank_by_worth(
@@ -219,10 +223,13 @@ def rank_by_worth(
         age = max(now - memory.stated_at, timedelta())
         worth = 0.5 * math.log2(1 + times_said.get(memory.id, 0)) + 2 ** (-age / FADES_WITHIN)
         worth += ABOUT_USER if is_about(memory, user_name) else 0.0
-        is_worded = memory.happened_at is None and any(words.count(memory.text) for words in _LASTING)
+        is_held = memory.happened_at is None and memory.holds_from <= now
+        is_worded = is_held and any(words.count(memory.text) for words in _LASTING)
         worth += IS_LASTING if is_worded or not LASTING.isdisjoint(memory.all_tags) else 0.0
         if memory.happened_at is not None:
             worth += IS_SOON if now <= memory.happened_at <= now + SOON else IS_PAST
+        elif is_held and memory.valid_from and memory.valid_until and memory.valid_until - memory.valid_from < PASSING:
+            worth += IS_EXCEPTION
         return ranks[memory.id], -worth, -memory.stated_at.timestamp()
 
     return sorted(memories, key=place)
@@ -236,8 +243,8 @@ KINDS = ("profile", "overall")
 # Among how many of the newest global memories the most telling are looked for: some tenths of a second.
 MAX_GLOBAL = 500
 
-# How far ahead it is looked for what is due, and how much of it is shown.
-DUE_WITHIN, MAX_DUE = timedelta(days=7), 3
+# How far ahead it is looked for what is due, in a project for what is of none, and how much of it is shown.
+DUE_WITHIN, GENERAL_DUE_WITHIN, MAX_DUE = timedelta(days=7), timedelta(days=2), 5
 
 # How many memories of a project are read: more than fit.
 MAX_OF_PROJECT = 50
@@ -264,8 +271,9 @@ class Sources:
 
     `first` never yields to what is new or pinned: the user's name, what the safety of the user's people depends on, who
     the user is, and what is dangerous for people who may be the user's. `due` are lines of what was planned for one of
-    the next days, or ends on one. `pinned` is the rest of the block of the user and of the project. `help` is how the
-    user wants to be helped, unless the profile says it.
+    the next days, or ends on one, in any project if there is none. `pinned` is the block of the user and of the
+    project; with `begins_pinned` it has what most depends on. `help` is how the user wants to be helped, unless the
+    profile says it.
     `of_project` are the memories of the project: what it is, its terms, its rules and commands, then others, each with
     the newest first; `telling` are other memories of the user, the most telling first. Without a project, `projects`
     are the names of those that the user has.
@@ -288,6 +296,7 @@ class Sources:
     projects: Sequence[str] = ()
     last_words: Sequence[Message] = ()
     until: float = NEVER
+    begins_pinned: bool = False
 
 
 def read_sources(ledger: Ledger, conn: Connection, scope: Scope, now: datetime, embedder: str) -> Sources:
@@ -301,53 +310,65 @@ def read_sources(ledger: Ledger, conn: Connection, scope: Scope, now: datetime, 
     user_scope = scope.general
     newest = [memory for _, memory in memory_queries.list_memories(conn, user_scope, MAX_GLOBAL)]
     of_project = memory_queries.newest_of_project(conn, scope, MAX_OF_PROJECT) if scope.project else []
+    near = memory_queries.near_memories(conn, scope, now - DUE_WITHIN, now + 2 * DUE_WITHIN)
     naming = memory_queries.memories_telling_name(conn, scope)[:1]
     pinned = memory_queries.pinned_memories(conn, scope)
-    found = {each.id: each for each in (*pinned, *of_project, *_never_yielding(ledger, conn, scope), *naming, *newest)}
-    known = [memory.in_zone(now.tzinfo) for memory in found.values() if not _is_left_out(memory, now)]
+    must = _never_yielding(ledger, conn, scope)
+    found = {each.id: each for each in (*pinned, *of_project, *must, *naming, *newest, *near)}
+    held = [memory.in_zone(now.tzinfo) for memory in found.values() if not _is_left_out(memory, now)]
+    known = [memory for memory in held if memory.scope.project in ("", scope.project)]
+    elsewhere = [each for each in held if each.scope.project not in ("", scope.project) and _due_on(each, now)]
     times_said = Counter(owner for owner, _ in memory_queries.messages_of(conn, [memory.id for memory in known]))
     name, own = kept_kinds.own_names(conn, scope, known)
     ranks = kept_kinds.own_ranks(name, own, known)
     ranked = rank_by_worth(known, times_said, ranks, name, now)
-    compared = [*pinned, *ranked, *of_project]
+    compared = [*pinned, *elsewhere, *ranked, *of_project]
     contradicted = without_contradicted(conn, embedder, user_scope, compared, now) - {memory.id for memory in pinned}
     groups: defaultdict[str, list[Memory]] = defaultdict(list)
     for memory in ranked:
         if memory.id not in contradicted:
-            groups[_group_of(memory, ranks[memory.id], name, now)].append(memory)
+            groups[_group_of(memory, ranks[memory.id], name, now, scope)].append(memory)
     places = {memory_id: place for place, memory_id in enumerate(found)}  # in the order of the block, and by age
-    groups["pinned"].sort(key=lambda memory: places[memory.id])
-    groups["of_project"].sort(key=lambda each: (not (says_rule(each) or is_safety(each, name)), places[each.id]))
-    due = [(word == "from", day, word, each) for each in groups["due"] for day, word in _due_on(each, now)]
-    due.sort(key=lambda each: each[:2])
+    groups["pinned"].sort(key=lambda memory: (min(ranks[memory.id], MUST), places[memory.id]))
+    groups["of_project"].sort(key=lambda memory: places[memory.id])
+    groups["due"] += [memory for memory in elsewhere if memory.id not in contradicted]
+    due = [(*found, memory) for memory in groups["due"] for found in _due_on(memory, now)]
+    if groups["of_project"]:  # for which the user's own days leave room until they are near
+        due = [each for each in due if each[3].scope.project or each[0] <= now.date() + GENERAL_DUE_WITHIN]
+    # In a project its own come first: most fit there.
+    due.sort(key=lambda each: (scope.project not in ("", each[3].scope.project), *each[:2], each[2] != "on"))
     profile = _written(conn, user_scope, KINDS, contradicted, now)
     procedures = _written(conn, scope, ("procedures",), contradicted, now)
     last_words = _last_exchange(message_queries.last_conversation(conn, scope))
     return Sources(
         first=sorted(groups["first"], key=lambda memory: ranks[memory.id] is not Rank.NAME),
-        due=[_due_line(day, word, memory) for _, day, word, memory in due[:MAX_DUE]],
+        due=[_due_line(day, word, memory, scope) for day, _, word, memory in due[:MAX_DUE]],
         pinned=[memory for memory in groups["pinned"] if not memory_queries.whose(memory, scope)],
         help=[] if profile else groups["help"],
         practice=[] if procedures else [*groups["corrected"], *groups["learned"]],
         procedures=procedures,
         profile=profile,
         telling=groups["telling"][:MAX_TELLING],
-        of_project=kept_kinds.in_order_of_project(scope.project, groups["of_project"]),
+        of_project=kept_kinds.in_order_of_project(scope.project, groups["of_project"], now),
         projects=[] if scope.project else list(filter(None, project_queries.project_names(conn, scope.user_id))),
         last_words=[message.in_zone(now.tzinfo) for message in last_words],
-        until=_changes_at(known, now),
+        until=_changes_at(held, now),
+        begins_pinned=any(memory_queries.is_pinned(memory.metadata) for memory in ranked[:1]),
     )
 
 
-def _group_of(memory: Memory, rank: Rank, user_name: str, now: datetime) -> str:
-    """Return which group of what a session begins with a memory belongs to."""
+def _group_of(memory: Memory, rank: Rank, user_name: str, now: datetime, scope: Scope) -> str:
+    """Return which group of what a session begins with a memory belongs to.
+
+    In a project, of who the user is only the name is as urgent as what somebody's safety depends on.
+    """
     is_pinned = memory_queries.is_pinned(memory.metadata)
-    has_own_place = is_pinned or memory.scope.project  # in the pinned block, or among those of the project
-    is_first = rank <= (Rank.NAME if has_own_place else MUST) and not memory_queries.is_block(memory.metadata)
-    if is_first and "on" not in [word for word, *_ in days_to_come(memory, now.tzinfo)]:
-        return "first"
     if is_pinned:
         return "pinned"
+    is_danger = not memory.scope.project and is_safety(memory, user_name)
+    is_first = rank <= (Rank.NAME if scope.project and not is_danger else MUST)
+    if is_first and "on" not in [word for word, *_ in days_to_come(memory, now.tzinfo)]:
+        return "first"
     if _due_on(memory, now):
         return "due"
     if "correction" in memory.all_tags:
@@ -357,15 +378,31 @@ def _group_of(memory: Memory, rank: Rank, user_name: str, now: datetime) -> str:
     return "of_project" if memory.scope.project else "help" if rank is Rank.HELP else "telling"
 
 
-def _due_on(memory: Memory, now: datetime) -> list[tuple[date, str]]:
-    """Return the next near day on which a memory is due, and "on", "from" or "until" it; none if it is not."""
+def _due_on(memory: Memory, now: datetime) -> list[tuple[date, datetime, str]]:
+    """Return the next near day on which a memory is due, when that is over, and "on", "from" or "until" it.
+
+    None if it is not due.
+    """
     soon, days = now.date() + DUE_WITHIN, days_to_come(memory, now.tzinfo)
-    near = sorted((day, word) for word, day, over in days if over > now and now.date() <= day <= soon)
+    near = sorted((day, over, word) for word, day, over in days if over > now and now.date() <= day <= soon)
     return near[:1] if memory.superseded_by is None else []
 
 
-def _due_line(day: date, word: str, memory: Memory) -> Line:
-    return Line(f"- {word} {day}: {shorten_to_tokens(plain(memory.text), DUE_TOKENS)}", memory.id)
+# What stands before a day in a text, and goes with it.
+_BEFORE_DAY = {
+    "on": r" (?:on|am|el|le|il|em|op) ",
+    "from": r"\A(?:from|as of|ab|ab dem|desde|desde el|a partir del?|à partir du|dès le|dal|od|vanaf) ",
+}
+
+
+def _due_line(day: date, word: str, memory: Memory, scope: Scope) -> Line:
+    """Return the line of what is due, which does not say twice on which day."""
+    text, is_elsewhere = memory.text, memory.scope.project not in ("", scope.project)
+    for span in dates_in(text, memory.stated_at):
+        if word in _BEFORE_DAY and span.unit == "day" and span.start.date() == day:
+            text = re.sub(f"(?i){_BEFORE_DAY[word]}{re.escape(span.phrase)},?", "", text, count=1).lstrip()
+    of = f"({_short_name(memory.scope.project.rsplit('/', maxsplit=1)[-1])}) " if is_elsewhere else ""
+    return Line(f"- {of}{word} {day}: {plain(text)}", memory.id)
 
 
 def _changes_at(memories: Sequence[Memory], now: datetime) -> float:
@@ -432,14 +469,14 @@ LEFT_OUT_BYTES = 50
 # all of it is kept for what is known of the project.
 KNOWN_SHARE, PROJECT_SHARE = 3 / 4, 1 / 5
 
-# How many lines of what is due are shown whatever else there is.
-SURELY_DUE = 2
+# How much is kept for what is due, and how much of what is left by what never yields is for what is pinned.
+DUE_SHARE, SURELY_PINNED = 1 / 4, 2 / 3
 
 # How much of one memory is shown, in whole sentences.
 MEMORY_TOKENS = 60
 
-# How much of what is due is shown.
-DUE_TOKENS = 45
+# How much of a line of what is due is shown, and how much if more of them fit then.
+DUE_TOKENS = (45, 35, 25)
 
 # A shorter pinned text is shown whole or not at all.
 MIN_CUT_CHARS = 80
@@ -471,9 +508,8 @@ def instructions_with(sources: Sources, project: str = "") -> str:
     first = _lines(sources.first, is_lasting=True, may_cut=True)
     if first[1:2] and _size(first[0].text) + _size(first[1].text) > head:
         first[:2] = first[1::-1]  # the name took the room of what somebody's safety depends on
-    due = fitting(sources.due, room / 3, _size)[: SURELY_DUE if sources.of_project else MAX_DUE]
-    kept_free = sum(_size(line.text) for line in (Line(DUE), *due[:SURELY_DUE])) if due else 0
-    kept_free += int(room * PROJECT_SHARE) if sources.of_project else 0
+    for_project = int(room * PROJECT_SHARE) if sources.of_project else 0
+    kept_free = for_project + (int(room * DUE_SHARE) if sources.due else 0)
     heads: tuple[Group, ...] = (
         (KNOWN, list(dict.fromkeys((*fitting(first, head, _size), *first))), KNOWN_SHARE if sources.pinned else 1),
         (PROCEDURES, _practice(sources), 1 / 3 if sources.pinned else 1),
@@ -484,21 +520,29 @@ def instructions_with(sources: Sources, project: str = "") -> str:
     def cost(memory: Memory, chars: int) -> int:
         return _size(_pinned_line(memory, chars).text)
 
-    left = room - kept_free - _size(PINNED)
+    left = max(room - kept_free, int(room * SURELY_PINNED)) - _size(PINNED)
     left -= LEFT_OUT_BYTES if sum(cost(each, len(each.text)) for each in sources.pinned) > left else 0
     pinned = _pinned_lines(sources, left, cost)
+    for_due = room - for_project // 2 - sum(_size(line.text) for line in (Line(PINNED), *pinned, Line(DUE)))
     groups: tuple[Group, ...] = (
         (PINNED, pinned if any(line.id for line in pinned) else (), 1),
-        (DUE, due, 1),
+        (DUE, _due_lines(sources.due, for_due, _size), 1),
         (HELP, _lines(sources.help), 1 / 2 if sources.of_project else 1),
         (PROJECT, _lines(sources.of_project, may_cut=True), 1),
         (ABOUT, _about(sources), 1),
     )
     sections += _sections(groups, room, _size)
+    sections.sort(key=lambda section: not (sources.begins_pinned and section[0].text == PINNED))
     block = "".join(f"{line.text}\n" for section in sections for line in section)
     uncut = "".join(f"{line.text}\n" for line in _pinned_lines(sources) if line not in pinned)
     end = f"\n{UNCUT}\n{uncut}" if uncut else ""
     return f"{HEAD}\n\n{block.replace(':', f'{information}:', 1)}\n{REST}\n{end}" if block else INSTRUCTIONS
+
+
+def _due_lines(due: Sequence[Line], room: float, cost: Cost) -> list[Line]:
+    """Return the lines of the next days that fit a room, each cut if more of them are then shown."""
+    cut = ([Line(shorten_to_tokens(line.text, tokens), line.id) for line in due] for tokens in DUE_TOKENS)
+    return max((fitting(lines, room, cost, may_skip=False) for lines in cut), key=len)
 
 
 def _short_name(project: str) -> str:
@@ -590,7 +634,7 @@ def session_brief(sources: Sources, project: str) -> ContextBlock:
     groups: tuple[Group, ...] = (
         ("About the user:", _lines(sources.first, is_lasting=True, may_cut=True), FIRST_SHARE),
         (PINNED, _pinned_lines(sources), PINNED_SHARE),
-        (DUE, sources.due, 1 / 3),
+        (DUE, _due_lines(sources.due, room / 4, line_tokens), 1),
         (PROCEDURES, _practice(sources), 1 / 3),
         (HELP, _lines(sources.help, may_cut=True), 1 / 3),
         (f"About the project {_short_name(project)}:", _lines(sources.of_project, may_cut=True), 2 / 3),

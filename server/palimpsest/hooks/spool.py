@@ -288,11 +288,12 @@ MAX_FILES = 10_000
 
 # A rendered line of what is due on a day, or of what holds until one.
 _DUE = re.compile(
-    r"(?m)^- (?:(?:on|from|until) |(?:said|on|in) [\d-]+ \((?:until|[\d-]+ to) )(\d{4}(?:-\d\d){0,2})[:)] .*\n"
+    r"(?m)^- (?:(?:\(.+?\) )?(?:on|from|until) |(?:said|on|in) [\d-]+ \((?:until|[\d-]+ to) )"
+    r"(\d{4}(?:-\d\d){0,2})[:)] .*\n"
 )
 
 # Its heading, if nothing is left below.
-_NOTHING_DUE = re.compile(r"^Due\b.*:\n(?!- (?:on|from|until) \d)", re.MULTILINE)
+_NOTHING_DUE = re.compile(r"^Due\b.*:\n(?!- (?:\(.+?\) )?(?:on|from|until) \d)", re.MULTILINE)
 
 
 def without_past(text: str) -> str:

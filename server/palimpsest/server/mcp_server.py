@@ -68,8 +68,9 @@ def invalid_arguments(error: ValidationError) -> str:
     for detail in error.errors(include_url=False, include_input=False)[:SHOWN_ERRORS]:
         argument = detail["loc"][:1]
         keys = (HintsInput if argument == ("hints",) else ScopeInput).model_fields
+        one = "; of the tools only search_memories goes through all projects" if "all_projects" in detail["loc"] else ""
         words = {
-            "extra_forbidden": f"there is no such key; the keys are {', '.join(keys)}",
+            "extra_forbidden": f"there is no such key; the keys are {', '.join(keys)}{one}",
             "missing": "is missing",
             **dict.fromkeys(("model_type", "dict_type", "model_attributes_type"), NO_OBJECT),
             "list_type": "must be a list, such as " + LISTS.get(argument, '["…"]'),

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from functools import cache
 from typing import Any, Literal, TypeAlias, TypeGuard
@@ -114,6 +114,17 @@ def newest_of_project(conn: sa.Connection, scope: Scope, limit: int) -> list[Mem
     """Return up to `limit` living memories of the scope's own project, the one that was stated last first."""
     is_own = (rows.owns(memories, scope), memories.c.deleted_at.is_(None))
     return read_memories(conn, *is_own, order=LAST_STATED, limit=limit)
+
+
+def near_memories(conn: sa.Connection, scope: Scope, since: datetime, until: datetime) -> list[Memory]:
+    """Return the living memories that a scope sees and that name a day between two times, the oldest first.
+
+    A scope without a project sees those of all projects.
+    """
+    near = sa.or_(*(memories.c[day].between(since, until) for day in ("happened_at", "valid_from", "valid_until")))
+    found = read_memories(conn, memories.c.user_id == scope.user_id, memories.c.deleted_at.is_(None), near)
+    scopes = {each.scope.project: replace(scope, project=scope.project or each.scope.project) for each in found}
+    return [each for each in found if scope.with_general and rows.is_seen(scopes[each.scope.project], each.scope)]
 
 
 # How many memories of a chain are followed. It also ends a circle, which only damage makes.

@@ -1,6 +1,7 @@
 """The kinds `about:NAME` and `timeline:NAME`: find an entity, read what is known of it, and write it as text."""
 
 import difflib
+import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,7 +25,8 @@ from palimpsest.recall.score import in_order
 from palimpsest.store.graph import entities
 from palimpsest.store.graph import relations as relation_queries
 from palimpsest.store.graph.identity import lookalikes
-from palimpsest.store.memories import expired_ids
+from palimpsest.store.memories import expired_ids, successors
+from palimpsest.store.rows import is_seen
 from palimpsest.text.dates.date_finder import date_and_sense, is_over
 from palimpsest.text.display import counted, shorten_to_tokens
 from palimpsest.text.names.known_names import is_short_form
@@ -156,6 +158,10 @@ def read_dossier(
         ended = [memory for memory in chosen if is_over(memory, as_of or now)]
         holds = [memory for memory in chosen if memory not in ended]
         held, all_holds, all_held = [*ended, *held], all_holds - len(ended), all_held + len(ended)
+        if as_of is None:  # what has replaced something of it may name it otherwise
+            after = {memory.id: memory for memory in successors(conn, held).values() if is_seen(scope, memory.scope)}
+            after = {key: each for key, each in after.items() if each.deleted_at is None and each not in living}
+            holds, all_holds = [*after.values(), *holds], all_holds + len(after)
         ever = relation_queries.relations_of(conn, scope, [entity.id], ever=True, limit=MAX_RELATIONS)
         # With `as_of` a relation of a memory that had ended by then is a former one.
         former = [item for item in ever if item.expired_at is not None and (not as_of or item.expired_at <= as_of)]
@@ -266,7 +272,11 @@ def dossier_lines(dossier: Dossier, max_tokens: int = MAX_TOKENS, *, apart: Sequ
     last = _section("Planned:", list(map(_memory_line, planned)), quarter, len(planned))
     last += _memories("Held before:", dossier.held, quarter, dossier.all_held)
     last += _section("Connected with:", relations, quarter, len(relations))
-    if beside := [f"{described(other)} in {counted(count, 'memory')}" for other, count in dossier.beside]:
+    names = {word for name in (dossier.entity.name, *dossier.aliases) for word in name_key(name).split()}
+    # What one memory names beside it says little, unless it is another person.
+    apart_from = {each for each, _ in dossier.beside if names.isdisjoint(name_key(each.name).split())}
+    near = [each for each in dossier.beside if each[1] > 1 or (each[0].type == "person" and each[0] in apart_from)]
+    if beside := [f"{described(other)} in {counted(count, 'memory')}" for other, count in near]:
         more = f" and {len(beside) - MAX_BESIDE:,} more" if len(beside) > MAX_BESIDE else ""
         last.append(f"Named together with: {', '.join(beside[:MAX_BESIDE])}{more}")
     if dossier.lookalikes:
@@ -361,7 +371,8 @@ async def _text_about(engine: Engine, scope: Scope, name: str, held_at: TimeSpan
             raise
         return said
     lines = lines_of(dossiers)
-    text = "\n".join(line for each in lines for line in each)
+    spoken = "" if held_at is not None else await engine.run(lambda: _messages_of(engine, scope, name))
+    text = "\n".join(filter(None, (*(line for each in lines for line in each), spoken)))
     shown = dict.fromkeys(memory.id for dossier in dossiers for memory in (*dossier.holds, *dossier.held))
     notes = (f"{more} more have this name",) if more else ()
     result = SummaryResult(text, f"{ABOUT.name}:{name}", 0, notes, (), tuple(shown), is_plain=True, is_cut=is_cut(text))
@@ -388,6 +399,15 @@ async def _written(engine: Engine, model: LanguageModel, entity: Entity, lines: 
 
 # How many memories, and how many messages, are shown that have the words of a name.
 MAX_SAID = 20
+
+
+def _messages_of(engine: Engine, scope: Scope, name: str) -> str:
+    """Return a line on what a speaker of a name said, "" if that is nothing."""
+    said = {"kind": "message", "speaker": name}
+    hits = page(engine.ledger, ListRequest(scope, MAX_SAID, MAX_SAID * MAX_TOKENS, filters=said)).hits
+    count = f"{counted(len(hits), 'message')}{' or more' if len(hits) == MAX_SAID else ''}"
+    shown = f"list_memories with filters={json.dumps(said, ensure_ascii=False)} shows them"
+    return f"Said {count} ({hits[0].date} the last): {shown}." if hits else ""
 
 
 def _said(engine: Engine, scope: Scope, name: str, reason: str) -> SummaryResult | None:

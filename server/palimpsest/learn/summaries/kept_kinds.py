@@ -217,10 +217,12 @@ def _dealt_with(own: AbstractSet[str], memories: Sequence[Memory]) -> set[str]:
     A daughter Emma is not Emma Conti, who comes to the user every Wednesday.
     """
     words = {word for key in own for word in key.split()}
-    others = (each for each in memories if not portrait_signs.PEOPLE.count(each.text))
+    others = [each for each in memories if not portrait_signs.PEOPLE.count(each.text)]
     dealt = (each for each in others if _is_of_work(each.text) or own & {*map(name_key, each.text.split())})
-    full = (name for each in dealt for name in _begun_by(each) if " " in name)
-    return {name for name in full if words.isdisjoint(name_key(name).split())}
+    full = {name for each in dealt for name in _begun_by(each)}
+    for each in others:
+        full |= _people(each) if portrait_signs.OTHERS.count(each.text) else set[str]()  # "El paciente Javier Martín"
+    return {name for name in full if " " in name and words.isdisjoint(name_key(name).split())}
 
 
 def _is_of_work(text: str) -> bool:
@@ -233,15 +235,16 @@ def own_ranks(name: str, own: AbstractSet[str], memories: Sequence[Memory]) -> d
     What is dangerous for a client or a guest is like any fact; others may be close to the user. `name` and `own` are
     what the user is called.
     """
-    close, strangers = _close_memories(own, memories), tuple(_dealt_with(own, memories))
+    close, strangers = _close_memories(own, memories), _dealt_with(own, memories)
 
     def rank(memory: Memory) -> Rank:
         text, found = memory.text, rank_of(memory, name)
-        if memory.id in close and portrait_signs.SAFETY.count(text):
+        if memory.id in close and portrait_signs.names_danger(text):
             return Rank.SAFETY
         if found is not Rank.SAFETY or is_about(memory, name):
             return found
-        return Rank.OTHER if _is_of_work(text) or text.startswith(strangers) else Rank.IDENTITY
+        is_of_strangers = text.startswith(tuple(strangers)) or set[str]() < _people(memory) <= strangers
+        return Rank.OTHER if is_of_strangers or _is_of_work(text) else Rank.IDENTITY
 
     ranks = {memory.id: rank(memory) for memory in memories}
     # Agents that know the user's name write who that is without saying that it is the user.
@@ -403,7 +406,11 @@ def _name_of_most(memories: Sequence[Memory]) -> str:
 
 def _begun_by(memory: Memory) -> list[str]:
     """Return the names of people with which a memory begins."""
-    return [each.name for each in memory.entities if each.type == "person" and memory.text.startswith(each.name)]
+    return [name for name in _people(memory) if memory.text.startswith(name)]
+
+
+def _people(memory: Memory) -> set[str]:
+    return {each.name for each in memory.entities if each.type == "person"}
 
 
 def _names_told(memories: Sequence[Memory]) -> Iterator[str]:
@@ -490,9 +497,10 @@ def _project_material(conn: Connection, request: SummaryRequest) -> Material:
 
 def _plain_project(conn: Connection, request: SummaryRequest) -> PlainText:
     if memories := _project_memories(conn, request, READ):
-        project, first = request.scope.project, in_order_of_project(request.scope.project, memories)[0]
+        project, first = request.scope.project, in_order_of_project(request.scope.project, memories, request.now)[0]
         place = partial(_place_in_project, project, first if _names(project, first) else None, request.now)
-        return portrait(conn, request, memories, PROJECT_HEADINGS, place, partial(in_order_of_project, project))
+        order = partial(in_order_of_project, project, now=request.now)
+        return portrait(conn, request, memories, PROJECT_HEADINGS, place, order)
     name = one_line(request.scope.project).rsplit("/", maxsplit=1)[-1]
     return PlainText(f"Nothing is stored in the project {name}; about:{name} and timeline:{name} tell of the name.", "")
 
@@ -517,17 +525,23 @@ def _names(project: str, memory: Memory) -> bool:
     return project.casefold().rsplit("/", maxsplit=1)[-1] in memory.text.casefold()
 
 
-def in_order_of_project(project: str, memories: Sequence[Memory]) -> list[Memory]:
-    """Return the memories of a project: what it is first, then its terms, what is to come by its day, and the rest.
+# For how long what has begun as it was planned is news.
+NEWS = timedelta(days=30)
 
-    What it is was said first.
+
+def in_order_of_project(project: str, memories: Sequence[Memory], now: datetime) -> list[Memory]:
+    """Return the memories of a project: what it is first, then its terms, and what has changed lately as was planned.
+
+    Then come rules and commands, what is to come by its day, and the rest. What it is was said first.
     """
     first = min((each for each in memories if _names(project, each)), key=lambda each: each.stated_at, default=None)
 
-    def place(memory: Memory) -> tuple[bool, bool, datetime]:
+    def place(memory: Memory) -> tuple[bool, bool, int, datetime]:
         days = (memory.happened_at, memory.valid_from, memory.valid_until)
         coming = min((day for day in days if day is not None and day > memory.stated_at), default=LATEST)
-        return memory != first, portrait_signs.TERMS.count(memory.text) == 0, coming
+        is_new = coming <= now < coming + NEWS
+        worth = 0 if is_new else 1 if portrait_signs.says_rule(memory) else 2
+        return memory != first, portrait_signs.TERMS.count(memory.text) == 0, worth, coming
 
     return sorted(memories, key=place)
 

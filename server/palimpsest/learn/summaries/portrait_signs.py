@@ -61,10 +61,12 @@ WHO = _signs("who")
 #
 # Most of them serve a machine, too ("fault-intolerant", "a blind test"), so they count where a text is about a person;
 # those of `ALLERGY` do not.
-SAFETY, ALLERGY = _signs("safety"), _signs("allergy")
+_MEDICINE, _TOPIC, _TAKES = map(_signs, ("medicine", "topic", "takes"))
+_ILLNESS, ALLERGY = _signs("safety"), _signs("allergy")
+SAFETY = Signs(_ILLNESS.words | _MEDICINE.words, (*_ILLNESS.unspaced, *_MEDICINE.unspaced))
 
-# How the commands of a project are worded.
-COMMANDS = _signs("commands")
+# How the commands of a project are worded, and the money and the time that it has.
+COMMANDS, TERMS = _signs("commands"), _signs("terms")
 
 _FAMILY = _signs("family")
 
@@ -74,26 +76,18 @@ PEOPLE = Signs(_FAMILY.words | PETS, _FAMILY.unspaced)
 # How the user is named in what is the user's, and whom somebody only deals with: clients, patients, guests.
 _USER, OTHERS = _signs("user"), _signs("others")
 
-# How instructions and rules are worded.
-ALWAYS = _signs("always")
-WORKED, FAILED, DECIDED, STACK, OPEN = map(_signs, ("worked", "failed", "decided", "stack", "open"))
-
-# How the money and the time are worded that a project has.
-TERMS = _signs("terms")
+# How instructions and rules are worded, and what the sections of a project and of procedures have.
+ALWAYS, WORKED, FAILED = map(_signs, ("always", "worked", "failed"))
+DECIDED, STACK, OPEN = map(_signs, ("decided", "stack", "open"))
 
 _CONVENTIONS = _signs("conventions")
 
 # How the conventions of a project are worded.
 RULES = Signs(ALWAYS.words | _CONVENTIONS.words, (*ALWAYS.unspaced, *_CONVENTIONS.unspaced))
 
-# Words about people that are also said of things: child processes, parent classes, a library's home.
-ALSO_OF_THINGS = _signs("also of things")
-
-# What is about a person in scripts without spaces, and surely not about a thing.
-PRIVATE = _signs("private")
-
-# What shows work or a preference only of a person.
-OF_PERSONS = _signs("of persons")
+# Words about people that are also said of things: child processes, parent classes, a library's home. What is surely
+# about a person in scripts without spaces. What shows work or a preference only of a person.
+ALSO_OF_THINGS, PRIVATE, OF_PERSONS = map(_signs, ("also of things", "private", "of persons"))
 
 # When a colleague works or not; whom the user has an appointment with.
 ROTA, APPOINTMENTS = _signs("rota"), _signs("appointments")
@@ -149,11 +143,17 @@ def rank_of(memory: Memory, user_name: str) -> Rank:
 
 def is_safety(memory: Memory, user_name: str) -> bool:
     """Return whether somebody's health or access depends on a memory. Most of the words may be about a machine."""
-    if not SAFETY.count(memory.text):
+    if not names_danger(memory.text):
         return False
     is_of_person = is_about(memory, user_name) or any(entity.type == "person" for entity in memory.entities)
     is_sure = not memory.scope.project and ALLERGY.count(memory.text) > 0
     return is_of_person or is_sure or PEOPLE.count(memory.text) > 0
+
+
+def names_danger(text: str) -> bool:
+    """Return whether a text has words of safety, and not only a medicine that somebody sells or writes about."""
+    is_topic = _TOPIC.count(text) > _TAKES.count(text) == 0
+    return _ILLNESS.count(text) > 0 or (_MEDICINE.count(text) > 0 and not is_topic)
 
 
 def is_rule(memory: Memory, user_name: str) -> bool:
@@ -164,6 +164,12 @@ def is_rule(memory: Memory, user_name: str) -> bool:
     is_of_somebody = is_about(memory, user_name) or _is_about_another(memory, user_name)
     is_worded = ALWAYS.count(memory.text) > 0 and not is_of_somebody and not is_due(memory)
     return is_worded or not RULE_TAGS.isdisjoint(memory.all_tags)
+
+
+def says_rule(memory: Memory) -> bool:
+    """Return whether a memory of a project is a rule, a command or a warning."""
+    is_worded = RULES.count(memory.text) + COMMANDS.count(memory.text) > 0
+    return is_worded or "`" in memory.text or is_rule(memory, "") or is_safety(memory, "")
 
 
 def is_due(memory: Memory) -> bool:
@@ -199,7 +205,7 @@ def names_relative(text: str, own_names: Set[str]) -> bool:
     folded = text.casefold()
     first = _FAMILY.words.intersection(map(str.casefold, _WORD.findall(text)[:1]))
     is_first = text.startswith(_FAMILY.unspaced) or (first and not _OF.match(text))
-    if is_first and (SAFETY.count(text) or first.isdisjoint(ALSO_OF_THINGS.words)):
+    if is_first and (names_danger(text) or first.isdisjoint(ALSO_OF_THINGS.words)):
         return True
     names = (each for name in own_names - SELF_NAMES if name for each in (name, f"{name}s"))
     spans = [(found.start(), found.end() + _AFTER) for name in names for found in places_of(name, folded)]

@@ -443,10 +443,13 @@ def appointments_in(text: str, at: datetime, *, timed: bool = True) -> Iterator[
     clocks = vocabulary.times_in(text)
     hours = [_HOUR.findall(clock.written)[0] for clock in clocks if clock.letter == CLOCK]
     times = [timedelta(hours=int(h) % 12 + 12 if p else int(h), minutes=int(m or 0)) for h, m, p in hours]
-    for day in dates_in(text, at) if clocks or not timed else ():
+    days = dates_in(text, at) if clocks or not timed else ()
+    # "Tuesday at 18:30 from 15 December" is no appointment of 15 December.
+    begun = {day.start for day in days if day.relation == "since" or _FROM.search(text[: day.position])}
+    for day in days:
         begin, end = day.position, day.position + len(day.phrase)
         is_timed = any(end <= each.start <= end + _BESIDE or begin - _BESIDE <= each.end <= begin for each in clocks)
-        if (is_timed or not timed) and day.unit == "day" and day.relation == "in" and not _FROM.search(text[:begin]):
+        if (is_timed or not timed) and day.unit == "day" and day.relation == "in" and day.start not in begun:
             yield day, max(times, default=timedelta(days=1))
 
 
