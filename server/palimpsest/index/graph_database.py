@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, LiteralString, TypeAlias, TypeVar
@@ -220,12 +220,10 @@ class GraphCopy:
     async def checkpoint(self) -> GraphCheckpoint | None:
         """Return how much of the ledger it shows, or None if that is nothing, or written by another version."""
         rows = await self._ask(READ_CHECKPOINT)
-        if not rows or rows[0]["checkpoint"].get("layout") != LAYOUT:
-            return None
-        try:
-            return GraphCheckpoint(**rows[0]["checkpoint"])
-        except TypeError:
-            return None
+        with suppress(TypeError):
+            if rows and rows[0]["checkpoint"].get("layout") == LAYOUT:
+                return GraphCheckpoint(**rows[0]["checkpoint"])
+        return None
 
     async def prepare(self, indexes: Iterable[Text]) -> None:
         """Create the indexes by which statements find our nodes and edges, unless the database has them.
