@@ -320,13 +320,11 @@ class Projection:
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         for number in range(MAX_FOLDERS):
             lock = file_lock(self.root / f"{number}.lock")
-            try:
+            with suppress(Timeout):
                 lock.acquire(timeout=0)
-            except Timeout:
-                continue
-            self._folder_lock, self.folder = lock, self.root / str(number)
-            self.folder.mkdir(mode=0o700, exist_ok=True)
-            return
+                self._folder_lock, self.folder = lock, self.root / str(number)
+                self.folder.mkdir(mode=0o700, exist_ok=True)
+                return
         raise VectorIndexError(f"all {MAX_FOLDERS} index folders in {self.root} are in use by other processes")
 
     def _close_index(self) -> None:

@@ -143,12 +143,10 @@ def log_is_empty(files: LedgerFiles) -> bool:
     if sys.platform != "linux":
         return False
     for descriptor in Path("/proc/self/fd").iterdir():
-        try:
+        with suppress(OSError):  # it was closed just now
             status = descriptor.stat()
-        except OSError:
-            continue  # it was closed just now
-        if (status.st_dev, status.st_ino) == files.log:
-            return status.st_size == 0
+            if (status.st_dev, status.st_ino) == files.log:
+                return status.st_size == 0
     return False
 
 
@@ -280,15 +278,13 @@ class Backups:
 
     def holds(self, file: Path, memory_ids: Sequence[str], message_ids: Sequence[str]) -> bool:
         """Return whether a copy has rows of any of these memories and messages. A damaged copy has none."""
-        try:
-            with _opened(file) as conn:
-                return any(
-                    conn.execute(f"SELECT 1 FROM {table} WHERE id = ?", (owner_id,)).fetchone()  # noqa: S608 - two names of our own
-                    for table, ids in (("memories", memory_ids), ("messages", message_ids))
-                    for owner_id in ids
-                )
-        except sqlite3.Error:
-            return False
+        with suppress(sqlite3.Error), _opened(file) as conn:
+            return any(
+                conn.execute(f"SELECT 1 FROM {table} WHERE id = ?", (owner_id,)).fetchone()  # noqa: S608 - two names of our own
+                for table, ids in (("memories", memory_ids), ("messages", message_ids))
+                for owner_id in ids
+            )
+        return False
 
     @contextmanager
     def work_folder(self, name: str) -> Generator[Path]:
@@ -424,8 +420,7 @@ def _is_written_back(conn: LedgerConnection) -> bool:
         return True  # another process that has the same log open has done this
     if not wrote_last(conn.path, conn.files):
         return False
-    try:
+    with suppress(sqlite3.Error):
         (busy, _, _) = conn.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-    except sqlite3.Error:
-        return False
-    return not busy
+        return not busy
+    return False
