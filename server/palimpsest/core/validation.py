@@ -130,7 +130,7 @@ class _ConversationReader:
         found: LeftOut = Counter()
         pictures: list[str] = []
         of_keys = (_texts(message.get(key), found, pictures) for key in _TEXT_KEYS)
-        texts = next(filter(None, ([text for text in of_key if text.strip()] for of_key in of_keys)), [])
+        texts = next(filter(None, ([text for text in of_key if text.strip()] for of_key in of_keys)), list[str]())
         for key in _CALL_KEYS:
             found[CALLS] += len(list_of(message.get(key))) + isinstance(message.get(key), dict)
         found[REASONING] += sum(bool(message.get(key)) for key in _REASONING_KEYS)

@@ -548,7 +548,7 @@ async def read_history(id: str, ctx: Context[Any, Any]) -> str:  # noqa: A002 - 
 async def read_entity(name: str, ctx: Context[Any, Any]) -> str:
     """Return the lines of the ledger on an entity. No model is asked."""
     memory, scope = await request_of(ctx)
-    return framed(replies.lines_text(await memory.graph.lines(scope, name), scope))
+    return framed(replies.with_notes(await memory.graph.lines(scope, name), (), scope))
 
 
 async def read_conversation_page(id: str, after: str, ctx: Context[Any, Any]) -> str:  # noqa: A002 - as above

@@ -131,11 +131,8 @@ class LedgerConnection(sqlite3.Connection):
             super().close()
             self.opened.discard(self)
         else:
-            self.keep_open()
-
-    def keep_open(self) -> None:
-        """Leave the connection open until the process ends."""
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))  # Python closes connections that it finds unused
+            # It stays open until the process ends: Python closes connections that it finds unused.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
 
 
 def log_is_empty(files: LedgerFiles) -> bool:
